@@ -47,7 +47,7 @@ TEST = re.compile(
     r"((?:#\[[^\n]*\]\s*)*)#\[test\]\s*((?:#\[[^\n]*\]\s*)*)(?:pub\s+)?fn\s+(\w+)\s*\("
 )
 # A test with one of these does not run, or not always. Miri alone may be spared.
-HELD_BACK = re.compile(r"#\[(?:ignore|cfg\()(?!not\(miri\)\)\])")
+DISABLED = re.compile(r"#\[(?:ignore|cfg\()(?!not\(miri\)\)\])")
 # How many requirements each RFC has, and the digest of their ids and levels: none is left out, added or made weaker.
 REQUIREMENTS = {
     "RFC5040": (209, "84b60285ecb06c42"),
@@ -79,7 +79,7 @@ def main(arguments):
         print_rows([row for row in rows if row["status"] == "shown" and not tests.cite(row)])
     print_score(rows)
     if options["strict"]:
-        faults += not_enough(rows)
+        faults += coverage_faults(rows)
     for fault in faults:
         print(f"conformance: {fault}", file=sys.stderr)
     return 1 if faults else 0
@@ -136,7 +136,7 @@ def faults_of(row, tests):
     if not row["summary"].strip():
         faults.append("no summary")
     faults += [f"there is no test {name}" for name in row["tests"].split() if not tests.exists(name)]
-    faults += [f"the test {name} does not always run" for name in row["tests"].split() if tests.is_held_back(name)]
+    faults += [f"the test {name} does not always run" for name in row["tests"].split() if tests.is_disabled(name)]
     return [f"{row['id']}: {fault}" for fault in faults]
 
 
@@ -151,7 +151,7 @@ def other_requirements(rows):
     return faults
 
 
-def not_enough(rows):
+def coverage_faults(rows):
     """What a written part still owes."""
     faults = []
     for row in rows:
@@ -194,10 +194,10 @@ class Tests:
         path, separator, function = name.rpartition("::")
         return bool(separator) and function in self.of_file(path)
 
-    def is_held_back(self, name):
+    def is_disabled(self, name):
         path, _, function = name.rpartition("::")
         _, attributes = self.of_file(path).get(function, ("", ""))
-        return bool(HELD_BACK.search(attributes))
+        return bool(DISABLED.search(attributes))
 
     def cite(self, row):
         """Whether one of a row's tests cites its id or its section."""

@@ -15,24 +15,24 @@ int client_open(struct client *client, struct iw_stack *stack)
     if (iw_ctx_open(stack, &client->ctx) != IW_OK || iw_pd_alloc(client->ctx, &client->pd) != IW_OK ||
         iw_cq_create(client->ctx, 64, &client->cq) != IW_OK || iw_qp_attr_init(&attr, client->cq) != IW_OK ||
         iw_qp_create(client->ctx, client->pd, &attr, &client->qp) != IW_OK) {
-        return complain("opening a context");
+        return report_error("opening a context");
     }
     return pool_open(&client->pool, client->ctx, client->pd, POOL, IW_ACCESS_LOCAL_WRITE);
 }
 
-static int connected(struct client *client, turn_fn turn, void *arg)
+static int wait_connected(struct client *client, poll_fn poll, void *arg)
 {
     struct iw_event event;
     uint64_t limit = iw_now_ns() + 20 * SECOND_NS;
     for (;;) {
-        if (!turn(arg) || iw_now_ns() > limit) {
+        if (!poll(arg) || iw_now_ns() > limit) {
             fprintf(stderr, "embed-c: no answer\n");
             return -1;
         }
         if (iw_event_poll(client->ctx, &event) != 1) {
             continue;
         }
-        if (event.kind == IW_EVENT_ESTABLISHED && event.private_data_bytes == PLACE_BYTES) {
+        if (event.kind == IW_EVENT_ESTABLISHED && event.private_data_bytes == ADVERTISEMENT_BYTES) {
             memcpy(&client->stag, event.private_data, 4);
             memcpy(&client->offset, event.private_data + 4, 8);
             client->stag = rte_be_to_cpu_32(client->stag);
@@ -48,19 +48,19 @@ static int connected(struct client *client, turn_fn turn, void *arg)
 }
 
 /* Waits for one completion, which is the program's own business: no call of the library waits. */
-static int await(struct client *client, uint32_t opcode, turn_fn turn, void *arg)
+static int wait_completion(struct client *client, uint32_t opcode, poll_fn poll, void *arg)
 {
     struct iw_wc wc;
     uint64_t limit = iw_now_ns() + 20 * SECOND_NS;
     int32_t found;
     while ((found = iw_cq_poll(client->ctx, client->cq, &wc, 1)) == 0) {
-        if (!turn(arg) || iw_now_ns() > limit) {
+        if (!poll(arg) || iw_now_ns() > limit) {
             fprintf(stderr, "embed-c: no completion\n");
             return -1;
         }
     }
     if (found < 0) {
-        return complain("polling");
+        return report_error("polling");
     }
     if (wc.status != IW_WC_SUCCESS || wc.opcode != opcode) {
         fprintf(stderr, "embed-c: completion of kind %u, status %u\n", wc.opcode, wc.status);
@@ -72,7 +72,7 @@ static int await(struct client *client, uint32_t opcode, turn_fn turn, void *arg
 /* An RDMA Write of the source to the slice, or a Read of the slice into the sink. */
 static int move_slice(struct client *client, uint32_t opcode)
 {
-    struct iw_sge sge = pool_piece(&client->pool, opcode == IW_WR_WRITE ? SOURCE : SINK, SLICE_BYTES);
+    struct iw_sge sge = pool_sge(&client->pool, opcode == IW_WR_WRITE ? SOURCE : SINK, SLICE_BYTES);
     struct iw_send_wr wr;
     memset(&wr, 0, sizeof wr);
     wr.opcode = opcode;
@@ -81,13 +81,13 @@ static int move_slice(struct client *client, uint32_t opcode)
     wr.sge_count = 1;
     wr.remote_stag = client->stag;
     wr.remote_offset = client->offset;
-    return iw_post_send(client->ctx, client->qp, &wr, 1, NULL) == IW_OK ? 0 : complain("posting");
+    return iw_post_send(client->ctx, client->qp, &wr, 1, NULL) == IW_OK ? 0 : report_error("posting");
 }
 
 /* Sends a message and answers the length of the reply, which lies at MESSAGE. */
-static int ask(struct client *client, const void *bytes, uint32_t length, turn_fn turn, void *arg)
+static int send_request(struct client *client, const void *bytes, uint32_t length, poll_fn poll, void *arg)
 {
-    struct iw_sge sge = pool_piece(&client->pool, MESSAGE, MESSAGE_BYTES);
+    struct iw_sge sge = pool_sge(&client->pool, MESSAGE, MESSAGE_BYTES);
     struct iw_recv_wr recv = {.sges = &sge, .sge_count = 1};
     struct iw_send_wr wr;
     memset(&wr, 0, sizeof wr);
@@ -97,17 +97,17 @@ static int ask(struct client *client, const void *bytes, uint32_t length, turn_f
     wr.inline_bytes = length;
     if (iw_post_recv(client->ctx, client->qp, &recv, 1, NULL) != IW_OK ||
         iw_post_send(client->ctx, client->qp, &wr, 1, NULL) != IW_OK) {
-        return complain("posting");
+        return report_error("posting");
     }
-    return await(client, IW_WC_RECV, turn, arg);
+    return wait_completion(client, IW_WC_RECV, poll, arg);
 }
 
-static bool replied(const struct client *client, int length, const void *expected, int expected_length)
+static bool is_reply(const struct client *client, int length, const void *expected, int expected_length)
 {
     return length == expected_length && memcmp(client->pool.bytes + MESSAGE, expected, (size_t)length) == 0;
 }
 
-static int round_of(struct client *client, uint32_t seed, turn_fn turn, void *arg)
+static int run_round(struct client *client, uint32_t seed, poll_fn poll, void *arg)
 {
     unsigned char verify[5] = {'V'}, echo[MESSAGE_BYTES] = {'E'};
     uint32_t echoed = 1 + seed * 7 % (MESSAGE_BYTES - 1);
@@ -115,39 +115,39 @@ static int round_of(struct client *client, uint32_t seed, turn_fn turn, void *ar
     pattern_fill(client->pool.bytes + SOURCE, SLICE_BYTES, seed);
     memset(client->pool.bytes + SINK, 0, SLICE_BYTES);
     pattern_fill(echo + 1, echoed - 1, seed);
-    if (move_slice(client, IW_WR_WRITE) != 0 || await(client, IW_WC_WRITE, turn, arg) != SLICE_BYTES) {
+    if (move_slice(client, IW_WR_WRITE) != 0 || wait_completion(client, IW_WC_WRITE, poll, arg) != SLICE_BYTES) {
         return -1;
     }
-    if (!replied(client, ask(client, verify, sizeof verify, turn, arg), "Y", 1)) {
+    if (!is_reply(client, send_request(client, verify, sizeof verify, poll, arg), "Y", 1)) {
         fprintf(stderr, "embed-c: round %u: the server has other bytes than were written\n", seed);
         return -1;
     }
-    if (move_slice(client, IW_WR_READ) != 0 || await(client, IW_WC_READ, turn, arg) != SLICE_BYTES ||
+    if (move_slice(client, IW_WR_READ) != 0 || wait_completion(client, IW_WC_READ, poll, arg) != SLICE_BYTES ||
         !pattern_holds(client->pool.bytes + SINK, SLICE_BYTES, seed)) {
         fprintf(stderr, "embed-c: round %u: other bytes were read than were written\n", seed);
         return -1;
     }
-    if (!replied(client, ask(client, echo, echoed, turn, arg), echo, (int)echoed)) {
+    if (!is_reply(client, send_request(client, echo, echoed, poll, arg), echo, (int)echoed)) {
         fprintf(stderr, "embed-c: round %u: the echo is another\n", seed);
         return -1;
     }
     return 0;
 }
 
-int client_run(struct client *client, const struct iw_addr *server, unsigned rounds, turn_fn turn, void *arg)
+int client_run(struct client *client, const struct iw_addr *server, unsigned rounds, poll_fn poll, void *arg)
 {
     if (iw_connect(client->ctx, client->qp, server, NULL) != IW_OK) {
-        return complain("connecting");
+        return report_error("connecting");
     }
-    if (connected(client, turn, arg) != 0) {
+    if (wait_connected(client, poll, arg) != 0) {
         return -1;
     }
     for (uint32_t seed = 1; seed <= rounds; seed++) {
-        if (round_of(client, seed, turn, arg) != 0) {
+        if (run_round(client, seed, poll, arg) != 0) {
             return -1;
         }
     }
-    if (!replied(client, ask(client, "B", 1, turn, arg), "B", 1)) {
+    if (!is_reply(client, send_request(client, "B", 1, poll, arg), "B", 1)) {
         fprintf(stderr, "embed-c: no goodbye\n");
         return -1;
     }
@@ -155,10 +155,10 @@ int client_run(struct client *client, const struct iw_addr *server, unsigned rou
     return 0;
 }
 
-int client_close(struct client *client, turn_fn turn, void *arg)
+int client_close(struct client *client, poll_fn poll, void *arg)
 {
-    if (drain(client->ctx, turn, arg) != 0 || pool_close(&client->pool, turn, arg) != 0) {
+    if (drain(client->ctx, poll, arg) != 0 || pool_close(&client->pool, poll, arg) != 0) {
         return -1;
     }
-    return iw_ctx_close(client->ctx) == IW_OK ? 0 : complain("closing the context");
+    return iw_ctx_close(client->ctx) == IW_OK ? 0 : report_error("closing the context");
 }

@@ -19,7 +19,7 @@ enum {
     SLICE_BYTES = 1 << 20,
     MESSAGE_BYTES = 256,
     RECEIVES = 8,        /* A connection's receives, each of MESSAGE_BYTES. */
-    PLACE_BYTES = 16,    /* What the private data of an answer has. */
+    ADVERTISEMENT_BYTES = 16,    /* What the private data of an answer has. */
 };
 
 #define SECOND_NS 1000000000ull
@@ -61,29 +61,29 @@ struct client {
 };
 
 /* One turn of the application's own loop on the main lcore; false when it has been asked to stop. */
-typedef bool (*turn_fn)(void *arg);
+typedef bool (*poll_fn)(void *arg);
 
 int server_open(struct server *server, struct iw_stack *stack, const struct iw_addr *at);
 int server_step(struct server *server);
-int server_close(struct server *server, turn_fn turn, void *arg);
+int server_close(struct server *server, poll_fn poll, void *arg);
 
 int client_open(struct client *client, struct iw_stack *stack);
-int client_run(struct client *client, const struct iw_addr *server, unsigned rounds, turn_fn turn, void *arg);
-int client_close(struct client *client, turn_fn turn, void *arg);
+int client_run(struct client *client, const struct iw_addr *server, unsigned rounds, poll_fn poll, void *arg);
+int client_close(struct client *client, poll_fn poll, void *arg);
 
 /* Memory of DPDK's, registered. */
 int pool_open(struct pool *pool, struct iw_ctx *ctx, struct iw_pd pd, size_t length, uint32_t access);
-int pool_close(struct pool *pool, turn_fn turn, void *arg);
-struct iw_sge pool_piece(const struct pool *pool, size_t from, uint32_t length);
+int pool_close(struct pool *pool, poll_fn poll, void *arg);
+struct iw_sge pool_sge(const struct pool *pool, size_t from, uint32_t length);
 
 /* Closes every connection of a context, at most until the deadline. */
-int drain(struct iw_ctx *ctx, turn_fn turn, void *arg);
+int drain(struct iw_ctx *ctx, poll_fn poll, void *arg);
 
 /* The bytes of a slice that a seed stands for. */
 void pattern_fill(unsigned char *bytes, size_t length, uint32_t seed);
 bool pattern_holds(const unsigned char *bytes, size_t length, uint32_t seed);
 
 /* Says what went wrong, in the library's words, and answers -1. */
-int complain(const char *what);
+int report_error(const char *what);
 
 #endif

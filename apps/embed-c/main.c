@@ -50,7 +50,7 @@ static int reactor_poll(struct reactor *reactor)
     for (int i = 0; i < reactor->count; i++) {
         int32_t done = iw_worker_poll(reactor->workers[i], 4, NULL);
         if (done < 0) {
-            return complain("polling a worker");
+            return report_error("polling a worker");
         }
         work += done;
     }
@@ -73,7 +73,7 @@ static int reactor_run(void *arg)
 }
 
 /* The main lcore: its reactor, and the application. */
-static bool host_turn(void *arg)
+static bool host_poll(void *arg)
 {
     struct host *host = arg;
     if (reactor_poll(&host->reactors[0]) != 0 || (host->server != NULL && server_step(host->server) != 0)) {
@@ -93,7 +93,7 @@ static int take_workers(struct host *host)
         for (int32_t core = 0; core < cores; core++) {
             struct reactor *reactor = &host->reactors[core];
             if (iw_worker_take(host->stacks[i], (uint32_t)core, &reactor->workers[reactor->count]) != IW_OK) {
-                return complain("taking a worker");
+                return report_error("taking a worker");
             }
             reactor->count++;
         }
@@ -115,7 +115,7 @@ static int host_close(struct host *host)
     for (int i = 0; i < host->stacks_open; i++) {
         outcome |= iw_stack_close(host->stacks[i]);
     }
-    return outcome == IW_OK ? 0 : complain("closing");
+    return outcome == IW_OK ? 0 : report_error("closing");
 }
 
 static int read_number(const char *text, unsigned fallback)
@@ -142,13 +142,13 @@ static int run_both(struct host *host, char **argv, const struct iw_addr *at)
 {
     static struct server server;
     static struct client client;
-    const char *far = read_text(argv[1]), *near = read_text(argv[2]);
-    if (far == NULL || near == NULL) {
+    const char *server_config = read_text(argv[1]), *client_config = read_text(argv[2]);
+    if (server_config == NULL || client_config == NULL) {
         return -1;
     }
-    if (iw_stack_open_pair(far, near, IW_PAIR_RING, IW_CALLER_OWNS_EAL, &host->stacks[0], &host->stacks[1]) !=
+    if (iw_stack_open_pair(server_config, client_config, IW_PAIR_RING, IW_CALLER_OWNS_EAL, &host->stacks[0], &host->stacks[1]) !=
         IW_OK) {
-        return complain("opening the stacks");
+        return report_error("opening the stacks");
     }
     host->stacks_open = 2;
     if (take_workers(host) != 0 || server_open(&server, host->stacks[0], at) != 0 ||
@@ -156,11 +156,11 @@ static int run_both(struct host *host, char **argv, const struct iw_addr *at)
         return -1;
     }
     host->server = &server;
-    if (client_run(&client, at, (unsigned)read_number(argv[4], 8), host_turn, host) != 0 ||
-        client_close(&client, host_turn, host) != 0) {
+    if (client_run(&client, at, (unsigned)read_number(argv[4], 8), host_poll, host) != 0 ||
+        client_close(&client, host_poll, host) != 0) {
         return -1;
     }
-    return server_close(&server, host_turn, host);
+    return server_close(&server, host_poll, host);
 }
 
 static int run_server(struct host *host, char **argv, const struct iw_addr *at)
@@ -173,23 +173,23 @@ static int run_server(struct host *host, char **argv, const struct iw_addr *at)
     printf("serving\n");
     fflush(stdout);
     host->server = &server;
-    while (server.served < clients && host_turn(host)) {
+    while (server.served < clients && host_poll(host)) {
     }
-    return host->failed ? -1 : server_close(&server, host_turn, host);
+    return host->failed ? -1 : server_close(&server, host_poll, host);
 }
 
 static int run_client(struct host *host, char **argv, const struct iw_addr *at)
 {
     static struct client client;
     if (client_open(&client, host->stacks[0]) != 0 ||
-        client_run(&client, at, (unsigned)read_number(argv[3], 8), host_turn, host) != 0) {
+        client_run(&client, at, (unsigned)read_number(argv[3], 8), host_poll, host) != 0) {
         return -1;
     }
-    return client_close(&client, host_turn, host);
+    return client_close(&client, host_poll, host);
 }
 
 /* DPDK's memif must not be polled while its peer goes away: this end stands still until it has gone. */
-static void await_peers_end(struct host *host)
+static void wait_link_down(struct host *host)
 {
     uint64_t limit = iw_now_ns() + 10 * SECOND_NS;
     atomic_store(&stop, true);
@@ -211,7 +211,7 @@ static int run(struct host *host, int argc, char **argv)
         return run_both(host, argv, &at);
     }
     if (iw_stack_open_file(argv[1], IW_CALLER_OWNS_EAL, &host->stacks[0]) != IW_OK) {
-        return complain("opening the stack");
+        return report_error("opening the stack");
     }
     host->stacks_open = 1;
     if (take_workers(host) != 0) {
@@ -221,7 +221,7 @@ static int run(struct host *host, int argc, char **argv)
         return run_server(host, argv, &at);
     }
     int outcome = run_client(host, argv, &at);
-    await_peers_end(host);
+    wait_link_down(host);
     return outcome;
 }
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int complain(const char *what)
+int report_error(const char *what)
 {
     fprintf(stderr, "embed-c: %s: %s\n", what, iw_last_error());
     return -1;
@@ -20,39 +20,39 @@ int pool_open(struct pool *pool, struct iw_ctx *ctx, struct iw_pd pd, size_t len
         return -1;
     }
     if (iw_mr_register(ctx, pd, pool->bytes, length, access, &pool->mr) != IW_OK) {
-        return complain("registering the pool");
+        return report_error("registering the pool");
     }
-    return iw_mr_query(pool->mr, &pool->info) == IW_OK ? 0 : complain("asking about the pool");
+    return iw_mr_query(pool->mr, &pool->info) == IW_OK ? 0 : report_error("asking about the pool");
 }
 
 /* The bytes go back to DPDK only when no core can be using them. */
-int pool_close(struct pool *pool, turn_fn turn, void *arg)
+int pool_close(struct pool *pool, poll_fn poll, void *arg)
 {
     if (iw_mr_deregister(pool->mr) != IW_OK) {
-        return complain("releasing the pool");
+        return report_error("releasing the pool");
     }
     int32_t over;
     while ((over = iw_mr_poll_deregistered(pool->mr)) == 0) {
-        turn(arg);
+        poll(arg);
     }
     rte_free(pool->bytes);
-    return over == 1 ? 0 : complain("waiting for the pool");
+    return over == 1 ? 0 : report_error("waiting for the pool");
 }
 
-struct iw_sge pool_piece(const struct pool *pool, size_t from, uint32_t length)
+struct iw_sge pool_sge(const struct pool *pool, size_t from, uint32_t length)
 {
     struct iw_sge sge = {pool->info.offset + from, length, pool->info.stag};
     return sge;
 }
 
-int drain(struct iw_ctx *ctx, turn_fn turn, void *arg)
+int drain(struct iw_ctx *ctx, poll_fn poll, void *arg)
 {
     uint64_t deadline = iw_now_ns() + 5 * SECOND_NS;
     int32_t open;
     while ((open = iw_drain(ctx, deadline, NULL)) > 0) {
-        turn(arg);
+        poll(arg);
     }
-    return open == 0 ? 0 : complain("draining");
+    return open == 0 ? 0 : report_error("draining");
 }
 
 static unsigned char pattern_byte(size_t at, uint32_t seed)

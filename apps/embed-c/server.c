@@ -13,10 +13,10 @@ int server_open(struct server *server, struct iw_stack *stack, const struct iw_a
     memset(server, 0, sizeof *server);
     server->at = *at;
     if (iw_ctx_open(stack, &server->ctx) != IW_OK || iw_pd_alloc(server->ctx, &server->pd) != IW_OK) {
-        return complain("opening a context");
+        return report_error("opening a context");
     }
     if (iw_cq_create(server->ctx, CLIENTS_MAX * 4 * RECEIVES, &server->cq) != IW_OK) {
-        return complain("making a completion queue");
+        return report_error("making a completion queue");
     }
     if (pool_open(&server->pool, server->ctx, server->pd, (size_t)CLIENTS_MAX * AREA_BYTES, all) != 0) {
         return -1;
@@ -25,14 +25,14 @@ int server_open(struct server *server, struct iw_stack *stack, const struct iw_a
         server->clients[i].slice = i * AREA_BYTES;
         server->clients[i].messages = i * AREA_BYTES + SLICE_BYTES;
     }
-    return iw_listen(server->ctx, at) == IW_OK ? 0 : complain("listening");
+    return iw_listen(server->ctx, at) == IW_OK ? 0 : report_error("listening");
 }
 
 static int post_receive(struct server *server, const struct client_slot *slot, uint64_t number)
 {
-    struct iw_sge sge = pool_piece(&server->pool, slot->messages + (size_t)number * MESSAGE_BYTES, MESSAGE_BYTES);
+    struct iw_sge sge = pool_sge(&server->pool, slot->messages + (size_t)number * MESSAGE_BYTES, MESSAGE_BYTES);
     struct iw_recv_wr wr = {.wr_id = number, .sges = &sge, .sge_count = 1};
-    return iw_post_recv(server->ctx, slot->qp, &wr, 1, NULL) == IW_OK ? 0 : complain("posting a receive");
+    return iw_post_recv(server->ctx, slot->qp, &wr, 1, NULL) == IW_OK ? 0 : report_error("posting a receive");
 }
 
 static struct client_slot *free_slot(struct server *server)
@@ -50,12 +50,12 @@ static int prepare(struct server *server, struct client_slot *slot)
     struct iw_qp_attr attr;
     struct iw_qp_info info;
     if (iw_qp_attr_init(&attr, server->cq) != IW_OK) {
-        return complain("queue pair attributes");
+        return report_error("queue pair attributes");
     }
     attr.send_depth = attr.recv_depth = RECEIVES;
     if (iw_qp_create(server->ctx, server->pd, &attr, &slot->qp) != IW_OK ||
         iw_qp_query(server->ctx, slot->qp, &info) != IW_OK) {
-        return complain("making a queue pair");
+        return report_error("making a queue pair");
     }
     slot->used = true;
     slot->qp_num = info.num;
@@ -68,30 +68,30 @@ static int prepare(struct server *server, struct client_slot *slot)
     return 0;
 }
 
-static int welcome(struct server *server, const struct iw_event *event)
+static int accept_client(struct server *server, const struct iw_event *event)
 {
     static const uint8_t full[] = "no place left";
     struct client_slot *slot = free_slot(server);
     if (slot == NULL) {
-        return iw_reject(server->ctx, &event->request, full, sizeof full - 1) == IW_OK ? 0 : complain("rejecting");
+        return iw_reject(server->ctx, &event->request, full, sizeof full - 1) == IW_OK ? 0 : report_error("rejecting");
     }
     if (prepare(server, slot) != 0) {
         return -1;
     }
     struct iw_conn_params params;
-    uint8_t place[PLACE_BYTES];
+    uint8_t advertisement[ADVERTISEMENT_BYTES];
     uint32_t stag = rte_cpu_to_be_32(server->pool.info.stag), length = rte_cpu_to_be_32(SLICE_BYTES);
     uint64_t offset = rte_cpu_to_be_64(server->pool.info.offset + slot->slice);
-    memcpy(place, &stag, 4);
-    memcpy(place + 4, &offset, 8);
-    memcpy(place + 12, &length, 4);
+    memcpy(advertisement, &stag, 4);
+    memcpy(advertisement + 4, &offset, 8);
+    memcpy(advertisement + 12, &length, 4);
     iw_conn_params_init(&params);
-    params.private_data = place;
-    params.private_data_bytes = sizeof place;
-    return iw_accept(server->ctx, &event->request, slot->qp, &params) == IW_OK ? 0 : complain("accepting");
+    params.private_data = advertisement;
+    params.private_data_bytes = sizeof advertisement;
+    return iw_accept(server->ctx, &event->request, slot->qp, &params) == IW_OK ? 0 : report_error("accepting");
 }
 
-static void part(struct server *server, struct iw_qp qp)
+static void release_client(struct server *server, struct iw_qp qp)
 {
     for (int i = 0; i < CLIENTS_MAX; i++) {
         struct client_slot *slot = &server->clients[i];
@@ -102,7 +102,7 @@ static void part(struct server *server, struct iw_qp qp)
     }
 }
 
-static int answer(struct server *server, const struct client_slot *slot, const void *bytes, uint32_t length)
+static int post_reply(struct server *server, const struct client_slot *slot, const void *bytes, uint32_t length)
 {
     struct iw_send_wr wr;
     memset(&wr, 0, sizeof wr);
@@ -112,7 +112,7 @@ static int answer(struct server *server, const struct client_slot *slot, const v
     wr.inline_bytes = length;
     int32_t posted = iw_post_send(server->ctx, slot->qp, &wr, 1, NULL);
     /* A client that went away meanwhile is told of by an event. */
-    return posted == IW_OK || posted == IW_E_STATE ? 0 : complain("answering");
+    return posted == IW_OK || posted == IW_E_STATE ? 0 : report_error("answering");
 }
 
 static int on_message(struct server *server, const struct client_slot *slot, const struct iw_wc *wc)
@@ -126,16 +126,16 @@ static int on_message(struct server *server, const struct client_slot *slot, con
     }
     switch (wc->byte_len == 0 ? 0 : message[0]) {
     case 'E':
-        return answer(server, slot, message, wc->byte_len);
+        return post_reply(server, slot, message, wc->byte_len);
     case 'V':
         memcpy(&seed, message + 1, sizeof seed);
-        return answer(server, slot,
+        return post_reply(server, slot,
                       pattern_holds(server->pool.bytes + slot->slice, SLICE_BYTES, seed) ? "Y" : "N", 1);
     case 'B':
         server->served++;
-        return answer(server, slot, "B", 1);
+        return post_reply(server, slot, "B", 1);
     default:
-        return answer(server, slot, "?", 1);
+        return post_reply(server, slot, "?", 1);
     }
 }
 
@@ -157,11 +157,11 @@ int server_step(struct server *server)
     struct iw_event event;
     struct iw_wc wcs[16];
     while (iw_event_poll(server->ctx, &event) == 1) {
-        if (event.kind == IW_EVENT_CONNECT_REQUEST && welcome(server, &event) != 0) {
+        if (event.kind == IW_EVENT_CONNECT_REQUEST && accept_client(server, &event) != 0) {
             return -1;
         }
         if (event.kind == IW_EVENT_DISCONNECTED || event.kind == IW_EVENT_CONNECT_FAILED) {
-            part(server, event.qp);
+            release_client(server, event.qp);
         }
         if (event.kind == IW_EVENT_LISTEN_FAILED) {
             fprintf(stderr, "embed-c: the address is taken\n");
@@ -174,14 +174,14 @@ int server_step(struct server *server)
             return -1;
         }
     }
-    return found < 0 ? complain("polling") : 0;
+    return found < 0 ? report_error("polling") : 0;
 }
 
-int server_close(struct server *server, turn_fn turn, void *arg)
+int server_close(struct server *server, poll_fn poll, void *arg)
 {
-    if (iw_unlisten(server->ctx, &server->at) != IW_OK || drain(server->ctx, turn, arg) != 0 ||
-        pool_close(&server->pool, turn, arg) != 0) {
+    if (iw_unlisten(server->ctx, &server->at) != IW_OK || drain(server->ctx, poll, arg) != 0 ||
+        pool_close(&server->pool, poll, arg) != 0) {
         return -1;
     }
-    return iw_ctx_close(server->ctx) == IW_OK ? 0 : complain("closing the context");
+    return iw_ctx_close(server->ctx) == IW_OK ? 0 : report_error("closing the context");
 }

@@ -225,12 +225,12 @@ impl Test {
     }
 
     /// Whether each of many messages one way uses up a receive of the far end's.
-    pub const fn streams_into_receives(self) -> bool {
+    pub const fn consumes_receives(self) -> bool {
         matches!(self, Test::SendBw | Test::WriteImmBw)
     }
 
     /// Whether its connections need the operations of RFC 7306.
-    pub const fn needs_extensions(self) -> bool {
+    pub const fn needs_rfc7306(self) -> bool {
         self.is_atomic() || self.is_immediate()
     }
 
@@ -253,7 +253,7 @@ impl Test {
 
     /// Whether half a round trip is a meaningful one-way figure: a Read crosses the link twice by nature, and so does an
     /// atomic operation.
-    pub const fn has_one_way_half(self) -> bool {
+    pub const fn is_symmetric(self) -> bool {
         self.is_latency() && !matches!(self, Test::ReadLat | Test::AtomicLat)
     }
 }

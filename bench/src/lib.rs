@@ -21,4 +21,4 @@ mod slice;
 
 pub use case::{AtomicKind, Case, PathKind, Test, Transport, Wait, WordOwner};
 pub use record::{Latency, LogEntry, RttNs, write_hdr_log};
-pub use slice::{Budget, FarSlice, Pace, Slice, StopSignal};
+pub use slice::{Budget, ServerSlice, Slice, StopCondition, StopSignal};

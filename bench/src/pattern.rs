@@ -23,7 +23,7 @@ impl Pattern {
     }
 
     /// The offset of the first byte that is wrong, counted in the message.
-    pub fn first_wrong(self, bytes: &[u8], offset: u64) -> Option<u64> {
+    pub fn first_mismatch(self, bytes: &[u8], offset: u64) -> Option<u64> {
         (offset..).zip(bytes).find(|&(at, &byte)| byte != self.byte(at)).map(|(at, _)| at)
     }
 
@@ -57,7 +57,7 @@ mod tests {
     fn a_part_of_a_message_is_checked_without_the_rest() {
         let bytes = message(3, 4096);
         for (start, end) in [(0, 1), (1, 9), (13, 4096), (4095, 4096)] {
-            assert_eq!(Pattern::new(7, 3).first_wrong(&bytes[start..end], start as u64), None);
+            assert_eq!(Pattern::new(7, 3).first_mismatch(&bytes[start..end], start as u64), None);
         }
     }
 
@@ -65,17 +65,17 @@ mod tests {
     fn one_flipped_bit_is_found_where_it_is() {
         let mut bytes = message(3, 1000);
         bytes[517] ^= 0x10;
-        assert_eq!(Pattern::new(7, 3).first_wrong(&bytes, 0), Some(517));
+        assert_eq!(Pattern::new(7, 3).first_mismatch(&bytes, 0), Some(517));
     }
 
     #[test]
     fn the_message_before_does_not_pass_for_this_one() {
-        assert!(Pattern::new(7, 4).first_wrong(&message(3, 64), 0).is_some());
+        assert!(Pattern::new(7, 4).first_mismatch(&message(3, 64), 0).is_some());
     }
 
     #[test]
     fn bytes_moved_by_one_do_not_pass() {
         let bytes = message(1, 65);
-        assert!(Pattern::new(7, 1).first_wrong(&bytes[1..], 0).is_some());
+        assert!(Pattern::new(7, 1).first_mismatch(&bytes[1..], 0).is_some());
     }
 }

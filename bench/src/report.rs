@@ -98,7 +98,7 @@ pub struct TestResult {
     /// Whatever a reader should know about the figures.
     pub notes: Vec<String>,
     /// Comparisons with baselines of the same rounds.
-    pub against: Option<Vec<Against>>,
+    pub against: Option<Vec<Comparison>>,
     /// The rounds one by one, dropped ones included.
     pub round_log: Option<Vec<RoundLog>>,
 }
@@ -116,24 +116,24 @@ pub struct CorePolls {
 
 /// A comparison with a baseline that alternated with the test: ratios are ours over the baseline's, round by round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Against {
+pub struct Comparison {
     /// The baseline's test.
     pub baseline: String,
     /// What the baseline ran over.
     pub path: Option<PathKind>,
     /// Of the median round trips.
-    pub ratio_p50: Option<Spread>,
+    pub ratio_p50: Option<MedianRange>,
     /// Of the 99.9th percentiles.
-    pub ratio_p999: Option<Spread>,
+    pub ratio_p999: Option<MedianRange>,
     /// Of the bandwidths.
-    pub ratio_gbit: Option<Spread>,
+    pub ratio_gbit: Option<MedianRange>,
     /// What we add to the baseline's median round trip, in nanoseconds: the median over rounds.
     pub added_ns_p50: Option<f64>,
 }
 
 /// Where values of several rounds lie.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Spread {
+pub struct MedianRange {
     /// The middle one.
     pub median: f64,
     /// The smallest.
@@ -161,14 +161,14 @@ pub struct RoundLog {
     pub gbit_per_s: Option<f64>,
 }
 
-impl Spread {
+impl MedianRange {
     /// The spread of some values, `None` of none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-        Some(Spread { median: (low + high) / 2.0, min, max })
+        Some(MedianRange { median: (low + high) / 2.0, min, max })
     }
 }
 
@@ -239,15 +239,15 @@ mod tests {
 
     #[test]
     fn an_even_number_of_values_has_its_median_between_the_two_in_the_middle() {
-        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).expect("four values");
-        assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
-        assert_eq!(Spread::of([5.0]).expect("one value").median, 5.0);
+        let spread = MedianRange::of([4.0, 1.0, 3.0, 2.0]).expect("four values");
+        assert_eq!(spread, MedianRange { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(MedianRange::of([5.0]).expect("one value").median, 5.0);
     }
 
     #[test]
     fn no_values_have_no_spread_and_infinities_are_not_values() {
-        assert_eq!(Spread::of([]), None);
-        assert_eq!(Spread::of([f64::NAN, f64::INFINITY]), None);
+        assert_eq!(MedianRange::of([]), None);
+        assert_eq!(MedianRange::of([f64::NAN, f64::INFINITY]), None);
     }
 
     #[test]
@@ -294,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_comparison_has_the_keys_of_the_contract() {
-        let spread = Spread::of([2.0]);
-        let against = Against {
+        let spread = MedianRange::of([2.0]);
+        let against = Comparison {
             baseline: "frame-lat".into(),
             path: Some(PathKind::Memif),
             ratio_p50: spread,

@@ -34,17 +34,17 @@ impl Budget {
 
     /// Whether the warm-up is over after `done` messages and `elapsed_ns`.
     pub fn is_warm(&self, done: u64, elapsed_ns: u64) -> bool {
-        done >= self.warmup || self.lasted(elapsed_ns).unwrap_or(false)
+        done >= self.warmup || self.is_time_over(elapsed_ns).unwrap_or(false)
     }
 
-    fn lasted(&self, elapsed_ns: u64) -> Option<bool> {
+    fn is_time_over(&self, elapsed_ns: u64) -> Option<bool> {
         self.duration.map(|limit| u128::from(elapsed_ns) >= limit.as_nanos())
     }
 
     /// Whether the slice is over after `done` messages and `elapsed_ns`. A budget without limits is spent at once.
     pub fn is_spent(&self, done: u64, elapsed_ns: u64) -> bool {
         let count = self.iterations.map(|limit| done >= limit);
-        let time = self.lasted(elapsed_ns);
+        let time = self.is_time_over(elapsed_ns);
         match (count, time) {
             (None, None) => true,
             (count, time) => count.unwrap_or(false) || time.unwrap_or(false),
@@ -54,14 +54,14 @@ impl Budget {
 
 /// A budget under way: it also ends when somebody says halt.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace<'a> {
+pub struct StopCondition<'a> {
     /// How long the slice should last.
     pub budget: Budget,
     /// Set when the user, or the far end's death, ends the slice early.
     pub halt: &'a AtomicBool,
 }
 
-impl Pace<'_> {
+impl StopCondition<'_> {
     /// Whether the slice is over after `done` messages and `elapsed_ns`.
     #[inline]
     pub fn is_spent(&self, done: u64, elapsed_ns: u64) -> bool {
@@ -96,7 +96,7 @@ pub struct Slice {
 
 /// What the far end found in a slice.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct FarSlice {
+pub struct ServerSlice {
     /// Messages, or frames, that arrived.
     pub messages: u64,
     /// Application bytes that arrived.
@@ -127,15 +127,15 @@ impl Slice {
 
     /// Adds the far end's account of the same slice. For bandwidth tests that are counted where they arrive, the
     /// far end's count and clock replace the near end's.
-    pub fn with_far(mut self, far: &FarSlice, counted_at_far: bool) -> Self {
-        if counted_at_far {
-            self.bytes = far.bytes;
-            self.messages = far.messages;
-            self.elapsed_ns = far.elapsed_ns;
+    pub fn with_server(mut self, server: &ServerSlice, counted_at_server: bool) -> Self {
+        if counted_at_server {
+            self.bytes = server.bytes;
+            self.messages = server.messages;
+            self.elapsed_ns = server.elapsed_ns;
         }
-        self.errors = self.errors.saturating_add(far.errors);
-        self.verified_bytes = self.verified_bytes.saturating_add(far.verified_bytes);
-        self.cpu_ns = self.cpu_ns.map(|ns| ns.saturating_add(far.cpu_ns));
+        self.errors = self.errors.saturating_add(server.errors);
+        self.verified_bytes = self.verified_bytes.saturating_add(server.verified_bytes);
+        self.cpu_ns = self.cpu_ns.map(|ns| ns.saturating_add(server.cpu_ns));
         self
     }
 }
@@ -155,7 +155,7 @@ impl StopSignal {
     }
 
     /// Gets ready for the next slice.
-    pub fn lower(&self) {
+    pub fn reset(&self) {
         self.raised.store(false, Ordering::Release);
     }
 
@@ -198,18 +198,24 @@ mod tests {
     #[test]
     fn a_halt_ends_a_slice_whatever_its_budget() {
         let halt = AtomicBool::new(false);
-        let pace = Pace { budget: Budget::iterations(10, 0), halt: &halt };
-        assert!(!pace.is_spent(1, 1));
+        let until = StopCondition { budget: Budget::iterations(10, 0), halt: &halt };
+        assert!(!until.is_spent(1, 1));
         halt.store(true, Ordering::Relaxed);
-        assert!(pace.is_spent(1, 1));
+        assert!(until.is_spent(1, 1));
     }
 
     #[test]
     fn what_arrived_replaces_what_was_sent() {
         let sent = Slice { bytes: 1000, messages: 10, elapsed_ns: 50, cpu_ns: Some(7), ..Slice::default() };
-        let far =
-            FarSlice { bytes: 900, messages: 9, elapsed_ns: 60, errors: 1, verified_bytes: 900, cpu_ns: 5 };
-        let slice = sent.with_far(&far, true);
+        let server = ServerSlice {
+            bytes: 900,
+            messages: 9,
+            elapsed_ns: 60,
+            errors: 1,
+            verified_bytes: 900,
+            cpu_ns: 5,
+        };
+        let slice = sent.with_server(&server, true);
         assert_eq!((slice.bytes, slice.messages, slice.elapsed_ns, slice.errors), (900, 9, 60, 1));
         assert_eq!((slice.cpu_ns, slice.verified_bytes), (Some(12), 900));
     }
@@ -227,7 +233,7 @@ mod tests {
         assert_eq!(signal.raised(), None);
         signal.raise(42);
         assert_eq!(signal.raised(), Some(42));
-        signal.lower();
+        signal.reset();
         assert_eq!(signal.raised(), None);
     }
 }

@@ -32,7 +32,7 @@ apt_empty() {
         -o APT::Sandbox::User=root -y --no-install-recommends "$@"
 }
 
-cannot_be_had() {
+is_unavailable() {
     echo "cannot be had from this machine's package sources: $*" >&2
     exit 3
 }
@@ -40,7 +40,7 @@ cannot_be_had() {
 fetch() {
     (cd "$out/packages" && for package in "$@"; do
         compgen -G "${package}_*.deb" >/dev/null || apt-get -qq -o APT::Sandbox::User=root download "$package" ||
-            cannot_be_had "$package"
+            is_unavailable "$package"
     done)
 }
 
@@ -56,7 +56,7 @@ unpack() {
 kernel_packages() {
     local image
     image=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }')
-    [ -n "$image" ] || cannot_be_had linux-image-amd64
+    [ -n "$image" ] || is_unavailable linux-image-amd64
     release=${image#linux-image-}
     release=${release%-unsigned}
     series=$(grep -oE '^[0-9]+\.[0-9]+' <<<"$release")
@@ -110,7 +110,7 @@ build_siw() {
 build_root() {
     [ "$root/ready" -nt "$here/build-guest.sh" ] && return
     local packages name module
-    apt_empty --download-only install "${GUEST_PACKAGES[@]}" >/dev/null || cannot_be_had "${GUEST_PACKAGES[@]}"
+    apt_empty --download-only install "${GUEST_PACKAGES[@]}" >/dev/null || is_unavailable "${GUEST_PACKAGES[@]}"
     fetch "${GUEST_LIBRARIES[@]}"
     rm -rf "$root" "$out/libraries"
     mkdir -p "$out/libraries" "$root"/usr/{bin,sbin,lib,lib64}
@@ -122,7 +122,7 @@ build_root() {
     for name in "${GUEST_LIBRARIES[@]}"; do unpack "$out/libraries" "$out/packages/${name}"_*.deb; done
     rm -rf "$root"/usr/share "$root"/usr/lib/x86_64-linux-gnu/{gconv,perl*} "$root"/usr/lib/{systemd,udev}
     install_modules
-    settle_root
+    finish_root
     touch "$root/ready"
 }
 
@@ -143,7 +143,7 @@ install_modules() {
 }
 
 # What installing the packages would have made.
-settle_root() {
+finish_root() {
     local applet
     mkdir -p "$root"/{dev,proc,sys,run,tmp,root,etc,var/run,var/lib}
     echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"

@@ -79,7 +79,7 @@ local function add_startup(revision, length, tree, info)
     if flags:bitfield(3, 1) == 0 or not reads or length.value < 4 then
         return
     end
-    local inbound, outbound = reads:range(0, 2), reads:range(2, 2)
+    local ird, ord = reads:range(0, 2), reads:range(2, 2)
     branch:add(fields.peer, inbound)
     branch:add(fields.rtr_send, inbound)
     branch:add(fields.ird, inbound)

@@ -17,53 +17,54 @@ use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
 /// Bad arguments or configuration.
-pub const REFUSED: u8 = 2;
+pub const EXIT_BAD_ARGUMENTS: u8 = 2;
 
 /// Why there is nothing to run.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CliExit {
     /// Help or version was asked for: here it is.
-    Shown(String),
+    Help(String),
     /// The arguments cannot be used: one line that says which, and what is allowed.
-    Refused(String),
+    BadArguments(String),
 }
 
-impl Refusal {
+impl CliExit {
     /// Says it, and gives the code to end with. `program` is the program's name.
-    pub fn end(self, program: &str) -> ExitCode {
+    pub fn report(self, program: &str) -> ExitCode {
         match self {
-            Refusal::Shown(text) => {
-                say(text);
+            CliExit::Help(text) => {
+                print_stdout(text);
                 ExitCode::SUCCESS
             }
-            Refusal::Refused(line) => refuse(program, line),
+            CliExit::BadArguments(line) => bad_arguments(program, line),
         }
     }
 }
 
 /// Reads arguments, the program's name first.
-pub fn read<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, Refusal> {
+pub fn parse_args<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, CliExit> {
     A::try_parse_from(arguments).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Shown(error.to_string()),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => CliExit::Help(error.to_string()),
         ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Refusal::Refused(format!("{}; --help lists them", one_line(&error.to_string())))
+            CliExit::BadArguments(format!("{}; --help lists them", one_line(&error.to_string())))
         }
-        _ => Refusal::Refused(one_line(&error.to_string())),
+        _ => CliExit::BadArguments(one_line(&error.to_string())),
     })
 }
 
 /// What the parser says, without its heading, its usage and its advice.
 fn one_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
-    let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let words: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let message_lines =
+        text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let words: Vec<&str> = message_lines.map(str::trim).filter(|line| !line.is_empty()).collect();
     words.join(" ")
 }
 
 /// Says why arguments or a configuration cannot be used, and gives the code to end with.
-pub fn refuse(program: &str, line: impl Display) -> ExitCode {
+pub fn bad_arguments(program: &str, line: impl Display) -> ExitCode {
     eprintln!("{program}: {line}");
-    ExitCode::from(REFUSED)
+    ExitCode::from(EXIT_BAD_ARGUMENTS)
 }
 
 /// Says why a run failed, and gives the code to end with.
@@ -74,7 +75,7 @@ pub fn fail(program: &str, line: impl Display) -> ExitCode {
 
 /// Writes text to standard output at once. A reader that closed its end hears nothing more; the run goes on, since what
 /// it does never depends on who listens.
-pub fn say(text: impl Display) {
+pub fn print_stdout(text: impl Display) {
     let mut out = std::io::stdout().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
@@ -94,7 +95,7 @@ pub fn start_log(filter: &str) -> Result<(), String> {
 }
 
 /// One Ctrl-C reaches a program twice where `timeout` or a shell hands it on too. A user's second one comes later.
-const ECHO: Duration = Duration::from_millis(300);
+const DOUBLE_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 
 /// A flag that Ctrl-C raises. The second Ctrl-C does not wait.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>, String> {
@@ -102,7 +103,7 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>, String> {
     let (seen, mut first) = (stop.clone(), None);
     let handler = move || {
         seen.store(true, Ordering::Relaxed);
-        if first.get_or_insert_with(Instant::now).elapsed() > ECHO {
+        if first.get_or_insert_with(Instant::now).elapsed() > DOUBLE_SIGNAL_WINDOW {
             std::process::exit(1);
         }
     };
@@ -123,8 +124,8 @@ mod tests {
         bytes: u8,
     }
 
-    fn of(line: &str) -> Result<Args, Refusal> {
-        read(line.split(' ').map(OsString::from))
+    fn of(line: &str) -> Result<Args, CliExit> {
+        parse_args(line.split(' ').map(OsString::from))
     }
 
     #[test]
@@ -139,7 +140,7 @@ mod tests {
             ("p --bites 3", &["--bites", "--bytes"]),
             ("p", &["--bytes", "--help"]),
         ] {
-            let Err(Refusal::Refused(text)) = of(line) else { panic!("{line} was not refused") };
+            let Err(CliExit::BadArguments(text)) = of(line) else { panic!("{line} was not refused") };
             assert!(!text.contains('\n') && !text.contains("Usage"), "{text}");
             assert!(words.iter().all(|word| text.contains(word)), "{line}: {text}");
         }
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn help_and_version_are_no_failure() {
         for line in ["p --help", "p --version"] {
-            assert!(matches!(of(line), Err(Refusal::Shown(text)) if text.contains('p')), "{line}");
+            assert!(matches!(of(line), Err(CliExit::Help(text)) if text.contains('p')), "{line}");
         }
     }
 

@@ -8,12 +8,14 @@ use ironwarp::{
 };
 
 use crate::EmbedError;
-use crate::protocol::{ANSWER_BYTES, Answer, BLOCK_BYTES, BLOCKS_MAX, Order, Outcome, Request, WINDOW};
+use crate::protocol::{
+    BLOCK_BYTES, BLOCKS_MAX, Operation, Outcome, RESPONSE_BYTES, Request, Response, WINDOW,
+};
 use crate::server::pages;
 
 /// What a client did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct BlockCounts {
     /// Blocks written.
     pub written: u64,
     /// Blocks read, each compared with what was written last.
@@ -29,20 +31,20 @@ pub struct Client {
     qp: QueuePair,
     /// For each place in the window, room for the longest request.
     blocks: Region,
-    answers: Region,
+    responses: Region,
     /// What the blocks of the part hold: the number that their bytes follow from.
-    model: Vec<u64>,
+    expected_values: Vec<u64>,
     first: u64,
     disk_blocks: u64,
-    window: [Option<Asked>; WINDOW],
+    window: [Option<PendingRequest>; WINDOW],
     connected: bool,
     random: u64,
-    tally: Tally,
+    counts: BlockCounts,
 }
 
 /// A request under way.
 #[derive(Clone, Copy)]
-struct Asked {
+struct PendingRequest {
     request: Request,
     expected: Outcome,
 }
@@ -59,8 +61,8 @@ impl Client {
         let mut ctx = stack.context()?;
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(4 * WINDOW as u32)?);
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let window = ctx.register(pd, pages(WINDOW * SPAN)?, rights)?;
-        let answers = ctx.register(pd, pages(WINDOW * ANSWER_BYTES)?, Access::LOCAL_WRITE)?;
+        let window = ctx.register(pd, pages(WINDOW * SLOT_BYTES)?, rights)?;
+        let responses = ctx.register(pd, pages(WINDOW * RESPONSE_BYTES)?, Access::LOCAL_WRITE)?;
         let attr = QpAttr {
             send_depth: 2 * WINDOW as u32,
             recv_depth: WINDOW as u32,
@@ -68,9 +70,9 @@ impl Client {
             ..QpAttr::new(cq)
         };
         let qp = ctx.create_qp(pd, &attr)?;
-        for place in 0..WINDOW {
-            let room = [answers.slice(place * ANSWER_BYTES, ANSWER_BYTES as u32)?];
-            ctx.post_recv(qp, &RecvWr::new(place as u64, &room))?;
+        for slot in 0..WINDOW {
+            let buffer = [responses.slice(slot * RESPONSE_BYTES, RESPONSE_BYTES as u32)?];
+            ctx.post_recv(qp, &RecvWr::new(slot as u64, &buffer))?;
         }
         ctx.connect(qp, server, b"")?;
         Ok(Client {
@@ -78,19 +80,19 @@ impl Client {
             cq,
             qp,
             blocks: window,
-            answers,
-            model: vec![0; blocks],
+            responses,
+            expected_values: vec![0; blocks],
             first,
             disk_blocks: 0,
             window: [None; WINDOW],
             connected: false,
             random: seed | 1,
-            tally: Tally::default(),
+            counts: BlockCounts::default(),
         })
     }
 
     /// Takes what has come and, unless it is to stop, asks for more. Never waits.
-    pub fn step(&mut self, more: bool) -> Result<(), EmbedError> {
+    pub fn poll(&mut self, more: bool) -> Result<(), EmbedError> {
         while let Some(event) = self.ctx.poll_event() {
             self.on_event(event)?;
         }
@@ -100,12 +102,13 @@ impl Client {
         if !self.connected || !more {
             return Ok(());
         }
-        (0..WINDOW).try_for_each(|place| if self.window[place].is_none() { self.ask(place) } else { Ok(()) })
+        (0..WINDOW)
+            .try_for_each(|slot| if self.window[slot].is_none() { self.send_request(slot) } else { Ok(()) })
     }
 
     /// What has been done so far.
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn counts(&self) -> BlockCounts {
+        self.counts
     }
 
     /// Whether every request has been answered.
@@ -121,66 +124,66 @@ impl Client {
     fn on_event(&mut self, event: Event) -> Result<(), EmbedError> {
         match event {
             Event::Established { private_data, .. } => {
-                let told = private_data.as_slice().try_into().map(u64::from_be_bytes);
+                let size = private_data.as_slice().try_into().map(u64::from_be_bytes);
                 self.disk_blocks =
-                    told.map_err(|_| EmbedError::Wrong("the server does not tell its size".into()))?;
+                    size.map_err(|_| EmbedError::Failed("the server does not tell its size".into()))?;
                 self.connected = true;
                 Ok(())
             }
             Event::Rejected { private_data, .. } => {
-                Err(EmbedError::Refused(String::from_utf8_lossy(&private_data).into_owned()))
+                Err(EmbedError::Rejected(String::from_utf8_lossy(&private_data).into_owned()))
             }
-            Event::ConnectFailed { reason, .. } => Err(EmbedError::Over(format!("{reason:?}"))),
+            Event::ConnectFailed { reason, .. } => Err(EmbedError::ConnectionEnded(format!("{reason:?}"))),
             Event::Disconnected { reason, .. } if self.connected && !self.is_idle() => {
-                Err(EmbedError::Over(format!("{reason:?}")))
+                Err(EmbedError::ConnectionEnded(format!("{reason:?}")))
             }
             _ => Ok(()),
         }
     }
 
     /// The next request of a place: mostly reads and writes of its own part, now and then one that must be refused.
-    fn ask(&mut self, place: usize) -> Result<(), EmbedError> {
+    fn send_request(&mut self, slot: usize) -> Result<(), EmbedError> {
         let blocks = 1 + (self.next() % u64::from(BLOCKS_MAX)) as u32;
-        let own = (self.model.len() as u64).saturating_sub(blocks.into());
+        let own = (self.expected_values.len() as u64).saturating_sub(blocks.into());
         let first = self.first + self.next() % (own + 1);
-        let order = if self.next().is_multiple_of(2) { Order::Read } else { Order::Write };
+        let operation = if self.next().is_multiple_of(2) { Operation::Read } else { Operation::Write };
         let stag = self.blocks.stag();
-        let tagged_offset = self.blocks.base_to() + (place * SPAN) as u64;
+        let tagged_offset = self.blocks.base_to() + (slot * SLOT_BYTES) as u64;
         let memory = RemoteMemory { stag, tagged_offset };
-        let mut request = Request { order, blocks, first, memory, tag: place as u32 };
+        let mut request = Request { operation, blocks, first, memory, tag: slot as u32 };
         let mut expected = Outcome::Done;
         match self.next() % 16 {
             0 => (request.first, expected) = (self.disk_blocks - u64::from(blocks) + 1, Outcome::OutOfRange),
             1 => (request.first, expected) = (u64::MAX - 3, Outcome::OutOfRange),
             2 => (request.blocks, expected) = (BLOCKS_MAX + 1, Outcome::BadLength),
             _ if self.overlaps(&request) => return Ok(()),
-            _ if order == Order::Write => self.write_blocks(place, &request)?,
+            _ if operation == Operation::Write => self.write_blocks(slot, &request)?,
             // What was there before must not pass for what is read.
-            _ => self.blocks.fill(place * SPAN, blocks as usize * BLOCK_BYTES as usize, 0xee)?,
+            _ => self.blocks.fill(slot * SLOT_BYTES, blocks as usize * BLOCK_BYTES as usize, 0xee)?,
         }
         let bytes = request.encode();
-        self.ctx.post_send(self.qp, &SendWr::send_inline(place as u64, &bytes).unsignaled())?;
-        self.window[place] = Some(Asked { request, expected });
+        self.ctx.post_send(self.qp, &SendWr::send_inline(slot as u64, &bytes).unsignaled())?;
+        self.window[slot] = Some(PendingRequest { request, expected });
         Ok(())
     }
 
     /// Requests for the same blocks at once would have no order.
     fn overlaps(&self, request: &Request) -> bool {
         let end = |request: &Request| request.first + u64::from(request.blocks);
-        let under_way = self.window.iter().flatten().filter(|asked| asked.expected == Outcome::Done);
-        under_way
-            .map(|asked| &asked.request)
+        let in_flight = self.window.iter().flatten().filter(|pending| pending.expected == Outcome::Done);
+        in_flight
+            .map(|pending| &pending.request)
             .any(|other| request.first < end(other) && other.first < end(request))
     }
 
     /// Fills a place with new blocks, and notes what they are.
-    fn write_blocks(&mut self, place: usize, request: &Request) -> Result<(), EmbedError> {
+    fn write_blocks(&mut self, slot: usize, request: &Request) -> Result<(), EmbedError> {
         for number in 0..request.blocks as usize {
             let value = self.next();
             let at = (request.first - self.first) as usize + number;
-            self.model[at] = value;
+            self.expected_values[at] = value;
             self.blocks.write_at(
-                place * SPAN + number * BLOCK_BYTES as usize,
+                slot * SLOT_BYTES + number * BLOCK_BYTES as usize,
                 &block(value, request.first + number as u64),
             )?;
         }
@@ -191,47 +194,52 @@ impl Client {
         if done.status != CompletionStatus::Success {
             // Receives that no answer came for are flushed at the end.
             let flushed = done.status == CompletionStatus::FlushedInError && self.is_idle();
-            return if flushed { Ok(()) } else { Err(EmbedError::Over(format!("{:?}", done.status))) };
+            return if flushed {
+                Ok(())
+            } else {
+                Err(EmbedError::ConnectionEnded(format!("{:?}", done.status)))
+            };
         }
         if done.opcode != CompletionOpcode::Receive {
             return Ok(());
         }
-        let (at, mut bytes) = (done.wr_id as usize * ANSWER_BYTES, [0; ANSWER_BYTES]);
-        self.answers.read_at(at, &mut bytes)?;
-        let room = [self.answers.slice(at, ANSWER_BYTES as u32)?];
-        self.ctx.post_recv(self.qp, &RecvWr::new(done.wr_id, &room))?;
-        let answer = bytes.get(..done.byte_len as usize).and_then(Answer::decode);
-        let answer = answer.ok_or_else(|| EmbedError::Wrong("no answer of the protocol".into()))?;
-        self.on_answer(&answer)
+        let (at, mut bytes) = (done.wr_id as usize * RESPONSE_BYTES, [0; RESPONSE_BYTES]);
+        self.responses.read_at(at, &mut bytes)?;
+        let buffer = [self.responses.slice(at, RESPONSE_BYTES as u32)?];
+        self.ctx.post_recv(self.qp, &RecvWr::new(done.wr_id, &buffer))?;
+        let response = bytes.get(..done.byte_len as usize).and_then(Response::decode);
+        let response = response.ok_or_else(|| EmbedError::Failed("no answer of the protocol".into()))?;
+        self.on_response(&response)
     }
 
-    fn on_answer(&mut self, answer: &Answer) -> Result<(), EmbedError> {
-        let place = answer.tag as usize;
-        let asked = self.window.get_mut(place).and_then(Option::take);
-        let asked = asked.ok_or_else(|| EmbedError::Wrong(format!("an answer to nothing: {answer:?}")))?;
-        if (answer.outcome, answer.first) != (asked.expected, asked.request.first) {
-            return Err(EmbedError::Wrong(format!("{:?} was answered with {answer:?}", asked.request)));
+    fn on_response(&mut self, response: &Response) -> Result<(), EmbedError> {
+        let slot = response.tag as usize;
+        let pending = self.window.get_mut(slot).and_then(Option::take);
+        let pending =
+            pending.ok_or_else(|| EmbedError::Failed(format!("an answer to nothing: {response:?}")))?;
+        if (response.outcome, response.first) != (pending.expected, pending.request.first) {
+            return Err(EmbedError::Failed(format!("{:?} was answered with {response:?}", pending.request)));
         }
-        let blocks = u64::from(asked.request.blocks);
-        match (asked.expected, asked.request.order) {
-            (Outcome::Done, Order::Write) => self.tally.written += blocks,
-            (Outcome::Done, Order::Read) => {
-                self.compare(place, &asked.request)?;
-                self.tally.read += blocks;
+        let blocks = u64::from(pending.request.blocks);
+        match (pending.expected, pending.request.operation) {
+            (Outcome::Done, Operation::Write) => self.counts.written += blocks,
+            (Outcome::Done, Operation::Read) => {
+                self.compare(slot, &pending.request)?;
+                self.counts.read += blocks;
             }
-            _ => self.tally.refused += 1,
+            _ => self.counts.refused += 1,
         }
         Ok(())
     }
 
-    fn compare(&self, place: usize, request: &Request) -> Result<(), EmbedError> {
+    fn compare(&self, slot: usize, request: &Request) -> Result<(), EmbedError> {
         let mut found = vec![0; BLOCK_BYTES as usize];
         for number in 0..request.blocks as usize {
-            self.blocks.read_at(place * SPAN + number * BLOCK_BYTES as usize, &mut found)?;
+            self.blocks.read_at(slot * SLOT_BYTES + number * BLOCK_BYTES as usize, &mut found)?;
             let at = request.first + number as u64;
-            let value = self.model[(at - self.first) as usize];
+            let value = self.expected_values[(at - self.first) as usize];
             if found != block(value, at) {
-                return Err(EmbedError::Wrong(format!("block {at} holds other bytes than were written")));
+                return Err(EmbedError::Failed(format!("block {at} holds other bytes than were written")));
             }
         }
         Ok(())
@@ -247,7 +255,7 @@ impl Client {
 }
 
 /// Bytes of a place in the window.
-const SPAN: usize = BLOCKS_MAX as usize * BLOCK_BYTES as usize;
+const SLOT_BYTES: usize = BLOCKS_MAX as usize * BLOCK_BYTES as usize;
 
 /// What a block holds: zeros at first, then bytes that follow from a number and its place.
 fn block(value: u64, at: u64) -> Vec<u8> {

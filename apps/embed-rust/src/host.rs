@@ -8,16 +8,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use embed_rust::{Client, EmbedError, Server, ServerConfig, Tally};
+use embed_rust::{BlockCounts, Client, EmbedError, Server, ServerConfig};
 use ironwarp::dpdk::{Eal, EalConfig, Memory};
 use ironwarp::{Config, Stack, Worker};
-use ironwarp_cli::{fail, read, refuse};
+use ironwarp_cli::{bad_arguments, fail, parse_args};
 
 const PROGRAM: &str = "embed-rust";
 /// Ends what hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// A connection has this long to close.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves blocks by RDMA, or checks such a server.
 #[derive(Parser)]
@@ -67,13 +67,13 @@ enum Command {
 }
 
 /// Blocks of the disk that a client has for itself.
-const OWN_BLOCKS: usize = 256;
+const BLOCKS_PER_CLIENT: usize = 256;
 const CLIENTS_MAX: usize = 64;
 
 pub(crate) fn main() -> ExitCode {
-    let args: Args = match read(std::env::args_os()) {
+    let args: Args = match parse_args(std::env::args_os()) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     let stop = match ironwarp_cli::on_interrupt() {
         Ok(stop) => stop,
@@ -85,73 +85,73 @@ pub(crate) fn main() -> ExitCode {
         Command::Client { config, connect, blocks } => client(&config, connect, blocks, &stop),
     };
     match outcome {
-        Ok(tally) => {
-            let Tally { written, read, refused } = tally;
+        Ok(counts) => {
+            let BlockCounts { written, read, refused } = counts;
             println!(
                 "{written} blocks written, {read} read and compared, {refused} requests refused as they should be"
             );
             ExitCode::SUCCESS
         }
-        Err(EmbedError::Config(error)) => refuse(PROGRAM, error),
+        Err(EmbedError::Config(error)) => bad_arguments(PROGRAM, error),
         Err(error) => fail(PROGRAM, error),
     }
 }
 
-fn both(clients: usize, blocks: u64) -> Result<Tally, EmbedError> {
+fn both(clients: usize, blocks: u64) -> Result<BlockCounts, EmbedError> {
     // The program's DPDK: started as it likes, with whatever else it needs.
     let started = Eal::start(&EalConfig::new().memory(Memory::Ordinary { mib: 256 }));
     let eal = started.map_err(ironwarp::SetupError::from)?;
-    let [(near, near_worker), (far, far_worker)] =
+    let [(client_stack, client_worker), (server_stack, server_worker)] =
         Stack::ring_pair(ring("10.99.3.1/24")?, ring("10.99.3.2/24")?, Some(eal))?;
     let at = SocketAddr::from(([10, 99, 3, 2], 4791));
-    let config = ServerConfig { at, blocks: (clients * OWN_BLOCKS) as u64, clients };
-    let mut server = Server::open(&far, config)?;
+    let config = ServerConfig { at, blocks: (clients * BLOCKS_PER_CLIENT) as u64, clients };
+    let mut server = Server::open(&server_stack, config)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // One thread, one worker: each side has its own reactor.
-        let serving = scope.spawn(|| serve(&mut server, far_worker, &stop));
-        let outcome = check(&near, near_worker, at, clients, blocks);
+        let serving = scope.spawn(|| serve(&mut server, server_worker, &stop));
+        let outcome = run_clients(&client_stack, client_worker, at, clients, blocks);
         stop.store(true, Ordering::Release);
-        let served = serving.join().map_err(|_| EmbedError::Wrong("the server's thread panicked".into()))?;
-        outcome.and_then(|tally| served.map(|()| tally))
+        let served = serving.join().map_err(|_| EmbedError::Failed("the server's thread panicked".into()))?;
+        outcome.and_then(|counts| served.map(|()| counts))
     })
 }
 
 /// A reactor that serves until it is stopped, and then ends in order.
 fn serve(server: &mut Server, mut worker: Worker, stop: &AtomicBool) -> Result<(), EmbedError> {
     while !stop.load(Ordering::Acquire) {
-        turn(&mut worker);
-        server.step()?;
+        poll_worker(&mut worker);
+        server.poll()?;
     }
-    let deadline = Instant::now() + DRAIN;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
     while server.close(deadline)? > 0 {
-        turn(&mut worker);
-        server.step()?;
+        poll_worker(&mut worker);
+        server.poll()?;
     }
     Ok(())
 }
 
 /// A reactor with clients, until each has done its part and its connection is closed.
-fn check(
+fn run_clients(
     stack: &Stack,
     mut worker: Worker,
     at: SocketAddr,
     count: usize,
     blocks: u64,
-) -> Result<Tally, EmbedError> {
-    let part = |number: usize| ((number * OWN_BLOCKS) as u64, OWN_BLOCKS);
-    let open = |number: usize| Client::open(stack, at, part(number), 0x5eed + number as u64);
+) -> Result<BlockCounts, EmbedError> {
+    let blocks_of = |number: usize| ((number * BLOCKS_PER_CLIENT) as u64, BLOCKS_PER_CLIENT);
+    let open = |number: usize| Client::open(stack, at, blocks_of(number), 0x5eed + number as u64);
     let mut clients = (0..count).map(open).collect::<Result<Vec<_>, _>>()?;
-    let limit = Instant::now() + PATIENCE;
-    let is_done = |client: &Client| client.tally().written.min(client.tally().read) >= blocks;
+    let limit = Instant::now() + RUN_TIMEOUT;
+    let is_done = |client: &Client| client.counts().written.min(client.counts().read) >= blocks;
     while !clients.iter().all(|client| is_done(client) && client.is_idle()) {
-        turn(&mut worker);
-        clients.iter_mut().try_for_each(|client| client.step(!is_done(client)))?;
+        poll_worker(&mut worker);
+        clients.iter_mut().try_for_each(|client| client.poll(!is_done(client)))?;
         if Instant::now() > limit {
-            return Err(EmbedError::Wrong(format!("not done within {PATIENCE:?}")));
+            return Err(EmbedError::Failed(format!("not done within {RUN_TIMEOUT:?}")));
         }
     }
-    let deadline = Instant::now() + DRAIN;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
     loop {
         let mut open = 0;
         for client in &mut clients {
@@ -160,21 +160,22 @@ fn check(
         if open == 0 {
             break;
         }
-        turn(&mut worker);
+        poll_worker(&mut worker);
     }
-    Ok(clients.iter().map(Client::tally).fold(Tally::default(), |sum, one| Tally {
+    Ok(clients.iter().map(Client::counts).fold(BlockCounts::default(), |sum, one| BlockCounts {
         written: sum.written + one.written,
         read: sum.read + one.read,
         refused: sum.refused + one.refused,
     }))
 }
 
-fn server(config: &std::path::Path, at: SocketAddr, stop: &AtomicBool) -> Result<Tally, EmbedError> {
+fn server(config: &std::path::Path, at: SocketAddr, stop: &AtomicBool) -> Result<BlockCounts, EmbedError> {
     let (stack, worker) = Stack::builder(Config::from_file(config)?).build_one()?;
-    let settings = ServerConfig { at, blocks: (CLIENTS_MAX * OWN_BLOCKS) as u64, clients: CLIENTS_MAX };
+    let settings =
+        ServerConfig { at, blocks: (CLIENTS_MAX * BLOCKS_PER_CLIENT) as u64, clients: CLIENTS_MAX };
     let mut server = Server::open(&stack, settings)?;
     serve(&mut server, worker, stop)?;
-    Ok(Tally::default())
+    Ok(BlockCounts::default())
 }
 
 fn client(
@@ -182,12 +183,12 @@ fn client(
     at: SocketAddr,
     blocks: u64,
     _: &AtomicBool,
-) -> Result<Tally, EmbedError> {
+) -> Result<BlockCounts, EmbedError> {
     let (stack, worker) = Stack::builder(Config::from_file(config)?).build_one()?;
-    check(&stack, worker, at, 1, blocks)
+    run_clients(&stack, worker, at, 1, blocks)
 }
 
-fn turn(worker: &mut Worker) {
+fn poll_worker(worker: &mut Worker) {
     if worker.poll(4).work == 0 {
         // Nothing to do: on a machine with fewer processors than reactors the other one may run.
         std::thread::yield_now();

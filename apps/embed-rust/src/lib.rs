@@ -19,7 +19,7 @@ mod client;
 pub mod protocol;
 mod server;
 
-pub use client::{Client, Tally};
+pub use client::{BlockCounts, Client};
 pub use server::{Server, ServerConfig};
 
 /// Why a server or a client cannot go on.
@@ -42,11 +42,11 @@ pub enum EmbedError {
     Listen(core::net::SocketAddr),
     /// The server refused the client.
     #[error("the server refuses: {0}")]
-    Refused(String),
+    Rejected(String),
     /// The connection ended, or did not come about.
     #[error("the connection is over: {0}")]
-    Over(String),
+    ConnectionEnded(String),
     /// The server did something else than it was asked.
     #[error("{0}")]
-    Wrong(String),
+    Failed(String),
 }

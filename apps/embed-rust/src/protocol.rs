@@ -1,8 +1,8 @@
 //! What server and client say to each other: requests of 32 bytes and answers of 16, all numbers big-endian.
 //!
 //! ```text
-//! request  order u8 | 3 bytes 0 | blocks u32 | first u64 | offset u64 | stag u32 | tag u32
-//! answer   tag u32 | outcome u32 | first u64
+//! request  operation u8 | 3 bytes 0 | blocks u32 | first u64 | offset u64 | stag u32 | tag u32
+//! response   tag u32 | outcome u32 | first u64
 //! ```
 //! Decoding takes any bytes and refuses what is none of these; nothing here trusts the other side.
 
@@ -17,11 +17,11 @@ pub const WINDOW: usize = 8;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 32;
 /// Bytes of an answer.
-pub const ANSWER_BYTES: usize = 16;
+pub const RESPONSE_BYTES: usize = 16;
 
 /// What a client asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum Operation {
     /// Blocks of the disk into the client's memory.
     Read,
     /// Blocks of the client's memory onto the disk.
@@ -32,7 +32,7 @@ pub enum Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// What to do.
-    pub order: Order,
+    pub operation: Operation,
     /// How many blocks, 1 to [`BLOCKS_MAX`].
     pub blocks: u32,
     /// The first of them on the disk.
@@ -58,7 +58,7 @@ pub enum Outcome {
 
 /// An answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct Response {
     /// The request's.
     pub tag: u32,
     /// What became of it.
@@ -71,9 +71,9 @@ impl Request {
     /// As it is sent.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
-        bytes[0] = match self.order {
-            Order::Read => 1,
-            Order::Write => 2,
+        bytes[0] = match self.operation {
+            Operation::Read => 1,
+            Operation::Write => 2,
         };
         bytes[4..8].copy_from_slice(&self.blocks.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.first.to_be_bytes());
@@ -88,19 +88,19 @@ impl Request {
         if bytes.len() != REQUEST_BYTES {
             return None;
         }
-        let order = match bytes.first()? {
-            1 => Order::Read,
-            2 => Order::Write,
+        let operation = match bytes.first()? {
+            1 => Operation::Read,
+            2 => Operation::Write,
             _ => return None,
         };
-        let (stag, tagged_offset) = (STag(word(bytes, 24)?), double(bytes, 16)?);
+        let (stag, tagged_offset) = (STag(u32_at(bytes, 24)?), u64_at(bytes, 16)?);
         let memory = RemoteMemory { stag, tagged_offset };
         Some(Request {
-            order,
-            blocks: word(bytes, 4)?,
-            first: double(bytes, 8)?,
+            operation,
+            blocks: u32_at(bytes, 4)?,
+            first: u64_at(bytes, 8)?,
             memory,
-            tag: word(bytes, 28)?,
+            tag: u32_at(bytes, 28)?,
         })
     }
 
@@ -116,16 +116,16 @@ impl Request {
     }
 }
 
-impl Answer {
+impl Response {
     /// As it is sent.
-    pub fn encode(&self) -> [u8; ANSWER_BYTES] {
+    pub fn encode(&self) -> [u8; RESPONSE_BYTES] {
         let outcome: u32 = match self.outcome {
             Outcome::Done => 0,
             Outcome::OutOfRange => 1,
             Outcome::BadLength => 2,
             Outcome::BadRequest => 3,
         };
-        let mut bytes = [0; ANSWER_BYTES];
+        let mut bytes = [0; RESPONSE_BYTES];
         bytes[..4].copy_from_slice(&self.tag.to_be_bytes());
         bytes[4..8].copy_from_slice(&outcome.to_be_bytes());
         bytes[8..].copy_from_slice(&self.first.to_be_bytes());
@@ -134,25 +134,25 @@ impl Answer {
 
     /// What was sent, if it is an answer.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != ANSWER_BYTES {
+        if bytes.len() != RESPONSE_BYTES {
             return None;
         }
-        let outcome = match word(bytes, 4)? {
+        let outcome = match u32_at(bytes, 4)? {
             0 => Outcome::Done,
             1 => Outcome::OutOfRange,
             2 => Outcome::BadLength,
             3 => Outcome::BadRequest,
             _ => return None,
         };
-        Some(Answer { tag: word(bytes, 0)?, outcome, first: double(bytes, 8)? })
+        Some(Response { tag: u32_at(bytes, 0)?, outcome, first: u64_at(bytes, 8)? })
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().map(u32::from_be_bytes).ok()
 }
 
-fn double(bytes: &[u8], at: usize) -> Option<u64> {
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.try_into().map(u64::from_be_bytes).ok()
 }
 
@@ -162,15 +162,15 @@ mod tests {
 
     fn request() -> Request {
         let memory = RemoteMemory { stag: STag(0x1234_5678), tagged_offset: u64::MAX - 5 };
-        Request { order: Order::Write, blocks: 3, first: 1 << 40, memory, tag: 9 }
+        Request { operation: Operation::Write, blocks: 3, first: 1 << 40, memory, tag: 9 }
     }
 
     #[test]
     fn requests_and_answers_survive_the_wire() {
         assert_eq!(Request::decode(&request().encode()), Some(request()));
         for outcome in [Outcome::Done, Outcome::OutOfRange, Outcome::BadLength, Outcome::BadRequest] {
-            let answer = Answer { tag: 7, outcome, first: 3 };
-            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+            let response = Response { tag: 7, outcome, first: 3 };
+            assert_eq!(Response::decode(&response.encode()), Some(response));
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(Request::decode(&unknown), None);
         assert_eq!(Request::decode(&request().encode()[..31]), None);
         assert_eq!(Request::decode(&[]), None);
-        assert_eq!(Answer::decode(&[0xff; ANSWER_BYTES]), None);
+        assert_eq!(Response::decode(&[0xff; RESPONSE_BYTES]), None);
     }
 
     #[test]

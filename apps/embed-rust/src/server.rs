@@ -11,7 +11,9 @@ use ironwarp::{
 };
 
 use crate::EmbedError;
-use crate::protocol::{ANSWER_BYTES, Answer, BLOCK_BYTES, Order, Outcome, REQUEST_BYTES, Request, WINDOW};
+use crate::protocol::{
+    BLOCK_BYTES, Operation, Outcome, REQUEST_BYTES, RESPONSE_BYTES, Request, Response, WINDOW,
+};
 
 /// What a server is started with.
 #[derive(Clone, Copy, Debug)]
@@ -38,29 +40,29 @@ pub struct Server {
 
 struct Session {
     qp: QueuePair,
-    places: [Place; WINDOW],
+    slots: [SlotState; WINDOW],
     /// A place waits for room in the send queue: requests complete in their order, so what is behind a slow Read keeps its
     /// place there although the client has it long since.
-    waits: bool,
+    is_stalled: bool,
 }
 
 /// How far a request has come.
 #[derive(Clone, Copy)]
-enum Place {
+enum SlotState {
     /// There is none.
     Free,
     /// It is to be carried out.
-    Asked(Request),
+    Received(Request),
     /// The client's blocks are being read, and this is the answer then.
-    Reading(Answer),
+    Reading(Response),
     /// It is to be answered.
-    Over(Answer),
+    Ready(Response),
 }
 
 // A place is a request under way, a room where one may land: there are as many of both, and any may meet any.
 
 /// A message longer than a request is an error of its own, so a receive has room for one byte more.
-const ROOM_BYTES: usize = REQUEST_BYTES + 1;
+const RECEIVE_BYTES: usize = REQUEST_BYTES + 1;
 
 impl Server {
     /// A server on a stack, listening. Its disk is all zeros.
@@ -69,8 +71,8 @@ impl Server {
         let pd = ctx.alloc_pd();
         let bytes = config.blocks.saturating_mul(BLOCK_BYTES.into()) as usize;
         let disk = ctx.register(pd, pages(bytes)?, Access::LOCAL_WRITE)?;
-        let room = pages(config.clients * WINDOW * ROOM_BYTES)?;
-        let requests = ctx.register(pd, room, Access::LOCAL_WRITE)?;
+        let buffer = pages(config.clients * WINDOW * RECEIVE_BYTES)?;
+        let requests = ctx.register(pd, buffer, Access::LOCAL_WRITE)?;
         // A request, the Read or Write that carries it out, and its answer.
         let cq = ctx.create_cq((config.clients * WINDOW * 4) as u32)?;
         ctx.listen(config.at)?;
@@ -79,14 +81,14 @@ impl Server {
     }
 
     /// Takes what has come. Never waits.
-    pub fn step(&mut self) -> Result<(), EmbedError> {
+    pub fn poll(&mut self) -> Result<(), EmbedError> {
         while let Some(event) = self.ctx.poll_event() {
             self.on_event(event)?;
         }
         let mut reaped = [Completion::default(); 32];
         let count = self.ctx.poll_cq(self.cq, &mut reaped)?;
         reaped.iter().take(count).try_for_each(|done| self.on_completion(done))?;
-        (0..self.sessions.len()).try_for_each(|number| self.go_on(number))
+        (0..self.sessions.len()).try_for_each(|number| self.resume(number))
     }
 
     /// Clients that are connected, or about to be.
@@ -102,13 +104,13 @@ impl Server {
 
     fn on_event(&mut self, event: Event) -> Result<(), EmbedError> {
         match event {
-            Event::ConnectRequest { request, .. } => self.welcome(&request),
+            Event::ConnectRequest { request, .. } => self.on_connect_request(&request),
             Event::Disconnected { qp, .. } | Event::ConnectFailed { qp, .. } => {
                 self.ctx.destroy_qp(qp)?;
                 self.sessions
                     .iter_mut()
-                    .filter(|slot| slot.as_ref().is_some_and(|s| s.qp == qp))
-                    .for_each(|slot| *slot = None);
+                    .filter(|session| session.as_ref().is_some_and(|s| s.qp == qp))
+                    .for_each(|session| *session = None);
                 Ok(())
             }
             Event::ListenFailed { local } => Err(EmbedError::Listen(local)),
@@ -116,7 +118,7 @@ impl Server {
         }
     }
 
-    fn welcome(&mut self, request: &ConnectionRequest) -> Result<(), EmbedError> {
+    fn on_connect_request(&mut self, request: &ConnectionRequest) -> Result<(), EmbedError> {
         let Some(number) = self.sessions.iter().position(Option::is_none) else {
             return Ok(self.ctx.reject(request, b"no place is free")?);
         };
@@ -126,19 +128,19 @@ impl Server {
             send_depth: 2 * depth,
             recv_depth: depth,
             max_sge: 1,
-            inline_bytes: ANSWER_BYTES,
+            inline_bytes: RESPONSE_BYTES,
             ..QpAttr::new(self.cq)
         };
         let qp = match self.ctx.create_qp(self.pd, &attr) {
             Err(VerbsError::LimitReached(_)) => return Ok(self.ctx.reject(request, b"no place is free")?),
             made => made?,
         };
-        for place in 0..WINDOW {
-            post_receive(&mut self.ctx, &self.requests, qp, number, place)?;
+        for slot in 0..WINDOW {
+            post_receive(&mut self.ctx, &self.requests, qp, number, slot)?;
         }
         self.ctx.accept(request, qp, &self.config.blocks.to_be_bytes())?;
         if let Some(slot) = self.sessions.get_mut(number) {
-            *slot = Some(Session { qp, places: [Place::Free; WINDOW], waits: false });
+            *slot = Some(Session { qp, slots: [SlotState::Free; WINDOW], is_stalled: false });
         }
         Ok(())
     }
@@ -157,10 +159,10 @@ impl Server {
     }
 
     fn session_of(&self, qp: QpNum) -> Option<usize> {
-        self.sessions.iter().position(|slot| slot.as_ref().is_some_and(|session| session.qp.num() == qp))
+        self.sessions.iter().position(|session| session.as_ref().is_some_and(|open| open.qp.num() == qp))
     }
 
-    fn expel(&mut self, number: usize) -> Result<(), EmbedError> {
+    fn disconnect(&mut self, number: usize) -> Result<(), EmbedError> {
         if let Some(session) = self.sessions.get_mut(number).and_then(Option::take) {
             self.ctx.destroy_qp(session.qp)?;
         }
@@ -168,51 +170,51 @@ impl Server {
     }
 
     /// Takes a request out of its room, which is posted again at once, and begins with it.
-    fn on_request(&mut self, number: usize, room: usize, len: usize) -> Result<(), EmbedError> {
-        let mut bytes = [0; ROOM_BYTES];
-        self.requests.read_at(room_of(number, room), &mut bytes)?;
+    fn on_request(&mut self, number: usize, buffer: usize, len: usize) -> Result<(), EmbedError> {
+        let mut bytes = [0; RECEIVE_BYTES];
+        self.requests.read_at(receive_offset(number, buffer), &mut bytes)?;
         let Some(session) = self.sessions.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
-        let free = session.places.iter_mut().enumerate().find(|(_, state)| matches!(state, Place::Free));
-        let Some((place, state)) = free else {
+        let free = session.slots.iter_mut().enumerate().find(|(_, state)| matches!(state, SlotState::Free));
+        let Some((slot, state)) = free else {
             // More than the window allows: whoever does so is no client of ours.
-            return self.expel(number);
+            return self.disconnect(number);
         };
         *state = match bytes.get(..len).and_then(Request::decode) {
             Some(request) => match request.check(self.config.blocks) {
-                Outcome::Done => Place::Asked(request),
-                outcome => Place::Over(Answer { tag: request.tag, outcome, first: request.first }),
+                Outcome::Done => SlotState::Received(request),
+                outcome => SlotState::Ready(Response { tag: request.tag, outcome, first: request.first }),
             },
-            None => Place::Over(Answer { tag: 0, outcome: Outcome::BadRequest, first: 0 }),
+            None => SlotState::Ready(Response { tag: 0, outcome: Outcome::BadRequest, first: 0 }),
         };
-        post_receive(&mut self.ctx, &self.requests, session.qp, number, room)?;
-        self.advance(number, place)
+        post_receive(&mut self.ctx, &self.requests, session.qp, number, buffer)?;
+        self.advance(number, slot)
     }
 
-    fn on_read(&mut self, number: usize, place: usize) -> Result<(), EmbedError> {
+    fn on_read(&mut self, number: usize, slot: usize) -> Result<(), EmbedError> {
         let session = self.sessions.get_mut(number).and_then(Option::as_mut);
-        if let Some(state) = session.and_then(|session| session.places.get_mut(place))
-            && let Place::Reading(answer) = *state
+        if let Some(state) = session.and_then(|session| session.slots.get_mut(slot))
+            && let SlotState::Reading(response) = *state
         {
-            *state = Place::Over(answer);
+            *state = SlotState::Ready(response);
         }
-        self.advance(number, place)
+        self.advance(number, slot)
     }
 
     /// Tries again what had no room in the send queue.
-    fn go_on(&mut self, number: usize) -> Result<(), EmbedError> {
-        let waits = |session: &mut Session| core::mem::take(&mut session.waits);
-        if !self.sessions.get_mut(number).and_then(Option::as_mut).is_some_and(waits) {
+    fn resume(&mut self, number: usize) -> Result<(), EmbedError> {
+        let is_stalled = |session: &mut Session| core::mem::take(&mut session.is_stalled);
+        if !self.sessions.get_mut(number).and_then(Option::as_mut).is_some_and(is_stalled) {
             return Ok(());
         }
-        (0..WINDOW).try_for_each(|place| self.advance(number, place))
+        (0..WINDOW).try_for_each(|slot| self.advance(number, slot))
     }
 
     /// Does for a request what can be done now.
-    fn advance(&mut self, number: usize, place: usize) -> Result<(), EmbedError> {
-        match self.try_advance(number, place) {
+    fn advance(&mut self, number: usize, slot: usize) -> Result<(), EmbedError> {
+        match self.try_advance(number, slot) {
             Err(EmbedError::Verbs(VerbsError::QueueFull | VerbsError::CqFull)) => {
                 if let Some(session) = self.sessions.get_mut(number).and_then(Option::as_mut) {
-                    session.waits = true;
+                    session.is_stalled = true;
                 }
                 Ok(())
             }
@@ -222,35 +224,35 @@ impl Server {
         }
     }
 
-    fn try_advance(&mut self, number: usize, place: usize) -> Result<(), EmbedError> {
+    fn try_advance(&mut self, number: usize, slot: usize) -> Result<(), EmbedError> {
         let Some(session) = self.sessions.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
-        let Some(state) = session.places.get_mut(place) else { return Ok(()) };
-        let (ctx, qp, wr_id) = (&mut self.ctx, session.qp, place as u64);
-        let (moved, answer) = match *state {
-            Place::Free | Place::Reading(_) => return Ok(()),
-            Place::Over(answer) => (None, answer),
-            Place::Asked(request) => {
+        let Some(state) = session.slots.get_mut(slot) else { return Ok(()) };
+        let (ctx, qp, wr_id) = (&mut self.ctx, session.qp, slot as u64);
+        let (write, response) = match *state {
+            SlotState::Free | SlotState::Reading(_) => return Ok(()),
+            SlotState::Ready(response) => (None, response),
+            SlotState::Received(request) => {
                 let from = request.first as usize * BLOCK_BYTES as usize;
                 let blocks = [self.disk.slice(from, request.blocks * BLOCK_BYTES)?];
-                let answer = Answer { tag: request.tag, outcome: Outcome::Done, first: request.first };
-                if request.order == Order::Write {
+                let response = Response { tag: request.tag, outcome: Outcome::Done, first: request.first };
+                if request.operation == Operation::Write {
                     ctx.post_send(qp, &SendWr::read(wr_id, &blocks, request.memory))?;
-                    *state = Place::Reading(answer);
+                    *state = SlotState::Reading(response);
                     return Ok(());
                 }
-                (Some((blocks, request.memory)), answer)
+                (Some((blocks, request.memory)), response)
             }
         };
-        let bytes = answer.encode();
-        let answer = SendWr::send_inline(wr_id, &bytes).unsignaled();
-        match &moved {
+        let bytes = response.encode();
+        let response = SendWr::send_inline(wr_id, &bytes).unsignaled();
+        match &write {
             // The answer is behind the Write, so it arrives behind it (RFC 5040 s5.5).
             Some((blocks, to)) => {
-                ctx.post_all(qp, &[SendWr::write(wr_id, blocks, *to).unsignaled(), answer])?
+                ctx.post_all(qp, &[SendWr::write(wr_id, blocks, *to).unsignaled(), response])?
             }
-            None => ctx.post_send(qp, &answer)?,
+            None => ctx.post_send(qp, &response)?,
         }
-        *state = Place::Free;
+        *state = SlotState::Free;
         Ok(())
     }
 }
@@ -260,16 +262,16 @@ fn post_receive(
     requests: &Region,
     qp: QueuePair,
     number: usize,
-    place: usize,
+    slot: usize,
 ) -> Result<(), EmbedError> {
-    let room = [requests.slice(room_of(number, place), ROOM_BYTES as u32)?];
-    Ok(ctx.post_recv(qp, &RecvWr::new(place as u64, &room))?)
+    let buffer = [requests.slice(receive_offset(number, slot), RECEIVE_BYTES as u32)?];
+    Ok(ctx.post_recv(qp, &RecvWr::new(slot as u64, &buffer))?)
 }
 
-fn room_of(number: usize, place: usize) -> usize {
-    (number * WINDOW + place) * ROOM_BYTES
+fn receive_offset(number: usize, slot: usize) -> usize {
+    (number * WINDOW + slot) * RECEIVE_BYTES
 }
 
 pub(crate) fn pages(bytes: usize) -> Result<AlignedBuf, EmbedError> {
-    AlignedBuf::pages(bytes).map_err(|error| EmbedError::Wrong(format!("{bytes} bytes: {error}")))
+    AlignedBuf::pages(bytes).map_err(|error| EmbedError::Failed(format!("{bytes} bytes: {error}")))
 }

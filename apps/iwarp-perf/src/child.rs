@@ -16,38 +16,38 @@ use tracing_subscriber::EnvFilter;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// It measures.
-    Near,
+    Client,
     /// It serves.
-    Far,
+    Server,
 }
 
 /// The first arguments of the two ends' processes. No test is called so.
-const NEAR: &str = "__near-end";
-const FAR: &str = "__far-end";
+const CLIENT_ROLE: &str = "__client";
+const SERVER_ROLE: &str = "__server";
 /// The level of a log that nobody asked for.
-const QUIET: &str = "warn";
+const DEFAULT_LOG: &str = "warn";
 
 impl Role {
     /// The role that the arguments name, none for a user's.
     pub fn of(arguments: &[OsString]) -> Option<Self> {
         match arguments.get(1)?.to_str()? {
-            NEAR => Some(Role::Near),
-            FAR => Some(Role::Far),
+            CLIENT_ROLE => Some(Role::Client),
+            SERVER_ROLE => Some(Role::Server),
             _ => None,
         }
     }
 
     /// This program in that role, with one end of a socket as its standard input.
     pub fn command(self, socket: UnixStream, log: &str) -> io::Result<Command> {
-        let name = if self == Role::Near { NEAR } else { FAR };
+        let name = if self == Role::Client { CLIENT_ROLE } else { SERVER_ROLE };
         let mut command = Command::new(std::env::current_exe()?);
         command.args([name, &std::process::id().to_string(), log]).stdin(Stdio::from(OwnedFd::from(socket)));
         Ok(command)
     }
 
     /// Settles in as that process: dies with its parent, logs to standard error, and gives the socket.
-    pub fn settle(self) -> io::Result<UnixStream> {
-        start_log(&std::env::args().nth(3).unwrap_or_else(|| QUIET.to_owned()));
+    pub fn init_process(self) -> io::Result<UnixStream> {
+        start_log(&std::env::args().nth(3).unwrap_or_else(|| DEFAULT_LOG.to_owned()));
         die_with_parent()?;
         Ok(UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
@@ -55,12 +55,12 @@ impl Role {
 
 /// The level that this process logs at, for the processes that it starts.
 pub fn log_level() -> String {
-    std::env::args().nth(3).unwrap_or_else(|| QUIET.to_owned())
+    std::env::args().nth(3).unwrap_or_else(|| DEFAULT_LOG.to_owned())
 }
 
 /// Logs to standard error, from a level on.
 pub fn start_log(level: &str) {
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new(QUIET));
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
     // A second log of one process is the only failure, and there is none.
     let _ = log.without_time().with_target(false).try_init();
@@ -85,8 +85,8 @@ mod tests {
     fn no_test_is_mistaken_for_a_role() {
         let role = |word: &str| Role::of(&["iwarp-perf".into(), word.into()]);
         assert_eq!(role("send-lat"), None);
-        assert_eq!(role(NEAR), Some(Role::Near));
-        assert_eq!(role(FAR), Some(Role::Far));
+        assert_eq!(role(CLIENT_ROLE), Some(Role::Client));
+        assert_eq!(role(SERVER_ROLE), Some(Role::Server));
         assert_eq!(Role::of(&["iwarp-perf".into()]), None);
     }
 }

@@ -9,14 +9,14 @@
 
 mod child;
 mod cli;
+mod client;
 mod control;
 mod doctor;
-mod far;
-mod near;
 mod parent;
 mod plan;
 mod rdma;
 mod results;
+mod server;
 
 use std::process::ExitCode;
 
@@ -29,18 +29,18 @@ const PROGRAM: &str = "iwarp-perf";
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     match Role::of(&arguments) {
-        Some(Role::Near) => return near::main(),
-        Some(Role::Far) => return far::main(),
+        Some(Role::Client) => return client::main(),
+        Some(Role::Server) => return server::main(),
         None => {}
     }
-    if doctor::is_called(&arguments) {
+    if doctor::is_requested(&arguments) {
         return doctor::main(&arguments);
     }
-    if results::is_called(&arguments) {
+    if results::is_requested(&arguments) {
         return results::main(&arguments);
     }
     match Args::read(&arguments) {
         Ok(args) => parent::main(&args),
-        Err(refusal) => refusal.end(PROGRAM),
+        Err(exit) => exit.report(PROGRAM),
     }
 }

@@ -31,26 +31,26 @@ struct Args {
 }
 
 /// Whether these arguments ask for the page of results.
-pub fn is_called(arguments: &[OsString]) -> bool {
+pub fn is_requested(arguments: &[OsString]) -> bool {
     arguments.get(1).is_some_and(|word| word == "results")
 }
 
 /// Generates the page. The arguments are the program's, its name first.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     let own = arguments.iter().take(1).chain(arguments.iter().skip(2)).cloned();
-    let args: Args = match ironwarp_cli::read(own) {
+    let args: Args = match ironwarp_cli::parse_args(own) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     let page = match markdown(QUESTIONS, &mut Runs::new(&args.from)) {
         Ok(page) => page,
-        Err(error) => return ironwarp_cli::refuse(PROGRAM, error),
+        Err(error) => return ironwarp_cli::bad_arguments(PROGRAM, error),
     };
     match args.write.map(|path| (std::fs::write(&path, &page), path)) {
         Some((Err(error), path)) => ironwarp_cli::fail(PROGRAM, format_args!("{}: {error}", path.display())),
         Some((Ok(()), _)) => ExitCode::SUCCESS,
         None => {
-            ironwarp_cli::say(page);
+            ironwarp_cli::print_stdout(page);
             ExitCode::SUCCESS
         }
     }

@@ -64,7 +64,7 @@ fn results_that_are_missing_are_named() {
 
 #[test]
 fn a_role_that_nobody_gave_is_not_taken() {
-    let output = run("__near-end 1 warn");
+    let output = run("__client 1 warn");
     assert!(String::from_utf8(output.stderr).expect("text").contains("started by iwarp-perf itself"));
     assert!(output.stdout.is_empty());
 }

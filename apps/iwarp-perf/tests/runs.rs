@@ -295,16 +295,17 @@ fn every_rdma_test_runs_by_events_too() {
                 measured(&format!("events-{test}-{}", options.join("")), &whole)["results"][0].clone();
             assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{whole:?}");
             assert!(result["iterations"].as_u64() >= Some(counting(&result, 60)), "{whole:?}: {result}");
-            assert!(wakings(&result) > 0, "{whole:?}: {result}");
+            assert!(wake_count(&result) > 0, "{whole:?}: {result}");
         }
     }
 }
 
 /// How often an event ended a sleep.
-fn wakings(result: &Value) -> u64 {
+fn wake_count(result: &Value) -> u64 {
     let notes = result["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
-    let woken = notes.filter_map(|note| note.split_once("woken by an event ")).map(|(_, behind)| behind);
-    woken.filter_map(|behind| behind.split(' ').next()?.parse::<u64>().ok()).sum()
+    let woken =
+        notes.filter_map(|note| note.split_once("woken by an event ")).map(|(_, remainder)| remainder);
+    woken.filter_map(|remainder| remainder.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 /// RFC 5044 s4.3, s4.4: what the options ask for is on the wire, and the report says what is.
@@ -341,8 +342,8 @@ fn segments(capture: &[u8]) -> Vec<Vec<u8>> {
         |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let (mut rest, mut segments) = (capture, Vec::new());
     while rest.len() >= 12 {
-        let (block, behind) = rest.split_at(word(rest, 4) as usize);
-        rest = behind;
+        let (block, remainder) = rest.split_at(word(rest, 4) as usize);
+        rest = remainder;
         let ipv4 = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 6;
         if word(block, 0) != PACKET || !ipv4(&block[28..]) {
             continue;
@@ -433,7 +434,7 @@ fn started(arguments: &[&str], until: &str) -> (Child, BufReader<std::process::C
     (child, log, seen)
 }
 
-fn far_end(log: &str) -> Pid {
+fn server_pid(log: &str) -> Pid {
     let (_, rest) = log.split_once("the far end is process ").expect("the near end names it");
     Pid::from_raw(rest.lines().next().and_then(|pid| pid.trim().parse().ok()).expect("a number"))
 }
@@ -458,7 +459,7 @@ fn ctrl_c_prints_what_was_measured_so_far() {
 #[test]
 fn a_far_end_that_is_killed_is_reported_and_ends_the_run() {
     let (mut child, mut log, seen) = started(&["tcp-lat", "--path", "lo"], "a slice of");
-    kill(far_end(&seen), Signal::SIGKILL).expect("it runs");
+    kill(server_pid(&seen), Signal::SIGKILL).expect("it runs");
     let mut said = String::new();
     log.read_to_string(&mut said).expect("text");
     assert_eq!(child.wait().expect("it ends").code(), Some(1));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, ArgGroup, Parser};
-use iwarp_ping::{Call, Offer, PORT, TEXT_BYTES_MAX};
+use iwarp_ping::{ClientConfig, PORT, ServerConfig, TEXT_BYTES_MAX};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,7 +101,7 @@ impl Args {
     }
 
     /// What a client is to do, given our own addresses.
-    pub(crate) fn call(&self, ours: &[IpAddr]) -> Result<Call, String> {
+    pub(crate) fn client_config(&self, ours: &[IpAddr]) -> Result<ClientConfig, String> {
         let server = self.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         if server.is_unspecified()
             || server.is_multicast()
@@ -110,19 +110,19 @@ impl Args {
             let allowed = "the address of one server, of a family that net.address or net.addresses has";
             return Err(format!("--address {server}: {allowed}"));
         }
-        Ok(Call {
+        Ok(ClientConfig {
             server: SocketAddr::new(server, self.port),
             count: self.count,
             bytes: self.size.unwrap_or(TEXT_BYTES),
             verify: self.verify,
             verbose: self.verbose,
-            patience: self.patience(),
+            timeout: self.timeout(),
             hold_off: self.hold_off.map(|wait| Duration::from_micros(wait.into())),
         })
     }
 
     /// What a server is to do, given our own addresses: nothing for another one would ever arrive.
-    pub(crate) fn offer(&self, ours: &[IpAddr]) -> Result<Offer, String> {
+    pub(crate) fn server_config(&self, ours: &[IpAddr]) -> Result<ServerConfig, String> {
         let first = ours.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let local = self.address.unwrap_or(first);
         let all = local.is_unspecified() && ours.iter().any(|own| same_family(*own, local));
@@ -130,18 +130,18 @@ impl Args {
             let allowed = "or another of net.addresses, or 0.0.0.0 or :: for all of a family";
             return Err(format!("--address {local}: net.address, which is {first}, {allowed}"));
         }
-        Ok(Offer {
+        Ok(ServerConfig {
             local: SocketAddr::new(local, self.port),
             bytes_max: self.size.unwrap_or(TEXT_BYTES_MAX),
             count: self.count,
             verify: self.verify,
             verbose: self.verbose,
             persistent: self.persistent,
-            patience: self.patience(),
+            timeout: self.timeout(),
         })
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout.into())
     }
 }

@@ -18,17 +18,17 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod end;
+mod endpoint;
 pub mod message;
 mod server;
 mod session;
-mod tally;
+mod stats;
 
-pub use client::{Call, Client};
-pub use end::{End, PingError};
+pub use client::{Client, ClientConfig};
+pub use endpoint::{Endpoint, PingError};
 pub use message::Fault;
-pub use server::{Offer, Server};
-pub use tally::{ClientTally, ServerTally};
+pub use server::{Server, ServerConfig};
+pub use stats::{ClientStats, ServerStats};
 
 /// The port that `rping` listens at.
 pub const PORT: u16 = 7174;

@@ -10,8 +10,8 @@ use core::sync::atomic::AtomicBool;
 use std::process::ExitCode;
 
 use ironwarp::{Config, SetupError};
-use ironwarp_cli::{fail, read, refuse, say, start_log};
-use iwarp_ping::{Client, End, PingError, Server};
+use ironwarp_cli::{bad_arguments, fail, parse_args, print_stdout, start_log};
+use iwarp_ping::{Client, Endpoint, PingError, Server};
 use serde_json::{Value, json};
 
 use crate::args::Args;
@@ -19,67 +19,68 @@ use crate::args::Args;
 const PROGRAM: &str = "iwarp-ping";
 
 fn main() -> ExitCode {
-    let args: Args = match read(std::env::args_os()) {
+    let args: Args = match parse_args(std::env::args_os()) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     if let Err(line) = args.check().and_then(|()| start_log(&args.log)) {
-        return refuse(PROGRAM, line);
+        return bad_arguments(PROGRAM, line);
     }
     let config = match Config::from_file(&args.config) {
         Ok(config) => config,
-        Err(error) => return refuse(PROGRAM, error),
+        Err(error) => return bad_arguments(PROGRAM, error),
     };
     let stop = match ironwarp_cli::on_interrupt() {
         Ok(stop) => stop,
         Err(line) => return fail(PROGRAM, line),
     };
-    let outcome = if args.server { serve(&args, config, &stop) } else { call(&args, config, &stop) };
+    let outcome =
+        if args.server { run_server(&args, config, &stop) } else { run_client(&args, config, &stop) };
     #[cfg(feature = "dpdk")]
     ironwarp::cleanup_dpdk();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(PingError::Argument(line)) => refuse(PROGRAM, line),
-        Err(PingError::Setup(SetupError::Config(error))) => refuse(PROGRAM, error),
+        Err(PingError::Argument(line)) => bad_arguments(PROGRAM, line),
+        Err(PingError::Setup(SetupError::Config(error))) => bad_arguments(PROGRAM, error),
         // It was told when that client was given up.
-        Err(PingError::Far(_)) if args.server => ExitCode::FAILURE,
+        Err(PingError::Peer(_)) if args.server => ExitCode::FAILURE,
         Err(error) => fail(PROGRAM, error),
     }
 }
 
-fn serve(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError> {
-    let offer = args.offer(&addresses(&config)?).map_err(PingError::Argument)?;
-    let local = offer.local;
-    let mut server = Server::new(open(args, config)?, offer, Box::new(tell))?;
-    tell_user(
+fn run_server(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError> {
+    let server_config = args.server_config(&addresses(&config)?).map_err(PingError::Argument)?;
+    let local = server_config.local;
+    let mut server = Server::new(open(args, config)?, server_config, Box::new(report_error))?;
+    print_output(
         args,
         || format!("listening at {local}\n"),
         || json!({"event": "listening", "local": local.to_string()}),
     );
     let outcome = server.run(stop);
-    let tally = server.tally();
-    tell_user(args, || tally.to_string(), || tally.json());
+    let stats = server.stats();
+    print_output(args, || stats.to_string(), || stats.json());
     outcome
 }
 
-fn call(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError> {
-    let call = args.call(&addresses(&config)?).map_err(PingError::Argument)?;
-    let server = call.server;
-    let mut client = Client::new(open(args, config)?, call)?;
+fn run_client(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError> {
+    let client_config = args.client_config(&addresses(&config)?).map_err(PingError::Argument)?;
+    let server = client_config.server;
+    let mut client = Client::new(open(args, config)?, client_config)?;
     let outcome = client.run(stop).map_err(|error| match error {
-        PingError::Far(fault) => PingError::Server { server, fault },
+        PingError::Peer(fault) => PingError::Server { server, fault },
         other => other,
     });
-    let tally = client.tally();
-    tell_user(args, || tally.to_string(), || tally.json(&server.to_string()));
+    let stats = client.stats();
+    print_output(args, || stats.to_string(), || stats.json(&server.to_string()));
     outcome
 }
 
-fn open(args: &Args, config: Config) -> Result<End, PingError> {
-    let mut end = End::open(config)?;
+fn open(args: &Args, config: Config) -> Result<Endpoint, PingError> {
+    let mut endpoint = Endpoint::open(config)?;
     match &args.pcap {
-        Some(path) => end.capture(path).map(|()| end),
-        None => Ok(end),
+        Some(path) => endpoint.capture(path).map(|()| endpoint),
+        None => Ok(endpoint),
     }
 }
 
@@ -87,15 +88,15 @@ fn addresses(config: &Config) -> Result<Vec<core::net::IpAddr>, PingError> {
     Ok(config.addresses().map_err(SetupError::from)?)
 }
 
-fn tell_user(args: &Args, text: impl FnOnce() -> String, line: impl FnOnce() -> Value) {
+fn print_output(args: &Args, text: impl FnOnce() -> String, line: impl FnOnce() -> Value) {
     if args.json {
-        say(format_args!("{}\n", line()));
+        print_stdout(format_args!("{}\n", line()));
     } else if !args.quiet {
-        say(text());
+        print_stdout(text());
     }
 }
 
 /// A client that was given up.
-fn tell(client: SocketAddr, error: &PingError) {
+fn report_error(client: SocketAddr, error: &PingError) {
     eprintln!("{PROGRAM}: {client}: {error}");
 }

@@ -18,7 +18,7 @@ pub const MESSAGE_BYTES: usize = 16;
 pub(crate) const RECEIVE_BYTES: usize = 64;
 
 /// What a server's messages say: nothing.
-pub const NOTHING: [u8; MESSAGE_BYTES] = [0; MESSAGE_BYTES];
+pub const EMPTY_MESSAGE: [u8; MESSAGE_BYTES] = [0; MESSAGE_BYTES];
 
 /// The letters of a text, from the first to the last, over and over.
 const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
@@ -35,29 +35,29 @@ pub enum Fault {
     Overlong(usize),
     /// Many adapters refuse steering tag 0, and none hands it out.
     #[error("an advertisement with steering tag 0, which names no memory")]
-    NoTag,
+    ZeroStag,
     /// Nothing, or more than there is room for.
-    #[error("an advertisement of {bytes} bytes, where 1 to {most} are taken")]
+    #[error("an advertisement of {bytes} bytes, where 1 to {bytes_max} are taken")]
     Size {
         /// Bytes that were advertised.
         bytes: u32,
         /// Bytes that there is room for.
-        most: u32,
+        bytes_max: u32,
     },
     /// The text does not fit where it is wanted.
-    #[error("{room} bytes of room advertised for a text of {text}")]
-    Room {
+    #[error("{sink_bytes} bytes of room advertised for a text of {text}")]
+    SinkTooSmall {
         /// Bytes that were advertised.
-        room: u32,
+        sink_bytes: u32,
         /// Bytes of the text.
         text: u32,
     },
     /// A message came while another one of its sender's was still being answered.
     #[error("a message out of turn")]
-    OutOfTurn,
+    UnexpectedMessage,
     /// The text is not what it should be.
     #[error("byte {offset} of ping {ping} is {found:#04x}, not {wanted:#04x}")]
-    Wrong {
+    Mismatch {
         /// The ping, from 0.
         ping: u64,
         /// The first byte that differs.
@@ -69,7 +69,7 @@ pub enum Fault {
     },
     /// The connection ended before its time.
     #[error("the connection ended in ping {ping}: {how}")]
-    Left {
+    Disconnected {
         /// The ping that was under way, from 0.
         ping: u64,
         /// How.
@@ -85,7 +85,7 @@ pub enum Fault {
     },
     /// Nothing came for too long.
     #[error("nothing was heard in ping {ping} for {seconds} s")]
-    Silent {
+    Timeout {
         /// The ping that was under way, from 0.
         ping: u64,
         /// Seconds.
@@ -108,11 +108,11 @@ pub enum Fault {
     #[error("rejected{0}")]
     Rejected(String),
     /// No connection came about.
-    #[error("{}", unanswered(*.0))]
-    Unanswered(ConnectFailure),
+    #[error("{}", connect_failure_text(*.0))]
+    ConnectFailed(ConnectFailure),
 }
 
-fn unanswered(failure: ConnectFailure) -> &'static str {
+fn connect_failure_text(failure: ConnectFailure) -> &'static str {
     match failure {
         ConnectFailure::Unreachable => "unreachable: nobody answers for the address",
         ConnectFailure::Refused => "refused: is a server there?",
@@ -125,7 +125,7 @@ fn unanswered(failure: ConnectFailure) -> &'static str {
 
 /// What an unsuccessful completion says about the far end; nothing when it was flushed, which the connection's end
 /// explains.
-pub(crate) fn failed(completion: &Completion, ping: u64) -> Result<(), Fault> {
+pub(crate) fn check_completion(completion: &Completion, ping: u64) -> Result<(), Fault> {
     let what = match (completion.status, completion.opcode) {
         (CompletionStatus::Success | CompletionStatus::FlushedInError, _) => return Ok(()),
         (CompletionStatus::LocalLength, CompletionOpcode::Receive) => {
@@ -139,7 +139,7 @@ pub(crate) fn failed(completion: &Completion, ping: u64) -> Result<(), Fault> {
 }
 
 /// How a connection ended, in words.
-pub fn ended(reason: DisconnectReason, terminate: Option<(bool, Terminate)>) -> String {
+pub fn disconnect_text(reason: DisconnectReason, terminate: Option<(bool, Terminate)>) -> String {
     if let Some((sent, Terminate { layer, etype, code })) = terminate {
         let whose = if sent { "this end" } else { "the peer" };
         return format!("{whose} sent a Terminate of layer {layer}, type {etype}, code {code}");
@@ -165,23 +165,23 @@ pub struct Advertisement {
 impl Advertisement {
     /// As it travels.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
-        let mut message = NOTHING;
+        let mut message = EMPTY_MESSAGE;
         message[..8].copy_from_slice(&self.at.tagged_offset.to_be_bytes());
         message[8..12].copy_from_slice(&self.at.stag.0.to_be_bytes());
         message[12..].copy_from_slice(&self.bytes.to_be_bytes());
         message
     }
 
-    /// What a message says. `most` is what there is room for, in bytes.
-    pub fn decode(message: &[u8; MESSAGE_BYTES], most: u32) -> Result<Self, Fault> {
+    /// What a message says. `bytes_max` is what there is room for, in bytes.
+    pub fn decode(message: &[u8; MESSAGE_BYTES], bytes_max: u32) -> Result<Self, Fault> {
         let [offset @ .., t0, t1, t2, t3, l0, l1, l2, l3] = *message;
         let (stag, bytes) =
             (STag(u32::from_be_bytes([t0, t1, t2, t3])), u32::from_be_bytes([l0, l1, l2, l3]));
         if stag.0 == 0 {
-            return Err(Fault::NoTag);
+            return Err(Fault::ZeroStag);
         }
-        if !(1..=most).contains(&bytes) {
-            return Err(Fault::Size { bytes, most });
+        if !(1..=bytes_max).contains(&bytes) {
+            return Err(Fault::Size { bytes, bytes_max });
         }
         Ok(Advertisement { at: RemoteMemory { stag, tagged_offset: u64::from_be_bytes(offset) }, bytes })
     }
@@ -205,12 +205,12 @@ pub fn check_text(ping: u64, text: &[u8], wanted: &mut [u8]) -> Result<(), Fault
     write_text(ping, wanted);
     let differs = text.iter().zip(wanted.iter()).position(|(found, wanted)| found != wanted);
     differs.map_or(Ok(()), |offset| {
-        Err(Fault::Wrong { ping, offset, found: text[offset], wanted: wanted[offset] })
+        Err(Fault::Mismatch { ping, offset, found: text[offset], wanted: wanted[offset] })
     })
 }
 
 /// A text as it is shown: up to its zero, and nothing that a terminal would obey.
-pub fn shown(text: &[u8]) -> String {
+pub fn printable(text: &[u8]) -> String {
     let before = text.iter().take_while(|byte| **byte != 0);
     before
         .map(|byte| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' })
@@ -260,13 +260,13 @@ mod tests {
     #[test]
     fn a_byte_that_differs_is_named() {
         let mut bytes = text(7, 64);
-        let mut room = [0; 64];
-        assert_eq!(check_text(7, &bytes, &mut room), Ok(()));
+        let mut sink_bytes = [0; 64];
+        assert_eq!(check_text(7, &bytes, &mut sink_bytes), Ok(()));
         bytes[40] ^= 1;
         let (found, wanted) = (bytes[40], bytes[40] ^ 1);
         assert_eq!(
-            check_text(7, &bytes, &mut room),
-            Err(Fault::Wrong { ping: 7, offset: 40, found, wanted })
+            check_text(7, &bytes, &mut sink_bytes),
+            Err(Fault::Mismatch { ping: 7, offset: 40, found, wanted })
         );
     }
 
@@ -277,14 +277,14 @@ mod tests {
             Advertisement::decode(&Advertisement { at, bytes }.encode(), 100)
         };
         assert!(of(1, 1).is_ok() && of(1, 100).is_ok());
-        assert_eq!(of(0, 64), Err(Fault::NoTag));
+        assert_eq!(of(0, 64), Err(Fault::ZeroStag));
         for bytes in [0, 101, u32::MAX] {
-            assert_eq!(of(1, bytes), Err(Fault::Size { bytes, most: 100 }));
+            assert_eq!(of(1, bytes), Err(Fault::Size { bytes, bytes_max: 100 }));
         }
     }
 
     #[test]
     fn what_a_terminal_would_obey_is_not_shown() {
-        assert_eq!(shown(b"a b\x1b[2J\xff\0rest"), "a b.[2J.");
+        assert_eq!(printable(b"a b\x1b[2J\xff\0rest"), "a b.[2J.");
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use ironwarp::{Completion, ConnectionRequest, Event, VerbsError};
 
-use crate::end::{End, LEAVES_WITHIN, PingError};
+use crate::endpoint::{Endpoint, PEER_EXIT_TIMEOUT, PingError};
 use crate::message::Fault;
 use crate::session::Session;
-use crate::tally::ServerTally;
+use crate::stats::ServerStats;
 
 /// Completions reaped at a time.
 const REAP: usize = 32;
@@ -22,7 +22,7 @@ const LINGER: Duration = Duration::from_millis(5);
 
 /// What a server is to do.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct ServerConfig {
     /// Where it listens.
     pub local: SocketAddr,
     /// Bytes of the longest text that is taken, 1 to [`TEXT_BYTES_MAX`](crate::TEXT_BYTES_MAX).
@@ -36,60 +36,74 @@ pub struct Offer {
     /// Serve one client after the other, and several at once.
     pub persistent: bool,
     /// How long a client may be silent.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
-impl Offer {
+impl ServerConfig {
     /// Whether texts are looked at.
-    pub(crate) fn looks(&self) -> bool {
+    pub(crate) fn inspects_text(&self) -> bool {
         self.verify || self.verbose
     }
 }
 
 /// A server that listens.
 pub struct Server {
-    end: End,
-    offer: Offer,
+    endpoint: Endpoint,
+    server_config: ServerConfig,
     sessions: HashMap<u32, Session>,
     /// Clients whose queue pairs could not be given back yet: the core has more to do than it has heard of.
-    leaving: Vec<Session>,
-    tally: ServerTally,
+    pending_destroy: Vec<Session>,
+    stats: ServerStats,
     /// How the last client ended, unless in order.
-    last: Option<PingError>,
-    over: bool,
+    last_error: Option<PingError>,
+    finished: bool,
     /// A client has gone since the last look at who leaves.
-    parted: bool,
-    tell: Tell,
+    client_left: bool,
+    on_error: ErrorHandler,
 }
 
 /// Who hears of each client that was given up.
-pub type Tell = Box<dyn FnMut(SocketAddr, &PingError) + Send>;
+pub type ErrorHandler = Box<dyn FnMut(SocketAddr, &PingError) + Send>;
 
 impl Server {
     /// Listens.
-    pub fn new(mut end: End, offer: Offer, tell: Tell) -> Result<Self, PingError> {
-        end.listen(offer.local)?;
-        let (sessions, leaving, tally) = (HashMap::new(), Vec::new(), ServerTally::default());
-        Ok(Server { end, offer, sessions, leaving, tally, last: None, over: false, parted: false, tell })
+    pub fn new(
+        mut endpoint: Endpoint,
+        server_config: ServerConfig,
+        on_error: ErrorHandler,
+    ) -> Result<Self, PingError> {
+        endpoint.listen(server_config.local)?;
+        let (sessions, pending_destroy, stats) = (HashMap::new(), Vec::new(), ServerStats::default());
+        Ok(Server {
+            endpoint,
+            server_config,
+            sessions,
+            pending_destroy,
+            stats,
+            last_error: None,
+            finished: false,
+            client_left: false,
+            on_error,
+        })
     }
 
     /// What was done.
-    pub fn tally(&self) -> ServerTally {
-        self.tally
+    pub fn stats(&self) -> ServerStats {
+        self.stats
     }
 
     /// Serves until `stop` is raised, or until the first client has gone where the server is not persistent. Fails as
     /// that client did.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
-        self.end.rest_until(true, stop, None);
-        while !stop.load(Ordering::Relaxed) && !self.over {
-            let glance = self.end.turn();
+        self.endpoint.wait_for_link(true, stop, None);
+        while !stop.load(Ordering::Relaxed) && !self.finished {
+            let is_check_due = self.endpoint.poll();
             self.on_completions()?;
-            while let Some(event) = self.end.ctx.poll_event() {
+            while let Some(event) = self.endpoint.ctx.poll_event() {
                 self.on_event(event)?;
             }
-            if glance {
-                self.glance(stop)?;
+            if is_check_due {
+                self.check_sessions(stop)?;
             }
         }
         self.close()
@@ -99,31 +113,31 @@ impl Server {
     fn close(&mut self) -> Result<(), PingError> {
         for session in self.sessions.values() {
             // One that is closing already needs no second word.
-            let _ = self.end.ctx.disconnect(session.qp);
+            let _ = self.endpoint.ctx.disconnect(session.qp);
         }
         for (_, session) in self.sessions.drain() {
-            self.tally.pings += session.pings;
-            self.tally.bytes += session.bytes;
+            self.stats.pings += session.pings;
+            self.stats.bytes += session.bytes;
         }
-        if self.end.is_linked() {
-            self.end.turn_for(LINGER);
+        if self.endpoint.is_linked() {
+            self.endpoint.poll_for(LINGER);
         }
-        self.end.leave_last();
-        match self.last.take() {
-            Some(error) if !self.offer.persistent => Err(error),
+        self.endpoint.wait_for_peer_exit();
+        match self.last_error.take() {
+            Some(error) if !self.server_config.persistent => Err(error),
             _ => Ok(()),
         }
     }
 
     fn on_completions(&mut self) -> Result<usize, PingError> {
         let mut reaped = [Completion::default(); REAP];
-        let count = self.end.ctx.poll_cq(self.end.cq, &mut reaped)?;
+        let count = self.endpoint.ctx.poll_cq(self.endpoint.cq, &mut reaped)?;
         for completion in reaped.iter().take(count) {
             let num = completion.qp.0;
             // Of a client that was given up, what comes still is of no interest.
             let Some(session) = self.sessions.get_mut(&num) else { continue };
-            if let Err(error) = session.on_completion(&mut self.end, &self.offer, completion) {
-                self.part(num, Err(error))?;
+            if let Err(error) = session.on_completion(&mut self.endpoint, &self.server_config, completion) {
+                self.end_session(num, Err(error))?;
             }
         }
         Ok(count)
@@ -142,12 +156,12 @@ impl Server {
                 while self.on_completions()? > 0 {}
                 let num = qp.num().0;
                 if let Some(session) = self.sessions.get(&num) {
-                    let outcome = session.part(&self.offer, reason).map_err(PingError::from);
-                    self.part(num, outcome)?;
+                    let outcome = session.on_disconnect(&self.server_config, reason).map_err(PingError::from);
+                    self.end_session(num, outcome)?;
                 }
             }
             Event::ConnectFailed { qp, reason } => {
-                self.part(qp.num().0, Err(Fault::Unanswered(reason).into()))?;
+                self.end_session(qp.num().0, Err(Fault::ConnectFailed(reason).into()))?;
             }
             Event::ListenFailed { local } => return Err(PingError::Listen(local)),
             _ => {}
@@ -156,30 +170,30 @@ impl Server {
     }
 
     fn on_request(&mut self, request: ConnectionRequest, remote: SocketAddr) -> Result<(), PingError> {
-        let most = if self.offer.persistent { self.end.connections_max } else { 1 };
-        if self.sessions.len() >= most || self.over {
+        let most = if self.server_config.persistent { self.endpoint.connections_max } else { 1 };
+        if self.sessions.len() >= most || self.finished {
             tracing::warn!("{remote} was turned away: busy");
-            return self.turn_away(request, b"busy with another client");
+            return self.reject(request, b"busy with another client");
         }
-        let session = match Session::new(&mut self.end, &self.offer, remote) {
+        let session = match Session::new(&mut self.endpoint, &self.server_config, remote) {
             Ok(session) => session,
             Err(error) => {
                 tracing::warn!("{remote} was turned away: {error}");
-                return self.turn_away(request, b"no resources");
+                return self.reject(request, b"no resources");
             }
         };
-        if let Err(error) = self.end.ctx.accept(request, session.qp, &[]) {
+        if let Err(error) = self.endpoint.ctx.accept(request, session.qp, &[]) {
             // It asks no more, or a queue pair that was given up is still on its way back.
             tracing::warn!("{remote} was not accepted: {error}");
-            return self.give_up(session);
+            return self.destroy_session(session);
         }
         tracing::info!("{remote} is connected");
         self.sessions.insert(session.qp.num().0, session);
         Ok(())
     }
 
-    fn turn_away(&mut self, request: ConnectionRequest, why: &[u8]) -> Result<(), PingError> {
-        match self.end.ctx.reject(request, why) {
+    fn reject(&mut self, request: ConnectionRequest, why: &[u8]) -> Result<(), PingError> {
+        match self.endpoint.ctx.reject(request, why) {
             // The client hears nothing, and gives up by itself.
             Err(VerbsError::Busy) => Ok(()),
             outcome => Ok(outcome?),
@@ -187,61 +201,70 @@ impl Server {
     }
 
     /// Parts with a client. A connection that is still up is reset.
-    fn part(&mut self, num: u32, outcome: Result<(), PingError>) -> Result<(), PingError> {
+    fn end_session(&mut self, num: u32, outcome: Result<(), PingError>) -> Result<(), PingError> {
         let Some(session) = self.sessions.remove(&num) else { return Ok(()) };
-        self.tally.pings += session.pings;
-        self.tally.bytes += session.bytes;
+        self.stats.pings += session.pings;
+        self.stats.bytes += session.bytes;
         match outcome {
             Ok(()) => {
-                self.tally.served += 1;
+                self.stats.served += 1;
                 tracing::info!("{} was served: {} pings", session.remote, session.pings);
             }
             Err(error) => {
-                self.tally.failed += 1;
-                (self.tell)(session.remote, &error);
-                self.last = Some(error);
+                self.stats.failed += 1;
+                (self.on_error)(session.remote, &error);
+                self.last_error = Some(error);
             }
         }
-        (self.over, self.parted) = (!self.offer.persistent, true);
-        self.give_up(session)
+        (self.finished, self.client_left) = (!self.server_config.persistent, true);
+        self.destroy_session(session)
     }
 
     /// Gives a client's queue pair back, or keeps it until the core can be told.
-    fn give_up(&mut self, session: Session) -> Result<(), PingError> {
-        match self.end.ctx.destroy_qp(session.qp) {
-            Err(VerbsError::Busy) => self.leaving.push(session),
+    fn destroy_session(&mut self, session: Session) -> Result<(), PingError> {
+        match self.endpoint.ctx.destroy_qp(session.qp) {
+            Err(VerbsError::Busy) => self.pending_destroy.push(session),
             outcome => outcome?,
         }
         Ok(())
     }
 
     /// Gives up clients that are silent or gone, and keeps its hands off a link whose far end leaves.
-    fn glance(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
-        std::mem::take(&mut self.leaving).into_iter().try_for_each(|session| self.give_up(session))?;
-        if !self.end.is_linked() {
-            self.part_with(|session| Err(Fault::LinkDown(session.pings)))?;
-            if !self.over {
-                self.end.rest_until(true, stop, None);
+    fn check_sessions(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
+        std::mem::take(&mut self.pending_destroy)
+            .into_iter()
+            .try_for_each(|session| self.destroy_session(session))?;
+        if !self.endpoint.is_linked() {
+            self.end_failed_sessions(|session| Err(Fault::LinkDown(session.pings)))?;
+            if !self.finished {
+                self.endpoint.wait_for_link(true, stop, None);
             }
-        } else if self.sessions.is_empty() && std::mem::take(&mut self.parted) && self.end.is_shared() {
-            self.after_the_last(stop);
+        } else if self.sessions.is_empty()
+            && std::mem::take(&mut self.client_left)
+            && self.endpoint.is_memif()
+        {
+            self.wait_for_next_client(stop);
         }
-        let patience = self.offer.patience;
-        self.part_with(|session| session.check_silence(patience))
+        let timeout = self.server_config.timeout;
+        self.end_failed_sessions(|session| session.check_timeout(timeout))
     }
 
     /// The far end of a memif leaves when its client is done: nobody polls meanwhile.
-    fn after_the_last(&mut self, stop: &AtomicBool) {
-        self.end.turn_for(LINGER);
-        if self.end.rest_until(false, stop, Some(LEAVES_WITHIN)) {
-            self.end.rest_until(true, stop, None);
+    fn wait_for_next_client(&mut self, stop: &AtomicBool) {
+        self.endpoint.poll_for(LINGER);
+        if self.endpoint.wait_for_link(false, stop, Some(PEER_EXIT_TIMEOUT)) {
+            self.endpoint.wait_for_link(true, stop, None);
         }
     }
 
-    fn part_with(&mut self, is_well: impl Fn(&Session) -> Result<(), Fault>) -> Result<(), PingError> {
-        let ill = self.sessions.iter().filter_map(|(num, session)| Some((*num, is_well(session).err()?)));
-        let ill: Vec<(u32, Fault)> = ill.collect();
-        ill.into_iter().try_for_each(|(num, fault)| self.part(num, Err(fault.into())))
+    fn end_failed_sessions(
+        &mut self,
+        check: impl Fn(&Session) -> Result<(), Fault>,
+    ) -> Result<(), PingError> {
+        let failed_sessions =
+            self.sessions.iter().filter_map(|(num, session)| Some((*num, check(session).err()?)));
+        let failed_sessions: Vec<(u32, Fault)> = failed_sessions.collect();
+        failed_sessions.into_iter().try_for_each(|(num, fault)| self.end_session(num, Err(fault.into())))
     }
 }
 
@@ -259,32 +282,32 @@ mod tests {
         let (port, _other_end) = pair(&MemoryConfig::default(), &MemoryConfig::default());
         let (stack, worker) = Stack::builder(config.clone()).memory_port(port).build_one().expect("a stack");
         let local: SocketAddr = "10.0.0.1:1".parse().expect("an address");
-        let patience = Duration::from_secs(60);
-        let offer = Offer {
+        let timeout = Duration::from_secs(60);
+        let server_config = ServerConfig {
             local,
             bytes_max: 100,
             count: None,
             verify: false,
             verbose: false,
             persistent: true,
-            patience,
+            timeout,
         };
-        let end = End::over(&config, stack, worker).expect("an end");
-        let mut server = Server::new(end, offer, Box::new(|_, _| {})).expect("a server");
-        let session = Session::new(&mut server.end, &server.offer, local).expect("a queue pair");
+        let endpoint = Endpoint::with_stack(&config, stack, worker).expect("an end");
+        let mut server = Server::new(endpoint, server_config, Box::new(|_, _| {})).expect("a server");
+        let session = Session::new(&mut server.endpoint, &server.server_config, local).expect("a queue pair");
         // Asking for a connection, here of nobody, gives it a core.
         server
-            .end
+            .endpoint
             .ctx
             .connect(session.qp, "10.0.0.2:1".parse().expect("an address"), &[])
             .expect("a free queue pair");
-        while server.end.ctx.unlisten("10.0.0.1:2".parse().expect("an address")).is_ok() {}
+        while server.endpoint.ctx.unlisten("10.0.0.1:2".parse().expect("an address")).is_ok() {}
 
-        server.give_up(session).expect("busy is no failure");
-        server.glance(&AtomicBool::new(false)).expect("nor is it later");
-        assert_eq!(server.leaving.len(), 1);
-        (0..1000).for_each(|_| _ = server.end.turn());
-        server.glance(&AtomicBool::new(false)).expect("it is given back");
-        assert!(server.leaving.is_empty());
+        server.destroy_session(session).expect("busy is no failure");
+        server.check_sessions(&AtomicBool::new(false)).expect("nor is it later");
+        assert_eq!(server.pending_destroy.len(), 1);
+        (0..1000).for_each(|_| _ = server.endpoint.poll());
+        server.check_sessions(&AtomicBool::new(false)).expect("it is given back");
+        assert!(server.pending_destroy.is_empty());
     }
 }

@@ -16,14 +16,15 @@ use ironwarp::{
     Access, Completion, CompletionOpcode, CompletionStatus, DisconnectReason, QpAttr, QueuePair, RecvWr,
     Region, SendWr, Sge, Terminate, VerbsError,
 };
-use ironwarp_cli::say;
+use ironwarp_cli::print_stdout;
 
 use crate::TEXT_BYTES_MAX;
-use crate::end::{End, PingError};
+use crate::endpoint::{Endpoint, PingError};
 use crate::message::{
-    Advertisement, Fault, MESSAGE_BYTES, NOTHING, RECEIVE_BYTES, check_text, ended, failed, shown,
+    Advertisement, EMPTY_MESSAGE, Fault, MESSAGE_BYTES, RECEIVE_BYTES, check_completion, check_text,
+    disconnect_text, printable,
 };
-use crate::server::Offer;
+use crate::server::ServerConfig;
 
 /// Receives posted: a client has one message on its way at a time.
 const RECEIVES: usize = 2;
@@ -55,23 +56,37 @@ pub(crate) struct Session {
     /// Bytes of the text that is here.
     text: u32,
     /// A message that came early.
-    early: Option<[u8; MESSAGE_BYTES]>,
+    queued_message: Option<[u8; MESSAGE_BYTES]>,
     texts: Region,
     /// Room for a text and for what it should be, where texts are looked at.
-    looked_at: Vec<u8>,
+    text_copy: Vec<u8>,
     messages: Region,
     terminate: Option<(bool, Terminate)>,
-    heard: Instant,
+    last_activity: Instant,
 }
 
 impl Session {
     /// A client's memory and queue pair, its receives posted.
-    pub(crate) fn new(end: &mut End, offer: &Offer, remote: SocketAddr) -> Result<Self, VerbsError> {
-        let texts = end.ctx.register(end.pd, vec![0; offer.bytes_max as usize], Access::LOCAL_WRITE)?;
-        let messages = end.ctx.register(end.pd, vec![0; RECEIVES * RECEIVE_BYTES], Access::LOCAL_WRITE)?;
-        let attr =
-            QpAttr { send_depth: SENDS, recv_depth: RECEIVES as u32, ird: 1, ord: 1, ..QpAttr::new(end.cq) };
-        let qp = end.ctx.create_qp(end.pd, &attr)?;
+    pub(crate) fn new(
+        endpoint: &mut Endpoint,
+        server_config: &ServerConfig,
+        remote: SocketAddr,
+    ) -> Result<Self, VerbsError> {
+        let texts = endpoint.ctx.register(
+            endpoint.pd,
+            vec![0; server_config.bytes_max as usize],
+            Access::LOCAL_WRITE,
+        )?;
+        let messages =
+            endpoint.ctx.register(endpoint.pd, vec![0; RECEIVES * RECEIVE_BYTES], Access::LOCAL_WRITE)?;
+        let attr = QpAttr {
+            send_depth: SENDS,
+            recv_depth: RECEIVES as u32,
+            ird: 1,
+            ord: 1,
+            ..QpAttr::new(endpoint.cq)
+        };
+        let qp = endpoint.ctx.create_qp(endpoint.pd, &attr)?;
         let session = Session {
             qp,
             remote,
@@ -79,136 +94,150 @@ impl Session {
             bytes: 0,
             step: Step::Source,
             text: 0,
-            early: None,
+            queued_message: None,
             texts,
-            looked_at: if offer.looks() { vec![0; offer.bytes_max as usize * 2] } else { Vec::new() },
+            text_copy: if server_config.inspects_text() {
+                vec![0; server_config.bytes_max as usize * 2]
+            } else {
+                Vec::new()
+            },
             messages,
             terminate: None,
-            heard: Instant::now(),
+            last_activity: Instant::now(),
         };
-        match (0..RECEIVES).try_for_each(|slot| session.post_receive(end, slot)) {
+        match (0..RECEIVES).try_for_each(|slot| session.post_receive(endpoint, slot)) {
             Ok(()) => Ok(session),
-            Err(error) => end.ctx.destroy_qp(qp).and(Err(error)),
+            Err(error) => endpoint.ctx.destroy_qp(qp).and(Err(error)),
         }
     }
 
     pub(crate) fn on_completion(
         &mut self,
-        end: &mut End,
-        offer: &Offer,
+        endpoint: &mut Endpoint,
+        server_config: &ServerConfig,
         completion: &Completion,
     ) -> Result<(), PingError> {
-        self.heard = Instant::now();
+        self.last_activity = Instant::now();
         match (completion.status, completion.opcode) {
-            (CompletionStatus::Success, CompletionOpcode::Receive) => self.on_receive(end, offer, completion),
-            (CompletionStatus::Success, CompletionOpcode::Read) => self.on_read(end, offer),
-            (CompletionStatus::Success, _) => self.on_written(end, offer),
-            _ => Ok(failed(completion, self.pings)?),
+            (CompletionStatus::Success, CompletionOpcode::Receive) => {
+                self.on_receive(endpoint, server_config, completion)
+            }
+            (CompletionStatus::Success, CompletionOpcode::Read) => self.on_read(endpoint, server_config),
+            (CompletionStatus::Success, _) => self.on_write(endpoint, server_config),
+            _ => Ok(check_completion(completion, self.pings)?),
         }
     }
 
-    fn on_receive(&mut self, end: &mut End, offer: &Offer, completion: &Completion) -> Result<(), PingError> {
+    fn on_receive(
+        &mut self,
+        endpoint: &mut Endpoint,
+        server_config: &ServerConfig,
+        completion: &Completion,
+    ) -> Result<(), PingError> {
         if completion.byte_len as usize != MESSAGE_BYTES {
             return Err(Fault::Length(completion.byte_len).into());
         }
         let slot = completion.wr_id as usize;
-        let mut message = NOTHING;
+        let mut message = EMPTY_MESSAGE;
         self.messages.read_at(slot * RECEIVE_BYTES, &mut message)?;
-        self.post_receive(end, slot)?;
-        self.on_message(end, offer, &message)
+        self.post_receive(endpoint, slot)?;
+        self.on_message(endpoint, server_config, &message)
     }
 
     fn on_message(
         &mut self,
-        end: &mut End,
-        offer: &Offer,
+        endpoint: &mut Endpoint,
+        server_config: &ServerConfig,
         message: &[u8; MESSAGE_BYTES],
     ) -> Result<(), PingError> {
         match self.step {
-            Step::Source => self.on_source(end, offer, message),
-            Step::Sink => self.on_sink(end, message),
-            Step::Writing if self.early.is_none() => {
-                self.early = Some(*message);
+            Step::Source => self.on_source(endpoint, server_config, message),
+            Step::Sink => self.on_sink(endpoint, message),
+            Step::Writing if self.queued_message.is_none() => {
+                self.queued_message = Some(*message);
                 Ok(())
             }
-            Step::Writing | Step::Reading => Err(Fault::OutOfTurn.into()),
+            Step::Writing | Step::Reading => Err(Fault::UnexpectedMessage.into()),
         }
     }
 
     /// The client's text is there: it is read.
     fn on_source(
         &mut self,
-        end: &mut End,
-        offer: &Offer,
+        endpoint: &mut Endpoint,
+        server_config: &ServerConfig,
         message: &[u8; MESSAGE_BYTES],
     ) -> Result<(), PingError> {
-        let source = Advertisement::decode(message, offer.bytes_max)?;
-        if let Some(wanted) = offer.count.filter(|count| self.pings >= *count) {
+        let source = Advertisement::decode(message, server_config.bytes_max)?;
+        if let Some(wanted) = server_config.count.filter(|count| self.pings >= *count) {
             return Err(Fault::Count { came: self.pings + 1, wanted }.into());
         }
         self.text = source.bytes;
         self.step = Step::Reading;
         let sink = [self.texts.slice(0, self.text)?];
-        self.post(end, &[SendWr::read(0, &sink, source.at)])
+        self.post(endpoint, &[SendWr::read(0, &sink, source.at)])
     }
 
     /// The text is here: the client is told.
-    fn on_read(&mut self, end: &mut End, offer: &Offer) -> Result<(), PingError> {
-        self.look_at_text(offer)?;
+    fn on_read(&mut self, endpoint: &mut Endpoint, server_config: &ServerConfig) -> Result<(), PingError> {
+        self.inspect_text(server_config)?;
         self.step = Step::Sink;
-        self.post(end, &[SendWr::send_inline(0, &NOTHING).unsignaled()])
+        self.post(endpoint, &[SendWr::send_inline(0, &EMPTY_MESSAGE).unsignaled()])
     }
 
-    fn look_at_text(&mut self, offer: &Offer) -> Result<(), PingError> {
-        if !offer.looks() {
+    fn inspect_text(&mut self, server_config: &ServerConfig) -> Result<(), PingError> {
+        if !server_config.inspects_text() {
             return Ok(());
         }
-        let (text, wanted) = self.looked_at.split_at_mut(self.text as usize);
+        let (text, wanted) = self.text_copy.split_at_mut(self.text as usize);
         self.texts.read_at(0, text)?;
-        if offer.verbose {
-            say(format_args!("server ping data: {}\n", shown(text)));
+        if server_config.verbose {
+            print_stdout(format_args!("server ping data: {}\n", printable(text)));
         }
-        if offer.verify {
+        if server_config.verify {
             check_text(self.pings, text, &mut wanted[..self.text as usize])?;
         }
         Ok(())
     }
 
     /// The client has room: the text is written there, and the client told.
-    fn on_sink(&mut self, end: &mut End, message: &[u8; MESSAGE_BYTES]) -> Result<(), PingError> {
+    fn on_sink(&mut self, endpoint: &mut Endpoint, message: &[u8; MESSAGE_BYTES]) -> Result<(), PingError> {
         let sink = Advertisement::decode(message, TEXT_BYTES_MAX)?;
         if sink.bytes < self.text {
-            return Err(Fault::Room { room: sink.bytes, text: self.text }.into());
+            return Err(Fault::SinkTooSmall { sink_bytes: sink.bytes, text: self.text }.into());
         }
         self.step = Step::Writing;
         let source = [self.texts.slice(0, self.text)?];
         // The Send's completion stands for the Write's, since requests complete in order.
-        self.post(end, &[SendWr::write(0, &source, sink.at).unsignaled(), SendWr::send_inline(0, &NOTHING)])
+        self.post(
+            endpoint,
+            &[SendWr::write(0, &source, sink.at).unsignaled(), SendWr::send_inline(0, &EMPTY_MESSAGE)],
+        )
     }
 
     /// The client has its text back.
-    fn on_written(&mut self, end: &mut End, offer: &Offer) -> Result<(), PingError> {
+    fn on_write(&mut self, endpoint: &mut Endpoint, server_config: &ServerConfig) -> Result<(), PingError> {
         self.pings += 1;
         self.bytes += u64::from(self.text);
         self.step = Step::Source;
-        match self.early.take() {
-            Some(message) => self.on_message(end, offer, &message),
+        match self.queued_message.take() {
+            Some(message) => self.on_message(endpoint, server_config, &message),
             None => Ok(()),
         }
     }
 
-    fn post(&self, end: &mut End, wrs: &[SendWr<'_>]) -> Result<(), PingError> {
-        match end.ctx.post_sends(self.qp, wrs) {
+    fn post(&self, endpoint: &mut Endpoint, wrs: &[SendWr<'_>]) -> Result<(), PingError> {
+        match endpoint.ctx.post_sends(self.qp, wrs) {
             // The client is leaving: how, its end will say.
             Ok(()) | Err((_, VerbsError::WrongState(_))) => Ok(()),
             Err((_, error)) => Err(error.into()),
         }
     }
 
-    fn post_receive(&self, end: &mut End, slot: usize) -> Result<(), VerbsError> {
+    fn post_receive(&self, endpoint: &mut Endpoint, slot: usize) -> Result<(), VerbsError> {
         let addr = self.messages.base_to() + (slot * RECEIVE_BYTES) as u64;
-        let place = Sge { addr, len: RECEIVE_BYTES as u32, lkey: self.messages.stag() };
-        end.ctx.post_recv(self.qp, &RecvWr::new(slot as u64, &[place]))
+        let sge = Sge { addr, len: RECEIVE_BYTES as u32, lkey: self.messages.stag() };
+        endpoint.ctx.post_recv(self.qp, &RecvWr::new(slot as u64, &[sge]))
     }
 
     pub(crate) fn on_terminate(&mut self, sent: bool, terminate: Terminate) {
@@ -216,22 +245,29 @@ impl Session {
     }
 
     /// How the client's part ends with its connection: well between two pings, if it made as many as were to come.
-    pub(crate) fn part(&self, offer: &Offer, reason: DisconnectReason) -> Result<(), Fault> {
-        let between = self.early.is_none() && matches!(self.step, Step::Source);
+    pub(crate) fn on_disconnect(
+        &self,
+        server_config: &ServerConfig,
+        reason: DisconnectReason,
+    ) -> Result<(), Fault> {
+        let between = self.queued_message.is_none() && matches!(self.step, Step::Source);
         if reason != DisconnectReason::Closed || self.terminate.is_some() || !between {
-            return Err(Fault::Left { ping: self.pings, how: ended(reason, self.terminate) });
+            return Err(Fault::Disconnected {
+                ping: self.pings,
+                how: disconnect_text(reason, self.terminate),
+            });
         }
-        match offer.count.filter(|wanted| self.pings < *wanted) {
+        match server_config.count.filter(|wanted| self.pings < *wanted) {
             Some(wanted) => Err(Fault::Count { came: self.pings, wanted }),
             None => Ok(()),
         }
     }
 
     /// Fails when the client has been silent for too long.
-    pub(crate) fn check_silence(&self, patience: Duration) -> Result<(), Fault> {
-        if self.heard.elapsed() <= patience {
+    pub(crate) fn check_timeout(&self, timeout: Duration) -> Result<(), Fault> {
+        if self.last_activity.elapsed() <= timeout {
             return Ok(());
         }
-        Err(Fault::Silent { ping: self.pings, seconds: patience.as_secs() })
+        Err(Fault::Timeout { ping: self.pings, seconds: timeout.as_secs() })
     }
 }

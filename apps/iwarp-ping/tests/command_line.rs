@@ -97,7 +97,7 @@ fn a_configuration_that_cannot_be_used_is_named() {
     let wrong = Config::of(&MEMORY.replace("[net]", "ring_size = 100\n[net]"));
     assert_eq!(refusal("-s", Some(&wrong)), "port.ring_size = 100: a power of two from 64 to 16384");
     let misspelt = Config::of(&MEMORY.replace("[net]", "rings = 128\n[net]"));
-    assert_names(&refusal("-s", Some(&misspelt)), &["line 3", "`rings`", "`ring`"]);
+    assert_names(&refusal("-s", Some(&misspelt)), &["line 3", "`rings`", "`ring_size`"]);
 }
 
 /// What the machine does not have is no fault of the arguments.

@@ -15,7 +15,7 @@ use serde_json::Value;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-ping");
 /// Seconds after which a process is killed, by `timeout`, and the test fails.
 const DEADLINE: &str = "60";
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The two ends' addresses, both families.
 const SERVER: &str = "10.99.0.1";
@@ -25,18 +25,18 @@ const SERVER6: &str = "fd00:99::1";
 /// two busy loops are all that two processors bear.
 struct Lab {
     folder: PathBuf,
-    _turn: File,
+    _lock: File,
 }
 
 impl Lab {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join("ironwarp-vdev.lock");
         // It may be somebody else's.
-        let turn = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
-        turn.lock().expect("the lock");
+        let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
+        lock.lock().expect("the lock");
         let folder = std::env::temp_dir().join(format!("iwarp-ping-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a writable folder");
-        let lab = Lab { folder, _turn: turn };
+        let lab = Lab { folder, _lock: lock };
         for (role, host) in [("server", 1), ("client", 2)] {
             let text = format!(
                 "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n\
@@ -205,7 +205,7 @@ fn both_ends_print_the_texts_when_asked_and_nothing_when_told_to_be_quiet() {
     let start = Instant::now();
     // Its socket is all that is heard of it.
     while !lab.folder.join("m.sock").exists() {
-        assert!(start.elapsed() < PATIENCE, "the server does not start");
+        assert!(start.elapsed() < START_TIMEOUT, "the server does not start");
         std::thread::yield_now();
     }
     let Ended(status, said, errors) = quiet.interrupt();

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     pub(crate) connections: u32,
     /// Ask this of the peer once connected, which a stack without RFC 7306 refuses; needs rdmap.extensions
     #[arg(long, value_enum, requires = "connect")]
-    pub(crate) ask: Option<Ask>,
+    pub(crate) ask: Option<RequestOperation>,
     /// Refuse every peer, with the private data "refused"
     #[arg(long)]
     pub(crate) refuse: bool,
@@ -77,7 +77,7 @@ pub(crate) struct Args {
 
 /// An operation of RFC 7306.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Ask {
+pub(crate) enum RequestOperation {
     /// Eight octets without a place
     Immediate,
     /// An atomic addition
@@ -90,8 +90,8 @@ impl Args {
         let first = ours.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let local = self.listen.unwrap_or(SocketAddr::new(first, PORT));
         let family = |addr: &IpAddr| addr.is_ipv4() == local.is_ipv4();
-        let answered = ours.contains(&local.ip()) || (local.ip().is_unspecified() && ours.iter().any(family));
-        if answered && local.port() != 0 {
+        let is_own = ours.contains(&local.ip()) || (local.ip().is_unspecified() && ours.iter().any(family));
+        if is_own && local.port() != 0 {
             Ok(local)
         } else {
             Err(format!(

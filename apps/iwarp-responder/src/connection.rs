@@ -10,12 +10,12 @@ use ironwarp::{
     VerbsError,
 };
 
-use crate::args::{Args, Ask};
+use crate::args::{Args, RequestOperation};
 
 /// The number of a request that is no echo.
-const ASKED: u64 = u64::MAX;
+const REQUEST_WR_ID: u64 = u64::MAX;
 /// What names no memory of a peer that gave none away.
-const NOWHERE: RemoteMemory = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+const INVALID_REMOTE: RemoteMemory = RemoteMemory { stag: STag(1), tagged_offset: 0 };
 
 /// What an atomic operation works on.
 const WORD_BYTES: u32 = 8;
@@ -24,7 +24,7 @@ const WORD_BYTES: u32 = 8;
 pub(crate) struct Connection {
     pub(crate) qp: QueuePair,
     /// What the peer may read and write.
-    offered: Region,
+    region: Region,
     /// Receive buffers, one after the other.
     buffers: Region,
     buffer_bytes: u32,
@@ -51,8 +51,8 @@ impl Connection {
         args: &Args,
     ) -> Result<Self, VerbsError> {
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let offered = ctx.register_for_qp(qp, zeros(args.bytes as usize)?, all)?;
-        let connection = Connection { qp, offered, buffers, buffer_bytes: args.message_bytes };
+        let region = ctx.register_for_qp(qp, zeros(args.bytes as usize)?, all)?;
+        let connection = Connection { qp, region, buffers, buffer_bytes: args.message_bytes };
         (0..args.receives.into()).try_for_each(|buffer| connection.post_receive(ctx, buffer))?;
         Ok(connection)
     }
@@ -60,9 +60,9 @@ impl Connection {
     /// STag, tagged offset and length of the offered memory, big-endian.
     pub(crate) fn advertisement(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
-        bytes[..4].copy_from_slice(&self.offered.stag().0.to_be_bytes());
-        bytes[4..12].copy_from_slice(&self.offered.base_to().to_be_bytes());
-        bytes[12..].copy_from_slice(&(self.offered.len() as u32).to_be_bytes());
+        bytes[..4].copy_from_slice(&self.region.stag().0.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.region.base_to().to_be_bytes());
+        bytes[12..].copy_from_slice(&(self.region.len() as u32).to_be_bytes());
         bytes
     }
 
@@ -73,19 +73,25 @@ impl Connection {
         }
         match completion.opcode {
             CompletionOpcode::Receive => self.echo(ctx, completion),
-            _ if completion.wr_id == ASKED => Ok(()),
+            _ if completion.wr_id == REQUEST_WR_ID => Ok(()),
             _ => self.post_receive(ctx, completion.wr_id),
         }
     }
 
     /// Asks an operation of the peer that not every stack knows. Its completion tells what became of it.
-    pub(crate) fn ask(&self, ctx: &mut Context, operation: Ask) -> Result<(), VerbsError> {
-        let before = Sge { addr: self.offered.base_to(), len: WORD_BYTES, lkey: self.offered.stag() };
+    pub(crate) fn post_request(
+        &self,
+        ctx: &mut Context,
+        operation: RequestOperation,
+    ) -> Result<(), VerbsError> {
+        let before = Sge { addr: self.region.base_to(), len: WORD_BYTES, lkey: self.region.stag() };
         match operation {
-            Ask::Immediate => ctx.post_send(self.qp, &SendWr::immediate(ASKED, b"ironwarp")),
-            Ask::FetchAdd => {
+            RequestOperation::Immediate => {
+                ctx.post_send(self.qp, &SendWr::immediate(REQUEST_WR_ID, b"ironwarp"))
+            }
+            RequestOperation::FetchAdd => {
                 let add = AtomicOp::add(1);
-                ctx.post_send(self.qp, &SendWr::atomic(ASKED, &[before], NOWHERE, &add))
+                ctx.post_send(self.qp, &SendWr::atomic(REQUEST_WR_ID, &[before], INVALID_REMOTE, &add))
             }
         }
     }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use ironwarp::{Config, SetupError};
-use ironwarp_cli::{fail, read, refuse};
+use ironwarp_cli::{bad_arguments, fail, parse_args};
 
 use crate::args::Args;
 use crate::responder::Responder;
@@ -22,16 +22,16 @@ use crate::responder::Responder;
 const PROGRAM: &str = "iwarp-responder";
 
 fn main() -> ExitCode {
-    let args: Args = match read(std::env::args_os()) {
+    let args: Args = match parse_args(std::env::args_os()) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     if let Err(line) = ironwarp_cli::start_log(&args.log) {
-        return refuse(PROGRAM, line);
+        return bad_arguments(PROGRAM, line);
     }
     let config = match Config::from_file(&args.config) {
         Ok(config) => config,
-        Err(error) => return refuse(PROGRAM, error),
+        Err(error) => return bad_arguments(PROGRAM, error),
     };
     let stop = match ironwarp_cli::on_interrupt() {
         Ok(stop) => stop,
@@ -46,8 +46,8 @@ fn main() -> ExitCode {
 fn run(args: &Args, config: Config, stop: &AtomicBool) -> ExitCode {
     match Responder::start(args, config) {
         Ok(mut responder) => outcome(responder.run(stop)),
-        Err(StartError::Argument(line)) => refuse(PROGRAM, line),
-        Err(StartError::Setup(SetupError::Config(error))) => refuse(PROGRAM, error),
+        Err(StartError::Argument(line)) => bad_arguments(PROGRAM, line),
+        Err(StartError::Setup(SetupError::Config(error))) => bad_arguments(PROGRAM, error),
         Err(error) => fail(PROGRAM, error),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Prints one line, at once.
 fn print(line: &serde_json::Value) {
-    ironwarp_cli::say(format_args!("{line}\n"));
+    ironwarp_cli::print_stdout(format_args!("{line}\n"));
 }
 
 /// The responder listens and can be connected to.

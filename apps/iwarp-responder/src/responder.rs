@@ -23,7 +23,7 @@ const COMPLETIONS: usize = 64;
 const LINGER: Duration = Duration::from_millis(100);
 
 /// How long peers have to take their leave after Ctrl-C. Later ones are reset.
-const LEAVE: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A stack with one worker, and its peers.
 pub(crate) struct Responder<'a> {
@@ -50,7 +50,7 @@ impl<'a> Responder<'a> {
         let peers_max = config.limits.queue_pairs as usize;
         let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);
         let (stack, mut worker) = Stack::builder(config).build_one()?;
-        instrument(args, &worker)?;
+        enable_capture_and_faults(args, &worker)?;
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
         let cq = ctx.create_cq(completions)?;
@@ -71,10 +71,10 @@ impl<'a> Responder<'a> {
 
     /// Answers peers until `stop` is set, then takes leave of them; or until the first has gone under `--once`, or all have under `--connect`.
     pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<(), VerbsError> {
-        while !stop.load(Ordering::Relaxed) && self.ended < self.ends_after() {
-            self.turn()?;
+        while !stop.load(Ordering::Relaxed) && self.ended < self.connections_to_serve() {
+            self.poll()?;
         }
-        self.leave()?;
+        self.drain_connections()?;
         report::counters(&self.stack.counters());
         if let Err(error) = self.worker.stop_capture() {
             tracing::error!("the capture is not whole: {error}");
@@ -83,7 +83,7 @@ impl<'a> Responder<'a> {
     }
 
     /// Polls everything once.
-    fn turn(&mut self) -> Result<(), VerbsError> {
+    fn poll(&mut self) -> Result<(), VerbsError> {
         let mut busy = self.worker.poll(1).work > 0;
         busy |= self.on_completions()? > 0;
         while let Some(event) = self.ctx.poll_event() {
@@ -97,22 +97,22 @@ impl<'a> Responder<'a> {
     }
 
     /// Closes what is still open, so that peers hear of it.
-    fn leave(&mut self) -> Result<(), VerbsError> {
-        let deadline = Instant::now() + LEAVE;
+    fn drain_connections(&mut self) -> Result<(), VerbsError> {
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         while self.ctx.drain(deadline)?.open > 0 {
-            self.turn()?;
+            self.poll()?;
         }
         // Those that were cut are gone already.
         self.connections.clear();
         let end = Instant::now() + LINGER;
         while Instant::now() < end {
-            self.turn()?;
+            self.poll()?;
         }
         Ok(())
     }
 
     /// Connections after whose end there is nothing left to do.
-    fn ends_after(&self) -> u64 {
+    fn connections_to_serve(&self) -> u64 {
         match self.args {
             Args { once: true, .. } => 1,
             Args { connect: Some(_), connections, .. } => u64::from(*connections),
@@ -143,11 +143,15 @@ impl<'a> Responder<'a> {
             Event::Established { qp, private_data, .. } => self.on_established(qp.num().0, &private_data)?,
             Event::Rejected { qp, private_data, .. } => {
                 report::rejected(qp.num().0, &private_data);
-                self.forget(qp.num().0, "Rejected")?;
+                self.remove_connection(qp.num().0, "Rejected")?;
             }
             Event::Terminated { qp, sent, terminate } => report::terminated(qp.num().0, sent, terminate),
-            Event::Disconnected { qp, reason } => self.forget(qp.num().0, &format!("{reason:?}"))?,
-            Event::ConnectFailed { qp, reason } => self.forget(qp.num().0, &format!("{reason:?}"))?,
+            Event::Disconnected { qp, reason } => {
+                self.remove_connection(qp.num().0, &format!("{reason:?}"))?
+            }
+            Event::ConnectFailed { qp, reason } => {
+                self.remove_connection(qp.num().0, &format!("{reason:?}"))?
+            }
             Event::ListenFailed { local } => tracing::error!("{local} cannot be listened to"),
             _ => {}
         }
@@ -155,7 +159,7 @@ impl<'a> Responder<'a> {
     }
 
     fn connect(&mut self, remote: SocketAddr) -> Result<(), VerbsError> {
-        let connection = self.make_room()?;
+        let connection = self.new_connection()?;
         self.ctx.connect(connection.qp, remote, &connection.advertisement())?;
         self.connections.insert(connection.qp.num().0, connection);
         Ok(())
@@ -167,7 +171,7 @@ impl<'a> Responder<'a> {
             return Ok(());
         };
         report::connected(num, remote, private_data);
-        self.args.ask.map_or(Ok(()), |operation| connection.ask(&mut self.ctx, operation))
+        self.args.ask.map_or(Ok(()), |operation| connection.post_request(&mut self.ctx, operation))
     }
 
     /// Accepts a peer while there is room for it, else refuses it.
@@ -180,7 +184,7 @@ impl<'a> Responder<'a> {
         if self.args.refuse {
             return self.ctx.reject(request, b"refused");
         }
-        let connection = match self.make_room() {
+        let connection = match self.new_connection() {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!("{remote} refused: {error}");
@@ -198,14 +202,14 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
-    fn make_room(&mut self) -> Result<Connection, VerbsError> {
+    fn new_connection(&mut self) -> Result<Connection, VerbsError> {
         if self.connections.len() >= self.peers_max {
             return Err(VerbsError::LimitReached("queue pairs"));
         }
         Connection::new(&mut self.ctx, self.pd, self.cq, self.args, self.receive_bytes)
     }
 
-    fn forget(&mut self, num: u32, reason: &str) -> Result<(), VerbsError> {
+    fn remove_connection(&mut self, num: u32, reason: &str) -> Result<(), VerbsError> {
         // What was flushed comes before the end of its connection.
         while self.on_completions()? > 0 {}
         if let Some(connection) = self.connections.remove(&num) {
@@ -218,7 +222,7 @@ impl<'a> Responder<'a> {
 }
 
 /// Switches on what the command line asks of the ports.
-fn instrument(args: &Args, worker: &Worker) -> Result<(), StartError> {
+fn enable_capture_and_faults(args: &Args, worker: &Worker) -> Result<(), StartError> {
     if let Some(path) = &args.pcap {
         let capture = Capture::create(path, CaptureLimits::default());
         let failed = |source| StartError::Capture { path: path.display().to_string(), source };

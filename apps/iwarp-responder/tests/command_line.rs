@@ -54,7 +54,7 @@ impl Drop for Config {
 }
 
 /// The program's own line on standard error: the only one, though DPDK may have said more before it.
-fn its_line(output: &Output, status: i32) -> String {
+fn error_line(output: &Output, status: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -66,13 +66,13 @@ fn its_line(output: &Output, status: i32) -> String {
 }
 
 fn refused(config: &str, options: &[&str]) -> String {
-    its_line(&Config::of(config).run(options), 2)
+    error_line(&Config::of(config).run(options), 2)
 }
 
 /// What arguments that cannot be read are refused with: one line, and nothing else.
 fn misused(options: &[&str]) -> String {
     let output = Config::of(MEMORY).run(options);
-    let line = its_line(&output, 2);
+    let line = error_line(&output, 2);
     assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{line}");
     line
 }
@@ -87,20 +87,20 @@ fn assert_names(line: &str, words: &[&str]) {
 #[test]
 fn a_configuration_must_be_named() {
     let output = Command::new(RESPONDER).output().expect("the responder");
-    assert_names(&its_line(&output, 2), &["--config <FILE>", "--help"]);
+    assert_names(&error_line(&output, 2), &["--config <FILE>", "--help"]);
 }
 
 #[test]
 fn a_file_that_does_not_exist_is_named() {
     let output = Command::new(RESPONDER).args(["--config", "/nonexistent/tap.toml"]).output();
-    let line = its_line(&output.expect("the responder"), 2);
+    let line = error_line(&output.expect("the responder"), 2);
     assert_names(&line, &["/nonexistent/tap.toml", "No such file"]);
 }
 
 #[test]
 fn an_unknown_key_is_named_with_its_line_and_the_keys_there_are() {
-    let line = refused(&MEMORY.replace("[net]", "ring_size = 5\n[net]"), &[]);
-    assert_names(&line, &[".toml", "line 3", "`ring_size`", "`ring`", "`mtu`"]);
+    let line = refused(&MEMORY.replace("[net]", "rings = 5\n[net]"), &[]);
+    assert_names(&line, &[".toml", "line 3", "`rings`", "`ring_size`", "`mtu`"]);
     let line = refused(&format!("{MEMORY}[ports]\n"), &[]);
     assert_names(&line, &["line 5", "`ports`", "`port`"]);
 }
@@ -192,7 +192,7 @@ mod devices {
 
     /// Runs into a device that fails; gives the line that says so.
     fn failed(device: &str) -> String {
-        its_line(&Config::of(&config_of(device)).run(&[]), 1)
+        error_line(&Config::of(&config_of(device)).run(&[]), 1)
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod devices {
         let mut command = config.command("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]);
         command.arg(reachable(&config.folder)).arg("--config").arg(config.path());
-        let line = its_line(&command.output().expect("setpriv, of util-linux"), 1);
+        let line = error_line(&command.output().expect("setpriv, of util-linux"), 1);
         assert_names(
             &line,
             &["port.device.tap", "no permission", "CAP_NET_ADMIN", "setcap cap_net_admin+ep"],
@@ -250,7 +250,7 @@ mod devices {
         let config = memif_server();
         let socket = config.folder.join("memif.sock");
         let _listener = UnixListener::bind(&socket).expect("a socket");
-        let line = its_line(&config.run(&[]), 1);
+        let line = error_line(&config.run(&[]), 1);
         assert_names(&line, &[&socket.display().to_string()]);
         assert!(UnixStream::connect(&socket).is_ok(), "the socket is no longer the listener's");
     }

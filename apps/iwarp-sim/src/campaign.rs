@@ -1,4 +1,4 @@
-//! Many seeds on several threads: each takes the next seed when it is done with one.
+//! Runs many seeds on several threads. Each thread takes the next seed when it has finished one.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -8,20 +8,20 @@ use crate::app::Totals;
 use crate::trial::{Failure, Trial};
 use crate::world::Outcome;
 
-/// What many seeds came to.
+/// The results of many seeds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Seeds that went well.
+    /// Seeds that passed.
     pub passed: u64,
-    /// Seeds that did not, in order.
+    /// Seeds that failed, in order.
     pub failures: Vec<Failure>,
-    /// What was done, all seeds together.
+    /// The totals of all seeds.
     pub totals: Totals,
     /// Frames sent.
     pub frames: u64,
 }
 
-/// Runs every trial, `jobs` at a time, until all are done or `stop` is set. `seen` hears of each.
+/// Runs every trial, `jobs` at a time, until all are done or `stop` is set. Calls `seen` with each result.
 pub fn run(
     trials: &[Trial],
     jobs: usize,

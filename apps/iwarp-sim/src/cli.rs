@@ -6,16 +6,16 @@ use clap::{Parser, Subcommand};
 use iwarp_sim::plan::Scenario;
 use iwarp_sim::trial::Trial;
 
-/// Whole nodes, from verbs to frames, on links that lose, damage, repeat and reorder frames, in virtual time. Every byte
-/// is checked, and each seed runs twice to show that it replays exactly.
+/// Simulates whole nodes, from verbs to frames, on links that lose, damage, duplicate and reorder frames, in virtual
+/// time. Every byte is checked. Each seed runs twice to verify that it replays exactly.
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-sim", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// What else to do
+    /// Other commands
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Runs the seeds from A up to, and without, B
+    /// Runs the seeds from A to B, B excluded
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<(u64, u64)>,
 
@@ -23,37 +23,38 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// With --seed: says what the seed does, and writes its frames to a pcapng file
+    /// With --seed: describes what the seed does, and writes its frames to a pcapng file
     #[arg(long, requires = "seed")]
     pub trace: bool,
 
-    /// The situation; --list shows them
+    /// The scenario; --list shows all of them
     #[arg(long, value_name = "NAME", default_value = "mixed", value_parser = scenario)]
     pub scenario: Scenario,
 
-    /// Seeds at a time; the number of processors unless given
+    /// Seeds to run in parallel; default: the number of processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 
-    /// Where the frames of failing seeds go
+    /// Folder for the frames of failing seeds
     #[arg(long, value_name = "DIR", default_value = "target/iwarp-sim")]
     pub traces: PathBuf,
 
-    /// Runs the seeds that once failed, and no others unless they are named
+    /// Runs the seeds that failed in the past, and no others unless --seed or --seeds is given
     #[arg(long)]
     pub regressions: bool,
 
-    /// Shows the scenarios
+    /// Lists the scenarios
     #[arg(long)]
     pub list: bool,
 }
 
-/// What the program does beside running seeds.
+/// Commands other than running seeds.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Goodput of TCP against loss, round-trip time, rate and buffer, ours beside stock smoltcp's, as CSV
+    /// Prints the goodput of TCP against loss, round-trip time, rate and buffer, for our engine and stock smoltcp, as
+    /// CSV
     Curves {
-        /// Writes a file instead of the standard output
+        /// Writes to a file instead of the standard output
         #[arg(long, value_name = "FILE")]
         write: Option<PathBuf>,
     },
@@ -65,17 +66,17 @@ Examples:
   iwarp-sim --seeds 0..500 --scenario churn    many short connections
   iwarp-sim --seeds 0..500 --scenario atomics  atomic operations on hosts of 1 to 8 cores, histories linearizable
   iwarp-sim --seed 83 --trace                  one seed, its frames in a pcapng file
-  iwarp-sim --regressions                      seeds that once failed
+  iwarp-sim --regressions                      seeds that failed in the past
   cargo run --profile sim -p iwarp-sim         with the stack's own assertions and checked arithmetic
   iwarp-sim curves                             goodput over a grid of links
 
 Exit codes: 0 all passed, 1 some failed or the run was stopped, 2 bad arguments.";
 
-/// Seeds that are run when none are named.
+/// Seeds that run when none are given.
 const SEEDS_USUAL: (u64, u64) = (0, 100);
 
 impl Args {
-    /// The trials that the arguments ask for.
+    /// The trials that the arguments select.
     pub fn trials(&self) -> Result<Vec<Trial>, String> {
         let mut trials = if self.regressions { iwarp_sim::regressions::all()? } else { Vec::new() };
         let named = match (self.seed, self.seeds) {
@@ -90,7 +91,7 @@ impl Args {
 }
 
 fn seeds(text: &str) -> Result<(u64, u64), String> {
-    let wrong = || "two numbers, the first one smaller, as 0..2000".to_owned();
+    let wrong = || "expected two numbers A..B, A smaller than B, such as 0..2000".to_owned();
     let (from, to) = text.split_once("..").ok_or_else(wrong)?;
     let (from, to) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
     if from < to && to - from <= SEEDS_MAX { Ok((from, to)) } else { Err(wrong()) }
@@ -98,10 +99,10 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 
 fn scenario(text: &str) -> Result<Scenario, String> {
     let names = Scenario::ALL.map(Scenario::name).join(", ");
-    Scenario::from_name(text).ok_or_else(|| format!("one of {names}"))
+    Scenario::from_name(text).ok_or_else(|| format!("expected one of {names}"))
 }
 
-/// A list of them is kept.
+/// Bounds the memory of the list of trials.
 const SEEDS_MAX: u64 = 100_000_000;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Whole nodes on bad links in virtual time.
+//! Simulates whole nodes on faulty links in virtual time.
 //!
-//! A seed means a [`plan::Plan`]: hosts, cables, sessions and faults. A [`world::World`] runs it: each host is the whole
-//! stack from verbs to frames under an [`app`] that posts, reaps and disconnects at random and checks every byte. The
-//! same seed gives the same run to the last byte; [`trial`] runs each twice to show it.
+//! A seed defines a [`plan::Plan`]: hosts, cables, sessions and faults. A [`world::World`] runs it. Each host is the
+//! whole stack from verbs to frames under an [`app`] that posts, reaps and disconnects at random and checks every
+//! byte. The same seed gives the same run to the last byte; [`trial`] runs each seed twice to verify that.
 //!
-//! [`tcp`] has nodes that end at TCP, for curves and for peers that nobody here wrote.
+//! [`tcp`] has nodes of the TCP layer and below, for throughput curves and for tests against stock smoltcp.
 #![forbid(unsafe_code)]
 
 pub mod app;

@@ -1,6 +1,6 @@
-//! `iwarp-sim`: whole nodes on bad links, one seed a run.
+//! `iwarp-sim`: runs whole nodes on faulty links, one run per seed.
 //!
-//! Exit codes: 0 every seed passed, 1 one failed or the run was stopped, 2 bad arguments.
+//! Exit codes: 0 every seed passed, 1 a seed failed or the run was stopped, 2 bad arguments.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ironwarp_cli::{fail, read, refuse};
+use ironwarp_cli::{bad_arguments, fail, parse_args};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
 use iwarp_sim::trial::{Failure, Trial};
@@ -24,9 +24,9 @@ use cli::{Args, Command};
 const PROGRAM: &str = "iwarp-sim";
 
 fn main() -> ExitCode {
-    let args: Args = match read(std::env::args_os()) {
+    let args: Args = match parse_args(std::env::args_os()) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     if let Some(Command::Curves { write }) = &args.command {
         return curves(write.as_deref());
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     let trials = match args.trials() {
         Ok(trials) => trials,
-        Err(fault) => return refuse(PROGRAM, fault),
+        Err(fault) => return bad_arguments(PROGRAM, fault),
     };
     match (args.trace, trials.last()) {
         (true, Some(trial)) => trace(*trial, &args),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The table of goodput, to a file or to the standard output.
+/// Writes the table of goodput to a file or to the standard output.
 fn curves(file: Option<&Path>) -> ExitCode {
     let bar = progress(iwarp_sim::tcp::curves::points().len() as u64);
     let table = iwarp_sim::tcp::curves::table(|| bar.inc(1)).map_err(|fault| fault.to_string());
@@ -62,7 +62,7 @@ fn curves(file: Option<&Path>) -> ExitCode {
     }
 }
 
-/// One seed, in words and with its frames.
+/// Describes one seed and writes its frames.
 fn trace(trial: Trial, args: &Args) -> ExitCode {
     let plan = Plan::new(trial.seed, trial.scenario);
     println!("{}", plan.describe());
@@ -86,11 +86,11 @@ fn trace(trial: Trial, args: &Args) -> ExitCode {
 fn run(trials: &[Trial], args: &Args) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     let seen_stop = stop.clone();
-    // Without a handler Ctrl-C ends the program at once, which is what it does by itself.
+    // Without this handler, Ctrl-C ends the program at once, which is the default.
     let _ = ctrlc::set_handler(move || seen_stop.store(true, Ordering::Relaxed));
     let jobs = args.jobs.map(usize::from).unwrap_or_else(processors);
     let bar = progress(trials.len() as u64);
-    // A seed that panics is reported as failed; the usual message of a panic would tear the bar.
+    // A seed that panics is reported as failed. The default panic message would garble the progress bar.
     std::panic::set_hook(Box::new(|_| {}));
     let start = Instant::now();
     let summary = campaign::run(trials, jobs, &stop, &|outcome| {
@@ -109,13 +109,13 @@ fn run(trials: &[Trial], args: &Args) -> ExitCode {
     if all && summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Says what failed, how to see it again, and leaves its frames.
+/// Prints the fault and the command that repeats it, and writes the frames.
 fn report(failure: &Failure, args: &Args) {
     let trial = failure.trial;
     println!("FAILED {} {}: {}", trial.scenario.name(), trial.seed, failure.fault);
     println!("  again:  {}", trial.command());
     let path = trial.trace_path(&args.traces);
-    // Its outcome is known; only the frames are wanted.
+    // The result is known; only the frames are needed.
     let _ = trial.trace(&path);
     println!("  frames: {}", path.display());
 }
@@ -123,12 +123,12 @@ fn report(failure: &Failure, args: &Args) {
 fn print_summary(summary: &Summary, seconds: f64) {
     let totals = &summary.totals;
     println!(
-        "{} connections, {} requests done, {} flushed, {} pieces lent, {} messages in shared receives, {} sleepers woken",
+        "{} connections, {} requests done, {} flushed, {} tags bound, {} messages in shared receives, {} wake-ups",
         totals.established, totals.succeeded, totals.flushed, totals.bound, totals.shared, totals.woken,
     );
     if totals.atomics > 0 {
         println!(
-            "{} atomic operations and Reads of words answered, {} messages beside them; hardest history: {} states",
+            "{} atomic operations and Reads of words completed, {} messages; hardest history: {} states",
             totals.atomics, totals.messages, totals.states
         );
     }
@@ -156,7 +156,7 @@ fn describe(outcome: &Outcome) -> String {
     )
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar on a terminal, nothing elsewhere.
 fn progress(seeds: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(seeds), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {eta} left");

@@ -1,17 +1,19 @@
-//! Seeds that once failed. They run first.
+//! Seeds that failed in the past. They run first.
 //!
-//! The list is `regressions.txt`: a scenario, a seed, and what was wrong, one a line. A seed leads to another run when the
-//! way in which plans are drawn changes; it stays on the list all the same, as one more seed.
+//! The list is `regressions.txt`: one line per seed, with the scenario, the seed and the cause of the failure. A seed
+//! gives another run when the drawing of plans changes; it stays on the list anyway.
 
 use crate::plan::Scenario;
 use crate::trial::Trial;
 
-/// Every seed of the list; a line that names none says so.
+/// Returns every seed of the list, or an error for a line without a seed.
 pub fn all() -> Result<Vec<Trial>, String> {
     let lines = include_str!("../regressions.txt").lines();
     let entries = lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     entries
-        .map(|line| trial(line).ok_or_else(|| format!("regressions.txt: {line:?} names no seed")))
+        .map(|line| {
+            trial(line).ok_or_else(|| format!("regressions.txt: {line:?} has no valid scenario and seed"))
+        })
         .collect()
 }
 

@@ -1,4 +1,4 @@
-//! One seed, run twice: the second run must be the first one again, to the last byte and the last nanosecond.
+//! One seed, run twice: both runs must be identical to the last byte and the last nanosecond.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::world::{Outcome, World};
 /// A seed of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trial {
-    /// The situation.
+    /// The scenario.
     pub scenario: Scenario,
     /// The seed.
     pub seed: u64,
@@ -21,7 +21,7 @@ pub struct Trial {
 /// A seed that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Which.
+    /// The trial.
     pub trial: Trial,
     /// What went wrong.
     pub fault: String,
@@ -39,7 +39,7 @@ impl Trial {
         }
     }
 
-    /// Runs the seed once and writes its frames to `path`, whatever comes of it.
+    /// Runs the seed once and writes its frames to `path`, whether it passes or fails.
     pub fn trace(self, path: &Path) -> Result<Outcome, Failure> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|error| self.failure(error.to_string()))?;
@@ -62,7 +62,7 @@ impl Trial {
         folder.join(format!("{}-{}.pcapng", self.scenario.name(), self.seed))
     }
 
-    /// A panic, such as an assertion of the stack's, is a failure of its seed and of no other.
+    /// A panic, such as a failed assertion of the stack, fails only its own seed.
     fn run_once(self, capture: Option<&Capture>) -> Result<Outcome, Failure> {
         let plan = Plan::new(self.seed, self.scenario);
         let run = catch_unwind(AssertUnwindSafe(|| World::run(&plan, capture)));
@@ -79,5 +79,5 @@ impl Trial {
 
 fn text_of(panic: &(dyn core::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }

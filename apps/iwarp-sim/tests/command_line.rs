@@ -1,4 +1,4 @@
-//! What the program prints and how it ends.
+//! The program's output and exit codes.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn a_run_ends_with_its_count() {
+fn the_last_line_of_a_run_counts_passed_and_failed_seeds() {
     let output = run(&["--seeds", "0..2", "--jobs", "1"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output).ends_with("2 passed, 0 failed\n"), "{}", text(&output));
@@ -19,7 +19,7 @@ fn a_run_ends_with_its_count() {
 }
 
 #[test]
-fn a_trace_says_what_the_seed_does_and_leaves_its_frames() {
+fn a_trace_describes_the_seed_and_writes_its_frames() {
     let folder = std::env::temp_dir().join(format!("iwarp-sim-{}", std::process::id()));
     let name = folder.to_string_lossy().into_owned();
     let output = run(&["--seed", "1", "--trace", "--traces", &name]);
@@ -43,7 +43,7 @@ fn every_scenario_is_listed() {
 }
 
 #[test]
-fn bad_arguments_end_with_two_and_name_what_is_allowed() {
+fn bad_arguments_exit_with_code_2_and_list_the_allowed_values() {
     for (arguments, named) in [
         (&["--seeds", "7..3"][..], "0..2000"),
         (&["--scenario", "sunny"], "mixed, lossy"),
@@ -53,8 +53,8 @@ fn bad_arguments_end_with_two_and_name_what_is_allowed() {
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains(named) && said.lines().count() == 1, "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
     }
 }
 

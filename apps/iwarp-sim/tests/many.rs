@@ -1,4 +1,4 @@
-//! A hundred thousand connections, opened, used and closed: everything comes back to where it came from.
+//! Opens, uses and closes a hundred thousand connections: all resources must be free afterwards.
 
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::{LinkConfig, Node, SimNet};
@@ -31,7 +31,7 @@ fn setup(host: u8) -> IronwarpSetup {
     IronwarpSetup { host, device, tcp, seed: 5, check_every: 10_000, connections: 0 }
 }
 
-/// Runs all connections, `answers` being what the host that is called does.
+/// Runs all connections; `answers` is the task of the host that accepts them.
 fn run(task: Task, answers: Task, link: LinkConfig) -> [SharedNode<IronwarpNode>; 2] {
     let mut net = SimNet::new(7);
     let setups = [setup(1), setup(2)];
@@ -53,7 +53,7 @@ fn run(task: Task, answers: Task, link: LinkConfig) -> [SharedNode<IronwarpNode>
     let finished = finished.unwrap_or_else(|error| panic!("{error}"));
     assert!(finished, "{:?} {:?}", hosts[0].borrow().ends, hosts[1].borrow().ends);
     println!("{CONNECTIONS} connections in {:?} of virtual time", net.now());
-    // TIME-WAIT is bounded while it lasts, and then it ends.
+    // TIME-WAIT is bounded, and then it ends.
     for host in &hosts {
         assert!(host.borrow().tcp.resource_usage().time_wait <= 16_384);
     }
@@ -61,14 +61,14 @@ fn run(task: Task, answers: Task, link: LinkConfig) -> [SharedNode<IronwarpNode>
     hosts
 }
 
-/// Every place, timer and buffer is back.
+/// Checks that every table entry, timer and buffer is free.
 fn assert_nothing_is_held(host: &SharedNode<IronwarpNode>) {
     let host = host.borrow();
     host.tcp.check().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(host.tcp.resource_usage(), ResourceUsage::default());
     assert_eq!(host.tcp.next_deadline(), None);
     let free = host.control().free_frames();
-    // The engine keeps at most one transmit frame, for the next to send.
+    // The engine keeps at most one transmit frame, for the next segment.
     assert_eq!(free.rx, 4_096);
     assert!(free.tx >= 4_095, "{free:?}");
     assert_eq!(host.open(), 0);
@@ -79,7 +79,7 @@ fn task() -> Task {
 }
 
 #[test]
-fn a_hundred_thousand_connections_that_the_caller_closes_leave_nothing_behind() {
+fn connections_that_the_client_closes_release_all_resources() {
     let answers = Task { end: EndAction::Stay, ..task().mirrored() };
     let hosts = run(task(), answers, LinkConfig::default());
     hosts.iter().for_each(assert_nothing_is_held);
@@ -87,14 +87,14 @@ fn a_hundred_thousand_connections_that_the_caller_closes_leave_nothing_behind() 
 }
 
 #[test]
-fn a_hundred_thousand_connections_that_the_called_closes_leave_nothing_behind() {
+fn connections_that_the_server_closes_release_all_resources() {
     let hosts = run(Task { end: EndAction::Stay, ..task() }, task().mirrored(), LinkConfig::default());
     hosts.iter().for_each(assert_nothing_is_held);
 }
 
-/// The same over a link that loses, doubles and reorders, where handshakes and closings are repeated.
+/// The same over a link that loses, duplicates and reorders, where handshakes and closes are repeated.
 #[test]
-fn a_bad_link_leaves_nothing_behind_either() {
+fn connections_over_a_faulty_link_release_all_resources() {
     let link = LinkConfig {
         loss_ppm: 5_000,
         duplicate_ppm: 5_000,

@@ -1,4 +1,4 @@
-//! Seeds of every scenario, each run twice; those that once failed come first.
+//! Seeds of every scenario, each run twice; those that failed in the past come first.
 
 use core::sync::atomic::AtomicBool;
 
@@ -25,7 +25,7 @@ fn trials(scenario: Scenario, count: u64) -> Vec<Trial> {
 }
 
 #[test]
-fn seeds_that_once_failed_pass() {
+fn seeds_that_failed_in_the_past_pass() {
     all_pass(&regressions::all().unwrap());
 }
 
@@ -41,7 +41,7 @@ fn every_scenario_passes() {
     all_pass(&trials);
 }
 
-/// Neither the thread nor where the allocator puts things has a part in a run.
+/// A run does not depend on the thread or on the addresses that the allocator returns.
 #[test]
 fn a_seed_gives_the_same_run_on_another_thread() {
     let trial = Trial { scenario: Scenario::Mixed, seed: 4 };

@@ -1,10 +1,10 @@
-//! A million forged SYNs: connections keep their throughput, new ones are made, and memory does not grow.
+//! A million forged SYNs: connections keep their throughput, new ones are established, and memory does not grow.
 //!
-//! The model. Three hosts on a switch: a client whose cable carries 4 Gbit/s, a server behind 10 Gbit/s, and a forger.
-//! The server is busy for 100 ns with every frame that it receives or sends, so that it has room for ten million frames
-//! a second. Four connections carry as much as the client's cable takes, in both directions: about a million frames a
-//! second with their acknowledgements. Two million SYNs a second and the answers to them take up to four million more.
-//! Without the flood everything else is the same.
+//! The model has three hosts on a switch: a client with a cable of 4 Gbit/s, a server with 10 Gbit/s, and a forger.
+//! The server is busy for 100 ns with every frame that it receives or sends, so it can handle ten million frames per
+//! second. Four connections fill the client's cable in both directions: about a million frames per second with their
+//! acknowledgements. Two million SYNs per second and the replies to them need up to four million more. Without the
+//! flood, everything else is the same.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -31,12 +31,12 @@ unsafe impl GlobalAlloc for Counting {
         if WATCHING.get() {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -68,7 +68,7 @@ const CALL_PORT: u16 = 4_421;
 const SYNS: u64 = 1_000_000;
 const SYN_EVERY: Nanos = Nanos(500);
 const FRAME_COST: Nanos = Nanos(100);
-/// Connections have found their pace by then.
+/// The connections have reached their steady rate by then.
 const START: Nanos = Nanos::from_millis(20);
 const CALLS: u64 = 200;
 
@@ -85,12 +85,12 @@ fn host(host: u8, port: ironwarp_port::memory::MemoryPort) -> SharedNode<Ironwar
 }
 
 struct Run {
-    /// Bytes that both ends of the connections took while the flood lasted.
+    /// Bytes that both ends of the connections read during the flood.
     bytes: u64,
-    /// How the calls made meanwhile ended, at the client.
+    /// How the client's short connections ended during the flood.
     calls: EndCounts,
     opened: u64,
-    /// The server's allocations meanwhile.
+    /// The server's allocations during the flood.
     allocations: u64,
     server: SharedNode<IronwarpNode>,
     answers: u64,
@@ -151,7 +151,7 @@ fn run(syns: u64) -> Run {
     Run { bytes, calls, opened, allocations, server, answers, refused }
 }
 
-/// Bytes that the bulk connections have taken.
+/// Bytes that the bulk connections have read.
 fn taken(host: &SharedNode<IronwarpNode>) -> u64 {
     host.borrow()
         .connections()
@@ -160,14 +160,14 @@ fn taken(host: &SharedNode<IronwarpNode>) -> u64 {
         .sum()
 }
 
-/// RFC 4987: what a flood may take is bounded, and a cookie answers the rest.
+/// RFC 4987: the resources of a flood are bounded, and cookies answer the rest.
 #[test]
-fn a_flood_of_a_million_syns_takes_neither_throughput_nor_places_nor_memory() {
+fn a_flood_of_a_million_syns_costs_neither_throughput_nor_entries_nor_memory() {
     let (calm, flood) = (run(0), run(SYNS));
     let share = flood.bytes * 1_000 / calm.bytes;
     let held = flood.server.borrow().tcp.resource_usage();
     println!(
-        "{} of {} bytes ({share} per mille), calls {:?} of {}, {} answers to the forger, {} frames refused, {held:?}",
+        "{} of {} bytes ({share} per mille), short connections {:?} of {}, {} replies to the forger, {} frames refused, {held:?}",
         flood.bytes, calm.bytes, flood.calls, flood.opened, flood.answers, flood.refused
     );
     assert!(share >= 900, "{share} per mille");

@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Looks to take, where they are counted.
-    pub(crate) fn looks(&self) -> Option<u64> {
+    pub(crate) fn snapshot_limit(&self) -> Option<u64> {
         if self.once { Some(1) } else { self.count }
     }
 }

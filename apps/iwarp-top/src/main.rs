@@ -8,19 +8,19 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod look;
 mod screen;
+mod snapshot;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ironwarp_cli::{fail, read, refuse, say, start_log};
+use ironwarp_cli::{bad_arguments, fail, parse_args, print_stdout, start_log};
 use ironwarp_stats::ReadError;
 
 use crate::args::Args;
-use crate::look::Subject;
+use crate::snapshot::ObservedProcess;
 
 const PROGRAM: &str = "iwarp-top";
 /// Between two looks for Ctrl-C.
@@ -29,12 +29,12 @@ const STEP: Duration = Duration::from_millis(20);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 fn main() -> ExitCode {
-    let args: Args = match read(std::env::args_os()) {
+    let args: Args = match parse_args(std::env::args_os()) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     if let Err(line) = start_log(&args.log) {
-        return refuse(PROGRAM, line);
+        return bad_arguments(PROGRAM, line);
     }
     let stop = match ironwarp_cli::on_interrupt() {
         Ok(stop) => stop,
@@ -47,31 +47,31 @@ fn main() -> ExitCode {
 }
 
 fn watch(args: &Args, stop: &AtomicBool) -> Result<(), ReadError> {
-    let mut subject = Subject::open(&args.page)?;
+    let mut process = ObservedProcess::open(&args.page)?;
     let clear = if std::io::stdout().is_terminal() && !args.once { CLEAR } else { "" };
-    let mut looks = 0;
-    while args.looks().is_none_or(|most| looks < most) {
-        if looks > 0 && !rest(args.interval, stop) {
+    let mut shown = 0;
+    while args.snapshot_limit().is_none_or(|most| shown < most) {
+        if shown > 0 && !sleep_unless_stopped(args.interval, stop) {
             return Ok(());
         }
-        let ended = subject.has_ended();
-        let look = subject.look()?;
+        let ended = process.has_ended();
+        let snapshot = process.snapshot()?;
         if args.json {
-            say(format_args!("{}\n", look.json()));
+            print_stdout(format_args!("{}\n", snapshot.json()));
         } else {
-            say(format_args!("{clear}{}", screen::screen(&look)));
+            print_stdout(format_args!("{clear}{}", screen::screen(&snapshot)));
         }
         if ended {
-            eprintln!("{PROGRAM}: process {} has ended; this is what it counted last", look.pid);
+            eprintln!("{PROGRAM}: process {} has ended; this is what it counted last", snapshot.pid);
             return Ok(());
         }
-        looks += 1;
+        shown += 1;
     }
     Ok(())
 }
 
 /// Waits for the next look. Answers whether there is to be one.
-fn rest(interval: Duration, stop: &AtomicBool) -> bool {
+fn sleep_unless_stopped(interval: Duration, stop: &AtomicBool) -> bool {
     let start = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match interval.checked_sub(start.elapsed()) {

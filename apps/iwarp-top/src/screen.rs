@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ironwarp_stats::CounterInfo;
 
-use crate::look::{Look, Of};
+use crate::snapshot::{Column, Snapshot};
 
 /// Rows: what they are called, the counter, and what its rate is divided by.
 const ROWS: [(&str, &str, f64); 12] = [
@@ -26,41 +26,42 @@ const ROWS: [(&str, &str, f64); 12] = [
 const PORT_ROWS: usize = 2;
 
 /// What a counter's name says when it counts losses.
-const LOSSES: [&str; 9] =
+const DROP_WORDS: [&str; 9] =
     ["drop", "no_buffer", "too_long", "no_frame", "no_room", "refused", "errors", "overruns", "evicted"];
 
 /// The whole screen.
-pub(crate) fn screen(look: &Look<'_>) -> String {
+pub(crate) fn screen(snapshot: &Snapshot<'_>) -> String {
     let mut text = String::new();
-    let since = look.seconds().map_or("since its start".to_owned(), |seconds| format!("in {seconds:.2} s"));
-    let _ = writeln!(text, "process {}: {} cores, {since}\n", look.pid, look.cores().count());
-    row(&mut text, "core", look.cores().map(number));
-    row(&mut text, "busy polls %", look.cores().map(|core| busy(look, core)));
-    row(&mut text, "polls /s", figures(look, look.cores(), "cores_polls", 1.0));
+    let since =
+        snapshot.seconds().map_or("since its start".to_owned(), |seconds| format!("in {seconds:.2} s"));
+    let _ = writeln!(text, "process {}: {} cores, {since}\n", snapshot.pid, snapshot.cores().count());
+    row(&mut text, "core", snapshot.cores().map(number));
+    row(&mut text, "busy polls %", snapshot.cores().map(|core| busy(snapshot, core)));
+    row(&mut text, "polls /s", rates(snapshot, snapshot.cores(), "cores_polls", 1.0));
     for (title, counter, unit) in ROWS {
-        row(&mut text, title, figures(look, look.cores(), counter, unit));
+        row(&mut text, title, rates(snapshot, snapshot.cores(), counter, unit));
     }
-    row(&mut text, "connections made", counts(look, "verbs_connections_established"));
-    losses(&mut text, look, look.cores(), |_| true);
-    if look.ports().count() > 1 {
-        ports(&mut text, look);
+    row(&mut text, "connections made", totals(snapshot, "verbs_connections_established"));
+    drops(&mut text, snapshot, snapshot.cores(), |_| true);
+    if snapshot.ports().count() > 1 {
+        ports(&mut text, snapshot);
     }
     text
 }
 
 /// The same by port, as far as it is counted so.
-fn ports(text: &mut String, look: &Look<'_>) {
+fn ports(text: &mut String, snapshot: &Snapshot<'_>) {
     text.push('\n');
-    row(text, "port", look.ports().map(number));
+    row(text, "port", snapshot.ports().map(number));
     for (title, counter, unit) in ROWS.into_iter().take(PORT_ROWS) {
-        row(text, title, figures(look, look.ports(), counter, unit));
+        row(text, title, rates(snapshot, snapshot.ports(), counter, unit));
     }
-    losses(text, look, look.ports(), Look::is_by_port);
+    drops(text, snapshot, snapshot.ports(), Snapshot::is_port_counter);
 }
 
-fn number(of: Of) -> String {
-    match of {
-        Of::Core(number) | Of::Port(number) => number.to_string(),
+fn number(column: Column) -> String {
+    match column {
+        Column::Core(number) | Column::Port(number) => number.to_string(),
     }
 }
 
@@ -71,50 +72,52 @@ fn row(text: &mut String, title: &str, cells: impl Iterator<Item = String>) {
 }
 
 /// How many of a core's polls found something to do.
-fn busy(look: &Look<'_>, core: Of) -> String {
-    let (Some(all), Some(idle)) = (look.place("cores_polls"), look.place("cores_polls_idle")) else {
+fn busy(snapshot: &Snapshot<'_>, core: Column) -> String {
+    let (Some(all), Some(idle)) =
+        (snapshot.counter_index("cores_polls"), snapshot.counter_index("cores_polls_idle"))
+    else {
         return dash();
     };
-    let of = |counter| look.rate(core, counter).unwrap_or(look.value(core, counter) as f64);
-    let (all, idle) = (of(all), of(idle));
+    let current = |counter| snapshot.rate(core, counter).unwrap_or(snapshot.value(core, counter) as f64);
+    let (all, idle) = (current(all), current(idle));
     if all > 0.0 { format!("{:.1}", (1.0 - idle / all) * 100.0) } else { dash() }
 }
 
 /// A counter's rates; what it says where there is no rate yet.
-fn figures(
-    look: &Look<'_>,
-    columns: impl Iterator<Item = Of>,
+fn rates(
+    snapshot: &Snapshot<'_>,
+    columns: impl Iterator<Item = Column>,
     counter: &str,
     unit: f64,
 ) -> impl Iterator<Item = String> {
-    let place = look.place(counter);
-    columns.map(move |of| {
-        let rate = place.and_then(|place| look.rate(of, place));
+    let index = snapshot.counter_index(counter);
+    columns.map(move |column| {
+        let rate = index.and_then(|index| snapshot.rate(column, index));
         rate.map_or_else(dash, |rate| format!("{:.0}", rate / unit))
     })
 }
 
-fn counts(look: &Look<'_>, counter: &str) -> impl Iterator<Item = String> {
-    let place = look.place(counter);
-    look.cores().map(move |core| place.map_or_else(dash, |place| look.value(core, place).to_string()))
+fn totals(snapshot: &Snapshot<'_>, counter: &str) -> impl Iterator<Item = String> {
+    let index = snapshot.counter_index(counter);
+    snapshot.cores().map(move |core| index.map_or_else(dash, |index| snapshot.value(core, index).to_string()))
 }
 
 /// Every counter of losses that has counted one, and what it means.
-fn losses(
+fn drops(
     text: &mut String,
-    look: &Look<'_>,
-    columns: impl Iterator<Item = Of> + Clone,
+    snapshot: &Snapshot<'_>,
+    columns: impl Iterator<Item = Column> + Clone,
     wanted: impl Fn(&CounterInfo) -> bool,
 ) {
     text.push_str("\nlost, by reason\n");
     let mut any = false;
-    for (place, counter) in look.counters.iter().enumerate() {
-        let is_loss = LOSSES.iter().any(|word| counter.name.contains(word));
-        if !is_loss || !wanted(counter) || columns.clone().all(|of| look.value(of, place) == 0) {
+    for (index, counter) in snapshot.counters.iter().enumerate() {
+        let is_drop = DROP_WORDS.iter().any(|word| counter.name.contains(word));
+        if !is_drop || !wanted(counter) || columns.clone().all(|column| snapshot.value(column, index) == 0) {
             continue;
         }
         any = true;
-        row(text, "", columns.clone().map(|of| look.value(of, place).to_string()));
+        row(text, "", columns.clone().map(|column| snapshot.value(column, index).to_string()));
         // The name may be longer than its column: it follows.
         text.truncate(text.len() - 1);
         let _ = writeln!(text, "  {}: {}", counter.name, counter.help);

@@ -16,16 +16,16 @@ use std::thread;
 use nix::sched::{CloneFlags, setns, unshare};
 
 /// The near end's address: from the block that RFC 2544 keeps for benchmarks.
-pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+pub const CLIENT_ADDR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The far end's address.
-pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+pub const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
 /// Why there is no veth pair.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
     /// The kernel refused a namespace.
     #[error("a network namespace needs root: {0}")]
-    Refused(io::Error),
+    Denied(io::Error),
     /// A command could not be run.
     #[error("`{command}`: {reason}")]
     Command {
@@ -39,70 +39,71 @@ pub enum NamespaceError {
 /// A veth pair between two namespaces of its own. Dropping it takes all of it away.
 #[derive(Debug)]
 pub struct VethPair {
-    near: File,
-    far: File,
+    client: File,
+    server: File,
 }
 
 impl VethPair {
     /// Makes the namespaces and joins them; `mtu` is that of both interfaces.
     pub fn new(mtu: u16) -> Result<Self, NamespaceError> {
-        let pair = VethPair { near: namespace()?, far: namespace()? };
-        let far = pair.far_path();
-        within(&pair.near, || {
+        let pair = VethPair { client: new_namespace()?, server: new_namespace()? };
+        let server = pair.server_path();
+        run_in(&pair.client, || {
             let mtu = mtu.to_string();
-            let far = far.display().to_string();
+            let server = server.display().to_string();
             let ends = [
-                "name", "iw0", "mtu", &mtu, "type", "veth", "peer", "name", "iw1", "mtu", &mtu, "netns", &far,
+                "name", "iw0", "mtu", &mtu, "type", "veth", "peer", "name", "iw1", "mtu", &mtu, "netns",
+                &server,
             ];
             ip(&[&["link", "add"], ends.as_slice()].concat())?;
-            configure("iw0", NEAR)
+            configure("iw0", CLIENT_ADDR)
         })?;
-        within(&pair.far, || configure("iw1", FAR))?;
+        run_in(&pair.server, || configure("iw1", SERVER_ADDR))?;
         Ok(pair)
     }
 
     /// A path under which this process, and its children, find the far namespace.
-    pub fn far_path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.far.as_raw_fd()))
+    pub fn server_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.server.as_raw_fd()))
     }
 
     /// Makes something, a socket for one, in the near namespace.
-    pub fn near<T: Send>(&self, make: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
-        within(&self.near, || Ok(make()))
+    pub fn in_client_namespace<T: Send>(&self, make: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
+        run_in(&self.client, || Ok(make()))
     }
 }
 
 /// Makes something in the namespace that a path names.
 pub fn in_namespace<T: Send>(path: &Path, make: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
-    let namespace = File::open(path).map_err(NamespaceError::Refused)?;
-    within(&namespace, || Ok(make()))
+    let namespace = File::open(path).map_err(NamespaceError::Denied)?;
+    run_in(&namespace, || Ok(make()))
 }
 
 /// A fresh namespace. The thread that made it ends at once; the descriptor keeps it.
-fn namespace() -> Result<File, NamespaceError> {
-    on_a_thread(|| {
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Refused(error.into()))?;
-        File::open("/proc/thread-self/ns/net").map_err(NamespaceError::Refused)
+fn new_namespace() -> Result<File, NamespaceError> {
+    run_on_thread(|| {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Denied(error.into()))?;
+        File::open("/proc/thread-self/ns/net").map_err(NamespaceError::Denied)
     })
 }
 
-fn within<T: Send>(
+fn run_in<T: Send>(
     namespace: &File,
     work: impl FnOnce() -> Result<T, NamespaceError> + Send,
 ) -> Result<T, NamespaceError> {
-    on_a_thread(|| {
-        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Refused(error.into()))?;
+    run_on_thread(|| {
+        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Denied(error.into()))?;
         work()
     })
 }
 
 /// Namespaces belong to threads: work in another one must not move the caller.
-fn on_a_thread<T: Send>(
+fn run_on_thread<T: Send>(
     work: impl FnOnce() -> Result<T, NamespaceError> + Send,
 ) -> Result<T, NamespaceError> {
     thread::scope(|scope| {
         let outcome = scope.spawn(work).join();
-        outcome.unwrap_or_else(|_| Err(NamespaceError::Refused(io::Error::other("the thread panicked"))))
+        outcome.unwrap_or_else(|_| Err(NamespaceError::Denied(io::Error::other("the thread panicked"))))
     })
 }
 
@@ -119,8 +120,8 @@ fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(failed(said.lines().next().unwrap_or("failed without a word").to_owned()))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(failed(stderr.lines().next().unwrap_or("failed without a word").to_owned()))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 
-use super::kernel_text;
+use super::read_kernel_file;
 
 /// Clock ticks a second in `/proc`: the kernel's ABI fixes USER_HZ at 100 on every architecture DPDK runs on.
 const TICKS_PER_S: u64 = 100;
@@ -26,7 +26,7 @@ impl Activity {
     /// What has happened so far.
     pub fn now() -> Self {
         Activity {
-            steal_ns: kernel_text("/proc/stat").and_then(|stat| steal_ns(&stat)),
+            steal_ns: read_kernel_file("/proc/stat").and_then(|stat| steal_ns(&stat)),
             context_switches: context_switches(),
         }
     }

@@ -22,7 +22,7 @@ pub struct Build {
 
 impl Build {
     /// This build, with the optional parts that the program names.
-    pub fn this(features: &[&str]) -> Self {
+    pub fn current(features: &[&str]) -> Self {
         Build {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: option_env!("IRONWARP_COMMIT").map(str::to_owned),
@@ -34,7 +34,7 @@ impl Build {
     }
 
     /// One line for tables.
-    pub fn line(&self) -> String {
+    pub fn summary(&self) -> String {
         let known = [self.commit.as_deref(), self.profile.as_deref(), self.rustc.as_deref()];
         let known: Vec<&str> = known.into_iter().flatten().collect();
         let features =
@@ -49,9 +49,9 @@ mod tests {
 
     #[test]
     fn a_build_knows_its_version_and_its_compiler() {
-        let build = Build::this(&["dpdk"]);
+        let build = Build::current(&["dpdk"]);
         assert_eq!(build.features, ["dpdk"]);
         assert!(build.rustc.as_deref().expect("cargo names the compiler").starts_with("rustc "));
-        assert!(build.line().starts_with(&format!("ironwarp {}", build.version)));
+        assert!(build.summary().starts_with(&format!("ironwarp {}", build.version)));
     }
 }

@@ -9,22 +9,22 @@ use nix::unistd::Pid;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CorePair {
     /// The near end's.
-    pub near: usize,
+    pub client: usize,
     /// The far end's.
-    pub far: usize,
+    pub server: usize,
 }
 
 impl CorePair {
     /// Two processors for two ends: the first and the last that we may use. With a single processor both ends share
     /// it, which is slow and still works where the far end yields.
     pub fn choose(allowed: &[usize]) -> Self {
-        let near = allowed.first().copied().unwrap_or(0);
-        CorePair { near, far: allowed.last().copied().unwrap_or(near) }
+        let client = allowed.first().copied().unwrap_or(0);
+        CorePair { client, server: allowed.last().copied().unwrap_or(client) }
     }
 
     /// Whether each end has a processor of its own.
-    pub fn is_apart(&self) -> bool {
-        self.near != self.far
+    pub fn is_distinct(&self) -> bool {
+        self.client != self.server
     }
 }
 
@@ -48,9 +48,9 @@ mod tests {
 
     #[test]
     fn the_two_ends_are_as_far_apart_as_the_list_allows() {
-        assert_eq!(CorePair::choose(&[0, 1, 2, 3]), CorePair { near: 0, far: 3 });
-        assert!(CorePair::choose(&[0, 1]).is_apart());
-        assert!(!CorePair::choose(&[5]).is_apart());
+        assert_eq!(CorePair::choose(&[0, 1, 2, 3]), CorePair { client: 0, server: 3 });
+        assert!(CorePair::choose(&[0, 1]).is_distinct());
+        assert!(!CorePair::choose(&[5]).is_distinct());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 
 use super::{CorePair, pin};
-use crate::report::Spread;
+use crate::report::MedianRange;
 
 /// Round trips a batch: some ten microseconds, far shorter than a scheduler's slice.
 const ROUND_TRIPS: u64 = 100;
@@ -24,68 +24,68 @@ const WARMUP_BATCHES: usize = 4;
 
 /// One hop between two cores, in nanoseconds; `None` when they are one and the same, or may not be used.
 pub fn hop_ns(cores: CorePair) -> Option<f64> {
-    if !cores.is_apart() {
+    if !cores.is_distinct() {
         return None;
     }
-    let table = &Table::default();
+    let shared = &SharedLines::default();
     thread::scope(|scope| {
-        let echo = scope.spawn(move || pin(cores.far).map(|()| table.echo()));
-        let ball = scope.spawn(move || {
-            let times = pin(cores.near).ok().map(|()| table.play(&|| echo.is_finished()));
-            table.over.store(true, Ordering::Release);
+        let echo = scope.spawn(move || pin(cores.server).map(|()| shared.echo()));
+        let pinger = scope.spawn(move || {
+            let times = pin(cores.client).ok().map(|()| shared.measure(&|| echo.is_finished()));
+            shared.stop.store(true, Ordering::Release);
             times
         });
-        let times = ball.join().ok()??;
-        Spread::of(times).map(|spread| spread.median)
+        let times = pinger.join().ok()??;
+        MedianRange::of(times).map(|spread| spread.median)
     })
 }
 
 /// What the two threads share.
-struct Table {
-    lines: Box<[Lines]>,
-    over: CachePadded<AtomicBool>,
+struct SharedLines {
+    lines: Box<[LinePair]>,
+    stop: CachePadded<AtomicBool>,
 }
 
 /// A cache line each way.
 #[derive(Default)]
-struct Lines {
-    there: CachePadded<AtomicU64>,
-    back: CachePadded<AtomicU64>,
+struct LinePair {
+    request: CachePadded<AtomicU64>,
+    reply: CachePadded<AtomicU64>,
 }
 
-impl Default for Table {
+impl Default for SharedLines {
     fn default() -> Self {
-        let lines = (0..WARMUP_BATCHES + BATCHES).map(|_| Lines::default()).collect();
-        Table { lines, over: CachePadded::default() }
+        let lines = (0..WARMUP_BATCHES + BATCHES).map(|_| LinePair::default()).collect();
+        SharedLines { lines, stop: CachePadded::default() }
     }
 }
 
-impl Table {
+impl SharedLines {
     /// Sends every number back until the game is over.
     fn echo(&self) {
         for lines in &self.lines {
             for number in 1..=ROUND_TRIPS + 1 {
-                while lines.there.load(Ordering::Acquire) != number {
-                    if self.over.load(Ordering::Relaxed) {
+                while lines.request.load(Ordering::Acquire) != number {
+                    if self.stop.load(Ordering::Relaxed) {
                         return;
                     }
                     core::hint::spin_loop();
                 }
-                lines.back.store(number, Ordering::Release);
+                lines.reply.store(number, Ordering::Release);
             }
         }
     }
 
     /// Half round trips in nanoseconds, one a batch. Ends early when nobody answers any more.
-    fn play(&self, alone: &dyn Fn() -> bool) -> Vec<f64> {
+    fn measure(&self, echo_ended: &dyn Fn() -> bool) -> Vec<f64> {
         let mut hops = Vec::new();
         for (batch, lines) in self.lines.iter().enumerate() {
             // Nobody has touched these lines yet.
-            if !lines.serve(1, alone) {
+            if !lines.round_trip(1, echo_ended) {
                 return hops;
             }
             let start = Instant::now();
-            if !(2..=ROUND_TRIPS + 1).all(|number| lines.serve(number, alone)) {
+            if !(2..=ROUND_TRIPS + 1).all(|number| lines.round_trip(number, echo_ended)) {
                 return hops;
             }
             if batch >= WARMUP_BATCHES {
@@ -96,16 +96,16 @@ impl Table {
     }
 }
 
-impl Lines {
-    fn serve(&self, number: u64, alone: &dyn Fn() -> bool) -> bool {
+impl LinePair {
+    fn round_trip(&self, number: u64, echo_ended: &dyn Fn() -> bool) -> bool {
         /// Empty looks between two questions whether the other thread is still there.
-        const LOOKS: u32 = 1 << 16;
-        self.there.store(number, Ordering::Release);
-        let mut looks = 0;
-        while self.back.load(Ordering::Acquire) != number {
+        const SPINS_PER_CHECK: u32 = 1 << 16;
+        self.request.store(number, Ordering::Release);
+        let mut spins = 0;
+        while self.reply.load(Ordering::Acquire) != number {
             core::hint::spin_loop();
-            looks += 1;
-            if looks % LOOKS == 0 && alone() {
+            spins += 1;
+            if spins % SPINS_PER_CHECK == 0 && echo_ended() {
                 return false;
             }
         }
@@ -120,13 +120,13 @@ mod tests {
 
     #[test]
     fn one_core_has_no_hop() {
-        assert_eq!(hop_ns(CorePair { near: 0, far: 0 }), None);
+        assert_eq!(hop_ns(CorePair { client: 0, server: 0 }), None);
     }
 
     #[test]
     fn two_cores_have_one() {
         let cores = CorePair::choose(&allowed());
-        if cores.is_apart() {
+        if cores.is_distinct() {
             let hop = hop_ns(cores).expect("two usable cores");
             assert!(hop > 1.0, "{hop} ns: nothing crosses two cores in a nanosecond");
         }
@@ -134,6 +134,6 @@ mod tests {
 
     #[test]
     fn a_core_that_does_not_exist_gives_no_figure_and_no_hang() {
-        assert_eq!(hop_ns(CorePair { near: 0, far: 1 << 14 }), None);
+        assert_eq!(hop_ns(CorePair { client: 0, server: 1 << 14 }), None);
     }
 }

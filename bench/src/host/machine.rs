@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{allowed, kernel_text};
+use super::{allowed, read_kernel_file};
 
 /// A machine. What the kernel does not say is absent.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -38,29 +38,31 @@ pub struct Machine {
 
 impl Machine {
     /// This machine.
-    pub fn this() -> Self {
-        let cpuinfo = kernel_text("/proc/cpuinfo").unwrap_or_default();
-        let meminfo = kernel_text("/proc/meminfo").unwrap_or_default();
+    pub fn local() -> Self {
+        let cpuinfo = read_kernel_file("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = read_kernel_file("/proc/meminfo").unwrap_or_default();
         Machine {
-            hostname: kernel_text("/proc/sys/kernel/hostname"),
+            hostname: read_kernel_file("/proc/sys/kernel/hostname"),
             cpu: field(&cpuinfo, "model name"),
             cores: std::thread::available_parallelism().ok().map(|_| processors(&cpuinfo)),
             cores_allowed: allowed().len() as u32,
             memory_mib: number(&meminfo, "MemTotal").map(|kib| kib / 1024),
-            kernel: kernel_text("/proc/sys/kernel/osrelease"),
-            os: kernel_text("/etc/os-release").as_deref().and_then(pretty_name),
+            kernel: read_kernel_file("/proc/sys/kernel/osrelease"),
+            os: read_kernel_file("/etc/os-release").as_deref().and_then(pretty_name),
             hypervisor: field(&cpuinfo, "flags")
                 .map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
-            clock_source: kernel_text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            clock_source: read_kernel_file(
+                "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+            ),
             hugepages: number(&meminfo, "HugePages_Total"),
             hugepage_kib: number(&meminfo, "Hugepagesize"),
-            governor: kernel_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            governor: read_kernel_file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             unix_time: std::time::UNIX_EPOCH.elapsed().map(|since| since.as_secs()).unwrap_or(0),
         }
     }
 
     /// One line for tables.
-    pub fn line(&self) -> String {
+    pub fn summary(&self) -> String {
         let cpu = self.cpu.as_deref().unwrap_or("unknown processor");
         let cores = self.cores.map_or_else(String::new, |cores| format!(", {cores} processors"));
         let kernel = self.kernel.as_deref().map_or_else(String::new, |kernel| format!(", Linux {kernel}"));
@@ -110,9 +112,9 @@ mod tests {
 
     #[test]
     fn this_machine_has_processors_and_a_kernel() {
-        let machine = Machine::this();
+        let machine = Machine::local();
         assert!(machine.cores_allowed >= 1);
         assert!(machine.kernel.is_some());
-        assert!(machine.line().contains("Linux"));
+        assert!(machine.summary().contains("Linux"));
     }
 }

@@ -13,7 +13,7 @@ pub use hop::hop_ns;
 pub use machine::Machine;
 
 /// The text of a kernel file, without its last newline; `None` where the kernel has none.
-fn kernel_text(path: &str) -> Option<String> {
+fn read_kernel_file(path: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim_end().to_owned())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Runs expected to be shorter show nothing.
-const SHORTEST: Duration = Duration::from_secs(2);
+const SHOWN_FROM: Duration = Duration::from_secs(2);
 
 /// A bar that moves with the slices of a run.
 pub struct Progress {
@@ -17,7 +17,7 @@ pub struct Progress {
 impl Progress {
     /// A bar of `slices` steps; nothing is drawn when standard error is no terminal or the run is short.
     pub fn new(slices: u64, expected: Duration) -> Self {
-        let target = if expected > SHORTEST { ProgressDrawTarget::stderr_with_hz(5) } else { hidden() };
+        let target = if expected > SHOWN_FROM { ProgressDrawTarget::stderr_with_hz(5) } else { hidden() };
         let bar = ProgressBar::with_draw_target(Some(slices), target);
         let style =
             ProgressStyle::with_template("{wide_msg} {bar:30} {percent:>3}% {elapsed} of about {duration}");
@@ -34,7 +34,7 @@ impl Progress {
     }
 
     /// Names what happens now.
-    pub fn say(&self, what: &str) {
+    pub fn set_message(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }
 

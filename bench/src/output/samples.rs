@@ -3,7 +3,7 @@
 use super::Outcome;
 use crate::host::{Activity, Build, Machine};
 use crate::report::{Report, SCHEMA};
-use crate::rounds::{Round, Rounds, Tally};
+use crate::rounds::{CaseTotals, Round, Rounds};
 use crate::{Case, Latency, PathKind, Slice, Test, Wait};
 
 /// Raw frames, Sends and blocking TCP at 64 bytes, raw frames and Writes one way, over two rounds.
@@ -31,8 +31,8 @@ fn outcome_of(cases: &[Case], rounds: &Rounds) -> Outcome {
         report: Report {
             schema: SCHEMA,
             command: None,
-            machine: Machine::this(),
-            build: Build::this(&["dpdk"]),
+            machine: Machine::local(),
+            build: Build::current(&["dpdk"]),
             results: vec![],
         },
         latencies: vec![],
@@ -41,10 +41,10 @@ fn outcome_of(cases: &[Case], rounds: &Rounds) -> Outcome {
         let floor = if case.test.is_latency() { 0 } else { 3 };
         let baselines: Vec<_> =
             (index != floor).then(|| (&cases[floor], rounds.case(floor))).into_iter().collect();
-        let tally = Tally::of(&rounds.case(index));
-        let result = tally.result(case, Some("net_memif0".into()), &rounds.case(index), &baselines);
+        let totals = CaseTotals::of(&rounds.case(index));
+        let result = totals.result(case, Some("net_memif0".into()), &rounds.case(index), &baselines);
         outcome.report.results.push(result);
-        outcome.latencies.push(tally.latency);
+        outcome.latencies.push(totals.latency);
     }
     outcome
 }

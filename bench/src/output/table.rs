@@ -7,7 +7,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::{micros, size};
-use crate::report::{Against, Report, Spread, TestResult};
+use crate::report::{Comparison, MedianRange, Report, TestResult};
 
 /// Columns of text at the left; numbers follow and are set to the right.
 const TEXT_COLUMNS: usize = 1;
@@ -16,7 +16,7 @@ const TEXT_COLUMNS: usize = 1;
 pub fn tables(report: &Report, width: Option<u16>) -> String {
     let (latency, bandwidth): (Vec<_>, Vec<_>) =
         report.results.iter().partition(|result| result.test.is_latency());
-    let mut text = format!("{}\n{}\n", report.machine.line(), report.build.line());
+    let mut text = format!("{}\n{}\n", report.machine.summary(), report.build.summary());
     if !latency.is_empty() {
         text.push_str("\nLatency: the full round trip, in microseconds (half: one way)\n");
         text.push_str(&latency_table(&latency, width));
@@ -32,11 +32,11 @@ pub fn tables(report: &Report, width: Option<u16>) -> String {
 fn latency_table(results: &[&TestResult], width: Option<u16>) -> String {
     let names = baselines(results);
     let fixed = ["test", "size", "MTU", "path", "min", "p50", "half", "p90", "p99", "p99.9", "max"];
-    let mut table = empty(&fixed, &names, width);
+    let mut table = new_table(&fixed, &names, width);
     for result in results {
         let rtt = result.rtt_ns;
         let at = |value: Option<u64>| value.map_or_else(dash, |ns| micros(ns as f64));
-        let half = rtt.filter(|_| result.test.has_one_way_half()).map(|rtt| rtt.p50 / 2);
+        let half = rtt.filter(|_| result.test.is_symmetric()).map(|rtt| rtt.p50 / 2);
         let figures = [
             rtt.map(|rtt| rtt.min),
             rtt.map(|rtt| rtt.p50),
@@ -46,29 +46,29 @@ fn latency_table(results: &[&TestResult], width: Option<u16>) -> String {
             rtt.map(|rtt| rtt.p999),
             rtt.map(|rtt| rtt.max),
         ];
-        let cells = what(result).into_iter().chain(figures.map(at));
+        let cells = identity_cells(result).into_iter().chain(figures.map(at));
         table.add_row(cells.chain(comparisons(result, &names, |against| against.ratio_p50)));
     }
-    rendered(&mut table)
+    render(&mut table)
 }
 
 fn bandwidth_table(results: &[&TestResult], width: Option<u16>) -> String {
     let names = baselines(results);
     let fixed = ["test", "size", "MTU", "path", "Gbit/s", "messages/s", "CPU µs/message"];
-    let mut table = empty(&fixed, &names, width);
+    let mut table = new_table(&fixed, &names, width);
     for result in results {
         let figures = [
             result.gbit_per_s.map_or_else(dash, |gbit| format!("{gbit:.2}")),
             result.messages_per_s.map_or_else(dash, count),
             result.cpu_ns_per_message.map_or_else(dash, micros),
         ];
-        let cells = what(result).into_iter().chain(figures);
+        let cells = identity_cells(result).into_iter().chain(figures);
         table.add_row(cells.chain(comparisons(result, &names, |against| against.ratio_gbit)));
     }
-    rendered(&mut table)
+    render(&mut table)
 }
 
-fn empty(fixed: &[&str], baselines: &[String], width: Option<u16>) -> Table {
+fn new_table(fixed: &[&str], baselines: &[String], width: Option<u16>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     if let Some(width) = width {
@@ -79,7 +79,7 @@ fn empty(fixed: &[&str], baselines: &[String], width: Option<u16>) -> Table {
     table
 }
 
-fn rendered(table: &mut Table) -> String {
+fn render(table: &mut Table) -> String {
     for column in table.column_iter_mut().skip(TEXT_COLUMNS) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -97,7 +97,7 @@ fn baselines(results: &[&TestResult]) -> Vec<String> {
     names
 }
 
-fn what(result: &TestResult) -> [String; 4] {
+fn identity_cells(result: &TestResult) -> [String; 4] {
     [
         result.name(),
         size(result.bytes),
@@ -109,7 +109,7 @@ fn what(result: &TestResult) -> [String; 4] {
 fn comparisons<'a>(
     result: &'a TestResult,
     names: &'a [String],
-    ratio: fn(&Against) -> Option<Spread>,
+    ratio: fn(&Comparison) -> Option<MedianRange>,
 ) -> impl Iterator<Item = String> + 'a {
     names.iter().map(move |name| {
         let mut against = result.against.iter().flatten();
@@ -117,7 +117,7 @@ fn comparisons<'a>(
     })
 }
 
-fn spread(spread: Spread) -> String {
+fn spread(spread: MedianRange) -> String {
     format!("{:.2} [{:.2}–{:.2}]", spread.median, spread.min, spread.max)
 }
 
@@ -140,7 +140,7 @@ fn notes(report: &Report) -> String {
     let rounds: u32 = results.iter().filter_map(|result| result.rounds).sum();
     let dropped: u32 = results.iter().filter_map(|result| result.rounds_dropped).sum();
     let mut text = format!("\n{rounds} slices count, {dropped} were dropped because the floor moved");
-    if let Some(hop) = Spread::of(results.iter().filter_map(|result| result.hop_ns)) {
+    if let Some(hop) = MedianRange::of(results.iter().filter_map(|result| result.hop_ns)) {
         text.push_str(&format!("; core to core {:.0} ns [{:.0}–{:.0}]", hop.median, hop.min, hop.max));
     }
     text.push('\n');

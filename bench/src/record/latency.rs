@@ -11,7 +11,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use serde::{Deserialize, Serialize};
 
 /// The longest round trip told apart; a longer one counts as this.
-const LONGEST_NS: u64 = 60_000_000_000;
+const RTT_NS_MAX: u64 = 60_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
 
@@ -53,7 +53,7 @@ impl Default for Latency {
 impl Latency {
     /// An empty recorder. Allocates all it will ever need.
     pub fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+        let histogram = Histogram::new_with_bounds(1, RTT_NS_MAX, DIGITS)
             .expect("1, 60 s and 3 digits are bounds that the histogram accepts");
         Latency { histogram }
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// One part in a thousand, and one more for rounding.
-    fn near(actual: u64, expected: u64) -> bool {
+    fn is_close(actual: u64, expected: u64) -> bool {
         actual.abs_diff(expected) <= 1 + expected / 1000
     }
 
@@ -156,7 +156,7 @@ mod tests {
         for (actual, expected) in
             [(s.p50, 5000), (s.p90, 9000), (s.p99, 9900), (s.p999, 9990), (s.p9999, 9999), (s.max, 10_000)]
         {
-            assert!(near(actual, expected), "{actual} should be {expected}");
+            assert!(is_close(actual, expected), "{actual} should be {expected}");
         }
         assert!((s.mean - 5000.5).abs() < 5.0, "{}", s.mean);
         assert!((s.stddev - 2886.75).abs() < 5.0, "{}", s.stddev);
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_round_trip_longer_than_a_minute_counts_as_the_longest() {
         let s = recorded([u64::MAX]).summary().expect("one value");
-        assert!(s.max >= LONGEST_NS, "{}", s.max);
+        assert!(s.max >= RTT_NS_MAX, "{}", s.max);
     }
 
     #[test]
@@ -194,6 +194,6 @@ mod tests {
     fn the_curve_climbs_to_the_longest() {
         let curve = recorded(1..=10_000).curve();
         assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1 && pair[0].0 <= pair[1].0));
-        assert!(near(curve.last().expect("points").1, 10_000));
+        assert!(is_close(curve.last().expect("points").1, 10_000));
     }
 }

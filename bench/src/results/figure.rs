@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::input::{Error, Run};
-use crate::report::Spread;
+use crate::report::MedianRange;
 
 /// A figure of a result.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Figure {
         }
     }
 
-    pub(super) fn of(self, run: &Run, select: &str) -> Result<Spread, Error> {
+    pub(super) fn of(self, run: &Run, select: &str) -> Result<MedianRange, Error> {
         let result = run.result(select)?;
         match self {
             Figure::RoundTrip => rounds(run, result, select, "p50_ns").map(|spread| scaled(spread, 1e-3)),
@@ -118,22 +118,22 @@ impl Goal {
     }
 }
 
-fn scaled(spread: Spread, by: f64) -> Spread {
-    Spread { median: spread.median * by, min: spread.min * by, max: spread.max * by }
+fn scaled(spread: MedianRange, by: f64) -> MedianRange {
+    MedianRange { median: spread.median * by, min: spread.min * by, max: spread.max * by }
 }
 
 /// A figure of the rounds that count.
-fn rounds(run: &Run, result: &Value, select: &str, key: &str) -> Result<Spread, Error> {
+fn rounds(run: &Run, result: &Value, select: &str, key: &str) -> Result<MedianRange, Error> {
     let log = result["round_log"].as_array().map_or(&[][..], Vec::as_slice);
     // Where every round was dropped, all of them count, as in the result's other figures.
     let all_dropped = log.iter().all(|round| round["dropped"] == true);
     let kept = log.iter().filter(|round| all_dropped || round["dropped"] != true);
     let missing = || run.error(&format!("round_log[].{key} ({select})"), "missing: must be numbers".into());
-    Spread::of(kept.filter_map(|round| round[key].as_f64())).ok_or_else(missing)
+    MedianRange::of(kept.filter_map(|round| round[key].as_f64())).ok_or_else(missing)
 }
 
 /// The figure at a pointer. A number is its own range.
-fn spread_at(run: &Run, result: &Value, select: &str, pointer: &str) -> Result<Spread, Error> {
+fn spread_at(run: &Run, result: &Value, select: &str, pointer: &str) -> Result<MedianRange, Error> {
     let value = result.pointer(pointer).unwrap_or(&Value::Null);
     let median = value.as_f64().or_else(|| value["median"].as_f64());
     let Some(median) = median else {
@@ -142,10 +142,10 @@ fn spread_at(run: &Run, result: &Value, select: &str, pointer: &str) -> Result<S
         return Err(run.error(&format!("{key} ({select})"), problem));
     };
     let end = |key| value.get(key).and_then(Value::as_f64).unwrap_or(median);
-    Ok(Spread { median, min: end("min"), max: end("max") })
+    Ok(MedianRange { median, min: end("min"), max: end("max") })
 }
 
-fn against(run: &Run, result: &Value, select: &str, baseline: &str, key: &str) -> Result<Spread, Error> {
+fn against(run: &Run, result: &Value, select: &str, baseline: &str, key: &str) -> Result<MedianRange, Error> {
     let mut all = result["against"].as_array().into_iter().flatten();
     match all.find(|against| against["baseline"] == baseline) {
         Some(against) => spread_at(run, against, select, &format!("/{key}")),
@@ -153,8 +153,8 @@ fn against(run: &Run, result: &Value, select: &str, baseline: &str, key: &str) -
     }
 }
 
-fn quotient(run: &Run, key: &str, dividend: &str, divisor: &str) -> Result<Spread, Error> {
+fn quotient(run: &Run, key: &str, dividend: &str, divisor: &str) -> Result<MedianRange, Error> {
     let median = |select| Ok(spread_at(run, run.result(select)?, select, key)?.median);
     let value = median(dividend)? / median(divisor)?;
-    Ok(Spread { median: value, min: value, max: value })
+    Ok(MedianRange { median: value, min: value, max: value })
 }

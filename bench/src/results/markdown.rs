@@ -4,7 +4,7 @@ use core::fmt::Write;
 
 use super::input::{Error, Run, Runs};
 use super::{Question, Row};
-use crate::report::Spread;
+use crate::report::MedianRange;
 
 const INTRODUCTION: &str = "\
 `scripts/results.sh` runs the commands below and writes this file. `iwarp-perf results` generates it from the JSON in
@@ -53,7 +53,7 @@ fn provenance(run: &Run) -> Vec<(usize, String)> {
     let commit = run.build.commit.as_deref().unwrap_or_default();
     let profile = run.build.profile.as_deref().map_or_else(String::new, |profile| format!(", {profile}"));
     let mut lines =
-        vec![(0, run.machine.line()), (1, format!("`{commit}`{profile}")), (2, format!("`{}`", run.command))];
+        vec![(0, run.machine.summary()), (1, format!("`{commit}`{profile}")), (2, format!("`{}`", run.command))];
     lines.extend(run.recorded.iter().map(|recorded| (3, recorded.clone())));
     lines
 }
@@ -70,7 +70,7 @@ fn table_row(row: &Row, run: &Run, goals: &mut Vec<bool>) -> Result<String, Erro
     Ok(format!("| {} | {} | {goal} | {reached} |\n", row.name, figure(value, row.figure.unit())))
 }
 
-fn figure(value: Spread, unit: &str) -> String {
+fn figure(value: MedianRange, unit: &str) -> String {
     let median = format!("{} {unit}", number(value.median));
     match value.min < value.max {
         true => format!("{median} [{}–{}]", number(value.min), number(value.max)),

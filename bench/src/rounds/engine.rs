@@ -7,7 +7,7 @@ use crate::host::Activity;
 pub const FLOOR_MOVED_MAX: f64 = 0.2;
 
 /// Two ends that are ready to measure any case of a group, named by its place in the group.
-pub trait Pair {
+pub trait CaseRunner {
     /// Why a slice could not be measured.
     type Error;
 
@@ -26,7 +26,7 @@ pub trait Pair {
 
 /// How a group is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Plan {
+pub struct RoundPlan {
     /// Cases in the group.
     pub cases: usize,
     /// The case that is the group's floor. Absent: the core-to-core hop is.
@@ -39,7 +39,7 @@ pub struct Plan {
 
 /// Why the rounds ended before their time.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Interrupted<E> {
+pub enum EndedEarly<E> {
     /// The user asked.
     ByUser,
     /// A slice failed.
@@ -78,19 +78,19 @@ pub struct CaseRounds<'a> {
 }
 
 /// Measures a group. Complete rounds are given even when the last one was interrupted.
-pub fn alternate<P: Pair>(pair: &mut P, plan: &Plan) -> (Rounds, Option<Interrupted<P::Error>>) {
+pub fn alternate<P: CaseRunner>(runner: &mut P, plan: &RoundPlan) -> (Rounds, Option<EndedEarly<P::Error>>) {
     let mut done = Rounds { rounds: Vec::new() };
     let mut open: Option<OpenRound> = None;
     loop {
-        let next = match begin(pair, plan) {
+        let next = match begin(runner, plan) {
             Ok(next) => next,
-            Err(why) => return (done.closed(open, None), Some(why)),
+            Err(why) => return (done.close_round(open, None), Some(why)),
         };
-        done = done.closed(open.take(), Some(&next));
+        done = done.close_round(open.take(), Some(&next));
         if done.is_enough(plan) {
             return (done, None);
         }
-        match finish(pair, plan, next) {
+        match finish(runner, plan, next) {
             Ok(round) => open = Some(round),
             Err(why) => return (done, Some(why)),
         }
@@ -107,13 +107,13 @@ struct OpenRound {
 }
 
 /// Measures the floor with which a round begins.
-fn begin<P: Pair>(pair: &mut P, plan: &Plan) -> Result<OpenRound, Interrupted<P::Error>> {
-    let before = pair.activity();
-    let hop_ns = pair.hop_ns();
+fn begin<P: CaseRunner>(runner: &mut P, plan: &RoundPlan) -> Result<OpenRound, EndedEarly<P::Error>> {
+    let before = runner.activity();
+    let hop_ns = runner.hop_ns();
     let mut slices: Vec<Option<Slice>> = (0..plan.cases).map(|_| None).collect();
     let floor = match plan.floor {
         Some(case) => {
-            let slice = measure(pair, case)?;
+            let slice = measure(runner, case)?;
             let cost = slice.cost();
             slices[case] = Some(slice);
             cost
@@ -124,28 +124,28 @@ fn begin<P: Pair>(pair: &mut P, plan: &Plan) -> Result<OpenRound, Interrupted<P:
 }
 
 /// Measures the cases that are not the floor.
-fn finish<P: Pair>(
-    pair: &mut P,
-    plan: &Plan,
+fn finish<P: CaseRunner>(
+    runner: &mut P,
+    plan: &RoundPlan,
     mut round: OpenRound,
-) -> Result<OpenRound, Interrupted<P::Error>> {
+) -> Result<OpenRound, EndedEarly<P::Error>> {
     for case in (0..plan.cases).filter(|&case| plan.floor != Some(case)) {
-        round.slices[case] = Some(measure(pair, case)?);
+        round.slices[case] = Some(measure(runner, case)?);
     }
-    round.after = pair.activity();
+    round.after = runner.activity();
     Ok(round)
 }
 
-fn measure<P: Pair>(pair: &mut P, case: usize) -> Result<Slice, Interrupted<P::Error>> {
-    if pair.interrupted() {
-        return Err(Interrupted::ByUser);
+fn measure<P: CaseRunner>(runner: &mut P, case: usize) -> Result<Slice, EndedEarly<P::Error>> {
+    if runner.interrupted() {
+        return Err(EndedEarly::ByUser);
     }
-    pair.slice(case).map_err(|error| Interrupted::Failed { case, error })
+    runner.slice(case).map_err(|error| EndedEarly::Failed { case, error })
 }
 
 impl Rounds {
     /// Takes a finished round in, with the floor that the next one began with.
-    fn closed(mut self, open: Option<OpenRound>, next: Option<&OpenRound>) -> Self {
+    fn close_round(mut self, open: Option<OpenRound>, next: Option<&OpenRound>) -> Self {
         let Some(open) = open else { return self };
         let floor_moved = match (open.floor, next.and_then(|next| next.floor)) {
             (Some(before), Some(after)) if before > 0.0 && after > 0.0 => {
@@ -162,7 +162,7 @@ impl Rounds {
         self
     }
 
-    fn is_enough(&self, plan: &Plan) -> bool {
+    fn is_enough(&self, plan: &RoundPlan) -> bool {
         let (kept, all) = (self.steady() as u32, self.rounds.len() as u32);
         kept >= plan.rounds || all >= plan.rounds.saturating_add(plan.spare_rounds)
     }
@@ -178,7 +178,7 @@ impl Rounds {
     }
 
     /// Rounds that count.
-    pub fn kept(&self) -> impl Iterator<Item = &Round> {
+    pub fn counted(&self) -> impl Iterator<Item = &Round> {
         let any = !self.has_steady();
         self.rounds.iter().filter(move |round| any || round.is_steady())
     }
@@ -203,9 +203,9 @@ impl Round {
 
 impl<'a> CaseRounds<'a> {
     /// The slices that count.
-    pub fn kept(&self) -> impl Iterator<Item = &'a Slice> {
+    pub fn counted(&self) -> impl Iterator<Item = &'a Slice> {
         let case = self.case;
-        self.rounds.kept().filter_map(move |round| round.slices.get(case))
+        self.rounds.counted().filter_map(move |round| round.slices.get(case))
     }
 
     /// Every round with this case's slice in it.

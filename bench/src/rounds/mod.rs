@@ -5,8 +5,8 @@
 //! and the result is the median of the per-round ratios. The group's floor is measured at the beginning of every
 //! round and once more at the end; a round under which it moved by more than a fifth is dropped and counted.
 
+mod case_totals;
 mod engine;
-mod tally;
 
-pub use engine::{CaseRounds, Interrupted, Pair, Plan, Round, Rounds, alternate};
-pub use tally::Tally;
+pub use case_totals::CaseTotals;
+pub use engine::{CaseRounds, CaseRunner, EndedEarly, Round, RoundPlan, Rounds, alternate};

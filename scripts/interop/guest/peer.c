@@ -121,7 +121,7 @@ static void post_receive(struct peer *p, int slot)
 	must(ibv_post_recv(p->id->qp, &wr, &bad), "ibv_post_recv");
 }
 
-static void make(struct peer *p, struct rdma_cm_id *id)
+static void create_qp(struct peer *p, struct rdma_cm_id *id)
 {
 	/* One for all connections, which have their turns one after the other; siw has no room for a queue each. */
 	static struct ibv_pd *pd;
@@ -154,7 +154,7 @@ static void make(struct peer *p, struct rdma_cm_id *id)
 }
 
 /* Where the far end's memory is. */
-static void learn(struct peer *p, const struct rdma_conn_param *param)
+static void read_private_data(struct peer *p, const struct rdma_conn_param *param)
 {
 	const unsigned char *data = param->private_data;
 	uint32_t word;
@@ -173,7 +173,7 @@ static void learn(struct peer *p, const struct rdma_conn_param *param)
 	p->remote_bytes = ntohl(word);
 }
 
-static struct rdma_conn_param terms(void)
+static struct rdma_conn_param conn_param(void)
 {
 	static char filler[256];
 	struct rdma_conn_param param = { .responder_resources = opt.ird, .initiator_depth = opt.ord, .retry_count = 7 };
@@ -185,11 +185,11 @@ static struct rdma_conn_param terms(void)
 	return param;
 }
 
-static void call(struct peer *p)
+static void connect_peer(struct peer *p)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(opt.port) };
-	struct rdma_conn_param param = terms();
+	struct rdma_conn_param param = conn_param();
 	struct rdma_cm_event *event;
 	struct rdma_cm_id *id;
 
@@ -200,34 +200,34 @@ static void call(struct peer *p)
 	rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
 	must(rdma_resolve_route(id, 10000), "rdma_resolve_route");
 	rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED));
-	make(p, id);
+	create_qp(p, id);
 	must(rdma_connect(id, &param), "rdma_connect");
 	if (opt.expect_reject) {
 		event = expect(channel, RDMA_CM_EVENT_REJECTED);
-		learn(p, &event->param.conn);
+		read_private_data(p, &event->param.conn);
 		exit(0);
 	}
 	event = expect(channel, RDMA_CM_EVENT_ESTABLISHED);
-	learn(p, &event->param.conn);
+	read_private_data(p, &event->param.conn);
 	rdma_ack_cm_event(event);
 }
 
 /* Answers a request: with a queue pair, or by a refusal. */
-static void answer(struct peer *p, struct rdma_cm_event *event)
+static void accept_peer(struct peer *p, struct rdma_cm_event *event)
 {
-	struct rdma_conn_param param = terms();
+	struct rdma_conn_param param = conn_param();
 
-	learn(p, &event->param.conn);
+	read_private_data(p, &event->param.conn);
 	if (opt.reject) {
 		must(rdma_reject(event->id, param.private_data, param.private_data_len), "rdma_reject");
 		return;
 	}
-	make(p, event->id);
+	create_qp(p, event->id);
 	must(rdma_accept(event->id, &param), "rdma_accept");
 }
 
 /* Answers as many as are to come, in whatever order they come and get up. */
-static void answer_all(struct peer *peers, struct rdma_cm_id *listener)
+static void accept_all(struct peer *peers, struct rdma_cm_id *listener)
 {
 	int asked = 0, up = 0;
 
@@ -235,7 +235,7 @@ static void answer_all(struct peer *peers, struct rdma_cm_id *listener)
 		struct rdma_cm_event *event = next_event(listener->channel);
 
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && asked < opt.qps)
-			answer(&peers[asked++], event);
+			accept_peer(&peers[asked++], event);
 		else if (event->event == RDMA_CM_EVENT_ESTABLISHED)
 			up++;
 		else
@@ -355,7 +355,7 @@ static void do_reads(struct peer *p)
 	}
 }
 
-static void operate(struct peer *p)
+static void run_operation(struct peer *p)
 {
 	if ((!strcmp(opt.operation, "write") || !strcmp(opt.operation, "read")) && p->remote_bytes < (uint32_t)opt.size)
 		fail("the far end offers %u bytes", p->remote_bytes);
@@ -372,7 +372,7 @@ static void operate(struct peer *p)
 }
 
 /* Either end may close. Whoever does, the connection's end is told. */
-static void part(struct peer *p)
+static void disconnect_peer(struct peer *p)
 {
 	struct rdma_cm_event *event;
 
@@ -430,19 +430,19 @@ int main(int argc, char **argv)
 	calls = !strcmp(opt.role, "connect");
 	listener = calls ? NULL : listen_at();
 	for (int each = 0; calls && each < opt.qps; each++)
-		call(&peers[each]);
+		connect_peer(&peers[each]);
 	if (!calls)
-		answer_all(peers, listener);
+		accept_all(peers, listener);
 	if (opt.reject)
 		return 0;
 	for (int each = 0; each < opt.qps; each++)
-		operate(&peers[each]);
+		run_operation(&peers[each]);
 	if (opt.stay) {
 		puts("staying");
 		fflush(stdout);
 		pause();
 	}
 	for (int each = 0; each < opt.qps; each++)
-		part(&peers[each]);
+		disconnect_peer(&peers[each]);
 	return 0;
 }

@@ -8,7 +8,7 @@ import sys
 import cells  # noqa: F401  its modules register themselves
 from compare import compare
 from fabric import DEVICES
-from lanes import LANES, lane_of, run_lanes
+from groups import GROUPS, group_of, run_groups
 from matrix import CELLS, Matrix
 
 EXAMPLES = """examples:
@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--compare", action="store_true", help="measure beside siw in one guest, in place of the cells")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of --compare; its figures are medians of them")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="of --compare; as bench/results/siw.json, for iwarp-perf results")
-    parser.add_argument("--lane", choices=LANES, help=argparse.SUPPRESS)
+    parser.add_argument("--group", choices=GROUPS, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
     arguments = parser.parse_args()
     devices = arguments.device or (DEVICES[:1] if arguments.smoke else DEVICES)
@@ -49,12 +49,12 @@ def main():
         return 0 if compare(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only, arguments.json) else 1
     matrix = Matrix(arguments.image, arguments.programs, arguments.logs, arguments.archive)
     chosen = matrix.choose(devices, arguments.only, arguments.smoke)
-    lanes = [lane for lane in LANES if any(lane_of(device, each.name) == lane for device, each in chosen)]
-    if arguments.lane is None and len(lanes) > 1:
-        return 0 if run_lanes(lanes) else 1
-    if arguments.lane:
-        chosen = [(device, each) for device, each in chosen if lane_of(device, each.name) == arguments.lane]
-        matrix.folder = arguments.logs / arguments.lane
+    groups = [group for group in GROUPS if any(group_of(device, each.name) == group for device, each in chosen)]
+    if arguments.group is None and len(groups) > 1:
+        return 0 if run_groups(groups) else 1
+    if arguments.group:
+        chosen = [(device, each) for device, each in chosen if group_of(device, each.name) == arguments.group]
+        matrix.folder = arguments.logs / arguments.group
     return 0 if matrix.run(chosen) else 1
 
 

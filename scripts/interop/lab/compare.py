@@ -34,7 +34,7 @@ TESTS = (
 # What a column of perftest's table is: #bytes, #iterations, then these.
 TYPICAL, AVERAGE = 4, 3
 
-WAYS = ("siw", "af_packet", "memif", "memif, CRC")
+TRANSPORTS = ("siw", "af_packet", "memif", "memif, CRC")
 # The same in the JSON: transport, path, CRC.
 KEYS = {
     "siw": ("siw", "veth", False),
@@ -44,18 +44,18 @@ KEYS = {
 }
 
 # On a busy machine perftest now and then cannot tell how fast its clock runs, and measures nothing.
-TRIES = 3
+ATTEMPTS = 3
 
 # A second or two of round trips each: what is emulated for the first time takes longer. Messages of 1 MiB come slowly here: a
 # lot of four on their way is warm-up, the rest counts.
-HOW_LONG = {"lat": "--size 64 --duration 2", "bw": "--size 1M --iterations 40 --warmup 4"}
+DURATION_OPTIONS = {"lat": "--size 64 --duration 2", "bw": "--size 1M --iterations 40 --warmup 4"}
 # SSE4.2 is what DPDK of Debian needs.
 PROCESSOR = "Nehalem"
 
 SIW_ADDRESS = "10.9.0.1"
 OUR_ADDRESSES = ("10.9.1.1", "10.9.1.2")
 # siw tells its listeners apart by interface number, so no two may be alike, whatever their namespace.
-JOINED = """\
+NAMESPACE_SETUP = """\
 set -e
 modprobe veth
 ip() { /sbin/ip "$@"; }
@@ -106,9 +106,9 @@ def compare(image, programs, folder, rounds, patterns, report):
     guest = Guest(image, folder, ["-netdev", "user,id=n0,restrict=on"], memory_mib=3072, processor=PROCESSOR)
     guest.boot()
     origin = {}
-    figures = {test: {way: [] for way in WAYS} for test, _, _ in TESTS if matches(test, patterns)}
+    figures = {test: {way: [] for way in TRANSPORTS} for test, _, _ in TESTS if matches(test, patterns)}
     try:
-        guest.must(JOINED)
+        guest.must(NAMESPACE_SETUP)
         for name, address in zip("ab", OUR_ADDRESSES):
             text = CONFIG.format(interface=f"w{name}", address=address)
             guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
@@ -118,8 +118,8 @@ def compare(image, programs, folder, rounds, patterns, report):
                 figures[test]["memif"].append(ours(guest, test, "--pair memif --no-crc", origin))
                 figures[test]["memif, CRC"].append(ours(guest, test, "--pair memif", origin))
                 figures[test]["af_packet"].append(ours_over_veth(guest, test, origin))
-                told = ", ".join(f"{way} {values[-1]:.4g}" for way, values in figures[test].items())
-                print(f"round {number + 1} of {rounds}: {test}: {told}", flush=True)
+                text = ", ".join(f"{way} {values[-1]:.4g}" for way, values in figures[test].items())
+                print(f"round {number + 1} of {rounds}: {test}: {text}", flush=True)
     except Failed as failure:
         print(f"the rest is not measured: {failure}")
     finally:
@@ -129,12 +129,12 @@ def compare(image, programs, folder, rounds, patterns, report):
         command = f"scripts/interop/run.sh --compare --rounds {rounds} --json {report}"
         results = results_of(figures)
         report.write_text(json.dumps({"schema": 1, "command": command, **origin, "results": results}, indent=1) + "\n")
-    return all(not math.isnan(middle(values)) for ways in figures.values() for values in ways.values())
+    return all(not math.isnan(median(values)) for ways in figures.values() for values in ways.values())
 
 
 def perftest(guest, test, tool):
     """A figure of perftest's over siw: microseconds, or 2^20 bytes a second."""
-    for _ in range(TRIES):
+    for _ in range(ATTEMPTS):
         server = guest.start(f"/sbin/ip netns exec a {tool} -F -R", 100)
         guest.must(AWAIT_PERFTEST)
         # It listens twice: the second time for the connection that is measured.
@@ -163,7 +163,7 @@ def ours_over_veth(guest, test, origin):
 def ours(guest, test, way, origin):
     """A figure of iwarp-perf's: microseconds, or Gbit/s. Puts the machine and the build of its report into `origin`."""
     _, _, kind = test.rpartition("-")
-    guest.must(f"rm -f /tmp/r.json; iwarp-perf {test} {way} {HOW_LONG[kind]} --json /tmp/r.json", 150)
+    guest.must(f"rm -f /tmp/r.json; iwarp-perf {test} {way} {DURATION_OPTIONS[kind]} --json /tmp/r.json", 150)
     written = json.loads(guest.must("cat /tmp/r.json"))
     origin.update(machine=written["machine"], build=written["build"])
     result = written["results"][0]
@@ -187,11 +187,11 @@ def results_of(figures):
 
 def table(figures):
     """Markdown: each figure, and how many times better ours is."""
-    heads = ["siw", *(f"ours, {way}" for way in WAYS[1:]), *(f"{way}: better" for way in WAYS[1:])]
+    heads = ["siw", *(f"ours, {way}" for way in TRANSPORTS[1:]), *(f"{way}: better" for way in TRANSPORTS[1:])]
     lines = [f"| | {' | '.join(heads)} |", "| --- |" + " --- |" * len(heads)]
     for test, ways in figures.items():
         operation, _, kind = test.partition("-")
-        siw, *mine = (middle(ways[way]) for way in WAYS)
+        siw, *mine = (median(ways[way]) for way in TRANSPORTS)
         better = [siw / one if kind == "lat" else one / siw for one in mine]
         what = f"{operation.capitalize()}, " + ("64 B, round trip, µs" if kind == "lat" else "1 MiB, Gbit/s")
         cells = [f"{siw:.3g}", *(f"{one:.3g}" for one in mine), *(f"{times:.2g} ×" for times in better)]
@@ -199,6 +199,6 @@ def table(figures):
     return "\n".join(lines)
 
 
-def middle(values):
+def median(values):
     """The median of the rounds in which something was measured."""
     return statistics.median([value for value in values if not math.isnan(value)] or [math.nan])

@@ -13,10 +13,10 @@ from outcome import Failed
 READ = "timeout 300 tshark -n -o tcp.try_heuristic_first:TRUE -o tcp.check_checksum:TRUE -o tcp.reassemble_out_of_order:TRUE".split()
 READ += "--disable-protocol rpcordma --disable-protocol smb_direct".split()
 # Of the process that reads: all is well, or the capture ends within a frame, as that of a killed process does.
-READ_WELL = (0, 2)
+TSHARK_OK = (0, 2)
 
 
-def must_be_faultless(folder, ours):
+def check_captures(folder, ours):
     """Fails with the first fault in the captures of a cell. Gives how many FPDUs were read."""
     wrong = f"_ws.malformed || iwarp_mpa.bad_length || (ip.src == {ours} && (tcp.checksum.status == 0 || ip.checksum.status == 0))"
     fpdus = 0
@@ -25,7 +25,7 @@ def must_be_faultless(folder, ours):
         with subprocess.Popen(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace") as tshark:
             fpdus += count(tshark.stdout, capture.name)
         must_have_read(tshark.returncode, capture)
-        for line in said(capture, wrong):
+        for line in dissection(capture, wrong):
             raise Failed(f"Wireshark: {capture.name}: {line}")
     return fpdus
 
@@ -43,7 +43,7 @@ def count(lines, name):
     return fpdus
 
 
-def said(capture, wrong):
+def dissection(capture, wrong):
     """One line for each frame that is wrong."""
     read = [*READ, "-r", str(capture), "-Y", wrong]
     ended = subprocess.run(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
@@ -53,5 +53,5 @@ def said(capture, wrong):
 
 def must_have_read(code, capture):
     """Nothing found by a program that could not look is no proof."""
-    if code not in READ_WELL:
+    if code not in TSHARK_OK:
         raise Failed(f"tshark ended with {code} over {capture.name}")

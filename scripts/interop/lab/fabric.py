@@ -16,9 +16,9 @@ from guest import ADDRESS as GUEST
 from outcome import Failed
 
 # Those that the cells of `every device` are run over, and all.
-JOINS = ("af_packet", "vhost", "tap", "af_xdp")
+HOST_DEVICES = ("af_packet", "vhost", "tap", "af_xdp")
 IN_GUEST = ("pci", "release")
-DEVICES = (*JOINS, *IN_GUEST)
+DEVICES = (*HOST_DEVICES, *IN_GUEST)
 
 # Our stack's address, and for the tap the kernel's beside it.
 OURS = "10.77.0.1"
@@ -29,7 +29,7 @@ KERNEL_AT_GUEST = "10.77.0.254"
 GUEST_TAP = "guest0"
 # The cards that the guest's kernel leaves alone: QEMU's name, the other end's interface, the slot, the hardware address.
 CARDS = (("e1000e", "card0", 4, "52:54:00:77:00:04"), ("virtio-net-pci", "card1", 5, "52:54:00:77:00:05"))
-OUR_END = "iwarp0"
+OUR_INTERFACE = "iwarp0"
 
 
 class Fabric:
@@ -55,9 +55,9 @@ class Fabric:
         if self.device == "tap":
             self._route()
 
-    def take_down(self):
+    def remove(self):
         """Removes the interfaces, so that another device's can be made."""
-        for name in (GUEST_TAP, OUR_END, "bridge0", *(tap for _, tap, _, _ in self._cards())):
+        for name in (GUEST_TAP, OUR_INTERFACE, "bridge0", *(tap for _, tap, _, _ in self._cards())):
             subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
     def qemu(self):
@@ -83,7 +83,7 @@ class Fabric:
         if self.device == "tap":
             guest.must(f"ip route add {OURS_BEHIND_TAP}/32 via {KERNEL_AT_GUEST}")
 
-    def kernel_too(self):
+    def add_kernel_address(self):
         """Gives this machine's kernel an address beside ours and the guest's, for a cell that stands between the two."""
         run(f"ip address replace {KERNEL_AT_GUEST}/24 dev bridge0")
         return KERNEL_AT_GUEST
@@ -95,10 +95,10 @@ class Fabric:
     def config(self):
         """The device's part of a configuration of ours."""
         settings = {
-            "af_packet": f'device.af_packet = {{ interface = "{OUR_END}" }}',
-            **{device: f'device.af_packet = {{ interface = "{OUR_END}" }}' for device in IN_GUEST},
-            "af_xdp": f'device.af_xdp = {{ interface = "{OUR_END}" }}',
-            "tap": f'device.tap = {{ interface = "{OUR_END}" }}',
+            "af_packet": f'device.af_packet = {{ interface = "{OUR_INTERFACE}" }}',
+            **{device: f'device.af_packet = {{ interface = "{OUR_INTERFACE}" }}' for device in IN_GUEST},
+            "af_xdp": f'device.af_xdp = {{ interface = "{OUR_INTERFACE}" }}',
+            "tap": f'device.tap = {{ interface = "{OUR_INTERFACE}" }}',
             "vhost": f'device.vhost = {{ socket = "{self.vhost_socket()}" }}',
         }
         gateway = f'gateway = "{KERNEL_AT_TAP}"\n' if self.device == "tap" else ""
@@ -114,10 +114,10 @@ class Fabric:
 
     def _bridge(self):
         run("ip link add bridge0 type bridge stp_state 0 forward_delay 0")
-        run(f"ip link add {OUR_END} mtu {self.mtu} type veth peer name peer0 mtu {self.mtu}")
+        run(f"ip link add {OUR_INTERFACE} mtu {self.mtu} type veth peer name peer0 mtu {self.mtu}")
         for name in (GUEST_TAP, "peer0"):
             run(f"ip link set {name} master bridge0")
-        for name in (OUR_END, "peer0"):
+        for name in (OUR_INTERFACE, "peer0"):
             # What a veth hands over is otherwise unfinished: no checksums, and frames beyond the MTU.
             run(f"ethtool -K {name} tx off gso off tso off gro off")
             run(f"ip link set {name} up")
@@ -125,10 +125,10 @@ class Fabric:
 
     def _route(self):
         # Of several queues, as DPDK opens it; made here, it keeps its address from one process of ours to the next.
-        run(f"ip tuntap add dev {OUR_END} mode tap multi_queue")
-        run(f"ip address add {KERNEL_AT_TAP}/24 dev {OUR_END}")
+        run(f"ip tuntap add dev {OUR_INTERFACE} mode tap multi_queue")
+        run(f"ip address add {KERNEL_AT_TAP}/24 dev {OUR_INTERFACE}")
         run(f"ip address add {KERNEL_AT_GUEST}/24 dev {GUEST_TAP}")
-        run(f"ip link set {OUR_END} up")
+        run(f"ip link set {OUR_INTERFACE} up")
         with open("/proc/sys/net/ipv4/ip_forward", "w") as setting:
             setting.write("1")
 

@@ -50,7 +50,7 @@ class Guest:
         with open(self.folder / "qemu.log", "w") as log:
             self.qemu = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + BOOT_SECONDS
-        while not self._answers():
+        while not self._agent_replies():
             if self.qemu.poll() is not None:
                 said = self._last(self.folder / "qemu.log"), self._last(self.console)
                 raise Failed(f"QEMU ended while the guest started; it: {said[0]}; the guest: {said[1]}")
@@ -71,13 +71,13 @@ class Guest:
 
     def is_up(self):
         """Whether the machine runs and takes commands."""
-        return self.qemu is not None and self.qemu.poll() is None and self._answers()
+        return self.qemu is not None and self.qemu.poll() is None and self._agent_replies()
 
     def start(self, command, limit=60):
         """Starts a shell command, killed after `limit` seconds."""
         arguments = {"path": "/usr/bin/timeout", "arg": ["-s", "KILL", str(limit), "sh", "-c", command]}
         environment = ["PATH=/usr/sbin:/usr/bin", "HOME=/root", "LC_ALL=C"]
-        pid = self._ask("guest-exec", **arguments, env=environment, **{"capture-output": True})["pid"]
+        pid = self._request("guest-exec", **arguments, env=environment, **{"capture-output": True})["pid"]
         return Job(self, command, pid, time.monotonic() + limit + AGENT_SECONDS)
 
     def run(self, command, limit=60):
@@ -144,14 +144,14 @@ class Guest:
         command += ["-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng"]
         return command
 
-    def _answers(self):
+    def _agent_replies(self):
         try:
             if self.agent is None:
                 self.agent = Agent(self.folder / "agent", 1)
-                self.agent.ask("guest-ping")
+                self.agent.request("guest-ping")
                 self.agent.line.settimeout(AGENT_SECONDS)
             else:
-                self.agent.ask("guest-ping")
+                self.agent.request("guest-ping")
             return True
         except (OSError, ValueError):
             if self.agent:
@@ -159,11 +159,11 @@ class Guest:
             self.agent = None
             return False
 
-    def _ask(self, command, **arguments):
+    def _request(self, command, **arguments):
         if self.agent is None:
             raise Failed("the guest is not up")
         try:
-            return self.agent.ask(command, **arguments)
+            return self.agent.request(command, **arguments)
         except (OSError, ValueError) as error:
             raise Failed(f"the guest does not answer: {error}: {self._last(self.console)}") from error
 
@@ -182,7 +182,7 @@ class Job:
     def poll(self):
         """How it ended, or nothing while it runs."""
         if self.ended is None:
-            status = self.guest._ask("guest-exec-status", pid=self.pid)
+            status = self.guest._request("guest-exec-status", pid=self.pid)
             if status["exited"]:
                 said = b"".join(base64.b64decode(status.get(name, "")) for name in ("out-data", "err-data"))
                 code = 128 + status["signal"] if "signal" in status else status.get("exitcode", 1)
@@ -221,14 +221,14 @@ class Agent:
         self.heard = b""
         # What an earlier connection left half said is not an answer to us.
         mark = time.monotonic_ns() & 0x7FFFFFFF
-        self._say(b"\xff", "guest-sync-delimited", id=mark)
-        while self._hear().rpartition(b"\xff")[2] != b'{"return": %d}' % mark:
+        self._send(b"\xff", "guest-sync-delimited", id=mark)
+        while self._receive().rpartition(b"\xff")[2] != b'{"return": %d}' % mark:
             pass
 
-    def ask(self, command, **arguments):
+    def request(self, command, **arguments):
         """Gives a command, returns its answer."""
-        self._say(b"", command, **arguments)
-        answer = json.loads(self._hear())
+        self._send(b"", command, **arguments)
+        answer = json.loads(self._receive())
         if "error" in answer:
             raise ValueError(answer["error"]["desc"])
         return answer["return"]
@@ -237,10 +237,10 @@ class Agent:
         """Hangs up."""
         self.line.close()
 
-    def _say(self, before, command, **arguments):
+    def _send(self, before, command, **arguments):
         self.line.sendall(before + json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
 
-    def _hear(self):
+    def _receive(self):
         while b"\n" not in self.heard:
             some = self.line.recv(1 << 16)
             if not some:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Callable
 
-from dissect import must_be_faultless
+from dissect import check_captures
 from fabric import Fabric
 from guest import Guest
 from node import Node
@@ -104,7 +104,7 @@ class Lab:
     def dissect(self):
         """Lets Wireshark look for faults in what was captured. Gives what it has read, in words."""
         self._end_capture()
-        return f"{must_be_faultless(self.cell_folder, self.fabric.ours)} FPDUs read by Wireshark"
+        return f"{check_captures(self.cell_folder, self.fabric.ours)} FPDUs read by Wireshark"
 
     def node(self, name, *arguments, sections=""):
         """Starts a program of ours."""
@@ -178,10 +178,10 @@ class Matrix:
             for each in cells:
                 self._one(lab, f"{device}/{each.name}", each)
         except Failed as failure:
-            self._tell(f"{device}/*", "failed", 0, f"no way to the guest: {failure}")
+            self._print_result(f"{device}/*", "failed", 0, f"no way to the guest: {failure}")
         finally:
             lab.guest.stop()
-            lab.fabric.take_down()
+            lab.fabric.remove()
 
     def _one(self, lab, name, each):
         start, verdict, line = time.monotonic(), "passed", ""
@@ -195,9 +195,9 @@ class Matrix:
             verdict, line = "failed", f"{failure}; {lab.cell_folder}"
         finally:
             lab.end(verdict != "failed")
-        self._tell(name, verdict, time.monotonic() - start, line)
+        self._print_result(name, verdict, time.monotonic() - start, line)
 
-    def _tell(self, name, verdict, seconds, line):
+    def _print_result(self, name, verdict, seconds, line):
         self.score[verdict] += 1
         print(f"{name:52} {verdict:8} {seconds:6.1f} s  {line}".rstrip(), flush=True)
 

@@ -1,6 +1,6 @@
-//! What becomes of work requests: completions, as they lie in a completion queue's ring.
+//! Completions, in the form in which they are stored in the ring of a completion queue.
 //!
-//! Two of them share a cache line.
+//! A completion takes 32 bytes, so a cache line holds two.
 
 use ironwarp_types::{QpNum, STag};
 
@@ -9,42 +9,44 @@ use crate::wr::SendOpcode;
 const _: () = assert!(size_of::<Completion>() == 32);
 
 bitflags::bitflags! {
-    /// What else a completion says.
+    /// Additional information in a completion.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct CompletionFlags: u8 {
-        /// The Send that was received asked for an event (RFC 5040 s5.3).
+        /// The received Send asks for a solicited event (RFC 5040 s5.3).
         const SOLICITED = 1;
-        /// The Send that was received invalidated the steering tag in [`Completion::invalidated`].
+        /// The received Send invalidated the steering tag in [`Completion::invalidated`].
         const INVALIDATED = 2;
-        /// An atomic operation on our own memory: the word's value before is in [`Completion::immediate`].
+        /// An atomic operation on local memory. [`Completion::immediate`] holds the word's value before the
+        /// operation.
         const LOCAL_ATOMIC = 4;
     }
 }
 
-/// What became of a work request.
+/// The outcome of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum CompletionStatus {
-    /// It was carried out.
+    /// The request was carried out.
     #[default]
     Success,
-    /// The stream ended first; how much of it the peer saw is unknown (RFC 5040 s6.2.1).
+    /// The stream ended first. How much of the request the peer saw is unknown (RFC 5040 s6.2.1).
     FlushedInError,
-    /// The message is longer than its buffer, or than a message may be.
+    /// The message is longer than its buffer or than the longest message allowed.
     LocalLength,
-    /// A list element names memory that may not be used so: unknown key, other protection domain, missing right,
-    /// out of bounds, revoked.
+    /// A list element names memory that this request may not use: unknown key, other protection domain, missing
+    /// right, out of bounds, or revoked.
     LocalProtection,
-    /// The peer's answer to a Read or an atomic operation is not the answer to it: another buffer, another place, too long or too short.
+    /// The peer's response does not match the Read or atomic operation: another buffer, another offset, too long or
+    /// too short.
     BadResponse,
-    /// The request cannot be carried out on this queue pair: a Read with no sink element, or with no Reads allowed.
+    /// The queue pair cannot carry out the request: a Read without a sink element, or with an ORD of 0.
     LocalOperation,
-    /// A window or fast region cannot be bound: it is bound already, it or the region is another domain's, or the
-    /// region does not allow it.
+    /// A window or fast region cannot be bound: it is already bound, it or the region belongs to another protection
+    /// domain, or the region does not allow it.
     MemoryBind,
 }
 
-/// What kind of work request completed.
+/// The kind of work request that completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CompletionOpcode {
     /// A Send of any kind.
@@ -54,12 +56,12 @@ pub enum CompletionOpcode {
     Write,
     /// An RDMA Read.
     Read,
-    /// A receive, by a Send.
+    /// A receive, consumed by a Send.
     Receive,
-    /// A receive that Immediate Data took: nothing is in its memory, and the eight octets are in
+    /// A receive, consumed by Immediate Data. Its memory is unchanged; the eight octets are in
     /// [`Completion::immediate`].
     ReceiveImmediate,
-    /// Immediate Data of ours.
+    /// Immediate Data that was sent.
     Immediate,
     /// An atomic FetchAdd.
     FetchAdd,
@@ -67,39 +69,41 @@ pub enum CompletionOpcode {
     CmpSwap,
     /// An atomic Swap.
     Swap,
-    /// The invalidation of our own steering tag.
+    /// The invalidation of a local steering tag.
     Invalidate,
-    /// A window's binding.
+    /// The binding of a memory window.
     Bind,
-    /// A fast registration.
+    /// The fast registration of a region.
     FastRegister,
 }
 
-/// The end of one work request.
+/// The result of one work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Completion {
-    /// The number that was posted.
+    /// The application's identifier of the request.
     pub wr_id: u64,
-    /// The queue pair that carried it out; 0 where none did.
+    /// The queue pair that carried the request out; 0 if none did.
     pub qp: QpNum,
-    /// Bytes of the message: received, read, sent or written. 0 unless the status is success, and for what sends
-    /// nothing.
+    /// Bytes of the message that was received, read, sent or written. 0 if the status is not success or the request
+    /// sends nothing.
     pub byte_len: u32,
-    /// What became of it.
+    /// The outcome.
     pub status: CompletionStatus,
-    /// What it was.
+    /// The kind of request.
     pub opcode: CompletionOpcode,
-    /// What else there is to know.
+    /// Additional information.
     pub flags: CompletionFlags,
-    /// With [`CompletionFlags::INVALIDATED`], the steering tag that the peer's Send invalidated.
+    /// The steering tag that the peer's Send invalidated, if [`CompletionFlags::INVALIDATED`] is set.
     pub invalidated: STag,
-    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application gave them; with
-    /// [`CompletionFlags::LOCAL_ATOMIC`], the word as it was, in the machine's own order; zeros otherwise.
+    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application passed them. With
+    /// [`CompletionFlags::LOCAL_ATOMIC`], the word's value before the operation in the machine's byte order. Zeros
+    /// otherwise.
     pub immediate: [u8; 8],
 }
 
 impl Completion {
-    /// What an atomic operation on our own memory found in its word. That of one on a peer's is in the request's sink.
+    /// Returns the word's value before an atomic operation on local memory. An operation on the peer's memory stores
+    /// that value in the sink of the request instead.
     pub fn original(&self) -> Option<u64> {
         let done =
             self.flags.contains(CompletionFlags::LOCAL_ATOMIC) && self.status == CompletionStatus::Success;

@@ -1,8 +1,8 @@
-//! Work requests as they lie in a queue's slots.
+//! Work requests, in the form in which they are stored in the slots of a queue.
 //!
-//! A slot is written in place by the application's thread and read in place by the core. Its first cache line holds
-//! the header and the first two gather elements, so that a small message costs one line. Inline bytes take the
-//! gather list's room. Elements are kept as bytes, in the processor's own order: a slot never leaves its process.
+//! The application's thread writes a slot in place and the core reads it in place. The first cache line holds the
+//! header and the first two gather elements, so a small message costs one line. Inline bytes take the space of the
+//! gather list. Elements are stored in the machine's byte order, because a slot never leaves its process.
 
 use core::fmt;
 
@@ -10,72 +10,72 @@ use ironwarp_mem::{Access, AtomicOp, Binding, Sge};
 use ironwarp_types::STag;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
-/// Bytes that one gather or scatter element takes in a slot: address, length, local key.
+/// Bytes of one gather or scatter element in a slot: address, length, local key.
 const SGE_BYTES: usize = 16;
 
-/// Bytes of a slot's list.
+/// Bytes of the list in a slot.
 const SGE_LIST_BYTES: usize = SGE_MAX * SGE_BYTES;
 
 const _: () = assert!(INLINE_BYTES_MAX == SGE_LIST_BYTES);
 const _: () = assert!(size_of::<SendWqe>() == 320 && size_of::<RecvWqe>() == 320);
 
-/// What a send-queue request does (RFC 5040 s4.1, figure 4).
+/// The operation of a send-queue request (RFC 5040 s4.1, figure 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SendOpcode {
     /// A Send.
     #[default]
     Send,
-    /// A Send that raises an event at a peer which waits for solicited ones only.
+    /// A Send with Solicited Event: it wakes a peer that waits for solicited events only.
     SendSolicited,
     /// A Send that also invalidates the peer's steering tag in `remote_stag`.
     SendInvalidate,
-    /// Both of the above.
+    /// A Send with Solicited Event that also invalidates the peer's steering tag in `remote_stag`.
     SendSolicitedInvalidate,
     /// An RDMA Write to `remote_stag`, `remote_to`.
     Write,
     /// An RDMA Read from `remote_stag`, `remote_to` into the one element of the list.
     Read,
-    /// The same; the element's own steering tag is invalidated before the request completes.
+    /// A Read that also invalidates the steering tag of its element before it completes.
     ReadInvalidate,
-    /// Invalidates our own steering tag in `remote_stag`. Sends nothing.
+    /// Invalidates the local steering tag in `remote_stag`. Sends nothing.
     Invalidate,
     /// Binds a memory window to the one element of the list; `remote_stag` becomes its steering tag. Sends nothing.
     Bind,
     /// Makes a fast region of the one element of the list; `remote_stag` becomes its steering tag. Sends nothing.
     FastRegister,
-    /// Immediate Data: the eight inline bytes reach the peer in a completion (RFC 7306 s6).
+    /// Immediate Data: the peer receives the eight inline bytes in a completion (RFC 7306 s6).
     Immediate,
-    /// The same, and it raises an event at a peer that waits for solicited ones only.
+    /// Immediate Data with Solicited Event.
     ImmediateSolicited,
-    /// Adds to the word at `remote_stag`, `remote_to`; its value before lands in the one element of the list, and so for
-    /// the two below (RFC 7306 s5).
+    /// Adds to the word at `remote_stag`, `remote_to` (RFC 7306 s5). Like the two below, it stores the word's value
+    /// before the operation in the one element of the list.
     FetchAdd,
-    /// Replaces that word if it is as expected.
+    /// Replaces that word if it equals the compare operand.
     CmpSwap,
     /// Replaces that word.
     Swap,
 }
 
 impl SendOpcode {
-    /// Whether the peer owes an answer, without which the request does not complete.
+    /// Returns whether the request completes only when the peer has sent a response.
     #[inline]
     pub const fn expects_response(self) -> bool {
         self.is_read() || self.is_atomic()
     }
 
-    /// Whether it is an atomic operation on a word of the peer's.
+    /// Returns whether this is an atomic operation on the peer's memory.
     #[inline]
     pub const fn is_atomic(self) -> bool {
         matches!(self, SendOpcode::FetchAdd | SendOpcode::CmpSwap | SendOpcode::Swap)
     }
 
-    /// Whether the peer is asked for a stretch of its memory.
+    /// Returns whether this is an RDMA Read.
     #[inline]
     pub const fn is_read(self) -> bool {
         matches!(self, SendOpcode::Read | SendOpcode::ReadInvalidate)
     }
 
-    /// Whether it is a Send or an RDMA Write, whose bytes go out in as many segments as it takes.
+    /// Returns whether this is a Send or an RDMA Write, which is cut into as many segments as needed.
     #[inline]
     pub const fn is_send_or_write(self) -> bool {
         matches!(
@@ -88,12 +88,12 @@ impl SendOpcode {
         )
     }
 
-    /// Whether only a stream that has the operations of RFC 7306 can carry it out.
+    /// Returns whether the stream must support RFC 7306 to carry out this operation.
     pub const fn is_extended(self) -> bool {
         self.is_atomic() || matches!(self, SendOpcode::Immediate | SendOpcode::ImmediateSolicited)
     }
 
-    /// Whether nothing is sent.
+    /// Returns whether this operation sends nothing.
     #[inline]
     pub const fn is_local(self) -> bool {
         matches!(self, SendOpcode::Invalidate | SendOpcode::Bind | SendOpcode::FastRegister)
@@ -101,18 +101,18 @@ impl SendOpcode {
 }
 
 bitflags::bitflags! {
-    /// How a send-queue request is carried out.
+    /// Options of a send-queue request.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct SendFlags: u8 {
-        /// Success is reported by a completion. Failure always is.
+        /// Report success by a completion. Failure is always reported.
         const SIGNALED = 1;
         /// Wait until every earlier Read of this queue has completed.
         const FENCE = 2;
-        /// The slot holds the bytes themselves instead of a gather list.
+        /// The slot holds the payload instead of a gather list.
         const INLINE = 4;
         /// Wait until every earlier request of this queue has completed.
         const LOCAL_FENCE = 8;
-        /// The fast region is for this stream alone, and its peer may invalidate it.
+        /// Limit the fast region to this stream, and let its peer invalidate it.
         const STREAM_SCOPE = 16;
     }
 }
@@ -121,29 +121,29 @@ bitflags::bitflags! {
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub struct SendWqe {
-    /// Handed back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
-    /// The tagged offset at the peer, for Write and Read.
+    /// The tagged offset at the peer, for operations on the peer's memory.
     pub remote_to: u64,
-    /// The steering tag at the peer, for Write and Read, and the one that a Send invalidates. Our own, for the
-    /// requests that send nothing.
+    /// The steering tag at the peer: the target of an operation on its memory, or the tag that a Send invalidates. A
+    /// local steering tag for the operations that send nothing.
     pub remote_stag: STag,
     len: u32,
-    /// The rights that a window or fast region gives.
+    /// The rights that a window or fast region grants.
     pub access: Access,
-    /// What to do.
+    /// The operation.
     pub opcode: SendOpcode,
-    /// How.
+    /// The options.
     pub flags: SendFlags,
     num_sge: u8,
     list: [u8; SGE_LIST_BYTES],
 }
 
-/// A receive-queue request in its slot: where one message may land.
+/// A receive-queue request in its slot: the buffer for one message.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub struct RecvWqe {
-    /// Handed back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     len: u32,
     num_sge: u8,
@@ -173,13 +173,13 @@ impl Default for RecvWqe {
 }
 
 impl SendWqe {
-    /// Takes the bytes from registered memory, in the order of `sges`. Elements beyond the sixteenth are not taken.
+    /// Takes the payload from registered memory, in the order of `sges`. Elements after the sixteenth are ignored.
     pub fn set_gather(&mut self, sges: &[Sge]) {
         self.flags.remove(SendFlags::INLINE);
         (self.num_sge, self.len) = write_list(&mut self.list, sges);
     }
 
-    /// Takes the bytes themselves. More than 256 make the request fail with
+    /// Copies the payload into the slot. With more than 256 bytes the request fails with
     /// [`LocalLength`](crate::CompletionStatus::LocalLength).
     pub fn set_inline(&mut self, bytes: &[u8]) {
         self.flags.insert(SendFlags::INLINE);
@@ -190,7 +190,7 @@ impl SendWqe {
         }
     }
 
-    /// Makes it an atomic operation, whose answer goes to `sink`.
+    /// Turns the request into an atomic operation that stores the word's previous value in `sink`.
     pub fn set_atomic(&mut self, operation: &AtomicOp, sink: Sge) {
         self.set_gather(&[sink]);
         let operands;
@@ -207,7 +207,7 @@ impl SendWqe {
         }
     }
 
-    /// The atomic operation that it is.
+    /// Returns the atomic operation; `None` if the request is of another kind.
     pub fn atomic(&self) -> Option<AtomicOp> {
         let operands = self.list.get(SGE_BYTES..)?.as_chunks::<8>().0.first_chunk::<4>()?;
         let [first, second, swap, swap_mask] = operands.map(u64::from_ne_bytes);
@@ -221,46 +221,46 @@ impl SendWqe {
         }
     }
 
-    /// The message's bytes, `u32::MAX` when the list names more.
+    /// Returns the length of the message, or `u32::MAX` if the list has more bytes.
     pub fn message_bytes(&self) -> u32 {
         self.len
     }
 
-    /// Whether the slot holds the bytes themselves.
+    /// Returns whether the slot holds the payload itself.
     pub fn is_inline(&self) -> bool {
         self.flags.contains(SendFlags::INLINE)
     }
 
-    /// The inline bytes; `None` when there are more than a slot holds.
+    /// Returns the inline payload; `None` if it is longer than a slot.
     pub fn inline_bytes(&self) -> Option<&[u8]> {
         self.list.get(..self.len as usize)
     }
 
-    /// What a window or fast region is bound to; `None` unless the list has exactly one element.
+    /// Returns what a window or fast region is to be bound to; `None` unless the list has exactly one element.
     pub fn binding(&self) -> Option<Binding> {
         let over = self.gather().at(0).filter(|_| self.num_sge == 1 && !self.is_inline())?;
         let stream_scope = self.flags.contains(SendFlags::STREAM_SCOPE);
         Some(Binding { stag: self.remote_stag, over, access: self.access, stream_scope })
     }
 
-    /// The elements of the list.
+    /// Returns the gather list.
     pub fn gather(&self) -> SgeList<'_> {
         SgeList { list: &self.list, count: self.num_sge }
     }
 }
 
 impl RecvWqe {
-    /// Lets the message land in the elements of `sges`, in order. Elements beyond the sixteenth are not taken.
+    /// Places the message in the elements of `sges`, in order. Elements after the sixteenth are ignored.
     pub fn set_scatter(&mut self, sges: &[Sge]) {
         (self.num_sge, self.len) = write_list(&mut self.list, sges);
     }
 
-    /// The longest message that fits.
+    /// Returns the length of the longest message that fits.
     pub fn capacity_bytes(&self) -> u32 {
         self.len
     }
 
-    /// The elements of the list.
+    /// Returns the scatter list.
     pub fn scatter(&self) -> SgeList<'_> {
         SgeList { list: &self.list, count: self.num_sge }
     }
@@ -278,7 +278,7 @@ impl fmt::Debug for RecvWqe {
     }
 }
 
-/// The elements of one slot.
+/// The element list of one slot.
 #[derive(Clone, Copy)]
 pub struct SgeList<'a> {
     list: &'a [u8; SGE_LIST_BYTES],
@@ -286,17 +286,17 @@ pub struct SgeList<'a> {
 }
 
 impl SgeList<'_> {
-    /// How many there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.count.into()
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The element at `index`.
+    /// Returns the element at `index`.
     pub fn at(&self, index: usize) -> Option<Sge> {
         if index >= self.len() {
             return None;
@@ -312,7 +312,8 @@ impl SgeList<'_> {
     }
 }
 
-/// Writes as many elements as fit; answers their number and their bytes together, `u32::MAX` when they are more.
+/// Writes as many elements as fit. Returns their number and the sum of their lengths, `u32::MAX` if the sum
+/// overflows.
 fn write_list(list: &mut [u8; SGE_LIST_BYTES], sges: &[Sge]) -> (u8, u32) {
     let (elements, _) = list.as_chunks_mut::<SGE_BYTES>();
     let (mut count, mut bytes) = (0u8, 0u32);
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_gives_back_the_elements_it_was_given() {
+    fn a_slot_returns_the_elements_that_were_set() {
         let mut wqe = SendWqe::default();
         let list: Vec<Sge> = (0..16).map(|i| sge(i << 40, i as u32)).collect();
         wqe.set_gather(&list);
@@ -351,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_sums_past_32_bits_saturates() {
+    fn the_length_of_a_list_saturates_at_32_bits() {
         let mut wqe = RecvWqe::default();
         wqe.set_scatter(&[sge(0, u32::MAX), sge(0, 2)]);
         assert_eq!(wqe.capacity_bytes(), u32::MAX);
     }
 
     #[test]
-    fn an_atomic_request_gives_back_operation_and_sink() {
+    fn an_atomic_request_returns_its_operation_and_sink() {
         let (compare, swap) = (1, u64::MAX);
         let all = [
             AtomicOp::FetchAdd { add: 2, mask: 1 << 63 },
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn inline_bytes_take_the_room_of_the_list() {
+    fn inline_bytes_replace_the_gather_list() {
         let mut wqe = SendWqe::default();
         wqe.set_inline(&[7; 256]);
         assert!(wqe.is_inline());

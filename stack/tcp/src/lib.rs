@@ -17,6 +17,8 @@
 //! TIME-WAIT, timers), `input` (one function per step of s3.10.7), `conn` (a connection's state), `queue` (held
 //! frames), `congestion` (windows), `recovery` (losses), `output` (everything that is sent).
 #![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing, clippy::unwrap_used)]
+#![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod config;
 mod congestion;

@@ -1,4 +1,4 @@
-//! Closing a connection, from either side and from both.
+//! Closing a connection: by us, by the peer, and by both.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn the_peers_close_goes_through_close_wait_to_closed() {
     s.peer("F. 1 ack 1 win 64000");
     assert_eq!((state(&s), s.events()), (State::CloseWait, TcpEvents::PEER_CLOSED));
     s.expect(&[". 1 ack 2"]);
-    // RFC 9293 s3.6: our half stays open.
+    // RFC 9293 s3.6: our direction stays open.
     s.transmit(&mut Pattern::new(10, 10), 1);
     s.expect(&["P. 1:11(10) ack 2"]);
     s.close();
@@ -57,7 +57,7 @@ fn the_peers_close_goes_through_close_wait_to_closed() {
 
 /// RFC 9293 s3.6, case 3, figure 13.
 #[test]
-fn closing_at_once_goes_through_closing() {
+fn a_simultaneous_close_goes_through_closing() {
     let mut s = script();
     s.close();
     s.expect(&["F. 1 ack 1"]);
@@ -72,7 +72,7 @@ fn closing_at_once_goes_through_closing() {
 
 /// RFC 9293 s3.10.7.4, eighth step in FIN-WAIT-1 with our FIN acknowledged in the same segment.
 #[test]
-fn a_fin_that_acknowledges_ours_ends_at_once() {
+fn a_fin_that_acknowledges_ours_enters_time_wait_at_once() {
     let mut s = script();
     s.close();
     s.sent();
@@ -81,22 +81,22 @@ fn a_fin_that_acknowledges_ours_ends_at_once() {
     s.expect(&[". 2 ack 2"]);
 }
 
-/// RFC 9293 s3.10.7.4, eighth step: a FIN counts when all bytes before it are there.
+/// RFC 9293 s3.10.7.4, eighth step: a FIN is processed once all bytes before it have arrived.
 #[test]
-fn a_fin_before_its_bytes_waits_for_them() {
+fn an_out_of_order_fin_waits_for_the_bytes_before_it() {
     let mut s = script();
     s.peer("F. 101:201(100) ack 1 win 64000");
     assert_eq!((s.events(), state(&s)), (TcpEvents::empty(), State::Established));
     s.peer("P. 1:101(100) ack 1 win 64000");
     assert_eq!(s.events(), TcpEvents::READABLE | TcpEvents::PEER_CLOSED);
-    // One for the early segment, which by now says what the second one says.
+    // One ACK, for the out-of-order segment; it now also covers the second one.
     s.expect(&[". 1 ack 202"]);
     assert_eq!(s.read(), 200);
 }
 
-/// semantics.md, Terminate: what arrives after our FIN is acknowledged and can be read.
+/// docs/semantics.md, Terminate: bytes that arrive after our FIN are acknowledged and readable.
 #[test]
-fn bytes_after_our_fin_are_taken_until_the_peers_fin() {
+fn bytes_after_our_fin_are_received_until_the_peers_fin() {
     let mut s = script();
     s.close();
     s.peer("P. 1:101(100) ack 2 win 64000");
@@ -106,18 +106,18 @@ fn bytes_after_our_fin_are_taken_until_the_peers_fin() {
     assert_eq!(s.read(), 200);
 }
 
-/// RFC 9293 s3.10.7.4, seventh step: nothing follows a FIN.
+/// RFC 9293 s3.10.7.4, seventh step: bytes after a FIN are ignored.
 #[test]
-fn bytes_after_the_peers_fin_are_not_taken() {
+fn bytes_after_the_peers_fin_are_ignored() {
     let mut s = script();
     s.peer("FP. 1:11(10) ack 1 win 64000");
     s.peer("P. 12:22(10) ack 1 win 64000");
     assert_eq!(s.read(), 10);
 }
 
-/// RFC 9293 s3.10.7.4, TIME-WAIT: a repeated FIN is acknowledged; RFC 1337: a reset changes nothing.
+/// RFC 9293 s3.10.7.4, TIME-WAIT: a repeated FIN is acknowledged. RFC 1337: a reset is ignored.
 #[test]
-fn time_wait_answers_repetitions_and_ignores_resets() {
+fn time_wait_acknowledges_repeated_fins_and_ignores_resets() {
     let mut s = script();
     s.close();
     s.peer("F. 1 ack 2 win 64000");
@@ -141,10 +141,10 @@ fn time_wait_answers_repetitions_and_ignores_resets() {
     s.node.check();
 }
 
-/// RFC 6191 s2: a SYN beyond everything the old connection saw begins a new one; RFC 9293 s3.10.7.4: any other is
+/// RFC 6191 s2: a SYN beyond all numbers of the old connection opens a new one. RFC 9293 s3.10.7.4: any other SYN is
 /// acknowledged.
 #[test]
-fn a_port_in_time_wait_is_used_again_by_a_syn_beyond_its_last_byte() {
+fn a_syn_beyond_the_last_byte_reuses_a_flow_in_time_wait() {
     let mut s = Script::accepted(config(), 64_000);
     s.close();
     s.peer("F. 1 ack 2 win 64000");
@@ -155,15 +155,15 @@ fn a_port_in_time_wait_is_used_again_by_a_syn_beyond_its_last_byte() {
     s.peer("S 900 win 500");
     let answer = s.sent().join(" ");
     assert!(answer.starts_with("S. ") && answer.contains("ack 901"), "{answer}");
-    // RFC 9293 s3.6.1: with a number of ours beyond what the old connection used, though no time has passed.
+    // RFC 9293 s3.6.1: our ISN is beyond the numbers of the old connection, although no time has passed.
     let number: u32 = answer.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a number");
     assert!((3..1 << 31).contains(&number), "{answer}");
     s.node.check();
 }
 
-/// RFC 9293 s3.10.7.4: only the peer's FIN begins the wait anew.
+/// RFC 9293 s3.10.7.4: only the peer's FIN restarts the wait.
 #[test]
-fn a_repeated_fin_begins_time_wait_anew() {
+fn a_repeated_fin_restarts_time_wait() {
     let mut s = script();
     s.close();
     s.peer("F. 1 ack 2 win 64000");
@@ -176,9 +176,9 @@ fn a_repeated_fin_begins_time_wait_anew() {
     s.expect(&[". 2 ack 2"]);
 }
 
-/// semantics.md, TIME-WAIT: a bounded table; the oldest gives way.
+/// docs/semantics.md, TIME-WAIT: the table is bounded, and a new entry replaces the oldest.
 #[test]
-fn the_oldest_flow_leaves_a_full_time_wait_table() {
+fn a_full_time_wait_table_evicts_the_oldest_flow() {
     let mut s = Script::new(TcpConfig { time_wait_max: 2, ..config() });
     for port in [50_000, 50_001, 50_002] {
         s.open_to(port);
@@ -192,9 +192,9 @@ fn the_oldest_flow_leaves_a_full_time_wait_table() {
     s.node.check();
 }
 
-/// A peer that never sends its FIN does not hold a connection for ever.
+/// FIN-WAIT-2 has a limit for peers that never send a FIN.
 #[test]
-fn fin_wait_2_ends() {
+fn fin_wait_2_has_a_time_limit() {
     let mut s = Script::connected(TcpConfig { fin_wait_2: Nanos::from_secs(5), ..config() }, 64_000);
     s.close();
     s.peer(". 1 ack 2 win 64000");
@@ -241,7 +241,7 @@ fn a_stale_id_does_nothing() {
     assert_eq!(state(&s), State::SynSent);
 }
 
-/// RFC 9293 s3.10.7.4, second step in LAST-ACK and CLOSING: the connection was over but for the goodbye.
+/// RFC 9293 s3.10.7.4, second step in LAST-ACK and CLOSING: all data is transferred, so a reset counts as a close.
 #[test]
 fn a_reset_in_last_ack_is_a_close() {
     let mut s = script();

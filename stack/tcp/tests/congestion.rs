@@ -1,4 +1,4 @@
-//! Congestion windows as the peer sees them: growth, use, idleness, marks (RFC 5681, 3168, 8257).
+//! Congestion windows on the wire: growth, unused windows, idle periods, marks (RFC 5681, 3168, 8257).
 
 mod common;
 
@@ -15,7 +15,8 @@ fn bulk(sent: u64) -> Pattern {
     Pattern { next: sent, ..Pattern::new(1 << 20, 1_000) }
 }
 
-/// Sends until a window stops it and answers how many units that were; all are acknowledged a round trip later.
+/// Sends until a window stops the transmission, acknowledges everything one round trip later, and returns the number of
+/// units.
 fn round(s: &mut Script, source: &mut Pattern) -> usize {
     let units = s.transmit(source, 64).units;
     s.sent();
@@ -25,9 +26,9 @@ fn round(s: &mut Script, source: &mut Pattern) -> usize {
     units
 }
 
-/// RFC 7661 in spirit: an application that never fills the window does not let it grow.
+/// In the spirit of RFC 7661: the window does not grow while the application does not fill it.
 #[test]
-fn a_window_that_is_not_used_does_not_grow() {
+fn an_application_limited_window_does_not_grow() {
     for congestion in ALL {
         let mut s = sacking(TcpConfig { congestion, initial_window_segments: 4, ..config() });
         let mut sent = 100;
@@ -42,9 +43,9 @@ fn a_window_that_is_not_used_does_not_grow() {
     }
 }
 
-/// RFC 5681 s4.1: after an idle time longer than the timeout a connection begins again with the first flight.
+/// RFC 5681 s4.1: after an idle time longer than the timeout, the connection restarts from the initial window.
 #[test]
-fn after_idleness_the_first_flight_is_small_again() {
+fn after_an_idle_period_sending_restarts_from_the_initial_window() {
     for (slow_start_after_idle, expected) in [(true, 4), (false, 8)] {
         let config = TcpConfig { slow_start_after_idle, initial_window_segments: 4, ..config() };
         let mut s = sacking(config);
@@ -57,9 +58,9 @@ fn after_idleness_the_first_flight_is_small_again() {
     }
 }
 
-/// RFC 3168 s6.1.2: an echo costs half the window once a round trip; the first new payload says that it was heard.
+/// RFC 3168 s6.1.2: an echo reduces the window at most once per round trip. The next new payload carries CWR.
 #[test]
-fn an_echo_is_answered_once_a_round_trip() {
+fn an_echo_reduces_the_window_once_per_round_trip() {
     let mut s = sacking(TcpConfig { ecn: true, congestion: Congestion::NewReno, ..config() });
     let mut source = bulk(100);
     s.transmit(&mut source, 10);
@@ -70,15 +71,15 @@ fn an_echo_is_answered_once_a_round_trip() {
     s.peer(".E 1 ack 3101 win 64000");
     assert_eq!(s.node.read(Counter::TcpEcnReductions), 1);
     s.transmit(&mut source, 1);
-    assert!(s.sent()[0].starts_with("P.W 10101:"), "the peer hears of it");
+    assert!(s.sent()[0].starts_with("P.W 10101:"), "the payload carries CWR");
     s.transmit(&mut source, 1);
     s.peer(&format!(".E 1 ack {} win 64000", source.next + 1));
-    assert_eq!(s.node.read(Counter::TcpEcnReductions), 2, "a round trip later it counts again");
+    assert_eq!(s.node.read(Counter::TcpEcnReductions), 2, "one more reduction after a round trip");
 }
 
-/// RFC 3168 s6.1.5: only payload that leaves for the first time may be marked.
+/// RFC 3168 s6.1.5: only payload that is sent for the first time is ECN-capable.
 #[test]
-fn what_is_sent_again_is_not_capable() {
+fn sack_retransmissions_are_not_ecn_capable() {
     let mut s = sacking(TcpConfig { ecn: true, ..config() });
     s.transmit(&mut Pattern { next: 100, ..Pattern::new(400, 100) }, 4);
     assert!(s.sent().iter().all(|line| line.ends_with("[ect0]")));
@@ -87,14 +88,15 @@ fn what_is_sent_again_is_not_capable() {
     s.expect(&["P. 101:201(100) ack 1"]);
 }
 
-/// RFC 8257 s3.3: a tenth of the window marked costs a twentieth of it in the long run, all of it marked costs half.
+/// RFC 8257 s3.3: if a tenth of the window is marked, the window shrinks by a twentieth in the long run. If all of it
+/// is marked, the window halves.
 #[test]
-fn dctcp_gives_way_in_proportion() {
+fn dctcp_reduces_the_window_in_proportion_to_the_marks() {
     let mut after = Vec::new();
     for marked in [false, true] {
         let mut s = sacking(TcpConfig { ecn: true, congestion: Congestion::Dctcp, ..config() });
         let mut source = bulk(100);
-        // Alpha decays from 1 by a sixteenth a window, or stays.
+        // Alpha decays from 1 by a sixteenth per window, or stays at 1.
         for _ in 0..40 {
             s.transmit(&mut source, 8);
             s.sent();
@@ -120,9 +122,9 @@ fn dctcp_gives_way_in_proportion() {
     assert!(all <= 8, "{all}");
 }
 
-/// RFC 5681 s3.1 and draft-ietf-tcpm-rfc8312bis s4.6: what is left of the window after a loss.
+/// RFC 5681 s3.1 and draft-ietf-tcpm-rfc8312bis s4.6: the window after a loss.
 #[test]
-fn a_loss_leaves_half_or_seven_tenths() {
+fn a_loss_reduces_the_window_to_half_or_seven_tenths() {
     for (congestion, expected) in ALL.into_iter().zip([10..=11, 14..=15, 10..=11]) {
         let mut s = sacking(TcpConfig { congestion, initial_window_segments: 20, ..config() });
         let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
@@ -139,9 +141,9 @@ fn a_loss_leaves_half_or_seven_tenths() {
     }
 }
 
-/// RFC 5681 s3.2, RFC 6582 s3.2 and RFC 6937 s3 for a peer without SACK: the window comes down the same way.
+/// RFC 5681 s3.2, RFC 6582 s3.2 and RFC 6937 s3: without SACK the window is reduced in the same way.
 #[test]
-fn a_peer_without_sack_is_served_by_counting() {
+fn without_sack_duplicate_acks_drive_the_window() {
     let mut s = plain(TcpConfig { congestion: Congestion::NewReno, initial_window_segments: 20, ..config() });
     let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
     assert_eq!(s.transmit(&mut source, 64).units, 20);
@@ -153,7 +155,7 @@ fn a_peer_without_sack_is_served_by_counting() {
         s.transmit(&mut source, 64);
         left.push(s.sent().len());
     }
-    // Two for the first two, the lost one, and then one for about every second.
+    // One for each of the first two duplicates, the lost unit, and then one for about every second duplicate.
     assert_eq!(left[..3], [1, 1, 1]);
     assert!((10..=13).contains(&left.iter().sum::<usize>()), "{left:?}");
     s.peer(&format!(". 1 ack {} win 64000", source.next + 1));
@@ -162,7 +164,7 @@ fn a_peer_without_sack_is_served_by_counting() {
     assert!((9..=12).contains(&units), "{units}");
 }
 
-/// RFC 6582 s3.2: a partial acknowledgement tells of the next loss.
+/// RFC 6582 s3.2: a partial acknowledgement indicates the next loss.
 #[test]
 fn without_sack_each_partial_acknowledgement_sends_the_next_missing_unit() {
     let mut s = plain(config());
@@ -178,9 +180,9 @@ fn without_sack_each_partial_acknowledgement_sends_the_next_missing_unit() {
     assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpFastRetransmits)), (0, 1));
 }
 
-/// RFC 6582 s4: duplicate ACKs that follow a timeout are of what was sent twice, and begin nothing.
+/// RFC 6582 s4: duplicate ACKs after a timeout are caused by retransmissions and start no recovery.
 #[test]
-fn duplicates_after_a_timeout_begin_no_recovery() {
+fn duplicate_acks_after_a_timeout_start_no_recovery() {
     let mut s = plain(config());
     send(&mut s, 100, 4);
     s.advance(RTO + RTT);

@@ -1,4 +1,4 @@
-//! SYN cookies: connections that open while the queue of half-open ones is full.
+//! SYN cookies: connections that open while the queue of half-open connections is full.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn config() -> TcpConfig {
     TcpConfig { half_open_max: 2, connections_max: 64, ..TcpConfig::default() }
 }
 
-/// A listener whose queue two strangers have filled; a third peer speaks from now on.
+/// A listener whose queue two peers have filled. The script continues as a third peer.
 fn flooded(config: TcpConfig) -> Script {
     let mut s = Script::with_options(config);
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
@@ -26,9 +26,9 @@ fn flooded(config: TcpConfig) -> Script {
     s
 }
 
-/// RFC 4987 s3.6: the SYN-ACK is remembered by nobody, and its ACK opens the connection.
+/// RFC 4987 s3.6: the SYN-ACK leaves no state, and its ACK opens the connection.
 #[test]
-fn a_cookie_that_comes_back_opens_the_connection() {
+fn a_returned_cookie_opens_the_connection() {
     let mut s = flooded(config());
     s.peer("S 0 win 65535 <mss 1300>");
     s.expect(&["S. 0 ack 1 win 65535 <mss 1460>"]);
@@ -37,7 +37,7 @@ fn a_cookie_that_comes_back_opens_the_connection() {
     s.id = s.node.established();
     assert_eq!(s.events(), TcpEvents::ESTABLISHED | TcpEvents::READABLE);
     assert_eq!((s.read(), s.node.read(Counter::TcpSynCookiesValid)), (100, 1));
-    // The segment size is the next lower one of the table.
+    // The segment size is rounded down to a value of the table.
     assert_eq!(s.node.tcp.emss(s.id()), 1_220);
     s.transmit(&mut Pattern::new(10, 10), 1);
     s.expect(&["P. 1:11(10) ack 101"]);
@@ -45,9 +45,9 @@ fn a_cookie_that_comes_back_opens_the_connection() {
     assert_eq!(s.node.tcp.acked_bytes(s.id()), 10);
 }
 
-/// RFC 7323 s5.4: with time stamps nothing of the offer is lost.
+/// RFC 7323 s5.4: with timestamps all options of the offer are preserved.
 #[test]
-fn a_time_stamp_carries_what_was_offered() {
+fn the_cookie_timestamp_preserves_the_offered_options() {
     let mut s = flooded(config());
     s.peer("SEW 0 win 65535 <mss 1460,sackOK,TS val 7 ecr 0,ws 3>");
     s.expect(&["S.E 0 ack 1 <mss 1460,sackOK,TS val 0 ecr 7,ws 4>"]);
@@ -55,7 +55,7 @@ fn a_time_stamp_carries_what_was_offered() {
     s.id = s.node.established();
     assert_eq!(s.events(), TcpEvents::ESTABLISHED);
     assert_eq!(s.node.tcp.emss(s.id()), 1_448);
-    // 100 << 3: the first unit goes in whole, the second waits for the window.
+    // 100 << 3: the first unit fits the window, the second waits.
     assert_eq!(s.transmit(&mut Pattern::new(1_448, 700), 9).bytes, 700);
     let sent = s.sent().join(" ");
     assert!(sent.starts_with("P. 1:701(700) ack 1 ") && sent.ends_with("[ect0]"), "{sent}");
@@ -64,9 +64,9 @@ fn a_time_stamp_carries_what_was_offered() {
     s.node.check();
 }
 
-/// The clock of a connection never runs backwards from the stamp that bore its cookie.
+/// A connection's timestamp clock never runs backwards from the value in its cookie.
 #[test]
-fn the_clock_goes_on_from_the_stamp_of_the_cookie() {
+fn the_timestamp_clock_continues_from_the_cookie() {
     for wait in 0..70 {
         let mut s = flooded(config());
         s.advance(Nanos(wait << 20));
@@ -81,9 +81,9 @@ fn the_clock_goes_on_from_the_stamp_of_the_cookie() {
     }
 }
 
-/// A guess opens nothing and is answered as any stranger; counted while cookies are abroad.
+/// A guess opens no connection and is answered with a reset. It is counted while cookies are valid.
 #[test]
-fn a_guessed_cookie_is_refused() {
+fn a_guessed_cookie_is_rejected() {
     let mut s = flooded(config());
     s.peer("S 0 win 65535 <mss 1460>");
     s.sent();
@@ -91,7 +91,7 @@ fn a_guessed_cookie_is_refused() {
         s.peer(&format!(". 1 ack {guess} win 100"));
         s.expect(&[&format!("R {guess}")]);
     }
-    // Right for another number of the peer, or from another port: wrong.
+    // A cookie is invalid for another ISN of the peer and for another port.
     s.peer(". 2 ack 1 win 100");
     s.expect(&["R 1"]);
     let ours = s.our_numbers;
@@ -103,9 +103,9 @@ fn a_guessed_cookie_is_refused() {
     assert!(s.node.events.is_empty());
 }
 
-/// A cookie is good for at least 34 seconds and at most 69.
+/// A cookie is valid for at least 34 and at most 69 seconds.
 #[test]
-fn a_cookie_goes_stale() {
+fn a_cookie_expires() {
     for (wait, good) in [(30, true), (69, false)] {
         let mut s = flooded(config());
         s.peer("S 0 win 65535 <mss 1460>");
@@ -116,9 +116,9 @@ fn a_cookie_goes_stale() {
     }
 }
 
-/// RFC 4987 s3.6: while nobody was given a cookie, none is believed.
+/// RFC 4987 s3.6: no cookie is accepted unless one was sent.
 #[test]
-fn cookies_are_believed_only_while_some_are_abroad() {
+fn cookies_are_accepted_only_while_one_is_valid() {
     let mut s = Script::with_options(config());
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.peer(". 1 ack 1 win 100");
@@ -126,9 +126,9 @@ fn cookies_are_believed_only_while_some_are_abroad() {
     assert_eq!(s.node.read(Counter::TcpSynCookiesInvalid), 0);
 }
 
-/// issue, Must show: memory does not grow, and connections that are open do not notice.
+/// Memory does not grow, and open connections are not affected.
 #[test]
-fn a_flood_takes_no_memory_and_leaves_others_alone() {
+fn a_syn_flood_takes_no_memory_and_does_not_affect_connections() {
     let mut s = flooded(config());
     s.open_to(40_000);
     let id = s.id();
@@ -148,9 +148,9 @@ fn a_flood_takes_no_memory_and_leaves_others_alone() {
     assert!(s.node.established().is_some());
 }
 
-/// A cookie that comes back to a full house is dropped in silence, and is good when there is room again.
+/// Without a free slot a cookie's ACK is dropped silently. The cookie works once a slot is free.
 #[test]
-fn a_cookie_waits_for_a_free_place() {
+fn a_cookie_without_a_free_slot_works_later() {
     let mut s = flooded(TcpConfig { connections_max: 3, ..config() });
     s.peer("S 0 win 65535 <mss 1460>");
     s.sent();

@@ -1,4 +1,4 @@
-//! Opening a connection, as a peer on the wire sees it.
+//! Opening a connection, as the peer sees it on the wire.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn config() -> TcpConfig {
     TcpConfig { rto_initial: Nanos::from_millis(100), ..TcpConfig::default() }
 }
 
-/// RFC 9293 s3.5, figure 6, from the side that connects; RFC 7323 s2.2: the window of a SYN is not scaled.
+/// RFC 9293 s3.5, figure 6, active open. RFC 7323 s2.2: the window of a SYN is not scaled.
 #[test]
 fn an_active_open_sends_a_syn_and_acknowledges_the_answer() {
     let mut s = Script::new(config());
@@ -26,9 +26,9 @@ fn an_active_open_sends_a_syn_and_acknowledges_the_answer() {
     assert_eq!(s.node.tcp.state(s.id()), State::Established);
 }
 
-/// RFC 9293 s3.5, figure 6, from the side that listens.
+/// RFC 9293 s3.5, figure 6, passive open.
 #[test]
-fn a_passive_open_answers_a_syn_and_is_told_when_the_handshake_is_done() {
+fn a_passive_open_answers_a_syn_and_reports_established() {
     let mut s = Script::new(config());
     let listener = s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.peer("S 0 win 65535 <mss 1460,ws 7>");
@@ -41,7 +41,7 @@ fn a_passive_open_answers_a_syn_and_is_told_when_the_handshake_is_done() {
     s.expect(&[]);
 }
 
-/// RFC 7323 s2.2: who is not offered a scale offers none and uses none.
+/// RFC 7323 s2.2: without the peer's offer, window scaling is neither offered nor used.
 #[test]
 fn a_peer_that_does_not_scale_gets_a_window_of_64_kib() {
     let mut s = Script::new(config());
@@ -50,7 +50,7 @@ fn a_peer_that_does_not_scale_gets_a_window_of_64_kib() {
     s.expect(&["S. 0 ack 1 win 65535 <mss 1460>"]);
 }
 
-/// RFC 9293 s3.10.7.4: data may ride on the ACK that completes the handshake.
+/// RFC 9293 s3.10.7.4: the ACK that completes the handshake may carry data.
 #[test]
 fn payload_with_the_last_ack_of_the_handshake_is_readable() {
     let mut s = Script::new(config());
@@ -79,7 +79,7 @@ fn a_simultaneous_open_ends_established_on_syn_ack_or_on_ack() {
     }
 }
 
-/// RFC 7323 s2.2: the window of a SYN-ACK is not scaled, that of the second one of a simultaneous open neither.
+/// RFC 7323 s2.2: the window of a SYN-ACK is not scaled, including the second one of a simultaneous open.
 #[test]
 fn the_window_of_a_crossing_syn_ack_is_not_scaled() {
     let mut s = Script::new(config());
@@ -92,9 +92,9 @@ fn the_window_of_a_crossing_syn_ack_is_not_scaled() {
     assert!(s.transmit(&mut Pattern::new(10_000, 100), 32).bytes <= 500);
 }
 
-/// RFC 9293 s3.8.3, RFC 6298 s5: SYNs back off and are given up.
+/// RFC 9293 s3.8.3, RFC 6298 s5: SYN retransmissions back off, and the attempt ends after the limit.
 #[test]
-fn an_unanswered_syn_is_repeated_with_backoff_and_then_given_up() {
+fn an_unanswered_syn_is_retransmitted_with_backoff_and_then_aborted() {
     let mut s = Script::new(TcpConfig { syn_retries: 2, ..config() });
     s.connect();
     s.expect(&["S 0 <mss 1460,ws 4>"]);
@@ -111,7 +111,7 @@ fn an_unanswered_syn_is_repeated_with_backoff_and_then_given_up() {
 }
 
 #[test]
-fn a_half_open_connection_repeats_its_syn_ack_and_is_forgotten_in_silence() {
+fn a_half_open_connection_retransmits_its_syn_ack_and_ends_without_an_event() {
     let mut s = Script::new(TcpConfig { syn_retries: 1, ..config() });
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.peer("S 0 win 65535 <mss 1460>");
@@ -140,7 +140,7 @@ fn syns_beyond_the_half_open_limit_are_dropped_and_counted() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_refused_both_ways() {
+fn active_and_passive_opens_beyond_the_limit_are_refused() {
     let mut s = Script::new(TcpConfig { connections_max: 1, ..config() });
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.our_port = 1_000;
@@ -156,7 +156,7 @@ fn connections_beyond_the_limit_are_refused_both_ways() {
 }
 
 #[test]
-fn two_connections_cannot_share_both_ends() {
+fn two_connections_cannot_have_the_same_endpoints() {
     let mut s = Script::new(config());
     s.connect();
     let (path, flow) = (s.node.path_to(2), s.node.tcp.flow(s.id()).expect("a flow"));
@@ -165,7 +165,7 @@ fn two_connections_cannot_share_both_ends() {
 
 /// RFC 9293 s3.10.7.3: a reset that acknowledges our SYN refuses the connection.
 #[test]
-fn a_reset_in_answer_to_our_syn_is_a_refusal() {
+fn a_reset_in_answer_to_our_syn_reports_refused() {
     let mut s = Script::new(config());
     s.connect();
     s.sent();
@@ -190,7 +190,7 @@ fn a_syn_ack_of_another_incarnation_is_reset() {
 
 /// RFC 9293 s3.10.7.1: no connection, no listener.
 #[test]
-fn strangers_are_reset_and_their_resets_are_not_answered() {
+fn unknown_segments_are_reset_and_unknown_resets_ignored() {
     let mut s = Script::new(config());
     s.peer("S 0 win 500");
     s.expect(&["R. 0 ack 1"]);
@@ -200,9 +200,10 @@ fn strangers_are_reset_and_their_resets_are_not_answered() {
     s.expect(&[]);
 }
 
-/// RFC 9293 s3.10.7.4, RFC 5961 s3.2: a challenge stands at SND.NXT, behind our SYN, though no window is known yet.
+/// RFC 9293 s3.10.7.4, RFC 5961 s3.2: a challenge ACK has SND.NXT, the number after our SYN, although no window is
+/// known yet.
 #[test]
-fn a_challenge_during_the_handshake_stands_behind_our_syn() {
+fn a_challenge_ack_during_the_handshake_has_snd_nxt() {
     let mut s = Script::new(config());
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.peer("S 0 win 65535 <mss 1460>");
@@ -212,9 +213,9 @@ fn a_challenge_during_the_handshake_stands_behind_our_syn() {
     assert_eq!(s.node.read(Counter::TcpChallengeAcks), 1);
 }
 
-/// RFC 5961 s7, RFC 9293 s3.10.7.1: what strangers draw is limited.
+/// RFC 5961 s7, RFC 9293 s3.10.7.1: resets for unknown segments are rate-limited.
 #[test]
-fn resets_to_strangers_are_limited_in_a_millisecond() {
+fn resets_for_unknown_segments_are_limited_per_millisecond() {
     let mut s = Script::new(TcpConfig { replies_per_ms: 3, ..config() });
     for _ in 0..10 {
         s.peer("S 0 win 500");
@@ -226,9 +227,9 @@ fn resets_to_strangers_are_limited_in_a_millisecond() {
     assert_eq!(s.sent().len(), 1);
 }
 
-/// RFC 9293 s3.10.7.2: an ACK for a listener is bad; a SYN with a reset is a reset.
+/// RFC 9293 s3.10.7.2: a listener resets an ACK; a SYN with RST is a reset.
 #[test]
-fn a_listener_answers_nothing_but_a_syn() {
+fn a_listener_opens_connections_for_syns_only() {
     let mut s = Script::new(config());
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.peer(". 1 ack 9 win 500");
@@ -253,9 +254,9 @@ fn a_half_open_connection_ends_on_reset_and_refuses_a_wrong_ack() {
     assert!(s.node.events.is_empty());
 }
 
-/// A close before the handshake is done: in SYN-SENT nothing is left; after a crossing SYN the FIN waits.
+/// Closing during the handshake: SYN-SENT ends at once; after a simultaneous open the FIN waits.
 #[test]
-fn closing_before_the_handshake_is_done() {
+fn a_close_during_the_handshake_sends_the_fin_later() {
     let mut s = Script::new(config());
     s.connect();
     s.sent();
@@ -289,7 +290,7 @@ fn the_segment_size_follows_the_peer_but_not_below_144() {
 }
 
 #[test]
-fn a_listener_that_ended_takes_no_more_syns() {
+fn a_removed_listener_accepts_no_syns() {
     let mut s = Script::new(config());
     let listener = s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.node.tcp.unlisten(listener);
@@ -298,7 +299,7 @@ fn a_listener_that_ended_takes_no_more_syns() {
 }
 
 #[test]
-fn a_syn_that_found_no_frame_is_sent_when_its_timer_runs_out() {
+fn a_syn_without_a_frame_is_sent_by_its_timer() {
     let mut s = Script::new(config());
     s.node.port_handle.may_alloc.set(false);
     s.connect();

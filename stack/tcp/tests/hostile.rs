@@ -1,5 +1,5 @@
-//! Segments that nobody should send: whatever arrives, nothing panics, every invariant holds, and a connection that the
-//! segments do not name goes on as if nothing had been.
+//! Invalid and malicious segments: nothing panics, every invariant holds, and connections that the segments do not name
+//! are not affected.
 
 mod common;
 
@@ -28,7 +28,8 @@ fn config() -> TcpConfig {
     }
 }
 
-/// A TCP header with options and payload, every field anything, numbers relative to the right ones.
+/// A TCP header with options and payload. Every field may have any value; sequence numbers are relative to the valid
+/// ones.
 #[derive(Clone, Debug)]
 struct ArbitrarySegment {
     port: u16,
@@ -41,7 +42,7 @@ struct ArbitrarySegment {
     payload: u16,
 }
 
-/// How far a number lies from the one that would be right.
+/// The distance of a number from the valid one.
 fn offset() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => Just(0),
@@ -51,7 +52,8 @@ fn offset() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// The header's length in words, and options: none, time stamps near the right ones, blocks, what a SYN offers, noise.
+/// The data offset in words, and options: none, timestamps near the valid ones, SACK blocks, SYN options, random
+/// octets.
 fn options() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let stamps = || {
         (offset(), offset()).prop_map(|(value, echo)| {
@@ -109,7 +111,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// Hands a segment to TCP as `net` would after its checks, which wild segments would not pass.
+/// Passes a segment to TCP as `net` does after its checks.
 fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
     let (seq, ack) = seen.next[usize::from(arbitrary.port)];
     let mut frame = vec![0u8; 34];
@@ -137,7 +139,7 @@ fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
     node.events.extend(event);
 }
 
-/// The numbers that an attacker on the path reads from what we send: for each port, what comes next both ways.
+/// The numbers that an on-path attacker reads from our segments: for each port, the next ones of both directions.
 #[derive(Default)]
 struct Seen {
     next: [(u32, u32); 4],
@@ -208,7 +210,7 @@ proptest! {
     }
 }
 
-/// The bystander can still be sent to and read from.
+/// The bystander connection still transfers data in both directions.
 fn still_works(mut s: Script) {
     s.peer("P. 1:101(100) ack 1 win 64000");
     assert_eq!(s.read(), 100);
@@ -219,9 +221,9 @@ fn still_works(mut s: Script) {
     assert_eq!(s.node.tcp.acked_bytes(s.id()), 100);
 }
 
-/// A peer that knows everything about a connection can end it, and nothing else.
+/// A peer that knows everything about a connection can end it, but nothing else.
 #[test]
-fn a_reset_ends_one_connection_and_its_memory_is_there_for_the_next() {
+fn a_reset_ends_one_connection_and_frees_its_memory() {
     let mut s = Script::accepted(config(), 64_000);
     for round in 0..50u16 {
         s.open_to(20_000 + round);

@@ -1,4 +1,4 @@
-//! Peers that say nothing, and routers that say too much: keep-alive, user timeout, ICMP errors.
+//! Silent peers and ICMP errors: keep-alive, user timeout, path MTU.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn with_timeouts(mut s: Script, user_timeout: Nanos, keep_alive: Option<KeepAliv
     s
 }
 
-/// A little more than a second, since a timer fires up to a tick late.
+/// A little more than a second, since a timer may fire up to one tick late.
 const SECOND: Nanos = Nanos::from_millis(1_001);
 
 fn seconds(s: &mut Script, n: u64) {
@@ -36,9 +36,9 @@ fn seconds(s: &mut Script, n: u64) {
     }
 }
 
-/// RFC 9293 s3.8.4, MUST-24, MUST-25 and MUST-28: off by default; two hours when turned on without more.
+/// RFC 9293 s3.8.4, MUST-24, MUST-25 and MUST-28: keep-alive is off by default. Its default idle time is two hours.
 #[test]
-fn nobody_is_probed_unless_asked_for() {
+fn keep_alive_is_off_by_default() {
     let mut s = Script::accepted(config(), 64_000);
     s.advance(Nanos::from_secs(100_000));
     s.expect(&[]);
@@ -52,9 +52,10 @@ fn nobody_is_probed_unless_asked_for() {
     s.expect(&[". 0 ack 2"]);
 }
 
-/// RFC 9293 s3.8.4, MUST-27: the probe has an old number, so that it must be answered; an answer begins the wait anew.
+/// RFC 9293 s3.8.4, MUST-27: the probe has an old number, so that the peer must answer. An answer restarts the idle
+/// time.
 #[test]
-fn an_idle_peer_is_probed_and_its_answer_counts() {
+fn an_idle_peer_is_probed_and_its_answer_restarts_the_idle_time() {
     let mut s = with_keep_alive();
     seconds(&mut s, 9);
     s.expect(&[]);
@@ -68,9 +69,9 @@ fn an_idle_peer_is_probed_and_its_answer_counts() {
     assert_eq!(s.node.read(Counter::TcpKeepAliveProbes), 2);
 }
 
-/// RFC 9293 s3.8.4, MUST-29: one unanswered probe, or two, do not end a connection; all of them do.
+/// RFC 9293 s3.8.4, MUST-29: one or two unanswered probes do not end a connection; the configured number does.
 #[test]
-fn a_peer_that_answers_no_probe_is_given_up() {
+fn a_peer_that_answers_no_probe_is_aborted() {
     let mut s = with_keep_alive();
     seconds(&mut s, 15);
     assert_eq!(s.sent().len(), 3);
@@ -80,9 +81,9 @@ fn a_peer_that_answers_no_probe_is_given_up() {
     s.expect(&["R 1"]);
 }
 
-/// RFC 9293 s3.8.4, MUST-26: probes are for idle connections; payload in flight has its own timer.
+/// RFC 9293 s3.8.4, MUST-26: probes are sent on idle connections only; payload in flight has its own timer.
 #[test]
-fn traffic_keeps_probes_away() {
+fn a_connection_with_traffic_is_not_probed() {
     let mut s = with_keep_alive();
     for at in 1..30 {
         seconds(&mut s, 1);
@@ -93,7 +94,7 @@ fn traffic_keeps_probes_away() {
     assert_eq!(s.node.read(Counter::TcpKeepAliveProbes), 0);
 }
 
-/// RFC 9293 s3.8.3, MUST-20 and MUST-21: R2 is for each connection.
+/// RFC 9293 s3.8.3, MUST-20 and MUST-21: R2 is set per connection.
 #[test]
 fn each_connection_has_its_own_user_timeout() {
     let mut s = Script::accepted(config(), 64_000);
@@ -120,7 +121,7 @@ fn icmp(s: &mut Script, seq: u32, kind: IcmpErrorKind) {
     s.node.check();
 }
 
-/// RFC 5927 s4.1: an error about what is not in flight was made up.
+/// RFC 5927 s4.1: an error that quotes data not in flight is forged.
 #[test]
 fn an_icmp_error_must_quote_what_is_in_flight() {
     let mut s = Script::accepted(config(), 64_000);
@@ -134,9 +135,9 @@ fn an_icmp_error_must_quote_what_is_in_flight() {
     assert_eq!((s.node.tcp.emss(s.id()), s.events()), (1_460, TcpEvents::empty()));
 }
 
-/// RFC 5927 s5.2, RFC 9293 s3.9.2.2: no error ends an open connection; what was said is told when it has failed.
+/// RFC 5927 s5.2, RFC 9293 s3.9.2.2: no ICMP error ends an open connection. It is reported when the connection fails.
 #[test]
-fn unreachable_is_told_when_an_open_connection_times_out() {
+fn unreachable_is_reported_when_an_open_connection_times_out() {
     for kind in [IcmpErrorKind::Soft, IcmpErrorKind::Hard] {
         let mut s = Script::accepted(TcpConfig { user_timeout: Nanos::from_millis(50), ..config() }, 64_000);
         s.transmit(&mut Pattern::new(10, 10), 1);
@@ -150,7 +151,7 @@ fn unreachable_is_told_when_an_open_connection_times_out() {
     }
 }
 
-/// RFC 1122 s4.2.3.9, RFC 5927 s5.2: a hard error ends an attempt, a soft one does not.
+/// RFC 1122 s4.2.3.9, RFC 5927 s5.2: a hard error ends an open attempt, a soft one does not.
 #[test]
 fn a_hard_error_refuses_an_attempt() {
     let mut s = Script::new(config());
@@ -162,9 +163,10 @@ fn a_hard_error_refuses_an_attempt() {
     assert_eq!((s.events(), s.node.tcp.state(s.id())), (TcpEvents::REFUSED, State::Closed));
 }
 
-/// RFC 1191 s6.3, semantics.md, Units: what was too big goes again in pieces, and later units are smaller.
+/// RFC 1191 s6.3; docs/semantics.md, Units: an oversized segment is retransmitted in pieces, and later units are
+/// smaller.
 #[test]
-fn a_first_flight_that_was_too_big_is_cut() {
+fn an_oversized_first_flight_is_split() {
     let mut s = Script::accepted(config(), 64_000);
     let mut source = Pattern::new(3_000, 1_460);
     s.transmit(&mut source, 1);
@@ -180,9 +182,10 @@ fn a_first_flight_that_was_too_big_is_cut() {
     s.expect(&["P. 1461:2461(1000) ack 1"]);
 }
 
-/// RFC 5927 s7.2: once data has arrived, a claim counts when a timeout confirms it; data that moves disproves it.
+/// RFC 5927 s7.2: once data was acknowledged, a claim takes effect only after a timeout confirms it; progress disproves
+/// it.
 #[test]
-fn a_claim_about_a_path_that_works_waits_for_a_timeout() {
+fn an_mtu_claim_about_a_working_path_waits_for_a_timeout() {
     let mut s = Script::accepted(config(), 64_000);
     let mut source = Pattern::new(1 << 20, 1_460);
     s.transmit(&mut source, 1);
@@ -195,16 +198,16 @@ fn a_claim_about_a_path_that_works_waits_for_a_timeout() {
     s.peer(". 1 ack 2921 win 64000");
     s.transmit(&mut source, 1);
     s.advance(Nanos::from_millis(40));
-    assert_eq!(s.node.tcp.emss(s.id()), 1_460, "it was disproved");
+    assert_eq!(s.node.tcp.emss(s.id()), 1_460, "progress disproves the claim");
     icmp(&mut s, 2_921, IcmpErrorKind::TooBig { mtu_bytes: 1_040 });
     s.advance(Nanos::from_millis(100));
     assert_eq!(s.node.tcp.emss(s.id()), 1_000);
     assert_eq!(s.node.read(Counter::TcpPathMtuLowered), 1);
 }
 
-/// RFC 5927 s7, RFC 5044 s4.5: a claim cannot make segments tiny.
+/// RFC 5927 s7, RFC 5044 s4.5: a claim cannot reduce segments below a minimum.
 #[test]
-fn a_claimed_mtu_has_a_floor() {
+fn a_claimed_mtu_has_a_minimum() {
     for mtu_bytes in [0, 68, 575] {
         let mut s = Script::accepted(config(), 64_000);
         s.transmit(&mut Pattern::new(1_460, 1_460), 1);

@@ -1,5 +1,5 @@
-//! Two engines back to back over a link that loses, repeats and reorders, in virtual time: every byte arrives once, in
-//! order and right, both ways at once, and the connection closes. A seed replays exactly.
+//! Two engines over a link that loses, repeats and reorders frames, in virtual time. Every byte arrives once, in order
+//! and unchanged, in both directions at once, and the connection closes. A seed reproduces a run exactly.
 
 mod common;
 
@@ -14,7 +14,7 @@ const DELAY: Nanos = Nanos::from_micros(20);
 const STEP: Nanos = Nanos::from_micros(10);
 const PORT: u16 = 4_420;
 
-/// What one side of the connection does.
+/// The task of one side of the connection.
 struct Side {
     node: Node,
     id: Option<ConnId>,
@@ -40,7 +40,7 @@ impl Side {
         }
     }
 
-    /// One turn of the core loop.
+    /// One iteration of the core loop.
     fn poll(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         self.node.now = now;
         for frame in arrived {
@@ -67,7 +67,7 @@ impl Side {
         read_all(&mut self.node.tcp.rx(id), &mut self.taken);
         self.peer_closed |= events.contains(TcpEvents::PEER_CLOSED);
         if self.peer_closed {
-            assert_eq!(self.taken, self.expected, "the peer closed before all its bytes were here");
+            assert_eq!(self.taken, self.expected, "the peer closed before all its bytes arrived");
         }
         self.over |= events.contains(TcpEvents::CLOSED);
     }
@@ -104,7 +104,7 @@ impl Default for Run {
 }
 
 impl Run {
-    /// Runs to the end and answers both sides and the time it took.
+    /// Runs to the end and returns both sides and the elapsed time.
     fn run(&self, seed: u64) -> ([Side; 2], Nanos) {
         let mut rng = Rng(seed);
         let [to_b, to_a] = self.bytes;
@@ -124,7 +124,11 @@ impl Run {
                 towards_a.send(now, frame, &mut rng);
             }
             now = next_time(now, [&a, &b], [&towards_a, &towards_b]);
-            assert!(now < start + Nanos::from_secs(120), "seed {seed}: no end in sight: {:?}", self.faults);
+            assert!(
+                now < start + Nanos::from_secs(120),
+                "seed {seed}: the run does not end: {:?}",
+                self.faults
+            );
         }
         for side in [&mut a, &mut b] {
             side.node.tcp.release(side.id.expect("a connection"));
@@ -135,7 +139,7 @@ impl Run {
     }
 }
 
-/// The next moment at which anything can happen.
+/// The next time at which something can happen.
 fn next_time(now: Nanos, sides: [&Side; 2], links: [&Link; 2]) -> Nanos {
     let busy = sides
         .iter()
@@ -153,12 +157,12 @@ fn a_clean_link_needs_no_retransmission_and_few_acks() {
         assert_eq!(side.node.read(Counter::TcpTxRetransmits), 0);
     }
     let segments = sides[0].node.read(Counter::TcpTxSegments);
-    assert!(sides[1].node.read(Counter::TcpTxAcks) * 2 < segments, "one ACK a burst, not one a segment");
+    assert!(sides[1].node.read(Counter::TcpTxAcks) * 2 < segments, "one ACK per burst, not per segment");
     assert!(took < Nanos::from_millis(20), "{took:?}");
 }
 
 #[test]
-fn every_byte_arrives_over_a_link_that_loses() {
+fn every_byte_arrives_over_a_link_that_loses_frames() {
     for seed in 0..40 {
         Run { faults: Faults { lost_percent: 1 + seed % 20, ..Faults::default() }, ..Run::default() }
             .run(seed);
@@ -166,7 +170,7 @@ fn every_byte_arrives_over_a_link_that_loses() {
 }
 
 #[test]
-fn every_byte_arrives_over_a_link_that_repeats_and_reorders() {
+fn every_byte_arrives_over_a_link_that_repeats_and_reorders_frames() {
     for seed in 100..140 {
         let faults = Faults { lost_percent: 0, duplicated_percent: seed % 30, reordered_percent: seed % 50 };
         Run { faults, ..Run::default() }.run(seed);
@@ -174,7 +178,7 @@ fn every_byte_arrives_over_a_link_that_repeats_and_reorders() {
 }
 
 #[test]
-fn every_byte_arrives_over_a_link_that_does_all_of_it() {
+fn every_byte_arrives_over_a_link_with_all_faults() {
     for seed in 200..260 {
         let faults =
             Faults { lost_percent: seed % 12, duplicated_percent: seed % 10, reordered_percent: seed % 20 };
@@ -183,9 +187,9 @@ fn every_byte_arrives_over_a_link_that_does_all_of_it() {
     }
 }
 
-/// A window below one segment, frames of different sizes, few buffers: all limits at once.
+/// A window below one segment, frames of different sizes, few buffers: all limits together.
 #[test]
-fn every_byte_arrives_through_narrow_windows_and_short_memory() {
+fn every_byte_arrives_with_small_windows_and_little_memory() {
     for seed in 300..330 {
         let config = TcpConfig {
             rcv_window_bytes: 500 + 700 * (seed as u32 % 5),
@@ -199,7 +203,7 @@ fn every_byte_arrives_through_narrow_windows_and_short_memory() {
     }
 }
 
-/// RFC 6582: one lost segment of a flight costs round trips, not a timeout.
+/// RFC 6582: one lost segment of a flight is repaired in round trips, without a timeout.
 #[test]
 fn light_loss_is_mostly_repaired_without_timeouts() {
     let faults = Faults { lost_percent: 1, ..Faults::default() };
@@ -209,9 +213,9 @@ fn light_loss_is_mostly_repaired_without_timeouts() {
     assert!(fast > 3 * timeouts, "{fast} fast retransmits, {timeouts} timeouts");
 }
 
-/// Every controller, with and without SACK, time stamps and ECN, over a link that does everything: the same bytes.
+/// Every congestion control, with and without SACK, timestamps and ECN, over a link with all faults.
 #[test]
-fn every_byte_arrives_whatever_was_negotiated() {
+fn every_byte_arrives_with_every_set_of_options() {
     let controllers = [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp];
     for seed in 400..424u64 {
         let [sack, timestamps, ecn] = [seed & 1 != 0, seed & 2 != 0, seed & 4 != 0];
@@ -223,9 +227,10 @@ fn every_byte_arrives_whatever_was_negotiated() {
     }
 }
 
-/// RFC 8985: with SACK hardly a loss waits for the timeout, whose minimum is fifty round trips here.
+/// RFC 8985: with SACK, RACK repairs nearly all losses without a timeout. The minimum timeout is fifty round trips
+/// here.
 #[test]
-fn with_sack_loss_is_repaired_without_timeouts() {
+fn with_sack_losses_are_repaired_without_timeouts() {
     let faults = Faults { lost_percent: 1, ..Faults::default() };
     let (sides, _) = Run { faults, bytes: [2_000_000, 0], ..Run::default() }.run(78);
     let sent = &sides[0].node;

@@ -23,9 +23,10 @@ fn script() -> Script {
     Script::accepted_with(config(), "SEW 0 win 65535 <mss 1460>", ". 1 ack 1 win 64000")
 }
 
-/// RFC 3168 s6.1.1: a SYN asks with ECE and CWR, a SYN-ACK agrees with ECE. s6.1.5, s6.1.4: payload alone is capable.
+/// RFC 3168 s6.1.1: a SYN offers ECN with ECE and CWR, a SYN-ACK accepts with ECE. s6.1.5, s6.1.4: only payload is
+/// ECN-capable.
 #[test]
-fn ecn_is_negotiated_and_payload_is_capable() {
+fn ecn_is_negotiated_and_payload_is_ecn_capable() {
     let mut s = Script::with_options(config());
     s.connect();
     s.expect(&["SEW 0 <mss 1460,ws 4>"]);
@@ -40,9 +41,9 @@ fn ecn_is_negotiated_and_payload_is_capable() {
     s.expect(&["S.E 0 ack 1 <mss 1460>"]);
 }
 
-/// RFC 3168 s6.1.1: anything but the two answers above declines.
+/// RFC 3168 s6.1.1: any other combination of bits declines ECN.
 #[test]
-fn other_bits_in_a_syn_decline() {
+fn other_bits_in_a_syn_decline_ecn() {
     for answer in ["S.", "S.W", "S.EW"] {
         let mut s = Script::with_options(config());
         s.connect();
@@ -60,9 +61,9 @@ fn other_bits_in_a_syn_decline() {
     }
 }
 
-/// RFC 3168 s6.1.1.1: a SYN that was perhaps swallowed for its bits is repeated without them.
+/// RFC 3168 s6.1.1.1: a SYN may have been dropped because it asks for ECN, so its retransmission does not.
 #[test]
-fn a_repeated_syn_does_not_ask() {
+fn a_repeated_syn_does_not_offer_ecn() {
     let mut s = Script::with_options(config());
     s.connect();
     s.sent();
@@ -74,9 +75,9 @@ fn a_repeated_syn_does_not_ask() {
     s.expect(&["P. 1:11(10) ack 1"]);
 }
 
-/// RFC 3168 s6.1.5: nothing that is sent again is capable.
+/// RFC 3168 s6.1.5: retransmissions are not ECN-capable.
 #[test]
-fn what_is_sent_again_is_not_capable() {
+fn retransmissions_are_not_ecn_capable() {
     let mut s = script();
     s.transmit(&mut Pattern::new(10, 10), 1);
     s.expect(&["P. 1:11(10) ack 1 [ect0]"]);
@@ -84,9 +85,9 @@ fn what_is_sent_again_is_not_capable() {
     s.expect(&["P. 1:11(10) ack 1"]);
 }
 
-/// RFC 3168 s6.1.3: a mark is echoed in every ACK until the peer says that it has slowed down.
+/// RFC 3168 s6.1.3: a mark is echoed in every ACK until the peer sends CWR.
 #[test]
-fn a_mark_is_echoed_until_the_peer_has_heard() {
+fn a_mark_is_echoed_until_the_peer_sends_cwr() {
     let mut s = script();
     s.peer("P. 1:11(10) ack 1 win 64000 [ce]");
     s.sent();
@@ -99,16 +100,17 @@ fn a_mark_is_echoed_until_the_peer_has_heard() {
     s.peer("P.W 21:31(10) ack 11 win 64000 [ect0]");
     s.sent();
     s.expect(&[". 11 ack 31"]);
-    // The segment that says so may be marked itself.
+    // The segment with CWR may be marked itself.
     s.peer("P.W 31:41(10) ack 11 win 64000 [ce]");
     s.sent();
     s.expect(&[".E 11 ack 41"]);
     assert_eq!(s.node.read(Counter::TcpRxCeMarked), 2);
 }
 
-/// RFC 3168 s6.1.5 and s6.1.6: marks on what is not payload in the window, and in connections without ECN, say nothing.
+/// RFC 3168 s6.1.5 and s6.1.6: marks on segments without payload in the window, and on connections without ECN, are
+/// ignored.
 #[test]
-fn marks_elsewhere_say_nothing() {
+fn marks_outside_payload_in_the_window_are_ignored() {
     let mut s = script();
     s.peer(". 1 ack 1 win 64000 [ce]");
     s.peer("P. 900000:900010(10) ack 1 win 64000 [ce]");

@@ -1,4 +1,4 @@
-//! Receive memory: many connections, few frames, and whoever is in order gets on.
+//! Receive memory: many connections share few frames, and in-order data always makes progress.
 
 mod common;
 
@@ -9,7 +9,7 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, ConnId, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
 
-/// FPDUs of the largest size (RFC 5044 s4), near enough.
+/// About the size of the largest FPDU (RFC 5044 s4).
 const FPDU: usize = 65_536;
 
 fn config() -> TcpConfig {
@@ -33,7 +33,7 @@ impl Peers {
         Peers::of(Script::new(config), peers)
     }
 
-    /// One whose invariants are checked only when asked for.
+    /// A node that checks its invariants only on request.
     fn unchecked(config: TcpConfig, peers: u16) -> Self {
         let mut s = Script::new(config);
         s.node.checks = false;
@@ -56,7 +56,7 @@ impl Peers {
         Peers { s, peers }
     }
 
-    /// A peer sends `len` bytes of its stream from `at`.
+    /// A peer sends `len` bytes of its stream from offset `at`.
     fn send(&mut self, peer: usize, at: u64, len: usize) {
         let (port, our_numbers, id) = self.peers[peer];
         (self.s.peer_port, self.s.our_numbers, self.s.id) = (port, our_numbers, Some(id));
@@ -71,7 +71,7 @@ impl Peers {
         self.s.node.tcp.rx(id).available()
     }
 
-    /// Takes an FPDU when all of it is there, as MPA does, and answers whether it did.
+    /// Consumes an FPDU when all of it has arrived, as MPA does. Returns whether it did.
     fn take(&mut self, peer: usize, at: u64) -> bool {
         let id = self.peers[peer].2;
         let mut stream = self.s.node.tcp.rx(id);
@@ -84,8 +84,8 @@ impl Peers {
         whole
     }
 
-    /// Every peer sends FPDUs in segments of `len` bytes, in turn, from where it is acknowledged. Answers the rounds that
-    /// it took for each to deliver `fpdus`.
+    /// Every peer in turn sends FPDUs in segments of `len` bytes, from its acknowledged offset. Returns the number of
+    /// rounds in which each delivers `fpdus`.
     fn deliver(&mut self, len: usize, fpdus: u64) -> usize {
         let mut taken = vec![0u64; self.peers.len()];
         for round in 1.. {
@@ -103,9 +103,9 @@ impl Peers {
     }
 }
 
-/// semantics.md, Window: whole FPDUs come through although all connections together hold a fraction of them.
+/// docs/semantics.md, Window: whole FPDUs arrive, although all connections together may hold only a fraction of them.
 #[test]
-fn a_crowd_of_half_fpdus_comes_to_an_end() {
+fn many_partial_fpdus_complete() {
     for (peers, len) in [(2, 1_460), (8, 1_460), (8, 1_000), (16, 1_030), (4, 300)] {
         let mut all = Peers::new(config(), peers);
         all.deliver(len, 2);
@@ -113,9 +113,9 @@ fn a_crowd_of_half_fpdus_comes_to_an_end() {
     }
 }
 
-/// semantics.md, Window: an FPDU of 64 KiB in small segments takes no more frames than its bytes need.
+/// docs/semantics.md, Window: an FPDU of 64 KiB in small segments takes no more frames than its bytes need.
 #[test]
-fn an_fpdu_in_small_segments_is_packed() {
+fn an_fpdu_in_small_segments_takes_few_frames() {
     for len in [10, 100, 300, 700] {
         let config = TcpConfig { rx_frames_reserve: 0, rx_frames_shared: 140, ..config() };
         let mut all = Peers::new(TcpConfig { rx_frames_emergency_reserve: 0, ..config }, 1);
@@ -124,9 +124,9 @@ fn an_fpdu_in_small_segments_is_packed() {
     }
 }
 
-/// A reader that does not read keeps a whole FPDU, and more only while nobody else needs the room.
+/// A stalled reader holds one whole FPDU, and more only while no other connection needs the frames.
 #[test]
-fn a_stalled_reader_leaves_what_is_scarce_to_others() {
+fn a_stalled_reader_leaves_scarce_frames_to_others() {
     let config = TcpConfig { rx_frames_shared: 400, ..config() };
     let mut all = Peers::new(config, 4);
     for peer in 0..3 {
@@ -144,19 +144,19 @@ fn a_stalled_reader_leaves_what_is_scarce_to_others() {
     all.s.node.check();
 }
 
-/// A peer that stops in the middle of an FPDU with all shared frames and the rescue in its hands does not keep others
-/// waiting for ever: it is given up, and only because others wait.
+/// A peer stops in the middle of an FPDU and holds all shared frames and the emergency reserve. Its connection is
+/// aborted, but only because others wait.
 #[test]
-fn a_peer_that_never_ends_its_fpdu_is_given_up_when_others_need_the_room() {
+fn a_peer_that_never_completes_its_fpdu_is_aborted_when_others_wait() {
     let mut all = Peers::new(config(), 3);
     for at in 0..40 {
         all.send(0, at * 1_460, 1_460);
     }
     assert_eq!(all.available(0), 40 * 1_460);
     all.s.advance(Nanos::from_secs(100));
-    assert!(all.s.node.events.is_empty(), "nobody was refused");
+    assert!(all.s.node.events.is_empty(), "no connection was refused");
     let hoarder = all.peers[0].2;
-    // The peer of another connection tries again and again, backing off.
+    // The peer of another connection retries with backoff.
     all.send(1, 0, 1_460);
     for wait_ms in [200, 400, 800, 1_600, 3_200, 3_000] {
         all.send(1, 1_460, 1_460);
@@ -177,9 +177,9 @@ fn a_peer_that_never_ends_its_fpdu_is_given_up_when_others_need_the_room() {
     all.s.node.check();
 }
 
-/// semantics.md, Window: what others hold beyond gaps never keeps out bytes in order.
+/// docs/semantics.md, Window: out-of-order bytes of other connections never block in-order bytes.
 #[test]
-fn early_bytes_of_others_do_not_keep_out_bytes_in_order() {
+fn out_of_order_bytes_of_others_do_not_block_in_order_bytes() {
     let mut all = Peers::new(config(), 16);
     for peer in 1..16 {
         for at in 1..10 {
@@ -193,7 +193,7 @@ fn early_bytes_of_others_do_not_keep_out_bytes_in_order() {
     assert_eq!((all.available(0), all.s.node.read(Counter::TcpDropRxBufferFull)), (10_000, 0));
 }
 
-/// issue, item 3: ten thousand connections, each in the middle of something, in a pool for a few hundred.
+/// Ten thousand connections, each with unfinished data, share a pool for a few hundred.
 #[test]
 fn ten_thousand_connections_share_a_pool() {
     let config = TcpConfig {
@@ -203,7 +203,7 @@ fn ten_thousand_connections_share_a_pool() {
         rx_frames_shared: 512,
         ..TcpConfig::default()
     };
-    // The invariants of all are checked at the end, not after every segment.
+    // All invariants are checked at the end, not after every segment.
     let mut all = Peers::unchecked(config, 10_000);
     for peer in 0..10_000 {
         all.send(peer, 0, 1_000);

@@ -1,4 +1,4 @@
-//! What TCP shows of the bytes that it holds beyond a gap (RFC 5044 appendix A.3).
+//! The view of the bytes that TCP holds beyond a gap (RFC 5044 appendix A.3).
 
 mod common;
 
@@ -8,7 +8,7 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, LatestArrival, OutOfOrderBytes, TcpConfig, TcpEvents};
 use proptest::prelude::*;
 
-/// A connection whose layer above wants to hear of early bytes. Numbers begin just before the wrap (RFC5044-4.3-05).
+/// A connection with OUT_OF_ORDER events. Its sequence numbers begin shortly before the wrap (RFC5044-4.3-05).
 fn listening() -> Script {
     let mut script = Script::accepted(TcpConfig::default(), 64_000);
     let id = script.id();
@@ -33,14 +33,14 @@ fn peek_at(script: &mut Script, at: u32, bytes: usize) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn nothing_is_told_to_those_who_did_not_ask() {
+fn out_of_order_events_are_off_by_default() {
     let mut s = Script::accepted(TcpConfig::default(), 64_000);
     assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::empty());
 }
 
-/// RFC5044-3-10, RFC5041-3-06: with the bytes comes their place in the order of the sender.
+/// RFC5044-3-10, RFC5041-3-06: the bytes are shown with their position in the sender's order.
 #[test]
-fn early_bytes_are_told_and_shown_with_their_place() {
+fn out_of_order_bytes_are_reported_and_shown_with_their_position() {
     let mut s = listening();
     assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::OUT_OF_ORDER);
     assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
@@ -58,9 +58,9 @@ fn early_bytes_are_told_and_shown_with_their_place() {
     assert_eq!((stream.piece(999).len(), stream.piece(2_000).len(), stream.available()), (0, 0, 0));
 }
 
-/// RFC 5044 A.3, 3: when the gap closes the bytes come in order, and nothing is shown any more.
+/// RFC 5044 A.3, 3: when the gap closes, the bytes are delivered in order and no longer shown.
 #[test]
-fn nothing_is_shown_once_the_gap_has_closed() {
+fn no_bytes_are_shown_after_the_gap_has_closed() {
     let mut s = listening();
     segment(&mut s, 1_000, 500);
     assert_eq!(segment(&mut s, 0, 1_000), TcpEvents::READABLE);
@@ -68,9 +68,9 @@ fn nothing_is_shown_once_the_gap_has_closed() {
     assert_eq!(s.read(), 1_500);
 }
 
-/// Places count from the first byte that has not been read.
+/// Positions count from the first unread byte.
 #[test]
-fn places_move_with_what_is_read() {
+fn positions_count_from_the_first_unread_byte() {
     let mut s = listening();
     segment(&mut s, 0, 400);
     segment(&mut s, 1_000, 500);
@@ -81,15 +81,15 @@ fn places_move_with_what_is_read() {
     assert_eq!(peek_at(&mut s, 700, 500), Some(bytes_at(1_000, 500)));
 }
 
-/// RFC5044-A.3-02: what a check of TCP refuses, or what TCP does not keep, is not shown.
+/// RFC5044-A.3-02: bytes that TCP rejects or does not keep are not shown.
 #[test]
-fn what_is_not_kept_is_not_shown() {
+fn rejected_bytes_are_not_shown() {
     let mut s = Script::accepted(TcpConfig { ooo_frames_max: 1, ..TcpConfig::default() }, 64_000);
     let id = s.id();
     s.node.tcp.report_out_of_order(id);
     assert_eq!(segment(&mut s, 600_000, 500), TcpEvents::empty(), "beyond the window");
     assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::OUT_OF_ORDER);
-    assert_eq!(segment(&mut s, 3_000, 500), TcpEvents::empty(), "no room for a second frame");
+    assert_eq!(segment(&mut s, 3_000, 500), TcpEvents::empty(), "no frame is free for a second segment");
     assert_eq!(s.node.read(Counter::TcpDropOutOfOrderFull), 1);
     assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
     assert_eq!(peek_at(&mut s, 3_000, 1), None);
@@ -101,11 +101,11 @@ fn what_is_not_kept_is_not_shown() {
     let id = old.id();
     old.node.tcp.report_out_of_order(id);
     old.peer("P. 1001:1501(500) ack 1 win 64000 <TS val 50 ecr 0>");
-    assert_eq!((old.events(), latest(&mut old)), (TcpEvents::empty(), None), "an old time stamp");
+    assert_eq!((old.events(), latest(&mut old)), (TcpEvents::empty(), None), "an old timestamp");
 }
 
 #[test]
-fn a_connection_that_is_gone_shows_nothing() {
+fn a_released_connection_shows_no_bytes() {
     let mut s = listening();
     let id = s.id();
     segment(&mut s, 1_000, 500);
@@ -117,10 +117,10 @@ fn a_connection_that_is_gone_shows_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Segments of any size in any order, overlaps and repetitions included: what is shown is what was sent, where it
-    /// was sent, and the bytes that came last are among it.
+    /// Segments of any size in any order, with overlaps and repetitions: the shown bytes are those that were sent at
+    /// that position, and they include the most recent arrival.
     #[test]
-    fn what_is_shown_is_what_was_sent(
+    fn shown_bytes_equal_the_sent_bytes(
         segments in proptest::collection::vec((0..6_000u32, 1..1_400u32), 1..60),
         probe in proptest::collection::vec((0..8_000u32, 1..2_000usize), 1..20),
     ) {
@@ -132,7 +132,7 @@ proptest! {
             let taken = s.read() as u32;
             s.sent();
             if events.contains(TcpEvents::OUT_OF_ORDER) {
-                let shown = latest(&mut s).expect("it is told");
+                let shown = latest(&mut s).expect("the arrival is reported");
                 prop_assert_eq!((shown.piece.start + taken, shown.piece.end + taken), (start.max(taken), start + len));
                 prop_assert!(shown.run.start <= shown.piece.start && shown.piece.end <= shown.run.end);
                 let run = peek_at(&mut s, shown.run.start, shown.run.len());

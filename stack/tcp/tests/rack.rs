@@ -1,4 +1,4 @@
-//! Loss found by time: RACK (RFC 8985 s6), SACK from the sender's side (RFC 2018, 6675), duplicate SACK (RFC 2883).
+//! Time-based loss detection: RACK (RFC 8985 s6), SACK at the sender (RFC 2018, 6675), duplicate SACK (RFC 2883).
 
 mod common;
 
@@ -9,12 +9,12 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{Blocked, Congestion, TcpConfig};
 use ironwarp_types::Nanos;
 
-/// A quarter of the round trip and a tick of the timer wheel.
+/// A quarter of the round trip and one tick of the timer wheel.
 const WINDOW: Nanos = Nanos::from_micros(270);
 
-/// RFC 8985 s6.2: one unit SACKed is enough, once a quarter of the smallest round trip has passed.
+/// RFC 8985 s6.2: one SACKed unit suffices, after a quarter of the smallest round trip.
 #[test]
-fn what_was_sent_before_a_sacked_unit_is_lost_after_the_reordering_window() {
+fn a_unit_sent_before_a_sacked_one_is_lost_after_the_reordering_window() {
     let mut s = sacking(config());
     send(&mut s, 100, 3);
     s.advance(RTT);
@@ -26,9 +26,9 @@ fn what_was_sent_before_a_sacked_unit_is_lost_after_the_reordering_window() {
     assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpFastRetransmits)), (0, 1));
 }
 
-/// RFC 8985 s6.2, step 4: while no reordering was seen, three SACKed units are certain.
+/// RFC 8985 s6.2, step 4: while no reordering was seen, three SACKed units suffice at once.
 #[test]
-fn three_sacked_units_are_enough_at_once() {
+fn three_sacked_units_mark_a_loss_at_once() {
     let mut s = sacking(config());
     send(&mut s, 100, 4);
     s.advance(RTT);
@@ -39,7 +39,7 @@ fn three_sacked_units_are_enough_at_once() {
     s.expect(&["P. 101:201(100) ack 1"]);
 }
 
-/// RFC 8985 s6.2, steps 3 and 4: who has seen reordering waits for it.
+/// RFC 8985 s6.2, steps 3 and 4: once reordering was seen, the reordering window applies.
 #[test]
 fn after_reordering_was_seen_even_three_sacked_units_wait() {
     let mut s = sacking(config());
@@ -57,7 +57,7 @@ fn after_reordering_was_seen_even_three_sacked_units_wait() {
     assert_eq!(s.node.read(Counter::TcpTxRetransmits), 0);
 }
 
-/// RFC 8985 s9.1, example 2: a lost retransmission is found by a later one, without a timeout.
+/// RFC 8985 s9.1, example 2: a later retransmission reveals the loss of an earlier one, without a timeout.
 #[test]
 fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     let mut s = sacking(config());
@@ -72,9 +72,9 @@ fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
 }
 
-/// RFC 8985 s6.2: what was sent after the unit that arrived is left alone.
+/// RFC 8985 s6.2: units sent after the delivered unit are not candidates.
 #[test]
-fn units_sent_later_are_not_suspected() {
+fn units_sent_after_the_delivered_one_are_not_lost() {
     let mut s = sacking(config());
     send(&mut s, 100, 4);
     s.advance(Nanos::from_micros(500));
@@ -84,7 +84,7 @@ fn units_sent_later_are_not_suspected() {
     s.expect(&["P. 101:201(100) ack 1"]);
 }
 
-/// RFC 8985 s6, inside a data centre: a quarter of ten microseconds, not a clock tick of the peer.
+/// RFC 8985 s6 in a data centre: a quarter of ten microseconds, not a tick of the peer's clock.
 #[test]
 fn a_round_trip_of_ten_microseconds_is_measured() {
     let rtt = Nanos::from_micros(10);
@@ -96,14 +96,15 @@ fn a_round_trip_of_ten_microseconds_is_measured() {
     s.advance(rtt);
     s.peer(". 1 ack 101 win 64000 <nop,nop,sack 301:401>");
     s.expect(&[]);
-    // The window is 2.5 us, the wheel ticks every 16.4.
+    // The window is 2.5 us; the wheel ticks every 16.4 us.
     s.advance(Nanos::from_micros(20));
     s.expect(&["P. 101:201(100) ack 1", "P. 201:301(100) ack 1"]);
 }
 
-/// RFC 2883 s4 and RFC 8985 s6.2: what arrived twice had not been lost. The window comes back, and more patience with it.
+/// RFC 2883 s4 and RFC 8985 s6.2: a duplicate arrival shows that no data was lost. The congestion window is restored,
+/// and the reordering window grows.
 #[test]
-fn a_reduction_for_nothing_is_taken_back() {
+fn an_unnecessary_reduction_is_undone() {
     let mut s = sacking(TcpConfig { congestion: Congestion::NewReno, ..config() });
     let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
     let before = s.transmit(&mut source, 32).units;
@@ -114,15 +115,15 @@ fn a_reduction_for_nothing_is_taken_back() {
     s.peer(". 1 ack 5941 win 64000");
     s.peer(". 1 ack 5941 win 64000 <nop,nop,sack 101:1561>");
     assert_eq!(s.node.read(Counter::TcpDsackUndos), 1);
-    // Four units are acknowledged and the window is whole again.
+    // Four units are acknowledged, and the window is restored.
     s.transmit(&mut source, 32);
     let in_flight = (source.next + 1 - 5_941) / 1_460;
     assert!(in_flight >= before as u64, "{in_flight} units of {before}");
 }
 
-/// RFC 2018 s8: a peer that disowns what it had SACKed. The timeout finds the first unit SACKed and not acknowledged.
+/// RFC 2018 s8: the peer discards SACKed data. At the timeout the first unit is SACKed but not acknowledged.
 #[test]
-fn a_peer_that_reneges_is_served_again() {
+fn data_is_retransmitted_after_sack_reneging() {
     let mut s = sacking(config());
     send(&mut s, 100, 3);
     s.advance(RTT);
@@ -135,9 +136,9 @@ fn a_peer_that_reneges_is_served_again() {
     assert_eq!(s.node.read(Counter::TcpSackReneging), 1);
 }
 
-/// RFC 6675 s5.1 and RFC 8985 s6.3: a timeout does not forget what the peer holds.
+/// RFC 6675 s5.1 and RFC 8985 s6.3: SACKs remain valid after a timeout.
 #[test]
-fn after_a_timeout_what_is_sacked_is_not_sent_again() {
+fn after_a_timeout_sacked_data_is_not_retransmitted() {
     let mut s = sacking(config());
     send(&mut s, 100, 4);
     s.advance(RTT);
@@ -148,9 +149,9 @@ fn after_a_timeout_what_is_sacked_is_not_sent_again() {
     s.expect(&["P. 101:201(100) ack 1", "P. 301:401(100) ack 1", "P. 401:501(100) ack 1"]);
 }
 
-/// RFC 3042 with SACK: each of the first SACKed units lets a new one out.
+/// RFC 3042 with SACK: each of the first SACKed units permits a new one.
 #[test]
-fn sacked_units_make_room_for_new_ones() {
+fn sacked_units_permit_new_ones() {
     let mut s = sacking(config());
     let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
     let done = s.transmit(&mut source, 32);
@@ -161,9 +162,9 @@ fn sacked_units_make_room_for_new_ones() {
     assert_eq!(s.transmit(&mut source, 32).units, 1);
 }
 
-/// RFC 6937: in recovery a segment leaves for about every second one that arrives, none in a burst.
+/// RFC 6937: in recovery about one segment is sent for every second delivered one, without a burst.
 #[test]
-fn the_window_comes_down_without_silence_and_without_a_burst() {
+fn the_window_is_reduced_without_a_pause_or_a_burst() {
     let mut s =
         sacking(TcpConfig { congestion: Congestion::NewReno, initial_window_segments: 20, ..config() });
     let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
@@ -182,9 +183,9 @@ fn the_window_comes_down_without_silence_and_without_a_burst() {
     assert!(left.windows(4).all(|four| four.iter().sum::<usize>() > 0), "{left:?}");
 }
 
-/// RFC 2018 s4: blocks that cannot be are not believed.
+/// RFC 2018 s4: invalid SACK blocks are ignored.
 #[test]
-fn blocks_of_what_was_never_sent_are_ignored() {
+fn sack_blocks_of_unsent_data_are_ignored() {
     let mut s = sacking(config());
     send(&mut s, 100, 3);
     s.advance(RTT);

@@ -1,4 +1,4 @@
-//! Receiving: order, windows, and when an ACK leaves.
+//! Receiving: order, windows and the timing of ACKs.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn script() -> Script {
     Script::accepted(TcpConfig::default(), 64_000)
 }
 
-/// semantics.md, Loop order: an owed ACK waits one iteration for a reply to carry it.
+/// docs/semantics.md, Loop order: a pending ACK waits one iteration for a reply to carry it.
 #[test]
 fn an_ack_is_held_for_one_iteration() {
     let mut s = script();
@@ -35,7 +35,7 @@ fn a_reply_carries_the_ack() {
     s.expect(&[]);
 }
 
-/// RFC 9293 s3.10.7.4, MUST-58: one ACK for a burst.
+/// RFC 9293 s3.10.7.4, MUST-58: one ACK per burst.
 #[test]
 fn a_burst_is_acknowledged_once() {
     let mut s = script();
@@ -47,9 +47,9 @@ fn a_burst_is_acknowledged_once() {
     assert_eq!(s.read(), 800);
 }
 
-/// RFC 5681 s4.2: every out-of-order segment draws a duplicate ACK at once, and so does the one that fills the gap.
+/// RFC 5681 s4.2: every out-of-order segment triggers a duplicate ACK at once, and so does the one that fills the gap.
 #[test]
-fn early_segments_are_held_and_each_answered_at_once() {
+fn out_of_order_segments_are_held_and_each_acknowledged_at_once() {
     let mut s = script();
     for at in 1..4 {
         s.peer(&format!("P. {}:{}(1000) ack 1 win 64000", 1 + at * 1_000, 1_001 + at * 1_000));
@@ -62,9 +62,9 @@ fn early_segments_are_held_and_each_answered_at_once() {
     assert_eq!(s.read(), 4_000);
 }
 
-/// The peer counts duplicates: an ACK of in-order bytes that is still owed must not be one of them.
+/// The peer counts duplicate ACKs, so a pending ACK of in-order bytes must not be one of them.
 #[test]
-fn an_owed_ack_goes_before_the_duplicates() {
+fn a_pending_ack_precedes_duplicate_acks() {
     let mut s = script();
     s.peer("P. 1:101(100) ack 1 win 64000");
     s.peer("P. 201:301(100) ack 1 win 64000");
@@ -96,9 +96,9 @@ fn a_repeated_segment_is_acknowledged_again_at_once() {
     assert_eq!(s.read(), 100);
 }
 
-/// RFC 9293 s3.10.7.4, first step: what lies beyond the window is cut off.
+/// RFC 9293 s3.10.7.4, first step: bytes beyond the window are trimmed.
 #[test]
-fn bytes_beyond_the_window_are_not_taken() {
+fn bytes_beyond_the_window_are_ignored() {
     let mut s = Script::accepted(TcpConfig { rcv_window_bytes: 1_000, ..TcpConfig::default() }, 64_000);
     s.peer("P. 501:1901(1400) ack 1 win 64000");
     s.peer("P. 1:501(500) ack 1 win 64000");
@@ -107,9 +107,9 @@ fn bytes_beyond_the_window_are_not_taken() {
     assert_eq!(s.node.read(Counter::TcpDropOutsideWindow), 1);
 }
 
-/// semantics.md, Window: bytes of a partial FPDU never shrink it.
+/// docs/semantics.md, Window: bytes of a partial FPDU never shrink it.
 #[test]
-fn unread_bytes_up_to_an_fpdu_leave_the_window_whole() {
+fn unread_bytes_up_to_an_fpdu_do_not_shrink_the_window() {
     let mut s = script();
     for at in 0..40 {
         s.peer(&format!("P. {}:{}(1460) ack 1 win 64000", 1 + at * 1_460, 1_461 + at * 1_460));
@@ -118,9 +118,9 @@ fn unread_bytes_up_to_an_fpdu_leave_the_window_whole() {
     s.expect(&[". 1 ack 58401 win 65535"]);
 }
 
-/// RFC 9293 s3.8.6: a reader that does not read closes the window, and opening it is told.
+/// RFC 9293 s3.8.6: a reader that does not read closes the window. A window update reports that it opens.
 #[test]
-fn a_window_that_closed_is_told_when_it_opens() {
+fn a_closed_window_sends_an_update_when_it_opens() {
     let mut s = script();
     let mut at = 1;
     while s.node.tcp.rx(s.id()).available() < 120_000 {
@@ -133,9 +133,9 @@ fn a_window_that_closed_is_told_when_it_opens() {
     s.expect(&[". 1 ack 120001 win 65535"]);
 }
 
-/// RFC 9293 s3.10.7.4: with the window closed, the ACK of a segment still counts.
+/// RFC 9293 s3.10.7.4: with a closed window, the ACK of a segment is still processed.
 #[test]
-fn a_closed_window_lets_acks_in() {
+fn a_closed_window_accepts_acks() {
     let mut s = Script::accepted(TcpConfig { rcv_window_bytes: 1_000, ..TcpConfig::default() }, 64_000);
     let id = s.id();
     s.transmit(&mut Pattern::new(100, 100), 1);
@@ -166,9 +166,9 @@ fn single_byte_segments_share_buffers() {
     assert_eq!(s.read(), 5_000);
 }
 
-/// semantics.md, Window: when memory is short, early data gives way to data in order.
+/// docs/semantics.md, Window: when memory is short, in-order data has priority over out-of-order data.
 #[test]
-fn in_order_bytes_are_taken_when_early_ones_hold_all_frames() {
+fn in_order_bytes_are_accepted_when_out_of_order_ones_hold_all_frames() {
     let config = TcpConfig { rx_frames_reserve: 0, rx_frames_shared: 4, ..TcpConfig::default() };
     let mut s = Script::accepted(config, 64_000);
     for at in 1..8 {
@@ -180,7 +180,7 @@ fn in_order_bytes_are_taken_when_early_ones_hold_all_frames() {
 }
 
 #[test]
-fn early_frames_are_limited_for_a_connection() {
+fn out_of_order_frames_are_limited_per_connection() {
     let mut s = Script::accepted(TcpConfig { ooo_frames_max: 3, ..TcpConfig::default() }, 64_000);
     for at in 1..8 {
         s.peer(&format!("P. {}:{}(1000) ack 1 win 64000", at * 2_000, at * 2_000 + 1_000));
@@ -191,7 +191,7 @@ fn early_frames_are_limited_for_a_connection() {
 
 /// RFC 5961 s3.
 #[test]
-fn a_reset_is_believed_only_with_the_exact_number() {
+fn a_reset_is_accepted_only_with_the_exact_number() {
     let mut s = script();
     s.peer("R 2 win 0");
     s.expect(&[". 1 ack 1"]);
@@ -206,7 +206,7 @@ fn a_reset_is_believed_only_with_the_exact_number() {
 
 /// RFC 5961 s4.
 #[test]
-fn a_syn_in_an_open_connection_draws_a_challenge() {
+fn a_syn_in_an_open_connection_triggers_a_challenge_ack() {
     let mut s = script();
     for syn in ["S 1 win 500", "S 9000 win 500", "S 0 win 500"] {
         s.peer(syn);
@@ -224,7 +224,7 @@ fn a_segment_without_an_ack_is_dropped() {
     assert_eq!(s.read(), 0);
 }
 
-/// RFC 5961 s7: zero-length segments outside the window could be answered back and forth for ever.
+/// RFC 5961 s7: the limit prevents endless exchanges of zero-length segments outside the window.
 #[test]
 fn answers_to_misplaced_acks_are_limited() {
     let mut s = Script::accepted(TcpConfig { replies_per_ms: 2, ..TcpConfig::default() }, 64_000);
@@ -233,12 +233,12 @@ fn answers_to_misplaced_acks_are_limited() {
         s.peer(". 900000 ack 1 win 64000");
         answers += s.sent().len();
     }
-    // The limit of a millisecond lies between half of the setting and all of it.
+    // The limit per millisecond lies between half of the setting and all of it.
     assert!((1..=2).contains(&answers), "{answers}");
 }
 
 #[test]
-fn bytes_can_be_peeked_across_frames_and_taken_in_any_cut() {
+fn bytes_can_be_peeked_across_frames_and_consumed_in_any_size() {
     let mut s = script();
     let id = s.id();
     for at in 0..3 {
@@ -258,7 +258,7 @@ fn bytes_can_be_peeked_across_frames_and_taken_in_any_cut() {
 }
 
 #[test]
-fn connections_do_not_mix() {
+fn connections_are_independent() {
     let mut s = script();
     let first = s.id();
     s.peer("P. 1:101(100) ack 1 win 64000");
@@ -279,8 +279,8 @@ fn connections_do_not_mix() {
     s.node.check();
 }
 
-/// RFC 9293 s3.8.5, RFC 6093: urgent bytes are bytes like any other, wherever the pointer points, in order and beyond a
-/// gap; nothing is told and nothing is taken out.
+/// RFC 9293 s3.8.5, RFC 6093: urgent bytes are ordinary bytes for every pointer, in order and beyond a gap. No event is
+/// reported and no byte removed.
 #[test]
 fn urgent_payload_is_ordinary_payload() {
     let mut s = script();
@@ -302,7 +302,7 @@ fn urgent_payload_is_ordinary_payload() {
     assert_eq!(s.events(), TcpEvents::READABLE);
     s.peer_with_urgent("FU. 1401 ack 1 win 64000", 1);
     assert_eq!(s.events(), TcpEvents::PEER_CLOSED);
-    // A pointer without payload is an ACK.
+    // A segment with a pointer and no payload is an ACK.
     s.peer_with_urgent("U. 1402 ack 1 win 64000", 1_000);
     assert_eq!((s.read(), s.events()), (1_400, TcpEvents::empty()));
 }

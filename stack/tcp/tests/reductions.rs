@@ -1,4 +1,4 @@
-//! How often, and by how much, the window comes down; and that a timer runs while anything is left to send.
+//! Window reductions: their number and size. The timer runs while data is left to send.
 
 mod common;
 
@@ -13,10 +13,10 @@ fn marking() -> TcpConfig {
     TcpConfig { ecn: true, ..config() }
 }
 
-/// RFC 3168 s6.1.2: a peer echoes until it has seen CWR, and CWR waits for new payload. A peer that sends while we have
-/// nothing to say repeats one mark with each of its segments; the window comes down once.
+/// RFC 3168 s6.1.2: a peer echoes until it receives CWR, which needs new payload. A peer that sends while we have no
+/// payload repeats one mark in each of its segments. The window is reduced once.
 #[test]
-fn a_mark_that_is_echoed_by_everything_the_peer_sends_counts_once() {
+fn a_mark_echoed_by_every_segment_reduces_the_window_once() {
     let mut s = sacking(marking());
     send(&mut s, 100, 4);
     s.advance(RTT);
@@ -30,9 +30,9 @@ fn a_mark_that_is_echoed_by_everything_the_peer_sends_counts_once() {
     s.expect(&["P.W 501:601(100) ack 81 [ect0]", "P. 601:701(100) ack 81 [ect0]"]);
 }
 
-/// RFC 3168 s6.1.2: what acknowledges the end of the window that was marked was sent before CWR could arrive.
+/// RFC 3168 s6.1.2: the ACK of the end of the marked window was sent before CWR could arrive.
 #[test]
-fn the_echo_of_the_last_segment_before_cwr_is_of_the_same_mark() {
+fn the_echo_of_the_last_segment_before_cwr_does_not_reduce_again() {
     let mut s = sacking(marking());
     send(&mut s, 100, 4);
     s.advance(RTT);
@@ -45,9 +45,9 @@ fn the_echo_of_the_last_segment_before_cwr_is_of_the_same_mark() {
     assert_eq!(s.node.read(Counter::TcpEcnReductions), 2);
 }
 
-/// RFC 3168 s6.1.2: CWR tells of every reduction, whatever it was for.
+/// RFC 3168 s6.1.2: CWR reports every reduction, whatever its reason.
 #[test]
-fn a_loss_is_told_with_cwr_too() {
+fn a_loss_is_reported_with_cwr() {
     let mut s = sacking(marking());
     send(&mut s, 100, 5);
     s.advance(RTT);
@@ -57,9 +57,9 @@ fn a_loss_is_told_with_cwr_too() {
     s.expect(&["P.W 601:701(100) ack 1 [ect0]"]);
 }
 
-/// RFC 3168 s6.1.2: a mark costs a share of what was in flight before the acknowledgement that tells of it.
+/// RFC 3168 s6.1.2: a mark reduces the window by a share of the data in flight before the ACK with the echo.
 #[test]
-fn a_mark_echoed_by_the_last_acknowledgement_of_a_flight_costs_its_share() {
+fn a_mark_echoed_by_the_last_ack_of_a_flight_reduces_the_window() {
     let mut s = sacking(TcpConfig { congestion: Congestion::NewReno, ..marking() });
     let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
     assert_eq!(s.transmit(&mut source, 8).units, 8);
@@ -70,9 +70,9 @@ fn a_mark_echoed_by_the_last_acknowledgement_of_a_flight_costs_its_share() {
     assert_eq!((done.units, done.blocked), (4, Blocked::Congestion));
 }
 
-/// RFC 6582 s3.2: a window that is coming down for a mark does not keep the third duplicate from being heard.
+/// RFC 6582 s3.2: a window reduction for a mark does not suppress the third duplicate ACK.
 #[test]
-fn without_sack_a_loss_behind_a_mark_is_found_by_duplicates() {
+fn without_sack_duplicate_acks_find_a_loss_after_a_mark() {
     let options = TcpConfig { sack: false, ..marking() };
     let mut s = Script::accepted_with(options, "SEW 0 win 65535 <mss 1460>", ". 1 ack 1 win 64000");
     send(&mut s, 0, 8);
@@ -83,10 +83,10 @@ fn without_sack_a_loss_behind_a_mark_is_found_by_duplicates() {
     assert_eq!(s.sent(), ["P. 101:201(100) ack 1 win 65535"]);
 }
 
-/// RFC 9293 s3.8.6.1: the rest of a unit waits behind a window that closed with the acknowledgement of its front. Nobody
-/// calls for it; the persist timer runs all the same.
+/// RFC 9293 s3.8.6.1: the ACK of a unit's front closes the window, and the rest waits. The persist timer runs although
+/// transmit is not called.
 #[test]
-fn the_rest_of_a_unit_behind_a_closed_window_is_probed_for() {
+fn the_rest_of_a_unit_behind_a_closed_window_is_probed() {
     let mut s = Script::accepted(config(), 1_000);
     s.transmit(&mut Pattern::new(1_460, 1_460), 1);
     s.expect(&["P. 1:1001(1000) ack 1"]);
@@ -97,9 +97,9 @@ fn the_rest_of_a_unit_behind_a_closed_window_is_probed_for() {
     s.expect(&["P. 1001:1002(1) ack 1"]);
 }
 
-/// A probe of a closed window is not the timer's last word: what the peer took of it leaves the rest to be asked for.
+/// The peer accepts the byte of a window probe and keeps the window closed. The timer runs again for the rest.
 #[test]
-fn a_probe_that_is_taken_is_followed_by_another() {
+fn an_accepted_probe_is_followed_by_another() {
     let mut s = Script::accepted(config(), 0);
     s.transmit(&mut Pattern::new(100, 100), 1);
     s.advance(RTO + Nanos::from_micros(40));

@@ -1,4 +1,4 @@
-//! Requirements of RFC 9293 that the other files leave open, one script each. `docs/conformance.csv` names them.
+//! Requirements of RFC 9293 that the other files do not cover, one script each. `docs/conformance.csv` lists them.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn listening(config: TcpConfig) -> Node {
     node
 }
 
-/// A connection to a listener, whose SYN had these options.
+/// A connection to a listener. Its SYN has these options.
 fn opened(options: &[u8]) -> (Node, Peer, ConnId) {
     let mut node = listening(TcpConfig::default());
     let (peer, id) = Peer::open(&mut node, 40_000, ISS, options);
@@ -35,8 +35,8 @@ fn read(node: &mut Node, id: ConnId) -> u64 {
     taken
 }
 
-/// RFC 9293 s3.10.7.4, eighth step in FIN-WAIT-1, and figure 13: the peer's FIN is acknowledged although our own is in the
-/// same burst, and the connection with it over before ACKs leave.
+/// RFC 9293 s3.10.7.4, eighth step in FIN-WAIT-1, and figure 13: the peer's FIN is acknowledged although the ACK of our
+/// FIN is in the same burst, which ends the connection before pending ACKs leave.
 #[test]
 fn a_fin_is_acknowledged_when_the_ack_of_ours_follows_in_the_same_burst() {
     let mut s = script();
@@ -48,7 +48,7 @@ fn a_fin_is_acknowledged_when_the_ack_of_ours_follows_in_the_same_burst() {
     s.expect(&[". 2 ack 2"]);
 }
 
-/// RFC 9293 s3.1, MUST-1: the field has no sign.
+/// RFC 9293 s3.1, MUST-1: the window field is unsigned.
 #[test]
 fn a_window_with_its_highest_bit_set_is_a_large_one() {
     for window in [0x8000, 0xffff] {
@@ -59,10 +59,10 @@ fn a_window_with_its_highest_bit_set_is_a_large_one() {
     }
 }
 
-/// RFC 9293 s3.1, MUST-2: SYN, SYN-ACK, ACK, payload, FIN and reset all bear a right checksum, which [`CapturedSegment::of`] asserts.
-/// MUST-45: and all come from the address that the connection began with.
+/// RFC 9293 s3.1, MUST-2: SYN, SYN-ACK, ACK, payload, FIN and reset have a correct checksum, which
+/// [`CapturedSegment::of`] asserts. MUST-45: all are sent from the connection's local address.
 #[test]
-fn everything_we_send_has_a_right_checksum_and_one_source() {
+fn every_sent_segment_has_a_correct_checksum_and_source() {
     let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
     let mut all = vec![];
     node.transmit(id, &mut Pattern::new(3_001, 1_460), 8);
@@ -83,9 +83,9 @@ fn everything_we_send_has_a_right_checksum_and_one_source() {
     assert!(captured(&mut node, 80)[0].has(SYN));
 }
 
-/// RFC 9293 s3.9.1.2, MUST-61 and MUST-60: nothing is kept back for more, and what leaves last says so.
+/// RFC 9293 s3.9.1.2, MUST-61 and MUST-60: no payload is held back for more, and the last segment has PSH.
 #[test]
-fn the_last_segment_of_what_there_is_bears_the_push_bit() {
+fn the_last_available_segment_has_the_push_bit() {
     for bytes in [1, 1_460, 4_000] {
         let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
         node.transmit(id, &mut Pattern::new(bytes, 1_460), 32);
@@ -95,16 +95,16 @@ fn the_last_segment_of_what_there_is_bears_the_push_bit() {
     }
 }
 
-/// RFC 9293 s3.9.1.2, SHLD-28: a source with enough fills segments to the last octet.
+/// RFC 9293 s3.9.1.2, SHLD-28: a source with enough bytes fills segments completely.
 #[test]
-fn segments_are_as_long_as_they_may_be() {
+fn segments_have_the_maximum_length() {
     let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
     node.transmit(id, &mut Pattern::new(1 << 20, usize::MAX), 10);
     assert!(peer.receive_all(&mut node).iter().all(|captured| captured.payload.len() == 1_460));
 }
 
-/// RFC 9293 s3.8.5, MUST-31 and s3.8.6, MUST-66: what is marked urgent is ordinary data, wherever the pointer points, with
-/// an open window and a closed one. SHLD-13: we mark nothing.
+/// RFC 9293 s3.8.5, MUST-31 and s3.8.6, MUST-66: urgent data is ordinary data for every pointer, with an open and with
+/// a closed window. SHLD-13: we send no urgent data.
 #[test]
 fn urgent_data_is_ordinary_data() {
     let (mut node, mut peer, id) = opened(&[]);
@@ -122,7 +122,7 @@ fn urgent_data_is_ordinary_data() {
 
 /// RFC 9293 s3.1, MUST-4, MUST-5, MUST-6, MUST-64: known and unknown options, at any alignment, in segments of every kind.
 #[test]
-fn options_are_taken_in_any_segment() {
+fn options_are_accepted_in_any_segment() {
     let lists: [&[u8]; 6] =
         [&[1], &[0], &[1, 1, 1, 253, 3, 9], &[254, 2], &[1, 2, 4, 2, 0], &[30, 10, 1, 2, 3, 4, 5, 6, 7, 8]];
     for list in lists {
@@ -143,19 +143,19 @@ fn options_are_taken_in_any_segment() {
     }
 }
 
-/// RFC 9293 s3.2, MUST-64: an MSS behind an odd number of octets counts.
+/// RFC 9293 s3.2, MUST-64: an MSS option after an odd number of octets is valid.
 #[test]
-fn the_mss_is_found_at_any_alignment() {
+fn the_mss_is_parsed_at_any_alignment() {
     for pad in 0..4 {
         let options = [&vec![1; pad][..], &[2, 4, 0x03, 0xe8]].concat();
         let (node, _, id) = opened(&options);
-        assert_eq!(node.tcp.emss(id), 1_000, "behind {pad} octets");
+        assert_eq!(node.tcp.emss(id), 1_000, "after {pad} octets");
     }
 }
 
-/// RFC 9293 s3.1, MUST-7: a length that cannot be does no harm, to the connection it is sent on or any other.
+/// RFC 9293 s3.1, MUST-7: an invalid length harms neither its connection nor another.
 #[test]
-fn an_illegal_option_length_is_survived_in_any_segment() {
+fn an_illegal_option_length_is_harmless_in_any_segment() {
     for broken in [&[3u8, 0][..], &[3, 1, 7], &[8, 200, 7], &[5], &[253, 0], &[2, 3, 1], &[0, 255, 255, 255]]
     {
         let (mut node, peer, id) = opened(broken);
@@ -164,7 +164,7 @@ fn an_illegal_option_length_is_survived_in_any_segment() {
     }
 }
 
-/// Reads an option list as RFC 9293 s3.1 lays it out. Panics where it breaks off.
+/// Parses an option list by RFC 9293 s3.1. Panics at an invalid length.
 fn options_of(captured: &CapturedSegment) -> Vec<(u8, Vec<u8>)> {
     let mut all = Vec::new();
     let mut rest = &captured.options[..];
@@ -186,11 +186,11 @@ fn options_of(captured: &CapturedSegment) -> Vec<(u8, Vec<u8>)> {
     all
 }
 
-/// RFC 9293 s3.1, MUST-68 and MUST-69: our lists are whole: every option has its length, and zeros follow an end. s3.7.1,
-/// MUST-14, SHLD-5, MAY-3, MUST-65: every SYN, and nothing else, says our segment size. MUST-67: it is the MTU less both
-/// headers.
+/// RFC 9293 s3.1, MUST-68 and MUST-69: in our option lists every option has its length, and zeros follow the end.
+/// s3.7.1, MUST-14, SHLD-5, MAY-3, MUST-65: all SYNs, and no other segments, announce our segment size. MUST-67: it is
+/// the MTU less both headers.
 #[test]
-fn our_syns_and_nothing_else_announce_a_segment_size_of_the_mtu_less_forty() {
+fn only_our_syns_announce_a_segment_size_of_the_mtu_less_forty() {
     for mtu in [576, 1_500, 9_000] {
         let mss = (mtu - 40u16).to_be_bytes().to_vec();
         let mut node = Node::new(1, mtu, TcpConfig::default());
@@ -198,7 +198,7 @@ fn our_syns_and_nothing_else_announce_a_segment_size_of_the_mtu_less_forty() {
         node.connect(5_000, addr(2, 80), 2);
         let syn = captured(&mut node, 80).remove(0);
         assert!(options_of(&syn).contains(&(2, mss.clone())), "{syn:?}");
-        // Options of all kinds but time stamps, which this peer's other segments would lack.
+        // All kinds of options but timestamps, which this peer's other segments would lack.
         let everything = [1, 1, 253, 10, 0, 0, 0, 1, 0, 0, 0, 0, 4, 2, 3, 3, 7, 2, 4, 0x23, 0];
         for offered in [&[][..], &everything] {
             let peer = Peer::open(&mut node, 40_000 + offered.len() as u16, ISS, offered);
@@ -215,7 +215,8 @@ fn our_syns_and_nothing_else_announce_a_segment_size_of_the_mtu_less_forty() {
     }
 }
 
-/// RFC 9293 s3.7.1, MUST-15: who announces no size gets segments of 536 octets. MUST-16: else the smaller size decides.
+/// RFC 9293 s3.7.1, MUST-15: without an announced size, segments have 536 octets. MUST-16: otherwise the smaller size
+/// applies.
 #[test]
 fn without_an_announcement_segments_have_536_octets() {
     for (options, emss) in [
@@ -230,9 +231,10 @@ fn without_an_announcement_segments_have_536_octets() {
     }
 }
 
-/// RFC 9293 s3.5, MUST-11: a reset in SYN-RECEIVED refuses what we opened; what a listener opened vanishes unseen.
+/// RFC 9293 s3.5, MUST-11: in SYN-RECEIVED a reset reports REFUSED for an active open, and ends a passive open
+/// silently.
 #[test]
-fn syn_received_remembers_who_opened() {
+fn a_reset_in_syn_received_is_reported_for_active_opens_only() {
     let mut s = Script::new(TcpConfig::default());
     s.connect();
     s.sent();
@@ -250,9 +252,9 @@ fn syn_received_remembers_who_opened() {
     assert_eq!(node.tcp.state(id), State::Established);
 }
 
-/// RFC 9293 s3.9.1.1, MUST-41: a second listener is refused and changes nothing for anybody.
+/// RFC 9293 s3.9.1.1, MUST-41: a second listener is refused without side effects.
 #[test]
-fn a_listener_too_many_disturbs_nobody() {
+fn a_second_listener_is_refused_without_side_effects() {
     let mut s = script();
     assert_eq!(s.node.tcp.listen(addr(1, 4_420)), Err(ListenError::InUse));
     s.peer("P. 1:101(100) ack 1 win 64000");
@@ -262,9 +264,9 @@ fn a_listener_too_many_disturbs_nobody() {
     assert_eq!(s.node.sent().len(), 1);
 }
 
-/// RFC 9293 s3.9.1.1, MUST-42: a port can be listened on while connections from it are being opened, either way.
+/// RFC 9293 s3.9.1.1, MUST-42: a port can be listened on while connections from it are opened, actively or passively.
 #[test]
-fn a_port_is_listened_on_while_connections_from_it_are_opened() {
+fn a_port_can_be_listened_on_while_connections_from_it_open() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());
     let sent = node.connect(PORT, addr(2, 80), 2);
     let crossed = node.connect(PORT, addr(2, 81), 2);
@@ -278,9 +280,9 @@ fn a_port_is_listened_on_while_connections_from_it_are_opened() {
     assert_eq!((node.tcp.state(sent), node.tcp.state(crossed)), (State::SynSent, State::SynReceived));
 }
 
-/// RFC 9293 s3.9.1.1, MUST-46: nobody is connected to a group of stations, or to nobody.
+/// RFC 9293 s3.9.1.1, MUST-46: connecting to a multicast, broadcast or unspecified address is refused.
 #[test]
-fn an_open_to_a_group_or_to_nobody_is_refused() {
+fn an_open_to_a_multicast_or_unspecified_address_is_refused() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());
     for remote in
         ["224.0.0.1:80", "255.255.255.255:80", "0.0.0.0:80", "10.0.0.2:0", "[ff02::1]:80", "[::]:80"]
@@ -293,9 +295,9 @@ fn an_open_to_a_group_or_to_nobody_is_refused() {
     assert!(node.sent().is_empty());
 }
 
-/// RFC 9293 s3.9.1.1, MUST-43: a listener for one of our addresses, or for all; a connection from the one that is named.
+/// RFC 9293 s3.9.1.1, MUST-43: a listener for one local address, or for all; an active open from a named address.
 #[test]
-fn the_local_address_can_be_named() {
+fn the_local_address_can_be_specified() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());
     node.tcp.listen(addr(3, PORT)).expect("room");
     let syn = RawSegment { src_port: 40_000, dst_port: PORT, flags: SYN, ..RawSegment::default() };
@@ -306,7 +308,7 @@ fn the_local_address_can_be_named() {
     assert_eq!(captured(&mut node, 40_000)[0].flags & 0x3f, SYN | ACK);
 }
 
-/// RFC 9293 s3.5.3, SHLD-2: a reset may say why.
+/// RFC 9293 s3.5.3, SHLD-2: a reset may carry an explanation.
 #[test]
 fn a_reset_with_payload_is_a_reset() {
     let (mut node, peer, id) = opened(&[]);
@@ -315,9 +317,9 @@ fn a_reset_with_payload_is_a_reset() {
     assert_eq!(read(&mut node, id), 0);
 }
 
-/// RFC 9293 s3.8.6, MUST-66: a reset is believed although our window is closed.
+/// RFC 9293 s3.8.6, MUST-66: a reset is accepted although our window is closed.
 #[test]
-fn a_reset_comes_through_a_closed_window() {
+fn a_reset_is_accepted_with_a_closed_window() {
     let mut node = listening(TcpConfig { rcv_window_bytes: 1_000, ..TcpConfig::default() });
     let (mut peer, id) = Peer::open(&mut node, 40_000, ISS, &[]);
     loop {
@@ -333,9 +335,9 @@ fn a_reset_comes_through_a_closed_window() {
     assert!(node.take_events(id).contains(TcpEvents::RESET));
 }
 
-/// RFC 9293 s3.8.3, MUST-22 and MUST-23: SYNs are given up like data; three minutes of them can be had.
+/// RFC 9293 s3.8.3, MUST-22 and MUST-23: SYNs have a limit like data, which can be set to three minutes.
 #[test]
-fn a_syn_can_be_sent_for_three_minutes() {
+fn syns_can_be_retransmitted_for_three_minutes() {
     let second = Nanos::from_secs(1);
     let config = TcpConfig {
         rto_initial: second,
@@ -357,7 +359,7 @@ fn a_syn_can_be_sent_for_three_minutes() {
     assert!(lasted >= 180, "{lasted} s");
 }
 
-/// RFC 9293 s3.8.3, MUST-20 and MUST-21: how long to try is a setting, and the connection ends when it is over.
+/// RFC 9293 s3.8.3, MUST-20 and MUST-21: the user timeout is a setting, and the connection ends when it expires.
 #[test]
 fn the_user_timeout_is_a_setting() {
     for seconds in [1, 100] {
@@ -373,7 +375,7 @@ fn the_user_timeout_is_a_setting() {
     }
 }
 
-/// RFC 9293 s3.8.6.3, MUST-40: no ACK waits longer than one iteration, whatever follows.
+/// RFC 9293 s3.8.6.3, MUST-40: no ACK waits longer than one iteration.
 #[test]
 fn no_ack_waits_longer_than_one_iteration() {
     let (mut node, mut peer, _) = opened(&[]);
@@ -383,9 +385,9 @@ fn no_ack_waits_longer_than_one_iteration() {
     assert_eq!(node.read(Counter::TcpTxAcks), 1);
 }
 
-/// RFC 9293 s3.4.1, MUST-8, SHLD-1, MUST-9: first numbers follow the clock for one flow, and say nothing about another's.
+/// RFC 9293 s3.4.1, MUST-8, SHLD-1, MUST-9: the ISNs of one flow follow the clock and reveal nothing about other flows.
 #[test]
-fn first_numbers_follow_the_clock_and_hide_behind_a_secret() {
+fn initial_sequence_numbers_follow_the_clock_and_depend_on_a_secret() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());
     let first = |node: &mut Node, port| {
         let id = node.connect(5_000, addr(2, port), 2);
@@ -396,15 +398,15 @@ fn first_numbers_follow_the_clock_and_hide_behind_a_secret() {
     let (a, other) = (first(&mut node, 80), first(&mut node, 81));
     node.now += Nanos::from_secs(1);
     let later = first(&mut node, 80).wrapping_sub(a);
-    // A tick of about four microseconds.
+    // A tick is about four microseconds.
     assert!((200_000..300_000).contains(&later), "{later} in a second");
     assert!(other.wrapping_sub(a) > 1_000 && a.wrapping_sub(other) > 1_000);
 }
 
-/// RFC 9293 s3.8.6: an ACK and the window that comes with it count together. Sending the rest of a unit on the strength of
-/// the new ACK and the old window would go beyond everything that was ever offered.
+/// RFC 9293 s3.8.6: an ACK and its window apply together. The new ACK with the old window would permit more than the
+/// peer ever offered.
 #[test]
-fn the_window_of_an_ack_counts_before_anything_is_sent_on_its_strength() {
+fn the_window_of_an_ack_applies_before_the_ack_permits_sending() {
     let (mut node, mut peer, id) = opened(&[2, 4, 0x03, 0xe8]);
     peer.send_raw(&mut node, RawSegment { window: 300, ..peer.raw(ACK) });
     node.transmit(id, &mut Pattern::new(1_000, 1_000), 1);
@@ -414,9 +416,9 @@ fn the_window_of_an_ack_counts_before_anything_is_sent_on_its_strength() {
     assert_eq!(peer.receive_all(&mut node), []);
 }
 
-/// RFC 9293 s3.4: a number half the circle away is neither before nor after, and acknowledges nothing.
+/// RFC 9293 s3.4: a number 2^31 away is unordered and acknowledges nothing.
 #[test]
-fn an_ack_half_the_circle_away_acknowledges_nothing() {
+fn an_ack_half_the_sequence_space_away_is_ignored() {
     for bytes in [0, 100] {
         let (mut node, mut peer, id) = opened(&[]);
         node.transmit(id, &mut Pattern::new(bytes, 100), 1);

@@ -1,4 +1,4 @@
-//! Selective acknowledgements as the receiver sends them.
+//! Selective acknowledgements sent by the receiver.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn stamped() -> Script {
     )
 }
 
-/// RFC 2018 s2: permitted by both SYNs or not used.
+/// RFC 2018 s2: SACK is used only if both SYNs permit it.
 #[test]
 fn sack_is_negotiated_by_both_syns() {
     let mut s = Script::with_options(config());
@@ -39,9 +39,10 @@ fn sack_is_negotiated_by_both_syns() {
     s.expect(&[". 1 ack 1"]);
 }
 
-/// RFC 2018 s4: the first block holds the segment that drew the ACK, the others are the most recent ones, repeated.
+/// RFC 2018 s4: the first block contains the segment that triggered the ACK; the others are the most recent ones,
+/// repeated.
 #[test]
-fn the_latest_block_is_told_first_and_the_others_again() {
+fn the_most_recent_block_is_first_and_the_others_are_repeated() {
     let mut s = script();
     s.peer("P. 11:21(10) ack 1 win 64000");
     s.expect(&[". 1 ack 1 <sack 11:21>"]);
@@ -54,16 +55,16 @@ fn the_latest_block_is_told_first_and_the_others_again() {
     s.peer("P. 101:111(10) ack 1 win 64000");
     s.expect(&[". 1 ack 1 <sack 101:111 81:91 61:71 41:51>"]);
     s.peer("P. 21:31(10) ack 1 win 64000");
-    // 11:21 was pushed out of the list; what touches it is told as far as the list knows.
+    // 11:21 is no longer in the list; a block that touches it is reported as far as the list knows.
     s.expect(&[". 1 ack 1 <sack 21:31 101:111 81:91 61:71>"]);
-    // The gap is filled: all before 31 is acknowledged.
+    // The gap is filled: everything before 31 is acknowledged.
     s.peer("P. 1:11(10) ack 1 win 64000");
     s.expect(&[". 1 ack 31 <sack 101:111 81:91 61:71>"]);
 }
 
-/// RFC 2018 s4: in a burst too, every ACK tells of the segment that drew it.
+/// RFC 2018 s4: also in a burst, every ACK reports the segment that triggered it.
 #[test]
-fn each_segment_of_a_burst_draws_an_ack_that_tells_of_it() {
+fn each_out_of_order_segment_of_a_burst_is_reported_in_its_own_ack() {
     let mut s = script();
     for at in [11, 31, 51, 71, 91] {
         s.peer(&format!("P. {at}:{}(10) ack 1 win 64000", at + 10));
@@ -73,9 +74,9 @@ fn each_segment_of_a_burst_draws_an_ack_that_tells_of_it() {
     assert_eq!(firsts, ["11:21", "31:41", "51:61", "71:81", "91:101"]);
 }
 
-/// RFC 2018 s4: blocks that touch are one.
+/// RFC 2018 s4: adjacent blocks are merged.
 #[test]
-fn neighbours_make_one_block() {
+fn adjacent_blocks_are_merged() {
     let mut s = script();
     s.peer("P. 11:21(10) ack 1 win 64000");
     s.peer("P. 31:41(10) ack 1 win 64000");
@@ -84,9 +85,9 @@ fn neighbours_make_one_block() {
     s.expect(&[". 1 ack 1 <sack 11:41>"]);
 }
 
-/// RFC 7323 s3.2 and RFC 2018 s3: time stamps leave room for three blocks.
+/// RFC 7323 s3.2 and RFC 2018 s3: timestamps leave room for three blocks.
 #[test]
-fn with_time_stamps_three_blocks_are_told() {
+fn timestamps_leave_room_for_three_blocks() {
     let mut s = stamped();
     for at in 1..=4 {
         s.peer(&format!("P. {}:{}(10) ack 1 win 64000 <TS val 1 ecr 0>", at * 20 + 1, at * 20 + 11));
@@ -95,18 +96,18 @@ fn with_time_stamps_three_blocks_are_told() {
     assert!(last.ends_with("<TS val 0 ecr 0,sack 81:91 61:71 41:51>"), "{last}");
 }
 
-/// semantics.md, Units: payload never gives way to SACK blocks.
+/// docs/semantics.md, Units: SACK blocks never reduce the payload.
 #[test]
-fn payload_keeps_its_size_while_blocks_are_owed() {
+fn payload_keeps_its_size_while_blocks_are_pending() {
     let mut s = stamped();
     s.peer("P. 11:21(10) ack 1 win 64000 <TS val 1 ecr 0>");
     s.transmit(&mut Pattern::new(1_448, 1_448), 1);
     s.expect(&[". 1 ack 1 <sack 11:21>", "P. 1:1449(1448) ack 1"]);
 }
 
-/// RFC 2883 s4.1: a segment that is all old is told as a duplicate, once.
+/// RFC 2883 s4.1: a segment of old bytes is reported as a duplicate, once.
 #[test]
-fn a_duplicate_below_the_acknowledged_is_told_once() {
+fn a_duplicate_below_the_acknowledgement_is_reported_once() {
     let mut s = script();
     s.peer("P. 1:101(100) ack 1 win 64000");
     s.sent();
@@ -117,9 +118,10 @@ fn a_duplicate_below_the_acknowledged_is_told_once() {
     s.expect(&[". 1 ack 101 <sack 201:301>"]);
 }
 
-/// RFC 2883 s4.1.2 and s4.2: a duplicate beyond a gap is told before the block that holds it; a part is told as a part.
+/// RFC 2883 s4.1.2 and s4.2: a duplicate beyond a gap precedes the block that contains it; a partial duplicate is
+/// reported as such.
 #[test]
-fn a_duplicate_beyond_a_gap_is_told_before_its_block() {
+fn a_duplicate_beyond_a_gap_precedes_its_block() {
     let mut s = script();
     s.peer("P. 101:301(200) ack 1 win 64000");
     s.sent();
@@ -134,9 +136,9 @@ fn a_duplicate_beyond_a_gap_is_told_before_its_block() {
     s.expect(&[". 1 ack 61 <sack 1:51 101:401>"]);
 }
 
-/// semantics.md, Window: a byte that was told as held is never dropped, however short memory becomes.
+/// docs/semantics.md, Window: a byte that was reported as held is never dropped, however short memory becomes.
 #[test]
-fn what_was_told_as_held_stays_held() {
+fn bytes_reported_as_held_stay_held() {
     let limits = TcpConfig { rx_frames_reserve: 1, rx_frames_shared: 4, connections_max: 2, ..config() };
     let mut s = Script::accepted_with(limits, "S 0 win 65535 <mss 1460,sackOK>", ". 1 ack 1 win 64000");
     for at in [2_001, 4_001, 6_001, 8_001] {
@@ -144,7 +146,7 @@ fn what_was_told_as_held_stays_held() {
     }
     assert_eq!(s.node.read(Counter::TcpDropOutOfOrderFull), 2);
     s.sent();
-    // Bytes in order find room, and those that were told are there behind them.
+    // In-order bytes are accepted, and the reported bytes follow them.
     s.peer("P. 1:1001(1000) ack 1 win 64000");
     s.peer("P. 1001:2001(1000) ack 1 win 64000");
     s.sent();

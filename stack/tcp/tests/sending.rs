@@ -1,4 +1,4 @@
-//! Sending: units, windows, and what happens when something is lost.
+//! Sending: units, windows and retransmissions.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn config() -> TcpConfig {
     TcpConfig { rto_initial: RTO, rto_min: RTO, ..TcpConfig::default() }
 }
 
-/// design.md, decision 3: a segment is one unit.
+/// docs/design-decisions.md, decision 3: a segment is one unit.
 #[test]
 fn every_unit_is_a_segment_of_its_own() {
     let mut s = Script::accepted(config(), 64_000);
@@ -29,7 +29,7 @@ fn every_unit_is_a_segment_of_its_own() {
 }
 
 #[test]
-fn a_budget_of_segments_is_kept() {
+fn transmit_respects_the_segment_budget() {
     let mut s = Script::accepted(config(), 64_000);
     let done = s.transmit(&mut Pattern::new(10_000, 1_000), 2);
     assert_eq!(done, Transmitted { units: 2, bytes: 2_000, blocked: Blocked::None });
@@ -37,7 +37,7 @@ fn a_budget_of_segments_is_kept() {
 
 /// RFC 6928 s2, RFC 5681 s3.1.
 #[test]
-fn the_first_flight_is_ten_segments_and_acks_let_out_more() {
+fn the_initial_window_is_ten_segments_and_acks_open_it() {
     let mut s = Script::accepted(config(), 64_000);
     let mut source = Pattern::new(1 << 20, 1_460);
     let done = s.transmit(&mut source, 32);
@@ -48,9 +48,9 @@ fn the_first_flight_is_ten_segments_and_acks_let_out_more() {
     assert_eq!(s.transmit(&mut source, 32).units, 4);
 }
 
-/// RFC 5681 s3.1: a lost SYN leaves one segment.
+/// RFC 5681 s3.1: after a lost SYN the initial window is one segment.
 #[test]
-fn after_a_lost_syn_the_first_flight_is_one_segment() {
+fn after_a_lost_syn_the_initial_window_is_one_segment() {
     let mut s = Script::new(config());
     s.connect();
     s.advance(Nanos::from_millis(11));
@@ -59,7 +59,7 @@ fn after_a_lost_syn_the_first_flight_is_one_segment() {
     assert_eq!(s.transmit(&mut Pattern::new(1 << 20, 1_460), 32).units, 1);
 }
 
-/// RFC 9293 s3.8.6.2.1: a unit is pulled only when a whole one is sure to fit.
+/// RFC 9293 s3.8.6.2.1: a unit is pulled only when a whole one fits.
 #[test]
 fn a_window_smaller_than_a_segment_stops_pulling_while_anything_is_in_flight() {
     let mut s = Script::accepted(config(), 2_000);
@@ -72,7 +72,7 @@ fn a_window_smaller_than_a_segment_stops_pulling_while_anything_is_in_flight() {
     assert_eq!(s.transmit(&mut source, 32).units, 1);
 }
 
-/// RFC 9293 s3.8.6.1: the persist timer; semantics.md, Units: the 1-byte probe.
+/// RFC 9293 s3.8.6.1: the persist timer; docs/semantics.md, Units: the one-byte probe.
 #[test]
 fn a_closed_window_is_probed_with_one_byte_until_it_opens() {
     let mut s = Script::accepted(config(), 0);
@@ -90,9 +90,9 @@ fn a_closed_window_is_probed_with_one_byte_until_it_opens() {
     assert_eq!(s.node.read(Counter::TcpWindowProbes), 3);
 }
 
-/// RFC 9293 s3.8.6.1: a peer may take the probe's byte and keep its window closed.
+/// RFC 9293 s3.8.6.1: a peer may accept the probe's byte and keep its window closed.
 #[test]
-fn a_probe_that_is_taken_moves_on() {
+fn an_accepted_probe_advances_the_stream() {
     let mut s = Script::accepted(config(), 0);
     s.transmit(&mut Pattern::new(100, 100), 32);
     s.advance(Nanos::from_millis(11));
@@ -105,9 +105,9 @@ fn a_probe_that_is_taken_moves_on() {
     s.expect(&["P. 3:101(98) ack 1"]);
 }
 
-/// RFC 9293 s3.8.6.1: a window may stay closed for as long as the peer answers.
+/// RFC 9293 s3.8.6.1: a window may stay closed while the peer answers probes.
 #[test]
-fn a_peer_that_answers_probes_is_not_given_up() {
+fn a_peer_that_answers_probes_is_not_aborted() {
     let mut s = Script::accepted(
         TcpConfig { user_timeout: Nanos::from_secs(1), rto_max: Nanos::from_millis(80), ..config() },
         0,
@@ -124,16 +124,16 @@ fn a_peer_that_answers_probes_is_not_given_up() {
     assert_eq!(s.events(), TcpEvents::TIMED_OUT);
 }
 
-/// RFC 6298 s5: the first unacknowledged unit is sent again, with backoff.
+/// RFC 6298 s5: the first unacknowledged unit is retransmitted, with backoff.
 #[test]
-fn a_lost_unit_is_sent_again_when_its_timer_runs_out() {
+fn a_lost_unit_is_retransmitted_when_the_timer_expires() {
     let mut s = Script::accepted(config(), 64_000);
     s.transmit(&mut Pattern::new(300, 100), 32);
     s.expect(&["P. 1:101(100) ack 1", "P. 101:201(100) ack 1", "P. 201:301(100) ack 1"]);
     s.advance(Nanos::from_millis(9));
     s.expect(&[]);
     s.advance(Nanos::from_millis(2));
-    // The congestion window is one full segment, which three small units share.
+    // The congestion window is one full segment, which fits three small units.
     s.expect(&["P. 1:101(100) ack 1", "P. 101:201(100) ack 1", "P. 201:301(100) ack 1"]);
     s.peer(". 1 ack 301 win 64000");
     assert!(s.events().contains(TcpEvents::ACKED));
@@ -142,9 +142,10 @@ fn a_lost_unit_is_sent_again_when_its_timer_runs_out() {
     s.expect(&[]);
 }
 
-/// RFC 5681 s3.1 and RFC 6582 s4: after a timeout everything follows in slow start, skipping what the peer had.
+/// RFC 5681 s3.1 and RFC 6582 s4: after a timeout all data is retransmitted in slow start, except what the peer
+/// acknowledges.
 #[test]
-fn after_a_timeout_sending_goes_on_from_what_is_acknowledged() {
+fn after_a_timeout_sending_continues_from_the_acknowledged_data() {
     let mut s = Script::accepted(config(), 64_000);
     s.transmit(&mut Pattern::new(5 * 1_460, 1_460), 32);
     assert_eq!(s.sent().len(), 5);
@@ -152,14 +153,14 @@ fn after_a_timeout_sending_goes_on_from_what_is_acknowledged() {
     s.expect(&["P. 1:1461(1460) ack 1"]);
     s.peer(". 1 ack 1461 win 64000");
     s.expect(&["P. 1461:2921(1460) ack 1", "P. 2921:4381(1460) ack 1"]);
-    // The fourth had arrived: only the fifth is left.
+    // The fourth unit had arrived: only the fifth is left.
     s.peer(". 1 ack 5841 win 64000");
     s.expect(&["P. 5841:7301(1460) ack 1"]);
 }
 
 /// RFC 5681 s3.2, RFC 3042, RFC 6582 s3.2.
 #[test]
-fn the_third_duplicate_ack_sends_the_missing_unit_and_partial_acks_the_next_ones() {
+fn the_third_duplicate_ack_retransmits_a_unit_and_partial_acks_the_next() {
     let mut s = Script::accepted(config(), 64_000);
     let mut source = Pattern::new(1 << 20, 1_460);
     s.transmit(&mut source, 32);
@@ -173,7 +174,7 @@ fn the_third_duplicate_ack_sends_the_missing_unit_and_partial_acks_the_next_ones
     }
     s.peer(". 1 ack 1 win 64000");
     s.expect(&["P. 1:1461(1460) ack 1"]);
-    // The third unit is missing too: a partial ACK sends it at once.
+    // The third unit is lost too: a partial ACK retransmits it at once.
     s.peer(". 1 ack 2921 win 64000");
     assert_eq!(s.sent()[0], "P. 2921:4381(1460) ack 1 win 32768".replace("32768", "65535"));
     s.peer(". 1 ack 17521 win 64000");
@@ -197,7 +198,7 @@ fn window_updates_and_payload_are_not_duplicates() {
 
 /// RFC 5961 s5 and RFC 9293 s3.10.7.4, fifth step.
 #[test]
-fn an_ack_of_what_was_never_sent_is_answered_and_dropped() {
+fn an_ack_of_unsent_data_is_answered_and_dropped() {
     let mut s = Script::accepted(config(), 64_000);
     s.transmit(&mut Pattern::new(100, 100), 32);
     s.sent();
@@ -206,9 +207,9 @@ fn an_ack_of_what_was_never_sent_is_answered_and_dropped() {
     assert_eq!((s.events(), s.read()), (TcpEvents::empty(), 0));
 }
 
-/// RFC 9293 s3.10.8 and semantics.md, Vanished peers.
+/// RFC 9293 s3.10.8; docs/semantics.md, Vanished peers.
 #[test]
-fn a_silent_peer_is_given_up_after_the_user_timeout() {
+fn a_silent_peer_is_aborted_after_the_user_timeout() {
     let mut s = Script::accepted(TcpConfig { user_timeout: Nanos::from_millis(100), ..config() }, 64_000);
     s.transmit(&mut Pattern::new(100, 100), 32);
     s.sent();
@@ -224,9 +225,9 @@ fn a_silent_peer_is_given_up_after_the_user_timeout() {
     assert_eq!(s.node.port_handle.in_use.get(), 0);
 }
 
-/// semantics.md, Pools: retained bytes are capped.
+/// docs/semantics.md, Pools: retained bytes are limited.
 #[test]
-fn what_is_retained_is_limited_for_a_connection_and_for_all() {
+fn retained_data_is_limited_per_connection_and_in_total() {
     let limits = TcpConfig { retained_units_max: 4, initial_window_segments: 40, ..config() };
     let mut s = Script::accepted(limits, 64_000);
     let done = s.transmit(&mut Pattern::new(1_000, 100), 32);
@@ -242,7 +243,7 @@ fn what_is_retained_is_limited_for_a_connection_and_for_all() {
 }
 
 #[test]
-fn without_transmit_frames_nothing_is_pulled() {
+fn without_transmit_frames_no_unit_is_pulled() {
     let mut s = Script::accepted(config(), 64_000);
     let mut source = Pattern::new(1_000, 100);
     s.node.port_handle.may_alloc.set(false);
@@ -252,9 +253,9 @@ fn without_transmit_frames_nothing_is_pulled() {
     assert_eq!(s.transmit(&mut source, 32).units, 10);
 }
 
-/// semantics.md, Pools: a full transmit ring stops data before it stops ACKs.
+/// docs/semantics.md, Pools: a full transmit ring stops data before it stops ACKs.
 #[test]
-fn a_full_device_stops_data_and_not_acks() {
+fn a_full_device_stops_data_before_acks() {
     let mut s = Script::accepted(config(), 64_000);
     s.node.port_handle.may_send.set(false);
     let done = s.transmit(&mut Pattern::new(100_000, 100), 100);
@@ -268,9 +269,9 @@ fn a_full_device_stops_data_and_not_acks() {
     assert!(sent.last().is_some_and(|last| last.starts_with(". ") && last.contains("ack 11")));
 }
 
-/// A lost FIN is found by the timer, behind all payload.
+/// The timer finds the loss of a FIN, after all payload.
 #[test]
-fn payload_and_fin_are_sent_again_in_order() {
+fn payload_and_fin_are_retransmitted_in_order() {
     let mut s = Script::accepted(config(), 64_000);
     s.transmit(&mut Pattern::new(100, 100), 32);
     s.close();
@@ -297,7 +298,7 @@ fn the_window_of_a_scaling_peer_is_scaled() {
     assert_eq!((done.units, done.blocked), (10, Blocked::Window));
 }
 
-/// RFC 9293 s3.10.7.4, fifth step: an old segment does not take the window back.
+/// RFC 9293 s3.10.7.4, fifth step: an old segment does not restore an old window.
 #[test]
 fn an_old_segment_does_not_change_the_window() {
     let mut s = Script::accepted(config(), 5_000);

@@ -1,5 +1,4 @@
-//! Stock smoltcp as the peer, in both roles, over a clean link and over one that loses: an implementation that nobody
-//! here wrote.
+//! Unmodified smoltcp as the peer, in both roles, over a clean and over a lossy link: an independent implementation.
 
 mod common;
 
@@ -67,7 +66,7 @@ impl Device for Queues {
     }
 }
 
-/// The smoltcp side: one socket that sends a pattern and checks one.
+/// The smoltcp side: one socket that sends a pattern and checks the received one.
 struct SmoltcpPeer {
     device: Queues,
     interface: Interface,
@@ -135,7 +134,7 @@ impl SmoltcpPeer {
     }
 }
 
-/// Our side.
+/// The side under test.
 struct TcpSide {
     node: Node,
     id: Option<ConnId>,
@@ -227,19 +226,19 @@ fn run(active: bool, faults: Faults, buffer: usize, seed: u64) -> TcpSide {
 }
 
 #[test]
-fn we_connect_to_smoltcp() {
+fn an_active_open_to_smoltcp_transfers_both_ways() {
     let tcp_side = run(true, Faults::default(), 65_536, 1);
     assert_eq!(tcp_side.node.read(Counter::TcpTxRetransmits), 0);
 }
 
 #[test]
-fn smoltcp_connects_to_us() {
+fn a_passive_open_from_smoltcp_transfers_both_ways() {
     let tcp_side = run(false, Faults::default(), 65_536, 1);
     assert_eq!(tcp_side.node.read(Counter::TcpTxRetransmits), 0);
 }
 
 #[test]
-fn a_scaled_window_and_one_below_a_few_segments_both_work() {
+fn scaled_and_tiny_windows_transfer_the_stream() {
     run(true, Faults::default(), 400_000, 2);
     run(false, Faults::default(), 2_000, 3);
 }

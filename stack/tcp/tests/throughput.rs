@@ -1,5 +1,5 @@
-//! How fast a bulk transfer is over a link of a rate, a delay, a queue and a chance of loss, in virtual time: figures
-//! that a formula gives must be reached. A seed replays exactly.
+//! Throughput of a bulk transfer over a link with a given rate, delay, queue and loss, in virtual time. The result must
+//! reach the figure of a formula. A seed reproduces a run exactly.
 
 mod common;
 
@@ -14,9 +14,9 @@ use ironwarp_tcp::{Congestion, ConnId, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
 
 const PORT: u16 = 4_420;
-/// Preamble, inter-frame gap and check sequence of Ethernet, in bytes.
+/// Preamble, inter-frame gap and frame check sequence of Ethernet, in bytes.
 const WIRE_OVERHEAD: u64 = 24;
-/// What a core loop takes for an iteration that does something.
+/// The duration of a core loop iteration with work.
 const ITERATION: Nanos = Nanos::from_micros(1);
 
 /// Both directions of a link.
@@ -25,7 +25,7 @@ struct Shape {
     gbit: u64,
     rtt: Nanos,
     mtu: u16,
-    /// Frames lost of a million, from the sender.
+    /// Lost frames per million, from the sender.
     lost_ppm: u64,
     queue_bytes: u64,
     /// Bytes in the queue above which frames are marked.
@@ -78,13 +78,13 @@ impl Pipe {
     }
 }
 
-/// Sets the congestion bits of an ECN-capable packet; others would be dropped, but the queue is long.
+/// Sets the CE bits of an ECN-capable packet. Other packets are kept, since the queue is long.
 fn mark(frame: &mut [u8]) {
     if frame[15] & 3 != 0 {
         let sum = u16::from_be_bytes([frame[24], frame[25]]);
         let (old, new) = (u16::from(frame[15]), u16::from(frame[15] | 3));
         frame[15] |= 3;
-        // RFC 1624: the change of one word of the header.
+        // RFC 1624: updates the header checksum for one changed word.
         let changed = u32::from(!sum) + u32::from(!old) + u32::from(new);
         let folded = (changed & 0xffff) + (changed >> 16);
         let folded = (folded & 0xffff) + (folded >> 16);
@@ -92,7 +92,7 @@ fn mark(frame: &mut [u8]) {
     }
 }
 
-/// What a transfer showed.
+/// The measurements of a transfer.
 #[derive(Debug)]
 struct Measured {
     gbit: f64,
@@ -100,7 +100,7 @@ struct Measured {
     timeouts: u64,
 }
 
-/// One side, which reads everything and sends when it is told to.
+/// One side. It reads everything and sends from a source.
 struct Side {
     node: Node,
     id: Option<ConnId>,
@@ -161,7 +161,7 @@ fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured
         let soonest = soonest.into_iter().flatten().min().unwrap_or(now);
         let idle = !a.busy() && !b.busy();
         now = if idle { soonest.max(now + ITERATION) } else { now + ITERATION };
-        assert!(now < start + Nanos::from_secs(100), "no end in sight");
+        assert!(now < start + Nanos::from_secs(100), "the transfer does not end");
     }
     Measured {
         gbit: bytes as f64 * 8.0 / now.since(start).0 as f64,
@@ -170,13 +170,13 @@ fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured
     }
 }
 
-/// What payload the link carries at most, in Gbit/s.
+/// The maximum payload rate of the link, in Gbit/s.
 fn link_gbit(shape: Shape) -> f64 {
     let payload = f64::from(shape.mtu) - 52.0;
     shape.gbit as f64 * payload / (f64::from(shape.mtu) + 14.0 + WIRE_OVERHEAD as f64)
 }
 
-/// Mathis and others: MSS / RTT * sqrt(1.5 / p), in Gbit/s, or the link when that is less.
+/// The Mathis formula, MSS / RTT * sqrt(1.5 / p), in Gbit/s, limited by the link rate.
 fn under_loss_gbit(shape: Shape) -> f64 {
     let payload = f64::from(shape.mtu) - 52.0;
     let p = shape.lost_ppm as f64 / 1e6;
@@ -187,12 +187,12 @@ fn under_loss_gbit(shape: Shape) -> f64 {
 const MTUS: [u16; 2] = [1_500, 9_000];
 const LOSS_BASED: [Congestion; 2] = [Congestion::NewReno, Congestion::Cubic];
 
-/// Bytes that a transfer takes to say something, short enough for a test.
+/// Bytes per transfer: enough for a stable result, and short enough for a test.
 const BYTES: u64 = 6_000_000;
 
-/// issue, Must show: nine tenths of a link of 10 Gbit/s and 50 us without loss.
+/// Without loss: nine tenths of a link of 10 Gbit/s and 50 us.
 #[test]
-fn a_clean_link_is_filled() {
+fn a_clean_link_is_used_to_nine_tenths() {
     for mtu in MTUS {
         for congestion in LOSS_BASED {
             let shape = Shape { mtu, ..Shape::default() };
@@ -203,9 +203,9 @@ fn a_clean_link_is_filled() {
     }
 }
 
-/// issue, Must show: four fifths of what the formula gives under random loss of one in a thousand and one in a hundred.
+/// With random loss of 0.1 % and 1 %: four fifths of the formula's result.
 #[test]
-fn random_loss_costs_no_more_than_it_must() {
+fn throughput_under_random_loss_reaches_the_formula() {
     for mtu in MTUS {
         for congestion in LOSS_BASED {
             for lost_ppm in [1_000, 10_000] {
@@ -222,10 +222,9 @@ fn random_loss_costs_no_more_than_it_must() {
     }
 }
 
-/// RFC 8257: a switch that marks above a short queue, and senders that give way in proportion, fill the link without
-/// filling the queue.
+/// RFC 8257: with a switch that marks above a short queue, DCTCP fills the link without filling the queue.
 #[test]
-fn dctcp_fills_a_link_that_marks_and_loses_nothing() {
+fn dctcp_fills_a_marking_link_without_loss() {
     let shape = Shape { mark_bytes: 30_000, ..Shape::default() };
     let measured = transfer(shape, &config(Congestion::Dctcp), BYTES, 1);
     assert!(measured.gbit >= 0.9 * link_gbit(shape), "{measured:?}");

@@ -1,4 +1,4 @@
-//! Time stamps: negotiated, carried by every segment, and what they keep out.
+//! Timestamps: negotiation, presence in every segment, and protection against old segments.
 
 mod common;
 
@@ -27,9 +27,10 @@ fn script() -> Script {
 
 const TICK: Nanos = Nanos(1 << 20);
 
-/// RFC 7323 s3.2: both SYNs carry them, then every segment does; s4.3: the echo is the value that moved TS.Recent.
+/// RFC 7323 s3.2: both SYNs carry timestamps, then every segment does. s4.3: the echo is the value that updated
+/// TS.Recent.
 #[test]
-fn every_segment_of_a_connection_that_negotiated_time_stamps_carries_them() {
+fn every_segment_carries_negotiated_timestamps() {
     let mut s = Script::with_options(config());
     s.connect();
     s.expect(&["S 0 <mss 1460,TS val 0 ecr 0,ws 4>"]);
@@ -46,9 +47,9 @@ fn every_segment_of_a_connection_that_negotiated_time_stamps_carries_them() {
     s.expect(&[". 102 ack 2 <TS val 1 ecr 12>"]);
 }
 
-/// RFC 7323 s2.2 and s3.2: who is not offered them does not use them, and a setting turns them off.
+/// RFC 7323 s2.2 and s3.2: timestamps are used only if both sides offer them. A setting turns them off.
 #[test]
-fn time_stamps_are_used_when_both_sides_offer_them() {
+fn timestamps_are_used_when_both_sides_offer_them() {
     let mut s = Script::with_options(config());
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.peer("S 0 win 65535 <mss 1460>");
@@ -57,15 +58,15 @@ fn time_stamps_are_used_when_both_sides_offer_them() {
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     s.peer(SYN);
     s.expect(&["S. 0 ack 1 win 65535 <mss 1460>"]);
-    // RFC 7323 s3.2: those of a peer that sends them nevertheless are ignored.
+    // RFC 7323 s3.2: timestamps that were not negotiated are ignored.
     s.peer("P. 1:11(10) ack 1 win 64000 <TS val -500 ecr 0>");
     s.id = s.node.established();
     assert_eq!(s.read(), 10);
 }
 
-/// RFC 9293 s3.7.1, RFC 6691: the announced size is without options, and options take from what is sent.
+/// RFC 9293 s3.7.1, RFC 6691: the announced size excludes options, and options reduce the payload.
 #[test]
-fn time_stamps_take_twelve_bytes_of_every_segment() {
+fn timestamps_take_twelve_bytes_of_every_segment() {
     let mut s = script();
     assert_eq!(s.node.tcp.emss(s.id()), 1_448);
     s.transmit(&mut Pattern::new(2_000, 1_460), 2);
@@ -74,9 +75,10 @@ fn time_stamps_take_twelve_bytes_of_every_segment() {
     s.expect(&["P. 1:1449(1448) ack 1 <TS val 11 ecr 0>"]);
 }
 
-/// RFC 7323 s4.3: a delayed ACK echoes the first segment that it covers; one beyond a gap moves nothing.
+/// RFC 7323 s4.3: a delayed ACK echoes the first segment that it covers. A segment beyond a gap does not update the
+/// echo.
 #[test]
-fn the_echo_is_of_the_earliest_segment_not_acknowledged() {
+fn the_echo_is_of_the_earliest_unacknowledged_segment() {
     let mut s = script();
     s.peer("P. 1:11(10) ack 1 win 64000 <TS val 5 ecr 0>");
     s.peer("P. 11:21(10) ack 1 win 64000 <TS val 9 ecr 0>");
@@ -84,12 +86,12 @@ fn the_echo_is_of_the_earliest_segment_not_acknowledged() {
     s.expect(&[". 1 ack 21 <TS val 0 ecr 5>"]);
     s.peer("P. 31:41(10) ack 1 win 64000 <TS val 20 ecr 0>");
     s.expect(&[". 1 ack 21 <TS val 0 ecr 5>"]);
-    // The one that fills the gap does.
+    // The segment that fills the gap does.
     s.peer("P. 21:31(10) ack 1 win 64000 <TS val 15 ecr 0>");
     s.expect(&[". 1 ack 41 <TS val 0 ecr 15>"]);
 }
 
-/// RFC 7323 s5.3, R1: an old duplicate whose number fits again is dropped and answered.
+/// RFC 7323 s5.3, R1: an old duplicate whose sequence number is valid again is dropped and acknowledged.
 #[test]
 fn a_segment_older_than_the_last_is_dropped_and_answered() {
     let mut s = script();
@@ -99,14 +101,14 @@ fn a_segment_older_than_the_last_is_dropped_and_answered() {
     s.peer("P. 11:21(10) ack 1 win 64000 <TS val 99 ecr 0>");
     s.expect(&[". 1 ack 11"]);
     assert_eq!((s.read(), s.node.read(Counter::TcpDropPaws)), (10, 1));
-    // Values wrap like numbers: the peer's clock passes zero between these.
+    // Values wrap like sequence numbers: the peer's clock passes zero between these.
     s.peer("P. 11:21(10) ack 1 win 64000 <TS val 101 ecr 0>");
     assert_eq!(s.read(), 20);
 }
 
-/// RFC 7323 s5.3: a reset is not judged by its age.
+/// RFC 7323 s5.3: the timestamp of a reset is not checked.
 #[test]
-fn an_old_reset_is_believed_by_its_number() {
+fn the_timestamp_of_a_reset_is_not_checked() {
     let mut s = script();
     s.peer("R 1 win 0 <TS val -1000 ecr 0>");
     assert_eq!(s.events(), TcpEvents::RESET);
@@ -115,21 +117,21 @@ fn an_old_reset_is_believed_by_its_number() {
     assert_eq!(s.events(), TcpEvents::RESET);
 }
 
-/// RFC 7323 s3.2: a segment without them, in a connection whose segments all have them, is dropped in silence.
+/// RFC 7323 s3.2: a segment without timestamps on a connection with them is dropped silently.
 #[test]
-fn a_segment_without_time_stamps_is_dropped() {
+fn a_segment_without_timestamps_is_dropped() {
     let mut s = script();
     s.peer("P. 1:11(10) ack 1 win 64000");
     s.expect(&[]);
     assert_eq!((s.read(), s.node.read(Counter::TcpDropNoTimestamps)), (0, 1));
-    // RFC 5961 s4: a SYN draws its challenge whatever it carries.
+    // RFC 5961 s4: a SYN triggers its challenge ACK with any options.
     s.peer("S 700 win 500");
     s.expect(&[". 1 ack 1"]);
 }
 
-/// RFC 7323 s5.5: after 24 days a value says nothing.
+/// RFC 7323 s5.5: after 24 days TS.Recent is invalid.
 #[test]
-fn a_value_older_than_24_days_is_not_compared() {
+fn ts_recent_expires_after_24_days() {
     let mut s = script();
     s.advance(Nanos::from_secs(23 * 86_400));
     s.peer("P. 1:11(10) ack 1 win 64000 <TS val -1 ecr 0>");
@@ -140,7 +142,7 @@ fn a_value_older_than_24_days_is_not_compared() {
     s.expect(&[". 1 ack 11"]);
 }
 
-/// RFC 7323 s5.3, R1: a pure ACK that was overtaken is dropped too, and its answers are limited.
+/// RFC 7323 s5.3, R1: a reordered pure ACK is dropped too, and the answers are rate-limited.
 #[test]
 fn answers_to_old_acks_are_limited() {
     let limits = TcpConfig { replies_per_ms: 2, ..config() };
@@ -153,9 +155,9 @@ fn answers_to_old_acks_are_limited() {
     assert!((1..=2).contains(&answers), "{answers}");
 }
 
-/// RFC 7323 s3.2 in TIME-WAIT: what is answered carries them, what lacks them is not answered.
+/// RFC 7323 s3.2 in TIME-WAIT: replies carry timestamps, and segments without them are not answered.
 #[test]
-fn time_wait_goes_on_with_time_stamps() {
+fn time_wait_continues_with_timestamps() {
     let mut s = script();
     s.close();
     s.peer("F. 1 ack 2 win 64000 <TS val 3 ecr 0>");
@@ -168,9 +170,9 @@ fn time_wait_goes_on_with_time_stamps() {
     s.expect(&[]);
 }
 
-/// RFC 6191 s2: a later time stamp begins a new connection whatever its number; an earlier one does not.
+/// RFC 6191 s2: a SYN with a later timestamp opens a new connection for any sequence number; an earlier one does not.
 #[test]
-fn a_port_in_time_wait_is_used_again_by_a_later_time_stamp() {
+fn a_later_timestamp_reuses_a_flow_in_time_wait() {
     for (syn, anew) in [
         ("S -5000 win 500 <TS val 4 ecr 0>", true),
         ("S 900 win 500 <TS val 2 ecr 0>", false),
@@ -191,20 +193,20 @@ fn a_port_in_time_wait_is_used_again_by_a_later_time_stamp() {
     }
 }
 
-/// RFC 9293 s3.1, MUST-5 and MUST-64: options in any order and at any octet reach the same end.
+/// RFC 9293 s3.1, MUST-5 and MUST-64: options are valid in any order and at any octet.
 #[test]
-fn time_stamps_at_odd_places_count() {
+fn timestamps_are_parsed_at_any_position() {
     let mut s = script();
-    // End of list behind it; an unknown option before it; value 7 and echo 0.
+    // End of list after it; an unknown option before it; value 7 and echo 0.
     let seven = 7u32.wrapping_sub(51).to_be_bytes().map(|octet| format!("{octet:02x}")).concat();
     s.peer(&format!("P. 1:11(10) ack 1 win 64000 <raw 080a{seven}000000000000>"));
     s.peer(&format!("P. 11:21(10) ack 1 win 64000 <raw fd0308010101080a{seven}00000000>"));
     assert_eq!(s.read(), 20);
 }
 
-/// RFC 9293 s3.2, MUST-7: a list that breaks off before the time stamps has none.
+/// RFC 9293 s3.2, MUST-7: timestamps after an invalid option length are ignored.
 #[test]
-fn a_broken_option_list_has_no_time_stamps() {
+fn timestamps_after_an_invalid_option_length_are_ignored() {
     let mut s = script();
     for broken in ["0000", "0100", "fd00", "fd01", "fd28", "0808", "08ff", "01010803", "050b0101"] {
         s.peer(&format!("P. 1:11(10) ack 1 win 64000 <raw {broken}080affffffff00000000>"));
@@ -214,10 +216,10 @@ fn a_broken_option_list_has_no_time_stamps() {
     assert_eq!(s.node.tcp.state(s.id()), State::Established);
 }
 
-/// RFC 5961 s5, RFC 7323 s5.3: a guess that its acknowledgement gives away must not move TS.Recent, or everything that
-/// follows would be too old.
+/// RFC 5961 s5, RFC 7323 s5.3: a segment with an invalid acknowledgement must not update TS.Recent. Otherwise all later
+/// segments would be too old.
 #[test]
-fn a_segment_with_an_impossible_acknowledgement_does_not_move_the_echo() {
+fn a_segment_with_an_invalid_acknowledgement_does_not_update_the_echo() {
     let mut s = script();
     for ack in [900_000, 2_000_000_000u32] {
         s.peer(&format!("P. 1:11(10) ack {ack} win 64000 <TS val 1000000 ecr 0>"));
@@ -230,10 +232,10 @@ fn a_segment_with_an_impossible_acknowledgement_does_not_move_the_echo() {
     s.expect(&[". 1 ack 11 <TS val 0 ecr 5>"]);
 }
 
-/// RFC 6191 s2 from our side, RFC 9293 s3.6.1: two ends in TIME-WAIT are connected again once our clock has ticked, when
-/// time stamps keep the old segments out, and with a number beyond those of the old connection.
+/// RFC 6191 s2 for an active open, RFC 9293 s3.6.1: endpoints in TIME-WAIT are reconnected once our timestamp clock has
+/// ticked. Timestamps reject old segments, and the ISN is beyond the numbers of the old connection.
 #[test]
-fn a_pair_in_time_wait_is_connected_again_with_later_time_stamps() {
+fn an_active_open_reuses_a_flow_in_time_wait_with_timestamps() {
     let plain = TcpConfig { timestamps: false, ..config() };
     for (config, wait_ms, again) in
         [(config(), 0, false), (config(), 900, false), (config(), 1_100, true), (plain, 1_100, false)]
@@ -258,7 +260,7 @@ fn a_pair_in_time_wait_is_connected_again_with_later_time_stamps() {
         let number: u32 = syn.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a number");
         assert!(syn.starts_with("S ") && (3..1 << 31).contains(&number), "{syn}");
         s.id = id.ok();
-        // A segment of the old connection is answered, and kept out.
+        // A segment of the old connection is acknowledged and dropped.
         s.peer("F. 1 ack 2 win 64000 <TS val 3 ecr 0>");
         s.expect(&["R 2"]);
         s.peer(&format!("S. 900 ack {} win 64000 <mss 1460,TS val 4 ecr 0>", number + 1));

@@ -1,4 +1,4 @@
-//! The end of a flight: tail loss probes (RFC 8985 s7).
+//! Tail loss probes (RFC 8985 s7).
 
 mod common;
 
@@ -12,8 +12,8 @@ use ironwarp_types::Nanos;
 /// Two round trips and two ticks of the timer wheel.
 const PROBE: Nanos = Nanos::from_micros(2_040);
 
-/// RFC 8985 s7.3 and s7.4.1: the probe is the last unit, its SACK tells of the others. The repair takes two round trips
-/// and the probe timer, and no timeout.
+/// RFC 8985 s7.3 and s7.4.1: the probe is the last unit, and its SACK reveals the other losses. The repair takes two
+/// round trips and the probe timer, without a timeout.
 #[test]
 fn a_lost_tail_is_repaired_by_a_probe() {
     let mut s = sacking(config());
@@ -31,9 +31,9 @@ fn a_lost_tail_is_repaired_by_a_probe() {
     assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpTailLossProbes)), (0, 1));
 }
 
-/// RFC 8985 s7.2: the acknowledgement of a lone unit may be held back.
+/// RFC 8985 s7.2: the peer may delay the acknowledgement of a single unit.
 #[test]
-fn a_lone_unit_is_probed_after_the_peers_delay_too() {
+fn a_probe_of_a_single_unit_waits_for_the_peers_ack_delay() {
     let mut s = sacking(TcpConfig { ack_delay_max: Nanos::from_millis(3), ..config() });
     send(&mut s, 100, 1);
     s.advance(PROBE);
@@ -42,9 +42,9 @@ fn a_lone_unit_is_probed_after_the_peers_delay_too() {
     s.expect(&["P. 101:201(100) ack 1"]);
 }
 
-/// RFC 8985 s7.2: never later than the timeout would be.
+/// RFC 8985 s7.2: a probe is never later than the retransmission timeout.
 #[test]
-fn a_peer_that_may_wait_long_is_not_waited_for_beyond_the_timeout() {
+fn a_probe_is_not_later_than_the_timeout() {
     let mut s = sacking(TcpConfig { ack_delay_max: Nanos::from_secs(1), ..config() });
     send(&mut s, 100, 1);
     s.advance(RTO + Nanos::from_micros(40));
@@ -53,7 +53,7 @@ fn a_peer_that_may_wait_long_is_not_waited_for_beyond_the_timeout() {
 
 /// RFC 8985 s7.3: one probe, then the timeout.
 #[test]
-fn a_probe_without_an_answer_is_followed_by_the_timeout() {
+fn an_unanswered_probe_is_followed_by_the_timeout() {
     let mut s = sacking(config());
     send(&mut s, 100, 2);
     s.advance(PROBE);
@@ -65,7 +65,7 @@ fn a_probe_without_an_answer_is_followed_by_the_timeout() {
     assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpTailLossProbes)), (1, 1));
 }
 
-/// How many units of full size leave after the probe's story is over.
+/// The number of full units in the window after the answers to a probe.
 fn window_after(answers: &[&str]) -> usize {
     let mut s = sacking(config());
     let mut source = Pattern { next: 100, ..Pattern::new(14_600, 1_460) };
@@ -80,7 +80,7 @@ fn window_after(answers: &[&str]) -> usize {
         s.peer(&format!(". 1 ack {end} win 64000{answer}"));
     }
     let mut more = Pattern { next: end - 1, ..Pattern::new(1 << 20, 1_460) };
-    // What follows the probe settles what it repaired.
+    // The ACK of new payload after the probe shows what the probe repaired.
     s.transmit(&mut more, 1);
     s.sent();
     s.advance(RTT);
@@ -92,17 +92,17 @@ fn window_after(answers: &[&str]) -> usize {
     done.units
 }
 
-/// RFC 8985 s7.4.2: a loss that the probe itself repaired costs what any loss costs; a probe for nothing costs nothing.
+/// RFC 8985 s7.4.2: a loss that the probe repaired reduces the window like any loss; a spurious probe does not.
 #[test]
-fn a_loss_that_the_probe_repaired_brings_the_window_down() {
+fn a_loss_that_the_probe_repaired_reduces_the_window() {
     let repaired = window_after(&[""]);
     let for_nothing = window_after(&["", " <nop,nop,sack 13241:14701>"]);
     assert!(repaired < for_nothing, "{repaired} of {for_nothing}");
-    // A peer that does not tell of duplicates answers the probe with its last acknowledgement once more.
+    // A peer without duplicate SACKs answers the probe by repeating its last acknowledgement.
     assert_eq!(window_after(&["", ""]), for_nothing);
 }
 
-/// RFC 8985 s7.1: without SACK the answer to a probe would tell nothing.
+/// RFC 8985 s7.1: without SACK the answer to a probe carries no information.
 #[test]
 fn a_peer_without_sack_is_not_probed() {
     let mut s = Script::accepted(config(), 64_000);
@@ -115,7 +115,7 @@ fn a_peer_without_sack_is_not_probed() {
     assert_eq!(s.node.read(Counter::TcpTailLossProbes), 0);
 }
 
-/// A FIN is the end of a flight like any other.
+/// A FIN can be the end of a flight too.
 #[test]
 fn a_lost_fin_is_found_by_a_probe() {
     let mut s = sacking(config());
@@ -129,10 +129,10 @@ fn a_lost_fin_is_found_by_a_probe() {
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
 }
 
-/// RFC 6298 s5.7 and the words: the timeout falls back with the first new acknowledgement, and after an outage
-/// data flows within one backed-off timeout of its end.
+/// RFC 6298 s5.7: the first new acknowledgement ends the backoff. After an outage, data flows within one backed-off
+/// timeout.
 #[test]
-fn after_an_outage_the_timeout_is_short_again() {
+fn after_an_outage_the_backoff_ends() {
     let mut s = sacking(config());
     send(&mut s, 100, 2);
     let mut waited = Nanos::ZERO;
@@ -146,7 +146,7 @@ fn after_an_outage_the_timeout_is_short_again() {
             last = waited;
         }
     }
-    // The probe, then timeouts that double: none waits longer than all that has passed before it, and a timeout.
+    // The probe, then timeouts that double. Each waits at most for the sum of the previous ones and one timeout.
     assert_eq!(gaps, [2, 10, 20, 40, 80, 160]);
     s.peer(". 1 ack 201 win 64000");
     s.sent();

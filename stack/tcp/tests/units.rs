@@ -1,5 +1,5 @@
-//! Units and what cuts them (semantics.md, Units): a path's MTU, an ACK and a SACK edge inside a unit, a window smaller
-//! than a unit, the probe of one byte. Each time what is left goes by itself, and the next unit is whole again.
+//! Splitting of units (docs/semantics.md, Units): by the path MTU, by an ACK or SACK edge, by a small window, by the
+//! one-byte probe. In each case the rest of the unit is sent alone, and the next unit is whole.
 
 mod common;
 
@@ -11,7 +11,7 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{Blocked, TcpConfig};
 use ironwarp_types::{Nanos, Seq};
 
-/// A router says that the segment numbered `seq` was too big.
+/// An ICMP error reports the segment numbered `seq` as too big.
 fn too_big(s: &mut Script, seq: u32, mtu_bytes: u16) {
     let flow = s.node.tcp.flow(s.id()).expect("a connection");
     let seq = Seq(s.our_numbers.iss.expect("a SYN")).plus(seq);
@@ -22,9 +22,10 @@ fn too_big(s: &mut Script, seq: u32, mtu_bytes: u16) {
     s.node.check();
 }
 
-/// RFC 1191: what was too big goes again in pieces, at once, and the congestion window stays. Later units are smaller.
+/// RFC 1191: an oversized segment is retransmitted in pieces at once. The congestion window stays, and later units are
+/// smaller.
 #[test]
-fn a_path_mtu_cuts_what_is_on_its_way() {
+fn a_smaller_path_mtu_splits_units_in_flight() {
     let mut s = Script::with_options(config());
     s.connect();
     s.sent();
@@ -47,9 +48,9 @@ fn a_path_mtu_cuts_what_is_on_its_way() {
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
 }
 
-/// A piece of a cut unit that is lost is found lost like any unit, and sent alone.
+/// A lost piece of a split unit is detected like any unit, and retransmitted alone.
 #[test]
-fn a_lost_piece_is_sent_again_alone() {
+fn a_lost_piece_is_retransmitted_alone() {
     let mut s = sacking(config());
     let mut source = Pattern { next: 100, ..Pattern::new(1_460, 1_460) };
     s.transmit(&mut source, 1);
@@ -59,7 +60,7 @@ fn a_lost_piece_is_sent_again_alone() {
     s.advance(RTT);
     s.expect(&["P. 101:501(400) ack 1"]);
     s.advance(RTT);
-    // What was sent after the last piece has arrived, so that one is lost too.
+    // Data sent after the last piece has arrived, so that piece is lost too.
     s.peer(". 1 ack 901 win 64000");
     s.expect(&["P. 901:1561(660) ack 1"]);
     s.peer(". 1 ack 1561 win 64000");
@@ -68,9 +69,9 @@ fn a_lost_piece_is_sent_again_alone() {
     s.expect(&["P. 1561:3021(1460) ack 1"]);
 }
 
-/// semantics.md, Units: a SACK edge inside a unit. Only what the peer lacks goes again.
+/// docs/semantics.md, Units: a SACK edge inside a unit. Only the missing part is retransmitted.
 #[test]
-fn a_sack_edge_inside_a_unit_leaves_its_rest() {
+fn only_the_unsacked_part_of_a_unit_is_retransmitted() {
     let mut s = sacking(config());
     let mut source = Pattern { next: 100, ..Pattern::new(4 * 1_000, 1_000) };
     s.transmit(&mut source, 4);
@@ -84,9 +85,9 @@ fn a_sack_edge_inside_a_unit_leaves_its_rest() {
     s.expect(&["P. 4101:5101(1000) ack 1"]);
 }
 
-/// semantics.md, Units: an ACK edge inside a unit.
+/// docs/semantics.md, Units: an ACK edge inside a unit.
 #[test]
-fn an_ack_inside_a_unit_sends_only_its_rest_again() {
+fn only_the_unacknowledged_part_of_a_unit_is_retransmitted() {
     let mut s = plain(config());
     let mut source = Pattern { next: 100, ..Pattern::new(2_000, 1_000) };
     s.transmit(&mut source, 1);
@@ -101,9 +102,9 @@ fn an_ack_inside_a_unit_sends_only_its_rest_again() {
     s.expect(&["P. 1101:2101(1000) ack 1"]);
 }
 
-/// A retransmission of which the peer takes only the front: the rest follows at once, without another timeout.
+/// The peer accepts only the front of a retransmission: the rest follows at once, without another timeout.
 #[test]
-fn the_rest_of_a_retransmission_follows_what_was_taken() {
+fn the_rest_of_a_partly_accepted_retransmission_follows_at_once() {
     let mut s = plain(config());
     let mut source = Pattern { next: 100, ..Pattern::new(1_000, 1_000) };
     s.transmit(&mut source, 1);
@@ -114,10 +115,10 @@ fn the_rest_of_a_retransmission_follows_what_was_taken() {
     s.expect(&["P. 601:1101(500) ack 1"]);
 }
 
-/// semantics.md, Units: a receive window smaller than a unit. RFC 9293 s3.8.6.2.1: a part goes because nothing else
-/// would ever move.
+/// docs/semantics.md, Units: a receive window smaller than a unit. RFC 9293 s3.8.6.2.1: a part is sent, since waiting
+/// would block the connection.
 #[test]
-fn a_unit_larger_than_the_window_goes_in_parts() {
+fn a_unit_larger_than_the_window_is_sent_in_parts() {
     for sack in [false, true] {
         let mut s = if sack { sacking(config()) } else { plain(config()) };
         s.peer("P. 1:2(1) ack 101 win 600");
@@ -128,7 +129,7 @@ fn a_unit_larger_than_the_window_goes_in_parts() {
         s.expect(&["P. 101:701(600) ack 2"]);
         s.peer(". 2 ack 701 win 600");
         s.expect(&["P. 701:1301(600) ack 2"]);
-        // The part is lost, and found lost by itself.
+        // The part is lost, and detected as lost alone.
         s.advance(RTO + RTT);
         s.expect(&["P. 701:1301(600) ack 2"]);
         s.peer(". 2 ack 1301 win 5000");
@@ -138,9 +139,9 @@ fn a_unit_larger_than_the_window_goes_in_parts() {
     }
 }
 
-/// RFC 9293 s3.8.6.1, semantics.md, Units: the probe of one byte.
+/// RFC 9293 s3.8.6.1; docs/semantics.md, Units: the one-byte probe.
 #[test]
-fn a_closed_window_is_probed_with_one_byte_and_the_unit_goes_whole_when_it_opens() {
+fn a_closed_window_is_probed_with_one_byte_and_the_unit_is_sent_whole_later() {
     let mut s = sacking(config());
     s.peer("P. 1:2(1) ack 101 win 0");
     s.read();
@@ -159,9 +160,9 @@ fn a_closed_window_is_probed_with_one_byte_and_the_unit_goes_whole_when_it_opens
     assert_eq!((s.node.read(Counter::TcpWindowProbes), s.node.read(Counter::TcpTimeouts)), (3, 0));
 }
 
-/// The same when the peer takes the byte: what is left of the unit goes, and the next is whole.
+/// The peer accepts the byte: the rest of the unit follows, and the next unit is whole.
 #[test]
-fn a_probe_that_is_taken_leaves_the_rest_of_its_unit() {
+fn after_an_accepted_probe_the_rest_of_its_unit_is_sent() {
     let mut s = sacking(config());
     s.peer("P. 1:2(1) ack 101 win 0");
     s.read();
@@ -176,10 +177,10 @@ fn a_probe_that_is_taken_leaves_the_rest_of_its_unit() {
     s.expect(&["P. 1101:2101(1000) ack 2"]);
 }
 
-/// RFC 9293 s3.8.6.1: units that were on their way when the window closed go out whole when it opens; that they did not
-/// arrive is no congestion.
+/// RFC 9293 s3.8.6.1: units in flight when the window closed are sent whole when it opens. Their loss is not
+/// congestion.
 #[test]
-fn what_a_closing_window_turned_away_goes_again_when_it_opens() {
+fn units_dropped_by_a_closing_window_are_retransmitted_when_it_opens() {
     let mut s = sacking(config());
     let mut source = Pattern { next: 100, ..Pattern::new(3_000, 1_000) };
     s.transmit(&mut source, 3);
@@ -193,8 +194,8 @@ fn what_a_closing_window_turned_away_goes_again_when_it_opens() {
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
 }
 
-/// RFC 4821 s7.7: full segments that vanish again and again while nothing says why. Half as much is tried, in pieces of
-/// the same unit, and later units are as small.
+/// RFC 4821 s7.7: full segments are lost repeatedly, and no ICMP message explains it. The segment size is halved: the
+/// unit is sent in pieces, and later units are small.
 #[test]
 fn a_black_hole_lowers_the_segment_size() {
     let mut s = plain(config());
@@ -213,21 +214,21 @@ fn a_black_hole_lowers_the_segment_size() {
     s.transmit(&mut source, 1);
     s.expect(&["P. 1561:2271(710) ack 1"]);
     assert_eq!(s.node.read(Counter::TcpPmtuBlackHoles), 1);
-    // Was it an outage? A second later the old size is tried again.
+    // One second later the old size is tried again, in case it was an outage.
     s.peer(". 1 ack 2271 win 64000");
     s.advance(Nanos::from_millis(1_100));
     s.transmit(&mut source, 1);
     s.expect(&["P. 2271:3731(1460) ack 1"]);
-    // It was none. What is on trial needs no third timeout.
+    // It was not an outage. While the old size is on trial, one timeout is enough.
     s.advance(RTO + RTT);
     s.expect(&["P. 2271:3731(1460) ack 1"]);
     s.advance(RTO.times(2) + RTT);
     s.expect(&["P. 2271:2981(710) ack 1"]);
 }
 
-/// RFC 4821 s7.7: small units that vanish say nothing of the path's size.
+/// RFC 4821 s7.7: losses of small units do not indicate a black hole.
 #[test]
-fn small_units_that_vanish_are_no_black_hole() {
+fn losses_of_small_units_do_not_indicate_a_black_hole() {
     let mut s = plain(config());
     s.transmit(&mut Pattern { next: 100, ..Pattern::new(300, 300) }, 1);
     s.sent();
@@ -238,9 +239,10 @@ fn small_units_that_vanish_are_no_black_hole() {
     assert_eq!(s.node.tcp.emss(s.id()), 1_460);
 }
 
-/// Without a node for the rest of a unit its front goes as a probe would, so that nothing stands still.
+/// Without a free node for the rest of a unit, its front is sent like a window probe, so that the connection makes
+/// progress.
 #[test]
-fn a_unit_that_cannot_be_cut_moves_all_the_same() {
+fn a_unit_that_cannot_be_split_makes_progress() {
     let scarce = TcpConfig { retained_units_reserve: 0, retained_units_shared: 1, ..config() };
     let mut s = plain(scarce);
     s.peer("P. 1:2(1) ack 101 win 600");

@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use ironwarp_mem::{AtomicOp, AtomicTarget};
 use ironwarp_rings::{doorbell, spsc};
 
-use crate::context::CmParams;
 use crate::core_loop::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
+use crate::objects::CmParams;
 
 /// Control messages in flight from one context to one core: a burst of connects fits, a runaway caller is told
 /// [`Busy`](crate::VerbsError::Busy).

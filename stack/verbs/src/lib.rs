@@ -30,17 +30,14 @@ mod device;
 mod error;
 mod event;
 pub mod host;
+mod objects;
 mod shared;
 mod stack;
 mod worker;
 mod wr;
 
 pub use config::{Config, ConfigError, Extensions, IdlePolicy};
-pub use context::{
-    AcceptParams, CompletionQueue, ConnectParams, Context, CqInfo, DrainProgress, Framing, KeepAlive, Limits,
-    MpaRevision, ProtectionDomain, QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams,
-    SharedReceiveQueue, SrqInfo,
-};
+pub use context::{Context, CqInfo, DrainProgress, Limits, ProtectionDomain, QpInfo, SrqInfo};
 #[cfg(feature = "dpdk")]
 pub use device::cleanup_dpdk;
 pub use error::{SetupError, VerbsError};
@@ -60,6 +57,10 @@ pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;
 pub use ironwarp_port::memory;
 pub use ironwarp_types::{MacAddr, Nanos, QpNum, STag};
+pub use objects::{
+    AcceptParams, CompletionQueue, ConnectParams, Framing, KeepAlive, MpaRevision, QpAttr, QpState,
+    QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,
+};
 pub use stack::{Stack, StackBuilder};
 #[doc(hidden)]
 pub use worker::ResourceUsage;

@@ -40,7 +40,7 @@ Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.";
 pub struct Args {
     /// What to measure, or `server` to be the far end, or `suite` for a table of everything
     #[arg(value_enum, value_name = "TEST")]
-    pub what: What,
+    pub command: Command,
 
     /// Start the far end too, on another core of this machine
     #[arg(long, value_enum, conflicts_with_all = ["connect", "config"])]
@@ -156,12 +156,12 @@ pub struct Args {
     pub stats_page: Option<PathBuf>,
     /// What the two ends say about themselves
     #[arg(long, value_enum, value_name = "LEVEL")]
-    pub log: Option<Log>,
+    pub log: Option<LogLevel>,
 }
 
 /// What to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum What {
+pub enum Command {
     /// Send there, Send back
     SendLat,
     /// RDMA Write there, RDMA Write back; both ends poll the last byte
@@ -251,7 +251,7 @@ pub enum PathArg {
 
 /// How much is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Log {
+pub enum LogLevel {
     /// What ends a run
     Error,
     /// What a user should know
@@ -260,26 +260,26 @@ pub enum Log {
     Info,
 }
 
-impl What {
+impl Command {
     /// The test, unless it is `suite` or `server`.
     pub fn test(self) -> Option<Test> {
         Some(match self {
-            What::SendLat => Test::SendLat,
-            What::WriteLat => Test::WriteLat,
-            What::ReadLat => Test::ReadLat,
-            What::SendBw => Test::SendBw,
-            What::WriteBw => Test::WriteBw,
-            What::ReadBw => Test::ReadBw,
-            What::AtomicLat => Test::AtomicLat,
-            What::AtomicBw => Test::AtomicBw,
-            What::WriteImmBw => Test::WriteImmBw,
-            What::ImmLat => Test::ImmLat,
-            What::WriteImmLat => Test::WriteImmLat,
-            What::FrameLat => Test::FrameLat,
-            What::FrameBw => Test::FrameBw,
-            What::TcpLat => Test::TcpLat,
-            What::TcpBw => Test::TcpBw,
-            What::Suite | What::Scaling | What::Atomics | What::Server => return None,
+            Command::SendLat => Test::SendLat,
+            Command::WriteLat => Test::WriteLat,
+            Command::ReadLat => Test::ReadLat,
+            Command::SendBw => Test::SendBw,
+            Command::WriteBw => Test::WriteBw,
+            Command::ReadBw => Test::ReadBw,
+            Command::AtomicLat => Test::AtomicLat,
+            Command::AtomicBw => Test::AtomicBw,
+            Command::WriteImmBw => Test::WriteImmBw,
+            Command::ImmLat => Test::ImmLat,
+            Command::WriteImmLat => Test::WriteImmLat,
+            Command::FrameLat => Test::FrameLat,
+            Command::FrameBw => Test::FrameBw,
+            Command::TcpLat => Test::TcpLat,
+            Command::TcpBw => Test::TcpBw,
+            Command::Suite | Command::Scaling | Command::Atomics | Command::Server => return None,
         })
     }
 }
@@ -321,13 +321,13 @@ impl From<PathArg> for PathKind {
     }
 }
 
-impl Log {
+impl LogLevel {
     /// The level's name.
     pub fn name(self) -> &'static str {
         match self {
-            Log::Error => "error",
-            Log::Warn => "warn",
-            Log::Info => "info",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, Transport, Wait, WordOwner};
 
-use super::{Args, AtomicsArg, OwnerArg, Refusal, What};
+use super::{Args, AtomicsArg, CliExit, Command, OwnerArg};
 
 /// Bytes on their way in bandwidth tests unless a depth is given.
 const BYTES_OUTSTANDING: u64 = 4 << 20;
@@ -17,7 +17,7 @@ const MEMORY_MAX: u64 = 1 << 30;
 
 /// One test as it was asked for.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct TestPlan {
     /// A case a size.
     pub cases: Vec<Case>,
     /// The budget of each.
@@ -31,51 +31,55 @@ impl Args {
     }
 
     /// Refuses options that do not apply to what is asked for.
-    pub fn check(&self) -> Result<(), Refusal> {
-        let foreign = |given: &[&str], whom: &str| match given.first() {
-            Some(option) => Err(Refusal::Refused(format!("{option} does not apply to {whom}"))),
+    pub fn check(&self) -> Result<(), CliExit> {
+        let reject_first = |given: &[&str], name: &str| match given.first() {
+            Some(option) => Err(CliExit::BadArguments(format!("{option} does not apply to {name}"))),
             None => Ok(()),
         };
         if let (Some(cores), true) = (self.cores.filter(|&cores| cores > 1), self.config.is_some()) {
             let line = "1 with --config; several polled cores are measured with both ends on one machine: use --pair";
-            return Err(Refusal::Refused(format!("--cores {cores}: {line}")));
+            return Err(CliExit::BadArguments(format!("--cores {cores}: {line}")));
         }
-        match self.what.test() {
+        match self.command.test() {
             Some(test) if self.connect.is_some() && test.transport() != Transport::Ironwarp => {
                 let line = "is measured with both ends on one machine: use --pair, without --connect";
-                Err(Refusal::Refused(format!("--connect: {} {line}", test.name())))
+                Err(CliExit::BadArguments(format!("--connect: {} {line}", test.name())))
             }
-            None if self.what == What::Suite && self.connect.is_some() => {
+            None if self.command == Command::Suite && self.connect.is_some() => {
                 let line = "suite is measured with both ends on one machine: use --pair";
-                Err(Refusal::Refused(format!("--connect: {line}, without --connect")))
+                Err(CliExit::BadArguments(format!("--connect: {line}, without --connect")))
             }
-            _ if self.what != What::Server && self.config.is_some() && self.connect.is_none() => {
+            _ if self.command != Command::Server && self.config.is_some() && self.connect.is_none() => {
                 let line = "needs --connect ADDR; --pair runs both ends here without a configuration";
-                Err(Refusal::Refused(format!("--config: {} {line}", self.what_name())))
+                Err(CliExit::BadArguments(format!("--config: {} {line}", self.command_name())))
             }
-            Some(test) => foreign(&self.inapplicable(test), test.name()),
-            None if self.what == What::Suite => foreign(&self.given_for_one_test(), "suite"),
-            None if self.what == What::Scaling => foreign(&self.not_for_scaling(), "scaling"),
-            None if self.what == What::Atomics => foreign(&self.not_for_atomics(), "atomics"),
+            Some(test) => reject_first(&self.inapplicable(test), test.name()),
+            None if self.command == Command::Suite => reject_first(&self.single_test_options(), "suite"),
+            None if self.command == Command::Scaling => {
+                reject_first(&self.inapplicable_to_scaling(), "scaling")
+            }
+            None if self.command == Command::Atomics => {
+                reject_first(&self.inapplicable_to_atomics(), "atomics")
+            }
             None => {
-                foreign(&self.not_for_server(), "server")?;
+                reject_first(&self.inapplicable_to_server(), "server")?;
                 let missing = "server needs --config FILE, the device and address of this end";
-                self.config.as_ref().map(|_| ()).ok_or_else(|| Refusal::Refused(missing.to_owned()))
+                self.config.as_ref().map(|_| ()).ok_or_else(|| CliExit::BadArguments(missing.to_owned()))
             }
         }
     }
 
-    fn what_name(&self) -> &'static str {
-        let other = match self.what {
-            What::Scaling => "scaling",
-            What::Atomics => "atomics",
+    fn command_name(&self) -> &'static str {
+        let other = match self.command {
+            Command::Scaling => "scaling",
+            Command::Atomics => "atomics",
             _ => "suite",
         };
-        self.what.test().map_or(other, Test::name)
+        self.command.test().map_or(other, Test::name)
     }
 
     /// The cases of a single test over a device path.
-    pub fn cases(&self, test: Test, device: PathKind) -> Result<Wanted, Refusal> {
+    pub fn cases(&self, test: Test, device: PathKind) -> Result<TestPlan, CliExit> {
         let default_size = match test.fixed_bytes() {
             Some(bytes) => bytes,
             None if test.is_latency() => 64,
@@ -88,13 +92,13 @@ impl Args {
         let cases: Vec<Case> = sizes.into_iter().map(|bytes| self.case(test, bytes, device)).collect();
         if self.owner == Some(OwnerArg::Remote) && self.cores.is_none_or(|cores| cores == 1) {
             let line = "--owner remote: with --cores 2 or more, since a single core owns every word";
-            return Err(Refusal::Refused(line.to_owned()));
+            return Err(CliExit::BadArguments(line.to_owned()));
         }
         for case in &cases {
             check_memory(case)?;
             check_signals(case)?;
         }
-        Ok(Wanted { cases, budget: self.budget() })
+        Ok(TestPlan { cases, budget: self.budget() })
     }
 
     fn case(&self, test: Test, bytes: u64, device: PathKind) -> Case {
@@ -102,8 +106,8 @@ impl Args {
             Transport::KernelTcp => self.path.map_or(PathKind::Veth, PathKind::from),
             _ => device,
         };
-        let filling = (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32;
-        let depth = if test.is_latency() { 1 } else { self.depth.unwrap_or(filling) };
+        let depth_for_full_link = (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32;
+        let depth = if test.is_latency() { 1 } else { self.depth.unwrap_or(depth_for_full_link) };
         Case {
             wait: if self.events { Wait::Block } else { self.wait.map_or(Wait::Spin, Wait::from) },
             qps: self.qps.unwrap_or(1),
@@ -171,7 +175,7 @@ impl Args {
     }
 
     /// Options that were given and that a suite decides itself.
-    fn given_for_one_test(&self) -> Vec<&'static str> {
+    fn single_test_options(&self) -> Vec<&'static str> {
         given([
             ("--size", self.size.is_some()),
             ("--all-sizes", self.all_sizes),
@@ -204,10 +208,10 @@ impl Args {
     }
 
     /// Options that were given and that a comparison of cores decides itself.
-    fn not_for_scaling(&self) -> Vec<&'static str> {
-        const KEPT: [&str; 5] = ["--size", "--duration", "--iterations", "--mtu", "--cores"];
-        let mut options = self.given_for_one_test();
-        options.retain(|option| !KEPT.contains(option));
+    fn inapplicable_to_scaling(&self) -> Vec<&'static str> {
+        const ALLOWED: [&str; 5] = ["--size", "--duration", "--iterations", "--mtu", "--cores"];
+        let mut options = self.single_test_options();
+        options.retain(|option| !ALLOWED.contains(option));
         if self.quick {
             options.push("--quick");
         }
@@ -215,8 +219,8 @@ impl Args {
     }
 
     /// Options that were given and that a comparison of owners and locked instructions decides itself.
-    fn not_for_atomics(&self) -> Vec<&'static str> {
-        let mut options = self.not_for_scaling();
+    fn inapplicable_to_atomics(&self) -> Vec<&'static str> {
+        let mut options = self.inapplicable_to_scaling();
         if self.size.is_some() {
             options.push("--size");
         }
@@ -224,18 +228,18 @@ impl Args {
     }
 
     /// The bytes and the budget of a comparison of cores.
-    pub fn for_scaling(&self) -> (u64, Budget) {
+    pub fn scaling_arguments(&self) -> (u64, Budget) {
         (self.size.unwrap_or(64), Budget { warmup: 0, ..self.budget() })
     }
 
     /// The budget of a comparison of owners and locked instructions.
-    pub fn for_atomics(&self) -> Budget {
+    pub fn atomics_budget(&self) -> Budget {
         self.budget()
     }
 
     /// Options that were given and that a server leaves to its near ends.
-    fn not_for_server(&self) -> Vec<&'static str> {
-        let mut options = self.given_for_one_test();
+    fn inapplicable_to_server(&self) -> Vec<&'static str> {
+        let mut options = self.single_test_options();
         options.retain(|option| *option != "--pcap");
         options.extend(given([
             ("--pair", self.pair.is_some()),
@@ -266,12 +270,12 @@ pub fn check_case(case: &Case) -> Result<(), String> {
     if !counts {
         return Err("a number of the case is out of its range".to_owned());
     }
-    check_memory(case).and_then(|()| check_signals(case)).map_err(|refusal| match refusal {
-        Refusal::Shown(line) | Refusal::Refused(line) => line,
+    check_memory(case).and_then(|()| check_signals(case)).map_err(|exit| match exit {
+        CliExit::Help(line) | CliExit::BadArguments(line) => line,
     })
 }
 
-fn check_memory(case: &Case) -> Result<(), Refusal> {
+fn check_memory(case: &Case) -> Result<(), CliExit> {
     // Validated messages lie apart until they are looked at, with a few to spare.
     let slots = if case.validate { u64::from(case.depth) + 8 } else { 1 };
     let bytes = case.bytes.saturating_mul(slots).saturating_mul(u64::from(case.qps));
@@ -279,13 +283,15 @@ fn check_memory(case: &Case) -> Result<(), Refusal> {
         return Ok(());
     }
     let product = if case.validate { "--size × --qps × --depth" } else { "--size × --qps" };
-    Err(Refusal::Refused(format!("{product} = {bytes} bytes: at most {MEMORY_MAX} bytes of memory an end")))
+    Err(CliExit::BadArguments(format!(
+        "{product} = {bytes} bytes: at most {MEMORY_MAX} bytes of memory an end"
+    )))
 }
 
-fn check_signals(case: &Case) -> Result<(), Refusal> {
+fn check_signals(case: &Case) -> Result<(), CliExit> {
     if case.signal_every <= case.depth || case.test.is_latency() {
         return Ok(());
     }
     let (every, depth) = (case.signal_every, case.depth);
-    Err(Refusal::Refused(format!("--signal-every {every}: at most the depth, which is {depth}")))
+    Err(CliExit::BadArguments(format!("--signal-every {every}: at most the depth, which is {depth}")))
 }

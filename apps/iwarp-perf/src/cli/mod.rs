@@ -4,15 +4,15 @@ mod args;
 mod cases;
 mod size;
 
-pub use args::{Args, AtomicsArg, Log, OwnerArg, What};
+pub use args::{Args, AtomicsArg, Command, LogLevel, OwnerArg};
 pub use cases::check_case;
 
-pub use ironwarp_cli::Refusal;
+pub use ironwarp_cli::CliExit;
 
 impl Args {
     /// Reads the arguments, the program's name first.
-    pub fn read(arguments: &[std::ffi::OsString]) -> Result<Self, Refusal> {
-        ironwarp_cli::read(arguments.iter().cloned())
+    pub fn read(arguments: &[std::ffi::OsString]) -> Result<Self, CliExit> {
+        ironwarp_cli::parse_args(arguments.iter().cloned())
     }
 }
 

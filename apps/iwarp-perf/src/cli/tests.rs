@@ -3,7 +3,7 @@
 use super::*;
 use ironwarp_bench::{PathKind, Test};
 
-fn args(line: &str) -> Result<Args, Refusal> {
+fn args(line: &str) -> Result<Args, CliExit> {
     let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
     Args::read(&[vec!["iwarp-perf".into()], words].concat())
 }
@@ -11,12 +11,12 @@ fn args(line: &str) -> Result<Args, Refusal> {
 fn refusal(line: &str) -> String {
     let outcome = args(line).and_then(|args| {
         args.check().and_then(|()| {
-            let test = args.what.test().unwrap_or(Test::SendLat);
+            let test = args.command.test().unwrap_or(Test::SendLat);
             args.cases(test, PathKind::Memif).map(|_| ())
         })
     });
     match outcome {
-        Err(Refusal::Refused(text)) => text,
+        Err(CliExit::BadArguments(text)) => text,
         other => panic!("{line} was not refused: {other:?}"),
     }
 }
@@ -117,15 +117,14 @@ fn the_only_core_is_remote_from_nobody() {
 
 #[test]
 fn help_shows_examples_and_is_no_failure() {
-    let Err(Refusal::Shown(text)) = args("--help") else { panic!("help is shown") };
+    let Err(CliExit::Help(text)) = args("--help") else { panic!("help is shown") };
     assert!(text.contains("Examples:") && text.contains("--signal-every") && text.contains("tcp-bw"));
 }
 
 #[test]
 fn all_sizes_are_those_of_perftest() {
-    let wanted =
-        args("write-bw -a").expect("understood").cases(Test::WriteBw, PathKind::Memif).expect("fits");
-    let sizes: Vec<u64> = wanted.cases.iter().map(|case| case.bytes).collect();
+    let plan = args("write-bw -a").expect("understood").cases(Test::WriteBw, PathKind::Memif).expect("fits");
+    let sizes: Vec<u64> = plan.cases.iter().map(|case| case.bytes).collect();
     assert_eq!((sizes.len(), sizes[0], sizes[22]), (23, 2, 8 << 20));
 }
 

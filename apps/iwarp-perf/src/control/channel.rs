@@ -17,14 +17,14 @@ use serde::de::DeserializeOwned;
 pub enum ChannelError {
     /// The other end has gone.
     #[error("the other end has gone")]
-    Gone,
+    Closed,
     /// The other end said nothing for so long.
     #[error("the other end does not answer")]
-    Silent,
+    TimedOut,
 }
 
 /// What to do with a message on the thread that heard it.
-pub enum Hear<T> {
+pub enum Dispatch<T> {
     /// It waits in line for this end to ask.
     Queue(T),
     /// It was dealt with.
@@ -34,140 +34,140 @@ pub enum Hear<T> {
 /// One end of a control stream that hears messages of type `In`.
 #[derive(Debug)]
 pub struct Channel<In> {
-    out: Out,
-    heard: Receiver<In>,
+    out: Output,
+    inbox: Receiver<In>,
 }
 
 /// Where messages go.
 #[derive(Debug)]
-enum Out {
+enum Output {
     Socket(UnixStream),
-    Wire(Sender<String>),
+    Carrier(Sender<String>),
 }
 
 /// The far side of a channel that has no socket: whoever carries the messages takes and gives them here.
-pub struct Wire {
-    said: Receiver<String>,
-    ends: Option<WireEnds>,
+pub struct Carrier {
+    outbox: Receiver<String>,
+    callbacks: Option<CarrierCallbacks>,
 }
 
 /// Takes a message; answers whether it was understood.
-type HearLine = dyn FnMut(&[u8]) -> bool + Send;
+type OnLine = dyn FnMut(&[u8]) -> bool + Send;
 
-struct WireEnds {
-    hear: Box<HearLine>,
-    on_end: Box<dyn FnOnce() + Send>,
+struct CarrierCallbacks {
+    on_line: Box<OnLine>,
+    on_close: Box<dyn FnOnce() + Send>,
 }
 
-impl Wire {
+impl Carrier {
     /// The next message to carry, its line feed included, if there is one by now.
-    pub fn next(&mut self) -> Option<String> {
-        self.said.try_recv().ok()
+    pub fn next_line(&mut self) -> Option<String> {
+        self.outbox.try_recv().ok()
     }
 
     /// Gives a message that has come. Answers whether it could be understood and somebody still listens.
-    pub fn hear(&mut self, line: &[u8]) -> bool {
-        self.ends.as_mut().is_some_and(|ends| (ends.hear)(line))
+    pub fn on_line(&mut self, line: &[u8]) -> bool {
+        self.callbacks.as_mut().is_some_and(|callbacks| (callbacks.on_line)(line))
     }
 
     /// The other end has gone.
-    pub fn cut(&mut self) {
-        if let Some(WireEnds { hear, on_end }) = self.ends.take() {
-            drop(hear);
-            on_end();
+    pub fn close(&mut self) {
+        if let Some(CarrierCallbacks { on_line, on_close }) = self.callbacks.take() {
+            drop(on_line);
+            on_close();
         }
     }
 }
 
-impl Drop for Wire {
+impl Drop for Carrier {
     fn drop(&mut self) {
-        self.cut();
+        self.close();
     }
 }
 
 impl<In: DeserializeOwned + Send + 'static> Channel<In> {
-    /// Takes a connected socket over. `on_message` sees every message first, on the reading thread; `on_end` is
+    /// Takes a connected socket over. `on_message` sees every message first, on the reading thread; `on_close` is
     /// called when the other end has gone.
     pub fn new(
         socket: UnixStream,
-        mut on_message: impl FnMut(In) -> Hear<In> + Send + 'static,
-        on_end: impl FnOnce() + Send + 'static,
+        mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_close: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Self> {
         let reader = BufReader::new(socket.try_clone()?);
-        let (queue, heard) = channel();
+        let (queue, inbox) = channel();
         thread::Builder::new().name("control".into()).spawn(move || {
             for line in reader.lines() {
                 // A line that does not parse can only come from another program: that is an end too.
                 let Some(message) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else {
                     break;
                 };
-                if let Hear::Queue(message) = on_message(message)
+                if let Dispatch::Queue(message) = on_message(message)
                     && queue.send(message).is_err()
                 {
                     break;
                 }
             }
-            on_end();
+            on_close();
         })?;
-        Ok(Channel { out: Out::Socket(socket), heard })
+        Ok(Channel { out: Output::Socket(socket), inbox })
     }
 
     /// A channel over something else than a socket. The two functions are as in [`Channel::new`], called by whoever
     /// carries the messages.
-    pub fn over_wire(
-        mut on_message: impl FnMut(In) -> Hear<In> + Send + 'static,
-        on_end: impl FnOnce() + Send + 'static,
-    ) -> (Self, Wire) {
-        let ((out, said), (queue, heard)) = (channel(), channel());
-        let hear = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
-            Ok(Hear::Queue(message)) => queue.send(message).is_ok(),
-            Ok(Hear::Handled) => true,
+    pub fn over_carrier(
+        mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_close: impl FnOnce() + Send + 'static,
+    ) -> (Self, Carrier) {
+        let ((out, outbox), (queue, inbox)) = (channel(), channel());
+        let on_line = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
+            Ok(Dispatch::Queue(message)) => queue.send(message).is_ok(),
+            Ok(Dispatch::Handled) => true,
             Err(_) => false,
         };
-        let ends = WireEnds { hear: Box::new(hear), on_end: Box::new(on_end) };
-        (Channel { out: Out::Wire(out), heard }, Wire { said, ends: Some(ends) })
+        let callbacks = CarrierCallbacks { on_line: Box::new(on_line), on_close: Box::new(on_close) };
+        (Channel { out: Output::Carrier(out), inbox }, Carrier { outbox, callbacks: Some(callbacks) })
     }
 
     /// Says something.
     pub fn send(&self, message: &impl Serialize) -> Result<(), ChannelError> {
-        let mut line = serde_json::to_string(message).map_err(|_| ChannelError::Gone)?;
+        let mut line = serde_json::to_string(message).map_err(|_| ChannelError::Closed)?;
         line.push('\n');
         match &self.out {
-            Out::Socket(socket) => {
+            Output::Socket(socket) => {
                 let mut socket = socket;
-                socket.write_all(line.as_bytes()).map_err(|_| ChannelError::Gone)
+                socket.write_all(line.as_bytes()).map_err(|_| ChannelError::Closed)
             }
-            Out::Wire(out) => out.send(line).map_err(|_| ChannelError::Gone),
+            Output::Carrier(out) => out.send(line).map_err(|_| ChannelError::Closed),
         }
     }
 
     /// Another handle that says things, for another thread.
-    pub fn speaker(&self) -> std::io::Result<UnixStream> {
+    pub fn try_clone_socket(&self) -> std::io::Result<UnixStream> {
         match &self.out {
-            Out::Socket(socket) => socket.try_clone(),
-            Out::Wire(_) => Err(std::io::ErrorKind::Unsupported.into()),
+            Output::Socket(socket) => socket.try_clone(),
+            Output::Carrier(_) => Err(std::io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Waits for the next message.
     pub fn recv(&self) -> Result<In, ChannelError> {
-        self.heard.recv().map_err(|_| ChannelError::Gone)
+        self.inbox.recv().map_err(|_| ChannelError::Closed)
     }
 
     /// Waits for the next message, for a while.
     pub fn recv_within(&self, limit: Duration) -> Result<In, ChannelError> {
-        self.heard.recv_timeout(limit).map_err(|error| match error {
-            RecvTimeoutError::Timeout => ChannelError::Silent,
-            RecvTimeoutError::Disconnected => ChannelError::Gone,
+        self.inbox.recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => ChannelError::TimedOut,
+            RecvTimeoutError::Disconnected => ChannelError::Closed,
         })
     }
 
     /// The next message, if there is one by now.
     pub fn try_recv(&self) -> Result<Option<In>, ChannelError> {
-        match self.heard.try_recv() {
+        match self.inbox.try_recv() {
             Ok(message) => Ok(Some(message)),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(ChannelError::Gone),
+            Err(TryRecvError::Disconnected) => Err(ChannelError::Closed),
         }
     }
 }
@@ -175,7 +175,7 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
 impl<In> Drop for Channel<In> {
     /// Ends the reading thread too, which holds the socket open otherwise.
     fn drop(&mut self) {
-        if let Out::Socket(socket) = &self.out {
+        if let Output::Socket(socket) = &self.out {
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -189,7 +189,7 @@ mod tests {
 
     fn pair() -> (Channel<u32>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
-        (Channel::new(ours, Hear::Queue, || {}).expect("a thread"), theirs)
+        (Channel::new(ours, Dispatch::Queue, || {}).expect("a thread"), theirs)
     }
 
     #[test]
@@ -203,47 +203,47 @@ mod tests {
     #[test]
     fn the_end_of_the_other_process_is_heard_and_told() {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
-        let (told, end) = mpsc::channel();
-        let on_end = move || told.send(()).expect("the test waits");
-        let channel: Channel<u32> = Channel::new(ours, Hear::Queue, on_end).expect("a thread");
+        let (closed_tx, closed_rx) = mpsc::channel();
+        let on_close = move || closed_tx.send(()).expect("the test waits");
+        let channel: Channel<u32> = Channel::new(ours, Dispatch::Queue, on_close).expect("a thread");
         drop(theirs);
-        end.recv().expect("the end is told");
-        assert_eq!(channel.recv(), Err(ChannelError::Gone));
-        assert_eq!(channel.send(&1), Err(ChannelError::Gone));
+        closed_rx.recv().expect("the end is told");
+        assert_eq!(channel.recv(), Err(ChannelError::Closed));
+        assert_eq!(channel.send(&1), Err(ChannelError::Closed));
     }
 
     #[test]
     fn garbage_ends_a_stream() {
         let (channel, theirs) = pair();
         (&theirs).write_all(b"GET / HTTP/1.1\n").expect("room");
-        assert_eq!(channel.recv(), Err(ChannelError::Gone));
+        assert_eq!(channel.recv(), Err(ChannelError::Closed));
     }
 
     #[test]
     fn a_wire_carries_messages_both_ways_and_tells_garbage_and_its_end() {
-        let (told, end) = mpsc::channel();
-        let (channel, mut wire) =
-            Channel::<u32>::over_wire(Hear::Queue, move || told.send(()).expect("heard"));
+        let (closed_tx, closed_rx) = mpsc::channel();
+        let (channel, mut carrier) =
+            Channel::<u32>::over_carrier(Dispatch::Queue, move || closed_tx.send(()).expect("heard"));
         channel.send(&7).expect("carried");
-        assert_eq!(wire.next().as_deref(), Some("7\n"));
-        assert!(wire.hear(b"8\n") && !wire.hear(b"GET /\n"));
+        assert_eq!(carrier.next_line().as_deref(), Some("7\n"));
+        assert!(carrier.on_line(b"8\n") && !carrier.on_line(b"GET /\n"));
         assert_eq!(channel.recv(), Ok(8));
-        drop(wire);
-        end.recv().expect("the end is told");
-        assert_eq!(channel.recv(), Err(ChannelError::Gone));
-        assert_eq!(channel.send(&1), Err(ChannelError::Gone));
+        drop(carrier);
+        closed_rx.recv().expect("the end is told");
+        assert_eq!(channel.recv(), Err(ChannelError::Closed));
+        assert_eq!(channel.send(&1), Err(ChannelError::Closed));
     }
 
     #[test]
     fn silence_is_told_apart_from_an_end() {
         let (channel, _theirs) = pair();
-        assert_eq!(channel.recv_within(Duration::from_millis(1)), Err(ChannelError::Silent));
+        assert_eq!(channel.recv_within(Duration::from_millis(1)), Err(ChannelError::TimedOut));
     }
 
     #[test]
     fn a_message_handled_on_the_reading_thread_is_not_queued() {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
-        let keep_odd = |n: u32| if n.is_multiple_of(2) { Hear::Handled } else { Hear::Queue(n) };
+        let keep_odd = |n: u32| if n.is_multiple_of(2) { Dispatch::Handled } else { Dispatch::Queue(n) };
         let channel = Channel::new(ours, keep_odd, || {}).expect("a thread");
         (&theirs).write_all(b"2\n3\n").expect("room");
         assert_eq!(channel.recv(), Ok(3));

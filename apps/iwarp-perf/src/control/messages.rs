@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ironwarp_bench::report::TestResult;
-use ironwarp_bench::{Case, FarSlice, PathKind};
+use ironwarp_bench::{Case, PathKind, ServerSlice};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{FarSetup, Session};
+use crate::plan::{ServerSetup, Session};
 
 /// The parent to the near end.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum ToNear {
+pub enum ToClient {
     /// Measure this.
     Run(Box<Session>),
     /// End the slice and the session, and tell what was measured.
@@ -20,7 +20,7 @@ pub enum ToNear {
 
 /// The near end to the parent.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum FromNear {
+pub enum FromClient {
     /// A slice begins.
     Slice {
         /// What is measured.
@@ -45,9 +45,9 @@ pub struct Measured {
 
 /// The near end to the far end.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum ToFar {
+pub enum ToServer {
     /// Open the device, where the session needs one.
-    Open(Box<FarSetup>),
+    Open(Box<ServerSetup>),
     /// Listen for the baselines over Linux sockets: over veth in this namespace, over loopback without one.
     Listen {
         /// What the stream runs over.
@@ -78,7 +78,7 @@ pub enum ToFar {
 
 /// The far end to the near end.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum FromFar {
+pub enum FromServer {
     /// The device is open.
     Opened,
     /// The baselines' stream may be connected.
@@ -90,7 +90,7 @@ pub enum FromFar {
     /// The slice may begin.
     Ready,
     /// What the far end found in the slice.
-    Done(FarSlice),
+    Done(ServerSlice),
     /// The group's queue pairs are gone.
     Released,
     /// The device is at rest.

@@ -8,5 +8,5 @@
 mod channel;
 mod messages;
 
-pub use channel::{Channel, ChannelError, Hear, Wire};
-pub use messages::{FromFar, FromNear, Measured, TcpAddress, ToFar, ToNear};
+pub use channel::{Carrier, Channel, ChannelError, Dispatch};
+pub use messages::{FromClient, FromServer, Measured, TcpAddress, ToClient, ToServer};

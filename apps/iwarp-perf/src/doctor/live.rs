@@ -13,15 +13,15 @@ use ironwarp::{Config, ConnectFailure, Context, Event, QpAttr, Stack, VerbsError
 use super::report::Report;
 
 /// A link comes up in a moment, or in a few seconds where a card negotiates.
-const LINK_WITHIN: Duration = Duration::from_secs(8);
+const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
 /// A probe leaves within a second, and two seconds later the address is announced.
-const PROBES_TAKE: Duration = Duration::from_millis(3_600);
-/// Beyond the limits on each step of a connection, as [`quick`] sets them.
-const CALL_WITHIN: Duration = Duration::from_secs(15);
-const PARTING: Duration = Duration::from_millis(200);
+const DAD_DURATION: Duration = Duration::from_millis(3_600);
+/// Beyond the limits on each step of a connection, as [`shorten_timeouts`] sets them.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+const DISCONNECT_TIME: Duration = Duration::from_millis(200);
 
 /// A stack with every worker polled by this thread.
-struct Open {
+struct LiveDevice {
     stack: Stack,
     workers: Vec<Worker>,
     ctx: Context,
@@ -37,11 +37,11 @@ pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
     let ours: Vec<String> = config.addresses().iter().flatten().map(|addr| addr.to_string()).collect();
     let further = config.fabrics.iter().map(|fabric| fabric.port.device.clone());
     let devices: Vec<DeviceConfig> = core::iter::once(device).chain(further).collect();
-    match Open::new(quick(config)) {
-        Ok(mut open) => {
+    match LiveDevice::new(shorten_timeouts(config)) {
+        Ok(mut device) => {
             let kinds: Vec<&str> = devices.iter().map(DeviceConfig::kind).collect();
             report.add(Finding::good("device", format!("{}: opens", kinds.join(", "))));
-            open.look(&devices, &ours, connect, report);
+            device.run_checks(&devices, &ours, connect, report);
         }
         Err(line) => report.add(Finding::fault("device", line, "DPDK's own messages above say more")),
     }
@@ -50,7 +50,7 @@ pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
 }
 
 /// The same configuration with addresses that are probed for, and less patience.
-fn quick(mut config: Config) -> Config {
+fn shorten_timeouts(mut config: Config) -> Config {
     for net in
         core::iter::once(&mut config.net).chain(config.fabrics.iter_mut().map(|fabric| &mut fabric.net))
     {
@@ -62,14 +62,14 @@ fn quick(mut config: Config) -> Config {
     config
 }
 
-impl Open {
+impl LiveDevice {
     fn new(config: Config) -> Result<Self, String> {
         let (stack, workers) = Stack::builder(config).build().map_err(|error| error.to_string())?;
         let ctx = stack.context().map_err(|error| error.to_string())?;
-        Ok(Open { stack, workers, ctx })
+        Ok(LiveDevice { stack, workers, ctx })
     }
 
-    fn look(
+    fn run_checks(
         &mut self,
         devices: &[DeviceConfig],
         ours: &[String],
@@ -87,12 +87,12 @@ impl Open {
                 return report.add(Finding::fault(
                     "link",
                     format!("{which} has no link"),
-                    far_end_of(device),
+                    link_remedy(device),
                 ));
             }
         }
         report.add(Finding::good("link", "up"));
-        self.turn_for(PROBES_TAKE);
+        self.poll_for(DAD_DURATION);
         let list = ours.join(", ");
         if self.counter("net_addresses_duplicate") > 0 {
             return report.add(Finding::fault(
@@ -103,13 +103,14 @@ impl Open {
         }
         report.add(Finding::good("address", format!("{list}: nobody else has it")));
         let Some(peer) = connect else { return };
-        let finding = self.call(peer).unwrap_or_else(|error| Finding::fault("peer", error.to_string(), ""));
+        let finding =
+            self.check_peer(peer).unwrap_or_else(|error| Finding::fault("peer", error.to_string(), ""));
         report.add(finding);
     }
 
     /// Waits for the link. Until then nothing is polled: a memif does not bear it.
     fn has_link(&mut self, start: Instant, port: u8) -> bool {
-        while start.elapsed() < LINK_WITHIN {
+        while start.elapsed() < LINK_UP_TIMEOUT {
             if self.workers.iter_mut().all(|worker| worker.port_link_up(port)) {
                 return true;
             }
@@ -118,14 +119,14 @@ impl Open {
         false
     }
 
-    fn turn_for(&mut self, span: Duration) {
+    fn poll_for(&mut self, span: Duration) {
         let start = Instant::now();
         while start.elapsed() < span {
-            self.turn();
+            self.poll();
         }
     }
 
-    fn turn(&mut self) {
+    fn poll(&mut self) {
         self.workers.iter_mut().for_each(|worker| {
             worker.poll(1);
         });
@@ -137,30 +138,30 @@ impl Open {
     }
 
     /// Asks the far end for a connection.
-    fn call(&mut self, peer: SocketAddr) -> Result<Finding, VerbsError> {
+    fn check_peer(&mut self, peer: SocketAddr) -> Result<Finding, VerbsError> {
         let (pd, cq) = (self.ctx.alloc_pd(), self.ctx.create_cq(16)?);
         let qp = self.ctx.create_qp(pd, &QpAttr::new(cq))?;
         self.ctx.connect(qp, peer, b"")?;
         let start = Instant::now();
-        while start.elapsed() < CALL_WITHIN {
-            self.turn();
+        while start.elapsed() < CONNECT_TIMEOUT {
+            self.poll();
             let speaks = |how: &str| Ok(Finding::good("peer", format!("{peer}: speaks iWARP, and {how}")));
             match self.ctx.poll_event() {
                 Some(Event::Established { .. }) => {
                     self.ctx.disconnect(qp)?;
-                    self.turn_for(PARTING);
+                    self.poll_for(DISCONNECT_TIME);
                     return speaks("took a connection");
                 }
                 Some(Event::Rejected { .. }) => return speaks("refused ours, as servers of one program do"),
-                Some(Event::ConnectFailed { reason, .. }) => return Ok(self.failed(peer, reason)),
+                Some(Event::ConnectFailed { reason, .. }) => return Ok(self.connect_finding(peer, reason)),
                 _ => {}
             }
         }
-        Ok(self.failed(peer, ConnectFailure::TimedOut))
+        Ok(self.connect_finding(peer, ConnectFailure::TimedOut))
     }
 
     /// What a failure says of the far end. Once bytes have gone TCP was there, and what follows is about iWARP.
-    fn failed(&self, peer: SocketAddr, reason: ConnectFailure) -> Finding {
+    fn connect_finding(&self, peer: SocketAddr, reason: ConnectFailure) -> Finding {
         let tcp = self.counter("tcp_tx_bytes") > 0;
         let other = "it speaks another protocol at this port, or its MPA is set so that ours is refused";
         let name = "name the port of an iWARP server; a capture (--pcap) shows what it said";
@@ -189,7 +190,7 @@ impl Open {
 }
 
 /// What to do about a link that does not come.
-fn far_end_of(device: &DeviceConfig) -> &'static str {
+fn link_remedy(device: &DeviceConfig) -> &'static str {
     match device {
         DeviceConfig::Memif { .. } => "start the program at the other end of the socket",
         DeviceConfig::Vhost { .. } => "start the virtual machine whose card connects to the socket",

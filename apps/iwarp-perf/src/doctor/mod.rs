@@ -54,32 +54,32 @@ struct Args {
 }
 
 /// Longer than all steps together.
-const OVER_ALL: Duration = Duration::from_secs(60);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether these arguments call the doctor.
-pub fn is_called(arguments: &[OsString]) -> bool {
+pub fn is_requested(arguments: &[OsString]) -> bool {
     arguments.get(1).is_some_and(|word| word == "doctor")
 }
 
 /// Runs the doctor. The arguments are the program's, its name first.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     let own = arguments.iter().take(1).chain(arguments.iter().skip(2)).cloned();
-    let args: Args = match ironwarp_cli::read(own) {
+    let args: Args = match ironwarp_cli::parse_args(own) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     if let Err(line) = ironwarp_cli::start_log(&args.log) {
-        return ironwarp_cli::refuse(PROGRAM, line);
+        return ironwarp_cli::bad_arguments(PROGRAM, line);
     }
     match Config::from_file(&args.config) {
         Ok(config) => examine(&args, config),
-        Err(error) => ironwarp_cli::refuse(PROGRAM, error),
+        Err(error) => ironwarp_cli::bad_arguments(PROGRAM, error),
     }
 }
 
 fn examine(args: &Args, config: Config) -> ExitCode {
     let report = Report::new(&args.config, args.json);
-    report.watch(OVER_ALL);
+    report.start_watchdog(TOTAL_TIMEOUT);
     Host::local().examine(&config).into_iter().for_each(|finding| report.add(finding));
     if report.worst() == Severity::Fault {
         report.add(Finding::warning("device", "not opened", "put right what is wrong above, and ask again"));

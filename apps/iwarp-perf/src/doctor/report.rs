@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ironwarp::host::{Finding, Severity};
-use ironwarp_cli::say;
+use ironwarp_cli::print_stdout;
 use serde_json::json;
 
 /// What has been found; clones are the same report.
 #[derive(Clone)]
 pub struct Report {
-    shared: Arc<Shared>,
+    state: Arc<ReportState>,
 }
 
-struct Shared {
+struct ReportState {
     config: String,
     json: bool,
     findings: Mutex<Vec<Finding>>,
@@ -28,14 +28,14 @@ impl Report {
     /// An empty report on a configuration file.
     pub fn new(config: &Path, json: bool) -> Self {
         let config = config.display().to_string();
-        Report { shared: Arc::new(Shared { config, json, findings: Mutex::default() }) }
+        Report { state: Arc::new(ReportState { config, json, findings: Mutex::default() }) }
     }
 
     /// Adds a finding, and prints it where lines are wanted.
     pub fn add(&self, finding: Finding) {
-        if !self.shared.json {
+        if !self.state.json {
             let (word, check) = (finding.severity.name(), finding.check);
-            say(format_args!("{word:<8} {check:<11} {finding}\n"));
+            print_stdout(format_args!("{word:<8} {check:<11} {finding}\n"));
         }
         self.lock().push(finding);
     }
@@ -46,7 +46,7 @@ impl Report {
     }
 
     /// Ends the program with what there is, should it still run after `limit`.
-    pub fn watch(&self, limit: Duration) {
+    pub fn start_watchdog(&self, limit: Duration) {
         let report = self.clone();
         std::thread::spawn(move || {
             std::thread::sleep(limit);
@@ -59,10 +59,10 @@ impl Report {
     /// Prints what has not been printed, and gives the code to end with.
     pub fn end(&self) -> ExitCode {
         let worst = self.worst();
-        if self.shared.json {
-            say(format_args!("{}\n", self.json()));
+        if self.state.json {
+            print_stdout(format_args!("{}\n", self.json()));
         } else {
-            say(match worst {
+            print_stdout(match worst {
                 Severity::Fault => "something is wrong\n",
                 Severity::Warning => "it works; see the warnings\n",
                 Severity::Good => "all is well\n",
@@ -83,10 +83,10 @@ impl Report {
         });
         let lines: Vec<_> = lines.collect();
         let ok = findings.iter().all(|one| one.severity != Severity::Fault);
-        json!({"schema": 1, "config": self.shared.config, "ok": ok, "findings": lines})
+        json!({"schema": 1, "config": self.state.config, "ok": ok, "findings": lines})
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Finding>> {
-        self.shared.findings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

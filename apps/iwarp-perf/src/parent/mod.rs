@@ -14,45 +14,46 @@ use ironwarp_bench::host::{Build, CorePair, Machine, allowed};
 use ironwarp_bench::output::{Outcome, tables, write_html};
 use ironwarp_bench::report::{Report, SCHEMA, TestResult};
 use ironwarp_bench::{PathKind, Test};
-use ironwarp_cli::say;
+use ironwarp_cli::print_stdout;
 
 use crate::PROGRAM;
-use crate::cli::{Args, AtomicsArg, Log, Refusal, What};
-use crate::far;
+use crate::cli::{Args, AtomicsArg, CliExit, Command, LogLevel};
 use crate::plan::{
-    Applications, FarPlace, FarSetup, PORT, PairKind, Plan, Session, atomics, needs_device, scaling, single,
-    suite,
+    AppOptions, PORT, PairKind, Plan, ServerPlacement, ServerSetup, Session, atomics, needs_device, scaling,
+    single, suite,
 };
-use run::{Ended, Run};
+use crate::server;
+use run::{Run, RunOutcome};
 use workdir::WorkDir;
 
 /// Runs what the user asked for.
 pub fn main(args: &Args) -> ExitCode {
     let outcome = args.check().and_then(|()| start(args));
-    outcome.unwrap_or_else(|refusal| refusal.end(PROGRAM))
+    outcome.unwrap_or_else(|exit| exit.report(PROGRAM))
 }
 
-fn start(args: &Args) -> Result<ExitCode, Refusal> {
+fn start(args: &Args) -> Result<ExitCode, CliExit> {
     check_outputs(args)?;
-    if args.what == What::Server {
-        let (setup, source) = server(args)?;
-        crate::child::start_log(args.log.unwrap_or(Log::Warn).name());
-        return Ok(far::server::main(&setup, &source));
+    if args.command == Command::Server {
+        let (setup, source) = standalone_setup(args)?;
+        crate::child::start_log(args.log.unwrap_or(LogLevel::Warn).name());
+        return Ok(server::standalone::main(&setup, &source));
     }
-    let folder = WorkDir::new().map_err(|error| Refusal::Refused(format!("a temporary folder: {error}")))?;
-    let plan = plan(args, &folder)?;
+    let folder =
+        WorkDir::new().map_err(|error| CliExit::BadArguments(format!("a temporary folder: {error}")))?;
+    let plan = make_plan(args, &folder)?;
     let mut outcome = Outcome {
         report: Report {
             schema: SCHEMA,
             command: Some(command()),
-            machine: Machine::this(),
-            build: Build::this(FEATURES),
+            machine: Machine::local(),
+            build: Build::current(FEATURES),
             results: Vec::new(),
         },
         latencies: Vec::new(),
     };
-    let ended = Run::new(&plan, &folder, args.log).all(&plan, &mut outcome);
-    Ok(finish(args, &outcome, ended))
+    let outcome_of_run = Run::new(&plan, &folder, args.log).run_all(&plan, &mut outcome);
+    Ok(finish(args, &outcome, outcome_of_run))
 }
 
 /// Optional parts of this build, for the report.
@@ -72,35 +73,37 @@ fn command() -> String {
 }
 
 /// Files that cannot be written are better refused now than after three minutes.
-fn check_outputs(args: &Args) -> Result<(), Refusal> {
+fn check_outputs(args: &Args) -> Result<(), CliExit> {
     let files = [("--json", &args.json), ("--hdr", &args.hdr), ("--pcap", &args.pcap)];
     for (option, path) in files.iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if path.is_dir() || parent.is_some_and(|parent| !parent.is_dir()) {
             let allowed = "a file in a folder that exists";
-            return Err(Refusal::Refused(format!("{option} {}: {allowed}", path.display())));
+            return Err(CliExit::BadArguments(format!("{option} {}: {allowed}", path.display())));
         }
     }
     match &args.html {
-        Some(path) if path.exists() && !path.is_dir() => {
-            Err(Refusal::Refused(format!("--html {}: a folder, or the name of a new one", path.display())))
-        }
+        Some(path) if path.exists() && !path.is_dir() => Err(CliExit::BadArguments(format!(
+            "--html {}: a folder, or the name of a new one",
+            path.display()
+        ))),
         _ => Ok(()),
     }
 }
 
 /// What `server` needs.
-fn server(args: &Args) -> Result<(far::server::Setup, PathBuf), Refusal> {
+fn standalone_setup(args: &Args) -> Result<(server::standalone::StandaloneSetup, PathBuf), CliExit> {
     let (source, text, config) = configuration(args)?;
     let (port, pcap) = (args.port.unwrap_or(PORT), args.pcap.clone());
-    Ok((far::server::Setup { text, config, port, pcap }, source))
+    Ok((server::standalone::StandaloneSetup { text, config, port, pcap }, source))
 }
 
 /// The file that `--config` names, of a device that can have its other end elsewhere.
-fn configuration(args: &Args) -> Result<(PathBuf, String, Config), Refusal> {
+fn configuration(args: &Args) -> Result<(PathBuf, String, Config), CliExit> {
     let path = args.config.clone().unwrap_or_default();
-    let refused =
-        |error: &dyn std::fmt::Display| Refusal::Refused(format!("--config {}: {error}", path.display()));
+    let refused = |error: &dyn std::fmt::Display| {
+        CliExit::BadArguments(format!("--config {}: {error}", path.display()))
+    };
     let text = std::fs::read_to_string(&path).map_err(|error| refused(&error))?;
     let config = Config::from_toml(&text).map_err(|error| refused(&error))?;
     let kind = config.port.device.kind();
@@ -118,18 +121,18 @@ fn configuration(args: &Args) -> Result<(PathBuf, String, Config), Refusal> {
 }
 
 /// A session of this end and a server.
-fn connected(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Session, PathKind), Refusal> {
+fn remote_session(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Session, PathKind), CliExit> {
     let (_, text, config) = configuration(args)?;
-    let near_core = config.core.processor.unwrap_or(cores.near);
+    let client_core = config.core.processor.unwrap_or(cores.client);
     let session = Session {
-        far: FarPlace::Server,
-        near_core,
-        far_core: cores.far,
+        server_placement: ServerPlacement::Remote,
+        client_core,
+        server_core: cores.server,
         app_core: args.app_core,
         events: args.events,
         cores: 1,
-        near_config: Some(text),
-        far_setup: FarSetup::default(),
+        client_config: Some(text),
+        server_setup: ServerSetup::default(),
         peer: Some(peer),
         device: Some(config.port.device.kind().to_owned()),
         mtu: config.port.mtu,
@@ -151,57 +154,57 @@ fn path_of(device: &DeviceConfig) -> PathKind {
     }
 }
 
-fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
+fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
     let cores = CorePair::choose(&allowed());
     if let Some(core) = args.app_core
         && !allowed().contains(&core)
     {
         let list: Vec<String> = allowed().iter().map(usize::to_string).collect();
-        return Err(Refusal::Refused(format!("--app-core {core}: one of {}", list.join(", "))));
+        return Err(CliExit::BadArguments(format!("--app-core {core}: one of {}", list.join(", "))));
     }
-    if let (Some(peer), Some(test)) = (args.connect, args.what.test()) {
-        let (session, path) = connected(args, peer, cores)?;
-        let mut wanted = args.cases(test, path)?;
-        wanted.cases.iter_mut().for_each(|case| case.mtu = session.mtu);
-        return Ok(single(session, wanted.cases, wanted.budget));
+    if let (Some(peer), Some(test)) = (args.connect, args.command.test()) {
+        let (session, path) = remote_session(args, peer, cores)?;
+        let mut test_plan = args.cases(test, path)?;
+        test_plan.cases.iter_mut().for_each(|case| case.mtu = session.mtu);
+        return Ok(single(session, test_plan.cases, test_plan.budget));
     }
-    let kind = args.pair.unwrap_or_else(PairKind::usual);
-    let stations = matches!(args.what, What::Scaling | What::Atomics);
-    let kind = if stations { args.pair.unwrap_or_else(PairKind::within) } else { kind };
-    let cores_an_end = args.cores.or(stations.then_some(2));
-    let applications = Applications { core: args.app_core, events: args.events, cores: cores_an_end };
+    let kind = args.pair.unwrap_or_else(PairKind::default_kind);
+    let is_loopback = matches!(args.command, Command::Scaling | Command::Atomics);
+    let kind = if is_loopback { args.pair.unwrap_or_else(PairKind::in_process) } else { kind };
+    let cores_per_end = args.cores.or(is_loopback.then_some(2));
+    let app_options = AppOptions { core: args.app_core, events: args.events, cores: cores_per_end };
     let session = |mtu: u16| {
-        let mut session = kind.session(mtu, cores, applications, folder.path());
+        let mut session = kind.session(mtu, cores, app_options, folder.path());
         session.pcap = args.pcap.clone();
         let settings = format!("{}{}", mpa_settings(args), rdmap_settings(args));
-        for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {
+        for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
             config.push_str(&settings);
         }
-        if let (Some(config), Some(page)) = (&mut session.near_config, &args.stats_page) {
+        if let (Some(config), Some(page)) = (&mut session.client_config, &args.stats_page) {
             config.push_str(&format!("[stats]\npage = {page:?}\n"));
         }
         session
     };
-    match args.what {
-        What::Suite => {
-            require(kind)?;
+    match args.command {
+        Command::Suite => {
+            check_built_in(kind)?;
             Ok(suite(session, kind.path(), args.quick))
         }
-        What::Scaling | What::Atomics => {
-            require(kind)?;
+        Command::Scaling | Command::Atomics => {
+            check_built_in(kind)?;
             if kind == PairKind::Memif {
                 let line = "ring or memory: each core plays both ends, so they lie in one process";
-                return Err(Refusal::Refused(format!("--pair memif: {line}")));
+                return Err(CliExit::BadArguments(format!("--pair memif: {line}")));
             }
-            let roomy = usize::from(cores_an_end.unwrap_or(1)) <= allowed().len();
+            let has_core_each = usize::from(cores_per_end.unwrap_or(1)) <= allowed().len();
             let session = session(args.mtu_or_default());
-            if args.what == What::Atomics {
-                return Ok(atomics(session, kind.path(), args.for_atomics(), roomy));
+            if args.command == Command::Atomics {
+                return Ok(atomics(session, kind.path(), args.atomics_budget(), has_core_each));
             }
-            let (bytes, budget) = args.for_scaling();
-            Ok(scaling(session, kind.path(), bytes, budget, roomy))
+            let (bytes, budget) = args.scaling_arguments();
+            Ok(scaling(session, kind.path(), bytes, budget, has_core_each))
         }
-        _ => one(args, session(args.mtu_or_default()), kind),
+        _ => single_test(args, session(args.mtu_or_default()), kind),
     }
 }
 
@@ -221,52 +224,52 @@ fn rdmap_settings(args: &Args) -> &'static str {
     }
 }
 
-fn one(args: &Args, mut session: Session, kind: PairKind) -> Result<Plan, Refusal> {
-    let Some(test) = args.what.test() else {
-        return Err(Refusal::Refused("server: is no test".to_owned()));
+fn single_test(args: &Args, mut session: Session, kind: PairKind) -> Result<Plan, CliExit> {
+    let Some(test) = args.command.test() else {
+        return Err(CliExit::BadArguments("server: is no test".to_owned()));
     };
-    let wanted = args.cases(test, kind.path())?;
+    let test_plan = args.cases(test, kind.path())?;
     if needs_device(test) {
-        require(kind)?;
+        check_built_in(kind)?;
     } else {
-        session.far = FarPlace::Process;
-        session.near_config = None;
-        session.far_setup.config = None;
+        session.server_placement = ServerPlacement::Process;
+        session.client_config = None;
+        session.server_setup.config = None;
     }
-    Ok(single(session, wanted.cases, wanted.budget))
+    Ok(single(session, test_plan.cases, test_plan.budget))
 }
 
-fn require(kind: PairKind) -> Result<(), Refusal> {
+fn check_built_in(kind: PairKind) -> Result<(), CliExit> {
     if kind.is_built_in() {
         return Ok(());
     }
     let line = "this build has no DPDK: --pair memory, or build with the feature `dpdk`";
-    Err(Refusal::Refused(format!("--pair {}: {line}", kind.path().name())))
+    Err(CliExit::BadArguments(format!("--pair {}: {line}", kind.path().name())))
 }
 
 /// Prints and writes whatever was measured, and says how it went.
-fn finish(args: &Args, outcome: &Outcome, ended: Ended) -> ExitCode {
+fn finish(args: &Args, outcome: &Outcome, outcome_of_run: RunOutcome) -> ExitCode {
     if !outcome.report.results.is_empty() {
-        say(tables(&outcome.report, width()));
+        print_stdout(tables(&outcome.report, width()));
     }
     let written = write_files(args, outcome);
     if let Err(line) = &written {
         eprintln!("iwarp-perf: {line}");
     }
-    let errors: u64 = outcome.report.results.iter().map(failures).sum();
-    match ended {
-        Ended::Failed(line) => eprintln!("iwarp-perf: {line}"),
-        Ended::Interrupted => eprintln!("iwarp-perf: interrupted; this is what was measured so far"),
-        Ended::Complete if errors > 0 => eprintln!("iwarp-perf: {errors} messages were lost or wrong"),
-        Ended::Complete if written.is_ok() => return ExitCode::SUCCESS,
-        Ended::Complete => {}
+    let errors: u64 = outcome.report.results.iter().map(error_count).sum();
+    match outcome_of_run {
+        RunOutcome::Failed(line) => eprintln!("iwarp-perf: {line}"),
+        RunOutcome::Interrupted => eprintln!("iwarp-perf: interrupted; this is what was measured so far"),
+        RunOutcome::Complete if errors > 0 => eprintln!("iwarp-perf: {errors} messages were lost or wrong"),
+        RunOutcome::Complete if written.is_ok() => return ExitCode::SUCCESS,
+        RunOutcome::Complete => {}
     }
     ExitCode::FAILURE
 }
 
 /// Messages whose loss is a failure. Nothing repeats a raw frame: a device that drops some, or a far end that loses its
 /// processor for long, is a figure, as long as others come back.
-fn failures(result: &TestResult) -> u64 {
+fn error_count(result: &TestResult) -> u64 {
     let errors = result.errors.unwrap_or(0);
     match result.test {
         Test::FrameBw => 0,
@@ -288,7 +291,7 @@ fn write_files(args: &Args, outcome: &Outcome) -> Result<(), String> {
     }
     if let Some(folder) = &args.html {
         let page = write_html(outcome, folder).map_err(failed(folder))?;
-        say(format_args!("report: {}\n", page.display()));
+        print_stdout(format_args!("report: {}\n", page.display()));
     }
     Ok(())
 }

@@ -17,12 +17,12 @@ use nix::unistd::Pid;
 
 use super::workdir::WorkDir;
 use crate::child::Role;
-use crate::cli::Log;
-use crate::control::{Channel, FromNear, Hear, Measured, ToNear};
+use crate::cli::LogLevel;
+use crate::control::{Channel, Dispatch, FromClient, Measured, ToClient};
 use crate::plan::{Plan, Session};
 
 /// How long a near end may take to leave after its last word.
-const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Where DPDK keeps a folder a process; it never removes them, so they go with the run's own.
 const EAL_RUNTIME: &str = "RUNTIME_DIRECTORY";
 /// Lines of an end's own output that are shown when it dies.
@@ -30,7 +30,7 @@ const LAST_LINES: usize = 8;
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunOutcome {
     /// All of it was measured.
     Complete,
     /// The user stopped it.
@@ -45,61 +45,61 @@ pub struct Run {
     folder: PathBuf,
     output: PathBuf,
     /// What the ends say, where the user asked for it; to the terminal then.
-    log: Option<Log>,
+    log: Option<LogLevel>,
     interrupt: Interrupt,
 }
 
 /// What Ctrl-C does: it tells the near end to stop, whichever one runs.
 #[derive(Clone, Default)]
-struct Interrupt(Arc<Mutex<Stopping>>);
+struct Interrupt(Arc<Mutex<StopState>>);
 
 #[derive(Default)]
-struct Stopping {
-    asked: bool,
-    near: Option<UnixStream>,
+struct StopState {
+    requested: bool,
+    client: Option<UnixStream>,
 }
 
 impl Run {
     /// Gets ready to run a plan.
-    pub fn new(plan: &Plan, folder: &WorkDir, log: Option<Log>) -> Self {
+    pub fn new(plan: &Plan, folder: &WorkDir, log: Option<LogLevel>) -> Self {
         let interrupt = Interrupt::default();
-        interrupt.listen();
+        interrupt.install();
         Run {
-            progress: Progress::new(plan.slices(), plan.expected()),
+            progress: Progress::new(plan.slices(), plan.expected_duration()),
             folder: folder.path().to_owned(),
-            output: folder.path().join("ends.log"),
+            output: folder.path().join("processes.log"),
             log,
             interrupt,
         }
     }
 
     /// Runs every session; results go into `outcome` as they come.
-    pub fn all(self, plan: &Plan, outcome: &mut Outcome) -> Ended {
+    pub fn run_all(self, plan: &Plan, outcome: &mut Outcome) -> RunOutcome {
         for session in &plan.sessions {
             match self.session(session, outcome) {
-                Ended::Complete if self.interrupt.asked() => return Ended::Interrupted,
-                Ended::Complete => {}
+                RunOutcome::Complete if self.interrupt.is_requested() => return RunOutcome::Interrupted,
+                RunOutcome::Complete => {}
                 other => return other,
             }
         }
-        Ended::Complete
+        RunOutcome::Complete
     }
 
-    fn session(&self, session: &Session, outcome: &mut Outcome) -> Ended {
-        self.progress.say("starting two processes");
+    fn session(&self, session: &Session, outcome: &mut Outcome) -> RunOutcome {
+        self.progress.set_message("starting two processes");
         match self.start() {
-            Ok((mut near, channel)) => {
-                let ended = self.listen(session, &channel, outcome);
-                self.interrupt.forget();
-                let status = leave(&mut near);
-                self.judge(ended, status)
+            Ok((mut client, channel)) => {
+                let run_outcome = self.collect_results(session, &channel, outcome);
+                self.interrupt.clear_client();
+                let status = wait_for_exit(&mut client);
+                self.final_outcome(run_outcome, status)
             }
-            Err(error) => Ended::Failed(format!("the near end could not be started: {error}")),
+            Err(error) => RunOutcome::Failed(format!("the near end could not be started: {error}")),
         }
     }
 
     /// Starts a near end in a process group of its own, so that Ctrl-C reaches the parent alone.
-    fn start(&self) -> io::Result<(Child, Channel<FromNear>)> {
+    fn start(&self) -> io::Result<(Child, Channel<FromClient>)> {
         let (ours, theirs) = UnixStream::pair()?;
         let (stdout, stderr) = if self.log.is_some() {
             (Stdio::from(io::stderr()), Stdio::inherit())
@@ -107,42 +107,53 @@ impl Run {
             let file = File::options().create(true).append(true).open(&self.output)?;
             (Stdio::from(file.try_clone()?), Stdio::from(file))
         };
-        let near = Role::Near
-            .command(theirs, self.log.unwrap_or(Log::Warn).name())?
+        let client = Role::Client
+            .command(theirs, self.log.unwrap_or(LogLevel::Warn).name())?
             .env(EAL_RUNTIME, &self.folder)
             .stdout(stdout)
             .stderr(stderr)
             .process_group(0)
             .spawn()?;
-        let channel = Channel::new(ours, Hear::Queue, || {})?;
-        self.interrupt.tell(channel.speaker()?);
-        Ok((near, channel))
+        let channel = Channel::new(ours, Dispatch::Queue, || {})?;
+        self.interrupt.set_client(channel.try_clone_socket()?);
+        Ok((client, channel))
     }
 
     /// Hears the near end out. `None` when it went without a last word.
-    fn listen(&self, session: &Session, channel: &Channel<FromNear>, outcome: &mut Outcome) -> Option<Ended> {
-        channel.send(&ToNear::Run(Box::new(session.clone()))).ok()?;
+    fn collect_results(
+        &self,
+        session: &Session,
+        channel: &Channel<FromClient>,
+        outcome: &mut Outcome,
+    ) -> Option<RunOutcome> {
+        channel.send(&ToClient::Run(Box::new(session.clone()))).ok()?;
         loop {
             match channel.recv().ok()? {
-                FromNear::Slice { title } => self.progress.advance(&title),
-                FromNear::Results(measured) => measured.into_iter().for_each(|one| keep(one, outcome)),
-                FromNear::Failed(line) => return Some(Ended::Failed(line)),
-                FromNear::Done => return Some(Ended::Complete),
+                FromClient::Slice { title } => self.progress.advance(&title),
+                FromClient::Results(measured) => {
+                    measured.into_iter().for_each(|one| store_result(one, outcome))
+                }
+                FromClient::Failed(line) => return Some(RunOutcome::Failed(line)),
+                FromClient::Done => return Some(RunOutcome::Complete),
             }
         }
     }
 
     /// What the near end said counts, and how it left where it said nothing.
-    fn judge(&self, said: Option<Ended>, status: Option<ExitStatus>) -> Ended {
-        match said {
-            Some(Ended::Complete) if self.interrupt.asked() => Ended::Interrupted,
-            Some(ended) => ended,
-            None => Ended::Failed(format!("the near end {}{}", death(status), self.last_words())),
+    fn final_outcome(&self, reported: Option<RunOutcome>, status: Option<ExitStatus>) -> RunOutcome {
+        match reported {
+            Some(RunOutcome::Complete) if self.interrupt.is_requested() => RunOutcome::Interrupted,
+            Some(run_outcome) => run_outcome,
+            None => RunOutcome::Failed(format!(
+                "the near end {}{}",
+                exit_description(status),
+                self.last_output_lines()
+            )),
         }
     }
 
     /// The last lines that the ends printed themselves.
-    fn last_words(&self) -> String {
+    fn last_output_lines(&self) -> String {
         let text = std::fs::read(&self.output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -152,27 +163,27 @@ impl Run {
 }
 
 /// Takes a result in.
-fn keep(measured: Measured, outcome: &mut Outcome) {
+fn store_result(measured: Measured, outcome: &mut Outcome) {
     outcome.latencies.push(measured.latency.as_deref().and_then(Latency::from_text));
     outcome.report.results.push(measured.result);
 }
 
 /// Waits for the near end to leave by itself, then makes it.
-fn leave(near: &mut Child) -> Option<ExitStatus> {
+fn wait_for_exit(client: &mut Child) -> Option<ExitStatus> {
     let start = Instant::now();
     loop {
-        match near.try_wait() {
+        match client.try_wait() {
             Ok(Some(status)) => return Some(status),
-            Ok(None) if start.elapsed() < LEAVE_WITHIN => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) if start.elapsed() < EXIT_TIMEOUT => std::thread::sleep(Duration::from_millis(5)),
             _ => break,
         }
     }
-    let _ = near.kill();
-    near.wait().ok()
+    let _ = client.kill();
+    client.wait().ok()
 }
 
 /// How a process died, in words.
-fn death(status: Option<ExitStatus>) -> String {
+fn exit_description(status: Option<ExitStatus>) -> String {
     let signal = status.and_then(|status| status.signal());
     match (signal.map(Signal::try_from), status.and_then(|status| status.code())) {
         (Some(Ok(Signal::SIGSEGV)), _) => {
@@ -187,43 +198,43 @@ fn death(status: Option<ExitStatus>) -> String {
 
 impl Interrupt {
     /// Installs the handler. The second Ctrl-C does not wait for anybody: the ends die with their parents.
-    fn listen(&self) {
+    fn install(&self) {
         let this = self.clone();
         let installed = ctrlc::set_handler(move || {
-            let mut stopping = this.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if stopping.asked {
+            let mut state = this.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.requested {
                 let _ = kill(Pid::this(), Signal::SIGKILL);
             }
-            stopping.asked = true;
-            stopping.say_stop();
+            state.requested = true;
+            state.send_stop();
         });
         if let Err(error) = installed {
             eprintln!("iwarp-perf: Ctrl-C will not print what was measured: {error}");
         }
     }
 
-    fn tell(&self, near: UnixStream) {
-        let mut stopping = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stopping.near = Some(near);
-        if stopping.asked {
-            stopping.say_stop();
+    fn set_client(&self, client: UnixStream) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.client = Some(client);
+        if state.requested {
+            state.send_stop();
         }
     }
 
-    fn forget(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).near = None;
+    fn clear_client(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).client = None;
     }
 
-    fn asked(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).asked
+    fn is_requested(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).requested
     }
 }
 
-impl Stopping {
-    fn say_stop(&mut self) {
-        let Ok(line) = serde_json::to_string(&ToNear::Stop) else { return };
-        if let Some(near) = &mut self.near {
-            let _ = near.write_all(format!("{line}\n").as_bytes());
+impl StopState {
+    fn send_stop(&mut self) {
+        let Ok(line) = serde_json::to_string(&ToClient::Stop) else { return };
+        if let Some(client) = &mut self.client {
+            let _ = client.write_all(format!("{line}\n").as_bytes());
         }
     }
 }
@@ -238,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_death_is_named_by_its_signal() {
-        assert_eq!(death(status("kill -9 $$")), "died of SIGKILL");
-        assert!(death(status("kill -11 $$")).contains("SIGSEGV; a driver"));
-        assert_eq!(death(status("exit 3")), "left with exit code 3 and no last word");
-        assert_eq!(death(None), "left without a word");
+        assert_eq!(exit_description(status("kill -9 $$")), "died of SIGKILL");
+        assert!(exit_description(status("kill -11 $$")).contains("SIGSEGV; a driver"));
+        assert_eq!(exit_description(status("exit 3")), "left with exit code 3 and no last word");
+        assert_eq!(exit_description(None), "left without a word");
     }
 }

@@ -32,11 +32,11 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Session {
     /// Where the far end is.
-    pub far: FarPlace,
+    pub server_placement: ServerPlacement,
     /// The processors of the two ends.
-    pub near_core: usize,
+    pub client_core: usize,
     /// The far end's processor.
-    pub far_core: usize,
+    pub server_core: usize,
     /// The processor of the near end's application thread, where it is apart from the polled one.
     pub app_core: Option<usize>,
     /// Applications wait for events. They are apart from the polled threads then, wherever the system puts them unless a
@@ -45,9 +45,9 @@ pub struct Session {
     /// Polled cores an end. Several have threads of their own.
     pub cores: u16,
     /// The near end's configuration, TOML. Absent: the session needs no device.
-    pub near_config: Option<String>,
+    pub client_config: Option<String>,
     /// The far end's setup.
-    pub far_setup: FarSetup,
+    pub server_setup: ServerSetup,
     /// The far end's address on the device.
     pub peer: Option<SocketAddr>,
     /// The device in the report.
@@ -62,7 +62,7 @@ pub struct Session {
 
 /// What the far end must know before it opens its device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct FarSetup {
+pub struct ServerSetup {
     /// Its configuration, TOML. Absent: it needs no device.
     pub config: Option<String>,
     /// Its processor.
@@ -77,7 +77,7 @@ pub struct FarSetup {
 
 /// Where applications run, and how they wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Applications {
+pub struct AppOptions {
     /// The processor of the near end's, where it is apart from the polled one.
     pub core: Option<usize>,
     /// Both ends' wait for events.
@@ -88,7 +88,7 @@ pub struct Applications {
 
 /// Where the far end is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum FarPlace {
+pub enum ServerPlacement {
     /// A process that the near end starts.
     Process,
     /// A thread of the near end's process, over two DPDK ports joined back to back.
@@ -96,11 +96,11 @@ pub enum FarPlace {
     /// A thread of the near end's process, over memory alone.
     MemoryThread,
     /// On every core beside the near end, over two DPDK ports joined back to back: stations.
-    RingStations,
+    RingLoopback,
     /// The same over memory alone.
-    MemoryStations,
+    MemoryLoopback,
     /// A server on another machine, or another process that the user started.
-    Server,
+    Remote,
 }
 
 /// Cases that alternate.
@@ -136,10 +136,10 @@ impl Plan {
     }
 
     /// How long the run will take, roughly.
-    pub fn expected(&self) -> Duration {
+    pub fn expected_duration(&self) -> Duration {
         /// Starting two processes and their devices.
         const SESSION: Duration = Duration::from_secs(2);
-        let measured: Duration = self.groups().map(Group::expected).sum();
+        let measured: Duration = self.groups().map(Group::expected_duration).sum();
         measured + SESSION * self.sessions.len() as u32
     }
 
@@ -160,7 +160,7 @@ impl Group {
         u64::from(self.rounds) * self.cases.len() as u64 + u64::from(self.floor.is_some())
     }
 
-    fn expected(&self) -> Duration {
+    fn expected_duration(&self) -> Duration {
         /// What a slice of counted messages takes at least, and a message of it, at a guess; and what any slice costs
         /// beside its time.
         const COUNTED: Duration = Duration::from_millis(20);
@@ -178,19 +178,19 @@ impl Group {
 
 impl Session {
     /// The processor of the near end's polled thread, where it is not the application's.
-    pub fn apart(&self) -> Option<usize> {
-        (self.app_core.is_some() || self.events).then_some(self.near_core)
+    pub fn worker_processor(&self) -> Option<usize> {
+        (self.app_core.is_some() || self.events).then_some(self.client_core)
     }
 
     /// The processors as a pair.
     pub fn processors(&self) -> CorePair {
-        CorePair { near: self.near_core, far: self.far_core }
+        CorePair { client: self.client_core, server: self.server_core }
     }
 }
 
-impl FarSetup {
+impl ServerSetup {
     /// The processor of the far end's polled thread, where it is not the application's.
-    pub fn apart(&self) -> Option<usize> {
+    pub fn worker_processor(&self) -> Option<usize> {
         self.events.then_some(self.core)
     }
 }

@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use ironwarp_bench::PathKind;
 use ironwarp_bench::host::CorePair;
 
-use super::{Applications, FarPlace, FarSetup, Session};
+use super::{AppOptions, ServerPlacement, ServerSetup, Session};
 
 /// Addresses on a link that leads nowhere else: from the block that RFC 2544 keeps for benchmarks.
-const NEAR: &str = "198.19.0.1";
-const FAR: &str = "198.19.0.2";
+const CLIENT_ADDR: &str = "198.19.0.1";
+const SERVER_ADDR: &str = "198.19.0.2";
 /// Where the far end listens: the port that perftest listens at.
 pub const PORT: u16 = 18515;
 
@@ -28,12 +28,12 @@ pub enum PairKind {
 
 impl PairKind {
     /// The pair that a run without `--pair` uses.
-    pub fn usual() -> Self {
+    pub fn default_kind() -> Self {
         if cfg!(feature = "dpdk") { PairKind::Memif } else { PairKind::Memory }
     }
 
     /// The pair of a run whose ends lie in one process.
-    pub fn within() -> Self {
+    pub fn in_process() -> Self {
         if cfg!(feature = "dpdk") { PairKind::Ring } else { PairKind::Memory }
     }
 
@@ -52,43 +52,43 @@ impl PairKind {
     }
 
     /// A session without groups. `folder` is private to it.
-    pub fn session(self, mtu: u16, cores: CorePair, applications: Applications, folder: &Path) -> Session {
-        let Applications { core: app_core, events, cores: count } = applications;
+    pub fn session(self, mtu: u16, cores: CorePair, app_options: AppOptions, folder: &Path) -> Session {
+        let AppOptions { core: app_core, events, cores: count } = app_options;
         let count = count.unwrap_or(1);
-        let elsewhere = app_core.is_none_or(|core| core != cores.near && core != cores.far);
+        let app_core_is_free = app_core.is_none_or(|core| core != cores.client && core != cores.server);
         // Who wakes up may do so on a polled processor, and so may the threads of several cores and who waits for them.
-        let apart = cores.is_apart() && elsewhere && !events && count == 1;
-        let (near, far, device, place) = match self {
+        let exclusive = cores.is_distinct() && app_core_is_free && !events && count == 1;
+        let (client, server, device, placement) = match self {
             PairKind::Memif => {
                 let socket = folder.join("memif.sock");
                 let end = |role: &str| format!("device.memif = {{ role = \"{role}\", socket = {socket:?} }}");
-                (end("client"), end("server"), "net_memif0", FarPlace::Process)
+                (end("client"), end("server"), "net_memif0", ServerPlacement::Process)
             }
             PairKind::Ring => {
                 let end = |number: u8| format!("device.ring = {{ end = {number} }}");
-                (end(0), end(1), "net_ring0", FarPlace::RingThread)
+                (end(0), end(1), "net_ring0", ServerPlacement::RingThread)
             }
             PairKind::Memory => {
                 let end = || "device.memory = {}".to_owned();
-                (end(), end(), "memory", FarPlace::MemoryThread)
+                (end(), end(), "memory", ServerPlacement::MemoryThread)
             }
         };
         Session {
-            far: place,
-            near_core: cores.near,
-            far_core: cores.far,
+            server_placement: placement,
+            client_core: cores.client,
+            server_core: cores.server,
             app_core,
             events,
             cores: count,
-            near_config: Some(config(&near, NEAR, mtu, (count, cores.near), apart)),
-            far_setup: FarSetup {
-                config: Some(config(&far, FAR, mtu, (count, cores.far), apart)),
-                core: cores.far,
-                listen: address(FAR),
+            client_config: Some(config(&client, CLIENT_ADDR, mtu, (count, cores.client), exclusive)),
+            server_setup: ServerSetup {
+                config: Some(config(&server, SERVER_ADDR, mtu, (count, cores.server), exclusive)),
+                core: cores.server,
+                listen: address(SERVER_ADDR),
                 events,
                 cores: count,
             },
-            peer: address(FAR),
+            peer: address(SERVER_ADDR),
             device: Some(device.to_owned()),
             mtu,
             pcap: None,
@@ -99,8 +99,14 @@ impl PairKind {
 
 /// One end's configuration. Threads that share a processor must yield it to each other; several cores run wherever the
 /// system puts them.
-fn config(device: &str, address: &str, mtu: u16, (count, processor): (u16, usize), apart: bool) -> String {
-    let idle = if apart { "spin" } else { "yield" };
+fn config(
+    device: &str,
+    address: &str,
+    mtu: u16,
+    (count, processor): (u16, usize),
+    exclusive: bool,
+) -> String {
+    let idle = if exclusive { "spin" } else { "yield" };
     let cores = if count == 1 { format!("processor = {processor}") } else { format!("count = {count}") };
     format!(
         "[port]\nmtu = {mtu}\n{device}\n[net]\naddress = \"{address}/24\"\n\
@@ -118,24 +124,26 @@ mod tests {
 
     #[test]
     fn the_two_ends_of_a_memif_pair_name_one_socket_and_take_opposite_roles() {
-        let cores = CorePair { near: 0, far: 1 };
-        let session = PairKind::Memif.session(9000, cores, Applications::default(), Path::new("/run/x"));
-        let near = session.near_config.expect("a device");
-        let far = session.far_setup.config.expect("a device");
-        assert!(near.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{near}");
-        assert!(far.contains("role = \"server\", socket = \"/run/x/memif.sock\""), "{far}");
-        assert!(near.contains("mtu = 9000") && near.contains("processor = 0") && near.contains("\"spin\""));
-        assert!(far.contains("processor = 1"));
+        let cores = CorePair { client: 0, server: 1 };
+        let session = PairKind::Memif.session(9000, cores, AppOptions::default(), Path::new("/run/x"));
+        let client = session.client_config.expect("a device");
+        let server = session.server_setup.config.expect("a device");
+        assert!(client.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{client}");
+        assert!(server.contains("role = \"server\", socket = \"/run/x/memif.sock\""), "{server}");
+        assert!(
+            client.contains("mtu = 9000") && client.contains("processor = 0") && client.contains("\"spin\"")
+        );
+        assert!(server.contains("processor = 1"));
         assert_eq!(session.peer.map(|peer| peer.to_string()).as_deref(), Some("198.19.0.2:18515"));
     }
 
     #[test]
     fn an_application_on_a_polled_processor_is_let_in() {
-        let cores = CorePair { near: 0, far: 1 };
+        let cores = CorePair { client: 0, server: 1 };
         let idle = |core, events| {
-            let applications = Applications { core, events, cores: None };
-            let session = PairKind::Ring.session(1500, cores, applications, Path::new("/run/x"));
-            session.near_config.expect("a device")
+            let app_options = AppOptions { core, events, cores: None };
+            let session = PairKind::Ring.session(1500, cores, app_options, Path::new("/run/x"));
+            session.client_config.expect("a device")
         };
         assert!(idle(Some(1), false).contains("\"yield\"") && idle(Some(0), false).contains("\"yield\""));
         assert!(idle(Some(2), false).contains("\"spin\"") && idle(None, false).contains("\"spin\""));
@@ -144,9 +152,9 @@ mod tests {
 
     #[test]
     fn ends_that_share_a_processor_yield_it() {
-        let cores = CorePair { near: 0, far: 0 };
-        let session = PairKind::Ring.session(1500, cores, Applications::default(), Path::new("/run/x"));
-        assert!(session.near_config.expect("a device").contains("idle = \"yield\""));
-        assert_eq!(session.far, FarPlace::RingThread);
+        let cores = CorePair { client: 0, server: 0 };
+        let session = PairKind::Ring.session(1500, cores, AppOptions::default(), Path::new("/run/x"));
+        assert!(session.client_config.expect("a device").contains("idle = \"yield\""));
+        assert_eq!(session.server_placement, ServerPlacement::RingThread);
     }
 }

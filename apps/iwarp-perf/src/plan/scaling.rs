@@ -3,7 +3,7 @@
 
 use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, WordOwner};
 
-use super::{FarPlace, Group, Plan, Session};
+use super::{Group, Plan, ServerPlacement, Session};
 
 /// Rounds that count.
 const ROUNDS: u32 = 10;
@@ -13,10 +13,10 @@ const TESTS: [Test; 5] = [Test::FrameBw, Test::SendBw, Test::WriteBw, Test::Read
 const DEPTH: u32 = 64;
 
 /// Every test on one core, then on all; what is compared alternates. A test on all cores has a queue pair on each.
-/// `roomy` says that every core has a processor of its own.
-pub fn scaling(mut session: Session, path: PathKind, bytes: u64, whole: Budget, roomy: bool) -> Plan {
-    into_stations(&mut session, roomy);
-    let budget = Budget { duration: whole.duration.map(|all| all / ROUNDS), warmup: 0, ..whole };
+/// `has_core_each` says that every core has a processor of its own.
+pub fn scaling(mut session: Session, path: PathKind, bytes: u64, total: Budget, has_core_each: bool) -> Plan {
+    to_loopback(&mut session, has_core_each);
+    let budget = Budget { duration: total.duration.map(|all| all / ROUNDS), warmup: 0, ..total };
     let mut group = Group { rounds: ROUNDS, ..Group::default() };
     for test in TESTS {
         let case = |cores: u32| Case {
@@ -35,13 +35,14 @@ pub fn scaling(mut session: Session, path: PathKind, bytes: u64, whole: Budget, 
 }
 
 /// Both ends on every core.
-fn into_stations(session: &mut Session, roomy: bool) {
-    for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {
-        *config = if roomy { config.replace("\"yield\"", "\"spin\"") } else { std::mem::take(config) };
+fn to_loopback(session: &mut Session, has_core_each: bool) {
+    for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
+        *config =
+            if has_core_each { config.replace("\"yield\"", "\"spin\"") } else { std::mem::take(config) };
     }
-    session.far = match session.far {
-        FarPlace::MemoryThread => FarPlace::MemoryStations,
-        _ => FarPlace::RingStations,
+    session.server_placement = match session.server_placement {
+        ServerPlacement::MemoryThread => ServerPlacement::MemoryLoopback,
+        _ => ServerPlacement::RingLoopback,
     };
 }
 
@@ -49,23 +50,23 @@ fn into_stations(session: &mut Session, roomy: bool) {
 const QPS_A_CORE: u32 = 4;
 const ATOMICS_DEPTH: u32 = 16;
 /// More words than there are operations on their way.
-const MANY: u32 = 1024;
+const MANY_WORDS: u32 = 1024;
 /// Whose rates are measured: what is done to how many words of whom. One word that all queue pairs of all cores want, a few,
 /// many; and many that each core has for itself.
 const RATES: [(AtomicKind, u32, WordOwner); 6] = [
     (AtomicKind::FetchAdd, 1, WordOwner::Spread),
     (AtomicKind::FetchAdd, 16, WordOwner::Spread),
-    (AtomicKind::FetchAdd, MANY, WordOwner::Spread),
-    (AtomicKind::FetchAdd, MANY, WordOwner::Local),
+    (AtomicKind::FetchAdd, MANY_WORDS, WordOwner::Spread),
+    (AtomicKind::FetchAdd, MANY_WORDS, WordOwner::Local),
     (AtomicKind::CmpSwap, 1, WordOwner::Spread),
-    (AtomicKind::CmpSwap, MANY, WordOwner::Spread),
+    (AtomicKind::CmpSwap, MANY_WORDS, WordOwner::Spread),
 ];
 
 /// Who should change a word. Round trips from one core to a word that is changed by locked instructions, to one that it owns
 /// and to one that another core owns; then rates of all cores together. What owners do stands beside the same done locked.
-pub fn atomics(mut session: Session, path: PathKind, whole: Budget, roomy: bool) -> Plan {
-    into_stations(&mut session, roomy);
-    let budget = Budget { duration: whole.duration.map(|all| all / ROUNDS), ..whole };
+pub fn atomics(mut session: Session, path: PathKind, total: Budget, has_core_each: bool) -> Plan {
+    to_loopback(&mut session, has_core_each);
+    let budget = Budget { duration: total.duration.map(|all| all / ROUNDS), ..total };
     let mut group = Group { rounds: ROUNDS, ..Group::default() };
     let (cores, mtu) = (u32::from(session.cores), session.mtu);
     let case = |test: Test, operation: AtomicKind| Case {

@@ -14,8 +14,8 @@ const SLICE_MAX: Duration = Duration::from_secs(1);
 const SLICE_MESSAGES_MAX: u64 = 1 << 20;
 
 /// One group a case, its budget spread over rounds.
-pub fn single(mut session: Session, cases: Vec<Case>, whole: Budget) -> Plan {
-    let (rounds, budget) = spread(whole);
+pub fn single(mut session: Session, cases: Vec<Case>, total: Budget) -> Plan {
+    let (rounds, budget) = split_budget(total);
     for case in cases {
         let mut group = Group { rounds, ..Group::default() };
         group.add(case, budget, &[]);
@@ -25,18 +25,18 @@ pub fn single(mut session: Session, cases: Vec<Case>, whole: Budget) -> Plan {
 }
 
 /// How many rounds, and how much of the budget falls to each.
-fn spread(whole: Budget) -> (u32, Budget) {
-    let by_time = whole.duration.map_or(0, |limit| limit.div_duration_f64(SLICE_MAX).ceil() as u32);
-    let most = whole.iterations.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX)).max(1);
-    let by_count = whole.iterations.map_or(0, |limit| limit.div_ceil(SLICE_MESSAGES_MAX));
+fn split_budget(total: Budget) -> (u32, Budget) {
+    let by_time = total.duration.map_or(0, |limit| limit.div_duration_f64(SLICE_MAX).ceil() as u32);
+    let most = total.iterations.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX)).max(1);
+    let by_count = total.iterations.map_or(0, |limit| limit.div_ceil(SLICE_MESSAGES_MAX));
     let by_count = u32::try_from(by_count).unwrap_or(u32::MAX);
     let rounds = ROUNDS.max(by_time).max(by_count).min(most);
-    let part = Budget {
-        iterations: whole.iterations.map(|limit| limit.div_ceil(u64::from(rounds))),
-        duration: whole.duration.map(|limit| limit / rounds),
-        warmup: whole.warmup,
+    let per_round = Budget {
+        iterations: total.iterations.map(|limit| limit.div_ceil(u64::from(rounds))),
+        duration: total.duration.map(|limit| limit / rounds),
+        warmup: total.warmup,
     };
-    (rounds, part)
+    (rounds, per_round)
 }
 
 #[cfg(test)]
@@ -45,29 +45,29 @@ mod tests {
 
     #[test]
     fn a_budget_is_spread_over_rounds_and_none_of_it_is_lost() {
-        let (rounds, part) = spread(Budget::duration(Duration::from_secs(2), 5));
-        assert_eq!((rounds, part.duration, part.warmup), (10, Some(Duration::from_millis(200)), 5));
-        let (rounds, part) = spread(Budget::iterations(1001, 0));
-        assert!(u64::from(rounds) * part.iterations.expect("counted") >= 1001);
+        let (rounds, per_round) = split_budget(Budget::duration(Duration::from_secs(2), 5));
+        assert_eq!((rounds, per_round.duration, per_round.warmup), (10, Some(Duration::from_millis(200)), 5));
+        let (rounds, per_round) = split_budget(Budget::iterations(1001, 0));
+        assert!(u64::from(rounds) * per_round.iterations.expect("counted") >= 1001);
     }
 
     #[test]
     fn a_long_run_has_slices_of_a_second() {
-        let (rounds, part) = spread(Budget::duration(Duration::from_secs(60), 0));
-        assert_eq!((rounds, part.duration), (60, Some(SLICE_MAX)));
+        let (rounds, per_round) = split_budget(Budget::duration(Duration::from_secs(60), 0));
+        assert_eq!((rounds, per_round.duration), (60, Some(SLICE_MAX)));
     }
 
     /// Ctrl-C loses little of a long count too, and its progress is seen.
     #[test]
     fn a_long_count_has_slices_of_a_million() {
-        let (rounds, part) = spread(Budget::iterations(100_000_000, 0));
+        let (rounds, per_round) = split_budget(Budget::iterations(100_000_000, 0));
         assert_eq!(rounds, 96);
-        let each = part.iterations.expect("counted");
+        let each = per_round.iterations.expect("counted");
         assert!(each <= SLICE_MESSAGES_MAX && each * 96 >= 100_000_000);
     }
 
     #[test]
     fn three_messages_are_three_rounds() {
-        assert_eq!(spread(Budget::iterations(3, 0)), (3, Budget::iterations(1, 0)));
+        assert_eq!(split_budget(Budget::iterations(3, 0)), (3, Budget::iterations(1, 0)));
     }
 }

@@ -21,7 +21,7 @@ const SPARE_ROUNDS: u32 = 5;
 const BYTES_OUTSTANDING: u64 = 4 << 20;
 
 /// How long slices last.
-struct Pace {
+struct SuiteBudgets {
     latency: Budget,
     bandwidth: Budget,
 }
@@ -29,26 +29,30 @@ struct Pace {
 /// The suite over sessions that `session` makes, one an MTU. Quick is about a fifth of the time.
 pub fn suite(session: impl Fn(u16) -> Session, path: PathKind, quick: bool) -> Plan {
     let ms = Duration::from_millis;
-    let pace = match quick {
-        true => Pace { latency: Budget::duration(ms(25), 100), bandwidth: Budget::duration(ms(40), 0) },
-        false => Pace { latency: Budget::duration(ms(200), 1000), bandwidth: Budget::duration(ms(300), 0) },
+    let budgets = match quick {
+        true => {
+            SuiteBudgets { latency: Budget::duration(ms(25), 100), bandwidth: Budget::duration(ms(40), 0) }
+        }
+        false => {
+            SuiteBudgets { latency: Budget::duration(ms(200), 1000), bandwidth: Budget::duration(ms(300), 0) }
+        }
     };
     let mut ordinary = session(ORDINARY_MTU);
-    ordinary.groups.extend(LATENCY_BYTES.map(|bytes| latency(bytes, path, &pace)));
-    ordinary.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, ORDINARY_MTU, path, &pace)));
-    ordinary.groups.push(loopback(&pace));
+    ordinary.groups.extend(LATENCY_BYTES.map(|bytes| latency(bytes, path, &budgets)));
+    ordinary.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, ORDINARY_MTU, path, &budgets)));
+    ordinary.groups.push(loopback(&budgets));
     ordinary.groups.push(validated(path));
     let mut jumbo = session(JUMBO_MTU);
-    jumbo.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, JUMBO_MTU, path, &pace)));
+    jumbo.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, JUMBO_MTU, path, &budgets)));
     Plan { sessions: vec![ordinary, jumbo] }
 }
 
 /// Raw frames, TCP both ways of waiting, and the three round trips.
-fn latency(bytes: u64, path: PathKind, pace: &Pace) -> Group {
+fn latency(bytes: u64, path: PathKind, budgets: &SuiteBudgets) -> Group {
     let mut group = group();
     let mut add = |test, path, wait, against: &[usize]| {
         let case = Case { wait, ..Case::new(test, bytes, ORDINARY_MTU, path) };
-        group.add(case, pace.latency, against)
+        group.add(case, budgets.latency, against)
     };
     let floor = add(Test::FrameLat, path, Wait::Spin, &[]);
     let tcp = add(Test::TcpLat, PathKind::Veth, Wait::Spin, &[]);
@@ -61,23 +65,23 @@ fn latency(bytes: u64, path: PathKind, pace: &Pace) -> Group {
 }
 
 /// Raw frames, TCP and Writes.
-fn bandwidth(bytes: u64, mtu: u16, path: PathKind, pace: &Pace) -> Group {
+fn bandwidth(bytes: u64, mtu: u16, path: PathKind, budgets: &SuiteBudgets) -> Group {
     let mut group = group();
-    let floor = group.add(Case::new(Test::FrameBw, bytes, mtu, path), pace.bandwidth, &[]);
+    let floor = group.add(Case::new(Test::FrameBw, bytes, mtu, path), budgets.bandwidth, &[]);
     let tcp = Case::new(Test::TcpBw, bytes, mtu, PathKind::Veth);
     let blocking = Case { wait: Wait::Block, ..tcp.clone() };
-    let tcp = group.add(tcp, pace.bandwidth, &[]);
-    group.add(blocking, pace.bandwidth, &[]);
-    group.add(streaming(Test::WriteBw, bytes, mtu, path), pace.bandwidth, &[floor, tcp]);
+    let tcp = group.add(tcp, budgets.bandwidth, &[]);
+    group.add(blocking, budgets.bandwidth, &[]);
+    group.add(streaming(Test::WriteBw, bytes, mtu, path), budgets.bandwidth, &[floor, tcp]);
     group.floor = Some(floor);
     group
 }
 
 /// Loopback stands by itself: nobody's data centre runs over it.
-fn loopback(pace: &Pace) -> Group {
+fn loopback(budgets: &SuiteBudgets) -> Group {
     let mut group = group();
-    group.add(Case::new(Test::TcpLat, LATENCY_BYTES[0], ORDINARY_MTU, PathKind::Lo), pace.latency, &[]);
-    group.add(Case::new(Test::TcpBw, BANDWIDTH_BYTES[1], ORDINARY_MTU, PathKind::Lo), pace.bandwidth, &[]);
+    group.add(Case::new(Test::TcpLat, LATENCY_BYTES[0], ORDINARY_MTU, PathKind::Lo), budgets.latency, &[]);
+    group.add(Case::new(Test::TcpBw, BANDWIDTH_BYTES[1], ORDINARY_MTU, PathKind::Lo), budgets.bandwidth, &[]);
     group
 }
 
@@ -113,12 +117,12 @@ mod tests {
     use ironwarp_bench::host::CorePair;
 
     use super::*;
-    use crate::plan::{Applications, PairKind};
+    use crate::plan::{AppOptions, PairKind};
 
     fn plan(quick: bool) -> Plan {
-        let cores = CorePair { near: 0, far: 1 };
+        let cores = CorePair { client: 0, server: 1 };
         suite(
-            |mtu| PairKind::Memif.session(mtu, cores, Applications::default(), Path::new("/run/x")),
+            |mtu| PairKind::Memif.session(mtu, cores, AppOptions::default(), Path::new("/run/x")),
             PathKind::Memif,
             quick,
         )
@@ -186,8 +190,12 @@ mod tests {
 
     #[test]
     fn a_quick_suite_takes_half_a_minute_at_most_and_a_full_one_three_minutes() {
-        assert!(plan(true).expected() < Duration::from_secs(30), "{:?}", plan(true).expected());
-        let full = plan(false).expected();
+        assert!(
+            plan(true).expected_duration() < Duration::from_secs(30),
+            "{:?}",
+            plan(true).expected_duration()
+        );
+        let full = plan(false).expected_duration();
         assert!((60..180).contains(&full.as_secs()), "{full:?}");
     }
 }

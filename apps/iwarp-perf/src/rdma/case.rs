@@ -4,45 +4,45 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironwarp::Event;
 use ironwarp_bench::report::TestResult;
-use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
+use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError};
-use super::lanes::{self, OpenCase, Words};
-use super::slices::{Atomics, Reaped, Stream, latency_far, latency_near, latency_turn};
+use super::open_case::{self, AtomicWords, OpenCase};
+use super::slices::{AtomicTest, BandwidthTest, Reaped, latency_client, latency_server, poll_latency_server};
 
 /// An open case.
-pub struct OpenRdma {
+pub struct RdmaCase {
     open: OpenCase,
-    work: Work,
+    test: RdmaTest,
 }
 
 /// What is done in a slice.
-enum Work {
-    Atomics(Atomics),
-    Stream(Stream),
-    RoundTrips(Box<Reaped>),
+enum RdmaTest {
+    Atomic(AtomicTest),
+    Bandwidth(BandwidthTest),
+    Latency(Box<Reaped>),
 }
 
-impl OpenRdma {
+impl RdmaCase {
     /// Makes everything but the connections.
-    pub fn new(endpoint: &mut Endpoint, case: &Case, near: bool) -> Result<Self, RdmaError> {
-        Self::with_words(endpoint, case, near, None)
+    pub fn new(endpoint: &mut Endpoint, case: &Case, client: bool) -> Result<Self, RdmaError> {
+        Self::with_words(endpoint, case, client, None)
     }
 
     /// The same, with words that are there already.
     pub fn with_words(
         endpoint: &mut Endpoint,
         case: &Case,
-        near: bool,
-        words: Option<Words>,
+        client: bool,
+        words: Option<AtomicWords>,
     ) -> Result<Self, RdmaError> {
         let open = OpenCase::new(endpoint, case, words)?;
-        let work = match case.test {
-            test if test.is_atomic() => Work::Atomics(Atomics::new(&open)),
-            test if test.is_latency() => Work::RoundTrips(Box::default()),
-            _ => Work::Stream(Stream::new(&open, near)),
+        let test = match case.test {
+            test if test.is_atomic() => RdmaTest::Atomic(AtomicTest::new(&open)),
+            test if test.is_latency() => RdmaTest::Latency(Box::default()),
+            _ => RdmaTest::Bandwidth(BandwidthTest::new(&open, client)),
         };
-        Ok(OpenRdma { open, work })
+        Ok(RdmaCase { open, test })
     }
 
     /// Connects the near end. `number` is the case's place in its group.
@@ -56,7 +56,7 @@ impl OpenRdma {
     }
 
     /// States in a result what start-up settled, which need not be what was asked for.
-    pub fn state_framing(&self, result: &mut TestResult) {
+    pub fn report_framing(&self, result: &mut TestResult) {
         let framing = self.open.framing();
         let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
         result.crc = (!framing.is_empty()).then(|| framing.iter().all(|framing| framing.crc));
@@ -68,36 +68,44 @@ impl OpenRdma {
 
     /// Queue pairs.
     pub fn connections(&self) -> usize {
-        self.open.lanes.len()
+        self.open.qps.len()
     }
 
     /// The near end of a slice. Answers it, and the messages that the far end must wait for.
-    pub fn near(&mut self, endpoint: &mut Endpoint, pace: Pace<'_>) -> Result<(Slice, u64), RdmaError> {
-        match &mut self.work {
-            Work::Atomics(atomics) => atomics.near(endpoint, &self.open, pace),
-            Work::Stream(stream) => stream.near(endpoint, &mut self.open, pace),
-            Work::RoundTrips(reaped) => {
-                latency_near(endpoint, &mut self.open, reaped, pace).map(|slice| (slice, 0))
+    pub fn run_client(
+        &mut self,
+        endpoint: &mut Endpoint,
+        until: StopCondition<'_>,
+    ) -> Result<(Slice, u64), RdmaError> {
+        match &mut self.test {
+            RdmaTest::Atomic(atomics) => atomics.run_client(endpoint, &self.open, until),
+            RdmaTest::Bandwidth(bandwidth) => bandwidth.run_client(endpoint, &mut self.open, until),
+            RdmaTest::Latency(reaped) => {
+                latency_client(endpoint, &mut self.open, reaped, until).map(|slice| (slice, 0))
             }
         }
     }
 
     /// The far end of a slice.
-    pub fn far(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<FarSlice, RdmaError> {
-        match &mut self.work {
-            Work::Atomics(atomics) => atomics.far(endpoint, &self.open, stop),
-            Work::Stream(stream) => stream.far(endpoint, &mut self.open, stop),
-            Work::RoundTrips(reaped) => latency_far(endpoint, &mut self.open, reaped, stop),
+    pub fn run_server(
+        &mut self,
+        endpoint: &mut Endpoint,
+        stop: &StopSignal,
+    ) -> Result<ServerSlice, RdmaError> {
+        match &mut self.test {
+            RdmaTest::Atomic(atomics) => atomics.run_server(endpoint, &self.open, stop),
+            RdmaTest::Bandwidth(bandwidth) => bandwidth.run_server(endpoint, &mut self.open, stop),
+            RdmaTest::Latency(reaped) => latency_server(endpoint, &mut self.open, reaped, stop),
         }
     }
 
     /// One turn after this end's part of a slice is done, for the other end's sake.
-    pub fn turn(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        match &mut self.work {
-            Work::Atomics(atomics) => atomics.turn(endpoint, &self.open),
-            Work::Stream(stream) => stream.turn(endpoint, &mut self.open),
-            Work::RoundTrips(_) => {
-                endpoint.turn();
+    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+        match &mut self.test {
+            RdmaTest::Atomic(atomics) => atomics.poll(endpoint, &self.open),
+            RdmaTest::Bandwidth(bandwidth) => bandwidth.poll(endpoint, &mut self.open),
+            RdmaTest::Latency(_) => {
+                endpoint.poll();
                 Ok(())
             }
         }
@@ -105,22 +113,22 @@ impl OpenRdma {
 
     /// A turn of a far end that serves without end: what has come is answered.
     pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        match &mut self.work {
-            Work::RoundTrips(reaped) => {
-                latency_turn(endpoint, &mut self.open, reaped, &mut FarSlice::default())
+        match &mut self.test {
+            RdmaTest::Latency(reaped) => {
+                poll_latency_server(endpoint, &mut self.open, reaped, &mut ServerSlice::default())
             }
-            _ => self.turn(endpoint),
+            _ => self.poll(endpoint),
         }
     }
 
     /// This end's words.
-    pub fn words(&self) -> &Words {
+    pub fn words(&self) -> &AtomicWords {
         &self.open.words
     }
 
     /// Lets a queue pair of this case in, which is the only one. Answers whether one is up now.
     pub fn accept_one(&mut self, endpoint: &mut Endpoint, event: Event) -> Result<bool, RdmaError> {
-        lanes::accept_one(endpoint, &mut [Some(&mut self.open)], None, event)
+        open_case::accept_one(endpoint, &mut [Some(&mut self.open)], None, event)
     }
 
     /// Closes the near end's connections and waits until they are.
@@ -137,10 +145,10 @@ impl OpenRdma {
 /// Accepts the near end's queue pairs, of all cases of a group; from one machine, where one is named.
 pub fn accept(
     endpoint: &mut Endpoint,
-    cases: &mut [Option<OpenRdma>],
+    cases: &mut [Option<RdmaCase>],
     from: Option<IpAddr>,
 ) -> Result<(), RdmaError> {
-    let mut lanes: Vec<Option<&mut OpenCase>> =
+    let mut open_cases: Vec<Option<&mut OpenCase>> =
         cases.iter_mut().map(|case| case.as_mut().map(|case| &mut case.open)).collect();
-    lanes::accept(endpoint, &mut lanes, from)
+    open_case::accept(endpoint, &mut open_cases, from)
 }

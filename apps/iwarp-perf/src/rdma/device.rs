@@ -7,8 +7,8 @@ use ironwarp::{Config, Stack, Worker};
 use ironwarp_types::MacAddr;
 
 use super::endpoint::{Endpoint, RdmaError};
-use super::station::{Side, Station};
-use crate::plan::{FarPlace, Session};
+use super::loopback::{LoopbackWorker, SharedStack};
+use crate::plan::{ServerPlacement, Session};
 
 /// Frames that may wait in each ring of a memory pair, and buffers a pool: enough for a window's worth of frames.
 const MEMORY_RING_FRAMES: usize = 1024;
@@ -16,50 +16,54 @@ const MEMORY_POOL_FRAMES: usize = 8192;
 
 /// The two ends; `None` when the session needs no device.
 pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>, RdmaError> {
-    let (Some(near), Some(far)) = (&session.near_config, &session.far_setup.config) else { return Ok(None) };
-    let (near, far) = (Config::from_toml(near)?, Config::from_toml(far)?);
-    match session.far {
-        FarPlace::MemoryThread => memory_pair(session, near, far).map(Some),
-        _ => ring_pair(session, near, far).map(Some),
+    let (Some(client), Some(server)) = (&session.client_config, &session.server_setup.config) else {
+        return Ok(None);
+    };
+    let (client, server) = (Config::from_toml(client)?, Config::from_toml(server)?);
+    match session.server_placement {
+        ServerPlacement::MemoryThread => memory_pair(session, client, server).map(Some),
+        _ => ring_pair(session, client, server).map(Some),
     }
 }
 
 /// A station a core: two stacks whose cores of one number are polled together. `more` goes behind their configurations.
-pub fn open_stations(session: &Session, more: &str) -> Result<Vec<Station>, RdmaError> {
-    let (Some(near), Some(far)) = (&session.near_config, &session.far_setup.config) else {
+pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<LoopbackWorker>, RdmaError> {
+    let (Some(client), Some(server)) = (&session.client_config, &session.server_setup.config) else {
         return Err(RdmaError::NoDevice);
     };
     let config = |text: &str| Config::from_toml(&format!("{text}{more}"));
-    let (near, far) = (config(near)?, config(far)?);
-    let [(near, near_workers), (far, far_workers)] = match session.far {
-        FarPlace::MemoryStations => memory_stacks(session, near, far)?,
-        _ => ring_stacks(near, far)?,
+    let (client, server) = (config(client)?, config(server)?);
+    let [(client, client_workers), (server, server_workers)] = match session.server_placement {
+        ServerPlacement::MemoryLoopback => memory_stacks(session, client, server)?,
+        _ => ring_stacks(client, server)?,
     };
-    let (near, far) = (Side::new(near, near_workers.len()), Side::new(far, far_workers.len()));
+    let (client, server) =
+        (SharedStack::new(client, client_workers.len()), SharedStack::new(server, server_workers.len()));
     let peer = session.peer.ok_or(RdmaError::NoDevice)?;
     let ports = peer.port()..;
-    let stations = near_workers.into_iter().zip(far_workers).zip(ports).map(|((one, other), port)| {
-        Station::new((&near, one), (&far, other), SocketAddr::new(peer.ip(), port))
+    let workers = client_workers.into_iter().zip(server_workers).zip(ports).map(|((one, other), port)| {
+        LoopbackWorker::new((&client, one), (&server, other), SocketAddr::new(peer.ip(), port))
     });
-    let mut stations = stations.collect::<Result<Vec<Station>, _>>()?;
+    let mut workers = workers.collect::<Result<Vec<LoopbackWorker>, _>>()?;
     // Each listens at a port of its own, which the others' cores must know of too: the first one's passes it on.
     for _ in 0..2 {
-        stations.iter_mut().try_for_each(Station::hear)?;
+        workers.iter_mut().try_for_each(LoopbackWorker::apply_control_requests)?;
     }
-    Ok(stations)
+    Ok(workers)
 }
 
 type Stacks = [(Stack, Vec<Worker>); 2];
 
-fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
-    let [(near_stack, near_workers), (far_stack, far_workers)] = memory_stacks(session, near, far)?;
+fn memory_pair(session: &Session, client: Config, server: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
+    let [(client_stack, client_workers), (server_stack, server_workers)] =
+        memory_stacks(session, client, server)?;
     Ok((
-        Endpoint::new(near_stack, near_workers, session.apart(), session.events)?,
-        Endpoint::new(far_stack, far_workers, session.far_setup.apart(), session.events)?,
+        Endpoint::new(client_stack, client_workers, session.worker_processor(), session.events)?,
+        Endpoint::new(server_stack, server_workers, session.server_setup.worker_processor(), session.events)?,
     ))
 }
 
-fn memory_stacks(session: &Session, near: Config, far: Config) -> Result<Stacks, RdmaError> {
+fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<Stacks, RdmaError> {
     let port = |last: u8| MemoryConfig {
         mac: MacAddr([2, 0, 0, 0, 0, last]),
         mtu_bytes: session.mtu,
@@ -69,23 +73,23 @@ fn memory_stacks(session: &Session, near: Config, far: Config) -> Result<Stacks,
         tx_ring_frames: MEMORY_RING_FRAMES,
         ..MemoryConfig::default()
     };
-    let cores = usize::from(near.core.count);
-    let (near_ports, far_ports) = memory::pair_of_queues((&port(1), cores), (&port(2), cores));
-    let near = Stack::builder(near).memory_ports(near_ports).build()?;
-    Ok([near, Stack::builder(far).memory_ports(far_ports).build()?])
+    let cores = usize::from(client.core.count);
+    let (client_ports, server_ports) = memory::pair_of_queues((&port(1), cores), (&port(2), cores));
+    let client = Stack::builder(client).memory_ports(client_ports).build()?;
+    Ok([client, Stack::builder(server).memory_ports(server_ports).build()?])
 }
 
-fn ring_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
-    let [(near_stack, near_workers), (far_stack, far_workers)] = ring_stacks(near, far)?;
+fn ring_pair(session: &Session, client: Config, server: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
+    let [(client_stack, client_workers), (server_stack, server_workers)] = ring_stacks(client, server)?;
     Ok((
-        Endpoint::new(near_stack, near_workers, session.apart(), session.events)?,
-        Endpoint::new(far_stack, far_workers, session.far_setup.apart(), session.events)?,
+        Endpoint::new(client_stack, client_workers, session.worker_processor(), session.events)?,
+        Endpoint::new(server_stack, server_workers, session.server_setup.worker_processor(), session.events)?,
     ))
 }
 
 #[cfg(feature = "dpdk")]
-fn ring_stacks(near: Config, far: Config) -> Result<Stacks, RdmaError> {
-    Ok(Stack::ring_pair_of_cores(near, far, None)?)
+fn ring_stacks(client: Config, server: Config) -> Result<Stacks, RdmaError> {
+    Ok(Stack::ring_pair_of_cores(client, server, None)?)
 }
 
 #[cfg(not(feature = "dpdk"))]

@@ -1,59 +1,63 @@
 //! Raw frames over the stack's own device, while the stack stands still.
 
 use ironwarp::PortVisit;
-use ironwarp_bench::baseline::frames::{Layout, blast, echo, latency, sink};
-use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
+use ironwarp_bench::baseline::frames::{Layout, echo, latency, receive_frames, send_frames};
+use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 use ironwarp_port::Port;
 
 use super::endpoint::{Endpoint, RdmaError};
 
 /// The near end of a slice. Answers it, and the frames that the far end must wait for.
-pub fn frames_near(
+pub fn frames_client(
     endpoint: &mut Endpoint,
     case: &Case,
-    pace: Pace<'_>,
+    until: StopCondition<'_>,
     sequence: &mut u64,
 ) -> Result<(Slice, u64), RdmaError> {
-    let outcome = endpoint.with_worker(|worker| worker.with_port(Near { case, pace, sequence }))?;
+    let outcome = endpoint.with_worker(|worker| worker.with_port(FramesClient { case, until, sequence }))?;
     outcome.ok_or(RdmaError::NoDevice)
 }
 
 /// The far end of a slice.
-pub fn frames_far(endpoint: &mut Endpoint, case: &Case, stop: &StopSignal) -> Result<FarSlice, RdmaError> {
-    endpoint.with_worker(|worker| worker.with_port(Far { case, stop }))?.ok_or(RdmaError::NoDevice)
+pub fn frames_server(
+    endpoint: &mut Endpoint,
+    case: &Case,
+    stop: &StopSignal,
+) -> Result<ServerSlice, RdmaError> {
+    endpoint.with_worker(|worker| worker.with_port(FramesServer { case, stop }))?.ok_or(RdmaError::NoDevice)
 }
 
-struct Near<'a> {
+struct FramesClient<'a> {
     case: &'a Case,
-    pace: Pace<'a>,
+    until: StopCondition<'a>,
     sequence: &'a mut u64,
 }
 
-impl PortVisit for Near<'_> {
+impl PortVisit for FramesClient<'_> {
     type Output = (Slice, u64);
 
     fn visit<P: Port>(self, port: &mut P) -> (Slice, u64) {
         let layout = Layout::new(self.case.bytes, self.case.mtu);
         if self.case.test.is_latency() {
-            return (latency(port, layout, self.pace, self.sequence), 0);
+            return (latency(port, layout, self.until, self.sequence), 0);
         }
-        let sent = blast(port, layout, self.pace);
+        let sent = send_frames(port, layout, self.until);
         (Slice { elapsed_ns: sent.elapsed_ns, ..Slice::default() }, sent.frames)
     }
 }
 
-struct Far<'a> {
+struct FramesServer<'a> {
     case: &'a Case,
     stop: &'a StopSignal,
 }
 
-impl PortVisit for Far<'_> {
-    type Output = FarSlice;
+impl PortVisit for FramesServer<'_> {
+    type Output = ServerSlice;
 
-    fn visit<P: Port>(self, port: &mut P) -> FarSlice {
+    fn visit<P: Port>(self, port: &mut P) -> ServerSlice {
         if self.case.test.is_latency() {
             return echo(port, self.stop);
         }
-        sink(port, Layout::new(self.case.bytes, self.case.mtu), self.stop)
+        receive_frames(port, Layout::new(self.case.bytes, self.case.mtu), self.stop)
     }
 }

@@ -17,8 +17,8 @@ use ironwarp::{
     Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Config, Context, Event, MacAddr,
     ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Stack, Worker,
 };
-use iwarp_ping::message::{Advertisement, NOTHING, write_text};
-use iwarp_ping::{Call, Client, End, Fault, Offer, PORT, PingError, Server, ServerTally};
+use iwarp_ping::message::{Advertisement, EMPTY_MESSAGE, write_text};
+use iwarp_ping::{Client, ClientConfig, Endpoint, Fault, PORT, PingError, Server, ServerConfig, ServerStats};
 
 /// Ends a test that hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ const TESTED: &str = "10.0.0.1";
 const PEER: &str = "10.0.0.2";
 
 /// What a peer does wrong.
-type Misdeed = fn(&mut ScriptedPeer, QueuePair);
+type Violation = fn(&mut ScriptedPeer, QueuePair);
 
 /// The end that the test plays by hand.
 struct ScriptedPeer {
@@ -55,14 +55,14 @@ fn config(address: &str) -> Config {
     config
 }
 
-fn end(port: MemoryPort) -> End {
+fn endpoint(port: MemoryPort) -> Endpoint {
     let config = config(TESTED);
     let (stack, worker) = Stack::builder(config.clone()).memory_port(port).build_one().expect("a stack");
-    End::over(&config, stack, worker).expect("an end")
+    Endpoint::with_stack(&config, stack, worker).expect("an end")
 }
 
 /// The port of the end under test, and the peer.
-fn stage() -> (MemoryPort, ScriptedPeer) {
+fn connected_ports() -> (MemoryPort, ScriptedPeer) {
     let port = |last| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, last]), ..MemoryConfig::default() };
     let (tested, port) = pair(&port(1), &port(2));
     let (stack, worker) = Stack::builder(config(PEER)).memory_port(port).build_one().expect("a stack");
@@ -84,7 +84,7 @@ impl ScriptedPeer {
         qp
     }
 
-    fn turn(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<Event> {
         if self.worker.poll(1).work == 0 {
             std::thread::yield_now();
         }
@@ -101,11 +101,15 @@ impl ScriptedPeer {
 
     /// Turns until something is so.
     #[track_caller]
-    fn until<T>(&mut self, what: &str, mut is_so: impl FnMut(&mut Self, Option<Event>) -> Option<T>) -> T {
+    fn until<T>(
+        &mut self,
+        what: &str,
+        mut condition: impl FnMut(&mut Self, Option<Event>) -> Option<T>,
+    ) -> T {
         let start = Instant::now();
         loop {
-            let event = self.turn();
-            if let Some(found) = is_so(self, event) {
+            let event = self.poll();
+            if let Some(found) = condition(self, event) {
                 return found;
             }
             assert!(start.elapsed() < DEADLINE, "never happened: {what}");
@@ -156,14 +160,14 @@ impl ScriptedPeer {
     }
 
     /// A piece of our memory as it should be advertised.
-    fn place(&self, offset: usize, bytes: u32) -> Advertisement {
+    fn advertisement(&self, offset: usize, bytes: u32) -> Advertisement {
         let tagged_offset = self.memory.base_to() + offset as u64;
         Advertisement { at: RemoteMemory { stag: self.memory.stag(), tagged_offset }, bytes }
     }
 
     /// What a message says that came into a receive.
     fn advertised(&self, slot: usize) -> Advertisement {
-        let mut message = NOTHING;
+        let mut message = EMPTY_MESSAGE;
         self.memory.read_at(RECEIVES + slot * 64, &mut message).expect("inside");
         Advertisement::decode(&message, 100).expect("what a client should say")
     }
@@ -171,15 +175,15 @@ impl ScriptedPeer {
     /// One ping as a client should make it.
     #[track_caller]
     fn ping(&mut self, qp: QueuePair, number: u64) {
-        let (mut text, mut came) = ([0; TEXT], [0; TEXT]);
+        let (mut text, mut received_text) = ([0; TEXT], [0; TEXT]);
         write_text(number, &mut text);
         self.memory.write_at(SOURCE, &text).expect("inside");
         let before = self.received;
-        self.send(qp, &self.place(SOURCE, TEXT as u32).encode());
+        self.send(qp, &self.advertisement(SOURCE, TEXT as u32).encode());
         self.await_message(before + 1);
-        self.send(qp, &self.place(SINK, TEXT as u32).encode());
+        self.send(qp, &self.advertisement(SINK, TEXT as u32).encode());
         self.await_message(before + 2);
-        self.memory.read_at(SINK, &mut came).expect("inside");
-        assert_eq!(came, text);
+        self.memory.read_at(SINK, &mut received_text).expect("inside");
+        assert_eq!(received_text, text);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::lab::said;
+use crate::lab::output_text;
 
 /// Dissects iWARP wherever its start-up frames are seen. The last protocol is a guess that takes short Sends for its
 /// own.
@@ -22,13 +22,13 @@ pub fn text(capture: &Path) -> String {
 }
 
 /// How often each value of a field was seen.
-pub fn tally(capture: &Path, field: &str) -> BTreeMap<String, usize> {
+pub fn count_by_value(capture: &Path, field: &str) -> BTreeMap<String, usize> {
     let output = tshark(capture, &["-T", "fields", "-E", "aggregator= ", "-e", field]);
-    let mut tally = BTreeMap::new();
+    let mut count_by_value = BTreeMap::new();
     for value in String::from_utf8_lossy(&output.stdout).split_whitespace() {
-        *tally.entry(value.to_owned()).or_default() += 1;
+        *count_by_value.entry(value.to_owned()).or_default() += 1;
     }
-    tally
+    count_by_value
 }
 
 /// How many frames match a display filter.
@@ -40,6 +40,6 @@ fn tshark(capture: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("tshark");
     let output =
         command.arg("-n").arg("-r").arg(capture).args(OPTIONS).args(arguments).output().expect("tshark");
-    assert!(output.status.success(), "{command:?}: {}", said(&output));
+    assert!(output.status.success(), "{command:?}: {}", output_text(&output));
     output
 }

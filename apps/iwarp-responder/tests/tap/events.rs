@@ -12,9 +12,9 @@ use serde_json::Value;
 pub struct Events {
     seen: Vec<Value>,
     /// How many of them have been taken.
-    taken: usize,
-    coming: Option<Receiver<Value>>,
-    patience: Duration,
+    consumed: usize,
+    incoming: Option<Receiver<Value>>,
+    timeout: Duration,
 }
 
 impl std::fmt::Debug for Events {
@@ -24,9 +24,9 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// Follows a pipe. Waiting for an event takes `patience` at most.
-    pub fn of(pipe: impl Read + Send + 'static, patience: Duration) -> Self {
-        let (sender, coming) = mpsc::channel();
+    /// Follows a pipe. Waiting for an event takes `timeout` at most.
+    pub fn of(pipe: impl Read + Send + 'static, timeout: Duration) -> Self {
+        let (sender, incoming) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
@@ -35,37 +35,37 @@ impl Events {
                 }
             }
         });
-        Events { seen: Vec::new(), taken: 0, coming: Some(coming), patience }
+        Events { seen: Vec::new(), consumed: 0, incoming: Some(incoming), timeout }
     }
 
     /// Waits for the next event of a kind and takes everything up to it. `None` at the end or after the patience.
     pub fn wait_for(&mut self, kind: &str) -> Option<Value> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         loop {
-            while let Some(event) = self.seen.get(self.taken) {
-                self.taken += 1;
+            while let Some(event) = self.seen.get(self.consumed) {
+                self.consumed += 1;
                 if event["event"] == kind {
                     return Some(event.clone());
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            self.seen.push(self.coming.as_ref()?.recv_timeout(left).ok()?);
+            self.seen.push(self.incoming.as_ref()?.recv_timeout(left).ok()?);
         }
     }
 
     /// Takes everything up to the `count`th event of a kind from here on, and gives it.
-    pub fn through(&mut self, count: usize, kind: &str) -> Vec<Value> {
-        let from = self.taken;
+    pub fn take_through(&mut self, count: usize, kind: &str) -> Vec<Value> {
+        let from = self.consumed;
         for nth in 1..=count {
             assert!(self.wait_for(kind).is_some(), "no {kind} number {nth} of {count}");
         }
-        self.seen[from..self.taken].to_vec()
+        self.seen[from..self.consumed].to_vec()
     }
 
     /// Everything until the pipe was closed, from the first event on.
-    pub fn through_the_end(mut self) -> Self {
-        if let Some(coming) = self.coming.take() {
-            self.seen.extend(coming);
+    pub fn read_to_end(mut self) -> Self {
+        if let Some(incoming) = self.incoming.take() {
+            self.seen.extend(incoming);
         }
         self
     }

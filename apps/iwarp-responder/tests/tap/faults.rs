@@ -9,77 +9,77 @@ use crate::lab::Lab;
 
 /// What a Terminate must show of the message that caused it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shows {
+enum TerminateHeaders {
     Nothing,
     Segment,
     Request,
 }
 
 /// A fault's name in `faults.py`, the Terminate that it causes (layer, type, code), and what that shows.
-type Row = (&'static str, [u8; 3], Shows);
+type Row = (&'static str, [u8; 3], TerminateHeaders);
 
 const TAGGED: [Row; 9] = [
     // RFC 5041 s7.2, type 1.
-    ("write-unknown-stag", [1, 1, 0], Shows::Segment),
-    ("write-stag-zero", [1, 1, 0], Shows::Segment),
-    ("write-below", [1, 1, 1], Shows::Segment),
-    ("write-beyond", [1, 1, 1], Shows::Segment),
-    ("write-far", [1, 1, 1], Shows::Segment),
-    ("write-second-segment-beyond", [1, 1, 1], Shows::Segment),
-    ("write-wraps", [1, 1, 3], Shows::Segment),
-    ("tagged-ddp-version-0", [1, 1, 4], Shows::Segment),
-    ("tagged-ddp-version-2", [1, 1, 4], Shows::Segment),
+    ("write-unknown-stag", [1, 1, 0], TerminateHeaders::Segment),
+    ("write-stag-zero", [1, 1, 0], TerminateHeaders::Segment),
+    ("write-below", [1, 1, 1], TerminateHeaders::Segment),
+    ("write-beyond", [1, 1, 1], TerminateHeaders::Segment),
+    ("write-far", [1, 1, 1], TerminateHeaders::Segment),
+    ("write-second-segment-beyond", [1, 1, 1], TerminateHeaders::Segment),
+    ("write-wraps", [1, 1, 3], TerminateHeaders::Segment),
+    ("tagged-ddp-version-0", [1, 1, 4], TerminateHeaders::Segment),
+    ("tagged-ddp-version-2", [1, 1, 4], TerminateHeaders::Segment),
 ];
 
 const UNTAGGED: [Row; 12] = [
     // RFC 5041 s7.2, type 2.
-    ("queue-3", [1, 2, 1], Shows::Segment),
-    ("queue-top", [1, 2, 1], Shows::Segment),
-    ("send-without-receive", [1, 2, 2], Shows::Segment),
-    ("msn-0", [1, 2, 3], Shows::Segment),
-    ("msn-skips-one", [1, 2, 3], Shows::Segment),
-    ("msn-repeats", [1, 2, 3], Shows::Segment),
-    ("read-msn-2", [1, 2, 3], Shows::Segment),
-    ("offset-not-0", [1, 2, 4], Shows::Segment),
-    ("offset-with-gap", [1, 2, 4], Shows::Segment),
-    ("send-too-long", [1, 2, 5], Shows::Segment),
-    ("send-too-long-in-one-segment", [1, 2, 5], Shows::Segment),
-    ("untagged-ddp-version-3", [1, 2, 6], Shows::Segment),
+    ("queue-3", [1, 2, 1], TerminateHeaders::Segment),
+    ("queue-top", [1, 2, 1], TerminateHeaders::Segment),
+    ("send-without-receive", [1, 2, 2], TerminateHeaders::Segment),
+    ("msn-0", [1, 2, 3], TerminateHeaders::Segment),
+    ("msn-skips-one", [1, 2, 3], TerminateHeaders::Segment),
+    ("msn-repeats", [1, 2, 3], TerminateHeaders::Segment),
+    ("read-msn-2", [1, 2, 3], TerminateHeaders::Segment),
+    ("offset-not-0", [1, 2, 4], TerminateHeaders::Segment),
+    ("offset-with-gap", [1, 2, 4], TerminateHeaders::Segment),
+    ("send-too-long", [1, 2, 5], TerminateHeaders::Segment),
+    ("send-too-long-in-one-segment", [1, 2, 5], TerminateHeaders::Segment),
+    ("untagged-ddp-version-3", [1, 2, 6], TerminateHeaders::Segment),
 ];
 
 const READS: [Row; 8] = [
     // RFC 5040 s4.8, type 1: the request is shown with its segment.
-    ("read-unknown-stag", [0, 1, 0], Shows::Request),
-    ("read-beyond", [0, 1, 1], Shows::Request),
-    ("read-below", [0, 1, 1], Shows::Request),
-    ("read-more-than-all", [0, 1, 1], Shows::Request),
-    ("read-wraps", [0, 1, 4], Shows::Request),
+    ("read-unknown-stag", [0, 1, 0], TerminateHeaders::Request),
+    ("read-beyond", [0, 1, 1], TerminateHeaders::Request),
+    ("read-below", [0, 1, 1], TerminateHeaders::Request),
+    ("read-more-than-all", [0, 1, 1], TerminateHeaders::Request),
+    ("read-wraps", [0, 1, 4], TerminateHeaders::Request),
     // No code fits a request that is not one.
-    ("read-request-cut-short", [0, 2, 0xff], Shows::Segment),
-    ("read-request-too-long", [1, 2, 5], Shows::Segment),
+    ("read-request-cut-short", [0, 2, 0xff], TerminateHeaders::Segment),
+    ("read-request-too-long", [1, 2, 5], TerminateHeaders::Segment),
     // RFC 5040 s5.2.2: queue 1 holds as many buffers as Reads are taken at once.
-    ("reads-too-many", [1, 2, 2], Shows::Segment),
+    ("reads-too-many", [1, 2, 2], TerminateHeaders::Segment),
 ];
 
 const OPERATIONS: [Row; 9] = [
     // RFC 5040 s4.8, type 2.
-    ("opcode-15", [0, 2, 6], Shows::Segment),
-    ("opcode-of-a-write-untagged", [0, 2, 6], Shows::Segment),
-    ("opcode-of-a-send-tagged", [0, 2, 6], Shows::Segment),
-    ("opcode-of-a-send-on-the-read-queue", [0, 2, 6], Shows::Segment),
-    ("response-that-nobody-asked-for", [0, 2, 6], Shows::Segment),
-    ("rdmap-version-2", [0, 2, 5], Shows::Segment),
-    ("tagged-rdmap-version-3", [0, 2, 5], Shows::Segment),
+    ("opcode-15", [0, 2, 6], TerminateHeaders::Segment),
+    ("opcode-of-a-write-untagged", [0, 2, 6], TerminateHeaders::Segment),
+    ("opcode-of-a-send-tagged", [0, 2, 6], TerminateHeaders::Segment),
+    ("opcode-of-a-send-on-the-read-queue", [0, 2, 6], TerminateHeaders::Segment),
+    ("response-that-nobody-asked-for", [0, 2, 6], TerminateHeaders::Segment),
+    ("rdmap-version-2", [0, 2, 5], TerminateHeaders::Segment),
+    ("tagged-rdmap-version-3", [0, 2, 5], TerminateHeaders::Segment),
     // RFC 5041 s7.2, type 0: there is no header to show.
-    ("no-room-for-a-header", [1, 0, 0], Shows::Nothing),
-    ("no-octet-at-all", [1, 0, 0], Shows::Nothing),
+    ("no-room-for-a-header", [1, 0, 0], TerminateHeaders::Nothing),
+    ("no-octet-at-all", [1, 0, 0], TerminateHeaders::Nothing),
 ];
 
 const MPA: [Row; 3] = [
     // RFC 5044 s8, code 2.
-    ("crc-wrong-in-one-bit", [2, 0, 2], Shows::Nothing),
-    ("crc-complemented", [2, 0, 2], Shows::Nothing),
-    ("payload-spoilt", [2, 0, 2], Shows::Nothing),
+    ("crc-wrong-in-one-bit", [2, 0, 2], TerminateHeaders::Nothing),
+    ("crc-complemented", [2, 0, 2], TerminateHeaders::Nothing),
+    ("payload-spoilt", [2, 0, 2], TerminateHeaders::Nothing),
 ];
 
 /// RFC 5044 s7.1.2, rules 2, 5, 8, 9 and 10.
@@ -100,11 +100,11 @@ const STARTUP: [&str; 11] = [
 /// RFC 5044 s8, code 4: a start-up fault closes the connection, without a word.
 #[test]
 fn startup_faults_close_without_an_answer() {
-    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
     for fault in STARTUP {
         let seen = lab.client("faults.py", &[fault]);
         assert_eq!((&seen["terminate"], &seen["messages"]), (&Value::Null, &json!(0)), "{fault}");
-        good_one_follows(&lab.events.through(1, "disconnected"), fault);
+        assert_next_connection_works(&lab.events.take_through(1, "disconnected"), fault);
     }
     let ended = lab.interrupt();
     assert!(ended.status.success(), "{}", ended.log);
@@ -116,10 +116,10 @@ fn startup_faults_close_without_an_answer() {
 /// RFC 5044 s4.3, s7.1.1: a peer that asks for markers gets them, in every FPDU that is long enough and in the Terminate.
 #[test]
 fn a_peer_that_asks_for_markers_gets_them() {
-    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
     let seen = lab.client("faults.py", &["markers"]);
     assert_eq!((&seen["terminate"], &seen["end"]), (&json!([1, 2, 1]), &json!("fin")), "{seen}");
-    is_reported(&lab.events.through(1, "disconnected"), "markers", &[1, 2, 1]);
+    is_reported(&lab.events.take_through(1, "disconnected"), "markers", &[1, 2, 1]);
     assert_eq!(lab.interrupt().events.counter("iwarp_streams_with_markers"), 1);
 }
 
@@ -151,15 +151,15 @@ fn fpdus_with_a_wrong_crc_are_terminated() {
 /// A Terminate on its way survives what the peer had already sent.
 #[test]
 fn data_behind_a_fault_does_not_destroy_the_terminate() {
-    each_is_terminated(&[("data-behind-the-fault", [1, 1, 1], Shows::Segment)]);
+    each_is_terminated(&[("data-behind-the-fault", [1, 1, 1], TerminateHeaders::Segment)]);
 }
 
 /// RFC 6191 s2: a peer whose connection we ended may come back from the same port at once.
 #[test]
 fn a_terminated_peer_can_use_its_port_again() {
-    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
     assert_eq!(lab.client("faults.py", &["port-reused"])["terminate"], json!([1, 1, 1]));
-    let events = lab.events.through(3, "disconnected");
+    let events = lab.events.take_through(3, "disconnected");
     let ports: Vec<_> = of_kind(&events, "connected").iter().map(|event| event["remote"].clone()).collect();
     assert_eq!(ports[0], ports[1], "{events:?}");
     assert!(lab.interrupt().status.success());
@@ -168,26 +168,26 @@ fn a_terminated_peer_can_use_its_port_again() {
 /// RFC 5040 s5.4: a Terminate is reported, and answered with the end of the connection alone.
 #[test]
 fn a_peers_terminate_is_reported_and_not_answered() {
-    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
     let seen = lab.client("faults.py", &["peer-terminates"]);
     assert_eq!((&seen["terminate"], &seen["end"]), (&Value::Null, &json!("fin")));
-    let events = lab.events.through(2, "disconnected");
-    let told = of_kind(&events, "terminate_received");
-    assert_eq!(told.len(), 1, "{events:?}");
-    assert_eq!([&told[0]["layer"], &told[0]["type"], &told[0]["code"]], [1, 2, 2]);
+    let events = lab.events.take_through(2, "disconnected");
+    let terminates = of_kind(&events, "terminate_received");
+    assert_eq!(terminates.len(), 1, "{events:?}");
+    assert_eq!([&terminates[0]["layer"], &terminates[0]["type"], &terminates[0]["code"]], [1, 2, 2]);
     assert!(of_kind(&events, "terminate_sent").is_empty(), "{events:?}");
-    assert_eq!(reason(&events, &told[0]["qp"]), "Terminated");
+    assert_eq!(reason(&events, &terminates[0]["qp"]), "Terminated");
     assert!(lab.interrupt().status.success());
 }
 
 /// A peer that goes in the middle of anything takes its own connection along and nothing else.
 #[test]
 fn connections_that_end_at_any_octet_end_alone() {
-    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
     for fault in ["cut-requests", "cut-fpdus", "reset-in-a-write", "reset-while-reading"] {
         let seen = lab.client("faults.py", &[fault]);
         let connections = seen["connections"].as_u64().unwrap_or(1) as usize;
-        let events = lab.events.through(connections + 1, "disconnected");
+        let events = lab.events.take_through(connections + 1, "disconnected");
         assert_eq!(of_kind(&events, "connected").len(), connections + 1, "{fault}: {events:?}");
         assert!(of_kind(&events, "terminate_received").is_empty(), "{fault}: {events:?}");
         if fault.starts_with("reset") {
@@ -203,7 +203,7 @@ fn connections_that_end_at_any_octet_end_alone() {
 fn silent_peers_are_bounded_in_number_and_in_time() {
     let Some(mut lab) = Lab::few_slots() else { return };
     assert_eq!(lab.client("faults.py", &["many-silent"])["ended"], 12);
-    good_one_follows(&lab.events.through(1, "disconnected"), "many-silent");
+    assert_next_connection_works(&lab.events.take_through(1, "disconnected"), "many-silent");
     let ended = lab.interrupt();
     let count = |name| ended.events.counter(name);
     let (waited, refused) = (count("verbs_startup_timeouts"), count("verbs_half_open_dropped"));
@@ -219,7 +219,7 @@ fn a_peer_beyond_the_limit_is_refused_in_words() {
     let seen = lab.client("faults.py", &["many-connected"]);
     assert_eq!((&seen["refused"], &seen["why"]), (&json!(true), &json!("no resources")), "{seen}");
     assert_eq!((&seen["end"], &seen["terminate"]), (&json!("fin"), &Value::Null), "{seen}");
-    let events = lab.events.through(3, "disconnected");
+    let events = lab.events.take_through(3, "disconnected");
     assert!(of_kind(&events, "disconnected").iter().all(|event| event["reason"] == "Closed"), "{events:?}");
     assert!(lab.interrupt().status.success());
 }
@@ -227,14 +227,14 @@ fn a_peer_beyond_the_limit_is_refused_in_words() {
 /// Each row in turn against one responder: the client sees the Terminate and then FIN, the responder reports the
 /// same one, and a good connection follows.
 fn each_is_terminated(rows: &[Row]) {
-    let Some(mut lab) = Lab::impatient(&[]) else { return };
-    for (fault, terminate, shows) in rows {
+    let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
+    for (fault, terminate, headers) in rows {
         let seen = lab.client("faults.py", &[fault]);
         assert_eq!(seen["terminate"], json!(terminate), "{fault}: {seen}");
         assert_eq!(seen["end"], "fin", "{fault}");
-        assert_eq!(seen["shows_segment"], *shows != Shows::Nothing, "{fault}: {seen}");
-        assert_eq!(seen["shows_request"], *shows == Shows::Request, "{fault}: {seen}");
-        is_reported(&lab.events.through(2, "disconnected"), fault, terminate);
+        assert_eq!(seen["shows_segment"], *headers != TerminateHeaders::Nothing, "{fault}: {seen}");
+        assert_eq!(seen["shows_request"], *headers == TerminateHeaders::Request, "{fault}: {seen}");
+        is_reported(&lab.events.take_through(2, "disconnected"), fault, terminate);
     }
     let ended = lab.interrupt();
     assert!(ended.status.success(), "{}", ended.log);
@@ -251,7 +251,7 @@ fn is_reported(events: &[Value], fault: &str, terminate: &[u8; 3]) {
 }
 
 /// Of the faulty connection nothing was told; the good one behind it was connected and closed.
-fn good_one_follows(events: &[Value], fault: &str) {
+fn assert_next_connection_works(events: &[Value], fault: &str) {
     let connected = of_kind(events, "connected");
     assert_eq!(connected.len(), 1, "{fault}: {events:?}");
     assert_eq!(reason(events, &connected[0]["qp"]), "Closed", "{fault}");

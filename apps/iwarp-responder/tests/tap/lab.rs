@@ -27,10 +27,10 @@ const INTERFACE: &str = "iwtap0";
 const DEADLINE: Duration = Duration::from_secs(60);
 const DEADLINE_S: &str = "60";
 /// How often something that cannot be waited for is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A configuration like `configs/tap.toml`, with a start-up time that a test can sit out.
-const IMPATIENT: &str = r#"
+const SHORT_TIMEOUTS: &str = r#"
 [eal]
 hugepages = "never"
 memory_mib = 128
@@ -54,7 +54,7 @@ const FEW_SLOTS: &str = "[limits]\nhalf_open = 8\nqueue_pairs = 2\n";
 pub struct Lab {
     child: Child,
     pub events: Events,
-    room: Option<Room>,
+    dir: Option<TestDir>,
 }
 
 /// A responder that has ended.
@@ -63,43 +63,43 @@ pub struct Ended {
     pub events: Events,
     /// What it wrote to standard error.
     pub log: String,
-    _room: Option<Room>,
+    _dir: Option<TestDir>,
 }
 
 /// The right to run devices, and a folder that goes with it.
-struct Room {
+struct TestDir {
     folder: PathBuf,
-    _turn: File,
+    _lock: File,
 }
 
 impl Lab {
     /// Starts a responder under the configuration that the project ships. `None`, said on the terminal, where there
     /// can be no network namespace.
-    pub fn shipped(options: &[&str]) -> Option<Lab> {
+    pub fn with_shipped_config(options: &[&str]) -> Option<Lab> {
         let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/tap.toml");
         Self::start(&fs::read_to_string(config).expect("the shipped configuration"), options)
     }
 
     /// Starts a responder that gives a silent peer two seconds.
-    pub fn impatient(options: &[&str]) -> Option<Lab> {
-        Self::start(IMPATIENT, options)
+    pub fn with_short_timeouts(options: &[&str]) -> Option<Lab> {
+        Self::start(SHORT_TIMEOUTS, options)
     }
 
     /// The same with room for eight peers that wait and two that are connected.
     pub fn few_slots() -> Option<Lab> {
-        Self::start(&format!("{IMPATIENT}{FEW_SLOTS}"), &[])
+        Self::start(&format!("{SHORT_TIMEOUTS}{FEW_SLOTS}"), &[])
     }
 
     fn start(config: &str, options: &[&str]) -> Option<Lab> {
-        let room = Room::enter();
+        let dir = TestDir::lock();
         fs::write(Lab::path("tap.toml"), config).expect("a configuration");
         let mut child = responder(options).spawn().expect("unshare and setpriv, of util-linux");
         let events = Events::of(child.stdout.take().expect("a pipe"), DEADLINE);
-        let mut lab = Lab { child, events, room: Some(room) };
+        let mut lab = Lab { child, events, dir: Some(dir) };
         if lab.events.wait_for("listening").is_none() {
             return lab.skip_or_fail();
         }
-        lab.address_the_kernel_end();
+        lab.configure_kernel_interface();
         Some(lab)
     }
 
@@ -113,7 +113,7 @@ impl Lab {
     }
 
     /// The tap is there once the responder listens, but nothing promises that its name is already known to `ip`.
-    fn address_the_kernel_end(&self) {
+    fn configure_kernel_interface(&self) {
         let up = format!("ip addr add {LINUX} dev {INTERFACE} && ip link set {INTERFACE} up");
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -121,14 +121,14 @@ impl Lab {
             if output.status.success() {
                 return;
             }
-            assert!(Instant::now() < deadline, "{up}: {}", said(&output));
-            thread::sleep(LOOK_EVERY);
+            assert!(Instant::now() < deadline, "{up}: {}", output_text(&output));
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// A file of the running test.
     pub fn path(name: &str) -> PathBuf {
-        Room::folder().join(name)
+        TestDir::folder().join(name)
     }
 
     /// Runs a client script against the responder; gives the JSON object that it prints.
@@ -137,8 +137,9 @@ impl Lab {
         // No compiled modules are left beside the scripts.
         let arguments = [&["-B", &script, RESPONDER, PORT], arguments].concat();
         let output = self.inside("python3", &arguments);
-        assert!(output.status.success(), "{arguments:?}:\n{}", said(&output));
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(&output)))
+        assert!(output.status.success(), "{arguments:?}:\n{}", output_text(&output));
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", output_text(&output)))
     }
 
     fn inside(&self, program: &str, arguments: &[&str]) -> Output {
@@ -157,8 +158,8 @@ impl Lab {
     pub fn ended(mut self) -> Ended {
         let status = self.wait();
         let log = self.log();
-        let events = std::mem::take(&mut self.events).through_the_end();
-        Ended { status, events, log, _room: self.room.take() }
+        let events = std::mem::take(&mut self.events).read_to_end();
+        Ended { status, events, log, _dir: self.dir.take() }
     }
 
     /// Presses Ctrl-C and waits.
@@ -173,7 +174,7 @@ impl Lab {
             if let Some(status) = self.child.try_wait().expect("the responder's status") {
                 return status;
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         panic!("the responder does not end");
     }
@@ -193,18 +194,18 @@ impl Drop for Lab {
     }
 }
 
-impl Room {
+impl TestDir {
     /// Waits until no other test of any binary has devices of its own.
-    fn enter() -> Self {
+    fn lock() -> Self {
         let path = std::env::temp_dir().join("ironwarp-vdev.lock");
         // It may be somebody else's.
-        let turn = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
-        turn.lock().expect("the lock");
+        let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
+        lock.lock().expect("the lock");
         let folder = Self::folder();
         // Of a test that was killed.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder of its own");
-        Room { folder, _turn: turn }
+        TestDir { folder, _lock: lock }
     }
 
     /// The same for all, since there is one room at a time.
@@ -213,7 +214,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -229,7 +230,7 @@ fn responder(options: &[&str]) -> Command {
     command.args(["--", "setpriv", "--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_iwarp-responder")]);
     command.arg("--config").arg(Lab::path("tap.toml")).args(options);
     // DPDK's own files.
-    command.env("RUNTIME_DIRECTORY", Room::folder()).env("XDG_RUNTIME_DIR", Room::folder());
+    command.env("RUNTIME_DIRECTORY", TestDir::folder()).env("XDG_RUNTIME_DIR", TestDir::folder());
     let log = File::create(Lab::path("log")).expect("a log");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     command
@@ -246,6 +247,6 @@ pub fn skipped(reason: &str) {
 }
 
 /// Both outputs of a process.
-pub fn said(output: &Output) -> String {
+pub fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }

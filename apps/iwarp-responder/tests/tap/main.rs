@@ -32,13 +32,13 @@ fn the_client_agrees_with_the_vectors_that_the_rfcs_print() {
     let output =
         std::process::Command::new("python3").arg("-B").arg(lab::client_script("selftest.py")).output();
     let output = output.expect("python3");
-    assert!(output.status.success(), "{}", lab::said(&output));
+    assert!(output.status.success(), "{}", lab::output_text(&output));
 }
 
 /// RFC 5044 s7.1, RFC 5040 s5: start-up, Sends, Writes and Reads over segments of every size, and an end in order.
 #[test]
 fn a_linux_peer_is_answered_and_let_go() {
-    let Some(lab) = Lab::shipped(&["--once"]) else { return };
+    let Some(lab) = Lab::with_shipped_config(&["--once"]) else { return };
     let arguments =
         ["--private-data", "00ff5040", "--sends", SENDS, "--writes", WRITES, "--segments", SEGMENTS];
     let done = lab.client("exchange.py", &arguments);
@@ -54,7 +54,7 @@ fn a_linux_peer_is_answered_and_let_go() {
 /// RFC 5044 s7.1.1: private data is up to 512 octets, or none.
 #[test]
 fn private_data_of_every_allowed_length_arrives() {
-    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
     for octets in [0, 1, 511, 512] {
         let private_data = "5a".repeat(octets);
         lab.client("exchange.py", &["--private-data", &private_data, "--sends", "1"]);
@@ -68,7 +68,7 @@ fn private_data_of_every_allowed_length_arrives() {
 /// Every byte arrives although one frame in fifty is lost, each way.
 #[test]
 fn a_lossy_link_changes_nothing_but_the_time() {
-    let Some(lab) = Lab::shipped(&["--once", "--drop", "20000"]) else { return };
+    let Some(lab) = Lab::with_shipped_config(&["--once", "--drop", "20000"]) else { return };
     let arguments = ["--sends", SENDS, "--writes", WRITES, "--segments", SEGMENTS, "--rounds", "3"];
     let done = lab.client("exchange.py", &arguments);
     let ended = lab.ended();
@@ -85,7 +85,9 @@ fn wireshark_finds_no_fault_in_a_capture() {
         return lab::skipped("tshark is not installed");
     }
     let capture = Lab::path("capture.pcapng");
-    let Some(lab) = Lab::impatient(&["--pcap", capture.to_str().expect("a plain path")]) else { return };
+    let Some(lab) = Lab::with_short_timeouts(&["--pcap", capture.to_str().expect("a plain path")]) else {
+        return;
+    };
     lab.client("exchange.py", &["--private-data", "5040", "--sends", SENDS, "--writes", WRITES]);
     // A Terminate, and a good connection behind it.
     lab.client("faults.py", &["read-beyond"]);
@@ -109,7 +111,7 @@ fn dissects_well(capture: &std::path::Path) {
                 && !tcp.analysis.spurious_retransmission && !tcp.analysis.fast_retransmission";
     assert_eq!(dissection::matching(capture, &format!("{ours} && !iwarp_mpa")), 0);
     assert_eq!(dissection::matching(capture, "tcp.srcport == 4791 && tcp.segment"), 0);
-    let opcodes = dissection::tally(capture, "iwarp_rdma.opcode");
+    let opcodes = dissection::count_by_value(capture, "iwarp_rdma.opcode");
     for opcode in ["0x00", "0x01", "0x02", "0x03", "0x07"] {
         assert!(opcodes.get(opcode).is_some_and(|count| *count > 0), "no opcode {opcode} in {opcodes:?}");
     }

@@ -57,7 +57,7 @@ fn a_tag_that_is_none_cannot_be_invalidated() {
 
 /// One client, and all that the responder said of it.
 fn conversation(case: &str) -> Option<(Value, Ended)> {
-    let lab = Lab::shipped(&["--once"])?;
+    let lab = Lab::with_shipped_config(&["--once"])?;
     let done = lab.client("operations.py", &[case]);
     let ended = lab.ended();
     assert!(ended.status.success(), "{case}: {}: {}", ended.status, ended.log);

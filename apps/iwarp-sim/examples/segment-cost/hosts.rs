@@ -1,4 +1,4 @@
-//! A host of either stack at one end of a connection that carries bytes one way.
+//! One host, with either stack, of a connection that carries bytes in one direction.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -22,17 +22,17 @@ const WINDOW_BYTES: u32 = 1 << 20;
 
 /// A host of either stack.
 pub trait Host {
-    /// A host over a port whose device does checksums or does not.
+    /// A host on a port whose device does or does not offload checksums.
     fn new(host: u8, port: BenchPort, offloads: bool) -> Self;
     /// Waits for a connection.
     fn listen(&mut self);
-    /// Begins one, to host 2.
+    /// Opens a connection to host 2.
     fn connect(&mut self, now: Nanos);
-    /// Frames in, bytes read, acknowledgements out.
+    /// Receives frames, reads their bytes and sends the acknowledgement that is due.
     fn receive(&mut self, now: Nanos);
-    /// A turn's segments out.
+    /// Sends the segments of one round.
     fn send(&mut self, now: Nanos);
-    /// Whether the connection is there.
+    /// Returns whether the connection is established.
     fn is_open(&self) -> bool;
 }
 
@@ -41,13 +41,13 @@ pub struct Ironwarp {
     net: Net,
     tcp: Tcp<BenchPort>,
     wire: Wire<BenchPort>,
-    /// Present but while it is being emptied: taking it moves a pointer, not the frames.
+    /// `Some`, except while the burst is being emptied: taking it moves a pointer, not the frames.
     received: Option<Box<Burst<BenchFrame>>>,
     conn: Option<ConnId>,
     source: Endless,
 }
 
-/// Copies bytes of the application's as long as anybody asks.
+/// A byte source without end.
 struct Endless(Box<[u8]>);
 
 impl UnitSource for Endless {

@@ -1,11 +1,11 @@
-//! What a full-size segment costs in instructions, ours and stock smoltcp's: a program to run under callgrind.
+//! Measures the instructions per full-size segment of our stack and of stock smoltcp. Run it under callgrind.
 //!
-//! One connection is established between two hosts of the same stack and carries bytes one way, sixteen segments a
-//! turn. Only what happens inside the function `measured` is to be counted: `receive` (the frames of a turn, reading
-//! their bytes in place, and the acknowledgement that is due), `send` (taking the application's bytes and sending a
-//! turn's frames) or `acked` (the acknowledgement of a turn: one stack may acknowledge two turns at once, so a
-//! turn's segments are counted, not acknowledgements). Both stacks have the same port, whose buffers come from a
-//! list, so that nothing but the stack differs. Prints how many segments, or turns of them acknowledged, were counted.
+//! One connection between two hosts of the same stack carries bytes in one direction, sixteen segments per round.
+//! Callgrind counts only what happens inside the function `measured`. `receive` covers the frames of a round, reading
+//! their bytes in place, and the acknowledgement that is due. `send` covers taking the application's bytes and sending
+//! a round's frames. `acked` covers the acknowledgement of a round. One stack may acknowledge two rounds at once, so
+//! the program counts segments, not acknowledgements. Both stacks use the same port, whose buffers come from a list,
+//! so only the stacks differ. The program prints how many segments, or acknowledged rounds, it counted.
 //! `scripts/segment-cost.sh` runs all cases and prints the table.
 #![forbid(unsafe_code)]
 
@@ -19,11 +19,11 @@ use hosts::{Host, Ironwarp, Smoltcp};
 use ironwarp_types::Nanos;
 use port::{BenchPort, Carried, Queues, verdict};
 
-/// Segments of one turn.
+/// Segments per round.
 const TURN: usize = 16;
-/// Turns that are counted.
+/// Rounds that are counted.
 const ROUNDS: usize = 2_000;
-/// Turns before, so that windows are open.
+/// Warm-up rounds, which open the windows.
 const WARM_UP: usize = 200;
 const MTU_BYTES: u16 = 1_500;
 
@@ -64,7 +64,7 @@ fn usage() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs the turns. Answers how many full segments, or turns of them acknowledged, were counted.
+/// Runs the rounds. Returns how many full segments, or acknowledged rounds, were counted.
 fn run<H: Host>(what: Measured, offloads: bool) -> u64 {
     let queues = [Queues::new(), Queues::new()];
     let [mut a, mut b] = [1, 2].map(|host: u8| {
@@ -95,7 +95,7 @@ fn turn(is_counted: bool, work: impl FnOnce()) {
     if is_counted { measured(work) } else { work() }
 }
 
-/// What callgrind is told to count.
+/// The code whose instructions callgrind counts.
 #[inline(never)]
 fn measured(work: impl FnOnce()) {
     black_box(work)();

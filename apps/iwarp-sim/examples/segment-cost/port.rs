@@ -1,5 +1,5 @@
-//! A port that costs next to nothing: buffers come from a list and go back to it, sent frames stand in a queue until
-//! somebody carries them over.
+//! A port with almost no cost. Buffers come from a list and return to it. Sent frames wait in a queue until the
+//! program moves them to the other host.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ type Buffer = [u8; BUFFER_BYTES];
 const BUFFER_BYTES: usize = 2_048;
 const BUFFERS: usize = 8_192;
 
-/// What is to be received, and what was sent.
+/// Frames to receive and frames that were sent.
 #[derive(Clone, Default)]
 pub struct Queues {
     to_receive: Rc<RefCell<VecDeque<BenchFrame>>>,
@@ -22,7 +22,7 @@ pub struct Queues {
     pool: Pool,
 }
 
-/// Frames carried over: those with much payload, and the others.
+/// Counts of moved frames: those with much payload, and all others.
 #[derive(Clone, Copy, Default)]
 pub struct Carried {
     pub full: u64,
@@ -38,7 +38,7 @@ impl Queues {
         queues
     }
 
-    /// Carries what was sent here to the other end, as a network card does.
+    /// Moves the sent frames to the other host's receive queue, as a network card does.
     pub fn carry_to(&self, other: &Queues, rx: RxMeta) -> Carried {
         let mut carried = Carried::default();
         while let Some(sealed) = self.sent.borrow_mut().pop_front() {
@@ -54,7 +54,7 @@ impl Queues {
     }
 }
 
-/// What a device says that checks checksums, or one that does not.
+/// The receive metadata of a device with or without checksum offload.
 pub fn verdict(offloads: bool) -> RxMeta {
     let checksum = if offloads { Checksum::Good } else { Checksum::Unknown };
     RxMeta { rss_hash: None, ip_checksum: checksum, l4_checksum: checksum }
@@ -104,10 +104,10 @@ impl Port for BenchPort {
     }
 }
 
-/// A share of a buffer. The last one to go gives it back.
+/// A reference to a buffer. Dropping the last one returns the buffer.
 #[derive(Clone)]
 struct Handle {
-    /// Present until the handle is dropped.
+    /// `Some` until the handle is dropped.
     buffer: Option<Rc<Buffer>>,
     len: usize,
     pool: Pool,

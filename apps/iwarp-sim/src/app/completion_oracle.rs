@@ -1,4 +1,4 @@
-//! What must hold when a completion comes: order, number, length, and every byte where it belongs.
+//! Checks each completion: its order, its number, its length, and every byte of the memory it covers.
 
 use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 
@@ -9,23 +9,23 @@ use super::oracle::{
     AttackOutcome, Message, Posted, Receive, Session, Side, SideMemory, Stage, UnverifiedWrite,
 };
 
-/// What a completion did.
+/// What one completion covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CheckedCompletion {
-    /// Requests that succeeded, those that did so silently included.
+    /// Requests that succeeded, including unsignaled ones.
     pub succeeded: u64,
     /// Requests that were flushed.
     pub flushed: u64,
-    /// Pieces of memory that were lent.
+    /// Memory windows and fast regions that were bound.
     pub bound: u64,
-    /// Messages that landed in a shared receive.
+    /// Messages that arrived in a shared receive.
     pub shared: u64,
     /// Bytes that were compared.
     pub bytes: u64,
 }
 
 impl Session {
-    /// A completion for one side.
+    /// Checks a completion of one side.
     pub fn check_completion(
         &mut self,
         side: usize,
@@ -45,21 +45,21 @@ impl Session {
         let mut checked = CheckedCompletion::default();
         loop {
             let Some(posted) = self.sides[side].sends.pop_front() else {
-                return Err(format!("a completion of nothing that was posted: {completion:?}"));
+                return Err(format!("a completion without a posted request: {completion:?}"));
             };
             if posted.wr_id == completion.wr_id {
                 self.check_posted(side, posted, completion, &mut checked)?;
                 return Ok(checked);
             }
-            // Requests that tell only failure are passed over when they succeeded.
+            // Unsignaled requests that succeeded have no completion of their own.
             if posted.signaled {
-                return Err(format!("request {} was passed over by {completion:?}", posted.wr_id));
+                return Err(format!("request {} was skipped by {completion:?}", posted.wr_id));
             }
             self.succeed(side, posted, &mut checked)?;
         }
     }
 
-    /// What was posted and never told must have succeeded: a failure is always told.
+    /// Checks that unsignaled requests without a completion succeeded: a failure always has a completion.
     pub fn complete_unsignaled(&mut self, side: usize) -> Result<CheckedCompletion, String> {
         let mut checked = CheckedCompletion::default();
         while let Some(posted) = self.sides[side].sends.pop_front() {
@@ -86,7 +86,7 @@ impl Session {
         }
         match completion.status {
             CompletionStatus::Success if !posted.signaled => {
-                Err(format!("an unsignaled success was told: {completion:?}"))
+                Err(format!("an unsignaled request has a success completion: {completion:?}"))
             }
             CompletionStatus::Success if completion.byte_len as usize != posted.len => {
                 Err(format!("the request was of {} bytes: {completion:?}", posted.len))
@@ -100,7 +100,8 @@ impl Session {
         }
     }
 
-    /// A Write or Send that the peer refuses may have been acknowledged by its TCP before; all else must fail.
+    /// A Write or Send that the peer rejects may have been acknowledged by the peer's TCP before. All other bad
+    /// requests must fail.
     fn check_bad_request(
         &mut self,
         side: usize,
@@ -116,7 +117,7 @@ impl Session {
                 Ok(())
             }
             CompletionStatus::Success => Err(format!("{bad_request:?} succeeded")),
-            // Whoever is told of an error of its own is told which; what the peer found wrong is only flushed.
+            // A side's own error has its own status. An error that the peer detects only flushes the request.
             status if status != bad_request.status() && status != CompletionStatus::FlushedInError => {
                 Err(format!("{bad_request:?} failed with {status:?} and not {:?}", bad_request.status()))
             }
@@ -134,7 +135,7 @@ impl Session {
         posted: Posted,
         checked: &mut CheckedCompletion,
     ) -> Result<(), String> {
-        // Behind an offence the peer's TCP acknowledges what its stream discards.
+        // After a bad request, the peer's TCP acknowledges what its stream discards.
         let is_inconclusive = self.plan.complete_on_copy
             || self.undetected_corruption
             || self.posted_bad_request.is_some()
@@ -143,7 +144,7 @@ impl Session {
         let (ours, theirs) = self.pair(side);
         let is_inconclusive = is_inconclusive || (several_cores && ours.may_stall_peer(&posted));
         if ours.send_failed {
-            return Err(format!("request {} succeeded behind one that failed", posted.wr_id));
+            return Err(format!("request {} succeeded after one that failed", posted.wr_id));
         }
         checked.succeeded += 1;
         checked.bytes += posted.len as u64;
@@ -167,7 +168,7 @@ impl Session {
                 ours.on_local_tag_done(wr_id);
             }
             CompletionOpcode::Write if posted.placed => theirs.release_target(&posted),
-            // The peer's TCP has it. While the peer's stream runs, so has its memory.
+            // The peer's TCP has the bytes. While the peer's stream runs, the peer's memory has them too.
             CompletionOpcode::Write if theirs.stage == Stage::Up && !is_inconclusive => {
                 theirs.expect_write(&posted).map_err(named)?;
                 theirs.release_target(&posted);
@@ -195,7 +196,7 @@ impl Session {
                 let (target, offset) = (posted.target, posted.read_source_offset);
                 let outcome = memory.sink.expect_partial(target, posted.pattern, offset, placement);
                 memory.sink.release(posted.target);
-                // Its request may still be on the way: the peer's stream has not ended.
+                // The Read Request may still be in flight: the peer's stream has not ended.
                 ours.pending_read_grants.extend(posted.grant);
                 outcome.map_err(|fault| format!("flushed Read {wr_id}: {fault}"))
             }
@@ -222,11 +223,11 @@ impl Session {
         let receive = ours.take_receive(completion)?;
         match completion.status {
             CompletionStatus::Success if ours.receive_failed => {
-                return Err(format!("receive {} succeeded behind one that failed", receive.wr_id));
+                return Err(format!("receive {} succeeded after one that failed", receive.wr_id));
             }
             CompletionStatus::Success => {
                 let Some(message) = theirs.messages.pop_front() else {
-                    return Err(format!("a message that nobody sent: {completion:?}"));
+                    return Err(format!("a completion of a message that was not sent: {completion:?}"));
                 };
                 ours.take_message(&receive, &message, completion)?;
                 checked.succeeded += 1;
@@ -238,7 +239,8 @@ impl Session {
                 if status == CompletionStatus::FlushedInError
                     || (Some(status) == provoked && !ours.receive_failed) =>
             {
-                // The first may hold the beginning of the message that was arriving; the others hold nothing new.
+                // The first flushed receive may hold the beginning of the message that was arriving. The others hold
+                // nothing new.
                 let arriving = if ours.receive_failed { None } else { theirs.messages.front() };
                 ours.receive_failed = true;
                 checked.flushed += 1;
@@ -249,7 +251,7 @@ impl Session {
         Ok(checked)
     }
 
-    /// Both sides are gone: everything that is left must be explained by what was under way.
+    /// Both sides have ended: everything left must be explained by operations that were in flight.
     pub fn check_end(&mut self) -> Result<(), String> {
         self.check_terminates()?;
         for side in [0, 1] {
@@ -280,7 +282,7 @@ impl Session {
 }
 
 impl Session {
-    /// What a context that was dropped had posted may have been carried out, wholly, in part or not at all.
+    /// What a dropped context had posted may have been executed fully, partly or not at all.
     fn check_unreported(&mut self, side: usize) -> Result<(), String> {
         while let Some(posted) = self.sides[side].sends.pop_front() {
             self.flush(side, posted)?;
@@ -293,7 +295,7 @@ impl Session {
         Ok(())
     }
 
-    /// Messages that were never received need no shared receives any more.
+    /// Returns the shared receives that were reserved for messages which never arrived.
     fn release_credits(&mut self) {
         let number = self.number;
         for side in [0, 1] {
@@ -308,8 +310,8 @@ impl Session {
         }
     }
 
-    /// RFC 5040 s5.4: whoever finds an error says so once, and what was wrong. A side that has vanished tells nobody, and
-    /// where payload is damaged anything may have been wrong.
+    /// RFC 5040 s5.4: the side that detects an error sends one Terminate that names it. A side whose context was
+    /// dropped gets no event. Where links damage payload, any error may occur.
     fn check_terminates(&self) -> Result<(), String> {
         let vanished = self.sides.iter().any(|side| side.context_dropped);
         if self.undetected_corruption || vanished || self.any_end_allowed {
@@ -317,46 +319,50 @@ impl Session {
         }
         if self.sides.iter().any(|side| side.bad_request_flushed) {
             return Err(format!(
-                "{:?} was flushed, and nothing had ended the connection before",
+                "{:?} was flushed, but no earlier event ended the connection",
                 self.posted_bad_request
             ));
         }
-        // What was sent when links did no harm cannot have been lost, however the connection ended.
+        // A Terminate that was sent after the links healed cannot have been lost, however the connection ended.
         if self.terminate_missing && self.sides[1].terminated_on_clean_link {
-            return Err(format!("{:?} is told to have been sent, and never came", self.attack_outcome));
+            return Err(format!(
+                "the Terminate {:?} was reported as sent but never arrived",
+                self.attack_outcome
+            ));
         }
         let due = match (self.posted_bad_request, self.attack_outcome) {
             (Some((by, bad_request)), _) => Some(if bad_request.is_local() { by } else { 1 - by }),
             (None, Some(AttackOutcome::VictimTerminates(_))) => Some(1),
             _ => None,
         };
-        let told = match (self.posted_bad_request, self.attack_outcome) {
+        let reported = match (self.posted_bad_request, self.attack_outcome) {
             (Some(_), _) => due.map(|side| 1 - side),
-            // What an attacker is told, it judges itself.
+            // The attacker checks the Terminates it receives itself.
             (None, Some(AttackOutcome::VictimReports(_))) => Some(1),
             _ => None,
         };
-        let told = told.filter(|side| !self.may_have_missed(*side));
-        match due.into_iter().chain(told).find(|side| self.sides[*side].terminates != 1) {
+        let reported = reported.filter(|side| !self.may_have_missed(*side));
+        match due.into_iter().chain(reported).find(|side| self.sides[*side].terminates != 1) {
             Some(side) => {
                 let count = self.sides[side].terminates;
                 let cause = (self.posted_bad_request, self.attack_outcome);
-                Err(format!("side {side} was told of {count} Terminates after {cause:?}"))
+                Err(format!("side {side} got {count} Terminate events after {cause:?}"))
             }
             None => Ok(()),
         }
     }
 
-    /// Whether the peer's Terminate may have been lost on its way to a side: only with the connection, and while links
-    /// did harm. An orderly end comes behind it, and a stack that resets before it has been heard has told nobody.
+    /// Returns whether the peer's Terminate may have been lost. That happens only together with the connection, and
+    /// while links are faulty. An orderly close follows the Terminate; a stack that resets the connection first may
+    /// lose it.
     fn may_have_missed(&self, side: usize) -> bool {
         self.sides[side].was_aborted && !self.sides[1 - side].terminated_on_clean_link
     }
 }
 
 impl Side {
-    /// Whether the peer may still be waiting until all its cores know of a tag that a message of ours has ended: until
-    /// then its TCP takes what comes behind the message, and its stream does not.
+    /// Returns whether the peer's stream may still wait until all its cores have seen the invalidation of a tag by one
+    /// of our messages. Until then the peer's TCP takes the bytes after that message, and its stream does not.
     fn may_stall_peer(&self, posted: &Posted) -> bool {
         self.messages.iter().any(|message| message.grant.is_some() && message.wr_id < posted.wr_id)
     }
@@ -371,7 +377,7 @@ impl Side {
         self.release_written(posted.target, posted.grant);
     }
 
-    /// The peer's Write is in our memory.
+    /// Expects the peer's Write in our memory.
     fn expect_write(&mut self, posted: &Posted) -> Result<(), String> {
         match &mut self.memory {
             Some(memory) => memory.shared.expect_pattern(posted.target, posted.pattern, 0),
@@ -379,7 +385,7 @@ impl Side {
         }
     }
 
-    /// Whatever was written before a Send is in our memory when the Send is delivered (RFC 5040 s5.5).
+    /// RFC 5040 s5.5: every Write before a Send is in memory when the Send is delivered.
     fn expect_earlier_writes(&mut self, theirs: &mut Side, message: &Message) -> Result<(), String> {
         let Some(memory) = &mut self.memory else { return Ok(()) };
         let named = |wr_id: u64| move |fault| format!("Write {wr_id} before a Send: {fault}");
@@ -413,12 +419,19 @@ impl Side {
             return Err(format!("a message of {} bytes was received as {completion:?}", message.len));
         }
         if completion.flags.contains(CompletionFlags::SOLICITED) != message.solicited {
-            return Err(format!("message {} was solicited {}", message.wr_id, message.solicited));
+            return Err(format!(
+                "message {} has the wrong solicited flag, expected {}",
+                message.wr_id, message.solicited
+            ));
         }
         let ended = message.grant.and_then(|id| self.on_grant_invalidated(id));
-        let told = completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
-        if told != ended {
-            return Err(format!("message {} ends {ended:?} and is told to end {told:?}", message.wr_id));
+        let reported =
+            completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
+        if reported != ended {
+            return Err(format!(
+                "message {} invalidates {ended:?}, but its completion names {reported:?}",
+                message.wr_id
+            ));
         }
         if let Some(app_srq) = &self.app_srq {
             app_srq.borrow_mut().unreserve(1);
@@ -426,22 +439,21 @@ impl Side {
         self.with_receive_memory(|landing| check_filled_receive(landing, receive, message))
     }
 
-    /// The receive that a completion is about: the oldest of a queue's own, or any of a shared one.
+    /// The receive that a completion names: the oldest of the queue pair's own, or any of a shared queue.
     fn take_receive(&mut self, completion: &Completion) -> Result<Receive, String> {
         let wr_id = completion.wr_id;
         let found = match &self.app_srq {
             Some(app_srq) => app_srq.borrow_mut().take(wr_id),
             None => self.receives.pop_front(),
         };
-        let found =
-            found.ok_or_else(|| format!("a completion of nothing that was posted: {completion:?}"))?;
+        let found = found.ok_or_else(|| format!("a completion without a posted request: {completion:?}"))?;
         if found.wr_id == wr_id {
             return Ok(found);
         }
-        Err(format!("receive {} was passed over by {completion:?}", found.wr_id))
+        Err(format!("receive {} was skipped by {completion:?}", found.wr_id))
     }
 
-    /// Looks at the memory that this side's receives land in.
+    /// Gives access to the memory of this side's receives.
     fn with_receive_memory(
         &mut self,
         check: impl FnOnce(&mut ShadowedRegion) -> Result<(), String>,
@@ -454,7 +466,7 @@ impl Side {
     }
 }
 
-/// A receive that holds a message, and nothing behind it.
+/// Checks that a receive holds its message and that the bytes after it are unchanged.
 fn check_filled_receive(
     landing: &mut ShadowedRegion,
     receive: &Receive,
@@ -473,7 +485,7 @@ fn check_filled_receive(
     Ok(())
 }
 
-/// A flushed receive: the first of them may hold the beginning of the message that was arriving.
+/// Checks a flushed receive. The first flushed one may hold the beginning of the message that was arriving.
 fn check_flushed_receive(
     landing: &mut ShadowedRegion,
     receive: &Receive,
@@ -485,7 +497,7 @@ fn check_flushed_receive(
         if let Some(message) = arriving {
             let taken = piece.len.min(message.len - offset);
             let (touched, rest) = piece.split(taken);
-            // Untagged segments wait for their turn on every host.
+            // Every host places untagged segments in order.
             landing.expect_partial(touched, message.pattern, offset, Placement::InOrder).map_err(named)?;
             landing.verify(rest).map_err(named)?;
             offset += taken;
@@ -524,7 +536,7 @@ impl SideMemory {
 }
 
 impl Piece {
-    /// The first `len` bytes, and the others.
+    /// Splits into the first `len` bytes and the rest.
     fn split(self, len: usize) -> (Self, Self) {
         let len = len.min(self.len);
         (Self { at: self.at, len }, Self { at: self.at + len, len: self.len - len })

@@ -1,4 +1,4 @@
-//! What a context is told, and which of it may be told when.
+//! Checks the events of a context: which events may occur, and in which state.
 
 use ironwarp::{ConnectFailure, DisconnectReason, Event, PrivateData, QueuePair, Terminate};
 use ironwarp_types::Nanos;
@@ -16,7 +16,7 @@ impl App {
             return self.on_request(now, &mut oracle, request, &private_data);
         }
         if let (Event::ListenFailed { .. }, true) = (&event, self.has_restarted) {
-            // The listener of the context before this one is still there.
+            // The listener of the previous context still exists.
             self.listens = false;
             return;
         }
@@ -26,10 +26,14 @@ impl App {
             return outcome.unwrap_or_else(|fault| oracle.report_failure(usize::MAX, 0, &fault));
         }
         let Some((qp, what)) = of_queue_pair(&event) else {
-            return oracle.report_failure(usize::MAX, 0, &format!("unexpected news: {event:?}"));
+            return oracle.report_failure(usize::MAX, 0, &format!("unexpected event: {event:?}"));
         };
         let Some(&(number, side)) = self.by_qp.get(&qp.num().0) else {
-            return oracle.report_failure(usize::MAX, 0, &format!("news of no queue pair: {event:?}"));
+            return oracle.report_failure(
+                usize::MAX,
+                0,
+                &format!("an event for an unknown queue pair: {event:?}"),
+            );
         };
         oracle.hash_event(now, number, side, &[0xff, what]);
         let outcome = match event {
@@ -50,7 +54,7 @@ impl App {
             Event::LastWqeReached { .. } => on_last_receive(&mut oracle.sessions[number].sides[side]),
             Event::QueuePairFatal { .. } => on_fatal(&oracle.sessions[number], side),
             Event::Disconnected { reason, .. } => on_disconnected(now, &mut oracle, number, side, reason),
-            _ => Err(format!("unexpected news: {event:?}")),
+            _ => Err(format!("unexpected event: {event:?}")),
         };
         if let Err(fault) = outcome {
             oracle.report_failure(number, side, &fault);
@@ -77,18 +81,18 @@ fn on_established(
     Ok(())
 }
 
-/// The first message came: to the accepting side. Where the message is the ready-to-receive indication, connected is what
-/// it makes this side, so that news comes second.
+/// The first message arrived at the accepting side. Where that message is the ready-to-receive indication, it also
+/// establishes the connection, so this event comes second.
 fn on_communicating(session: &Session, side: usize) -> Result<(), String> {
     let stage = session.sides[side].stage;
     if side == 0 || stage == Stage::Waiting {
-        Err(format!("told of a first message in {stage:?}"))
+        Err(format!("a first-message event in {stage:?}"))
     } else {
         Ok(())
     }
 }
 
-/// RFC 5040 s5.4: the error has a name, whoever finds it says so, and only once.
+/// RFC 5040 s5.4: a Terminate names the error, the side that detects it sends it, and only once.
 fn on_terminated(session: &mut Session, side: usize, sent: bool, terminate: Terminate) -> Result<(), String> {
     session.sides[side].terminates += 1;
     if session.sides[side].terminates > 1 {
@@ -111,19 +115,19 @@ fn on_terminated(session: &mut Session, side: usize, sent: bool, terminate: Term
     ))
 }
 
-/// Told once of a queue pair on a shared receive queue, before it is told that its connection has ended.
+/// The last-receive event: raised once for a queue pair on a shared receive queue, before its disconnect event.
 fn on_last_receive(ours: &mut Side) -> Result<(), String> {
     if ours.app_srq.is_none() || core::mem::replace(&mut ours.last_receive, true) {
-        return Err("told again, or for nothing, that it takes no more receives".into());
+        return Err("a second or unexpected last-receive event".into());
     }
     Ok(())
 }
 
-/// A request of our own was wrong: only one that was meant to be.
+/// A fatal error of a local request: only a request that was meant to be bad may cause it.
 fn on_fatal(session: &Session, side: usize) -> Result<(), String> {
     match session.posted_bad_request {
         Some((by, bad_request)) if by == side && bad_request.is_local() => Ok(()),
-        _ => Err("told that a request of its own was wrong".into()),
+        _ => Err("an unexpected fatal-error event".into()),
     }
 }
 
@@ -153,12 +157,12 @@ fn on_connect_failed(
 ) -> Result<(), String> {
     let (faulty, undetected_corruption) = (oracle.faulty, oracle.undetected_corruption);
     let session = &mut oracle.sessions[number];
-    // Whoever closed and was not heard in time resets: that may arrive after the links are well.
+    // A peer that closed and got no reply in time resets: the reset may arrive after the links have healed.
     let was_faulty = faulty || session.tried_at < oracle.healed_at;
     session.sides[side].stage = Stage::Ended;
     session.ended_at.get_or_insert(now);
     if !session.sides[side].has_no_signaled_pending() {
-        return Err("requests have no completion though the attempt has failed".into());
+        return Err("requests have no completion after the connection attempt failed".into());
     }
     let silent = matches!(reason, ConnectFailure::Unreachable | ConnectFailure::TimedOut);
     let peer = session.sides[1 - side].stage;
@@ -188,17 +192,17 @@ fn on_disconnected(
     session.sides[side].was_aborted = is_cut_off;
     let ours = &session.sides[side];
     if !ours.has_no_signaled_pending() {
-        return Err(format!("requests have no completion though the connection has ended: {reason:?}"));
+        return Err(format!("requests have no completion after the connection ended: {reason:?}"));
     }
     if ours.app_srq.is_some() && !ours.last_receive {
-        return Err("not told that it takes no more shared receives".into());
+        return Err("no last-receive event before the disconnect event".into());
     }
     let failed = ours.send_failed;
     let left = |stage: Stage| !matches!(stage, Stage::Waiting | Stage::Connecting | Stage::Up);
     let planned = match session.plan.ending {
         Ending::Graceful { .. } => session.was_done,
         Ending::Early { by, .. } if by == side && was == Stage::Closing => {
-            // What was posted before a disconnect is carried out.
+            // Requests that were posted before a disconnect complete.
             !failed || reason != DisconnectReason::Closed
         }
         Ending::Early { by, .. } | Ending::Destroy { by, .. } => left(session.sides[by].stage),
@@ -214,7 +218,7 @@ fn on_disconnected(
     Err(format!("the connection ended in {was:?} by {reason:?}, with work left"))
 }
 
-/// The queue pair that news are about, and a number for the kind of news.
+/// The queue pair that an event names, and a number for the kind of event.
 fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
     match event {
         Event::Established { qp, .. } => Some((*qp, 1)),

@@ -1,8 +1,8 @@
-//! What a local fence promises: nothing of a request is under way while one before it has not completed.
+//! Checks the local fence: no part of a fenced request executes before every earlier request has completed.
 //!
-//! It is asked when everything that has completed so far has been reaped, and nothing runs. A signaled request that has no
-//! completion then has not completed; so no byte of a Write fenced behind it may be in the peer's memory, and a Send may not
-//! have been received.
+//! The check runs when all completions so far have been reaped and no core runs. A signaled request without a
+//! completion has then not completed. So no byte of a Write fenced after it may be in the peer's memory, and the peer
+//! may not have received a fenced Send.
 
 use ironwarp::CompletionOpcode;
 
@@ -10,7 +10,7 @@ use super::App;
 use super::oracle::{Posted, Session, Side};
 
 impl App {
-    /// Looks at the fences of every queue pair whose completions have all been reaped.
+    /// Checks the fences of every queue pair whose completions have all been reaped.
     pub(super) fn check_fences(&self) {
         let own = self.plan.completion_queues;
         let oracle = &mut *self.oracle.borrow_mut();
@@ -24,12 +24,12 @@ impl App {
 }
 
 impl Session {
-    /// Whether anything has overtaken its local fence.
+    /// Checks that no request overtook its local fence.
     fn check_fences(&mut self, side: usize) -> Result<(), String> {
         let (ours, theirs) = self.pair(side);
         let Some(first) = ours.sends.iter().position(|posted| posted.signaled) else { return Ok(()) };
-        let behind = ours.sends.iter().skip(first + 1).filter(|posted| posted.locally_fenced);
-        for posted in behind {
+        let later = ours.sends.iter().skip(first + 1).filter(|posted| posted.locally_fenced);
+        for posted in later {
             if ours.has_arrived(theirs, posted) {
                 let before = ours.sends[first].wr_id;
                 return Err(format!(
@@ -43,7 +43,7 @@ impl Session {
 }
 
 impl Side {
-    /// Whether the peer has something of a request of ours.
+    /// Returns whether the peer has received any part of our request.
     fn has_arrived(&self, theirs: &mut Side, posted: &Posted) -> bool {
         match (posted.opcode, &mut theirs.memory) {
             (CompletionOpcode::Write, Some(memory)) => {

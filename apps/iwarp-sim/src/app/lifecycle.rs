@@ -1,4 +1,4 @@
-//! The life of a session: how it is connected, how it ends, and which ends are allowed.
+//! The life of a session: how it connects, how it ends, and which endings are allowed.
 
 use ironwarp::{ConnectionRequest, PrivateData, QpAttr, QueuePair, VerbsError};
 use ironwarp_types::Nanos;
@@ -6,26 +6,26 @@ use ironwarp_types::Nanos;
 use super::{App, Oracle, Session, Side, Stage};
 use crate::plan::{BadRequest, Ending, addresses_of};
 
-/// How long after the peer has gone a side that heard nothing closes too: a lost reset tells nobody.
+/// How long after the peer has ended a side without an event closes too: a reset may have been lost.
 const PEER_GONE_TIMEOUT: Nanos = Nanos::from_millis(30);
 
-/// How long a queue pair that was given up may still complete requests: hundreds of turns of its core's loop.
+/// How long a destroyed queue pair may still complete requests: hundreds of loop iterations of its core.
 const LAST_COMPLETIONS_TIME: Nanos = Nanos::from_micros(100);
 
-/// How long after a failed attempt the next one is made.
+/// Delay between a failed connection attempt and the next one.
 const RETRY_DELAY: Nanos = Nanos::from_millis(200);
 
-/// Attempts to connect while links do harm.
+/// Most connection attempts while links are faulty.
 pub(super) const ATTEMPTS_MAX: u32 = 60;
 
-/// What the responder says.
+/// The responder's private data.
 pub(super) const ACCEPT_DATA: &[u8] = b"come in";
 
-/// What it says when it refuses.
+/// The private data of a reject.
 pub(super) const REJECT_DATA: &[u8] = b"not today";
 
 impl App {
-    /// Connects, now or, where a place is missing, later.
+    /// Connects now, or later when a resource is missing.
     pub(super) fn connect(
         &mut self,
         now: Nanos,
@@ -37,7 +37,7 @@ impl App {
             Err(VerbsError::LimitReached(_) | VerbsError::Register(_)) if session.plan.over_limits => {
                 self.undo_side(session, 0)?;
                 session.not_before = now + RETRY_DELAY;
-                // Places that never come are no reason to wait for ever.
+                // The session waits only a bounded time for resources.
                 session.attempts += 1;
                 Ok(())
             }
@@ -45,7 +45,7 @@ impl App {
         }
     }
 
-    /// A side that found no place is as if it had never begun.
+    /// Resets a side that found no resources to its initial state.
     fn undo_side(&mut self, session: &mut Session, side: usize) -> Result<(), VerbsError> {
         let fresh = Side::new(&session.plan, side);
         let old = core::mem::replace(&mut session.sides[side], fresh);
@@ -83,7 +83,7 @@ impl App {
         let app_srq = self.app_srq.clone().filter(|_| plan.shared[side]);
         let own = self.plan.completion_queues;
         let cq = self.cqs[number % own].cq();
-        // The last queue is that of shared receives: they find a place there whatever else is posted.
+        // The last queue is for shared receives: they have reserved entries there, whatever else is posted.
         let other = if app_srq.is_some() { own } else { (number + side) % own };
         let attr = QpAttr {
             recv_cq: self.cqs[other].cq(),
@@ -103,14 +103,14 @@ impl App {
             app_srq.borrow_mut().qp_count += 1;
         }
         session.sides[side].app_srq = app_srq;
-        // A responder's receives must be there before the first Send can be.
+        // A responder's receives must be posted before the first Send can arrive.
         for _ in 0..session.plan.receives {
             session.post_receive(side, &mut self.ctx, &mut self.rng)?;
         }
         Ok(qp)
     }
 
-    /// A peer asks: the session that it names decides.
+    /// A connection request: the session that its private data names decides.
     pub(super) fn on_request(
         &mut self,
         now: Nanos,
@@ -121,7 +121,11 @@ impl App {
         let named = session_of(private_data).filter(|number| *number < oracle.sessions.len());
         let Some(number) = named else {
             if !oracle.undetected_corruption {
-                oracle.report_failure(usize::MAX, 1, &format!("a request says {private_data:?}"));
+                oracle.report_failure(
+                    usize::MAX,
+                    1,
+                    &format!("a connection request has the private data {private_data:?}"),
+                );
             }
             let _ = self.ctx.reject(&request, REJECT_DATA);
             return;
@@ -146,11 +150,15 @@ impl App {
             outcome => outcome,
         };
         if let Err(error) = outcome {
-            oracle.report_failure(number, 1, &format!("a request could not be answered: {error}"));
+            oracle.report_failure(
+                number,
+                1,
+                &format!("a connection request could not be accepted or rejected: {error}"),
+            );
         }
     }
 
-    /// Ends the connection where the plan has it, or where the peer has gone and was not heard to go.
+    /// Ends the connection as planned, or when the peer has ended and its close was lost.
     pub(super) fn end_if_due(
         &mut self,
         now: Nanos,
@@ -199,7 +207,7 @@ impl App {
         self.ctx.disconnect(qp)
     }
 
-    /// The connection has ended: a little more is posted, which must be flushed, and the queue pair goes.
+    /// The connection has ended: posts a few more requests, which must be flushed, and destroys the queue pair.
     pub(super) fn post_and_destroy(
         &mut self,
         now: Nanos,
@@ -217,7 +225,7 @@ impl App {
         self.destroy(now, session, side)
     }
 
-    /// Gives a session up that will never come to its end.
+    /// Gives up a session that will never end by itself.
     pub(super) fn abandon(
         &mut self,
         now: Nanos,
@@ -237,10 +245,10 @@ impl App {
         self.ctx.destroy_qp(qp)
     }
 
-    /// Nothing more can come of one side.
+    /// Ends one side: nothing more can happen on it.
     pub(super) fn finish_side(&mut self, now: Nanos, oracle: &mut Oracle, number: usize, side: usize) {
         let session = &mut oracle.sessions[number];
-        // The last completions may still be on their way from the core.
+        // The last completions may still be in flight from the core.
         if now < session.sides[side].destroyed_at + LAST_COMPLETIONS_TIME {
             return;
         }
@@ -260,8 +268,8 @@ impl App {
 }
 
 impl Session {
-    /// Whether the offence can be one by now: a message that is to find no shared receive waits until there is none. Until
-    /// then its sender goes on, and helps to use them up.
+    /// Returns whether the bad request can be posted now. A message that must find no shared receive waits until none
+    /// is left. Until then its sender goes on and uses them up.
     fn is_ready(&mut self, side: usize, bad_request: BadRequest) -> bool {
         let number = self.number;
         let (ours, theirs) = self.pair(side);
@@ -277,7 +285,7 @@ impl Session {
     }
 }
 
-/// A session that never finds a place, as one with itself on a host that has few, is given up.
+/// Gives up a session that never gets its resources, such as one from a small host to itself.
 pub(super) fn cancel_if_never_connected(oracle: &mut Oracle, number: usize) {
     let session = &mut oracle.sessions[number];
     let waits = session.sides.iter().all(|side| side.stage == Stage::Waiting);
@@ -287,13 +295,13 @@ pub(super) fn cancel_if_never_connected(oracle: &mut Oracle, number: usize) {
     }
 }
 
-/// A side's context is gone, and its queue pair with it: nothing more is heard of either.
+/// The context of a side is gone with its queue pair: neither reports anything more.
 pub(super) fn on_context_dropped(now: Nanos, oracle: &mut Oracle, number: usize, host: usize) {
     let session = &mut oracle.sessions[number];
     if session.is_over || !session.plan.hosts.contains(&host) {
         return;
     }
-    // A peer may be refused until this host listens again, and may not see how its connection ended.
+    // A peer may be refused until this host listens again, and may get no event when its connection ends.
     session.any_end_allowed = true;
     let mut changed = false;
     for side in [0, 1] {
@@ -310,7 +318,7 @@ pub(super) fn on_context_dropped(now: Nanos, oracle: &mut Oracle, number: usize,
     }
 }
 
-/// Both sides are gone: memory is checked for the last time, and the session is over or begins again.
+/// Both sides have ended: checks memory for the last time, and ends or restarts the session.
 pub(crate) fn finish(now: Nanos, oracle: &mut Oracle, number: usize) {
     let session = &mut oracle.sessions[number];
     let outcome = session.check_end();
@@ -325,7 +333,7 @@ pub(crate) fn finish(now: Nanos, oracle: &mut Oracle, number: usize) {
     }
 }
 
-/// What the initiator says: which session it is, twice, since nothing else protects a start-up frame.
+/// The initiator's private data: the session number, twice, because nothing else protects a start-up frame.
 pub(crate) fn session_private_data(number: usize) -> [u8; 8] {
     let number = number as u32;
     let mut words = [0; 8];
@@ -334,7 +342,7 @@ pub(crate) fn session_private_data(number: usize) -> [u8; 8] {
     words
 }
 
-/// Which session that is.
+/// The session that the private data names.
 pub(crate) fn session_of(private_data: &[u8]) -> Option<usize> {
     let (number, check) = private_data.split_first_chunk::<4>()?;
     let number = u32::from_be_bytes(*number);

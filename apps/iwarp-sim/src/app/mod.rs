@@ -1,9 +1,9 @@
-//! The application on each host: it connects, posts, reaps and disconnects at random, and checks everything that it is
-//! told.
+//! The application on each host: it connects, posts, reaps and disconnects at random, and checks every event and
+//! completion.
 //!
-//! An [`App`] owns one context. What it does next is drawn from its own dice; what must come of it stands in the
-//! [`Oracle`], which the applications of all hosts share. A fault that it finds stays in the ledger and ends the run.
-//! iWARP has no receiver-not-ready, so a side sends only what the peer has posted a receive for.
+//! An [`App`] owns one context. Its own random generator chooses what it does next. The [`Oracle`], which the
+//! applications of all hosts share, holds the expected results. A fault is stored in the oracle and ends the run.
+//! iWARP has no receiver-not-ready, so a side sends only when the peer has posted a receive.
 
 mod completion_oracle;
 mod events;
@@ -33,12 +33,12 @@ pub struct App {
     host: usize,
     ctx: Context,
     pd: ProtectionDomain,
-    /// The domain of memory that no queue pair may reach.
+    /// A protection domain that no queue pair uses.
     foreign_pd: ProtectionDomain,
-    /// Its completion queues; the last is that of the shared receive queue, where there is one.
+    /// Its completion queues; the last one is for the shared receive queue, where there is one.
     cqs: Vec<AppCq>,
     app_srq: Option<SharedAppSrq>,
-    /// Depths that its completion queues may have.
+    /// The depths between which its completion queues are resized.
     depths: [u32; 2],
     oracle: SharedOracle,
     plan: HostPlan,
@@ -47,18 +47,18 @@ pub struct App {
     /// Session and side of each queue pair, by number.
     by_qp: BTreeMap<u32, (usize, usize)>,
     listens: bool,
-    /// Whether its first context is gone.
+    /// Whether its first context was dropped.
     has_restarted: bool,
-    /// Whether queue pairs, queues and listeners have been given up.
+    /// Whether all queue pairs, queues and listeners have been destroyed.
     closed: bool,
-    /// When it looks again.
+    /// Time of the next poll.
     next_poll_at: Nanos,
-    /// How long it sleeps after a fruitless look.
+    /// How long it sleeps after a poll without work.
     poll_delay: Nanos,
     work: usize,
 }
 
-/// The longest nap: what the ends of an idle session cost is a step each.
+/// The longest sleep, which bounds the number of steps of an idle session.
 const POLL_DELAY_MAX: Nanos = Nanos::from_millis(20);
 
 impl App {
@@ -119,7 +119,7 @@ impl HostApp for App {
         }
         self.poll_events(now);
         self.check_srq_limit();
-        // A queue pair that was given up is buried when everything is known of it.
+        // A destroyed queue pair is forgotten when all its completions are known.
         if self.has_destroyed() {
             self.reap_all(now)
         } else {
@@ -141,7 +141,7 @@ impl HostApp for App {
 
     fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError> {
         let mut ctx = match stack.context() {
-            // The one before this has not been swept up yet.
+            // The previous context has not been cleaned up yet.
             Err(VerbsError::LimitReached(_)) => return Ok(()),
             outcome => outcome?,
         };
@@ -176,12 +176,15 @@ impl HostApp for App {
 }
 
 impl App {
-    /// Every place of a completion queue that was promised to a request has come back: there are no requests any more.
+    /// Checks that every completion queue entry that was reserved for a request is free again: no requests are left.
     fn check_cq_reservations(&self) -> Result<(), String> {
         for queue in &self.cqs {
             let info = self.ctx.query_cq(queue.cq()).map_err(|error| error.to_string())?;
             if info.reserved_cqes > 0 && self.by_qp.is_empty() {
-                return Err(format!("{} places of a completion queue never came back", info.reserved_cqes));
+                return Err(format!(
+                    "{} reserved entries of a completion queue were not released",
+                    info.reserved_cqes
+                ));
             }
         }
         Ok(())
@@ -203,7 +206,7 @@ impl App {
         local.flat_map(|(_, address)| ports.iter().map(move |port| at(address, *port))).collect()
     }
 
-    /// Ports on which sessions come to this host.
+    /// The ports on which this host accepts sessions.
     fn ports(&self) -> Vec<u16> {
         let oracle = self.oracle.borrow();
         let mine = oracle.sessions.iter().filter(|session| session.plan.hosts[1] == self.host);
@@ -218,11 +221,11 @@ impl App {
         self.listeners().into_iter().try_for_each(|local| self.ctx.listen(local))
     }
 
-    /// Hears all news. A slow reader hears them late.
+    /// Handles all events. A slow reader handles them late.
     fn poll_events(&mut self, now: Nanos) {
         while let Some(event) = self.ctx.poll_event() {
             self.work += 1;
-            // Everything that completed before the news is reaped before it is judged.
+            // All earlier completions are reaped before the event is checked.
             if matches!(
                 event,
                 Event::Disconnected { .. }
@@ -281,7 +284,7 @@ impl App {
             return oracle.report_failure(
                 usize::MAX,
                 0,
-                &format!("a completion of no queue pair: {completion:?}"),
+                &format!("a completion of an unknown queue pair: {completion:?}"),
             );
         };
         let failed = completion.status != CompletionStatus::Success;
@@ -299,7 +302,7 @@ impl App {
         }
     }
 
-    /// Looks after every session of this host.
+    /// Advances every session of this host.
     fn drive_sessions(&mut self, now: Nanos) {
         let oracle = self.oracle.clone();
         let mut oracle = oracle.borrow_mut();
@@ -326,7 +329,7 @@ impl App {
         let hopeless = oracle.undetected_corruption && now > oracle.healed_at + CORRUPTED_SESSION_TIMEOUT;
         let session = &mut oracle.sessions[number];
         match session.sides[side].stage {
-            // A length that was damaged makes the receiver wait for bytes that nobody sends: nothing notices.
+            // With a damaged length field, the receiver waits for bytes that are never sent, and no side detects that.
             Stage::Up if hopeless => self.abandon(now, session, side)?,
             Stage::Waiting if side == 0 && now >= session.not_before => {
                 self.connect(now, session, number)?;
@@ -336,7 +339,7 @@ impl App {
                 self.post(session, side)?;
                 self.end_if_due(now, session, side)?;
             }
-            // An unanswered Read keeps a disconnect waiting for as long as unacknowledged data would.
+            // An unanswered Read delays a disconnect for as long as unacknowledged data would.
             Stage::Closing if session.ended_at.is_some_and(|at| now >= at + CLOSE_TIMEOUT) => {
                 self.abandon(now, session, side)?;
             }
@@ -351,11 +354,11 @@ impl App {
 
     /// Posts receives and requests, a few at a time.
     fn post(&mut self, session: &mut Session, side: usize) -> Result<(), VerbsError> {
-        // Whoever sees a failure posts no more.
+        // A side that sees a failure posts nothing more.
         if session.sides[side].send_failed || session.sides[side].receive_failed {
             return Ok(());
         }
-        // Whoever is to be sent a message without a receive posts only the first ones.
+        // A side that must receive a message without a receive posts only the first receives.
         let starved = matches!(session.plan.ending,
             Ending::BadRequest { by, bad_request: BadRequest::SendUnexpected, .. } if by != side);
         let batch = if starved { 0 } else { self.plan.batch };
@@ -375,7 +378,7 @@ impl App {
         Ok(())
     }
 
-    /// What it was not told of its shared receive queue must not be so.
+    /// Checks that the shared receive queue raised its limit event if it was due.
     fn check_srq_limit(&mut self) {
         let fault =
             self.app_srq.as_ref().and_then(|app_srq| app_srq.borrow().check_no_missed_limit_event().err());
@@ -384,7 +387,7 @@ impl App {
         }
     }
 
-    /// Posts shared receives, goes to sleep over completion queues, gives them other depths.
+    /// Posts shared receives, arms completion queues and resizes them.
     fn drive_queues(&mut self, now: Nanos) {
         if let Err(fault) = self.try_drive_queues(now) {
             self.oracle.borrow_mut().report_failure(usize::MAX, 0, &format!("host {}: {fault}", self.host));
@@ -410,7 +413,7 @@ impl App {
             self.work += 1;
         }
         if self.rng.chance(self.plan.sleep_ppm) {
-            // Whatever is there is taken before it goes to sleep.
+            // All completions are reaped before it sleeps.
             while self.reap_some(now, index, REAP_MAX, true) > 0 {}
             self.cqs[index].sleep(now, &mut self.ctx, &mut self.rng)?;
         }
@@ -424,26 +427,26 @@ impl App {
     }
 }
 
-/// How long a side that closes waits for a peer that has gone.
+/// How long a closing side waits for a peer that has ended.
 const CLOSE_TIMEOUT: Nanos = Nanos::from_secs(2);
 
-/// How long sessions whose stream may have been damaged get, once nothing does harm any more.
+/// Time limit of sessions whose stream may have been damaged, counted from the end of all faults.
 const CORRUPTED_SESSION_TIMEOUT: Nanos = Nanos::from_secs(20);
 
-/// How often a host asks to be told when its shared receives run low, looks in a million.
+/// How often a host arms the limit of its shared receive queue, polls in a million.
 const ARM_PPM: u32 = 30_000;
 
-/// Places beside those of receives that a host's completion queues always have.
+/// Completion queue entries of a host in addition to those for receives.
 const CQ_SPARE_ENTRIES: u32 = 64;
 
-/// Places that each completion queue of a host must have, so that receives cannot take all of them.
+/// Fewest entries of each completion queue of a host, so that receives cannot take all of them.
 fn min_cq_depth(oracle: &Oracle, host: usize) -> u32 {
     let plans = oracle.sessions.iter().map(|session| &session.plan);
     let sides = plans.flat_map(|plan| plan.hosts.map(|at| if at == host { plan.receives.max(1) } else { 0 }));
     sides.sum::<u32>() + CQ_SPARE_ENTRIES
 }
 
-/// The completion queues of a host, and its shared receive queue with one of its own.
+/// Creates the completion queues of a host, and its shared receive queue with a completion queue of its own.
 fn make_queues(
     ctx: &mut Context,
     plan: &HostPlan,

@@ -1,7 +1,7 @@
-//! What the applications of all hosts know together: every session, what each side posted, and what must come of it.
+//! State that the applications of all hosts share: every session, what each side posted, and the expected results.
 //!
-//! One run is one thread, so the hosts share the ledger directly. That is what lets a receive be compared with the Send
-//! that it answers, and a Write with the peer's memory, at the moment when either is said to be done.
+//! One run is one thread, so the hosts share the oracle directly. A receive can thus be compared with its Send, and a
+//! Write with the peer's memory, at the moment of the completion.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,33 +15,33 @@ use super::memory::{Grant, Pattern, Piece, ShadowedRegion, Tag};
 use super::queues::SharedAppSrq;
 use crate::plan::{Attack, BadRequest, Ending, SessionPlan};
 
-/// The ledger as every host holds it.
+/// The oracle as every host holds it.
 pub type SharedOracle = Rc<RefCell<Oracle>>;
 
-/// Everything that the applications know.
+/// The expected state of all sessions.
 pub struct Oracle {
     /// Every session of the run.
     pub sessions: Vec<Session>,
-    /// The first thing that went wrong.
+    /// The first fault.
     pub fault: Option<String>,
-    /// A hash of what the applications saw, in order.
+    /// A hash of every event and completion, in order.
     pub hash: TraceHash,
-    /// Sessions that have not come to their end.
+    /// Sessions that have not ended.
     pub open: usize,
-    /// Whether links may still do harm.
+    /// Whether links may still be faulty.
     pub faulty: bool,
-    /// When they stopped.
+    /// When the faults stopped.
     pub healed_at: Nanos,
-    /// Whether links may damage payload so that TCP does not notice: then a stream may end by its CRC at any time.
+    /// Whether links may damage payload under a correct TCP checksum: then a CRC error may end a stream at any time.
     pub undetected_corruption: bool,
-    /// What was done, for reports.
+    /// Counts, for reports.
     pub totals: Totals,
 }
 
 /// What a run did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Sessions that came up.
+    /// Connections that were established.
     pub established: u64,
     /// Work requests that succeeded.
     pub succeeded: u64,
@@ -55,37 +55,37 @@ pub struct Totals {
     pub terminated: u64,
     /// Attempts to connect that failed and were repeated.
     pub retried: u64,
-    /// Sleepers over completion queues that were woken.
+    /// Times that an armed completion queue woke its application.
     pub woken: u64,
-    /// Completion queues that were given another depth.
+    /// Completion queues that were resized.
     pub resized: u64,
-    /// Messages that landed in a shared receive.
+    /// Messages that arrived in a shared receive.
     pub shared: u64,
     /// Attacks by hostile hosts that were carried out.
     pub attacks: u64,
-    /// Atomic operations and Reads of words that were answered.
+    /// Atomic operations and Reads of words that completed.
     pub atomics: u64,
-    /// Messages that callers of atomic operations and their keeper have sent each other.
+    /// Messages between the clients of atomic operations and their server.
     pub messages: u64,
-    /// States of the hardest history that the search for an order of effects came to know.
+    /// States that the search for an order of effects visited in the hardest history.
     pub states: u64,
 }
 
-/// Two queue pairs and what passes between them.
+/// Two queue pairs and the traffic between them.
 pub struct Session {
-    /// Which it is.
+    /// Its number.
     pub number: usize,
-    /// What was planned.
+    /// Its plan.
     pub plan: SessionPlan,
     /// The initiator and the responder.
     pub sides: [Side; 2],
-    /// Whether it ended otherwise than planned, for a reason that is allowed.
+    /// Whether it may end otherwise than planned.
     pub any_end_allowed: bool,
-    /// Which side posted a request that ends the connection, and which.
+    /// The side that posted a bad request, and the request.
     pub posted_bad_request: Option<(usize, BadRequest)>,
-    /// The initiator is hostile and has done its worst: what the other side's Terminate must name, where one must be sent.
+    /// The initiator is hostile and has attacked: the expected result at the other side.
     pub attack_outcome: Option<AttackOutcome>,
-    /// The connection is over and the attacker has not heard the Terminate that its attack calls for.
+    /// The connection is over and the attacker has not received the Terminate that its attack requires.
     pub terminate_missing: bool,
     /// Both sides had done everything before one disconnected.
     pub was_done: bool,
@@ -95,28 +95,28 @@ pub struct Session {
     pub not_before: Nanos,
     /// When the last attempt was made.
     pub tried_at: Nanos,
-    /// Whether another attempt to connect follows.
+    /// Whether another connection attempt follows.
     pub retry: bool,
     /// Attempts so far.
     pub attempts: u32,
-    /// Both sides are gone and everything was checked.
+    /// Both sides have ended and everything was checked.
     pub is_over: bool,
-    /// Whether a completed Write says nothing about the peer's memory: see [`Oracle::undetected_corruption`].
+    /// Whether a completed Write proves nothing about the peer's memory: see [`Oracle::undetected_corruption`].
     pub undetected_corruption: bool,
 }
 
-/// What must come of an attack.
+/// The expected result of an attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttackOutcome {
-    /// The victim sends this.
+    /// The victim sends this Terminate.
     VictimTerminates(Terminate),
-    /// The attacker's own Terminate is told.
+    /// The victim reports the attacker's own Terminate.
     VictimReports(Terminate),
-    /// The connection ends and nobody sends a Terminate.
+    /// The connection ends without a Terminate.
     NoTerminate,
 }
 
-/// Where one side of a session is.
+/// The state of one side of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// Nothing exists.
@@ -125,11 +125,11 @@ pub enum Stage {
     Connecting,
     /// Connected.
     Up,
-    /// We asked for a disconnect.
+    /// Disconnect was called.
     Closing,
-    /// The connection has ended; the queue pair is there.
+    /// The connection has ended; the queue pair exists.
     Ended,
-    /// The queue pair was given up; completions may still come.
+    /// The queue pair was destroyed; completions may still arrive.
     Destroyed,
     /// Nothing is left.
     Gone,
@@ -137,15 +137,15 @@ pub enum Stage {
 
 /// One side of a session.
 pub struct Side {
-    /// Where it is.
+    /// Its state.
     pub stage: Stage,
     /// Its queue pair.
     pub qp: Option<QueuePair>,
     /// Its memory.
     pub memory: Option<SideMemory>,
-    /// Requests of the send queue that have no completion, oldest first.
+    /// Requests of the send queue without a completion, oldest first.
     pub sends: VecDeque<Posted>,
-    /// Receives that have no completion, oldest first.
+    /// Receives without a completion, oldest first.
     pub receives: VecDeque<Receive>,
     /// Sends that the peer has not received, oldest first.
     pub messages: VecDeque<Message>,
@@ -159,73 +159,74 @@ pub struct Side {
     pub left: u32,
     /// Payload bytes still to be posted; beyond them messages are small.
     pub bytes_left: usize,
-    /// When the queue pair was given up.
+    /// When the queue pair was destroyed.
     pub destroyed_at: Nanos,
-    /// A send or receive completed with an error: all later ones must.
+    /// A send completed with an error: all later ones must fail too.
     pub send_failed: bool,
-    /// The same of receives.
+    /// The same for receives.
     pub receive_failed: bool,
-    /// Terminates that it was told of.
+    /// Terminate events that it got.
     pub terminates: u32,
-    /// It sent a Terminate when links did no harm any more.
+    /// It sent a Terminate after the links healed.
     pub terminated_on_clean_link: bool,
-    /// A request of its own that was wrong was flushed like any other: right only where the connection had ended before.
+    /// A bad request of its own was flushed without its own error status: allowed only if the connection had ended
+    /// before.
     pub bad_request_flushed: bool,
-    /// Its connection was reset or fell silent.
+    /// Its connection was reset or timed out.
     pub was_aborted: bool,
-    /// It was told that it takes no more shared receives.
+    /// It got the last-receive event of its shared receive queue.
     pub last_receive: bool,
-    /// Where its receives come from, when not from a queue of its own.
+    /// The shared queue of its receives, if it has no queue of its own.
     pub app_srq: Option<SharedAppSrq>,
-    /// Pieces of its memory that the peer may use for a time.
+    /// Grants: pieces of its memory that the peer may use for a time.
     pub grants: Vec<Grant>,
-    /// Tags that its own requests use, each with the number of the request that ends it.
+    /// Tags of its local buffers, each with the number of the request that invalidates it.
     pub local_tags: Vec<(u64, Tag)>,
-    /// Tags that are not bound.
+    /// Unbound tags.
     pub spare: Vec<Tag>,
-    /// Tags that the peer had and that have ended.
+    /// Invalidated tags that the peer used.
     pub ended: Vec<RemoteMemory>,
-    /// A tag of its own that has ended.
+    /// An invalidated local tag.
     pub stale: Option<STag>,
-    /// Patterns that were drawn.
+    /// Number of patterns drawn.
     pub patterns: u64,
-    /// Its context was dropped: nobody was told what became of its requests.
+    /// Its context was dropped: the results of its requests were never reported.
     pub context_dropped: bool,
-    /// Pieces of the peer's memory of which nobody knows how far they were written.
+    /// Pieces of the peer's memory that were written up to an unknown byte.
     pub unverified: Vec<UnverifiedWrite>,
-    /// Loans of the peer's that Reads without an answer may still ask for.
+    /// The peer's grants that unanswered Reads may still use.
     pub pending_read_grants: Vec<u64>,
 }
 
-/// A Write that completed, or was flushed, without anybody having seen it in place.
+/// A Write that completed or was flushed and was not yet verified in the peer's memory.
 pub struct UnverifiedWrite {
     /// The number of its request.
     pub wr_id: u64,
-    /// Where in the peer's `shared` it goes.
+    /// Its target in the peer's `shared`.
     pub target: Piece,
     /// Its bytes.
     pub pattern: Pattern,
-    /// The loan that it goes to.
+    /// The grant that it targets.
     pub grant: Option<u64>,
 }
 
 /// A side's memory.
 pub struct SideMemory {
-    /// Where Sends and Writes take their bytes.
+    /// The buffers of Sends and Writes.
     pub source: ShadowedRegion,
-    /// Where receives land.
+    /// The buffers of receives.
     pub landing: ShadowedRegion,
-    /// Where Reads land.
+    /// The buffers of Reads.
     pub sink: ShadowedRegion,
     /// What the peer reads and writes.
     pub shared: ShadowedRegion,
-    /// What is of another protection domain, with every right.
+    /// Memory of another protection domain, with every right.
     pub foreign: ShadowedRegion,
     /// The piece of `shared` that never changes.
     pub read_source: Piece,
-    /// What it holds.
+    /// The contents of that piece.
     pub read_source_pattern: Pattern,
-    /// Windows that were to be bound and must not have been.
+    /// Windows whose bind must fail.
     pub windows: Vec<Window>,
 }
 
@@ -233,27 +234,27 @@ pub struct SideMemory {
 pub struct Posted {
     /// Its number, counted from 0 for each side.
     pub wr_id: u64,
-    /// What it is.
+    /// Its operation.
     pub opcode: CompletionOpcode,
-    /// Whether success is told.
+    /// Whether a success has a completion.
     pub signaled: bool,
-    /// Whether it waits for everything before it.
+    /// Whether it waits for all earlier requests.
     pub locally_fenced: bool,
     /// Its bytes.
     pub len: usize,
-    /// Their pattern: its own, or that of the library that a Read asks.
+    /// The pattern of its bytes: its own, or the library's for a Read.
     pub pattern: Pattern,
     /// Pieces of `source`.
     pub sources: Vec<Piece>,
     /// The piece of the peer's `shared` for a Write, of our `sink` for a Read.
     pub target: Piece,
-    /// How far into the library a Read begins.
+    /// The offset in the library where a Read begins.
     pub read_source_offset: usize,
-    /// A Write that was seen in place.
+    /// Whether a Write was verified in place.
     pub placed: bool,
-    /// The loan that a Write goes to, or that a Send ends.
+    /// The grant that a Write targets, or that a Send invalidates.
     pub grant: Option<u64>,
-    /// What is wrong with it, so that it must not succeed.
+    /// The defect for which it must fail.
     pub bad_request: Option<BadRequest>,
 }
 
@@ -261,11 +262,11 @@ pub struct Posted {
 pub struct Receive {
     /// Its number, counted from 0 for each side.
     pub wr_id: u64,
-    /// Pieces of `landing`, in the order of its scatter list.
+    /// Pieces of `landing`, in scatter list order.
     pub pieces: Vec<Piece>,
 }
 
-/// A Send on its way.
+/// A Send in flight.
 pub struct Message {
     /// The number of its request.
     pub wr_id: u64,
@@ -275,12 +276,12 @@ pub struct Message {
     pub pattern: Pattern,
     /// Whether it asks for an event.
     pub solicited: bool,
-    /// The receiver's loan that it ends.
+    /// The receiver's grant that it invalidates.
     pub grant: Option<u64>,
 }
 
 impl Oracle {
-    /// A ledger of sessions that have not begun.
+    /// Creates the oracle of sessions that have not begun.
     pub fn new(plans: &[SessionPlan], undetected_corruption: bool) -> SharedOracle {
         let numbered = plans.iter().enumerate();
         let sessions: Vec<Session> = numbered
@@ -299,19 +300,19 @@ impl Oracle {
         }))
     }
 
-    /// Notes what went wrong, unless something did before.
+    /// Records a fault, unless one is recorded already.
     pub fn report_failure(&mut self, session: usize, side: usize, what: &str) {
         if self.fault.is_none() {
             self.fault = Some(format!("session {session}, side {side}: {what}"));
         }
     }
 
-    /// Adds something that an application saw to the hash.
+    /// Adds an event or completion to the hash.
     pub fn hash_event(&mut self, now: Nanos, session: usize, side: usize, what: &[u8]) {
         self.hash.add(side as u8, now, session, what);
     }
 
-    /// What is still open, in words.
+    /// Describes the open sessions.
     pub fn describe_open(&self) -> String {
         let open = self.sessions.iter().enumerate().filter(|(_, session)| !session.is_over);
         let lines = open.take(4).map(|(number, session)| format!("session {number}: {}", session.describe()));
@@ -341,20 +342,20 @@ impl Session {
         }
     }
 
-    /// A side and the other one.
+    /// Returns a side and its peer.
     pub fn pair(&mut self, side: usize) -> (&mut Side, &mut Side) {
         let [initiator, responder] = &mut self.sides;
         if side == 0 { (initiator, responder) } else { (responder, initiator) }
     }
 
-    /// The plan, a side and the other one.
+    /// Returns the plan, a side and its peer.
     pub fn split(&mut self, side: usize) -> (&SessionPlan, &mut Side, &mut Side) {
         let [initiator, responder] = &mut self.sides;
         let (ours, theirs) = if side == 0 { (initiator, responder) } else { (responder, initiator) };
         (&self.plan, ours, theirs)
     }
 
-    /// How a side's receive may complete, other than well or flushed: the message for it was too long.
+    /// The error status with which a side's receive may complete, if any: the message was too long for it.
     pub fn expected_error_status(&self, side: usize) -> Option<CompletionStatus> {
         let by_peer = self
             .posted_bad_request
@@ -364,14 +365,14 @@ impl Session {
         is_too_long.then_some(CompletionStatus::LocalLength)
     }
 
-    /// Begins anew, for another attempt to connect.
+    /// Resets the session for another connection attempt.
     pub fn reset(&mut self, not_before: Nanos) {
         self.sides = [0, 1].map(|side| Side::new(&self.plan, side));
         self.not_before = not_before;
         self.ended_at = None;
     }
 
-    /// Whether nothing is left of either side.
+    /// Returns whether both sides have ended.
     pub fn is_ended(&self) -> bool {
         self.sides.iter().all(|side| matches!(side.stage, Stage::Gone | Stage::Waiting))
     }
@@ -427,7 +428,7 @@ impl Side {
         }
     }
 
-    /// Whether a sender may send to this side: iWARP has no receiver-not-ready.
+    /// Returns whether the sender may send to this side: iWARP has no receiver-not-ready.
     pub fn has_credit(&self, sender: &Side) -> bool {
         match &self.app_srq {
             Some(app_srq) => app_srq.borrow().has_credit(),
@@ -435,7 +436,7 @@ impl Side {
         }
     }
 
-    /// One of this side's receives is `sender`'s.
+    /// Reserves one of this side's receives for `sender`.
     pub fn take_credit(&mut self, sender: &mut Side) {
         sender.sends_posted += 1;
         if let Some(app_srq) = &self.app_srq {
@@ -443,7 +444,7 @@ impl Side {
         }
     }
 
-    /// It is not, after all.
+    /// Returns a reserved receive.
     pub fn return_credit(&mut self, sender: &mut Side) {
         sender.sends_posted -= 1;
         if let Some(app_srq) = &self.app_srq {
@@ -451,19 +452,19 @@ impl Side {
         }
     }
 
-    /// Whether everything that was to be done has been done and told.
+    /// Returns whether all planned requests are posted and completed.
     pub fn is_done(&self) -> bool {
         self.left == 0 && self.sends.is_empty() && self.messages.is_empty()
     }
 
-    /// Whether nothing that was posted waits for its completion, save for those that tell only failure.
+    /// Returns whether no signaled request waits for its completion.
     pub fn has_no_signaled_pending(&self) -> bool {
         self.receives.is_empty() && self.sends.iter().all(|posted| !posted.signaled)
     }
 }
 
 impl Totals {
-    /// Adds another run's.
+    /// Adds the totals of another run.
     pub fn add(&mut self, other: &Totals) {
         self.established += other.established;
         self.succeeded += other.succeeded;

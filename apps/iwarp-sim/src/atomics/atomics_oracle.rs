@@ -1,4 +1,4 @@
-//! What keeper and callers know together: the history, and what each connection has said and must still hear.
+//! State that server and clients share: the history, and the messages and events that each connection expects.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,77 +12,77 @@ use super::history::History;
 use crate::app::SharedOracle;
 use crate::plan::{AtomicsConnEnding, AtomicsConnPlan, AtomicsPlan};
 
-/// The desk as every host holds it.
+/// The oracle as every host holds it.
 pub type SharedAtomicsOracle = Rc<RefCell<AtomicsOracle>>;
 
-/// What all of them know.
+/// The shared state.
 pub struct AtomicsOracle {
-    /// What was planned.
+    /// The plan.
     pub plan: AtomicsPlan,
-    /// What was asked of the words.
+    /// All operations on the words.
     pub history: History,
-    /// What each word was when somebody last heard of it.
+    /// The last known value of each word.
     pub latest: Vec<u64>,
     /// The connections.
     pub conns: Vec<AtomicsConn>,
 }
 
-/// One connection, or one after the other where attempts fail.
+/// One connection, or successive attempts of it.
 pub struct AtomicsConn {
-    /// What was planned.
+    /// Its plan.
     pub plan: AtomicsConnPlan,
-    /// Which stream of the history this attempt is.
+    /// The history stream of this attempt.
     pub stream: usize,
-    /// Where the keeper lets it reach the first word, once it is up.
+    /// The address of the first word, once it is established.
     pub names: Vec<RemoteMemory>,
-    /// Where its Writes go, and nothing atomic.
+    /// The target of its Writes; no atomic operation uses it.
     pub area: RemoteMemory,
-    /// Where its memory ends.
+    /// The end of its memory.
     pub beyond: RemoteMemory,
-    /// The caller and the keeper.
+    /// The client and the server.
     pub endpoints: [Endpoint; 2],
-    /// When the first of them was gone.
+    /// When the first endpoint ended.
     pub ended_at: Option<Nanos>,
-    /// The end that was planned has begun.
+    /// The planned ending has begun.
     pub is_ending: bool,
-    /// Which names of the words have ended.
+    /// Which tags of the words were invalidated.
     pub revoked_names: [bool; NAMES],
-    /// The wrong request was posted.
+    /// The bad request was posted.
     pub bad_atomic_posted: bool,
-    /// The caller's context was dropped.
+    /// The client's context was dropped.
     pub context_dropped: bool,
-    /// Attempts to connect.
+    /// Connection attempts so far.
     pub attempts: u32,
-    /// When the next one is made.
+    /// Time of the next attempt.
     pub not_before: Nanos,
-    /// Both are gone for good.
+    /// Both endpoints have ended for good.
     pub is_over: bool,
 }
 
-/// One end of a connection.
+/// One endpoint of a connection.
 #[derive(Default)]
 pub struct Endpoint {
-    /// Where it is.
+    /// Its stage.
     pub stage: EndpointStage,
     /// Receives that it has posted.
     pub receives: u64,
     /// Messages that it has sent.
     pub sent: u64,
-    /// Messages of the other's that it has not received.
+    /// Messages of the peer that it has not received.
     pub incoming: VecDeque<Message>,
-    /// Requests of its own that it is to be told of, and those that it has posted.
+    /// Its own signaled requests without a completion, and the requests it has posted.
     pub open: usize,
     /// See above.
     pub posted_count: u32,
-    /// Terminates that it was told of, and whether one was sent when links did no harm.
+    /// Terminate events, and whether a Terminate was sent after the links healed.
     pub terminates: u32,
     /// See above.
     pub terminated_on_clean_link: bool,
-    /// Reset, or silent.
+    /// Its connection was reset or timed out.
     pub was_aborted: bool,
 }
 
-/// Where an end is.
+/// The stage of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EndpointStage {
     /// It has not begun.
@@ -92,13 +92,13 @@ pub enum EndpointStage {
     Connecting,
     /// It is connected.
     Up,
-    /// It has asked for the end.
+    /// It has called disconnect.
     Closing,
-    /// It has no queue pair any more, and will have none.
+    /// Its queue pair is destroyed, and it will have no other.
     Gone,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
     /// Its eight octets.
@@ -107,18 +107,18 @@ pub struct Message {
     pub immediate: bool,
     /// Whether it asks for an event.
     pub solicited: bool,
-    /// The place in the area that was written before it, and the bytes.
+    /// The slot of the area that was written before it, and the bytes.
     pub written: Option<(usize, [u8; WRITE_BYTES])>,
 }
 
-/// Names that a connection has for the words: the region itself, a window and a fast region.
+/// Tags of the words that a connection has: the region itself, a window and a fast region.
 pub const NAMES: usize = 3;
 
 /// Bytes of a Write.
 pub const WRITE_BYTES: usize = 16;
 
 impl AtomicsOracle {
-    /// A desk of connections that have not begun. They, and the keeper's last look, are what a run waits for.
+    /// The oracle of connections that have not begun. The run waits for them and for the server's last check.
     pub fn new(plan: &AtomicsPlan, oracle: &SharedOracle) -> SharedAtomicsOracle {
         let conns: Vec<AtomicsConn> = plan.conns.iter().map(AtomicsConn::new).collect();
         oracle.borrow_mut().open = conns.len() + 1;
@@ -130,23 +130,23 @@ impl AtomicsOracle {
         }))
     }
 
-    /// Whether every connection has come and gone.
+    /// Returns whether every connection is over.
     pub fn is_over(&self) -> bool {
         self.conns.iter().all(|conn| conn.is_over)
     }
 
-    /// Whether the history can be, where the words end like this. Answers how many states were looked at to know.
+    /// Checks that the history is linearizable with these final words. Returns how many states were visited.
     pub fn check(&self, end: &[u64]) -> Result<usize, String> {
         checker::check(&self.history, end)
     }
 
-    /// Connections that are not over, in words.
+    /// Describes the connections that are not over.
     pub fn describe_open(&self) -> String {
         let open = self.conns.iter().enumerate().filter(|(_, conn)| !conn.is_over);
         let words = open.map(|(number, conn)| {
             let end = |end: &Endpoint| format!("{:?} {} open {} in", end.stage, end.open, end.incoming.len());
             format!(
-                "call {number}: {:?} [{} | {}]; ",
+                "connection {number}: {:?} [{} | {}]; ",
                 conn.plan.ending,
                 end(&conn.endpoints[0]),
                 end(&conn.endpoints[1])
@@ -176,31 +176,31 @@ impl AtomicsConn {
         }
     }
 
-    /// An end and the other one.
+    /// Returns an endpoint and its peer.
     pub fn split(&mut self, role: usize) -> (&mut Endpoint, &mut Endpoint) {
         let [client, server] = &mut self.endpoints;
         if role == 0 { (client, server) } else { (server, client) }
     }
 
-    /// An end has gone for good.
+    /// An endpoint has ended for good.
     pub fn mark_gone(&mut self, now: Nanos, role: usize) {
         self.endpoints[role].stage = EndpointStage::Gone;
         self.ended_at.get_or_insert(now);
     }
 
-    /// Whether nothing more can come of it. A caller that has gone has nobody to connect to the keeper.
+    /// Returns whether the connection is over. A client that has ended never connects again.
     pub fn has_ended(&self) -> bool {
         let [client, server] = &self.endpoints;
         client.stage == EndpointStage::Gone
             && matches!(server.stage, EndpointStage::Gone | EndpointStage::Waiting)
     }
 
-    /// A request that must not be: one by a name that has ended.
+    /// Returns whether a request may fail because its tag was invalidated.
     pub fn may_be_refused(&self) -> bool {
         self.revoked_names.iter().any(|ended| *ended)
     }
 
-    /// RFC 7306 s8: a request that must not be is answered by the Terminate that names it, and both are told.
+    /// RFC 7306 s8: a bad request is answered by the Terminate that names its error, and both endpoints get the event.
     pub fn check_result(&self) -> Result<(), String> {
         let [client, server] = &self.endpoints;
         let is_planned =
@@ -214,7 +214,7 @@ impl AtomicsConn {
             return Ok(());
         }
         Err(format!(
-            "{:?} was told of to the caller {} and to the keeper {} times",
+            "{:?} raised {} events at the client and {} at the server",
             self.plan.ending, client.terminates, server.terminates
         ))
     }

@@ -1,55 +1,55 @@
-//! What was asked of the words and what came back, with the order in which all of it happened.
+//! The history: every invocation and completion of an operation on the words, in one total order.
 //!
-//! A run is one thread, so every asking and every answer has a number in one order: what was answered before something else
-//! was asked took effect before it.
+//! A run is one thread, so every invocation and every completion has a number in one order. An operation that
+//! completed before the invocation of another one took effect before it.
 
 use ironwarp::AtomicOp;
 
-/// Everything that was asked of the words.
+/// All operations on the words.
 #[derive(Default)]
 pub struct History {
-    /// What each connection, or each observer, asked, in its own order.
+    /// The operations of each connection, or of each observer, in stream order.
     pub streams: Vec<Vec<Op>>,
     ticks: u64,
 }
 
-/// One request.
+/// One operation.
 #[derive(Debug)]
 pub struct Op {
-    /// When it was asked.
+    /// Time of its invocation.
     pub invoked_at: u64,
-    /// When it was answered; [`NEVER`] where the connection ended before: it may have taken effect or not.
+    /// Time of its completion; [`NEVER`] if the connection ended first: it may or may not have taken effect.
     pub returned_at: u64,
-    /// Which name of its word it uses.
+    /// Which tag of its word it uses.
     pub name: usize,
-    /// By when it has taken effect, if it ever does, answered or not; [`NEVER`] unless what it names has ended.
+    /// Its deadline: it takes effect before this, or never; [`NEVER`] unless its tag was invalidated.
     pub effect_deadline: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: OpKind,
-    /// What each of its words was, once it is answered.
+    /// The values of its words, once it has completed.
     pub seen: Vec<u64>,
 }
 
-/// Of what has no answer.
+/// The time of an event that did not happen.
 pub const NEVER: u64 = u64::MAX;
 
-/// What is asked of the words.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
     /// An operation on a word.
     Modify(usize, AtomicOp),
-    /// A look at so many words from this one on.
+    /// A Read of this many words from this one on.
     Read(usize, usize),
 }
 
 impl History {
-    /// One more stream.
+    /// Adds a stream.
     pub fn new_stream(&mut self) -> usize {
         self.streams.push(Vec::new());
         self.streams.len() - 1
     }
 
-    /// Something is asked, by one of the names that its words have. Answers which of its stream's requests it is.
+    /// Records an invocation by one of the words' tags. Returns its index in its stream.
     pub fn invoke(&mut self, stream: usize, kind: OpKind, name: usize) -> usize {
         let op = Op {
             invoked_at: self.tick(),
@@ -63,39 +63,39 @@ impl History {
         self.streams[stream].len() - 1
     }
 
-    /// The answer has come.
+    /// Records a completion.
     pub fn complete(&mut self, stream: usize, op: usize, seen: Vec<u64>) {
         let now = self.tick();
         let op = &mut self.streams[stream][op];
         (op.returned_at, op.seen) = (now, seen);
     }
 
-    /// A name that a stream uses ends: what was asked by it has taken effect, or never does.
+    /// A tag of a stream was invalidated: operations by it have taken effect, or never do.
     pub fn end_name(&mut self, stream: usize, name: usize) {
         let now = self.tick();
         let ops = self.streams[stream].iter_mut().filter(|op| op.name == name);
         ops.for_each(|op| op.effect_deadline = op.effect_deadline.min(now));
     }
 
-    /// What is asked last of a stream must never take effect: its name has ended.
+    /// The stream's last operation must never take effect: its tag was invalidated before.
     pub fn invoke_without_effect(&mut self, stream: usize) {
         if let Some(op) = self.streams[stream].last_mut() {
             op.effect_deadline = 0;
         }
     }
 
-    /// It was refused, so it has had no effect.
+    /// The operation was rejected, so it has no effect.
     pub fn mark_without_effect(&mut self, stream: usize, op: usize) {
         self.streams[stream][op].effect_deadline = 0;
     }
 
-    /// Somebody sees every word at once, directly. What stays as it was is kept as seen first and seen last.
+    /// Records a direct read of all words. An unchanged value is kept only as first and last observation.
     pub fn observe(&mut self, stream: usize, words: &[u64]) {
         let now = self.tick();
         let looks = &mut self.streams[stream];
         let same = looks.iter().rev().take(2).take_while(|look| look.seen == words).count();
         match looks.last_mut() {
-            // Nothing was asked or answered since, or the first time stands there too.
+            // Nothing was invoked or completed since, or the first observation is already there.
             Some(last) if same > 0 && (same > 1 || last.returned_at + 1 == now) => {
                 (last.invoked_at, last.returned_at) = (now, now);
             }
@@ -117,7 +117,7 @@ impl History {
 }
 
 impl Op {
-    /// All words are as they are when nothing more can happen.
+    /// The final read of all words, after everything else.
     pub fn final_read(end: &[u64]) -> Self {
         let invoked_at = NEVER - 1;
         Op {
@@ -130,19 +130,19 @@ impl Op {
         }
     }
 
-    /// Whether it was answered.
+    /// Returns whether it has completed.
     pub fn has_returned(&self) -> bool {
         self.returned_at != NEVER
     }
 
-    /// When it takes effect at the latest.
+    /// The latest time at which it takes effect.
     pub fn latest(&self) -> u64 {
         self.returned_at.min(self.effect_deadline)
     }
 }
 
 impl OpKind {
-    /// The first of its words, and how many.
+    /// The first of its words, and their number.
     pub fn words(self) -> (usize, usize) {
         match self {
             OpKind::Modify(word, _) => (word, 1),
@@ -150,7 +150,7 @@ impl OpKind {
         }
     }
 
-    /// What the word is then.
+    /// The new value of the word.
     pub fn apply(self, value: u64) -> u64 {
         match self {
             OpKind::Read(..) => value,
@@ -159,7 +159,7 @@ impl OpKind {
     }
 }
 
-/// What an operation makes of a word, bit by bit as RFC 7306 s5.1 describes it; none of the stack's code.
+/// The new value of a word, bit by bit as RFC 7306 s5.1 describes it, without the stack's code.
 fn model(op: AtomicOp, word: u64) -> u64 {
     match op {
         AtomicOp::FetchAdd { add, mask } => {
@@ -188,9 +188,9 @@ mod tests {
         history.streams[0].iter().map(|look| (look.invoked_at, look.seen[0])).collect()
     }
 
-    /// A word that stays as it was is kept as seen first and seen last, once something else has happened in between.
+    /// An unchanged value is kept as first and last observation, if another event happened in between.
     #[test]
-    fn looks_keep_when_a_value_came_and_when_it_was_still_there() {
+    fn observations_keep_the_first_and_the_last_time_of_a_value() {
         let mut history = History::default();
         let (server, client) = (history.new_stream(), history.new_stream());
         history.observe(server, &[0]);
@@ -206,9 +206,9 @@ mod tests {
         assert_eq!(seen(&history), [(2, 0), (5, 0), (6, 1), (8, 1)]);
     }
 
-    /// What was asked by a name that has ended took effect before, or never does.
+    /// An operation by an invalidated tag took effect before the invalidation, or never does.
     #[test]
-    fn the_end_of_a_name_is_the_end_of_what_was_asked_by_it() {
+    fn invalidating_a_tag_sets_the_deadline_of_its_operations() {
         let mut history = History::default();
         let stream = history.new_stream();
         let ask =
@@ -218,7 +218,7 @@ mod tests {
         history.end_name(stream, 1);
         history.complete(stream, ops[2], vec![2]);
         let latest: Vec<u64> = history.streams[stream].iter().map(Op::latest).collect();
-        assert_eq!(latest, [4, NEVER, 5], "an answer may come later than what it tells of");
+        assert_eq!(latest, [4, NEVER, 5], "a completion may arrive after the deadline of its effect");
         ask(&mut history, 1);
         history.invoke_without_effect(stream);
         assert_eq!(history.streams[stream][3].latest(), 0);

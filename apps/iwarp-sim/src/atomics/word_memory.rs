@@ -1,4 +1,4 @@
-//! The keeper's memory: the words, and the place where callers write.
+//! The server's memory: the words, and the area that clients write.
 
 use ironwarp::{
     Access, AlignedBuf, Context, FastRegion, ProtectionDomain, Quiescence, Region, RemoteMemory, Sge,
@@ -11,13 +11,13 @@ use crate::plan::AtomicsPlan;
 /// Bytes of the words' page.
 const PAGE_BYTES: usize = 4_096;
 
-/// Bytes that have one owner.
+/// Bytes of a cache line, whose operations are ordered.
 const LINE_BYTES: usize = 64;
 
-/// Where the first word lies.
+/// Offset of the first word.
 const FIRST: usize = 64;
 
-/// Places that each connection may write.
+/// Slots that each connection may write.
 pub const AREA_SLOTS: usize = 8;
 
 /// The memory.
@@ -28,7 +28,7 @@ pub struct WordMemory {
     stride: usize,
 }
 
-/// Names of the words that one connection has for itself.
+/// The tags of the words that belong to one connection.
 pub struct ConnTags {
     /// A window.
     pub window: Window,
@@ -37,11 +37,11 @@ pub struct ConnTags {
 }
 
 impl WordMemory {
-    /// Zeros, for as many connections as planned.
+    /// Allocates zeroed memory for the planned connections.
     pub fn new(ctx: &Context, pd: ProtectionDomain, plan: &AtomicsPlan) -> Result<Self, VerbsError> {
         let pages = |bytes| match AlignedBuf::pages(bytes) {
             Ok(pages) => pages,
-            Err(error) => unreachable!("a few pages can be had: {error}"),
+            Err(error) => unreachable!("registering a few pages failed: {error}"),
         };
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::BIND;
         let page = match plan.pin {
@@ -53,7 +53,7 @@ impl WordMemory {
         Ok(WordMemory { page, area, words: plan.words, stride: plan.stride })
     }
 
-    /// The words as they are.
+    /// The current words.
     pub fn words(&self) -> Vec<u64> {
         (0..self.words).map(|word| self.load(FIRST + word * self.stride)).collect()
     }
@@ -65,7 +65,7 @@ impl WordMemory {
         }
     }
 
-    /// A word, as an operation of the keeper's own names it.
+    /// The region and offset of a word, for the server's own operations.
     pub fn word_location(&self, word: usize) -> (&Region, usize) {
         (&self.page, FIRST + word * self.stride)
     }
@@ -75,33 +75,33 @@ impl WordMemory {
         (FIRST + word * self.stride) / LINE_BYTES
     }
 
-    /// Ends every name of the words. The memory stays the keeper's.
+    /// Invalidates every tag of the words. The memory stays with the server.
     pub fn revoke(&self) -> Quiescence {
         self.page.revoke()
     }
 
-    /// Everything but the words is as it was.
+    /// Checks that no byte outside of the words has changed.
     pub fn check(&self) -> Result<(), String> {
         let is_word = |at: usize| {
             at >= FIRST && (at - FIRST).is_multiple_of(self.stride) && (at - FIRST) / self.stride < self.words
         };
         match (0..PAGE_BYTES).step_by(8).find(|at| !is_word(*at) && self.load(*at) != 0) {
-            Some(at) => Err(format!("byte {at} of the words' page is in no word and was written")),
+            Some(at) => Err(format!("byte {at} of the words' page is outside of the words and was written")),
             None => Ok(()),
         }
     }
 
-    /// The words' own name of the first of them.
+    /// The remote address of the first word by the region's own tag.
     pub fn name(&self) -> RemoteMemory {
         RemoteMemory { stag: self.page.stag(), tagged_offset: self.page.base_to() + FIRST as u64 }
     }
 
-    /// Behind the page.
+    /// An address after the end of the page.
     pub fn beyond(&self) -> RemoteMemory {
         RemoteMemory { stag: self.page.stag(), tagged_offset: self.page.base_to() + PAGE_BYTES as u64 }
     }
 
-    /// All the words, as one element.
+    /// All words as one scatter/gather element.
     pub fn piece(&self) -> Sge {
         match self.page.slice(FIRST, (self.words * self.stride) as u32) {
             Ok(piece) => piece,
@@ -109,13 +109,13 @@ impl WordMemory {
         }
     }
 
-    /// Where a connection writes.
+    /// The area that a connection writes.
     pub fn area(&self, conn: usize) -> RemoteMemory {
         let offset = (conn * AREA_SLOTS * WRITE_BYTES) as u64;
         RemoteMemory { stag: self.area.stag(), tagged_offset: self.area.base_to() + offset }
     }
 
-    /// What a connection has written to one of its places.
+    /// The bytes in one slot of a connection's area.
     pub fn written(&self, conn: usize, slot: usize) -> [u8; WRITE_BYTES] {
         let mut bytes = [0; WRITE_BYTES];
         let at = (conn * AREA_SLOTS + slot) * WRITE_BYTES;

@@ -1,7 +1,7 @@
-//! One connection of a hostile host: it is opened, speaks well for a while, attacks, and hears the answer.
+//! One connection of a hostile host: it connects, sends valid messages for a while, attacks, and checks the reply.
 //!
-//! What is said well is in the ledger like any peer's messages, so the victim's memory and completions are checked as
-//! ever. The answer is compared octet by octet.
+//! The oracle records the valid messages like any peer's, so the victim's memory and completions are checked as usual.
+//! The reply is compared octet by octet.
 
 use std::collections::VecDeque;
 
@@ -21,28 +21,28 @@ use crate::wire::stream::{fpdu, ulpdu};
 /// What the attacker waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// The connection.
+    /// The connection is being established.
     Opening,
-    /// The answer to its start-up frame.
+    /// The reply to its start-up frame.
     AwaitingReply,
-    /// Nothing: it has so many more messages to say.
+    /// Nothing: it has this many valid messages left to send.
     Sending(u64),
-    /// What the victim does about it.
+    /// The victim's reaction to the attack.
     Attacked,
 }
 
-/// What a visit wants of its connection.
+/// What TCP must do with the connection after a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnAction {
     /// Nothing.
     Keep,
-    /// A FIN behind what was said.
+    /// Sends a FIN after the data.
     Close,
     /// A reset.
     Abort,
 }
 
-/// One connection.
+/// The attacker's side of one connection.
 pub struct AttackConn {
     /// The session.
     pub number: usize,
@@ -59,25 +59,25 @@ pub struct AttackConn {
     got_terminate: bool,
     peer_closed: bool,
     closed: bool,
-    /// When patience is over.
+    /// When its timeout expires.
     deadline: Nanos,
     rng: SeededEntropy,
 }
 
-/// How long a visit lasts at most.
+/// Longest time of a connection.
 const CONN_TIMEOUT: Nanos = Nanos::from_secs(35);
 
-/// How long somebody who never closes waits for a reset.
+/// How long an attacker that never closes waits for a reset.
 const STAY_OPEN_TIME: Nanos = Nanos::from_secs(25);
 
 /// Bytes of a start-up frame.
 const STARTUP_BYTES: usize = 20;
 
-/// Bytes of a message that is well said.
+/// Most bytes of a valid message.
 const MESSAGE_BYTES_MAX: u64 = 300;
 
 impl AttackConn {
-    /// A visit over a connection that is being opened.
+    /// The attacker's side of a connection that is being opened.
     pub fn new(session: &Session, conn: ConnId, now: Nanos, mut rng: SeededEntropy) -> Self {
         let Ending::Attack { attack, .. } = session.plan.ending else {
             unreachable!("hostile hosts have no other sessions")
@@ -103,12 +103,12 @@ impl AttackConn {
         }
     }
 
-    /// When it wants to be looked at without news.
+    /// When it must be polled, even without an event.
     pub fn next_poll(&self, now: Nanos) -> Nanos {
         if matches!(self.step, Step::Sending(_)) { now + MESSAGE_INTERVAL } else { self.deadline }
     }
 
-    /// What TCP says about the connection.
+    /// Handles TCP's events of the connection.
     pub fn on_events(&mut self, session: &mut Session, events: TcpEvents) {
         if events.contains(TcpEvents::ESTABLISHED) && self.step == Step::Opening {
             session.sides[0].stage = Stage::Up;
@@ -131,12 +131,12 @@ impl AttackConn {
         self.step = Step::AwaitingReply;
     }
 
-    /// The victim says something.
+    /// The victim has sent bytes.
     pub fn on_bytes(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
     }
 
-    /// Does what there is to do now. Says what is wrong with what was heard.
+    /// Does what is due now. Returns an error if the victim's reply is wrong.
     pub fn poll_conn(&mut self, now: Nanos, session: &mut Session) -> Result<ConnAction, String> {
         if self.step == Step::AwaitingReply && !self.take_reply(session)? {
             return Ok(self.next_action(now));
@@ -150,11 +150,11 @@ impl AttackConn {
         Ok(self.next_action(now))
     }
 
-    /// Takes the victim's start-up frame. Answers whether it is there.
+    /// Parses the victim's start-up frame. Returns whether it has arrived.
     fn take_reply(&mut self, session: &Session) -> Result<bool, String> {
         let Some(head) = self.received.first_chunk::<STARTUP_BYTES>() else { return Ok(false) };
         if !head.starts_with(b"MPA ID Rep Frame") {
-            return Err(format!("the answer to a start-up frame is {head:02x?}"));
+            return Err(format!("the reply to a start-up frame is {head:02x?}"));
         }
         let (flags, private) = (head[16], usize::from(u16::from_be_bytes([head[18], head[19]])));
         if self.received.len() < STARTUP_BYTES + private {
@@ -163,12 +163,12 @@ impl AttackConn {
         self.received.drain(..STARTUP_BYTES + private);
         self.sender.markers = flags & 0x80 != 0;
         let Ending::Attack { after, .. } = session.plan.ending else { return Ok(false) };
-        // Whoever is refused has nothing to say.
+        // A rejected connection sends nothing more.
         self.step = if flags & 0x20 != 0 { Step::Attacked } else { Step::Sending(after) };
         Ok(true)
     }
 
-    /// Says one message well, or attacks.
+    /// Sends one valid message, or attacks.
     fn send_next(&mut self, now: Nanos, left: u64, session: &mut Session) {
         let Some(target) = VictimInfo::of(session) else { return };
         if left > 0 {
@@ -201,7 +201,7 @@ impl AttackConn {
         self.send_queue.push_back(self.sender.fpdu(&ulpdu, Damage::None));
     }
 
-    /// Some attacks are others where no receive is posted.
+    /// Returns whether the attack can be made now: some attacks require a posted receive.
     fn may_attack(&self, session: &Session) -> bool {
         let needs = matches!(
             self.attack,
@@ -237,7 +237,7 @@ impl AttackConn {
         self.step = Step::Attacked;
     }
 
-    /// Reads what the victim has said so far.
+    /// Parses what the victim has sent so far.
     fn check_received(&mut self) -> Result<(), String> {
         while let Some(whole) =
             fpdu(&self.received, None, true)?.filter(|whole| *whole <= self.received.len())
@@ -248,7 +248,7 @@ impl AttackConn {
                 if !self.expected_terminates.contains(&payload) {
                     let (attack, expected_terminates) = (self.attack, &self.expected_terminates);
                     return Err(format!(
-                        "{attack:?} is answered by {payload:02x?} and none of {expected_terminates:02x?}"
+                        "{attack:?} got the reply {payload:02x?}, but expected one of {expected_terminates:02x?}"
                     ));
                 }
             }
@@ -268,18 +268,18 @@ impl AttackConn {
         ConnAction::Keep
     }
 
-    /// The connection is over. Whoever closes in order has said what was wrong before, whatever links did. What a reset
-    /// may have destroyed is judged with what the victim says that it has sent.
+    /// The connection is over. A victim that closed in order has sent its Terminate before, whatever the links did.
+    /// Where a reset may have destroyed the Terminate, the victim's own event decides.
     pub fn check_result(&self, session: &mut Session) -> Result<(), String> {
         session.terminate_missing = !self.expected_terminates.is_empty() && !self.got_terminate;
         if self.peer_closed && session.terminate_missing {
-            return Err(format!("{:?} was answered by no Terminate", self.attack));
+            return Err(format!("{:?} got no Terminate in reply", self.attack));
         }
         Ok(())
     }
 }
 
-/// As many messages of nothing as the victim may have receives for.
+/// Expects as many empty messages as the victim may have receives for.
 fn expect_empty_messages(session: &mut Session) {
     let (plan, ours, _) = session.split(0);
     for _ in 0..plan.receives {
@@ -302,5 +302,5 @@ impl UnitSource for AttackConn {
     }
 }
 
-/// From one message to the next.
+/// Makes consecutive messages differ.
 const MESSAGE_INTERVAL: Nanos = Nanos::from_micros(20);

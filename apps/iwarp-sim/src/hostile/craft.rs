@@ -1,7 +1,7 @@
-//! The frames of each attack, and the Terminate that they deserve.
+//! Builds the frames of each attack and the expected Terminate.
 //!
-//! Takes what the attacker knows of its victim; gives octets for the wire and the octets of the answer's payload.
-//! Source of the answer: RFC 5040 s4.8 with figure 10.
+//! Takes what the attacker knows of its victim. Returns the octets for the wire and the expected octets of the reply's
+//! payload. Source of the reply: RFC 5040 s4.8 with figure 10.
 
 use ironwarp::{RemoteMemory, Terminate};
 use ironwarp_types::SeededEntropy;
@@ -16,7 +16,7 @@ use crate::plan::{Attack, BAD_TERMINATE};
 /// What an attacker knows of its victim.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimInfo {
-    /// Memory that it may write and read, its bytes, and what it may not reach.
+    /// Memory that it may write and read, its length, and memory that it may not access.
     shared: RemoteMemory,
     shared_bytes: u64,
     sink: RemoteMemory,
@@ -27,22 +27,22 @@ pub struct VictimInfo {
     room: usize,
 }
 
-/// What goes on the wire, and what must come back.
+/// The bytes to send and the expected reply.
 pub struct AttackBytes {
-    /// Bytes, each piece in a segment of its own where it can be.
+    /// Bytes, each piece in a segment of its own where possible.
     pub units: Vec<Vec<u8>>,
-    /// The payload of the Terminate in answer: one of these.
+    /// The expected payload of the Terminate: one of these.
     pub expected_terminates: Vec<Vec<u8>>,
 }
 
-/// Bytes of a message of an attack.
+/// Bytes of an attack's message.
 const SHORT_PAYLOAD: [u8; 16] = [0xdd; 16];
 
-/// Bytes of a message in which a marker falls.
+/// Bytes of a message that is long enough to contain a marker.
 const MARKED: [u8; 520] = [0xdd; 520];
 
 impl VictimInfo {
-    /// The victim's side of a session, once it has memory.
+    /// The victim's side of a session, once its memory exists.
     pub fn of(session: &Session) -> Option<Self> {
         let Side { memory, .. } = &session.sides[1];
         let memory = memory.as_ref()?;
@@ -59,7 +59,7 @@ impl VictimInfo {
         })
     }
 
-    /// Where a Write or Read of an attack is aimed at.
+    /// The target of an attack's Write or Read.
     fn aim(&self, attack: Attack, rng: &mut SeededEntropy) -> RemoteMemory {
         let tagged_offset = self.shared.tagged_offset;
         match attack {
@@ -82,7 +82,7 @@ impl VictimInfo {
     }
 }
 
-/// The attack, said by `sender`.
+/// Builds the attack with the numbering of `sender`.
 pub fn build_attack(
     attack: Attack,
     sender: &mut PeerSender,
@@ -98,7 +98,7 @@ pub fn build_attack(
     };
     let ulpdus = ulpdus(attack, sender, target, aim, rng);
     let terminate = attack.terminate(sender.markers);
-    // The victim may be busy, and have fewer receives posted than it usually has.
+    // The victim may be busy, with fewer receives posted than usual.
     let offenders = if attack == Attack::NoReceive { &ulpdus[..] } else { &ulpdus[ulpdus.len() - 1..] };
     let answer = |offender: &Vec<u8>| Some(expected_terminate(terminate?, attack, offender));
     let expected_terminates = offenders.iter().filter_map(answer).collect();
@@ -109,7 +109,7 @@ pub fn build_attack(
     AttackBytes { units, expected_terminates }
 }
 
-/// The segments of an attack; the last one is what is wrong.
+/// The segments of an attack; the last one is the invalid one.
 fn ulpdus(
     attack: Attack,
     sender: &mut PeerSender,
@@ -175,7 +175,7 @@ fn ulpdus(
     }]
 }
 
-/// The payload of the Terminate: figure 10 says which headers it shows.
+/// The payload of the Terminate; figure 10 defines which headers it contains.
 fn expected_terminate(terminate: Terminate, attack: Attack, offender: &[u8]) -> Vec<u8> {
     let Terminate { layer, etype, code } = terminate;
     let shows = (layer == 1 || (layer == 0 && etype != 0)) && attack != Attack::ShortSegment;
@@ -193,7 +193,7 @@ fn expected_terminate(terminate: Terminate, attack: Attack, offender: &[u8]) -> 
     answer
 }
 
-/// What is said behind an attack by somebody who does not stop: all of it would do harm.
+/// Traffic of an attacker that continues after the attack. The victim must ignore it: all of it would change memory.
 pub fn traffic_after_attack(sender: &mut PeerSender, target: &VictimInfo) -> Vec<u8> {
     let RemoteMemory { stag, tagged_offset } = target.shared;
     let write = tagged(WRITE, stag.0, tagged_offset, &SHORT_PAYLOAD);

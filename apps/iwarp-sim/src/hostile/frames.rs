@@ -1,17 +1,17 @@
-//! What a hostile host puts on the wire: DDP segments and FPDUs, right or wrong, made without any of the stack's code.
+//! Builds a hostile host's DDP segments and FPDUs, valid or invalid, without any of the stack's code.
 //!
 //! Sources: RFC 5044 s4, RFC 5041 s4, RFC 5040 s4.
 
 use crate::wire::stream::{MARKER_STEP, crc32c};
 
-/// What is wrong with an FPDU.
+/// The defect of an FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
     /// Nothing.
     None,
     /// Its CRC.
     Crc,
-    /// Its markers, under a right CRC.
+    /// Its markers, with a valid CRC.
     Markers,
 }
 
@@ -23,30 +23,30 @@ pub const SEND: u8 = 3;
 pub const SEND_INVALIDATE: u8 = 4;
 pub const TERMINATE: u8 = 7;
 
-/// One direction of a connection as its sender numbers it.
+/// The sender's state of one direction of a connection.
 #[derive(Debug)]
 pub struct PeerSender {
-    /// Whether the peer asked for markers.
+    /// Whether the peer requested markers.
     pub markers: bool,
-    /// Bytes behind the start-up frame.
+    /// Bytes sent after the start-up frame.
     sent_bytes: u64,
-    /// Messages begun on queue 0 and on queue 1.
+    /// Messages sent on queue 0 and on queue 1.
     pub sends: u32,
     pub reads: u32,
 }
 
-/// The place of an untagged segment.
+/// The header fields of an untagged segment.
 #[derive(Clone, Copy, Debug)]
 pub struct UntaggedHeader {
     pub queue: u32,
     pub msn: u32,
     pub mo: u32,
-    /// What RDMAP puts there: a tag to invalidate.
+    /// The field reserved for RDMAP: a tag to invalidate.
     pub word: u32,
 }
 
 impl PeerSender {
-    /// Nothing was said.
+    /// The state before the first message.
     pub fn new(markers: bool) -> Self {
         PeerSender { markers, sent_bytes: 0, sends: 0, reads: 0 }
     }
@@ -81,7 +81,7 @@ impl PeerSender {
         }
         self.mark(&mut out, head, damage);
         let wrong = u32::from(damage == Damage::Crc);
-        // The CRC's least significant byte goes first (RFC 5044 s4.4).
+        // The CRC is sent least significant byte first (RFC 5044 s4.4).
         out.extend_from_slice(&(crc32c(&out) ^ wrong).to_le_bytes());
         self.sent_bytes += out.len() as u64;
         out

@@ -1,7 +1,7 @@
-//! A host that keeps the rules of TCP and no others.
+//! A hostile host: it follows the rules of TCP and no others.
 //!
-//! It opens its sessions when their time comes, each over a connection of its own; see [`attack_conn`]. It stands in for the
-//! initiator's application: what it says is in the ledger, and so is everything that its victims must make of it.
+//! It opens each of its sessions at its start time, over a connection of its own; see [`attack_conn`]. It replaces the
+//! initiator's application: the oracle records what it sends and what its victims must do.
 
 mod attack_conn;
 mod craft;
@@ -36,14 +36,14 @@ pub struct Hostile {
     waiting: Vec<usize>,
 }
 
-/// Units that a connection may say in its turn.
+/// Units that a connection may send per scheduling round.
 const TX_UNITS_PER_POLL: usize = 16;
 
 /// Bursts received in one iteration.
 const RX_BURSTS_PER_POLL: usize = 4;
 
 impl Hostile {
-    /// The host of a plan, at the end of `port`.
+    /// The hostile host of a plan, on `port`.
     pub fn new(plan: &Plan, hostile: &HostilePlan, port: MemoryPort, oracle: &SharedOracle) -> Self {
         let number = plan.hosts.len();
         let mut rng = SeededEntropy::new(hostile.seed);
@@ -120,7 +120,7 @@ impl Hostile {
         }
     }
 
-    /// Opens the connections whose time has come.
+    /// Opens the connections whose start time has come.
     fn begin(&mut self, now: Nanos) {
         let oracle = self.oracle.clone();
         let due = |number: &mut usize| oracle.borrow().sessions[*number].plan.start <= now;
@@ -141,17 +141,17 @@ impl Hostile {
                 Ok(conn) => {
                     let session = &mut oracle.sessions[number];
                     session.sides[0].stage = Stage::Connecting;
-                    // It takes whatever it is sent.
+                    // It accepts everything that it receives.
                     session.sides[0].receives_posted = u64::MAX;
                     let rng = SeededEntropy::new(self.rng.next_u64());
                     self.attack_conns.push(AttackConn::new(session, conn, now, rng));
                 }
-                Err(error) => oracle.report_failure(number, 0, &format!("no connection: {error:?}")),
+                Err(error) => oracle.report_failure(number, 0, &format!("connecting failed: {error:?}")),
             }
         }
     }
 
-    /// Lets a visit do what it has to do now.
+    /// Polls one connection.
     fn poll_conn(&mut self, now: Nanos, index: usize) {
         let oracle = self.oracle.clone();
         let mut oracle = oracle.borrow_mut();
@@ -178,7 +178,7 @@ impl Hostile {
         }
     }
 
-    /// A connection is over, and with it the attacker's part of the session.
+    /// A connection is over, and with it the attacker's side of the session.
     fn end(&mut self, now: Nanos, conn: ConnId) {
         let Some(index) = self.attack_conns.iter().position(|attack_conn| attack_conn.conn == conn) else {
             return;

@@ -1,7 +1,7 @@
-//! Atomic operations from several hosts on few words of one: how many cores, which words, which connections, and how each
-//! connection ends.
+//! Draws the plan of atomic operations from several hosts on few words of one host: the number of cores, the words,
+//! the connections, and how each connection ends.
 //!
-//! Host 0 keeps the words; all others call it. Sources: RFC 7306 s5, s6 and s8.
+//! Host 0 is the server of the words; all others are clients. Sources: RFC 7306 s5, s6 and s8.
 
 use ironwarp::config::{AtomicExecution, Extensions};
 use ironwarp::memory::QueueRule;
@@ -10,60 +10,60 @@ use ironwarp_types::{Nanos, SeededEntropy};
 use super::scenario::ScenarioParams;
 use super::{Change, HostPlan, Plan, Scenario, log_uniform};
 
-/// What the hosts have to do.
+/// The plan of all hosts.
 #[derive(Clone, Debug)]
 pub struct AtomicsPlan {
-    /// Words.
+    /// Number of words.
     pub words: usize,
-    /// Bytes from one to the next.
+    /// Distance between adjacent words, in bytes.
     pub stride: usize,
-    /// What operations are made of.
+    /// The operands of operations.
     pub values: Values,
     /// What connections carry.
     pub extensions: Extensions,
-    /// Connections, in order of their beginning.
+    /// Connections, in order of their start.
     pub conns: Vec<AtomicsConnPlan>,
-    /// Operations of the keeper's own.
+    /// Number of the server's own operations.
     pub local_ops: u32,
-    /// The core that all words are pinned to.
+    /// The core that owns all words.
     pub pin: Option<u16>,
-    /// After how many requests of all callers the words' own region ends, and every name with it.
+    /// After how many requests of all clients the words' own region is invalidated, and every tag with it.
     pub page_revoked_after: Option<u32>,
 }
 
-/// What operations are made of.
+/// The operands of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Values {
-    /// Numbers of 64 bits and masks, so that hardly any value comes back.
+    /// Numbers and masks of 64 bits: hardly any value recurs.
     Wide,
-    /// Small numbers, so that many do.
+    /// Small numbers: many values recur.
     Small,
 }
 
 /// One connection.
 #[derive(Clone, Debug)]
 pub struct AtomicsConnPlan {
-    /// Who calls.
+    /// The client's host.
     pub host: usize,
-    /// Whether by IPv6.
+    /// Whether it uses IPv6.
     pub by_v6: bool,
-    /// When.
+    /// Start time.
     pub start: Nanos,
-    /// Requests of the caller.
+    /// Requests of the client.
     pub ops: u32,
-    /// Messages of the host that keeps the words.
+    /// Messages of the server.
     pub messages: u32,
     /// Depth of the send queues.
     pub send_depth: u32,
-    /// Reads and atomic operations outstanding.
+    /// Outstanding Reads and atomic operations.
     pub reads: u16,
     /// Receives that each side keeps posted.
     pub receives: u32,
-    /// How often operations, Reads of words and messages are chosen, in relation to each other.
+    /// Relative frequencies of atomic operations, Reads of words and messages.
     pub weights: [u64; 3],
-    /// Requests that tell only failure, in a million.
+    /// Unsignaled requests, in a million.
     pub unsignaled_ppm: u32,
-    /// Requests that wait for earlier Reads, in a million.
+    /// Requests with a read fence, in a million.
     pub fence_ppm: u32,
     /// How it ends.
     pub ending: AtomicsConnEnding,
@@ -72,51 +72,51 @@ pub struct AtomicsConnPlan {
 /// How a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicsConnEnding {
-    /// The caller disconnects when everything has been done.
+    /// The client disconnects when everything is done.
     Graceful,
-    /// A side gives its queue pair up when the caller has posted so many requests.
+    /// A side destroys its queue pair after the client has posted this many requests.
     Destroy {
-        /// 0 the caller, 1 the keeper.
+        /// 0 the client, 1 the server.
         by: usize,
         /// Requests before that.
         after: u32,
     },
-    /// The keeper ends one of the names of the words when the caller has posted so many requests. Whoever goes on to use it
-    /// is Terminated.
+    /// The server invalidates one of the words' tags after the client has posted this many requests. A client that
+    /// uses the tag after that gets a Terminate.
     Revoked {
         /// Requests before that.
         after: u32,
-        /// Which of the connection's names.
+        /// Which of the connection's tags.
         name: usize,
     },
-    /// The caller's last request, behind so many, is one that must not be.
+    /// The client's last request, after this many, is a bad one.
     BadAtomic {
         /// Requests before that.
         after: u32,
-        /// What it does.
+        /// The bad request.
         bad_atomic: BadAtomic,
     },
 }
 
-/// An atomic request that must not be.
+/// A bad atomic request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadAtomic {
-    /// Of four bytes of one word and four of the next.
+    /// On four bytes of one word and four of the next.
     Misaligned,
-    /// Of a word beyond the memory.
+    /// On a word after the end of the memory.
     Beyond,
-    /// By a tag without the right.
+    /// By a tag without the access right.
     NoRight,
-    /// By a tag that nobody has.
+    /// By an unknown tag.
     Unknown,
 }
 
 impl BadAtomic {
-    /// Every one.
+    /// All variants.
     pub const ALL: [BadAtomic; 4] =
         [BadAtomic::Misaligned, BadAtomic::Beyond, BadAtomic::NoRight, BadAtomic::Unknown];
 
-    /// Layer, type and code of the Terminate in answer (RFC 7306 s8.2, RFC 5040 s4.8).
+    /// Layer, type and code of the expected Terminate (RFC 7306 s8.2, RFC 5040 s4.8).
     pub fn terminate(self) -> (u8, u8, u8) {
         match self {
             BadAtomic::Misaligned => (0, 2, 7),
@@ -128,7 +128,7 @@ impl BadAtomic {
 }
 
 impl Plan {
-    /// Takes the sessions' place.
+    /// Draws the connections, which replace the sessions.
     pub(super) fn draw_conns(&mut self, rng: &mut SeededEntropy) {
         for number in 0..self.hosts.len() {
             let cores = 1 + rng.below(if number == 0 { 8 } else { 3 }) as u16;
@@ -139,7 +139,7 @@ impl Plan {
         let values = if rng.chance(600_000) { Values::Wide } else { Values::Small };
         let extensions = if rng.chance(800_000) { Extensions::Rfc7306 } else { Extensions::Draft03 };
         let stride = [8, 8, 64, 192][rng.below(4) as usize];
-        // Where values come back there are many orders to try, so there is less to order.
+        // Recurring values allow many orders, so these histories are shorter.
         let (conns, ops) = if values == Values::Wide { (10, 500) } else { (5, 120) };
         let count = 1 + rng.below(conns) as u32;
         let per_conn = (50 + rng.below(ops) as u32) / count;
@@ -147,14 +147,14 @@ impl Plan {
         let (local_ops, pin, page_revoked_after) = (0, None, None);
         let mut atomics =
             AtomicsPlan { words, stride, values, extensions, conns, local_ops, pin, page_revoked_after };
-        // Chance of its own: the seeds without any of it stay as they are.
+        // A separate random generator: seeds without these features stay unchanged.
         atomics
             .draw_server(self.hosts[0].config.core.count, &mut SeededEntropy::new(self.seed ^ SERVER_SALT));
         self.atomics = Some(atomics);
     }
 
-    /// Hosts of up to four cores, in a quarter of the seeds of scenarios that know them. All other seeds stay as they are.
-    /// A shared receive queue has a part on each core and a limit for each, of which its model knows nothing.
+    /// Draws hosts of up to four cores, in a quarter of the seeds of scenarios that allow them. All other seeds stay
+    /// unchanged. A shared receive queue has a part and a limit on each core, which the model does not cover.
     pub(super) fn draw_cores(&mut self, scenario: Scenario, params: &ScenarioParams) {
         let mut rng = SeededEntropy::new(self.seed ^ CORES_SALT);
         if scenario.allows_multicore() && params.shared_percent == 0 && rng.chance(250_000) {
@@ -162,7 +162,7 @@ impl Plan {
         }
     }
 
-    /// The host that keeps the words never begins anew.
+    /// The server of the words never restarts.
     pub(super) fn exempt_server_from_restart(&mut self) {
         self.timeline.retain(|(_, change)| !matches!(change, Change::Restart { host: 0 }));
     }
@@ -194,14 +194,15 @@ impl Plan {
     }
 }
 
-/// Sets the chance that hosts have several cores apart from everything else that is drawn.
+/// Separates the random generator of the core count from all others.
 const CORES_SALT: u64 = 0x636f_7265_732e_2e32;
 
-/// Sets the keeper's chance apart from everybody else's.
+/// Separates the random generator of the server's own operations from all others.
 const SERVER_SALT: u64 = 0x6b65_6570_6572_2e31;
 
 impl AtomicsPlan {
-    /// What the keeper does beside keeping, in half of the seeds: operations of its own, names that end while requests fly.
+    /// Draws the server's own work, in half of the seeds: local operations, and invalidations while requests are in
+    /// flight.
     fn draw_server(&mut self, cores: u16, rng: &mut SeededEntropy) {
         if rng.chance(500_000) {
             return;
@@ -217,14 +218,14 @@ impl AtomicsPlan {
         if rng.chance(250_000) {
             let asked: u32 = self.conns.iter().map(|conn| conn.ops).sum();
             self.page_revoked_after = Some(1 + rng.below(asked.into()) as u32);
-            // It ends under connections that are up, so they begin together.
+            // The invalidation needs established connections, so all of them start together.
             self.conns.iter_mut().for_each(|conn| conn.start = Nanos(rng.below(20_000)));
         }
     }
 }
 
 impl HostPlan {
-    /// Cores of its stack.
+    /// Number of cores of its stack.
     pub fn cores(&self) -> usize {
         self.config.core.count.into()
     }
@@ -234,11 +235,11 @@ impl HostPlan {
         let locked = rng.chance(150_000);
         self.config.rdmap.atomic_execution =
             if locked { AtomicExecution::Locked } else { AtomicExecution::OwnerCore };
-        // Words are small; each core's buffers need not be large.
+        // Words are small, so each core needs few buffers.
         self.config.port.mtu = self.config.port.mtu.min(1500);
         self.device.mtu_bytes = self.config.port.mtu;
         let ring = self.config.port.ring_size;
-        // What is handed from core to core stays in the buffers of the queue that it came by.
+        // Data that one core passes to another stays in the buffers of the queue that received it.
         let frames = u32::from(ring) + 512 * u32::from(cores);
         self.config.port.rx_frames = self.config.port.rx_frames.max(frames);
         self.device.rx_frames = self.config.port.rx_frames as usize;

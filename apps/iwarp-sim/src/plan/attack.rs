@@ -1,25 +1,25 @@
-//! What a hostile host does to a connection, and what the Terminate in answer has to name.
+//! Attacks of a hostile host on a connection, and the error that the expected Terminate names.
 //!
 //! Sources: RFC 5044 s8, RFC 5041 s7.1 and s7.2, RFC 5040 s4.8, s5.4 and s7.2.
 
 use ironwarp::Terminate;
 
-/// Something that no peer may do.
+/// A violation of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attack {
     /// An FPDU with a wrong CRC.
     Crc,
-    /// An FPDU whose marker points elsewhere, or a wrong CRC where there are no markers.
+    /// An FPDU with a wrong marker pointer, or a wrong CRC where there are no markers.
     Marker,
-    /// A segment that is shorter than its header.
+    /// A segment shorter than its header.
     ShortSegment,
-    /// A tagged segment of another version of DDP.
+    /// A tagged segment with an unknown DDP version.
     TaggedVersion,
-    /// An untagged one.
+    /// An untagged segment with an unknown DDP version.
     UntaggedVersion,
-    /// A segment of another version of RDMAP.
+    /// A segment with an unknown RDMAP version.
     RdmapVersion,
-    /// An operation that does not exist.
+    /// An unknown operation.
     UnknownOpcode,
     /// A Send in a tagged segment.
     TaggedSend,
@@ -27,79 +27,79 @@ pub enum Attack {
     ReadOnSendQueue,
     /// A Send on the queue of Read Requests.
     SendOnReadQueue,
-    /// A queue that does not exist.
+    /// An unknown queue.
     InvalidQueue,
-    /// A message whose number is not the next.
+    /// A message with a number that is not the next one.
     MsnAhead,
-    /// A message that was sent before.
+    /// A message with a number that was used before.
     MsnBehind,
-    /// A segment that leaves a hole in its message.
+    /// A segment that leaves a gap in its message.
     OffsetAhead,
     /// A message longer than any receive.
     TooLong,
     /// More messages than there are receives.
     NoReceive,
-    /// A Write by a tag that nobody has.
+    /// A Write by an unknown tag.
     WriteUnknown,
     /// A Write across the end of its region.
     WriteBeyond,
-    /// A Write beyond the last offset that there is.
+    /// A Write whose address overflows 64 bits.
     WriteWrap,
     /// A Write to memory of another protection domain.
     WriteForeign,
-    /// A Write to memory that the victim keeps for itself.
+    /// A Write to memory without remote write access.
     WriteNoRight,
-    /// A Read by a tag that nobody has.
+    /// A Read by an unknown tag.
     ReadUnknown,
     /// A Read across the end of its region.
     ReadBeyond,
-    /// A Read beyond the last offset that there is.
+    /// A Read whose address overflows 64 bits.
     ReadWrap,
     /// A Read of memory of another protection domain.
     ReadForeign,
-    /// A Read of memory that the victim keeps for itself.
+    /// A Read of memory without remote read access.
     ReadNoRight,
-    /// More Reads than were agreed on.
+    /// More outstanding Reads than negotiated.
     ReadTooMany,
-    /// A Read Request that says it goes on.
+    /// A Read Request without the last flag.
     ReadSplit,
-    /// A Read Request that is cut short.
+    /// A truncated Read Request.
     ReadShort,
-    /// A Read Request with more behind it.
+    /// A Read Request with extra bytes.
     ReadLong,
-    /// A Send that invalidates a tag that nobody has.
+    /// A Send that invalidates an unknown tag.
     InvalidateUnknown,
-    /// A Send that invalidates a tag that streams share.
+    /// A Send that invalidates a tag that several streams share.
     InvalidateShared,
-    /// An answer to a Read that nobody asked for.
+    /// A Read Response without a Read Request.
     ResponseUnasked,
-    /// A Terminate, which is nobody's fault but the sender's.
+    /// A Terminate that reports an error.
     Terminate,
-    /// A Terminate with a wrong number.
+    /// A Terminate with a wrong message number.
     TerminateMsn,
-    /// A Terminate that is too short to name anything.
+    /// A Terminate that is too short to name an error.
     TerminateShort,
-    /// An FPDU that claims more than comes before the end.
+    /// An FPDU longer than the rest of the stream.
     HalfFpdu,
-    /// Noise instead of a start-up frame.
+    /// Random bytes instead of a start-up frame.
     StartupNoise,
     /// A reset.
     Reset,
 }
 
-/// What follows an attack.
+/// The attacker's behaviour after the attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterAttack {
-    /// The attacker closes when the victim has.
+    /// The attacker closes after the victim has closed.
     Close,
-    /// It talks on, and answers a Terminate with one; then it closes.
+    /// It keeps sending, replies to a Terminate with another one, and then closes.
     KeepSending,
     /// It never closes.
     StayOpen,
 }
 
 impl Attack {
-    /// Every attack.
+    /// All attacks.
     pub const ALL: [Attack; 39] = [
         Attack::Crc,
         Attack::Marker,
@@ -142,14 +142,14 @@ impl Attack {
         Attack::Reset,
     ];
 
-    /// The error that the victim's Terminate names, where it sends one. `markers` tells whether the victim asked for
-    /// markers.
+    /// The error that the victim's Terminate names, or `None` where it sends none. `markers` is whether the victim
+    /// requested markers.
     pub fn terminate(self, markers: bool) -> Option<Terminate> {
         let (layer, etype, code) = match self {
             Attack::Marker if markers => (2, 0, 3),
             Attack::Crc | Attack::Marker => (2, 0, 2),
             Attack::ShortSegment => (1, 0, 0),
-            // DDP knows no missing right: such a tag allows no such placement.
+            // DDP has no error for a missing access right: such a tag does not allow the placement.
             Attack::WriteUnknown | Attack::WriteNoRight => (1, 1, 0),
             Attack::WriteBeyond => (1, 1, 1),
             Attack::WriteForeign => (1, 1, 2),
@@ -180,7 +180,7 @@ impl Attack {
         Some(Terminate { layer, etype, code })
     }
 
-    /// Whether it is a Read Request that is well formed and asks for what it must not.
+    /// Returns whether it is a well-formed Read Request for memory that it may not read.
     pub fn is_read_request(self) -> bool {
         matches!(
             self,
@@ -193,5 +193,5 @@ impl Attack {
     }
 }
 
-/// What [`Attack::Terminate`] names.
+/// The error that [`Attack::Terminate`] names.
 pub const BAD_TERMINATE: Terminate = Terminate { layer: 0, etype: 2, code: 0xff };

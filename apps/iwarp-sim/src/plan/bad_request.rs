@@ -1,4 +1,4 @@
-//! Requests that end their connections, and what the Terminate of each has to name.
+//! Requests that end their connections, and the error that the Terminate of each names.
 //!
 //! Sources: RFC 5040 s4.8, s7.1 and s7.2, RFC 5041 s7.1 and s7.2.
 
@@ -7,62 +7,62 @@ use ironwarp::{CompletionOpcode, CompletionStatus, Terminate};
 /// A request that ends its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadRequest {
-    /// A Write by a tag that nobody has.
+    /// A Write by an unknown tag.
     WriteUnknown,
-    /// A Write outside of its region, wholly or in part.
+    /// A Write fully or partly outside of its region.
     WriteBeyond,
-    /// A Write beyond the last offset that there is.
+    /// A Write whose address overflows 64 bits.
     WriteWrap,
-    /// A Write to memory that the peer keeps for itself.
+    /// A Write to memory without remote write access.
     WriteNoRight,
     /// A Write to memory of another protection domain.
     WriteForeign,
-    /// A Write by a tag that has ended.
+    /// A Write by an invalidated tag.
     WriteStale,
     /// A Write outside of a window or fast region.
     WriteGrantBeyond,
-    /// A Write to a window or fast region that may only be read.
+    /// A Write to a window or fast region without write access.
     WriteGrantNoRight,
-    /// A Read by a tag that nobody has.
+    /// A Read by an unknown tag.
     ReadUnknown,
     /// A Read outside of its region.
     ReadBeyond,
-    /// A Read beyond the last offset that there is.
+    /// A Read whose address overflows 64 bits.
     ReadWrap,
-    /// A Read of memory that the peer keeps for itself.
+    /// A Read of memory without remote read access.
     ReadNoRight,
     /// A Read of memory of another protection domain.
     ReadForeign,
-    /// A Read by a tag that has ended.
+    /// A Read by an invalidated tag.
     ReadStale,
     /// A Read outside of a window or fast region.
     ReadGrantBeyond,
-    /// A Read of a window or fast region that may only be written.
+    /// A Read of a window or fast region without read access.
     ReadGrantNoRight,
-    /// A Send that is longer than its receive.
+    /// A Send longer than its receive.
     SendTooLong,
-    /// A Send that no receive was posted for.
+    /// A Send without a posted receive.
     SendUnexpected,
-    /// A Send that invalidates a tag which is not the sender's to end.
+    /// A Send that invalidates a tag which the sender may not invalidate.
     InvalidateForeign,
-    /// A Send that invalidates a tag that has ended.
+    /// A Send that invalidates an invalidated tag.
     InvalidateStale,
-    /// A request whose own memory has another key.
+    /// A local buffer with a wrong key.
     LocalKey,
-    /// A request whose own memory has a tag that has ended.
+    /// A local buffer with an invalidated tag.
     LocalStale,
-    /// A request that names more than its own region.
+    /// A local buffer that extends beyond its region.
     LocalBeyond,
-    /// A Read into own memory that may not be written.
+    /// A Read into a local buffer without write access.
     LocalNoRight,
-    /// The end of an own tag that there is none of.
+    /// An invalidation of an unknown local tag.
     InvalidateUnknown,
-    /// A window over memory that may not be lent.
+    /// A bind of a window to memory without bind access.
     BindNoRight,
 }
 
 impl BadRequest {
-    /// Every offence.
+    /// All bad requests.
     pub const ALL: [BadRequest; 26] = [
         BadRequest::WriteUnknown,
         BadRequest::WriteBeyond,
@@ -92,7 +92,7 @@ impl BadRequest {
         BadRequest::BindNoRight,
     ];
 
-    /// Whether the stack of the side that posts it finds it.
+    /// Returns whether the poster's own stack detects it.
     pub fn is_local(self) -> bool {
         matches!(
             self,
@@ -105,7 +105,7 @@ impl BadRequest {
         )
     }
 
-    /// How it completes where the stack of the side that posts it finds it. What the peer finds is only flushed.
+    /// Its completion status where the poster's own stack detects it. A request that the peer rejects is only flushed.
     pub fn status(self) -> CompletionStatus {
         match self {
             BadRequest::BindNoRight => CompletionStatus::MemoryBind,
@@ -114,12 +114,12 @@ impl BadRequest {
         }
     }
 
-    /// Whether it is a Read, of the peer's memory or into memory of its own.
+    /// Returns whether it is a Read.
     pub fn is_read(self) -> bool {
         self.opcode() == CompletionOpcode::Read
     }
 
-    /// What completes.
+    /// The opcode of its completion.
     pub fn opcode(self) -> CompletionOpcode {
         match self {
             BadRequest::ReadUnknown
@@ -144,7 +144,7 @@ impl BadRequest {
     /// The error that the Terminate names.
     pub fn terminate(self) -> Terminate {
         let (layer, etype, code) = match self {
-            // DDP knows no missing right: such a tag allows no such placement.
+            // DDP has no error for a missing access right: such a tag does not allow the placement.
             BadRequest::WriteUnknown
             | BadRequest::WriteNoRight
             | BadRequest::WriteStale

@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Draws the faults and their times.
 
 use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_types::{Nanos, SeededEntropy};
@@ -8,44 +8,44 @@ use super::{Change, Plan, log_uniform};
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Frames lost one by one.
+    /// Independent frame loss.
     Loss,
-    /// Frames lost in bursts.
+    /// Frame loss in bursts.
     Bursts,
-    /// Frames that arrive twice.
+    /// Duplicated frames.
     Duplicate,
-    /// Frames that arrive late.
+    /// Reordered frames.
     Reorder,
-    /// Frames with a wrong byte.
+    /// Corrupted frames.
     Corrupt,
-    /// Payload with wrong bytes under a right checksum.
+    /// Corrupted payload under a valid checksum.
     UndetectedCorruption,
-    /// Frames that lose their end.
+    /// Truncated frames.
     Truncate,
-    /// Delays that vary.
+    /// Varying delay.
     Jitter,
-    /// Links with little room for frames that wait.
+    /// Links with short queues.
     SmallQueue,
-    /// Packets marked as having met congestion.
+    /// Packets with an ECN congestion mark.
     EcnMark,
-    /// Links that take smaller packets than the hosts send.
+    /// Links with a smaller MTU than the hosts.
     Mtu,
-    /// Links that fail for a time.
+    /// Links that drop everything for a time.
     Outage,
-    /// Links that stand still for a time.
+    /// Links that hold frames back for a time.
     Pause,
-    /// Transmit rings that take few frames, or none for a time.
+    /// Transmit rings that accept few frames, or none for a time.
     TxRing,
-    /// Buffers that cannot be had for a time.
+    /// Buffer allocations that fail for a time.
     Allocation,
-    /// Applications that look seldom.
+    /// Applications that poll rarely.
     SlowReader,
-    /// Applications that drop everything and begin anew.
+    /// Applications that drop their context and restart.
     Restart,
 }
 
 impl Fault {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Fault; 17] = [
         Fault::Loss,
         Fault::Bursts,
@@ -71,7 +71,7 @@ impl Plan {
     pub(super) fn draw_faults(&mut self, rng: &mut SeededEntropy) {
         for cable in 0..self.cables.len() {
             for direction in [0, 1] {
-                // The weather changes a few times.
+                // Link conditions change a few times.
                 let changes = 1 + rng.below(3);
                 for change in 0..changes {
                     let at = if change == 0 { Nanos::ZERO } else { Nanos(rng.below(self.heal_at.0)) };
@@ -89,7 +89,7 @@ impl Plan {
         for host in 0..self.hosts.len() {
             self.draw_shortages(host, rng);
         }
-        // It excuses the sessions of its host, so most runs must do without.
+        // It relaxes the checks of its host's sessions, so most runs go without it.
         if self.has(Fault::Restart) && rng.chance(400_000) {
             for _ in 0..1 + rng.below(3) {
                 let host = rng.below(self.hosts.len() as u64) as usize;
@@ -98,7 +98,7 @@ impl Plan {
         }
     }
 
-    /// Hosts fall silent, and meanwhile their applications drop everything: nobody is told.
+    /// Hosts lose their links, and their applications drop the context during the outage: no peer gets an event.
     pub(super) fn draw_context_drops(&mut self, rng: &mut SeededEntropy) {
         for _ in 0..1 + rng.below(2) {
             let host = rng.below(self.hosts.len() as u64) as usize;
@@ -151,7 +151,7 @@ impl Plan {
         link
     }
 
-    /// One way of a cable, or both, fail or stand still for a time.
+    /// One direction of a cable, or both, drop or hold frames for a time.
     fn draw_gaps(&mut self, rng: &mut SeededEntropy, gap: impl Fn(&mut LinkConfig, Nanos)) {
         for cable in 0..self.cables.len() {
             let start = Nanos(rng.below(self.heal_at.0));
@@ -167,7 +167,7 @@ impl Plan {
         }
     }
 
-    /// A device that takes few frames, or has no buffer, for some times.
+    /// Limits a device's transmit ring or its buffers for some periods.
     fn draw_shortages(&mut self, host: usize, rng: &mut SeededEntropy) {
         for _ in 0..rng.below(4) {
             let start = Nanos(rng.below(self.heal_at.0));

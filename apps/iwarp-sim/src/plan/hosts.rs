@@ -1,4 +1,4 @@
-//! Hosts, cables and sessions, drawn from a seed.
+//! Draws hosts, cables and sessions from a seed.
 
 use ironwarp::Config;
 use ironwarp_port::TxOffloads;
@@ -14,7 +14,7 @@ use super::{
 
 impl Plan {
     pub(super) fn draw_hosts(&mut self, count: usize, params: &ScenarioParams, rng: &mut SeededEntropy) {
-        // RFC 8200 s5: a link that carries IPv6 takes 1280 bytes.
+        // RFC 8200 s5: the MTU of a link that carries IPv6 is at least 1280 bytes.
         let least = if self.common.v6 { 1280 } else { 576 };
         let mtu: u16 = match rng.below(10) {
             0..6 => 1500,
@@ -28,7 +28,8 @@ impl Plan {
             let mut config = self.stack_config(number, mtu, params, rng);
             let device = device(number, &config, rng);
             let (seed, secret) = (rng.next_u64(), [rng.next_u64(), rng.next_u64()]);
-            // Half of those that can. It changes no frame, so it takes no throw of its own: a seed's traffic stays.
+            // Half of the hosts that can. It changes no frame and draws no random number, so the seed's traffic stays
+            // unchanged.
             config.ddp.place_out_of_order = config.mpa.markers && config.mpa.crc && secret[0] & 1 == 0;
             self.hosts.push(HostPlan {
                 seed,
@@ -59,7 +60,7 @@ impl Plan {
         let addresses = self.common.addresses(number);
         let mut config = match Config::in_memory(&addresses[0]) {
             Ok(config) => config,
-            Err(error) => unreachable!("the address is a good one: {error}"),
+            Err(error) => unreachable!("the address is valid: {error}"),
         };
         config.net.addresses = addresses.into_iter().skip(1).collect();
         let room = (params.sessions * (100 + params.attack_percent) / 100) as u32 + 2;
@@ -72,8 +73,8 @@ impl Plan {
         config.tcp.rto_min_us = 100 << rng.below(8);
         config.tcp.user_timeout_ms = 120_000;
         config.tcp.time_wait_ms = self.time_wait.0 / 1_000_000;
-        // Whose refusal or reset is lost, or begins anew behind a dead link, has told nobody: callers must have time to notice,
-        // and to call again.
+        // A reject or reset may be lost, and a host may restart during an outage. Clients must have time to detect
+        // that and to connect again.
         config.mpa.startup_timeout_ms = 10_000;
         config.mpa.terminate_timeout_ms = if params.abrupt_percent > 50 { 50 } else { 20_000 };
         config.mpa.first_fpdu_holdoff_us = if rng.chance(100_000) { 50 } else { 0 };
@@ -82,7 +83,7 @@ impl Plan {
         config.limits.completion_queues = 12;
         config.limits.half_open = if params.tight_limits { fewer(rng) } else { room + 4 };
         config.limits.listeners = 2 * room;
-        // A session with hundreds of requests may have lent as many pieces at once.
+        // A session with hundreds of requests may have as many grants at once.
         config.limits.regions = if params.tight_limits { 4 * fewer(rng) } else { 64 * room + 256 };
         config.limits.contexts = 3;
         config.limits.shared_receive_queues = 4;
@@ -111,7 +112,7 @@ impl Plan {
         let bytes = (params.bytes / params.sessions / 2) as usize;
         for number in 0..params.sessions {
             let from = rng.below(self.hosts.len() as u64) as usize;
-            // Now and then a host connects to itself.
+            // Some sessions connect a host to itself.
             let own = rng.chance(60_000);
             let step = if own { 0 } else { 1 }
                 + if own { 0 } else { rng.below(self.hosts.len() as u64 - 1) as usize };
@@ -144,7 +145,7 @@ impl Plan {
                 shared: [0, 1].map(|_| rng.below(100) < params.shared_percent),
                 over_limits: params.tight_limits,
             };
-            // The first session begins at once, so that every run has something to do while links do harm.
+            // The first session starts at once, so that every run has traffic while links are faulty.
             let start = if number == 0 { Nanos::ZERO } else { session.start };
             self.sessions.push(SessionPlan { start, ..session });
         }
@@ -152,7 +153,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Sessions with small messages may take their receives from a queue that their host's queue pairs share.
+    /// Draws shared receive queues. Sessions with small messages may use them.
     pub(super) fn draw_srqs(&mut self, params: &ScenarioParams, rng: &mut SeededEntropy) {
         for session in &mut self.sessions {
             let small = session.bytes_max <= SRQ_RECEIVE_BYTES_MAX && !params.tight_limits;
@@ -171,7 +172,7 @@ impl Plan {
         }
     }
 
-    /// A hostile host, with sessions of its own beside all others.
+    /// Draws a hostile host with sessions of its own, in addition to all others.
     pub(super) fn draw_attacks(&mut self, params: &ScenarioParams, rng: &mut SeededEntropy) {
         let Some(first) = self.hosts.first().filter(|_| params.attack_percent > 0) else { return };
         let hostile = self.hosts.len();
@@ -218,7 +219,7 @@ impl HostPlan {
     }
 }
 
-/// Bytes of the largest receive that queue pairs share.
+/// Bytes of the largest shared receive.
 const SRQ_RECEIVE_BYTES_MAX: usize = 16_384;
 
 fn device(number: usize, config: &Config, rng: &mut SeededEntropy) -> MemoryConfig {
@@ -242,19 +243,19 @@ fn device(number: usize, config: &Config, rng: &mut SeededEntropy) -> MemoryConf
     }
 }
 
-/// Requests in a million that lend memory, or have a tag of their own.
+/// Grants and local tags, requests in a million.
 fn memory_ppm(params: &ScenarioParams, rng: &mut SeededEntropy) -> u32 {
     let usual = [0, 0, 100_000, 400_000][rng.below(4) as usize];
     usual.max(params.memory_ppm / (1 + rng.below(4) as u32))
 }
 
-/// Looks in a million, few unless that is what the scenario is about.
+/// Polls in a million: few unless the scenario asks for many.
 fn event_ppm(wanted_ppm: u32, rng: &mut SeededEntropy) -> u32 {
     let usual = [0, 0, 5_000][rng.below(3) as usize];
     usual.max(wanted_ppm / (1 + rng.below(4) as u32))
 }
 
-/// Largest messages from a few bytes to as many as the session has, at most a mebibyte.
+/// Bytes of the largest message: from a few to the session's total, at most 1 MiB.
 fn message_bytes_max(bytes: usize, rng: &mut SeededEntropy) -> usize {
     let most = bytes.clamp(64, 1 << 20);
     match rng.below(4) {

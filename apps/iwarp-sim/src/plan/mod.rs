@@ -1,7 +1,7 @@
-//! What a seed means: hosts, cables, sessions, and what goes wrong when.
+//! The plan of a seed: hosts, cables, sessions, and the faults with their times.
 //!
-//! Everything is drawn from the seed before the run begins. Each seed has a random half of the faults that its
-//! [`Scenario`] knows (swarm testing), so that no fault hides what another one would show.
+//! Everything is drawn from the seed before the run begins. Each seed has a random half of its [`Scenario`]'s faults
+//! (swarm testing), so that one fault does not mask another.
 
 mod atomics;
 mod attack;
@@ -25,69 +25,69 @@ pub use scenario::Scenario;
 pub use session::{Ending, Placement, SessionPlan};
 pub use settings::{CommonConfig, addresses_of};
 
-/// Everything that a run is made of.
+/// The complete description of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where chance starts.
+    /// The seed of all random generators.
     pub seed: u64,
     /// Hosts, by number.
     pub hosts: Vec<HostPlan>,
-    /// Whether there is a switch between the hosts; two may do without.
+    /// Whether the hosts are connected by a switch; two hosts may have a direct cable instead.
     pub switched: bool,
-    /// One cable a host with a switch, else one.
+    /// One cable per host with a switch, otherwise one in total.
     pub cables: Vec<CablePlan>,
     /// The hostile host, whose number follows that of the last host.
     pub hostile: Option<HostilePlan>,
-    /// What passes between the hosts.
+    /// The sessions between the hosts.
     pub sessions: Vec<SessionPlan>,
-    /// Calls for atomic operations, which take the sessions' place.
+    /// Connections for atomic operations, which replace the sessions.
     pub atomics: Option<AtomicsPlan>,
-    /// What changes while they run, in order of time.
+    /// Changes during the run, in order of time.
     pub timeline: Vec<(Nanos, Change)>,
-    /// When links stop doing harm.
+    /// When links stop being faulty.
     pub heal_at: Nanos,
-    /// How long the sessions may take from then on.
+    /// Time limit of the sessions after that.
     pub heal_timeout: Nanos,
-    /// How long closed connections' ports stay taken.
+    /// Duration of TIME-WAIT.
     pub time_wait: Nanos,
-    /// One turn of a host's loop.
+    /// Duration of one loop iteration of a host.
     pub loop_time: Nanos,
-    /// Whether payload may be damaged so that TCP does not notice.
+    /// Whether payload may be damaged under a valid TCP checksum.
     pub undetected_corruption: bool,
-    /// What the hosts agree on.
+    /// The settings that all hosts share.
     pub common: CommonConfig,
-    /// The faults that this seed has.
+    /// The faults of this seed.
     pub faults: Vec<Fault>,
 }
 
 /// One host.
 #[derive(Clone, Debug)]
 pub struct HostPlan {
-    /// Chance of its application.
+    /// The seed of its application's random generator.
     pub seed: u64,
     /// Secret of its stack.
     pub secret: [u64; 2],
-    /// Its stack.
+    /// The configuration of its stack.
     pub config: Config,
     /// Its device.
     pub device: MemoryConfig,
     /// Bursts that a core takes in one iteration.
     pub budget: usize,
-    /// How long its application looks away, on average half of it.
+    /// Longest time between two polls of its application; the average is half of it.
     pub poll_interval: Nanos,
-    /// Requests posted at one look.
+    /// Requests posted per poll.
     pub batch: u32,
-    /// Completion queues, shared by its queue pairs.
+    /// Number of completion queues, which its queue pairs share.
     pub completion_queues: usize,
-    /// Places in each.
+    /// Entries in each.
     pub cq_depth: u32,
-    /// How often it goes to sleep over a completion queue, looks in a million.
+    /// How often it arms a completion queue and sleeps, polls in a million.
     pub sleep_ppm: u32,
-    /// How often it gives a queue another depth, looks in a million.
+    /// How often it resizes a completion queue, polls in a million.
     pub resize_ppm: u32,
-    /// How often one of several cores stands still, polls in a million.
+    /// How often one of several cores stalls, polls in a million.
     pub stall_ppm: u32,
-    /// For how long at most.
+    /// Longest stall.
     pub stall_max: Nanos,
     /// Its shared receive queue.
     pub app_srq: Option<SrqPlan>,
@@ -104,47 +104,47 @@ pub struct SrqPlan {
     pub sges: usize,
 }
 
-/// A host that keeps no rules but TCP's.
+/// A host that follows only the rules of TCP.
 #[derive(Clone, Debug)]
 pub struct HostilePlan {
     /// Its device.
     pub device: MemoryConfig,
-    /// Chance, and the secret of its TCP.
+    /// The seed of its random generator and of its TCP.
     pub seed: u64,
 }
 
-/// One cable, both ways alike when nothing goes wrong.
+/// One cable, the same in both directions without faults.
 #[derive(Clone, Debug)]
 pub struct CablePlan {
-    /// What it is like without faults.
+    /// Its configuration without faults.
     pub healthy: LinkConfig,
 }
 
-/// Something that changes during a run.
+/// A change during a run.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// One way of a cable becomes as `config` says.
+    /// One direction of a cable gets a new configuration.
     Link {
         /// Which cable.
         cable: usize,
-        /// 0 away from its first end, 1 towards it.
+        /// 0 from its first end, 1 towards it.
         direction: usize,
-        /// What it is like from now on.
+        /// The new configuration.
         config: LinkConfig,
     },
-    /// So many of a host's buffer allocations succeed, and none after them.
+    /// After this many buffer allocations of a host, all further ones fail.
     Allocations {
         /// Which host.
         host: usize,
         /// How many.
         left: u64,
     },
-    /// A host's application drops its context and begins anew.
+    /// A host's application drops its context and restarts.
     Restart {
         /// Which host.
         host: usize,
     },
-    /// A host's transmit ring takes so many frames of a burst.
+    /// A host's transmit ring accepts this many frames of a burst.
     TxBurst {
         /// Which host.
         host: usize,
@@ -154,7 +154,7 @@ pub enum Change {
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub fn new(seed: u64, scenario: Scenario) -> Plan {
         let mut rng = SeededEntropy::new(seed ^ scenario.salt());
         let params = scenario.params(&mut rng);
@@ -207,10 +207,10 @@ impl Plan {
         self.hosts.iter().map(|host| host.device.mtu_bytes).max().unwrap_or(1500)
     }
 
-    /// What it is, in words.
+    /// Describes the plan.
     pub fn describe(&self) -> String {
         let mut text = format!(
-            "{} hosts{}, MTU {}, harm until {:?}, faults {:?}\n{:?}",
+            "{} hosts{}, MTU {}, faults until {:?}, faults {:?}\n{:?}",
             self.hosts.len(),
             if self.switched { " at a switch" } else { "" },
             self.mtu_max(),
@@ -247,17 +247,17 @@ impl Plan {
         text
     }
 
-    /// Whether this seed has a fault.
+    /// Returns whether this seed has the fault.
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
     }
 }
 
-/// How long sessions may take once nothing does harm: a retransmission timer that has backed off during the faults, a
-/// neighbour that counts as absent, and the work that is left.
+/// Time limit of sessions after the links have healed: covers a retransmission timer that backed off during the
+/// faults, a neighbour entry that failed, and the remaining work.
 const HEAL_TIMEOUT: Nanos = Nanos::from_secs(60);
 
-/// A number of about `2^low` to `2^high`, every order of magnitude as likely.
+/// A random number from about `2^low` to `2^high`, uniform on a logarithmic scale.
 pub(crate) fn log_uniform(rng: &mut SeededEntropy, low: u32, high: u32) -> u64 {
     let bits = low + rng.below(u64::from(high - low)) as u32;
     (1 << bits) + rng.below(1 << bits)

@@ -1,80 +1,80 @@
-//! Named situations: which faults may happen, and what the hosts do.
+//! Named scenarios: which faults may occur, and what the hosts do.
 
 use ironwarp_types::SeededEntropy;
 
 use super::faults::Fault;
 
-/// A named situation.
+/// A named scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scenario {
-    /// A bit of everything.
+    /// A mix of everything.
     #[default]
     Mixed,
-    /// Links that lose frames, one by one and in bursts.
+    /// Links that lose frames, singly and in bursts.
     Lossy,
-    /// Links that change the order, repeat and delay.
+    /// Links that reorder, duplicate and delay frames.
     Reorder,
-    /// Links that fail and stand still for a time.
+    /// Links that drop or hold frames for a time.
     Outage,
-    /// Links that damage frames, also so that TCP does not notice.
+    /// Links that damage frames, also under a valid TCP checksum.
     Corrupt,
-    /// Small pools, rings and windows, and buffers that run out.
+    /// Small pools, rings and windows, and buffer allocations that fail.
     Starved,
-    /// Many short connections, ended in every way.
+    /// Many short connections with every kind of ending.
     Churn,
     /// Many queue pairs between few hosts.
     ManyQps,
     /// Requests of every kind that end their connections.
     Terminate,
-    /// More connections than hosts have places.
+    /// More connections than hosts allow.
     Limits,
     /// Many queue pairs on shared receive queues.
     Shared,
     /// Windows, fast regions, fences, chains.
     Memory,
-    /// Completion queues that are slept on and resized.
+    /// Completion queues that applications sleep on and resize.
     Queues,
     /// Every error on every connection.
     Storm,
-    /// Hosts that go without a word.
+    /// Hosts that disappear without closing their connections.
     Vanish,
-    /// Atomic operations of many on few words of a host with several cores.
+    /// Atomic operations of many clients on few words of a host with several cores.
     Atomics,
 }
 
-/// What the hosts of a scenario do.
+/// The parameters of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct ScenarioParams {
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: usize,
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: u64,
-    /// Requests of a run, all sides together, about.
+    /// Approximate number of requests of a run, all sides together.
     pub ops: u64,
-    /// Payload bytes of a run, all sides together, about.
+    /// Approximate payload bytes of a run, all sides together.
     pub bytes: u64,
     /// Sessions in a hundred that end before their work is done.
     pub abrupt_percent: u64,
-    /// Sessions in a hundred that end by a request which must not succeed.
+    /// Sessions in a hundred that end by a bad request.
     pub bad_request_percent: u64,
     /// Whether pools, rings and windows are small.
     pub small: bool,
-    /// Whether hosts have fewer places than there are sessions.
+    /// Whether hosts allow fewer connections than there are sessions.
     pub tight_limits: bool,
-    /// Sides in a hundred that take their receives from a shared queue.
+    /// Sides in a hundred that use a shared receive queue.
     pub shared_percent: u64,
-    /// Requests that lend memory or have a tag of their own, in a million; chance decides where this is 0.
+    /// Grants and local tags, requests in a million; drawn at random where this is 0.
     pub memory_ppm: u32,
-    /// How often applications sleep and resize their queues, looks in a million; chance decides where this is 0.
+    /// How often applications sleep and resize their queues, polls in a million; drawn at random where this is 0.
     pub queues_ppm: u32,
-    /// Sessions in a hundred that come from a hostile host, beside all others.
+    /// Sessions in a hundred of a hostile host, in addition to all others.
     pub attack_percent: u64,
-    /// Whether hosts go without a word.
+    /// Whether hosts disappear without closing their connections.
     pub drops_contexts: bool,
 }
 
 impl Scenario {
-    /// Every scenario.
+    /// All scenarios.
     pub const ALL: [Scenario; 16] = [
         Scenario::Mixed,
         Scenario::Lossy,
@@ -116,45 +116,45 @@ impl Scenario {
         }
     }
 
-    /// What it is, in one line.
+    /// A description in one line.
     pub fn help(self) -> &'static str {
         match self {
             Scenario::Mixed => "a random half of all faults, any number of connections",
-            Scenario::Lossy => "frames lost one by one, in bursts and in full queues",
-            Scenario::Reorder => "frames out of order, repeated and delayed",
-            Scenario::Outage => "links that fail and stand still for a time",
-            Scenario::Corrupt => "frames damaged and cut short, also so that TCP's checksum does not show it",
-            Scenario::Starved => "small pools, rings and windows; buffers that run out",
-            Scenario::Churn => "many short connections, ended in every way",
+            Scenario::Lossy => "frames lost singly, in bursts and in full queues",
+            Scenario::Reorder => "frames out of order, duplicated and delayed",
+            Scenario::Outage => "links that drop or hold frames for a time",
+            Scenario::Corrupt => "frames damaged and truncated, also under a valid TCP checksum",
+            Scenario::Starved => "small pools, rings and windows; buffer allocations that fail",
+            Scenario::Churn => "many short connections with every kind of ending",
             Scenario::ManyQps => "many queue pairs between few hosts",
             Scenario::Terminate => {
-                "requests of every kind that end their connections, beside others that must not notice"
+                "bad requests of every kind, and other connections that must not be affected"
             }
-            Scenario::Limits => "more connections than hosts have places",
-            Scenario::Shared => "many queue pairs on shared receive queues, which run low and dry",
-            Scenario::Memory => "windows, fast regions, tags that end, fences and chains in random order",
-            Scenario::Queues => "completion queues that are slept on and resized while work runs",
+            Scenario::Limits => "more connections than hosts allow",
+            Scenario::Shared => "many queue pairs on shared receive queues, which run low and empty",
+            Scenario::Memory => "windows, fast regions, invalidated tags, fences and chains in random order",
+            Scenario::Queues => "completion queues that applications sleep on and resize under load",
             Scenario::Storm => {
-                "every error on every connection, by wrong requests and by hostile frames, beside work that must not notice"
+                "every error on every connection, by bad requests and by hostile frames; other connections must not be affected"
             }
-            Scenario::Vanish => "hosts that fall silent while their applications drop everything",
+            Scenario::Vanish => "hosts that disappear while their applications drop their contexts",
             Scenario::Atomics => {
-                "atomic operations, Reads and immediates from many connections on few words of hosts with 1 to 8 cores; histories must be linearizable"
+                "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable"
             }
         }
     }
 
-    /// The scenario of a name.
+    /// Returns the scenario with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scenario| scenario.name() == name)
     }
 
-    /// Whether some of its seeds have hosts of several cores.
+    /// Returns whether some of its seeds have hosts with several cores.
     pub(super) fn allows_multicore(self) -> bool {
         matches!(self, Scenario::Mixed | Scenario::Queues | Scenario::Storm | Scenario::Vanish)
     }
 
-    /// Sets the seeds of one scenario apart from those of another.
+    /// Makes the seeds of one scenario differ from those of another.
     pub(super) fn salt(self) -> u64 {
         (self as u64).wrapping_mul(0x5851_f42d_4c95_7f2d)
     }
@@ -231,7 +231,7 @@ impl Scenario {
                 ..usual
             },
             Scenario::Vanish => ScenarioParams { bytes: 800_000, drops_contexts: true, ..usual },
-            // Words are few bytes, and each core has buffers of its own.
+            // Words are few bytes, and each core has its own buffers.
             Scenario::Atomics => {
                 ScenarioParams { sessions: 12, small: true, tight_limits: false, shared_percent: 0, ..usual }
             }
@@ -239,7 +239,7 @@ impl Scenario {
         }
     }
 
-    /// A random half of the faults that it knows.
+    /// A random half of the scenario's faults.
     pub(super) fn faults(self, rng: &mut SeededEntropy) -> Vec<Fault> {
         let mut known = match self {
             Scenario::Mixed
@@ -269,7 +269,7 @@ impl Scenario {
         while known.len() > keep {
             known.remove(rng.below(known.len() as u64) as usize);
         }
-        // It excuses every stream that it ends, so most runs must do without.
+        // It relaxes the checks of every stream that it ends, so most runs go without it.
         let never = matches!(self, Scenario::Storm | Scenario::Memory | Scenario::Shared | Scenario::Atomics);
         if self != Scenario::Corrupt && (never || !rng.chance(250_000)) {
             known.retain(|fault| *fault != Fault::UndetectedCorruption);

@@ -1,4 +1,4 @@
-//! What one session is to do: how much of what, and how it ends.
+//! The plan of one session: its operations, and how it ends.
 
 use ironwarp::CompletionOpcode;
 use ironwarp_types::{Nanos, SeededEntropy};
@@ -9,66 +9,66 @@ use super::bad_request::BadRequest;
 /// How a session ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// One side disconnects when both have done everything.
+    /// One side disconnects after both have done everything.
     Graceful {
         /// Which side.
         by: usize,
     },
-    /// One side disconnects after so many requests of its own, whatever the other does.
+    /// One side disconnects after this many of its own requests, whatever the other does.
     Early {
-        /// Which side.
+        /// The side.
         by: usize,
         /// Its requests before that.
         after: u64,
     },
-    /// One side gives its queue pair up after so many requests of its own.
+    /// One side destroys its queue pair after this many of its own requests.
     Destroy {
         /// Which side.
         by: usize,
         /// Its requests before that.
         after: u64,
     },
-    /// The responder refuses.
+    /// The responder rejects the connection.
     Reject,
-    /// One side posts a request that ends the connection, after so many of its own.
+    /// One side posts a bad request after this many of its own requests.
     BadRequest {
         /// Which side.
         by: usize,
         /// Its requests before that.
         after: u64,
-        /// What it does.
+        /// The bad request.
         bad_request: BadRequest,
     },
-    /// The initiator is a hostile host, which speaks well for so many messages and then does this.
+    /// The initiator is a hostile host, which sends this many valid messages and then attacks.
     Attack {
         /// Messages before that.
         after: u64,
-        /// What it does.
+        /// The attack.
         attack: Attack,
     },
 }
 
-/// In what order a host places the segments of tagged messages.
+/// The order in which a host places the segments of tagged messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// As they were sent.
+    /// In the order in which they were sent.
     InOrder,
-    /// Those beyond a gap too, save for the last of a message.
+    /// Also those after a gap, except the last one of a message.
     OutOfOrder,
 }
 
-/// What one session is to do. Rates are requests in a million.
+/// The plan of one session. Rates are requests in a million.
 #[derive(Clone, Debug)]
 pub struct SessionPlan {
-    /// Sets its bytes apart from those of others.
+    /// Makes its byte patterns differ from those of other sessions.
     pub key: u64,
     /// The hosts of the initiator and the responder.
     pub hosts: [usize; 2],
-    /// Whether they meet by IPv6.
+    /// Whether it uses IPv6.
     pub by_v6: bool,
-    /// Where the responder listens.
+    /// The responder's port.
     pub port: u16,
-    /// When it begins.
+    /// Start time.
     pub start: Nanos,
     /// How it ends.
     pub ending: Ending,
@@ -82,38 +82,38 @@ pub struct SessionPlan {
     pub receives: u32,
     /// Depth of the send queue.
     pub send_depth: u32,
-    /// Reads outstanding each way.
+    /// Outstanding Reads in each direction.
     pub reads: u16,
-    /// Elements of a list.
+    /// Most elements of a scatter/gather list.
     pub sges: usize,
-    /// How often Sends, Writes and Reads are chosen, in relation to each other.
+    /// Relative frequencies of Sends, Writes and Reads.
     pub weights: [u32; 3],
-    /// Requests that tell only failure.
+    /// Unsignaled requests.
     pub unsignaled_ppm: u32,
-    /// Sends that ask for an event.
+    /// Solicited Sends.
     pub solicited_ppm: u32,
-    /// Requests that wait for earlier Reads, or for everything before them.
+    /// Requests with a read fence or a local fence.
     pub fence_ppm: u32,
-    /// Requests that are posted together with others.
+    /// Most requests that are posted together.
     pub chain_max: u64,
-    /// Requests whose own memory has a tag for them alone, in a million.
+    /// Requests whose local buffer has a tag of its own.
     pub local_tag_ppm: u32,
-    /// Sides that take their receives from their host's shared queue.
+    /// Sides that use their host's shared receive queue.
     pub shared: [bool; 2],
-    /// How the host of each side places what arrives.
+    /// The placement of the host of each side.
     pub placement: [Placement; 2],
-    /// Cores of the host of each side.
+    /// Number of cores of the host of each side.
     pub cores: [usize; 2],
     /// Whether requests complete when their bytes are copied.
     pub complete_on_copy: bool,
-    /// Requests of which a side lends memory, or ends a loan, in a million.
+    /// Requests that grant memory or invalidate a grant.
     pub grant_ppm: u32,
-    /// Whether there are more sessions than a host may have connections.
+    /// Whether there are more sessions than a host allows connections.
     pub over_limits: bool,
 }
 
 impl SessionPlan {
-    /// The next request's kind.
+    /// Draws the next operation.
     pub fn opcode(&self, rng: &mut SeededEntropy) -> CompletionOpcode {
         let [send, write, read] = self.weights.map(u64::from);
         let pick = rng.below(send + write + read);
@@ -124,7 +124,7 @@ impl SessionPlan {
         }
     }
 
-    /// The next message's bytes: none, one, a few, about a segment's, or many, as long as `left` lasts.
+    /// Draws the next message's length: 0, 1, a few, about a segment's, or many bytes, as long as `left` lasts.
     pub fn message_bytes(&self, left: usize, rng: &mut SeededEntropy) -> usize {
         let most = self.bytes_max.min(left.max(SMALL_BYTES));
         let pick = rng.below(100);
@@ -133,7 +133,7 @@ impl SessionPlan {
             6..12 => 1,
             12..35 => 2 + rng.below(126) as usize,
             35..60 => rng.below(4_000) as usize,
-            // Around the edges of segments.
+            // Around multiples of a segment's size.
             60..75 => 1_300 * (1 + rng.below(6) as usize) + rng.below(300) as usize,
             75..97 => rng.below(most as u64 / 4 + 1) as usize,
             _ => rng.below(most as u64 + 1) as usize,
@@ -142,5 +142,5 @@ impl SessionPlan {
     }
 }
 
-/// What messages may have when a session has sent its share.
+/// Largest messages after a session has sent its share.
 const SMALL_BYTES: usize = 64;

@@ -1,7 +1,7 @@
-//! The settings of a seed's stacks, layer by layer: what all hosts must agree on, and what each has for itself.
+//! The settings of a seed's stacks, layer by layer: those that all hosts share, and those that differ.
 //!
-//! Two hosts reach each other only within one VLAN and by one family of addresses, and agree on at least one
-//! ready-to-receive indication (RFC 6581 s9.2); everything else may differ from host to host.
+//! Two hosts reach each other only within one VLAN and one address family. They agree on at least one ready-to-receive
+//! indication (RFC 6581 s9.2). Everything else may differ from host to host.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,27 +9,27 @@ use ironwarp::Config;
 use ironwarp::config::{Congestion, KeepAliveConfig, RtrKind};
 use ironwarp_types::SeededEntropy;
 
-/// What all hosts of a run agree on.
+/// The settings that all hosts of a run share.
 #[derive(Clone, Debug)]
 pub struct CommonConfig {
     /// Whether they have IPv4 addresses.
     pub v4: bool,
     /// Whether they have IPv6 addresses.
     pub v6: bool,
-    /// How often an IPv6 address is asked for before it is used.
+    /// Duplicate address detection probes per IPv6 address.
     pub dad_probes: u8,
     /// Their VLAN.
     pub vlan: Option<u16>,
-    /// Whether a host may do without CRCs.
+    /// Whether a host may disable CRCs.
     pub may_lack_crc: bool,
-    /// Whether hosts differ from the defaults of TCP and MPA.
+    /// Whether hosts differ from the default TCP and MPA settings.
     pub vary_config: bool,
-    /// An indication that all of them know.
+    /// A ready-to-receive indication that all of them support.
     pub rtr_kind: RtrKind,
 }
 
 impl CommonConfig {
-    /// `undetected_corruption` tells whether CRCs are needed.
+    /// `undetected_corruption` is whether CRCs are required.
     pub fn draw(undetected_corruption: bool, rng: &mut SeededEntropy) -> Self {
         let family_draw = rng.below(10);
         CommonConfig {
@@ -43,22 +43,22 @@ impl CommonConfig {
         }
     }
 
-    /// A hostile host speaks IPv4 and knows no VLAN.
+    /// A hostile host supports only IPv4 without a VLAN.
     pub fn restrict_for_hostile(&mut self) {
         (self.v4, self.vlan) = (true, None);
     }
 
-    /// Whether a session goes by IPv6.
+    /// Returns whether a session uses IPv6.
     pub fn use_ipv6(&self, rng: &mut SeededEntropy) -> bool {
         self.v6 && (!self.v4 || rng.chance(500_000))
     }
 
-    /// Whether every Read could be needed to begin a connection.
+    /// Returns whether every Read credit could be needed to establish a connection.
     pub fn rtr_is_read(&self) -> bool {
         self.vary_config && self.rtr_kind == RtrKind::Read
     }
 
-    /// The text of a host's addresses, the usual one first.
+    /// A host's addresses as text, the primary one first.
     pub fn addresses(&self, number: usize) -> Vec<String> {
         let [v4, v6] = addresses_of(number);
         let v4 = self.v4.then(|| format!("{}/24", v4.ip()));
@@ -66,7 +66,7 @@ impl CommonConfig {
         v4.into_iter().chain(v6).collect()
     }
 
-    /// Everything of `[net]`, `[tcp]` and `[mpa]` that varies.
+    /// Varies the settings of `[net]`, `[tcp]` and `[mpa]`.
     pub fn vary(&self, config: &mut Config, rng: &mut SeededEntropy) {
         config.net.dad_probes_ipv6 = self.dad_probes;
         config.net.vlan = self.vlan;
@@ -114,7 +114,7 @@ fn vary_tcp(config: &mut Config, rng: &mut SeededEntropy) {
         rng.chance(300_000).then_some(KeepAliveConfig { idle_s: 1 + rng.below(3), interval_s: 1, probes });
 }
 
-/// A host's addresses of both families, without a port.
+/// A host's addresses of both families, with port 0.
 pub fn addresses_of(number: usize) -> [SocketAddr; 2] {
     let last = number as u16 + 1;
     let v4 = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last as u8));

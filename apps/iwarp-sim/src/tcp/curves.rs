@@ -1,12 +1,12 @@
-//! Goodput against loss, round-trip time, bandwidth, buffer and segment size: our engine and stock smoltcp side by side.
+//! Goodput against loss, round-trip time, bandwidth, buffer and segment size, for our engine and stock smoltcp.
 //!
 //! Each point carries a fixed number of bytes over a fresh connection in virtual time, so every figure is an exact
-//! integer that follows from the code alone. `tests/golden/curves.csv` holds them: a change that moves a figure must
-//! say why, and writes the file anew with `iwarp-sim curves --write FILE`.
+//! integer that depends only on the code. `tests/golden/curves.csv` holds the figures. A change that alters a figure
+//! must explain why and regenerate the file with `iwarp-sim curves --write FILE`.
 //!
-//! A figure is what the receiver took in bits a second, from the sender's first byte to the receiver's last, slow start
-//! included: kilobits a second, rounded down. Loss strikes both directions; the switch marks congestion for DCTCP alone. 0 stands for a transfer that did not end
-//! within [`TRANSFER_TIMEOUT`].
+//! A figure is the receiver's goodput in kilobits per second, rounded down, from the sender's first byte to the
+//! receiver's last, slow start included. Loss affects both directions; the switch sets ECN marks for DCTCP alone. 0
+//! means that the transfer did not end within [`TRANSFER_TIMEOUT`].
 
 use std::fmt::Write;
 use std::num::NonZero;
@@ -36,7 +36,7 @@ pub struct Point {
     pub mtu_bytes: u16,
 }
 
-/// The stacks, in the order of the columns.
+/// The stacks, in column order.
 pub const STACKS: [(&str, Stack); 5] = [
     ("newreno", Stack::Ironwarp(Congestion::NewReno)),
     ("cubic", Stack::Ironwarp(Congestion::Cubic)),
@@ -66,7 +66,7 @@ impl Point {
         SEGMENTS * (u64::from(self.mtu_bytes) - HEADERS_BYTES)
     }
 
-    /// The run of one stack at both ends.
+    /// The run with one stack at both ends.
     pub fn two_host_run(&self, stack: Stack, seed: u64) -> TwoHostRun {
         let link = LinkConfig {
             rate_bits_per_s: self.gbit_s * 1_000_000_000,
@@ -79,13 +79,13 @@ impl Point {
             seed,
             mtus: [self.mtu_bytes; 2],
             windows: [self.window_bytes; 2],
-            tcp: patient(),
+            tcp: lossy_link_config(),
             until: TRANSFER_TIMEOUT,
             ..TwoHostRun::new([stack; 2], link, self.bytes())
         }
     }
 
-    /// What a stack makes of it in kilobits a second, the mean of a few seeds.
+    /// The goodput of a stack in kilobits per second, the mean of a few seeds.
     pub fn goodput_kbit_s(&self, stack: Stack) -> Result<u64, SimError> {
         let mut total = 0;
         for seed in SEEDS {
@@ -94,7 +94,7 @@ impl Point {
         Ok(total / SEEDS.len() as u64 / 1_000)
     }
 
-    /// The point and every stack's figure, as a line of the table.
+    /// The point and every stack's figure, as a row of the table.
     fn row(&self) -> Row {
         let Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes } = self;
         let mut row = format!("{mtu_bytes},{window_bytes},{gbit_s},{rtt_us},{loss_ppm}");
@@ -107,8 +107,7 @@ impl Point {
     }
 }
 
-/// The whole table as CSV, worked out on as many threads as the machine has cores. `progress` hears of every point that
-/// is done.
+/// Returns the whole table as CSV, computed on one thread per core. Calls `progress` after every point.
 pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
     let points = points();
     let next = AtomicUsize::new(0);
@@ -136,7 +135,7 @@ pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
 
 type Row = Result<String, SimError>;
 
-/// Where the switch marks: for DCTCP, which is made for that, above a short queue; for the others never.
+/// The queue length above which the switch sets ECN marks: short for DCTCP, never for the others.
 fn ecn_mark_threshold(stack: Stack) -> u64 {
     match stack {
         Stack::Ironwarp(Congestion::Dctcp) => DCTCP_QUEUE_BYTES,
@@ -147,12 +146,12 @@ fn ecn_mark_threshold(stack: Stack) -> u64 {
 /// RFC 8257 s4.1: some dozens of full segments at 10 Gbit/s.
 const DCTCP_QUEUE_BYTES: u64 = 100_000;
 
-/// The engine as it comes, but for patience with links that lose one frame in twenty.
-fn patient() -> TcpConfig {
+/// The default engine, with retry limits for links that lose one frame in twenty.
+fn lossy_link_config() -> TcpConfig {
     TcpConfig { syn_retries: 20, user_timeout: Nanos::from_secs(120), ..TcpConfig::default() }
 }
 
-/// Chance decides much where a transfer meets few losses or one too many.
+/// Seeds per point: the result depends on chance where losses are few.
 const SEEDS: [u64; 2] = [3, 4];
 
 const SEGMENTS: u64 = 2_000;
@@ -160,5 +159,5 @@ const SEGMENTS: u64 = 2_000;
 /// Headers of IP and TCP without options.
 const HEADERS_BYTES: u64 = 40;
 
-/// How long a transfer may take in virtual time.
+/// Time limit of a transfer, in virtual time.
 pub const TRANSFER_TIMEOUT: Nanos = Nanos::from_secs(600);

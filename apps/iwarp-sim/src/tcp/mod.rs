@@ -1,9 +1,9 @@
-//! Nodes of the network and TCP layers alone, ours and stock smoltcp's, on simulated links.
+//! Nodes of the network and TCP layers only, ours and stock smoltcp's, on simulated links.
 //!
-//! A [`TwoHostRun`] puts one connection between two hosts, each with our engine or with smoltcp's, and carries bytes both
-//! ways, every one of them checked. [`curves`] runs it over a grid of links for the golden file, and [`network`] has what a
-//! network of more than two hosts needs. Everything happens in virtual time and follows from a seed; a byte that is
-//! wrong, or an invariant of the engine that does not hold, ends the run as an error.
+//! A [`TwoHostRun`] puts one connection between two hosts, each with our engine or with smoltcp's. It carries bytes in
+//! both directions and checks every byte. [`curves`] runs it over a grid of links for the golden file. [`network`] has
+//! the nodes for networks of more than two hosts. Everything happens in virtual time and depends only on a seed. A
+//! wrong byte or a violated invariant of the engine ends the run with an error.
 
 pub mod curves;
 mod ironwarp_node;

@@ -1,4 +1,4 @@
-//! What a network of more than two hosts needs: a switch, and a host that forges SYNs.
+//! Nodes for networks of more than two hosts: a switch, and a host that forges SYNs.
 
 use std::net::Ipv4Addr;
 
@@ -14,19 +14,19 @@ use smoltcp::wire::{
 
 use super::ironwarp_node::link_address;
 
-/// A switch: a frame leaves through the port of the host whose address it bears, or not at all.
+/// A switch: it forwards a frame to the port of its destination address, or drops it.
 pub struct UnicastSwitch {
-    /// Each with the number of the host behind it.
+    /// Each port with the number of its host.
     ports: Vec<(u8, MemoryPort)>,
     received: Burst<MemoryFrame>,
-    /// Frames for nobody.
+    /// Frames with an unknown destination.
     pub unknown: u64,
-    /// Frames that found no buffer or no place in a ring.
+    /// Frames dropped for lack of a buffer or a ring entry.
     pub lost: u64,
 }
 
 impl UnicastSwitch {
-    /// A switch with these hosts behind its ports.
+    /// Creates a switch with these hosts on its ports.
     pub fn new(ports: Vec<(u8, MemoryPort)>) -> Self {
         UnicastSwitch { ports, received: Burst::new(), unknown: 0, lost: 0 }
     }
@@ -45,7 +45,7 @@ impl UnicastSwitch {
         let had_buffer = copy.is_some();
         let mut burst = Burst::from_iter(copy);
         port.tx_burst(&mut burst);
-        // What the ring did not take, and what found no buffer.
+        // Frames that the ring did not accept, and frames without a buffer.
         self.lost += u64::from(!burst.is_empty() || !had_buffer);
     }
 }
@@ -66,27 +66,27 @@ impl Node for UnicastSwitch {
     }
 }
 
-/// Sends SYNs from addresses and ports that are nobody's, at a steady pace.
+/// Sends SYNs from unused addresses and ports, at a steady rate.
 pub struct SynFlooder {
     wire: Wire<MemoryPort>,
     rng: SeededEntropy,
     host: u8,
     to: (u8, u16),
-    /// SYNs to send in all.
+    /// Total number of SYNs to send.
     pub total: u64,
-    /// SYNs sent until now.
+    /// SYNs sent so far.
     pub sent: u64,
-    /// When the first is due.
+    /// Time of the first SYN.
     pub start: Nanos,
-    /// From one to the next.
+    /// Interval between two SYNs.
     pub every: Nanos,
     received: Burst<MemoryFrame>,
-    /// Frames that came back.
+    /// Frames received in reply.
     pub answers: u64,
 }
 
 impl SynFlooder {
-    /// A forger at `host` that attacks a host's port.
+    /// A forger at `host` that attacks a port of another host.
     pub fn new(host: u8, port: MemoryPort, to: (u8, u16), total: u64, every: Nanos, seed: u64) -> Self {
         let rng = SeededEntropy::new(seed);
         let (wire, received, start) = (Wire::new(port), Burst::new(), Nanos::ZERO);
@@ -97,7 +97,7 @@ impl SynFlooder {
         self.start + self.every.times(self.sent)
     }
 
-    /// One SYN with the options that everybody sends, from a neighbour of the victim that is reached through here.
+    /// Sends one SYN with common options. Its source is a forged neighbour of the victim whose frames reach this node.
     fn send_syn(&mut self) -> bool {
         let Some(mut frame) = self.wire.alloc() else { return false };
         let chance = self.rng.next_u64();
@@ -146,7 +146,7 @@ impl Node for SynFlooder {
     }
 }
 
-/// A SYN with maximum segment size, window scale and SACK-permitted, its port and number chosen by chance.
+/// A SYN with maximum segment size, window scale and SACK-permitted, with a random port and sequence number.
 fn syn(chance: u64, to_port: u16) -> TcpRepr<'static> {
     TcpRepr {
         src_port: (chance >> 16) as u16 | 0x400,

@@ -1,11 +1,11 @@
-//! Streams whose every byte follows from its offset, so that a byte in a wrong place shows.
+//! Byte streams in which every byte depends on its offset, so that a misplaced byte is detected.
 //!
-//! The bytes repeat after a prime number of them, which no segment, window or buffer is a multiple of. Writing and
-//! checking are copies and comparisons of slices: a simulated gigabyte costs no more than its copies.
+//! The period is a prime number of bytes, which does not divide any segment, window or buffer size. Writing and
+//! checking copy and compare slices, so a simulated gigabyte costs no more than its copies.
 
 use std::sync::LazyLock;
 
-/// Writes the bytes from `offset` on.
+/// Writes the bytes of the pattern from `offset` on.
 pub(super) fn write(offset: u64, mut room: &mut [u8]) {
     let mut at = offset;
     while !room.is_empty() {
@@ -17,7 +17,7 @@ pub(super) fn write(offset: u64, mut room: &mut [u8]) {
     }
 }
 
-/// Whether these are the bytes from `offset` on.
+/// Returns whether these are the bytes of the pattern from `offset` on.
 pub(super) fn matches(offset: u64, mut bytes: &[u8]) -> bool {
     let mut at = offset;
     while !bytes.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn matches(offset: u64, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// As many bytes from `offset` on as lie together, at least one and at most `len`.
+/// The longest contiguous run of the pattern from `offset` on: at least one byte and at most `len`.
 fn run_from(offset: u64, len: usize) -> &'static [u8] {
     let start = (offset % PERIOD_BYTES as u64) as usize;
     let rest = &TABLE[start..];
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_matches_at_its_own_offset_only() {
+    fn the_pattern_matches_only_at_its_own_offset() {
         let mut bytes = vec![0; 200_000];
         write(12_345, &mut bytes);
         assert!(matches(12_345, &bytes));

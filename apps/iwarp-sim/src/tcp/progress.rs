@@ -1,57 +1,57 @@
-//! What one end of a connection does: how much it sends and expects, how fast it reads, how it ends.
+//! The task of one end of a connection: how much it sends and expects, how fast it reads, how it ends.
 
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Nanos;
 
 use super::pattern;
 
-/// How an end leaves the connection.
+/// How an end closes the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EndAction {
-    /// Closes when everything is sent and everything expected is here.
+    /// Closes when it has sent and received everything.
     #[default]
     Close,
-    /// Closes its direction as soon as everything is sent, and goes on reading.
+    /// Closes its direction as soon as everything is sent, and continues to read.
     HalfClose,
-    /// Resets the connection once it has taken so many bytes.
+    /// Resets the connection after it has read this many bytes.
     AbortAfter(u64),
-    /// Does not close before the peer has.
+    /// Closes after the peer has closed.
     Stay,
 }
 
 /// How fast an end reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRate {
-    /// Bytes at a time.
+    /// Bytes per read.
     pub bytes: usize,
-    /// From one time to the next.
+    /// Interval between two reads.
     pub every: Nanos,
 }
 
-/// What one end of a connection is to do.
+/// The task of one end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Task {
     /// Bytes to send.
     pub sends: u64,
     /// Bytes that the peer sends.
     pub expects: u64,
-    /// How it ends.
+    /// How it closes.
     pub end: EndAction,
-    /// How fast it reads; at once when not said.
+    /// How fast it reads; `None` is at once.
     pub read_rate: Option<ReadRate>,
     /// Where the bytes to send begin in the pattern.
     pub sends_from: u64,
     /// Where the bytes expected begin in the pattern.
     pub expects_from: u64,
-    /// Of the bytes expected, those that come before measuring begins.
+    /// Warm-up: the first expected bytes, which are not measured.
     pub warm_up: u64,
     /// Whether to note when bytes arrived.
     pub notes_arrivals: bool,
 }
 
-/// The same task seen from the other end.
+/// The peer's task.
 impl Task {
-    /// What the peer of this end does: it sends what is expected here, and ends by closing.
+    /// The peer sends what this end expects, and closes at the end.
     #[must_use]
     pub fn mirrored(&self) -> Task {
         Task {
@@ -64,36 +64,36 @@ impl Task {
     }
 }
 
-/// A task on its way. Serves as the source that the engine pulls from.
+/// A task in progress. Serves as the byte source that the engine pulls from.
 #[derive(Clone, Debug)]
 pub struct TaskProgress {
-    /// What is to be done.
+    /// The task.
     pub task: Task,
-    /// Bytes handed to TCP.
+    /// Bytes passed to TCP.
     pub sent: u64,
-    /// Bytes taken from TCP, all of them right.
+    /// Bytes read from TCP, all of them correct.
     pub taken: u64,
-    /// The offset of the first piece in which a byte was wrong.
+    /// The offset of the first read with a wrong byte.
     pub wrong_at: Option<u64>,
-    /// When the first byte was handed to TCP.
+    /// When the first byte was passed to TCP.
     pub began_at: Option<Nanos>,
-    /// When the warm-up was over.
+    /// When the warm-up ended.
     pub warm_at: Option<Nanos>,
-    /// When the last byte expected was taken.
+    /// When the last expected byte was read.
     pub done_at: Option<Nanos>,
     /// When the peer closed its direction.
     pub peer_closed_at: Option<Nanos>,
-    /// Arrivals, where the task asks for them: when, and bytes taken by then.
+    /// Arrivals, where the task records them: the time, and the bytes read by then.
     pub arrivals: Vec<(Nanos, u64)>,
     /// Whether this end has closed or aborted.
     pub closed: bool,
     next_read: Nanos,
-    /// The time of the turn, for what the engine pulls in it.
+    /// The current time, for the bytes that the engine pulls.
     now: Nanos,
 }
 
 impl TaskProgress {
-    /// A task of which nothing is done.
+    /// A task at its start.
     pub fn new(task: Task) -> Self {
         TaskProgress {
             task,
@@ -111,17 +111,18 @@ impl TaskProgress {
         }
     }
 
-    /// Bytes that wait to be handed to TCP.
+    /// Bytes not yet passed to TCP.
     pub fn left(&self) -> u64 {
         self.task.sends - self.sent
     }
 
-    /// Whether everything is sent and everything expected is here.
+    /// Returns whether everything is sent and received.
     pub fn is_done(&self) -> bool {
         self.left() == 0 && self.taken >= self.task.expects
     }
 
-    /// Bits a second taken after the warm-up, from the first byte of the peer's work `sender` if there was none.
+    /// Goodput in bits per second after the warm-up. Without a warm-up it is measured from the first byte of the peer,
+    /// `sender`.
     pub fn goodput_bits_per_s(&self, sender: &TaskProgress) -> u64 {
         let from = if self.task.warm_up == 0 { sender.began_at } else { self.warm_at };
         let (Some(from), Some(to)) = (from, self.done_at) else { return 0 };
@@ -130,7 +131,7 @@ impl TaskProgress {
         u64::try_from(bits * 1_000_000_000 / took_ns).unwrap_or(u64::MAX)
     }
 
-    /// The time has moved on.
+    /// Updates the current time.
     pub(super) fn set_now(&mut self, now: Nanos) {
         self.now = now;
     }
@@ -147,13 +148,13 @@ impl TaskProgress {
         }
     }
 
-    /// When a paced reader may read again, if that is to come: one who waits for bytes is woken by them.
+    /// When a rate-limited reader may read again. A reader that waits for bytes is woken by them instead.
     pub(super) fn next_read(&self) -> Option<Nanos> {
         let waits = self.task.read_rate.is_some() && self.taken < self.task.expects;
         waits.then_some(self.next_read).filter(|at| *at > self.now)
     }
 
-    /// Bytes have been read.
+    /// Checks and counts bytes that were read.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         if !pattern::matches(self.task.expects_from + self.taken, bytes) {
             self.wrong_at.get_or_insert(self.taken);
@@ -167,7 +168,7 @@ impl TaskProgress {
         }
     }
 
-    /// Notes how far reading has come, where the task asks for it.
+    /// Records how much was read, where the task asks for it.
     pub(super) fn record_arrivals(&mut self) {
         let news = self.arrivals.last().is_none_or(|(_, taken)| *taken != self.taken);
         if self.task.notes_arrivals && news && self.taken > 0 {
@@ -175,7 +176,7 @@ impl TaskProgress {
         }
     }
 
-    /// Whether it is time to close this direction.
+    /// Returns whether to close this direction now.
     pub(super) fn wants_close(&self) -> bool {
         let enough = match self.task.end {
             EndAction::Close => self.is_done(),
@@ -186,18 +187,18 @@ impl TaskProgress {
         enough && !self.closed
     }
 
-    /// Whether it is time to reset the connection.
+    /// Returns whether to reset the connection now.
     pub(super) fn wants_abort(&self) -> bool {
         matches!(self.task.end, EndAction::AbortAfter(bytes) if self.taken >= bytes) && !self.closed
     }
 
-    /// Whether every byte was the one that belongs there, and none was too many.
+    /// Checks that every byte was correct and that there were no extra bytes.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(at) = self.wrong_at {
-            return Err(format!("a byte is wrong in what was read from {at} on"));
+            return Err(format!("wrong byte in the read at offset {at}"));
         }
         if self.taken > self.task.expects {
-            return Err(format!("{} bytes were read of {} sent", self.taken, self.task.expects));
+            return Err(format!("{} bytes were read, but {} were sent", self.taken, self.task.expects));
         }
         Ok(())
     }

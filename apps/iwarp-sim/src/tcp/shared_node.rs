@@ -1,4 +1,4 @@
-//! A node that the network polls and somebody else looks at.
+//! A node that the network polls and a test inspects.
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::rc::Rc;
@@ -6,21 +6,21 @@ use std::rc::Rc;
 use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
-/// A handle to a node; clones lead to the same one. A network owns one clone, a test keeps another.
+/// A handle to a node; clones refer to the same one. A network owns one clone, a test keeps another.
 pub struct SharedNode<N>(Rc<RefCell<N>>);
 
 impl<N> SharedNode<N> {
-    /// Takes a node over.
+    /// Wraps a node.
     pub fn new(node: N) -> Self {
         SharedNode(Rc::new(RefCell::new(node)))
     }
 
-    /// The node, to look at. Not for use from within its own poll.
+    /// Borrows the node. Must not be called from within its own poll.
     pub fn borrow(&self) -> Ref<'_, N> {
         self.0.borrow()
     }
 
-    /// The node, to change. Not for use from within its own poll.
+    /// Borrows the node mutably. Must not be called from within its own poll.
     pub fn borrow_mut(&self) -> RefMut<'_, N> {
         self.0.borrow_mut()
     }

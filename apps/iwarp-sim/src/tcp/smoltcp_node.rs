@@ -1,7 +1,7 @@
-//! A node of stock smoltcp: one `Interface` with one TCP socket, over the same kind of port as ours.
+//! A node with stock smoltcp: one `Interface` with one TCP socket, over the same kind of port as our nodes.
 //!
-//! Nothing in it is ours but the glue: a device over an in-memory port that sends at most a turn's frames in one poll,
-//! and the task. smoltcp's time has microseconds, so its node may look again within one.
+//! Only the glue is ours: the task, and a device over an in-memory port that sends a limited number of frames per
+//! poll. smoltcp's time has microseconds, so the node may be polled again within one.
 
 use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_port::{Burst, Frame, Port, TxMeta, Wire};
@@ -20,7 +20,7 @@ use super::progress::{EndAction, Task, TaskProgress};
 /// smoltcp's congestion control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SmoltcpCongestion {
-    /// None at all.
+    /// None.
     None,
     /// Its Reno.
     Reno,
@@ -29,7 +29,7 @@ pub enum SmoltcpCongestion {
     Cubic,
 }
 
-/// What a node is like.
+/// The setup of a node.
 #[derive(Clone)]
 pub struct SmoltcpSetup {
     /// Its number: the last byte of its addresses.
@@ -54,7 +54,7 @@ pub struct SmoltcpNode {
     socket: SocketHandle,
     control: MemoryControl,
     frames_made: usize,
-    /// What is done.
+    /// The progress of its task.
     pub task_progress: TaskProgress,
     /// When the connection ended.
     pub closed_at: Option<Nanos>,
@@ -64,7 +64,7 @@ pub struct SmoltcpNode {
 }
 
 impl SmoltcpNode {
-    /// A host over `port`, which is what `setup.device` describes.
+    /// A host on `port`, which `setup.device` describes.
     pub fn new(setup: &SmoltcpSetup, port: MemoryPort, task: Task) -> Self {
         let control = port.control();
         let frames_made = setup.device.rx_frames + setup.device.tx_frames;
@@ -73,7 +73,7 @@ impl SmoltcpNode {
         config.random_seed = setup.seed;
         let mut interface = Interface::new(config, &mut device, Instant::ZERO);
         interface.update_ip_addrs(|addrs| {
-            // The list was empty and has room for more than one.
+            // The list was empty and has room for more than one address.
             let _ = addrs.push(IpCidr::new(IpAddress::v4(10, 0, 0, setup.host), 24));
         });
         let mut sockets = SocketSet::new(Vec::new());
@@ -111,17 +111,17 @@ impl SmoltcpNode {
         self.sockets.get::<Socket>(self.socket).state()
     }
 
-    /// Whether the connection has ended, whatever TIME-WAIT may follow.
+    /// Returns whether the connection has ended, except for TIME-WAIT.
     pub fn is_over(&self) -> bool {
         self.closed_at.is_some()
     }
 
-    /// The port's knobs, pools and counts.
+    /// The port's controls, pools and counts.
     pub fn control(&self) -> &MemoryControl {
         &self.control
     }
 
-    /// Buffers that its port has in both pools.
+    /// Number of buffers in both pools of its port.
     pub fn frames_made(&self) -> usize {
         self.frames_made
     }
@@ -135,7 +135,7 @@ impl SmoltcpNode {
         }
     }
 
-    /// Lets sockets send, each a frame a time, until they have nothing or the turn is used up.
+    /// Lets sockets send one frame at a time, until they have nothing left or the limit is reached.
     fn send(&mut self, at: Instant) {
         while self.device.tx_left > 0 {
             let result = self.interface.poll_egress(at, &mut self.device, &mut self.sockets);
@@ -160,7 +160,7 @@ impl SmoltcpNode {
         self.observe(now);
     }
 
-    /// Notices the peer's FIN and the end.
+    /// Records the peer's FIN and the end of the connection.
     fn observe(&mut self, now: Nanos) {
         let state = self.state();
         self.started |= !matches!(state, tcp::State::Closed | tcp::State::Listen);
@@ -198,7 +198,7 @@ impl Node for SmoltcpNode {
         self.receive(at);
         self.run_task(now);
         self.send(at);
-        // Sending makes no state final but that of a socket that was aborted.
+        // Only an aborted socket reaches its final state by sending.
         self.observe(now);
         self.device.wire.flush();
         self.next_deadline(now, at)
@@ -252,7 +252,7 @@ fn write(socket: &mut Socket<'_>, task_progress: &mut TaskProgress) {
     }
 }
 
-/// Frames that one poll receives and sends, as many as a turn of ours.
+/// Frames that one poll receives and sends: the same limit as our nodes'.
 const RX_FRAMES: usize = 128;
 const TX_FRAMES_PER_POLL: usize = 32;
 
@@ -261,9 +261,9 @@ pub struct SmoltcpDevice<P: Port> {
     /// The port.
     pub wire: Wire<P>,
     rx: Burst<P::Frame>,
-    /// Frames that may still be sent before this is set anew.
+    /// Frames that may still be sent in this poll.
     pub tx_left: usize,
-    /// Which checksums smoltcp works out itself.
+    /// Which checksums smoltcp computes itself.
     pub checksums: ChecksumCapabilities,
 }
 
@@ -277,7 +277,7 @@ pub struct SmoltcpTxToken<'a, P: Port> {
 }
 
 impl<P: Port> SmoltcpDevice<P> {
-    /// A device over a port. smoltcp works out every checksum.
+    /// A device over a port. smoltcp computes every checksum.
     pub fn new(port: P) -> Self {
         SmoltcpDevice {
             wire: Wire::new(port),
@@ -300,7 +300,7 @@ impl<P: Port> Device for SmoltcpDevice<P> {
     fn receive(&mut self, _at: Instant) -> Option<(SmoltcpRxToken<P::Frame>, SmoltcpTxToken<'_, P>)> {
         if self.rx.is_empty() {
             self.wire.rx_burst(&mut self.rx);
-            // Taken from the back.
+            // Frames are taken from the end of the list.
             self.rx.reverse();
         }
         let frame = self.rx.pop()?;
@@ -334,7 +334,7 @@ impl<P: Port> TxToken for SmoltcpTxToken<'_, P> {
         self.frame.resize(len);
         let result = use_frame(self.frame.bytes_mut());
         self.device.tx_left = self.device.tx_left.saturating_sub(1);
-        // What finds no room is lost, as on a card whose ring is full.
+        // Frames without a ring entry are lost, as on a card with a full ring.
         let _ = self.device.wire.push(self.frame.seal(TxMeta::default()));
         result
     }

@@ -1,7 +1,7 @@
-//! One connection between two hosts over one cable, run to its end.
+//! Runs one connection between two hosts over one cable to its end.
 //!
-//! A [`TwoHostRun`] says what the hosts, the cable and the two tasks are like; [`TwoHostRun::run`] lets it happen. The same `TwoHostRun`
-//! gives the same [`Outcome`] to the last byte and nanosecond.
+//! A [`TwoHostRun`] describes the hosts, the cable and the two tasks; [`TwoHostRun::run`] executes it. The same
+//! `TwoHostRun` gives the same [`Outcome`] to the last byte and nanosecond.
 
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::{LinkConfig, LinkCounts, LinkId, Node, NodeId, SimError, SimNet};
@@ -14,7 +14,7 @@ use super::progress::{Task, TaskProgress};
 use super::shared_node::SharedNode;
 use super::smoltcp_node::{SmoltcpCongestion, SmoltcpNode, SmoltcpSetup};
 
-/// What a host runs.
+/// The stack of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stack {
     /// Our engine.
@@ -23,35 +23,35 @@ pub enum Stack {
     Smoltcp(SmoltcpCongestion),
 }
 
-/// A run of one connection. The first of every two belongs to the host that connects.
+/// A run of one connection. The first of every pair belongs to the host that connects.
 #[derive(Clone, Debug)]
 pub struct TwoHostRun {
-    /// What chance follows from.
+    /// The seed of all random generators.
     pub seed: u64,
-    /// What the hosts run.
+    /// The stacks of the hosts.
     pub stacks: [Stack; 2],
-    /// The cable: to the second host, and back.
+    /// The cable: towards the second host, and back.
     pub links: [LinkConfig; 2],
-    /// The largest IP packets they send, in bytes.
+    /// The MTU of the hosts, in bytes.
     pub mtus: [u16; 2],
     /// Bytes of each host's buffers and receive window.
     pub windows: [u32; 2],
-    /// What the ends do.
+    /// The tasks of the ends.
     pub tasks: [Task; 2],
-    /// Settings of our engine; the congestion control and what follows from window and MTU are put in.
+    /// Settings of our engine; the run sets the congestion control and what depends on window and MTU.
     pub tcp: TcpConfig,
     /// Whether smoltcp delays acknowledgements, by its default of 10 ms.
     pub smoltcp_delays_acks: bool,
-    /// Our engine examines itself every so many polls; 0 is never.
+    /// Our engine checks its invariants every this many polls; 0 is never.
     pub check_every: u64,
-    /// Changes of the cable: when, which direction, to what.
+    /// Changes of the cable: time, direction, new configuration.
     pub changes: Vec<(Nanos, usize, LinkConfig)>,
-    /// When patience ends.
+    /// Time limit of the run.
     pub until: Nanos,
 }
 
 impl TwoHostRun {
-    /// A connection over one cable, alike in both directions: the connecting host sends `bytes`.
+    /// A connection over one cable with the same configuration in both directions. The connecting host sends `bytes`.
     pub fn new(stacks: [Stack; 2], link: LinkConfig, bytes: u64) -> Self {
         let task = Task { sends: bytes, ..Task::default() };
         TwoHostRun {
@@ -69,12 +69,12 @@ impl TwoHostRun {
         }
     }
 
-    /// Runs until both ends are over or patience ends. An error is a byte that is wrong or a broken invariant.
+    /// Runs until both ends are over or the time limit. Returns an error for a wrong byte or a violated invariant.
     pub fn run(&self) -> Result<Outcome, SimError> {
         self.run_with([None, None])
     }
 
-    /// The same, with hosts of ours losing the received frames that these pick.
+    /// Runs with filters, by which hosts with our engine drop received frames.
     pub fn run_with(&self, filters: [Option<RxFilter>; 2]) -> Result<Outcome, SimError> {
         let mut net = SimNet::new(self.seed);
         let configs = [0, 1].map(|end| device(end as u8 + 1, self.mtus[end], self.windows[end]));
@@ -127,7 +127,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// The node, for a network to poll.
+    /// The node, which a network polls.
     pub fn node(&self) -> Box<dyn Node> {
         match self {
             Host::Ironwarp(node) => Box::new(node.clone()),
@@ -135,7 +135,7 @@ impl Host {
         }
     }
 
-    /// What was done, finished or not.
+    /// The progress of its task, finished or not.
     pub fn task_progress(&self) -> TaskProgress {
         match self {
             Host::Ironwarp(node) => {
@@ -148,7 +148,7 @@ impl Host {
         }
     }
 
-    /// Whether its connection has ended.
+    /// Returns whether its connection has ended.
     pub fn is_over(&self) -> bool {
         match self {
             Host::Ironwarp(node) => !node.borrow().finished.is_empty(),
@@ -156,7 +156,7 @@ impl Host {
         }
     }
 
-    /// Whether the peer reset its connection.
+    /// Returns whether the peer reset its connection.
     pub fn was_reset(&self) -> bool {
         match self {
             Host::Ironwarp(node) => node.borrow().ends.reset > 0,
@@ -164,7 +164,7 @@ impl Host {
         }
     }
 
-    /// A counter of ours; 0 from smoltcp, which has none.
+    /// Reads a counter of our engine; 0 for smoltcp, which has none.
     pub fn read(&self, counter: Counter) -> u64 {
         match self {
             Host::Ironwarp(node) => node.borrow().read(counter),
@@ -172,7 +172,7 @@ impl Host {
         }
     }
 
-    /// Buffers of both pools that somebody holds.
+    /// Number of buffers of both pools in use.
     pub fn frames_in_use(&self) -> usize {
         let free = match self {
             Host::Ironwarp(node) => node.borrow().control().free_frames(),
@@ -193,7 +193,7 @@ impl Host {
 
     fn listen(&self, task: &Task) {
         match self {
-            // A fresh engine has a place for a listener, and a socket that was never used can listen.
+            // A fresh engine has room for a listener, and an unused socket can listen.
             Host::Ironwarp(node) => node.borrow_mut().listen(PORT, task.clone()).unwrap_or_default(),
             Host::Smoltcp(node) => node.borrow_mut().listen(PORT).unwrap_or_default(),
         }
@@ -205,25 +205,25 @@ impl Host {
                 let opened = node.borrow_mut().connect(now, Some(FROM_PORT), (2, PORT), task.clone());
                 debug_assert!(opened.is_ok(), "a fresh engine connects");
             }
-            // A socket that was never used can connect.
+            // An unused socket can connect.
             Host::Smoltcp(node) => node.borrow_mut().connect(FROM_PORT, (2, PORT)).unwrap_or_default(),
         }
     }
 }
 
-/// How a run went.
+/// The result of a run.
 pub struct Outcome {
-    /// Whether both ends were over before patience ended.
+    /// Whether both ends were over before the time limit.
     pub finished: bool,
     /// When it ended.
     pub ended_at: Nanos,
-    /// The hash of everything that happened.
+    /// The hash of all events.
     pub trace_hash: u64,
-    /// What both ends did.
+    /// The progress of both ends.
     pub task_progress: [TaskProgress; 2],
     /// The cable's counts.
     pub counts: [LinkCounts; 2],
-    /// The hosts as they are.
+    /// The hosts after the run.
     pub hosts: [Host; 2],
 }
 
@@ -245,13 +245,13 @@ impl Outcome {
         }
     }
 
-    /// Bits a second that the connecting host's bytes made.
+    /// Goodput of the connecting host's bytes, in bits per second.
     pub fn goodput_bits_per_s(&self) -> u64 {
         self.task_progress[1].goodput_bits_per_s(&self.task_progress[0])
     }
 }
 
-/// A port for one connection with windows of `window_bytes`.
+/// The port configuration for one connection with windows of `window_bytes`.
 pub fn device(host: u8, mtu_bytes: u16, window_bytes: u32) -> MemoryConfig {
     let frames = frames_of(mtu_bytes, window_bytes) as usize + 2 * RING_FRAMES;
     MemoryConfig {
@@ -283,7 +283,7 @@ pub fn tcp_config(base: &TcpConfig, mtu_bytes: u16, window_bytes: u32) -> TcpCon
     }
 }
 
-/// Segments that fill a window, and some that do not fill themselves.
+/// Segments that fill a window, and some that are not full.
 fn frames_of(mtu_bytes: u16, window_bytes: u32) -> u32 {
     window_bytes / u32::from(mtu_bytes).saturating_sub(HEADERS_BYTES).max(1) + SPARE_FRAMES
 }

@@ -1,4 +1,4 @@
-//! A TCP segment as it lies in a frame, read without any of the stack's code.
+//! Parses a TCP segment from a frame, without any of the stack's code.
 //!
 //! Sources: RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1, RFC 7323 s2.2, RFC 1071.
 
@@ -7,29 +7,29 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// A segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
-    /// Who sends it.
+    /// Its source.
     pub from: SocketAddr,
-    /// Whom it is for.
+    /// Its destination.
     pub to: SocketAddr,
     /// Its sequence number.
     pub seq: u32,
-    /// What it acknowledges, if its flag says so.
+    /// Its acknowledgement number, if the ACK flag is set.
     pub ack: Option<u32>,
-    /// Whether it begins a connection.
+    /// Whether SYN is set.
     pub syn: bool,
-    /// Whether it ends its direction.
+    /// Whether FIN is set.
     pub fin: bool,
-    /// Whether it ends one at once.
+    /// Whether RST is set.
     pub rst: bool,
     /// The window field, not scaled.
     pub window: u16,
     /// The window scale of a SYN.
     pub scale: Option<u8>,
-    /// Its bytes.
+    /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// Reads a frame: `None` when it holds no TCP segment, an error when it holds a wrong one.
+/// Parses a frame. Returns `None` when it holds no TCP segment, and an error when the segment is invalid.
 pub fn read(frame: &[u8]) -> Result<Option<Segment<'_>>, String> {
     let (ethertype, l3) = match frame.get(12..14) {
         Some([0x81, 0x00]) => (frame.get(16..18), 18),
@@ -82,7 +82,7 @@ fn read_tcp(segment: &[u8], addresses: u64, [from, to]: [IpAddr; 2]) -> Result<S
     }
     let header = segment.first_chunk::<20>().ok_or("a short TCP header")?;
     let offset = 4 * usize::from(header[12] >> 4);
-    let options = segment.get(20..offset).ok_or("a wrong data offset")?;
+    let options = segment.get(20..offset).ok_or("an invalid data offset")?;
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let long = |at: usize| u32::from(word(at)) << 16 | u32::from(word(at + 2));
     let flags = header[13];
@@ -109,7 +109,7 @@ fn scale_of(mut options: &[u8]) -> Result<Option<u8>, String> {
             [_, len, ..] if (2..=options.len()).contains(&usize::from(*len)) => {
                 options = &options[usize::from(*len)..]
             }
-            _ => return Err(format!("options that cannot be read: {options:?}")),
+            _ => return Err(format!("invalid TCP options: {options:?}")),
         }
     }
 }

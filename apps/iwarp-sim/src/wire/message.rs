@@ -1,42 +1,42 @@
-//! RDMAP messages as their sender puts them on the wire, read without any of the stack's code.
+//! Checks RDMAP messages on the wire without any of the stack's code.
 //!
-//! Takes the ULPDUs of one direction in their order. Numbers, offsets and versions are right; no message is torn by
-//! another one that must not go between its segments; a Terminate is the last. What only the other direction can
-//! justify, an answer or a Terminate, is handed on as a [`ReplyClaim`].
+//! Takes the ULPDUs of one direction in order. Checks that numbers, offsets and versions are valid, that no forbidden
+//! message interrupts another one, and that a Terminate is the last. A response or a Terminate can only be checked
+//! against the other direction. It is returned as a [`ReplyClaim`].
 //!
 //! Sources: RFC 5041 s4 and s5.2, RFC 5040 s4, s5.2, s5.4, RFC 7306 s5 and s6.
 
 use std::collections::BTreeSet;
 
-/// Something that was said because of what the peer said before.
+/// A message that must match an earlier one of the peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplyClaim {
-    /// A segment of the answer to the oldest Read.
+    /// A segment of the Read Response to the oldest Read Request.
     Response {
-        /// Where it goes.
+        /// The target tag.
         stag: u32,
-        /// Where in that.
+        /// The target offset.
         to: u64,
         /// Its payload.
         bytes: u32,
-        /// Whether it ends the answer.
+        /// Whether it is the last segment of the response.
         last: bool,
     },
-    /// The answer to the oldest Read or atomic request, which is the atomic one of this identifier.
+    /// The Atomic Response with this identifier, to the oldest Read or atomic request.
     Atomic(u32),
     /// The payload of a Terminate.
     Terminate(Vec<u8>),
 }
 
-/// The side that a direction comes from.
+/// The sender's state of one direction.
 #[derive(Default)]
 pub struct RdmapSender {
-    /// Messages of queue 0 and of queue 1 that were begun and ended.
+    /// Messages started and completed on queue 0 and on queue 1.
     sends: u32,
     reads: u32,
     /// Atomic Responses.
     atomics: u32,
-    /// The message that has more segments to come.
+    /// The tagged message with more segments to come.
     send_under_way: Option<u32>,
     tagged_under_way: Option<TaggedMessage>,
     /// Header and length of every segment.
@@ -48,7 +48,7 @@ pub struct RdmapSender {
     has_terminated: bool,
 }
 
-/// A tagged message that has more segments to come.
+/// A tagged message with more segments to come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct TaggedMessage {
     opcode: u8,
@@ -56,7 +56,7 @@ struct TaggedMessage {
     next_to: u64,
 }
 
-/// A Read Request (RFC 5040 s4.4), or an atomic one, which stands in the same queue (RFC 7306 s5.2).
+/// A Read Request (RFC 5040 s4.4), or an atomic request, which uses the same queue (RFC 7306 s5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Request {
     pub sink_stag: u32,
@@ -64,7 +64,7 @@ pub(super) struct Request {
     pub bytes: u32,
     pub source_stag: u32,
     pub source_to: u64,
-    /// Of an atomic request, which has nothing else.
+    /// The identifier of an atomic request, which has no other fields.
     pub identifier: Option<u32>,
 }
 
@@ -84,17 +84,17 @@ pub(super) const TAGGED_BYTES: usize = 14;
 pub(super) const UNTAGGED_BYTES: usize = 18;
 pub(super) const REQUEST_BYTES: usize = 28;
 
-/// Bytes of what follows the header in messages of RFC 7306 (s5.2, s6).
+/// Bytes after the header in messages of RFC 7306 (s5.2, s6).
 const IMMEDIATE_BYTES: usize = 8;
 const ATOMIC_REQUEST_BYTES: usize = 52;
 const ATOMIC_RESPONSE_BYTES: usize = 12;
 
 impl RdmapSender {
-    /// The next ULPDU of this direction.
+    /// Checks the next ULPDU of this direction.
     pub fn on_ulpdu(&mut self, ulpdu: &[u8]) -> Result<Option<ReplyClaim>, String> {
         let control = *ulpdu.first().ok_or("an empty ULPDU")?;
         if self.has_terminated {
-            return Err("something is said behind a Terminate".into());
+            return Err("a message follows a Terminate".into());
         }
         // RFC 5041 s4.1: T, L, four reserved bits of zeros, version 1.
         if control & 0x3f != 1 {
@@ -132,7 +132,7 @@ impl RdmapSender {
         }
         let (stag, to) = (word(header, 2), long(header, 6));
         let here = TaggedMessage { opcode, stag, next_to: to };
-        // A peer that is strict takes no tagged message within another one.
+        // A strict peer accepts no tagged message within another one.
         if self.tagged_under_way.is_some_and(|before| before != here) {
             return Err(format!(
                 "operation {opcode} for {stag:#010x} at {to:#x} within another tagged message"
@@ -165,12 +165,12 @@ impl RdmapSender {
             (0, opcode) if SENDS.contains(&opcode) => {
                 let invalidates = opcode == SEND_INVALIDATE || opcode == SEND_SOLICITED_INVALIDATE;
                 if !invalidates && ulp != 0 {
-                    return Err(format!("a Send that invalidates nothing names {ulp:#010x}"));
+                    return Err(format!("a Send without invalidation names the tag {ulp:#010x}"));
                 }
                 let expected = self.send_under_way.unwrap_or(0);
                 if msn != self.sends.wrapping_add(1) || mo != expected {
                     return Err(format!(
-                        "message {msn} at {mo} of queue 0 behind {} at {expected}",
+                        "message {msn} at {mo} of queue 0 after {} at {expected}",
                         self.sends
                     ));
                 }
@@ -186,7 +186,7 @@ impl RdmapSender {
         }
     }
 
-    /// A Read Request or an atomic one: they are numbered together.
+    /// A Read Request or an atomic request: both use the same numbers.
     fn request(
         &mut self,
         last: bool,
@@ -198,7 +198,7 @@ impl RdmapSender {
             return Err("a request within a Send".into());
         }
         if !last || mo != 0 || msn != self.reads.wrapping_add(1) || payload.len() != bytes {
-            return Err(format!("request {msn} at {mo} of {} bytes behind {}", payload.len(), self.reads));
+            return Err(format!("request {msn} at {mo} of {} bytes after {}", payload.len(), self.reads));
         }
         self.reads = msn;
         self.requests.push(if bytes == REQUEST_BYTES {
@@ -209,7 +209,7 @@ impl RdmapSender {
         Ok(None)
     }
 
-    /// Immediate Data stands among Sends and is whole.
+    /// Immediate Data is numbered with Sends and has one segment.
     fn immediate(
         &mut self,
         last: bool,
@@ -219,7 +219,7 @@ impl RdmapSender {
     ) -> Result<Option<ReplyClaim>, String> {
         let next = self.send_under_way.is_none() && msn == self.sends.wrapping_add(1);
         if !last || mo != 0 || !next || payload.len() != IMMEDIATE_BYTES || ulp != 0 {
-            return Err(format!("immediate {msn} at {mo} of {} bytes behind {}", payload.len(), self.sends));
+            return Err(format!("immediate {msn} at {mo} of {} bytes after {}", payload.len(), self.sends));
         }
         self.sends = msn;
         Ok(None)
@@ -232,13 +232,18 @@ impl RdmapSender {
         payload: &[u8],
     ) -> Result<Option<ReplyClaim>, String> {
         if !last || mo != 0 || msn != self.atomics.wrapping_add(1) || payload.len() != ATOMIC_RESPONSE_BYTES {
-            return Err(format!("answer {msn} at {mo} of {} bytes behind {}", payload.len(), self.atomics));
+            return Err(format!(
+                "Atomic Response {msn} at {mo} of {} bytes after {}",
+                payload.len(),
+                self.atomics
+            ));
         }
         self.atomics = msn;
         Ok(Some(ReplyClaim::Atomic(word(payload, 0))))
     }
 
-    /// The peer answers an atomic request (RFC 7306 s5.2.2): it is the oldest that has no answer, Reads included.
+    /// Checks the peer's Atomic Response (RFC 7306 s5.2.2): it must match the oldest unanswered request, Reads
+    /// included.
     pub fn check_atomic_response(&mut self, identifier: u32) -> Result<(), String> {
         let oldest = self.requests.get(self.responses_seen);
         if oldest.is_none_or(|oldest| oldest.identifier != Some(identifier)) {
@@ -248,10 +253,10 @@ impl RdmapSender {
         Ok(())
     }
 
-    /// The peer answers what was asked here (RFC 5040 s5.2.2).
+    /// Checks the peer's Read Response against the oldest request (RFC 5040 s5.2.2).
     pub fn check_read_response(&mut self, stag: u32, to: u64, bytes: u32, last: bool) -> Result<(), String> {
         let Some(request) = self.requests.get(self.responses_seen) else {
-            return Err("an answer to a Read that nobody asked for".into());
+            return Err("a Read Response without a Read Request".into());
         };
         let end = u64::from(self.response_bytes_seen) + u64::from(bytes);
         let place = request.sink_to.wrapping_add(self.response_bytes_seen.into());
@@ -260,21 +265,21 @@ impl RdmapSender {
             && to == place
             && last == (end == u64::from(request.bytes));
         if !fits || end > u64::from(request.bytes) {
-            return Err(format!("{bytes} bytes to {stag:#010x} at {to:#x} are no answer to {request:?}"));
+            return Err(format!("{bytes} bytes to {stag:#010x} at {to:#x} do not match {request:?}"));
         }
         self.responses_seen += usize::from(last);
         self.response_bytes_seen = if last { 0 } else { end as u32 };
         Ok(())
     }
 
-    /// Whether this side has sent a segment with such a header and so many bytes.
+    /// Returns whether this side has sent a segment with this header and length.
     pub(super) fn has_sent(&self, bytes: u16, header: &[u8]) -> bool {
         self.segments.contains(&(bytes, header.to_vec()))
     }
 }
 
 impl Request {
-    /// Reads the 28 bytes of a request.
+    /// Parses the 28 bytes of a Read Request.
     pub(super) fn read(bytes: &[u8]) -> Self {
         Request {
             sink_stag: word(bytes, 0),

@@ -1,10 +1,10 @@
-//! What hosts put on the wire, looked at by code that shares nothing with the stack.
+//! Checks the frames that hosts send, by code that shares nothing with the stack.
 //!
-//! Every frame has right checksums. What is sent again is what was sent before. The window never shrinks from the right
-//! and nobody sends beyond it. Every FPDU has a right CRC where a side asked for CRCs, and right markers where the peer
-//! asked for markers; every segment is whole FPDUs, unless a window too small or a way too narrow asked for a cut.
-//! Messages are numbered and cut as RDMAP has it, answers are answers to what was asked, and a Terminate shows what was
-//! wrong, is sent once, and nothing comes behind it.
+//! Every frame has valid checksums. A retransmission equals the first transmission. The right edge of the window never
+//! moves left, and no sender exceeds it. Every FPDU has a valid CRC where a side requested CRCs, and valid markers
+//! where the peer requested markers. Every segment holds whole FPDUs, unless a small window or path MTU requires a
+//! cut. Messages are numbered and segmented as RDMAP requires, and every response matches a request. A Terminate shows
+//! the error, is sent once, and is the last message.
 
 mod frame;
 pub(crate) mod message;
@@ -20,26 +20,27 @@ pub use frame::{Segment, read};
 use message::ReplyClaim;
 use stream::StreamChecker;
 
-/// From whom, to whom.
+/// Source and destination.
 type Direction = (SocketAddr, SocketAddr);
 
-/// Whoever watches the frames that hosts send.
+/// Checks the frames that hosts send.
 pub struct FrameChecker {
     streams: BTreeMap<Direction, StreamChecker>,
-    /// What each side's windows are scaled by.
+    /// The window scale of each side.
     scales: BTreeMap<Direction, u8>,
-    /// No unit is larger.
+    /// The largest unit.
     unit_bytes: u64,
-    /// Whether the way may become narrower than units are.
+    /// Whether the path MTU may become smaller than the units.
     mtu_may_shrink: bool,
-    /// Whether start-up frames may arrive otherwise than they were sent, unnoticed.
+    /// Whether start-up frames may be corrupted without detection.
     pub startup_may_change: bool,
-    /// Whether it looks into FPDUs. Where payload may change unnoticed, what a side answers may not be what was asked.
+    /// Whether it checks messages. Where payload may be corrupted without detection, a reply may not match the
+    /// request.
     pub checks_messages: bool,
 }
 
 impl FrameChecker {
-    /// A watcher of hosts whose packets have at most `mtu_bytes`.
+    /// A checker of hosts with packets of at most `mtu_bytes`.
     pub fn new(mtu_bytes: u16, mtu_may_shrink: bool) -> Self {
         FrameChecker {
             streams: BTreeMap::new(),
@@ -51,7 +52,7 @@ impl FrameChecker {
         }
     }
 
-    /// A host sends a frame. Says what is wrong with it.
+    /// Checks a frame that a host sends. Returns an error that describes the fault.
     pub fn on_frame(&mut self, frame: &[u8]) -> Result<(), String> {
         let Some(segment) = read(frame)? else { return Ok(()) };
         let named = |fault: String| format!("{} to {}: {fault}", segment.from, segment.to);
@@ -72,7 +73,7 @@ impl FrameChecker {
             stream.checks_messages = self.checks_messages;
             self.streams.insert(ours, stream);
             if segment.ack.is_none() {
-                // A new connection of ports that were used before.
+                // A new connection with ports that were used before.
                 self.streams.remove(&theirs);
             }
         }
@@ -86,7 +87,7 @@ impl FrameChecker {
         stream.peer_startup_request = peer_startup_request;
         let outcome = stream.on_own_segment(segment);
         if outcome.is_err() && self.startup_may_change && stream.has_framing() {
-            // What this sender heard of its peer's wishes may not be what the peer said.
+            // The start-up request that this sender received may not be the one that the peer sent.
             stream.disable_framing();
             return Ok(());
         }
@@ -95,10 +96,10 @@ impl FrameChecker {
         reply_claims.iter().try_for_each(|claim| self.check_reply(theirs, claim))
     }
 
-    /// Something was said because of what the other direction said before.
+    /// Checks a message that must match an earlier one of the other direction.
     fn check_reply(&mut self, theirs: Direction, claim: &ReplyClaim) -> Result<(), String> {
         let Some(peer) = self.streams.get_mut(&theirs) else {
-            return Err(format!("{claim:?} to a peer that has said nothing"));
+            return Err(format!("{claim:?} to a peer that has sent nothing"));
         };
         match *claim {
             ReplyClaim::Response { stag, to, bytes, last } => {

@@ -1,4 +1,4 @@
-//! One direction of a connection, as its sender puts it on the wire: what each byte is, and where FPDUs begin.
+//! Checks one direction of a connection on the wire: its bytes, and where its FPDUs begin.
 //!
 //! Sources: RFC 5044 s4 (framing), s7.1.1 (start-up frames), RFC 9293 s3.8.6 (windows).
 
@@ -11,52 +11,52 @@ use super::message::{RdmapSender, ReplyClaim};
 pub struct StreamChecker {
     /// The sequence number of the first byte.
     first: u32,
-    /// Every byte from the first on that was sent without a gap.
+    /// All contiguous bytes from the first on.
     bytes: Vec<u8>,
-    /// What was sent beyond a gap: a segment that found no buffer at its device comes later.
+    /// Data after a gap: a segment without a buffer at its device is sent later.
     out_of_order: BTreeMap<u64, Vec<u8>>,
-    /// Where the next FPDU, or the start-up frame, begins.
+    /// The offset of the next FPDU or of the start-up frame.
     parsed: u64,
-    /// Where FPDUs begin, the one that is not complete included.
+    /// Offsets of FPDUs, including the incomplete one.
     boundaries: BTreeSet<u64>,
-    /// Segments that cannot be judged before their bytes are parsed.
+    /// Segments that can be checked only after their bytes are parsed.
     unchecked_segments: Vec<(u64, u64)>,
-    /// Whether the sender may have had to cut a unit: the peer's window was once too small, or the way too narrow.
+    /// Whether the sender may have had to cut a unit: the peer's window or the path MTU was too small.
     pub may_be_unaligned: bool,
-    /// Units that begin before this may have been cut: the sender may take the way for a black hole of large packets.
+    /// Units that begin before this may have been cut: the sender may suspect a path MTU black hole.
     unaligned_below: u64,
-    /// How often segments were sent, by where they begin.
+    /// Number of transmissions, by the start of the segment.
     sent: BTreeMap<u64, u32>,
     /// Whether the sender's FIN was sent.
     has_ended: bool,
-    /// What the sender asked for in its start-up frame, once that is known.
+    /// The sender's start-up request, once it is known.
     pub startup_request: Option<StartupRequest>,
-    /// What its peer asked for.
+    /// The peer's start-up request.
     pub peer_startup_request: Option<StartupRequest>,
     /// Where the first FPDU begins, or the marker before it.
     full_operation: u64,
-    /// Whether FPDUs are looked at.
+    /// Whether FPDUs are checked.
     framed: bool,
-    /// The byte behind the last that the peer allows, as the peer has sent it; counted as `bytes` is.
+    /// The right edge of the window that the peer has advertised, as an offset in `bytes`.
     right_edge: Option<u64>,
-    /// Whether messages are looked at.
+    /// Whether messages are checked.
     pub checks_messages: bool,
-    /// What this side has said.
+    /// The messages of this side.
     pub rdmap_sender: RdmapSender,
-    /// What of that the other direction has to justify.
+    /// Those of its messages that must match the other direction.
     pub reply_claims: Vec<ReplyClaim>,
 }
 
-/// What one side asks for in its start-up frame (RFC 5044 s7.1.1).
+/// The request of one side in its start-up frame (RFC 5044 s7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartupRequest {
     /// Markers in what it receives.
     pub markers: bool,
-    /// CRCs both ways.
+    /// CRCs in both directions.
     pub crc: bool,
 }
 
-/// From one marker to the next, the marker included (RFC 5044 s4.3).
+/// Distance between two markers, one marker included (RFC 5044 s4.3).
 pub(crate) const MARKER_STEP: u64 = 512;
 
 /// Transmissions of one segment after which its sender may suspect its size.
@@ -66,7 +66,7 @@ const RETRANSMITS_MIN: u32 = 2;
 const STARTUP_BYTES: usize = 20;
 
 impl StreamChecker {
-    /// A direction that begins with a SYN.
+    /// The state of a direction after its SYN.
     pub fn new(syn: &Segment<'_>) -> Self {
         StreamChecker {
             first: syn.seq.wrapping_add(1),
@@ -90,12 +90,12 @@ impl StreamChecker {
         }
     }
 
-    /// Whether a SYN is the one that began this direction.
+    /// Returns whether this SYN began this direction.
     pub fn is_started_by(&self, syn: &Segment<'_>) -> bool {
         self.first == syn.seq.wrapping_add(1)
     }
 
-    /// A segment of this direction.
+    /// Checks a segment of this direction.
     pub fn on_own_segment(&mut self, segment: &Segment<'_>) -> Result<(), String> {
         self.has_ended |= segment.fin;
         if segment.payload.is_empty() || segment.syn {
@@ -103,9 +103,9 @@ impl StreamChecker {
         }
         let at = self.offset_of(segment.seq);
         let end = at + segment.payload.len() as u64;
-        // One byte may probe a window that is closed.
+        // One byte may probe a closed window.
         if self.right_edge.is_some_and(|right_edge| end > right_edge + 1) {
-            return Err(format!("bytes to {end} though the peer allows {:?}", self.right_edge));
+            return Err(format!("bytes up to {end}, but the peer's window ends at {:?}", self.right_edge));
         }
         self.count_retransmits(at);
         self.store_bytes(at, segment.payload)?;
@@ -120,14 +120,14 @@ impl StreamChecker {
         {
             let whole = self.boundaries.contains(&at) && self.boundaries.contains(&end);
             if !whole && !may_be_unaligned && at >= unaligned_below {
-                return Err(format!("bytes {at} to {end} are no whole FPDUs, and nothing asked for a cut"));
+                return Err(format!("bytes {at} to {end} are no whole FPDUs, and nothing required a cut"));
             }
         }
         Ok(())
     }
 
-    /// What the peer says about this direction.
-    /// `scale` is the scale of the window that it names, `unit_bytes` more than any unit has.
+    /// Handles a segment of the peer, which acknowledges this direction and advertises its window. `scale` is the
+    /// window scale, `unit_bytes` exceeds every unit.
     pub fn on_peer_segment(
         &mut self,
         segment: &Segment<'_>,
@@ -137,11 +137,11 @@ impl StreamChecker {
         let Some(ack) = segment.ack.filter(|_| !segment.rst) else { return Ok(()) };
         let window = u64::from(segment.window) << scale;
         let right_edge = self.offset_of(ack) + window;
-        // A SYN that is sent again cannot say as much as segments behind it did, whose windows are scaled.
+        // A retransmitted SYN has an unscaled window and an old acknowledgement, so it does not count.
         if segment.syn && self.right_edge.is_some() {
             return Ok(());
         }
-        // Behind the last byte there is nothing to allow.
+        // After the FIN, the window no longer matters.
         if self.has_ended {
             return Ok(());
         }
@@ -153,19 +153,19 @@ impl StreamChecker {
         Ok(())
     }
 
-    /// Whether FPDUs are looked at.
+    /// Returns whether FPDUs are checked.
     pub fn has_framing(&self) -> bool {
         self.framed
     }
 
-    /// From now on they are not.
+    /// Stops checking FPDUs.
     pub fn disable_framing(&mut self) {
         self.framed = false;
     }
 
-    /// RFC 4821 s7.7: whoever sends a segment again and again without an answer may try smaller ones. Other segments may go
-    /// between, and some of the attempts find no buffer and are never seen. Alignment returns with what was not sent
-    /// before.
+    /// RFC 4821 s7.7: a sender that retransmits a segment repeatedly without an acknowledgement may try smaller ones.
+    /// Other segments may be sent in between, and attempts without a buffer are not visible here. Alignment returns
+    /// with the first new data.
     fn count_retransmits(&mut self, at: u64) {
         let sent = self.sent.entry(at).or_default();
         *sent += 1;
@@ -174,7 +174,7 @@ impl StreamChecker {
         }
     }
 
-    /// The place of a sequence number, near what was sent last.
+    /// The offset of a sequence number, near the latest data.
     fn offset_of(&self, seq: u32) -> u64 {
         let known = self.bytes.len() as u64;
         let near = self.first.wrapping_add(known as u32);
@@ -182,7 +182,7 @@ impl StreamChecker {
         known.saturating_add_signed(distance)
     }
 
-    /// Compares what was sent before, and keeps what is new.
+    /// Compares retransmitted bytes and stores new ones.
     fn store_bytes(&mut self, at: u64, payload: &[u8]) -> Result<(), String> {
         let known = self.bytes.len() as u64;
         if at > known {
@@ -192,7 +192,7 @@ impl StreamChecker {
         let again = ((known - at) as usize).min(payload.len());
         let (old, new) = payload.split_at(again);
         if self.bytes[at as usize..at as usize + again] != *old {
-            return Err(format!("bytes {at} to {} are sent again and differ", at + again as u64));
+            return Err(format!("bytes {at} to {} differ from the first transmission", at + again as u64));
         }
         self.bytes.extend_from_slice(new);
         while let Some((at, payload)) =
@@ -205,7 +205,7 @@ impl StreamChecker {
         Ok(())
     }
 
-    /// Finds the beginnings of FPDUs as far as bytes are known, and checks each whole one's markers and CRC.
+    /// Finds the FPDUs in the known bytes, and checks the markers and the CRC of each complete one.
     fn parse(&mut self) -> Result<(), String> {
         loop {
             let rest = &self.bytes[self.parsed as usize..];
@@ -213,7 +213,7 @@ impl StreamChecker {
             let whole = if self.parsed == 0 {
                 startup_bytes(rest)?
             } else {
-                // Nobody sends an FPDU before both start-up frames.
+                // No FPDU is sent before both start-up frames.
                 let Some((startup_request, peer)) = self.startup_request.zip(self.peer_startup_request)
                 else {
                     return Ok(());
@@ -239,7 +239,7 @@ impl StreamChecker {
     }
 }
 
-/// Bytes of the start-up frame that a stream begins with.
+/// The length of the start-up frame at the beginning of a stream.
 fn startup_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
     let Some(frame) = bytes.first_chunk::<STARTUP_BYTES>() else { return Ok(None) };
     if !frame.starts_with(b"MPA ID Re") {
@@ -248,8 +248,8 @@ fn startup_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
     Ok(Some(STARTUP_BYTES + usize::from(u16::from_be_bytes([frame[18], frame[19]]))))
 }
 
-/// Bytes of the FPDU that begins here, once it is whole: length, ULPDU, padding to four, CRC, and every marker that falls
-/// within it or stands right before it. `marker_offset` counts from the first marker, where there are markers.
+/// The length of the FPDU that begins here, once it is complete: length field, ULPDU, padding to four bytes, CRC, and
+/// every marker within it or right before it. `marker_offset` counts from the first marker, where there are markers.
 pub(crate) fn fpdu(bytes: &[u8], marker_offset: Option<u64>, has_crc: bool) -> Result<Option<usize>, String> {
     let is_marker = |at: usize| {
         marker_offset.is_some_and(|marker_offset| (marker_offset + at as u64).is_multiple_of(MARKER_STEP))
@@ -257,13 +257,13 @@ pub(crate) fn fpdu(bytes: &[u8], marker_offset: Option<u64>, has_crc: bool) -> R
     let head = if is_marker(0) { 4 } else { 0 };
     let Some(length) = bytes.get(head..head + 2) else { return Ok(None) };
     let length = u16::from_be_bytes([length[0], length[1]]);
-    // Everything of an FPDU that is no marker comes in words of four bytes.
+    // Everything in an FPDU except markers consists of words of four bytes.
     let mut words = (2 + usize::from(length)).div_ceil(4) + 1;
     let mut at = 0;
     while words > 0 {
         let Some(word) = bytes.get(at..at + 4) else { return Ok(None) };
         if is_marker(at) {
-            // RFC 5044 s4.3: from the length field to the marker, 0 right before the length field.
+            // RFC 5044 s4.3: a marker holds its distance from the length field, and 0 right before the length field.
             let right = at.saturating_sub(head) as u16;
             if *word != [0, 0, (right >> 8) as u8, right as u8] {
                 return Err(format!("the marker at {at} of {length} bytes is {word:?} and not {right}"));
@@ -279,7 +279,7 @@ pub(crate) fn fpdu(bytes: &[u8], marker_offset: Option<u64>, has_crc: bool) -> R
     Ok(Some(at))
 }
 
-/// What a whole FPDU carries, without length, markers, padding and CRC.
+/// The ULPDU of a complete FPDU, without length, markers, padding and CRC.
 pub(crate) fn ulpdu(fpdu: &[u8], marker_offset: Option<u64>) -> Vec<u8> {
     if marker_offset.is_none() {
         let length = usize::from(u16::from_be_bytes([fpdu[0], fpdu[1]]));
@@ -305,7 +305,7 @@ fn check_crc(fpdu: &[u8]) -> Result<(), String> {
     if found == right { Ok(()) } else { Err(format!("the CRC is {found:#010x} and not {right:#010x}")) }
 }
 
-/// CRC32c, bit by bit eight at a time, from its polynomial (RFC 3385 s4).
+/// CRC32c from its polynomial, bit by bit for each byte (RFC 3385 s4).
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
 }

@@ -1,4 +1,4 @@
-//! From a plan to hosts on cables.
+//! Builds hosts and cables from a plan.
 
 use ironwarp::{Stack, VerbsError};
 use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
@@ -56,7 +56,7 @@ impl World {
         Ok(world)
     }
 
-    /// Looks at every frame that a host sends. What a switch sends may have been damaged on its way there.
+    /// Checks every frame that a host sends. A frame from a switch may have been damaged on its way there.
     fn watch(&mut self) {
         let hosts = self.ports[..self.plan.hosts.len()].to_vec();
         let mut frame_checker = FrameChecker::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
@@ -102,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// What runs on a host.
+    /// The application of a host.
     fn app(&self, number: usize, stack: &Stack) -> Result<Box<dyn HostApp>, VerbsError> {
         let (plan, common) = (&self.plan.hosts[number], &self.plan.common);
         match &self.atomics_oracle {
@@ -114,7 +114,7 @@ impl World {
     }
 }
 
-/// A switch takes whatever hosts send.
+/// The port of a switch, which accepts every frame of the hosts.
 fn switch_port(mtu_bytes: u16) -> MemoryConfig {
     MemoryConfig {
         mtu_bytes,

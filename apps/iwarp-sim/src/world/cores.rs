@@ -1,8 +1,8 @@
-//! The cores of a host, and in which order they are polled.
+//! The cores of a host, and the order in which they are polled.
 //!
-//! One core is polled whenever its host is. Several are polled in random order, and now and then one stands still for a
-//! while, so that what another has handed to it takes its time: a hop between two cores has no fixed length. A core does not
-//! see before its next poll what another has handed to it, so all are polled again when one has had work.
+//! A single core is polled whenever its host is. Several cores are polled in random order, and some stall for a while,
+//! so that the delay of a message between two cores varies. A core sees messages of other cores only at its next poll,
+//! so all cores are polled again when one has had work.
 
 use ironwarp::{ResourceUsage, Worker};
 use ironwarp_types::{Nanos, SeededEntropy};
@@ -13,9 +13,9 @@ use crate::plan::HostPlan;
 /// The cores of a host.
 pub struct Cores {
     workers: Vec<Worker>,
-    /// Until when each stands still.
+    /// The end of each core's stall.
     stalled_until: Vec<Nanos>,
-    /// How often a core comes to stand still, polls in a million, and for how long at most.
+    /// How often a core stalls, polls in a million, and the longest stall.
     stall_ppm: u32,
     stall_max: Nanos,
     rng: SeededEntropy,
@@ -24,7 +24,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Cores that stand still as the plan says.
+    /// Cores that stall as the plan says.
     pub fn new(workers: Vec<Worker>, plan: &HostPlan) -> Self {
         Cores {
             stalled_until: vec![Nanos::ZERO; workers.len()],
@@ -36,8 +36,8 @@ impl Cores {
         }
     }
 
-    /// Polls those that do not stand still; the host's application may glance at its memory after each. Answers what they
-    /// did, and when they want to be polled again.
+    /// Polls the cores that are not stalled; the application may inspect its memory after each. Returns the amount of
+    /// work, and when the cores want to be polled again.
     pub fn poll(&mut self, now: Nanos, app: &mut dyn HostApp) -> (usize, Option<Nanos>) {
         let (mut work, mut next) = (0, None);
         for core in self.order() {
@@ -69,7 +69,7 @@ impl Cores {
         now < self.stalled_until[core]
     }
 
-    /// Lets every core examine itself. Answers the first fault.
+    /// Checks the invariants of every core. Returns the first fault.
     pub fn check_invariants(&mut self) -> Option<String> {
         self.workers.iter_mut().enumerate().find_map(|(core, worker)| {
             let fault = worker.check().err()?;
@@ -77,7 +77,7 @@ impl Cores {
         })
     }
 
-    /// What each holds.
+    /// The resources that each core holds.
     pub fn resource_usage(&self) -> Vec<ResourceUsage> {
         self.workers.iter().map(Worker::resource_usage).collect()
     }

@@ -8,27 +8,27 @@ use super::cores::Cores;
 use crate::app::SharedOracle;
 use crate::plan::HostPlan;
 
-/// What runs on a host, above verbs.
+/// The application of a host, above verbs.
 pub trait HostApp {
-    /// The cores did something: what came of it is looked at soon.
+    /// The cores did some work: the application polls soon.
     fn on_core_work(&mut self, now: Nanos);
 
-    /// One core has been polled, and no other since: memory may be looked at between two steps.
+    /// One core was polled, and no other since: the application may inspect its memory between two steps.
     fn on_core_polled(&mut self) {}
 
-    /// Whether it is time to look.
+    /// Returns whether a poll is due.
     fn is_due(&self, now: Nanos) -> bool;
 
-    /// One look. Answers whether the cores have something to do now.
+    /// Polls once. Returns whether the cores have something to do now.
     fn poll(&mut self, now: Nanos) -> bool;
 
-    /// When it looks again; `None` once it has nothing left to do.
+    /// The time of the next poll; `None` once it has nothing left to do.
     fn next_poll(&self) -> Option<Nanos>;
 
-    /// Drops its context with everything in it, as an application that ends does, and begins anew.
+    /// Drops its context with everything in it, as an application that exits does, and restarts.
     fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError>;
 
-    /// Gives up everything: the run is over.
+    /// Destroys everything: the run is over.
     fn close(&mut self) -> Result<(), String>;
 }
 
@@ -44,7 +44,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host over its stack.
+    /// A host with its stack and application.
     pub fn new(
         number: usize,
         (stack, workers): (Stack, Vec<Worker>),
@@ -56,18 +56,18 @@ impl Host {
         Host { number, stack, cores, app, oracle: oracle.clone(), fault: None }
     }
 
-    /// The application gives up everything that it still has.
+    /// The application destroys everything that it still has.
     pub fn close(&mut self) -> Result<(), String> {
         self.app.close().map_err(|error| format!("host {}: closing failed: {error}", self.number))
     }
 
-    /// The application drops its context and begins anew.
+    /// The application drops its context and restarts.
     pub fn restart(&mut self, now: Nanos) -> Result<(), String> {
         let outcome = self.app.restart(&self.stack, now);
-        outcome.map_err(|error| format!("host {}: beginning anew failed: {error}", self.number))
+        outcome.map_err(|error| format!("host {}: restarting failed: {error}", self.number))
     }
 
-    /// What the cores hold.
+    /// The resources that the cores hold.
     pub fn resource_usage(&self) -> Vec<ResourceUsage> {
         self.cores.resource_usage()
     }
@@ -85,7 +85,7 @@ impl Node for Host {
         if work > 0 {
             self.app.on_core_work(now);
         }
-        // What the application asks for is carried out when the loop comes round.
+        // The cores execute the application's calls in the next iteration.
         if self.app.is_due(now) && self.app.poll(now) {
             return Some(now);
         }
@@ -100,7 +100,7 @@ impl Node for Host {
     }
 }
 
-/// The earlier of two times that there may be.
+/// The earlier of two optional times.
 pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

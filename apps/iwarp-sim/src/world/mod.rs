@@ -1,8 +1,8 @@
-//! One run: hosts, links and what happens to them, from the first connection to the last buffer given back.
+//! One run: builds hosts and links, applies the faults, and runs until the last buffer is returned.
 //!
-//! Takes a [`Plan`]; gives an [`Outcome`], or what went wrong. Faults stop at the plan's hour; from then on the links do
-//! no harm and every session must come to its end within a bounded time. Then the applications give everything up, and
-//! every buffer, place and timer must have come back.
+//! Takes a [`Plan`]; returns an [`Outcome`] or the first fault. Faults stop at the plan's `heal_at`. From then on the
+//! links are healthy, and every session must end within a bounded time. Then the applications destroy everything, and
+//! every buffer, table entry and timer must be free again.
 
 mod build;
 mod cores;
@@ -23,24 +23,24 @@ use crate::atomics::SharedAtomicsOracle;
 use crate::hostile::Hostile;
 use crate::plan::{Change, Plan};
 
-/// What a run that went well came to.
+/// The result of a run that passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The hash of every frame and everything that the applications saw.
+    /// The hash of every frame, event and completion.
     pub hash: u64,
-    /// What was done.
+    /// Counts of what was done.
     pub totals: Totals,
     /// Frames that were sent.
     pub frames: u64,
-    /// The time that passed in the simulation.
+    /// The virtual time that passed.
     pub took: Nanos,
 }
 
-/// A host or what lies between hosts.
+/// A host or a switch.
 pub enum SimNode {
     /// A host.
     Host(Box<Host>),
-    /// A host that keeps no rules but TCP's.
+    /// A host that follows only the rules of TCP.
     Hostile(Box<Hostile>),
     /// A switch.
     Switch(Switch),
@@ -74,15 +74,15 @@ pub struct World {
     devices: Vec<Vec<MemoryControl>>,
     /// Free buffers of each queue at the start.
     pools: Vec<Vec<PoolLevels>>,
-    /// The links of each cable, there and back.
+    /// The links of each cable, one per direction.
     cables: Vec<[LinkId; 2]>,
-    /// What hosts with atomic operations know together.
+    /// The shared state of hosts with atomic operations.
     atomics_oracle: Option<SharedAtomicsOracle>,
     plan: Plan,
 }
 
 impl World {
-    /// Runs the plan to its end. Frames are written to `capture`, where there is one.
+    /// Runs the plan to its end. Writes the frames to `capture`, if given.
     pub fn run(plan: &Plan, capture: Option<&Capture>) -> Result<Outcome, String> {
         let mut world = World::build(plan)?;
         if let Some(capture) = capture {
@@ -129,7 +129,7 @@ impl World {
         Ok(())
     }
 
-    /// From now on nothing does harm.
+    /// Ends all faults.
     fn heal(&mut self) {
         for (cable, links) in self.cables.iter().enumerate() {
             for link in links {
@@ -146,7 +146,7 @@ impl World {
         self.wake_all();
     }
 
-    /// Progress once faults have stopped: every session comes to its end.
+    /// Checks progress after the faults: every session must end.
     fn finish_sessions(&mut self) -> Result<(), String> {
         let until = self.plan.heal_at + self.plan.heal_timeout;
         let oracle = self.oracle.clone();
@@ -161,9 +161,9 @@ impl World {
         Err(format!("no end {:?} after the last fault: {open}", self.plan.heal_timeout))
     }
 
-    /// The applications give up what they have, and everything comes back.
+    /// The applications destroy everything, and all resources must be free again.
     fn close(&mut self) -> Result<(), String> {
-        // What was given up last is on its way back.
+        // Objects that were destroyed last are still being released.
         self.net.run_until(self.net.now() + QUIET_TIME).map_err(|error| error.to_string())?;
         for id in self.hosts.clone() {
             if let SimNode::Host(host) = self.net.node_mut(id) {
@@ -184,7 +184,7 @@ impl World {
             }
             let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_cq_overruns");
             if let Some((_, lost)) = lost {
-                return Err(format!("host {number}: {lost} completions found no place"));
+                return Err(format!("host {number}: {lost} completions overran a queue"));
             }
             for (core, (queue, start)) in self.devices[number].iter().zip(&self.pools[number]).enumerate() {
                 let now = queue.free_frames();
@@ -197,16 +197,16 @@ impl World {
         Ok(())
     }
 
-    /// Every frame that was sent is accounted for.
+    /// Checks that every sent frame is accounted for.
     fn check_conservation(&self) -> Result<(), String> {
         if self.net.frames_in_flight() > 0 {
-            return Err(format!("{} frames are still on their way", self.net.frames_in_flight()));
+            return Err(format!("{} frames are still in flight", self.net.frames_in_flight()));
         }
         for (number, device) in self.devices.iter().enumerate() {
             let counts = device.iter().map(MemoryControl::counts);
             let [there, back] =
                 self.cables[number % self.cables.len()].map(|link| self.net.link(link).counts());
-            // A cable leads from its host; the second host of a direct cable is at its far end.
+            // A cable starts at its host; a direct cable ends at the second host.
             let (sent, came) = if number < self.cables.len() { (there, back) } else { (back, there) };
             let left: u64 = counts.clone().map(|one| one.tx_frames - one.tx_too_long).sum();
             let received: u64 = counts.map(|one| one.rx_frames).sum();
@@ -229,8 +229,8 @@ impl World {
     }
 }
 
-/// How long applications rest before they close: a few of their longest naps.
+/// Idle time of the applications before they close: several times their longest sleep.
 const QUIET_TIME: Nanos = Nanos::from_millis(100);
 
-/// What is on its way at the end arrives, and peers whose reset was lost count as absent: the time for start-up, and more.
+/// Frames in flight arrive, and peers whose reset was lost time out: longer than the start-up timeout.
 const CLOSE_TIME: Nanos = Nanos::from_secs(65);

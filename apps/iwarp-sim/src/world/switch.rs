@@ -1,25 +1,25 @@
-//! A switch: frames go out of the port where their destination lives, and to everybody when that is a group.
+//! A switch: it forwards a frame to the port of its destination, and to all other ports when that is a group address.
 
 use ironwarp_port::memory::MemoryPort;
 use ironwarp_port::{Burst, Frame, Port, TxMeta};
 use ironwarp_sim::Node;
 use ironwarp_types::{MacAddr, Nanos};
 
-/// A switch that knows where every station is.
+/// A switch with a static address table.
 pub struct Switch {
     ports: Vec<MemoryPort>,
     macs: Vec<MacAddr>,
-    /// Frames for nobody, and frames that found no room.
+    /// Frames with an unknown destination, and frames dropped for lack of room.
     dropped: u64,
 }
 
 impl Switch {
-    /// The station `macs[n]` lives at `ports[n]`.
+    /// The host with address `macs[n]` is on `ports[n]`.
     pub fn new(ports: Vec<MemoryPort>, macs: Vec<MacAddr>) -> Self {
         Switch { ports, macs, dropped: 0 }
     }
 
-    /// Frames that went nowhere.
+    /// Number of dropped frames.
     pub fn dropped_frames(&self) -> u64 {
         self.dropped
     }

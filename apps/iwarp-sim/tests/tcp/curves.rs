@@ -1,16 +1,16 @@
-//! The curves are what the golden file says.
+//! Compares the goodput curves with the golden file.
 
 use iwarp_sim::tcp::curves;
 
 const GOLDEN: &str = include_str!("../golden/curves.csv");
 
-/// How the file is written anew.
+/// The command that regenerates the file.
 const ACCEPT: &str =
     "cargo run --release -p iwarp-sim -- curves --write apps/iwarp-sim/tests/golden/curves.csv";
 
-/// A difference is a change of behaviour. Where it is wanted, say why in the commit and write the file anew.
+/// A difference is a change of behaviour. If it is intended, explain it in the commit and regenerate the file.
 #[test]
-fn goodput_over_the_grid_is_what_the_golden_file_says() {
+fn goodput_over_the_grid_equals_the_golden_file() {
     let table = curves::table(|| ()).expect("every run ends");
     let changed: Vec<String> = GOLDEN
         .lines()

@@ -10,11 +10,11 @@ use ironwarp_tcp::Congestion;
 use ironwarp_types::Nanos;
 use iwarp_sim::tcp::Stack;
 
-/// Our engine with each congestion control that is made for links that do not mark.
+/// Our engine with each congestion control for links without ECN marks.
 const CONTROLS: [(&str, Stack); 2] =
     [("NewReno", Stack::Ironwarp(Congestion::NewReno)), ("CUBIC", Stack::Ironwarp(Congestion::Cubic))];
 
-/// A data centre's cable without faults: 10 Gbit/s, a round trip of 50 µs.
+/// A data centre link without faults: 10 Gbit/s, a round trip of 50 µs.
 fn cable() -> LinkConfig {
     LinkConfig { rate_bits_per_s: 10_000_000_000, delay: Nanos::from_micros(25), ..LinkConfig::default() }
 }

@@ -1,5 +1,6 @@
-//! Our engine against stock smoltcp in both roles, bytes both ways, under every fault that smoltcp can survive. Every
-//! byte is checked, the engine examines itself, every buffer comes back, and each seed runs twice to the same trace.
+//! Our engine against stock smoltcp in both roles, bytes in both directions, under every fault that smoltcp can
+//! survive. Every byte is checked, the engine checks its invariants, every buffer is returned, and each seed runs
+//! twice with the same trace.
 
 use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_tcp::Congestion;
@@ -11,7 +12,8 @@ use crate::cable;
 const OURS: Stack = Stack::Ironwarp(Congestion::NewReno);
 const STOCK: Stack = Stack::Smoltcp(SmoltcpCongestion::Cubic);
 
-/// Bytes both ways between the two stacks; the seed chooses who connects, and sizes of windows and segments.
+/// Bytes in both directions between the two stacks; the seed chooses the client, and the sizes of windows and
+/// segments.
 fn two_host_run(seed: u64, link: LinkConfig) -> TwoHostRun {
     let mut rng = SeededEntropy::new(seed);
     let stacks = if seed.is_multiple_of(2) { [OURS, STOCK] } else { [STOCK, OURS] };
@@ -28,7 +30,7 @@ fn two_host_run(seed: u64, link: LinkConfig) -> TwoHostRun {
     TwoHostRun { seed, tasks, windows, mtus, check_every: 8, ..TwoHostRun::new(stacks, link, 0) }
 }
 
-/// Runs to the end, twice, and expects the same both times.
+/// Runs to the end twice and expects the same result.
 fn run(two_host_run: &TwoHostRun) -> Outcome {
     let [first, second] =
         [0, 1].map(|_| two_host_run.run().unwrap_or_else(|error| panic!("{error}: {two_host_run:?}")));
@@ -36,10 +38,10 @@ fn run(two_host_run: &TwoHostRun) -> Outcome {
     first
 }
 
-/// The same, and everything must have arrived on both sides.
+/// Runs as above and checks that everything arrived on both sides.
 fn run_whole(two_host_run: &TwoHostRun) -> Outcome {
     let outcome = run(two_host_run);
-    assert!(outcome.finished, "no end in sight: {two_host_run:?} {:?}", outcome.task_progress);
+    assert!(outcome.finished, "not finished: {two_host_run:?} {:?}", outcome.task_progress);
     for (task_progress, task) in outcome.task_progress.iter().zip(&two_host_run.tasks) {
         assert_eq!(
             (task_progress.taken, task_progress.left()),
@@ -61,7 +63,7 @@ fn seeds_survive(seeds: core::ops::Range<u64>, link: impl Fn(u64) -> LinkConfig)
 }
 
 #[test]
-fn both_roles_carry_both_ways_over_a_good_cable() {
+fn both_roles_carry_both_directions_over_a_fault_free_cable() {
     seeds_survive(0..12, |_| cable());
 }
 
@@ -94,17 +96,17 @@ fn every_byte_arrives_under_reordering_and_jitter() {
 }
 
 #[test]
-fn every_byte_arrives_though_frames_are_damaged() {
+fn every_byte_arrives_when_frames_are_corrupted() {
     seeds_survive(400..416, |seed| LinkConfig { corrupt_ppm: 2_000 << (seed % 5), ..cable() });
 }
 
 #[test]
-fn every_byte_arrives_though_frames_are_cut_short() {
+fn every_byte_arrives_when_frames_are_truncated() {
     seeds_survive(500..516, |seed| LinkConfig { truncate_ppm: 2_000 << (seed % 5), ..cable() });
 }
 
 #[test]
-fn every_byte_arrives_under_all_of_it() {
+fn every_byte_arrives_under_all_faults_together() {
     seeds_survive(600..632, |seed| {
         let mut rng = SeededEntropy::new(seed);
         let mut some = |most_ppm: u64| if rng.below(2) == 0 { 0 } else { rng.below(most_ppm) as u32 };
@@ -121,7 +123,7 @@ fn every_byte_arrives_under_all_of_it() {
     });
 }
 
-/// RFC 9293 s3.8.6: a reader that falls behind closes its window, and opens it again.
+/// RFC 9293 s3.8.6: a reader that is too slow closes its window and opens it again.
 #[test]
 fn a_slow_reader_closes_its_window_and_opens_it_again() {
     for seed in 700..712 {
@@ -135,9 +137,9 @@ fn a_slow_reader_closes_its_window_and_opens_it_again() {
     }
 }
 
-/// RFC 9293 s3.6: the end that has sent everything closes its direction; the other goes on.
+/// RFC 9293 s3.6: the end that has sent everything closes its direction; the other continues.
 #[test]
-fn a_half_closed_connection_still_carries_the_other_way() {
+fn a_half_closed_connection_still_carries_the_other_direction() {
     for seed in 800..816 {
         let link = LinkConfig { loss_ppm: 10_000 * (seed as u32 % 3), ..cable() };
         let mut two_host_run = two_host_run(seed, link);
@@ -149,7 +151,7 @@ fn a_half_closed_connection_still_carries_the_other_way() {
     }
 }
 
-/// Both ends close as soon as they have sent everything: FINs cross, or follow one another.
+/// Both ends close as soon as they have sent everything: FINs cross or follow each other.
 #[test]
 fn both_ends_half_close() {
     for seed in 900..912 {
@@ -160,10 +162,10 @@ fn both_ends_half_close() {
     }
 }
 
-/// RFC 9293 s3.10.5: an abort ends both, and what had arrived was right. The other end has bytes on their way, so it
-/// learns of the abort even when the reset is lost.
+/// RFC 9293 s3.10.5: an abort ends both sides, and all bytes that had arrived are correct. The other end has bytes in
+/// flight, so it detects the abort even when the reset is lost.
 #[test]
-fn an_abort_ends_the_other_end_too() {
+fn an_abort_ends_the_connection_at_both_ends() {
     for seed in 1_000..1_016 {
         let mut two_host_run =
             two_host_run(seed, LinkConfig { loss_ppm: 10_000 * (seed as u32 % 2), ..cable() });

@@ -1,4 +1,4 @@
-//! How soon what was lost is there: the end of a flight, and the time after an outage. 10 Gbit/s, a round trip of 50 µs.
+//! Recovery time after a loss at the end of a flight and after an outage. 10 Gbit/s, a round trip of 50 µs.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::{CONTROLS, cable};
 /// The empty cable's round trip.
 const RTT: Nanos = Nanos::from_micros(50);
 
-/// How late the timer wheel may be: a tick to be set and a tick to fire.
+/// How late the timer wheel may be: one tick when set and one when it fires.
 const WHEEL: Nanos = Nanos(2 << 14);
 
-/// Loses, once each, the segments of the stream with these numbers.
+/// Drops the segments of the stream with these numbers, once each.
 fn lose(segments: &[u64]) -> RxFilter {
     let mut lost: BTreeSet<u64> = segments.iter().copied().collect();
     let mut first = None;
@@ -37,7 +37,7 @@ fn lose(segments: &[u64]) -> RxFilter {
     })
 }
 
-/// A transfer whose sender stays open, so that no FIN tells of a loss.
+/// A transfer whose sender stays open, so that no FIN reveals a loss.
 fn transfer(stack: Stack, bytes: u64) -> TwoHostRun {
     let mut two_host_run = TwoHostRun::new([stack; 2], cable(), bytes);
     two_host_run.tasks[0].end = EndAction::Stay;
@@ -53,30 +53,30 @@ fn run(two_host_run: &TwoHostRun, lost: &[u64]) -> Outcome {
     outcome
 }
 
-/// When all bytes were there.
+/// When all bytes had arrived.
 fn done_at(outcome: &Outcome) -> Nanos {
     outcome.task_progress[1].done_at.expect("all bytes")
 }
 
-/// Bytes of a transfer of some flights: the round trip has been measured, and the window is open.
+/// Bytes of several flights: the round trip has been measured, and the window is open.
 const BYTES: u64 = 60_000;
 
 /// Payload of a segment with time stamps at an MTU of 1500.
 const MSS_BYTES: u64 = 1_448;
 
-/// The number of the last segment, which is a short one.
+/// The number of the last segment, which is not full.
 const LAST: u64 = BYTES / MSS_BYTES;
 
-/// The time that all segments take on the wire, which the longest round trip has on top of the cable's.
+/// Transmission time of all segments, which the longest round trip includes besides the cable's.
 const FLIGHT: Nanos = Nanos::from_micros(50);
 
-/// RFC 8985 s7.2: the probe goes out after two round trips, and the timer may be late. The repair takes two more.
+/// RFC 8985 s7.2: the probe is sent after two round trips, and the timer may be late. The repair takes two more.
 fn two_round_trips_and_the_probe_timer() -> Nanos {
     let round_trip = RTT + FLIGHT;
     round_trip.times(2) + round_trip.times(2) + WHEEL
 }
 
-/// What is lost at the end of a transfer comes this much later than it would have.
+/// The delay that a loss at the end of a transfer adds.
 fn repair_time(stack: Stack, lost: &[u64]) -> Nanos {
     let two_host_run = transfer(stack, BYTES);
     let (whole, damaged) = (run(&two_host_run, &[]), run(&two_host_run, lost));
@@ -84,8 +84,8 @@ fn repair_time(stack: Stack, lost: &[u64]) -> Nanos {
     done_at(&damaged).since(done_at(&whole))
 }
 
-/// RFC 8985 s7: nothing follows the last segment, so only a probe can tell. It allows for the delay of the peer's
-/// acknowledgement, since one segment alone may be waiting for that.
+/// RFC 8985 s7: nothing follows the last segment, so only a probe can detect its loss. The probe timer allows for the
+/// peer's delayed acknowledgement, because a single segment may be waiting for it.
 #[test]
 fn a_lost_last_segment_is_repaired_by_a_probe() {
     for (name, stack) in CONTROLS {
@@ -96,7 +96,7 @@ fn a_lost_last_segment_is_repaired_by_a_probe() {
     }
 }
 
-/// The probe repeats the last of them, and its acknowledgement tells of the other.
+/// The probe repeats the last of them, and its acknowledgement reveals the loss of the other.
 #[test]
 fn two_lost_last_segments_are_repaired_by_a_probe() {
     for (name, stack) in CONTROLS {
@@ -106,9 +106,9 @@ fn two_lost_last_segments_are_repaired_by_a_probe() {
     }
 }
 
-/// RFC 8985 s6: the segment behind the hole tells by itself.
+/// RFC 8985 s6: the segment after the gap reveals the loss.
 #[test]
-fn a_lost_last_but_one_is_repaired_by_what_follows_it() {
+fn a_lost_second_to_last_segment_is_repaired_by_the_segment_after_it() {
     for (name, stack) in CONTROLS {
         let took = repair_time(stack, &[LAST - 1]);
         println!("{name}: the last but one {took:?} later");
@@ -116,9 +116,9 @@ fn a_lost_last_but_one_is_repaired_by_what_follows_it() {
     }
 }
 
-/// One of a flight arrives, wherever it stands: the rest follows without a timeout.
+/// One segment of a flight arrives, at any position: the rest is repaired without a timeout.
 #[test]
-fn a_flight_of_which_one_segment_arrives_is_repaired_without_a_timeout() {
+fn a_flight_with_one_delivered_segment_is_repaired_without_a_timeout() {
     for (name, stack) in CONTROLS {
         for survivor in 0..10 {
             let lost: Vec<u64> = (LAST - 9..=LAST).filter(|at| *at != LAST - survivor).collect();
@@ -129,9 +129,9 @@ fn a_flight_of_which_one_segment_arrives_is_repaired_without_a_timeout() {
     }
 }
 
-/// Whatever is lost of the last sixteen segments, some or all: what arrives tells of it, or else a probe.
+/// Any loss among the last sixteen segments: the segments that arrive or a probe reveal it.
 #[test]
-fn no_loss_at_the_end_of_a_transfer_waits_for_a_timeout() {
+fn no_loss_at_the_end_of_a_transfer_causes_a_timeout() {
     for (name, stack) in CONTROLS {
         let mut worst = Nanos::ZERO;
         for seed in 1..=60 {
@@ -141,8 +141,8 @@ fn no_loss_at_the_end_of_a_transfer_waits_for_a_timeout() {
             worst = worst.max(repair_time(stack, &lost));
         }
         println!("{name}: of sixteen some, at worst {worst:?} later");
-        // One segment alone may wait for a delayed acknowledgement. After that a window of few segments grows by one
-        // with each that is delivered.
+        // A single segment may wait for a delayed acknowledgement. After that, a window of few segments grows by one
+        // with each delivered segment.
         let ack_delay = TcpConfig::default().ack_delay_max;
         assert!(
             worst <= two_round_trips_and_the_probe_timer() + ack_delay + (RTT + FLIGHT).times(2),
@@ -151,7 +151,7 @@ fn no_loss_at_the_end_of_a_transfer_waits_for_a_timeout() {
     }
 }
 
-/// A transfer over a cable that is dead during these spans.
+/// A transfer over a cable that drops everything during these periods.
 fn transfer_with_outages(stack: Stack, link: &LinkConfig, bytes: u64, outages: &[(Nanos, Nanos)]) -> Outcome {
     let mut two_host_run = transfer(stack, bytes);
     two_host_run.links = [link.clone(), link.clone()];
@@ -174,7 +174,7 @@ fn first_after(outcome: &Outcome, at: Nanos) -> Nanos {
 
 /// RFC 6298 s5.5: the timeout doubles, so the wait after an outage is no longer than the outage and one timeout.
 #[test]
-fn data_flows_again_within_an_outage_and_a_timeout_of_its_end() {
+fn data_resumes_within_one_outage_length_and_one_timeout() {
     let rto_min = TcpConfig::default().rto_min;
     for (name, stack) in CONTROLS {
         for outage_ms in [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000] {
@@ -192,19 +192,19 @@ fn data_flows_again_within_an_outage_and_a_timeout_of_its_end() {
     }
 }
 
-/// RFC 6298 s5.7: the first new acknowledgement ends the back-off, so a second, short outage costs a short wait.
+/// RFC 6298 s5.7: the first new acknowledgement ends the back-off, so the wait after a second, short outage is short.
 #[test]
-fn the_timeout_falls_back_with_the_first_new_acknowledgement() {
+fn the_first_new_acknowledgement_resets_the_timeout_back_off() {
     let slow = LinkConfig { rate_bits_per_s: 1_000_000_000, ..cable() };
     let rto_min = TcpConfig::default().rto_min;
     for (name, stack) in CONTROLS {
         let first = (Nanos::from_millis(3), Nanos::from_millis(303));
-        // By now data has flowed again.
+        // Data has flowed again by then.
         let second = (Nanos::from_millis(615), Nanos::from_millis(635));
         let outcome = transfer_with_outages(stack, &slow, 80_000_000, &[first, second]);
         let took = first_after(&outcome, second.1 + RTT);
         println!("{name}: data flows {took:?} after the second outage");
-        // What stood in the switch's queue counts to the round trip that the timeout is made of.
+        // The time in the switch's queue counts in the measured round trip, from which the timeout is computed.
         let queue = Nanos::from_millis(9);
         assert!(took <= second.1.since(second.0) + rto_min + queue + WHEEL, "{name}: {took:?}");
     }

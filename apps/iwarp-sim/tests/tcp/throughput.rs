@@ -1,4 +1,4 @@
-//! What share of a link a connection gets: 10 Gbit/s and a round trip of 50 µs, with and without loss.
+//! A connection's share of a link: 10 Gbit/s and a round trip of 50 µs, with and without loss.
 
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::Nanos;
@@ -9,7 +9,7 @@ use crate::{CONTROLS, cable};
 const LINK_BITS_PER_S: u64 = 10_000_000_000;
 const RTT: Nanos = Nanos::from_micros(50);
 
-/// Steady throughput in bits a second: the first quarter of `bytes` does not count.
+/// Steady throughput in bits per second: the first quarter of `bytes` does not count.
 fn steady(stack: Stack, mtu_bytes: u16, loss_ppm: u32, seed: u64, bytes: u64) -> u64 {
     let link = LinkConfig { loss_ppm, ..cable() };
     let mut two_host_run = TwoHostRun::new([stack; 2], link, bytes);
@@ -22,7 +22,7 @@ fn steady(stack: Stack, mtu_bytes: u16, loss_ppm: u32, seed: u64, bytes: u64) ->
     outcome.goodput_bits_per_s()
 }
 
-/// The mean over seeds, since what chance picks differs.
+/// The mean over seeds, because the result depends on chance.
 fn mean(stack: Stack, mtu_bytes: u16, loss_ppm: u32) -> u64 {
     const SEEDS: u64 = 4;
     let bytes = 20_000_000;
@@ -52,7 +52,7 @@ fn report(name: &str, mtu_bytes: u16, loss_ppm: u32, ours: u64) {
 }
 
 #[test]
-fn a_link_without_loss_is_filled_to_nine_tenths() {
+fn throughput_without_loss_is_nine_tenths_of_the_link_rate() {
     for (name, stack) in CONTROLS {
         for mtu_bytes in [1_500, 9_000] {
             let ours = mean(stack, mtu_bytes, 0);
@@ -63,7 +63,7 @@ fn a_link_without_loss_is_filled_to_nine_tenths() {
 }
 
 #[test]
-fn under_random_loss_throughput_is_what_theory_allows() {
+fn throughput_under_random_loss_matches_the_formula() {
     let mut missed = Vec::new();
     for (name, stack) in CONTROLS {
         for mtu_bytes in [1_500, 9_000] {

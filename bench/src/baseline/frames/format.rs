@@ -5,9 +5,9 @@ use ironwarp_types::MacAddr;
 /// Link header.
 const HEADER_BYTES: usize = 14;
 /// Link header, kind, a free byte, sequence number.
-const MARKED_BYTES: usize = HEADER_BYTES + 10;
+const PREFIX_BYTES: usize = HEADER_BYTES + 10;
 /// The shortest Ethernet frame without its checksum (IEEE 802.3).
-const SHORTEST_BYTES: usize = 60;
+const FRAME_BYTES_MIN: usize = 60;
 /// IEEE 802: for local experiments.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     /// Sent back.
     Pong = 2,
     /// To be counted.
-    Blast = 3,
+    Data = 3,
 }
 
 /// How messages of one size are cut.
@@ -42,14 +42,14 @@ impl Layout {
         Layout { frames, full_bytes: full as usize, last_bytes: (bytes - (frames - 1) * full) as usize }
     }
 
-    /// Bytes of the frame at `place` in its message.
-    pub(super) fn frame_bytes(&self, place: u64) -> usize {
-        (HEADER_BYTES + self.payload_bytes(place)).max(SHORTEST_BYTES)
+    /// Bytes of the frame at `frame_index` in its message.
+    pub(super) fn frame_bytes(&self, frame_index: u64) -> usize {
+        (HEADER_BYTES + self.payload_bytes(frame_index)).max(FRAME_BYTES_MIN)
     }
 
-    /// Application bytes of the frame at `place` in its message.
-    pub(super) fn payload_bytes(&self, place: u64) -> usize {
-        if place + 1 < self.frames { self.full_bytes } else { self.last_bytes }
+    /// Application bytes of the frame at `frame_index` in its message.
+    pub(super) fn payload_bytes(&self, frame_index: u64) -> usize {
+        if frame_index + 1 < self.frames { self.full_bytes } else { self.last_bytes }
     }
 
     /// Application bytes of a message.
@@ -59,8 +59,8 @@ impl Layout {
 }
 
 /// Writes the first bytes of a frame.
-pub(super) fn mark(frame: &mut [u8], source: MacAddr, kind: Kind, sequence: u64) {
-    let Some(head) = frame.first_chunk_mut::<MARKED_BYTES>() else { return };
+pub(super) fn write_header(frame: &mut [u8], source: MacAddr, kind: Kind, sequence: u64) {
+    let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() else { return };
     head[..6].fill(0xff);
     head[6..12].copy_from_slice(&source.0);
     head[12..14].copy_from_slice(&ETHERTYPE);
@@ -69,19 +69,19 @@ pub(super) fn mark(frame: &mut [u8], source: MacAddr, kind: Kind, sequence: u64)
 }
 
 /// The kind and sequence number of a frame of ours.
-pub(super) fn read(frame: &[u8]) -> Option<(Kind, u64)> {
-    let head = frame.first_chunk::<MARKED_BYTES>()?;
+pub(super) fn parse_header(frame: &[u8]) -> Option<(Kind, u64)> {
+    let head = frame.first_chunk::<PREFIX_BYTES>()?;
     if head[12..14] != ETHERTYPE {
         return None;
     }
-    let kind = [Kind::Ping, Kind::Pong, Kind::Blast].into_iter().find(|&kind| kind as u8 == head[14])?;
+    let kind = [Kind::Ping, Kind::Pong, Kind::Data].into_iter().find(|&kind| kind as u8 == head[14])?;
     let sequence = head[16..24].try_into().ok()?;
     Some((kind, u64::from_be_bytes(sequence)))
 }
 
 /// Makes a pong of a ping.
-pub(super) fn turn(frame: &mut [u8]) {
-    if let Some(head) = frame.first_chunk_mut::<MARKED_BYTES>() {
+pub(super) fn to_pong(frame: &mut [u8]) {
+    if let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() {
         head[14] = Kind::Pong as u8;
     }
 }
@@ -103,7 +103,7 @@ mod tests {
             let layout = Layout::new(bytes, mtu);
             assert_eq!(layout.frames, frames, "{bytes} over {mtu}");
             assert_eq!(layout.message_bytes(), bytes);
-            let sum: usize = (0..frames).map(|place| layout.payload_bytes(place)).sum();
+            let sum: usize = (0..frames).map(|frame_index| layout.payload_bytes(frame_index)).sum();
             assert_eq!(sum as u64, bytes);
         }
     }
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn a_frame_says_what_it_is_and_others_are_not_ours() {
         let mut frame = [0; 60];
-        mark(&mut frame, MacAddr([2, 0, 0, 0, 0, 1]), Kind::Ping, 7);
-        assert_eq!(read(&frame), Some((Kind::Ping, 7)));
-        turn(&mut frame);
-        assert_eq!(read(&frame), Some((Kind::Pong, 7)));
+        write_header(&mut frame, MacAddr([2, 0, 0, 0, 0, 1]), Kind::Ping, 7);
+        assert_eq!(parse_header(&frame), Some((Kind::Ping, 7)));
+        to_pong(&mut frame);
+        assert_eq!(parse_header(&frame), Some((Kind::Pong, 7)));
         frame[12] = 0x08;
-        assert_eq!(read(&frame), None);
-        assert_eq!(read(&[0xff; 20]), None);
+        assert_eq!(parse_header(&frame), None);
+        assert_eq!(parse_header(&[0xff; 20]), None);
     }
 }

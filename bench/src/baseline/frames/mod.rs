@@ -7,15 +7,15 @@
 //! Layout of a frame: destination (broadcast), source, EtherType, kind (1 byte), 1 byte free, sequence number
 //! (8 bytes, big-endian), payload as the buffer held it.
 
-mod blast;
 mod echo;
 mod format;
-mod relay;
+mod one_core_transfer;
+mod send_frames;
 
-pub use blast::{Sent, blast, sink};
 pub use echo::{echo, latency};
 pub use format::Layout;
-pub use relay::relay;
+pub use one_core_transfer::one_core_transfer;
+pub use send_frames::{Sent, receive_frames, send_frames};
 
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ pub(super) struct Stream {
 
 /// How a read or write ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Progress {
+pub(super) enum IoProgress {
     /// So many bytes, at least one.
     Bytes(usize),
     /// Nothing yet.
@@ -35,7 +35,7 @@ impl Stream {
     }
 
     /// Changes the way of waiting.
-    pub(super) fn wait(&mut self, wait: Wait) -> io::Result<()> {
+    pub(super) fn set_wait(&mut self, wait: Wait) -> io::Result<()> {
         if self.wait != wait {
             self.socket.set_nonblocking(wait == Wait::Spin)?;
             self.wait = wait;
@@ -43,51 +43,51 @@ impl Stream {
         Ok(())
     }
 
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Progress> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<IoProgress> {
         match self.socket.read(into) {
             Ok(0) if !into.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
             outcome => progress(outcome),
         }
     }
 
-    pub(super) fn write(&mut self, from: &[u8]) -> io::Result<Progress> {
+    pub(super) fn write(&mut self, from: &[u8]) -> io::Result<IoProgress> {
         progress(self.socket.write(from))
     }
 
-    /// Fills `into`; `false` when `give_up` said so first.
-    pub(super) fn read_all(&mut self, into: &mut [u8], give_up: &dyn Fn() -> bool) -> io::Result<bool> {
+    /// Fills `into`; `false` when `should_stop` said so first.
+    pub(super) fn read_all(&mut self, into: &mut [u8], should_stop: &dyn Fn() -> bool) -> io::Result<bool> {
         let mut done = 0;
         while done < into.len() {
             match self.read(&mut into[done..])? {
-                Progress::Bytes(bytes) => done += bytes,
-                Progress::Nothing if give_up() => return Ok(false),
-                Progress::Nothing => {}
+                IoProgress::Bytes(bytes) => done += bytes,
+                IoProgress::Nothing if should_stop() => return Ok(false),
+                IoProgress::Nothing => {}
             }
         }
         Ok(true)
     }
 
-    /// Writes all of `from`; `false` when `give_up` said so first.
-    pub(super) fn write_all(&mut self, from: &[u8], give_up: &dyn Fn() -> bool) -> io::Result<bool> {
+    /// Writes all of `from`; `false` when `should_stop` said so first.
+    pub(super) fn write_all(&mut self, from: &[u8], should_stop: &dyn Fn() -> bool) -> io::Result<bool> {
         let mut done = 0;
         while done < from.len() {
             match self.write(&from[done..])? {
-                Progress::Bytes(bytes) => done += bytes,
-                Progress::Nothing if give_up() => return Ok(false),
-                Progress::Nothing => {}
+                IoProgress::Bytes(bytes) => done += bytes,
+                IoProgress::Nothing if should_stop() => return Ok(false),
+                IoProgress::Nothing => {}
             }
         }
         Ok(true)
     }
 }
 
-fn progress(outcome: io::Result<usize>) -> io::Result<Progress> {
+fn progress(outcome: io::Result<usize>) -> io::Result<IoProgress> {
     match outcome {
-        Ok(bytes) => Ok(Progress::Bytes(bytes)),
+        Ok(bytes) => Ok(IoProgress::Bytes(bytes)),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Ok(Progress::Nothing)
+            Ok(IoProgress::Nothing)
         }
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Progress::Nothing),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(IoProgress::Nothing),
         Err(error) => Err(error),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plots::Plot;
 use crate::output::{micros, size};
-use crate::report::{Against, Report, Spread, TestResult};
+use crate::report::{Comparison, MedianRange, Report, TestResult};
 
 /// Light paper, narrow rules, numbers that stand under each other.
 const STYLE: &str = "\
@@ -29,8 +29,8 @@ pub(super) fn render(report: &Report, plots: &[Plot]) -> String {
     page.push_str("<meta name=\"viewport\" content=\"width=device-width\"><title>iwarp-perf report</title>");
     push(&mut page, &format!("<style>{STYLE}</style></head><body><main>"));
     page.push_str("<h1>iwarp-perf</h1>");
-    push(&mut page, &format!("<p class=\"sub\">{}</p>", escape(&report.build.line())));
-    push(&mut page, &format!("<p class=\"sub\">{}</p>", escape(&report.machine.line())));
+    push(&mut page, &format!("<p class=\"sub\">{}</p>", escape(&report.build.summary())));
+    push(&mut page, &format!("<p class=\"sub\">{}</p>", escape(&report.machine.summary())));
     latencies(&mut page, report);
     bandwidths(&mut page, report);
     if !plots.is_empty() {
@@ -56,7 +56,7 @@ fn latencies(page: &mut String, report: &Report) {
     for result in rows {
         let rtt = result.rtt_ns;
         let at = |value: Option<u64>| value.map_or_else(dash, |ns| micros(ns as f64));
-        let half = rtt.filter(|_| result.test.has_one_way_half()).map(|rtt| rtt.p50 / 2);
+        let half = rtt.filter(|_| result.test.is_symmetric()).map(|rtt| rtt.p50 / 2);
         let figures = [
             at(rtt.map(|rtt| rtt.min)),
             at(rtt.map(|rtt| rtt.p50)),
@@ -116,11 +116,11 @@ fn row(page: &mut String, result: &TestResult, figures: &[String]) {
 }
 
 /// Every baseline with the ratio's median, and its extremes in small print.
-fn comparisons(result: &TestResult, ratio: fn(&Against) -> Option<Spread>) -> String {
+fn comparisons(result: &TestResult, ratio: fn(&Comparison) -> Option<MedianRange>) -> String {
     let known =
         result.against.iter().flatten().filter_map(|against| Some((&against.baseline, ratio(against)?)));
     let cells: Vec<String> = known
-        .map(|(baseline, Spread { median, min, max })| {
+        .map(|(baseline, MedianRange { median, min, max })| {
             let name = escape(baseline);
             format!("{median:.2} × {name} <span class=\"spread\">[{min:.2}–{max:.2}]</span>")
         })
@@ -144,7 +144,7 @@ fn notes(page: &mut String, report: &Report) {
 
 fn machine(page: &mut String, report: &Report) {
     let machine = &report.machine;
-    let hop = Spread::of(report.results.iter().filter_map(|result| result.hop_ns));
+    let hop = MedianRange::of(report.results.iter().filter_map(|result| result.hop_ns));
     let dropped: u32 = report.results.iter().filter_map(|result| result.rounds_dropped).sum();
     let shown = |value: &Option<String>| value.as_deref().map_or_else(dash, escape);
     let number = |value: Option<u64>| value.map_or_else(dash, |value| value.to_string());

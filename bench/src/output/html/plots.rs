@@ -22,7 +22,7 @@ pub(super) struct Plot {
 pub(super) type PlotError = Box<dyn Error + Send + Sync>;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), PlotError>;
+type DrawResult = Result<(), PlotError>;
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 440;
@@ -38,29 +38,29 @@ pub(super) fn all(outcome: &Outcome) -> Result<Vec<Plot>, PlotError> {
     let mut plots = Vec::new();
     let latencies = groups(outcome, true);
     if latencies.len() > PLOTS_MAX {
-        plots.push(over_sizes(outcome, true)?);
+        plots.push(plot_over_sizes(outcome, true)?);
     } else {
         for (bytes, mtu) in latencies {
-            plots.extend(percentiles(outcome, bytes, mtu)?);
+            plots.extend(plot_percentiles(outcome, bytes, mtu)?);
         }
     }
     match groups(outcome, false).len() {
         0 => {}
-        few if few <= PLOTS_MAX => plots.push(bars(outcome)?),
-        _ => plots.push(over_sizes(outcome, false)?),
+        few if few <= PLOTS_MAX => plots.push(plot_bandwidths(outcome)?),
+        _ => plots.push(plot_over_sizes(outcome, false)?),
     }
     Ok(plots)
 }
 
 /// Latencies or bandwidths; a run that checked every byte is no measure of speed.
-fn plotted(outcome: &Outcome, latency: bool) -> impl Iterator<Item = &TestResult> {
+fn plotted_results(outcome: &Outcome, latency: bool) -> impl Iterator<Item = &TestResult> {
     let results = outcome.report.results.iter();
     results.filter(move |result| result.test.is_latency() == latency && !result.validated)
 }
 
 /// The sizes and MTUs of latency or of bandwidth results, in order.
 fn groups(outcome: &Outcome, latency: bool) -> Vec<(u64, Option<u16>)> {
-    let results = plotted(outcome, latency);
+    let results = plotted_results(outcome, latency);
     let mut groups: Vec<_> = results.map(|result| (result.bytes, result.mtu)).collect();
     groups.sort_unstable();
     groups.dedup();
@@ -68,7 +68,7 @@ fn groups(outcome: &Outcome, latency: bool) -> Vec<(u64, Option<u16>)> {
 }
 
 /// One curve a latency test of one size.
-fn percentiles(outcome: &Outcome, bytes: u64, mtu: Option<u16>) -> Result<Option<Plot>, PlotError> {
+fn plot_percentiles(outcome: &Outcome, bytes: u64, mtu: Option<u16>) -> Result<Option<Plot>, PlotError> {
     let pairs = outcome.report.results.iter().zip(&outcome.latencies);
     let curves: Vec<(&TestResult, Vec<(f64, f64)>)> = pairs
         .filter(|(result, _)| result.bytes == bytes && result.mtu == mtu && !result.validated)
@@ -82,7 +82,7 @@ fn percentiles(outcome: &Outcome, bytes: u64, mtu: Option<u16>) -> Result<Option
         Some(mtu) => format!("Round trips of {}, MTU {mtu}", size(bytes)),
         None => format!("Round trips of {}", size(bytes)),
     };
-    let svg = drawn(|area| {
+    let svg = render_svg(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .margin_right(40)
@@ -140,25 +140,25 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 /// One bar a bandwidth result, grouped by size and MTU.
-fn bars(outcome: &Outcome) -> Result<Plot, PlotError> {
+fn plot_bandwidths(outcome: &Outcome) -> Result<Plot, PlotError> {
     const ROW: i32 = 26;
     const LEFT: i32 = 300;
     const RIGHT: i32 = 110;
-    let mut results: Vec<&TestResult> = plotted(outcome, false).collect();
+    let mut results: Vec<&TestResult> = plotted_results(outcome, false).collect();
     results.sort_by_key(|result| (result.mtu, result.bytes));
     let most = results.iter().filter_map(|result| result.gbit_per_s).fold(f64::MIN_POSITIVE, f64::max);
     let height = results.len() as u32 * ROW as u32 + 16;
-    let svg = drawn_at(height, |area| {
+    let svg = render_svg_with_height(height, |area| {
         for (row, result) in results.iter().enumerate() {
             let (top, gbit) = (8 + row as i32 * ROW, result.gbit_per_s.unwrap_or(0.0));
-            let reach = LEFT + (f64::from(WIDTH as i32 - LEFT - RIGHT) * gbit / most) as i32;
+            let bar_end = LEFT + (f64::from(WIDTH as i32 - LEFT - RIGHT) * gbit / most) as i32;
             let text = FONT.into_font().color(&INK);
             let mtu = result.mtu.map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
             let what = format!("{} {}{mtu}", label(result), size(result.bytes));
             area.draw(&Text::new(what, (8, top + 4), text.clone()))?;
-            let bar = [(LEFT, top + 3), (reach.max(LEFT + 1), top + ROW - 5)];
+            let bar = [(LEFT, top + 3), (bar_end.max(LEFT + 1), top + ROW - 5)];
             area.draw(&Rectangle::new(bar, colour(result).filled()))?;
-            area.draw(&Text::new(format!("{gbit:.1} Gbit/s"), (reach + 8, top + 4), text))?;
+            area.draw(&Text::new(format!("{gbit:.1} Gbit/s"), (bar_end + 8, top + 4), text))?;
         }
         Ok(())
     })?;
@@ -166,8 +166,8 @@ fn bars(outcome: &Outcome) -> Result<Plot, PlotError> {
 }
 
 /// One line a test over the sizes: median round trips, or bandwidths.
-fn over_sizes(outcome: &Outcome, latency: bool) -> Result<Plot, PlotError> {
-    let results: Vec<&TestResult> = plotted(outcome, latency).collect();
+fn plot_over_sizes(outcome: &Outcome, latency: bool) -> Result<Plot, PlotError> {
+    let results: Vec<&TestResult> = plotted_results(outcome, latency).collect();
     let mut names: Vec<(String, &TestResult)> = Vec::new();
     for result in &results {
         if !names.iter().any(|(name, _)| *name == label(result)) {
@@ -182,7 +182,7 @@ fn over_sizes(outcome: &Outcome, latency: bool) -> Result<Plot, PlotError> {
     let (low, high) = bounds(values).unwrap_or((0.1, 1.0));
     let sizes = results.iter().map(|result| result.bytes.max(1) as f64);
     let (least, most) = bounds(sizes).unwrap_or((1.0, 2.0));
-    let svg = drawn(|area| {
+    let svg = render_svg(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .margin_right(40)
@@ -220,11 +220,14 @@ fn over_sizes(outcome: &Outcome, latency: bool) -> Result<Plot, PlotError> {
     Ok(Plot { title: title.to_owned(), svg })
 }
 
-fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, PlotError> {
-    drawn_at(HEIGHT, draw)
+fn render_svg(draw: impl FnOnce(&Area<'_>) -> DrawResult) -> Result<String, PlotError> {
+    render_svg_with_height(HEIGHT, draw)
 }
 
-fn drawn_at(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, PlotError> {
+fn render_svg_with_height(
+    height: u32,
+    draw: impl FnOnce(&Area<'_>) -> DrawResult,
+) -> Result<String, PlotError> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();

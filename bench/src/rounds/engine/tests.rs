@@ -19,7 +19,7 @@ impl Scripted {
     }
 }
 
-impl Pair for Scripted {
+impl CaseRunner for Scripted {
     type Error = &'static str;
 
     fn slice(&mut self, case: usize) -> Result<Slice, &'static str> {
@@ -47,16 +47,16 @@ impl Pair for Scripted {
     }
 }
 
-fn plan(cases: usize, rounds: u32, spare_rounds: u32) -> Plan {
-    Plan { cases, floor: Some(0), rounds, spare_rounds }
+fn plan(cases: usize, rounds: u32, spare_rounds: u32) -> RoundPlan {
+    RoundPlan { cases, floor: Some(0), rounds, spare_rounds }
 }
 
 #[test]
 fn baseline_and_tests_take_turns_and_the_floor_closes_the_last_round() {
-    let mut pair = Scripted::new(&[&[100], &[200], &[300]]);
-    let (rounds, why) = alternate(&mut pair, &plan(3, 2, 0));
+    let mut runner = Scripted::new(&[&[100], &[200], &[300]]);
+    let (rounds, why) = alternate(&mut runner, &plan(3, 2, 0));
     assert_eq!(why, None);
-    assert_eq!(pair.measured, [0, 1, 2, 0, 1, 2, 0]);
+    assert_eq!(runner.measured, [0, 1, 2, 0, 1, 2, 0]);
     assert_eq!(rounds.rounds.len(), 2);
     assert!(rounds.rounds.iter().all(|round| round.slices.len() == 3 && round.hop_ns == Some(80.0)));
 }
@@ -64,63 +64,64 @@ fn baseline_and_tests_take_turns_and_the_floor_closes_the_last_round() {
 #[test]
 fn a_round_under_which_the_floor_moved_is_dropped_and_made_up_for() {
     // The floor is 100, then jumps to 150 and stays: the first round alone is spoilt.
-    let mut pair = Scripted::new(&[&[100, 150], &[200, 300]]);
-    let (rounds, why) = alternate(&mut pair, &plan(2, 3, 5));
+    let mut runner = Scripted::new(&[&[100, 150], &[200, 300]]);
+    let (rounds, why) = alternate(&mut runner, &plan(2, 3, 5));
     assert_eq!(why, None);
-    assert_eq!((rounds.rounds.len(), rounds.dropped(), rounds.kept().count()), (4, 1, 3));
+    assert_eq!((rounds.rounds.len(), rounds.dropped(), rounds.counted().count()), (4, 1, 3));
     assert!(rounds.rounds[0].floor_moved.expect("both floors are known") > 0.49);
-    let kept: Vec<_> = rounds.case(1).kept().filter_map(Slice::cost).collect();
+    let kept: Vec<_> = rounds.case(1).counted().filter_map(Slice::cost).collect();
     assert!(kept.iter().all(|&ns| ns == 300.0), "{kept:?}");
 }
 
 #[test]
 fn a_floor_that_never_holds_still_ends_after_the_spare_rounds_and_all_rounds_count() {
     let restless: Vec<u64> = (0..20).map(|turn| 100 << (turn % 2)).collect();
-    let mut pair = Scripted::new(&[&restless, &[300]]);
-    let (rounds, _) = alternate(&mut pair, &plan(2, 3, 2));
+    let mut runner = Scripted::new(&[&restless, &[300]]);
+    let (rounds, _) = alternate(&mut runner, &plan(2, 3, 2));
     assert_eq!((rounds.rounds.len(), rounds.dropped()), (5, 5));
     assert!(!rounds.has_steady());
-    assert_eq!(rounds.kept().count(), 5);
+    assert_eq!(rounds.counted().count(), 5);
 }
 
 #[test]
 fn a_floor_that_moves_by_a_fifth_still_counts() {
-    let mut pair = Scripted::new(&[&[100, 119, 142], &[300]]);
-    let (rounds, _) = alternate(&mut pair, &plan(2, 2, 0));
+    let mut runner = Scripted::new(&[&[100, 119, 142], &[300]]);
+    let (rounds, _) = alternate(&mut runner, &plan(2, 2, 0));
     assert_eq!(rounds.dropped(), 0);
 }
 
 #[test]
 fn a_user_who_stops_a_run_keeps_the_complete_rounds() {
-    let mut pair = Scripted::new(&[&[100], &[200]]);
-    pair.stop_after = Some(3);
-    let (rounds, why) = alternate(&mut pair, &plan(2, 10, 0));
-    assert_eq!(why, Some(Interrupted::ByUser));
+    let mut runner = Scripted::new(&[&[100], &[200]]);
+    runner.stop_after = Some(3);
+    let (rounds, why) = alternate(&mut runner, &plan(2, 10, 0));
+    assert_eq!(why, Some(EndedEarly::ByUser));
     assert_eq!(rounds.rounds.len(), 1);
 }
 
 #[test]
 fn a_round_interrupted_at_its_closing_floor_is_complete_all_the_same() {
-    let mut pair = Scripted::new(&[&[100], &[200]]);
-    pair.stop_after = Some(2);
-    let (rounds, _) = alternate(&mut pair, &plan(2, 10, 0));
+    let mut runner = Scripted::new(&[&[100], &[200]]);
+    runner.stop_after = Some(2);
+    let (rounds, _) = alternate(&mut runner, &plan(2, 10, 0));
     assert_eq!(rounds.rounds.len(), 1);
     assert_eq!(rounds.rounds[0].floor_moved, None);
 }
 
 #[test]
 fn a_failed_slice_names_its_case() {
-    let mut pair = Scripted::new(&[&[100], &[200]]);
-    pair.fail_at = Some(1);
-    let (rounds, why) = alternate(&mut pair, &plan(2, 10, 0));
-    assert_eq!(why, Some(Interrupted::Failed { case: 1, error: "the far end died" }));
+    let mut runner = Scripted::new(&[&[100], &[200]]);
+    runner.fail_at = Some(1);
+    let (rounds, why) = alternate(&mut runner, &plan(2, 10, 0));
+    assert_eq!(why, Some(EndedEarly::Failed { case: 1, error: "the far end died" }));
     assert!(rounds.rounds.is_empty());
 }
 
 #[test]
 fn without_a_floor_case_the_hop_is_the_floor() {
-    let mut pair = Scripted::new(&[&[100]]);
-    let (rounds, _) = alternate(&mut pair, &Plan { cases: 1, floor: None, rounds: 2, spare_rounds: 0 });
-    assert_eq!(pair.measured, [0, 0]);
+    let mut runner = Scripted::new(&[&[100]]);
+    let (rounds, _) =
+        alternate(&mut runner, &RoundPlan { cases: 1, floor: None, rounds: 2, spare_rounds: 0 });
+    assert_eq!(runner.measured, [0, 0]);
     assert!(rounds.rounds.iter().all(|round| round.floor_moved == Some(0.0)));
 }

@@ -4,7 +4,7 @@ import time
 
 from cells.rping import call, serve
 from cells.verbs import both, peer_calls, peer_listens, start_peer, we_call
-from fabric import JOINS
+from fabric import HOST_DEVICES
 from matrix import cell
 from outcome import check
 
@@ -12,7 +12,7 @@ from outcome import check
 IMPATIENT = "[tcp]\nuser_timeout_ms = 4000\nkeep_alive = { idle_s = 1, interval_s = 1, probes = 3 }\n"
 
 
-def a_staying_peer(lab, sections=""):
+def idle_peer(lab, sections=""):
     """A connection that is up and idle: our process, and the guest's."""
     node = lab.node("iwarp-responder", sections=sections).wait_listening()
     job = lab.guest.start(f"peer --operation send --count 2 --stay connect {lab.fabric.ours}", 120)
@@ -21,7 +21,7 @@ def a_staying_peer(lab, sections=""):
     return node, job
 
 
-def must_hear(node, reasons, seconds=20):
+def must_disconnect(node, reasons, seconds=20):
     """Our application is told that its connection has ended, and how."""
     node.wait_for(lambda: node.of("disconnected"), seconds, "does not hear that its peer has gone")
     told = node.of("disconnected")[0]["reason"]
@@ -54,11 +54,11 @@ def we_leave(lab):
     check(told == ["Closed"], f"the leave was told as {told}")
 
 
-@cell("faults/peer-process-killed", JOINS)
+@cell("faults/peer-process-killed", HOST_DEVICES)
 def killed(lab):
-    node, job = a_staying_peer(lab)
+    node, job = idle_peer(lab)
     job.kill()
-    must_hear(node, ("Closed", "Reset"))
+    must_disconnect(node, ("Closed", "Reset"))
     still_serves(lab, node)
 
 
@@ -78,10 +78,10 @@ def cut(lab):
 
 @cell("faults/link-cut-for-good")
 def cut_for_good(lab):
-    node, _ = a_staying_peer(lab, IMPATIENT)
+    node, _ = idle_peer(lab, IMPATIENT)
     lab.fabric.cut()
     try:
-        must_hear(node, ("TimedOut",), 30)
+        must_disconnect(node, ("TimedOut",), 30)
     finally:
         lab.fabric.restore()
     node.interrupt()
@@ -91,27 +91,27 @@ def cut_for_good(lab):
 @cell("faults/guest-rebooted")
 def rebooted(lab):
     """The new system knows nothing of the connection. Ours hears so, and serves it again."""
-    node, _ = a_staying_peer(lab, IMPATIENT)
+    node, _ = idle_peer(lab, IMPATIENT)
     lab.guest.stop()
     lab.up()
-    must_hear(node, ("TimedOut", "Reset"), 30)
+    must_disconnect(node, ("TimedOut", "Reset"), 30)
     still_serves(lab, node)
 
 
 @cell("faults/nobody-listens")
 def nobody(lab):
     node = we_call(lab).must_end(60)
-    must_hear(node, ("Refused",))
+    must_disconnect(node, ("Refused",))
 
 
 @cell("faults/no-such-host")
 def no_host(lab):
     lab.guest.stop()
     node = we_call(lab).must_end(60)
-    must_hear(node, ("Unreachable",))
+    must_disconnect(node, ("Unreachable",))
 
 
-def suffer(lab, netem):
+def ping_with_netem(lab, netem):
     """Pings, Sends and Reads both ways while frames suffer in both directions."""
     lab.degrade(netem)
     lab.siw(mpa_crc_required=1)
@@ -121,21 +121,21 @@ def suffer(lab, netem):
     both(lab, "--operation read --size 65536 --count 32 --depth 8", 120)
 
 
-@cell("faults/netem/loss-1-percent", JOINS)
+@cell("faults/netem/loss-1-percent", HOST_DEVICES)
 def loss(lab):
-    suffer(lab, "limit 10000 loss 1%")
+    ping_with_netem(lab, "limit 10000 loss 1%")
 
 
 @cell("faults/netem/reorder")
 def reorder(lab):
-    suffer(lab, "limit 10000 delay 2ms reorder 80%")
+    ping_with_netem(lab, "limit 10000 delay 2ms reorder 80%")
 
 
 @cell("faults/netem/duplicate")
 def duplicate(lab):
-    suffer(lab, "limit 10000 duplicate 5%")
+    ping_with_netem(lab, "limit 10000 duplicate 5%")
 
 
 @cell("faults/netem/delay-and-jitter")
 def delay(lab):
-    suffer(lab, "limit 10000 delay 5ms 2ms")
+    ping_with_netem(lab, "limit 10000 delay 5ms 2ms")

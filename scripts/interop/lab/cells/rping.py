@@ -1,6 +1,6 @@
 """Linux's rping against iwarp-ping, which speaks its protocol, in both roles. Both ends compare every byte."""
 
-from fabric import JOINS
+from fabric import HOST_DEVICES
 from guest import ADDRESS as GUEST
 from matrix import cell
 from outcome import check
@@ -42,29 +42,29 @@ def rping_to(lab, count, size):
     return f"rping -c -a {lab.fabric.ours} -C {count} -S {size} -V"
 
 
-@cell("rping/we-listen/100-bytes", JOINS, smoke=True)
+@cell("rping/we-listen/100-bytes", HOST_DEVICES, smoke=True)
 def we_listen(lab):
     serve(lab, 50, 100)
 
 
-@cell("rping/we-connect/100-bytes", JOINS, smoke=True)
+@cell("rping/we-connect/100-bytes", HOST_DEVICES, smoke=True)
 def we_connect(lab):
     call(lab, 50, 100)
 
 
-@cell("rping/we-listen/23-bytes-to-64-KiB", JOINS)
+@cell("rping/we-listen/23-bytes-to-64-KiB", HOST_DEVICES)
 def we_listen_sizes(lab):
     for size in SIZES:
         serve(lab, 20, size)
 
 
-@cell("rping/we-connect/23-bytes-to-64-KiB", JOINS)
+@cell("rping/we-connect/23-bytes-to-64-KiB", HOST_DEVICES)
 def we_connect_sizes(lab):
     for size in SIZES:
         call(lab, 20, size)
 
 
-@cell("rping/we-listen/persistent", JOINS)
+@cell("rping/we-listen/persistent", HOST_DEVICES)
 def we_listen_persistent(lab):
     """One server of ours, several clients, two of them at once."""
     server = lab.node("iwarp-ping", "--server", "--persistent", "--json", "--verify").wait_listening()
@@ -76,7 +76,7 @@ def we_listen_persistent(lab):
     server.interrupt()
 
 
-@cell("rping/we-connect/persistent", JOINS)
+@cell("rping/we-connect/persistent", HOST_DEVICES)
 def we_connect_persistent(lab):
     """One server of rping's, several clients of ours, one after the other."""
     server = lab.guest.start(f"rping -s -P -a {GUEST} -S 65535 -V", 90)

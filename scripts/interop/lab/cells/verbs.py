@@ -3,7 +3,7 @@
 Whoever connects, the guest's program does the operations and compares; ours keeps memory, echoes Sends and answers.
 """
 
-from fabric import JOINS
+from fabric import HOST_DEVICES
 from guest import ADDRESS as GUEST
 from matrix import cell
 from outcome import check
@@ -60,7 +60,7 @@ def both(lab, arguments, limit=60, options=()):
     peer_listens(lab, arguments, limit, options)
 
 
-@cell("verbs/send/0-to-16-KiB", JOINS)
+@cell("verbs/send/0-to-16-KiB", HOST_DEVICES)
 def send(lab):
     for size in (0, 1, 2, 1433, 1500, 16384):
         both(lab, f"--operation send --size {size} --count 20 --depth 4")
@@ -89,7 +89,7 @@ def invalidate(lab):
         check(len(tags) == 1, f"one tag was to be invalidated, not {tags}")
 
 
-@cell("verbs/write/0-to-64-KiB", JOINS)
+@cell("verbs/write/0-to-64-KiB", HOST_DEVICES)
 def write(lab):
     for size in (0, 1, 2, 1433, 1500, 65536):
         both(lab, f"--operation write --size {size} --count 20 --depth 4")
@@ -100,7 +100,7 @@ def write_large(lab):
     both(lab, f"--operation write --size {LARGE} --count 2", 120, ("--bytes", LARGE))
 
 
-@cell("verbs/read/0-to-64-KiB", JOINS)
+@cell("verbs/read/0-to-64-KiB", HOST_DEVICES)
 def read(lab):
     for size in (0, 1, 2, 1433, 1500, 65536):
         both(lab, f"--operation read --size {size} --count 20 --depth 4")
@@ -145,7 +145,7 @@ def gso_refused(lab):
 @cell("verbs/gso/fpdus-beyond-a-segment")
 def gso(lab):
     """siw sends them where it finds its bit, which a proxy sets: what spans many segments is taken, placed and checked."""
-    at = lab.fabric.kernel_too()
+    at = lab.fabric.add_kernel_address()
     for crc in (0, 1):
         lab.siw(try_gso=1, mpa_crc_required=crc)
         for run, target, siw_called in ((peer_calls, lab.fabric.ours, False), (peer_listens, GUEST, True)):

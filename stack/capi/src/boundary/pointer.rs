@@ -202,7 +202,10 @@ mod tests {
         // SAFETY: null, or a value of the stack.
         unsafe {
             assert_eq!(read_slice::<u64>(core::ptr::null(), 0, "list").map(<[u64]>::len).ok(), Some(0));
-            assert_eq!(read_slice::<u64>(core::ptr::null(), 1, "list").err().map(|f| f.code), Some(IW_E_POINTER));
+            assert_eq!(
+                read_slice::<u64>(core::ptr::null(), 1, "list").err().map(|f| f.code),
+                Some(IW_E_POINTER)
+            );
             let word = 1u64;
             assert_eq!(read_slice(&word, usize::MAX, "list").err().map(|fault| fault.code), Some(IW_E_VALUE));
         }

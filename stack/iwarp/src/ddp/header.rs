@@ -1,4 +1,4 @@
-//! Segment headers (RFC 5041 s4.1 to s4.3), with the octets that RDMAP keeps in them (RFC 5040 s4.1).
+//! DDP segment headers (RFC 5041 s4.1 to s4.3), with the octets in them that belong to RDMAP (RFC 5040 s4.1).
 //!
 //! ```text
 //! tagged    | T L rsvd DV | ULP | STag:u32 | TO:u64 |
@@ -24,42 +24,42 @@ const LAST: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 const VERSION: u8 = 1;
 
-/// The header of a segment that names its place itself.
+/// The header of a tagged segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tagged {
-    /// Whether the message ends with this segment.
+    /// The segment ends the message.
     pub last: bool,
-    /// The octet that RDMAP uses: its version and operation.
+    /// The octet that RDMAP uses: version and operation.
     pub ulp: u8,
     /// The steering tag of the buffer.
     pub stag: STag,
-    /// Where in the buffer the payload starts.
+    /// The offset in the buffer at which the payload starts.
     pub tagged_offset: u64,
 }
 
-/// The header of a segment that goes to a queue.
+/// The header of an untagged segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Untagged {
-    /// Whether the message ends with this segment.
+    /// The segment ends the message.
     pub last: bool,
-    /// The octet that RDMAP uses: its version and operation.
+    /// The octet that RDMAP uses: version and operation.
     pub ulp: u8,
     /// The four octets that RDMAP uses: a steering tag to invalidate, or zeros.
     pub ulp_word: u32,
-    /// The queue.
+    /// The queue number.
     pub qn: u32,
-    /// The message's number on that queue.
+    /// The message sequence number on that queue.
     pub msn: u32,
-    /// Where in the message the payload starts.
+    /// The offset in the message at which the payload starts.
     pub mo: u32,
 }
 
-/// Either header.
+/// The header of a segment of either kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Header {
-    /// A segment for a tagged buffer.
+    /// A tagged segment.
     Tagged(Tagged),
-    /// A segment for a queue.
+    /// An untagged segment.
     Untagged(Untagged),
 }
 
@@ -84,11 +84,11 @@ struct UntaggedWire {
 }
 
 impl Header {
-    /// Splits a ULPDU into its header and its payload.
+    /// Splits a ULPDU into header and payload.
     #[inline]
     pub fn decode(ulpdu: &[u8]) -> Result<(Header, &[u8]), DdpFault> {
         let &control = ulpdu.first().ok_or(DdpFault::LocalCatastrophic)?;
-        // RFC 5041 s4.1: the reserved bits are not checked on receive; the version is, and only 1 is known.
+        // RFC 5041 s4.1: reserved bits are not checked on receive. The version is, and must be 1.
         if control & VERSION_MASK != VERSION {
             return Err(if control & TAGGED != 0 {
                 DdpFault::TaggedVersion
@@ -109,7 +109,8 @@ impl Header {
         }
     }
 
-    /// The octets that make up the header at the front of `ulpdu`, by its first bit; `None` when it is cut short.
+    /// Returns the header octets at the front of `ulpdu`. Its first bit gives the length. `None` if the header is
+    /// truncated.
     pub fn header_octets(ulpdu: &[u8]) -> Option<&[u8]> {
         let tagged = ulpdu.first()? & TAGGED != 0;
         ulpdu.get(..if tagged { TAGGED_BYTES } else { UNTAGGED_BYTES })
@@ -130,7 +131,7 @@ impl UntaggedWire {
 }
 
 impl Tagged {
-    /// Writes the header into the front of `out` and answers its octets, 0 when `out` is too short.
+    /// Writes the header to the front of `out`. Returns its length, or 0 if `out` is too short.
     #[inline]
     pub fn encode(&self, out: &mut [u8]) -> usize {
         let wire = TaggedWire {
@@ -144,7 +145,7 @@ impl Tagged {
 }
 
 impl Untagged {
-    /// Writes the header into the front of `out` and answers its octets, 0 when `out` is too short.
+    /// Writes the header to the front of `out`. Returns its length, or 0 if `out` is too short.
     #[inline]
     pub fn encode(&self, out: &mut [u8]) -> usize {
         let wire = UntaggedWire {
@@ -170,9 +171,9 @@ mod tests {
 
     use super::*;
 
-    /// RFC 5044 s4.4, figure 5 prints this header: Send, last, queue 0, message 1.
+    /// RFC 5044 s4.4, figure 5 shows this header: Send, last, queue 0, message 1.
     #[test]
-    fn the_printed_send_header_decodes_and_encodes() {
+    fn the_send_header_of_figure_5_round_trips() {
         let printed = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         let header = Untagged { last: true, ulp: 0x43, ulp_word: 0, qn: 0, msn: 1, mo: 0 };
         assert_eq!(Header::decode(&printed), Ok((Header::Untagged(header), &[][..])));
@@ -182,7 +183,7 @@ mod tests {
 
     /// RFC 5041 s4.2.
     #[test]
-    fn a_tagged_header_lies_as_figure_4_draws_it() {
+    fn a_tagged_header_has_the_layout_of_figure_4() {
         let header =
             Tagged { last: true, ulp: 0x40, stag: STag(0x0102_0304), tagged_offset: 0x1112_1314_1516_1718 };
         let mut out = [0; 14];
@@ -200,9 +201,9 @@ mod tests {
         assert_eq!(Header::decode(&ulpdu).unwrap().0, plain);
     }
 
-    /// RFC 5041 s7.2: version errors are 0x04 of type 1 and 0x06 of type 2.
+    /// RFC 5041 s7.2: version errors are code 0x04 of type 1 and code 0x06 of type 2.
     #[test]
-    fn each_kind_of_segment_has_its_own_version_fault() {
+    fn each_kind_of_segment_has_its_own_version_error() {
         for version in [0, 2, 3] {
             assert_eq!(Header::decode(&[0x80 | version; 20]), Err(DdpFault::TaggedVersion));
             assert_eq!(Header::decode(&[version; 20]), Err(DdpFault::UntaggedVersion));
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ulpdu_shorter_than_its_header_is_no_segment() {
+    fn a_ulpdu_shorter_than_its_header_is_refused() {
         assert_eq!(Header::decode(&[]), Err(DdpFault::LocalCatastrophic));
         assert_eq!(Header::decode(&[0x81; 13]), Err(DdpFault::LocalCatastrophic));
         assert_eq!(Header::decode(&[0x01; 17]), Err(DdpFault::LocalCatastrophic));

@@ -1,8 +1,8 @@
 //! DDP: direct data placement (RFC 5041).
 //!
-//! [`header`] reads and writes segment headers (s4); [`untagged`] keeps the message numbers of a queue and does the
-//! checks of s7.1 for untagged segments; [`tagged`] says what a refused access to memory is called on the wire.
-//! Placement itself is `ironwarp_mem`'s.
+//! [`header`] encodes and decodes segment headers (s4). [`untagged`] keeps the message numbers of a queue and makes
+//! the checks of s7.1 for untagged segments. [`tagged`] maps refused memory accesses to DDP errors. `ironwarp_mem`
+//! does the placement.
 
 pub mod header;
 pub mod tagged;
@@ -10,34 +10,34 @@ pub mod untagged;
 
 pub use header::{Header, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 
-use crate::rdmap::Terminate;
+use crate::terminate::Terminate;
 
-/// What DDP can find wrong (RFC 5041 s7.2).
+/// The errors of DDP (RFC 5041 s7.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DdpFault {
-    /// The segment is too short for its own header.
+    /// The segment is shorter than its header.
     LocalCatastrophic,
-    /// The steering tag names nothing that allows this placement.
+    /// The steering tag does not allow this placement.
     InvalidStag,
     /// The segment reaches outside its tagged buffer.
     BaseOrBounds,
     /// The steering tag belongs to another protection domain.
     NotAssociated,
-    /// Offset and length together pass 2^64.
+    /// Offset plus length exceeds 2^64.
     TaggedOffsetWrap,
-    /// A tagged segment of a version that is not 1.
+    /// A tagged segment has a version other than 1.
     TaggedVersion,
-    /// The queue number is none of this stream's.
+    /// The stream has no such queue.
     InvalidQueue,
-    /// No buffer waits for the message.
+    /// No buffer is posted for the message.
     NoBuffer,
     /// The message number is not the next one.
     MsnRange,
-    /// The message offset is not where the message stands.
+    /// The message offset does not continue the message.
     InvalidOffset,
-    /// The message is longer than the buffer that waits for it.
+    /// The message is longer than its buffer.
     TooLong,
-    /// An untagged segment of a version that is not 1.
+    /// An untagged segment has a version other than 1.
     UntaggedVersion,
 }
 

@@ -1,4 +1,4 @@
-//! What a refused tagged placement is called (RFC 5041 s7.1, s7.2).
+//! The DDP errors of refused tagged placements (RFC 5041 s7.1, s7.2).
 
 use ironwarp_mem::AccessError;
 
@@ -9,7 +9,7 @@ impl From<AccessError> for DdpFault {
         match refused {
             AccessError::UnknownStag | AccessError::Revoked => DdpFault::InvalidStag,
             // RFC 5041 s7.2 has no code for a missing right. The steering tag allows no such placement, which is
-            // check 1 or 2 of s7.1; Linux reports it the same way.
+            // check 1 or 2 of s7.1. Linux reports it the same way.
             AccessError::NoRight => DdpFault::InvalidStag,
             AccessError::WrongPd | AccessError::WrongStream => DdpFault::NotAssociated,
             AccessError::Bounds => DdpFault::BaseOrBounds,

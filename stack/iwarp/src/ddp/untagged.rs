@@ -1,8 +1,8 @@
-//! One untagged queue as its receiver keeps it (RFC 5041 s4.3, s5.3, s7.1).
+//! The receive side of one untagged queue (RFC 5041 s4.3, s5.3, s7.1).
 //!
-//! TCP delivers in order, so the only message that can lawfully continue is the one that stands at `msn`, and only
-//! at the octet where it stands. A sender that numbers differently, or sends the segments of a message out of order
-//! (RFC 5041 s5.3 says it should not), is refused: a gap here would be a hole in a delivered message.
+//! TCP delivers in order, so a segment must belong to message `msn` and start at the octet after the last placed one.
+//! Anything else is refused, because a gap would become a hole in a delivered message. RFC 5041 s5.3 says that
+//! senders should not send the segments of a message out of order.
 
 use ironwarp_types::Seq;
 
@@ -12,7 +12,7 @@ use super::{DdpFault, Untagged};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedQueue {
     msn: Seq,
-    /// Octets of the current message that have been placed.
+    /// Octets of the current message that were placed.
     placed: u32,
 }
 
@@ -22,18 +22,18 @@ impl UntaggedQueue {
         UntaggedQueue { msn: Seq(1), placed: 0 }
     }
 
-    /// The number of the message that comes next or is under way.
+    /// Returns the number of the current or next message.
     pub fn msn(&self) -> u32 {
         self.msn.0
     }
 
-    /// Octets of the message under way.
+    /// Returns the octets of the current message that were placed.
     pub fn placed(&self) -> u32 {
         self.placed
     }
 
-    /// The checks 2 to 5 of RFC 5041 s7.1 in their order. `buffer` is the size of the buffer that waits for the
-    /// message at `msn`, if one does.
+    /// Makes checks 2 to 5 of RFC 5041 s7.1. `buffer` is the size of the buffer posted for message `msn`, if there is
+    /// one.
     #[inline]
     pub fn check(
         &self,
@@ -41,7 +41,7 @@ impl UntaggedQueue {
         payload_bytes: usize,
         buffer: Option<u32>,
     ) -> Result<(), DdpFault> {
-        // Check 5 comes first here: only the message at `msn` has a buffer for checks 2 to 4 to look at.
+        // Check 5 comes first: only message `msn` has a buffer that checks 2 to 4 can use.
         if header.msn != self.msn.0 {
             return Err(DdpFault::MsnRange);
         }
@@ -53,11 +53,11 @@ impl UntaggedQueue {
         if end > u64::from(buffer) { Err(DdpFault::TooLong) } else { Ok(()) }
     }
 
-    /// Moves past a segment of `payload_bytes` that was checked and placed. Answers the message's length when this
-    /// was its last segment.
+    /// Moves past a segment of `payload_bytes` that was checked and placed. Returns the length of the message if the
+    /// segment ends it.
     #[inline]
     pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<u32> {
-        // Checked against a buffer of at most 32 bits before; nothing is cut off.
+        // `check` has compared this sum with a 32-bit buffer size, so it does not wrap.
         let end = self.placed.wrapping_add(payload_bytes as u32);
         if last {
             self.msn = self.msn.plus(1);
@@ -98,7 +98,7 @@ mod tests {
 
     /// RFC 5041 s5.2: offsets continue within a message; s4.3: numbers continue between messages.
     #[test]
-    fn a_message_continues_where_it_stands() {
+    fn a_segment_must_continue_its_message() {
         let mut queue = UntaggedQueue::new();
         assert_eq!(queue.advance(false, 10), None);
         assert_eq!(queue.check(&header(1, 10), 5, Some(15)), Ok(()));
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!((queue.msn(), queue.placed()), (2, 0));
     }
 
-    /// RFC 5041 s4.3: the number wraps to 0 after 0xFFFFFFFF.
+    /// RFC 5041 s4.3: the number after 0xFFFFFFFF is 0.
     #[test]
     fn message_numbers_wrap() {
         let mut queue = UntaggedQueue { msn: Seq(u32::MAX), placed: 0 };
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_near_the_top_cannot_overflow() {
+    fn an_offset_near_2_32_does_not_overflow() {
         let queue = UntaggedQueue { msn: Seq(1), placed: u32::MAX };
         assert_eq!(queue.check(&header(1, u32::MAX), 65_535, Some(u32::MAX)), Err(DdpFault::TooLong));
     }

@@ -4,8 +4,8 @@
 //! 0       2                    2+n        multiple of 4
 //! | n:u16 | ULPDU, n octets     | 0..3 zeros | CRC32c, least significant octet first |
 //! ```
-//! Takes the room of a segment, or the in-order bytes of the stream. An FPDU that lies in one piece is used where it
-//! is; one that is split is gathered into the core's scratch. A CRC that does not match ends the stream; nothing of
+//! Encodes into the payload of a TCP segment and decodes from the in-order stream. A contiguous FPDU is used in
+//! place; a split one is gathered in the core's scratch buffer first. A wrong CRC ends the stream, and nothing of
 //! that FPDU is used.
 
 use ironwarp_arch::crc32c;
@@ -17,30 +17,29 @@ use super::MpaFault;
 /// Octets of the length field.
 pub const LENGTH_BYTES: usize = 2;
 
-/// Octets of the CRC field, which is there whether CRCs are in use or not (RFC 5044 s4.1).
+/// Octets of the CRC field, which is present even if CRCs are not in use (RFC 5044 s4.1).
 pub const CRC_BYTES: usize = 4;
 
-/// RFC 5044 s3: the largest ULPDU that may be sent.
+/// RFC 5044 s3: the longest ULPDU that may be sent.
 pub const MULPDU_BYTES_MAX: usize = 64_768;
 
-/// The room that TCP must lend for MULPDU not to fall below 128 octets (RFC 5044 s4.5).
+/// The segment payload that TCP must offer so that MULPDU is at least 128 octets (RFC 5044 s4.5).
 pub const SEGMENT_BYTES_MIN: usize = fpdu_bytes(MULPDU_BYTES_MIN);
 
-/// Octets of the FPDU around a ULPDU of `ulpdu_bytes`: always a multiple of four (RFC 5044 s4.1).
+/// Octets of the FPDU for a ULPDU of `ulpdu_bytes`: always a multiple of four (RFC 5044 s4.1).
 pub const fn fpdu_bytes(ulpdu_bytes: usize) -> usize {
     (LENGTH_BYTES + ulpdu_bytes).next_multiple_of(4) + CRC_BYTES
 }
 
-/// The largest ULPDU whose FPDU fits into `room` octets: EMSS - (6 + EMSS mod 4), without markers (RFC 5044 s4.5).
+/// The longest ULPDU whose FPDU fits in `room` octets: EMSS - (6 + EMSS mod 4), without markers (RFC 5044 s4.5).
 pub const fn mulpdu(room: usize) -> usize {
     let ulpdu = room.saturating_sub(LENGTH_BYTES + CRC_BYTES + room % 4);
     if ulpdu < MULPDU_BYTES_MAX { ulpdu } else { MULPDU_BYTES_MAX }
 }
 
-/// Completes the FPDU whose ULPDU lies at `room[2..2 + ulpdu_bytes]` and answers its octets, 0 when `room` is too
-/// short for it.
+/// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]`. Returns its length, or 0 if `room` is too short.
 ///
-/// The CRC is taken over this private copy, so memory that changes meanwhile cannot put a wrong CRC on the wire.
+/// The CRC covers this private copy, so memory that changes during the call cannot put a wrong CRC on the wire.
 pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     let whole = fpdu_bytes(ulpdu_bytes);
     let Ok(length) = u16::try_from(ulpdu_bytes) else { return 0 };
@@ -54,19 +53,19 @@ pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     if let Some(pad) = rest.get_mut(ulpdu_bytes..) {
         pad.fill(0);
     }
-    // RFC 5044 s4.1: with CRCs off the field is still there; its value does not matter, and peers send zeros.
+    // RFC 5044 s4.1: with CRCs off the field is still present. Its value does not matter; peers send zeros.
     *field = if crc { crc32c(covered).to_le_bytes() } else { [0; CRC_BYTES] };
     whole
 }
 
-/// Writes the CRC of a whole FPDU, markers included, into its last octets.
+/// Writes the CRC of a whole FPDU, markers included, to its last octets.
 pub(crate) fn set_crc(framed: &mut [u8]) {
     if let Some((covered, field)) = framed.split_last_chunk_mut::<CRC_BYTES>() {
         *field = crc32c(covered).to_le_bytes();
     }
 }
 
-/// The octets of the FPDU at the front of `bytes`, when all of it has arrived.
+/// Returns the length of the FPDU at the front of `bytes` once all of it has arrived.
 pub fn whole_fpdu_bytes(bytes: &impl ByteStream) -> Option<usize> {
     let mut length = [0; LENGTH_BYTES];
     match bytes.front().first_chunk() {
@@ -74,15 +73,15 @@ pub fn whole_fpdu_bytes(bytes: &impl ByteStream) -> Option<usize> {
         None if bytes.peek(&mut length) => {}
         None => return None,
     }
-    // RFC 5044 s6: the length field of an in-order stream alone says where an FPDU ends.
+    // RFC 5044 s6: in an in-order stream the length field alone says where an FPDU ends.
     let whole = fpdu_bytes(u16::from_be_bytes(length).into());
     (bytes.available() >= whole).then_some(whole)
 }
 
-/// The ULPDU in a whole FPDU, once its CRC is found right.
+/// Checks the CRC of a whole FPDU and returns its ULPDU.
 pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
     let (covered, field) = fpdu.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
-    // RFC 5044 s4.4: a mismatch makes the FPDU invalid. RFC 5044 s4.1: not checked when CRCs are off.
+    // RFC 5044 s4.4: a mismatch makes the FPDU invalid. s4.1: the CRC is not checked when CRCs are off.
     if crc && crc32c(covered).to_le_bytes() != *field {
         return Err(MpaFault::Crc);
     }
@@ -94,25 +93,25 @@ pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
 mod tests {
     use super::*;
 
-    /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets, which starts with a marker that the CRC covers.
+    /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets. The CRC also covers the marker at its front.
     #[test]
-    fn the_crc_of_the_first_example_is_as_printed() {
+    fn the_crc_of_the_first_example_matches_the_rfc() {
         let mut covered =
             vec![0, 0, 0, 0, 0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         covered.extend([0; 24]);
         assert_eq!(crc32c(&covered).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
     }
 
-    /// RFC 5044 s4.4, figure 6: the second example, with a marker inside.
+    /// RFC 5044 s4.4, figure 6: a second Send, with a marker inside.
     #[test]
-    fn the_crc_of_the_second_example_is_as_printed() {
+    fn the_crc_of_the_second_example_matches_the_rfc() {
         let mut covered = vec![0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0];
         covered.extend([0, 0, 0, 0x14]);
         covered.extend([0; 24]);
         assert_eq!(crc32c(&covered).to_le_bytes(), [0x84, 0x92, 0x58, 0x98]);
     }
 
-    /// RFC 5044 s4.1: an FPDU is a multiple of four octets, whatever its ULPDU, and the pad is zero.
+    /// RFC 5044 s4.1: an FPDU is a multiple of four octets for any ULPDU, and the pad is zero.
     #[test]
     fn every_length_is_padded_with_zeros_to_a_multiple_of_four() {
         for ulpdu in 0..64 {
@@ -142,7 +141,7 @@ mod tests {
 
     /// RFC 5044 s4.4: every bit of an FPDU is covered.
     #[test]
-    fn any_flipped_bit_is_found() {
+    fn any_flipped_bit_is_detected() {
         let mut fpdu = [0x5a; 28];
         assert_eq!(encode(&mut fpdu, 21, true), 28);
         for bit in 0..28 * 8 {
@@ -152,9 +151,9 @@ mod tests {
         }
     }
 
-    /// RFC 5044 s4.1: what the pad holds does not matter, but the CRC covers it.
+    /// RFC 5044 s4.1: the value of the pad does not matter, but the CRC covers it.
     #[test]
-    fn a_pad_that_is_not_zero_is_taken_under_a_right_crc() {
+    fn a_pad_that_is_not_zero_is_accepted_with_a_correct_crc() {
         for ulpdu in 3..6 {
             let mut fpdu = [0x5a; 12];
             assert_eq!(encode(&mut fpdu, ulpdu, true), 12);
@@ -165,7 +164,7 @@ mod tests {
         }
     }
 
-    /// RFC 5044 s4.1: with CRCs off the field is there, sent as zeros, and never checked.
+    /// RFC 5044 s4.1: with CRCs off the field is present, sent as zeros and never checked.
     #[test]
     fn without_crc_the_field_is_zero_and_ignored() {
         let mut fpdu = [1; 12];
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_too_short_is_left_alone() {
+    fn a_buffer_that_is_too_short_is_not_changed() {
         let mut room = [9; 11];
         assert_eq!(encode(&mut room, 4, true), 0);
         assert_eq!(room, [9; 11]);

@@ -1,12 +1,13 @@
-//! Atomic Requests and Atomic Responses: their headers, which are all of their payload (RFC 7306 s5.2).
+//! Headers of Atomic Requests and Atomic Responses (RFC 7306 s5.2). The header is the whole payload of either
+//! message.
 //!
 //! ```text
 //! request   | reserved:28 AOpCode:4 | identifier:u32 | STag:u32 | TO:u64 | data:u64 | mask:u64 | compare:u64 | mask:u64 |
 //! response  | identifier:u32 | original value:u64 |
 //! ```
-//! Everything is big-endian on the wire; values here are numbers, so what the operation does to memory in the machine's
-//! own order needs no second thought. The operations themselves are `ironwarp_mem`'s. What cannot be read, or may not
-//! be asked, ends the stream with the Terminate that [`RdmapFault`] names; the word has not been looked at then.
+//! Fields are big-endian on the wire and numbers in these types, so the byte order of memory does not matter here.
+//! `ironwarp_mem` carries the operations out. A request that cannot be decoded or is not allowed ends the stream with
+//! the error in [`RdmapFault`], before the word is accessed.
 
 use ironwarp_mem::{AtomicOp, WordError};
 use ironwarp_types::STag;
@@ -18,7 +19,7 @@ use super::{RdmapFault, Rfc7306Profile};
 /// Octets of an Atomic Request (RFC 7306 s4, s5.2.1, figure 4).
 pub const ATOMIC_REQUEST_BYTES: usize = size_of::<RequestWire>();
 
-/// Octets of an Atomic Response (RFC 7306 s5.2.2, figure 6; the 32 that s4 speaks of fit neither figure).
+/// Octets of an Atomic Response (RFC 7306 s5.2.2, figure 6). The 32 octets that s4 mentions match neither figure.
 pub const ATOMIC_RESPONSE_BYTES: usize = size_of::<ResponseWire>();
 
 const _: () = assert!(ATOMIC_REQUEST_BYTES == 52 && ATOMIC_RESPONSE_BYTES == 12);
@@ -28,27 +29,27 @@ const FETCH_ADD: u32 = 0;
 const SWAP: u32 = 1;
 const CMP_SWAP: u32 = 2;
 
-/// RFC 7306 s5.2.1: a mask that an operation has no use for is sent as all ones, and data as zero.
+/// RFC 7306 s5.2.1: an unused mask is sent as all ones, and unused data as zero.
 const UNUSED_MASK: u64 = u64::MAX;
 const UNUSED_DATA: u64 = 0;
 
-/// What an Atomic Request asks for.
+/// The fields of an Atomic Request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicRequest {
-    /// The asking side's own number, which the response repeats.
+    /// The requester's identifier, which the response repeats.
     pub identifier: u32,
-    /// Where the word is.
+    /// The buffer of the word.
     pub stag: STag,
-    /// Where in that buffer.
+    /// The offset of the word in that buffer.
     pub tagged_offset: u64,
-    /// What is to be done to it.
+    /// The operation and its operands.
     pub operation: AtomicOp,
 }
 
-/// What an Atomic Response tells.
+/// The fields of an Atomic Response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicResponse {
-    /// The number of the request that it answers.
+    /// The identifier of the request.
     pub identifier: u32,
     /// The word's value before the operation.
     pub original: u64,
@@ -75,8 +76,8 @@ struct ResponseWire {
 }
 
 impl AtomicRequest {
-    /// Reads a payload that is exactly one header. An operation that the dialect does not have is as good as a message
-    /// that does not exist (RFC 7306 s1.1, s5.2.1).
+    /// Decodes a payload, which must be exactly one header. An operation that the profile lacks is treated as an
+    /// unknown message (RFC 7306 s1.1, s5.2.1).
     pub fn decode(payload: &[u8], profile: Rfc7306Profile) -> Result<AtomicRequest, RdmapFault> {
         let wire = RequestWire::ref_from_bytes(payload).map_err(|_| RdmapFault::Unspecified)?;
         Ok(AtomicRequest {
@@ -87,7 +88,8 @@ impl AtomicRequest {
         })
     }
 
-    /// The header's octets. Which dialects can read a Swap is the caller's to know: [`Rfc7306Profile::swap`].
+    /// Encodes the header. The caller checks that the peer's profile has Swap before it sends one
+    /// ([`Rfc7306Profile::swap`]).
     pub fn encode(&self) -> [u8; ATOMIC_REQUEST_BYTES] {
         let (code, data, mask, compare, compare_mask) = match self.operation {
             AtomicOp::FetchAdd { add, mask } => (FETCH_ADD, add, mask, UNUSED_DATA, UNUSED_MASK),
@@ -111,7 +113,8 @@ impl AtomicRequest {
 }
 
 impl RequestWire {
-    /// RFC 7306 s5.2.1: the 28 bits before the code are ignored, and so is every field that the operation has no use for.
+    /// RFC 7306 s5.2.1: the 28 bits before the code are ignored, and so is every field that the operation does not
+    /// use.
     fn operation(&self, profile: Rfc7306Profile) -> Result<AtomicOp, RdmapFault> {
         let (data, mask) = (self.data.get(), self.mask.get());
         match self.operation.get() & OPERATION_MASK {
@@ -127,20 +130,20 @@ impl RequestWire {
 }
 
 impl AtomicResponse {
-    /// Reads a payload that is exactly one header.
+    /// Decodes a payload, which must be exactly one header.
     pub fn decode(payload: &[u8]) -> Result<AtomicResponse, RdmapFault> {
         let wire = ResponseWire::ref_from_bytes(payload).map_err(|_| RdmapFault::Unspecified)?;
         Ok(AtomicResponse { identifier: wire.identifier.get(), original: wire.original.get() })
     }
 
-    /// Reads a payload that must answer the request `identifier`, the oldest that waits for an answer. Another number
-    /// there answers something that was not asked, or not yet (RFC 7306 s5.2.2, 7).
+    /// Decodes the payload of the response to request `identifier`, the oldest outstanding one. A response with
+    /// another identifier answers a request that was never sent or is not the oldest (RFC 7306 s5.2.2, s7).
     pub fn decode_for(payload: &[u8], identifier: u32) -> Result<AtomicResponse, RdmapFault> {
         let response = AtomicResponse::decode(payload)?;
         if response.identifier == identifier { Ok(response) } else { Err(RdmapFault::StreamCatastrophic) }
     }
 
-    /// The header's octets.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; ATOMIC_RESPONSE_BYTES] {
         let wire = ResponseWire { identifier: self.identifier.into(), original: self.original.into() };
         zerocopy::transmute!(wire)
@@ -148,8 +151,8 @@ impl AtomicResponse {
 }
 
 impl From<WordError> for RdmapFault {
-    /// The checks of a Read Request's source, which RFC 7306 does not repeat for Atomics (RFC 5040 s7.2); its own is the
-    /// alignment (s8.2).
+    /// RFC 5040 s7.2: the checks are those of a Read Request's source, which RFC 7306 does not repeat for Atomics.
+    /// RFC 7306 s8.2 adds the check of the alignment.
     fn from(refused: WordError) -> Self {
         match refused {
             WordError::Access(error) => error.into(),

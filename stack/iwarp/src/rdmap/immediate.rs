@@ -1,26 +1,26 @@
-//! Immediate Data: eight octets that reach the peer in a completion (RFC 7306 s6).
+//! Immediate Data: eight octets that the peer receives in a completion (RFC 7306 s6).
 //!
-//! Takes and gives the whole payload of one untagged segment on queue 0, where Sends are numbered too. What they mean
-//! is the application's: the octets are carried as they are, in no order of any machine. A payload of any other
-//! length is an error of the message, since nothing says what a shorter or longer one would mean.
+//! Encodes and decodes the whole payload of one untagged segment on queue 0, in one numbering with Sends. The octets
+//! are carried unchanged, in no byte order; their meaning is the application's. A payload of any other length is an
+//! error of the message.
 
 use super::RdmapFault;
 
-/// Octets of an Immediate Data message, which is all of its payload (RFC 7306 s6.2, figure 7).
+/// Octets of an Immediate Data message, which are its whole payload (RFC 7306 s6.2, figure 7).
 pub const IMMEDIATE_BYTES: usize = 8;
 
-/// What an Immediate Data message carries.
+/// The payload of an Immediate Data message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Immediate(pub [u8; IMMEDIATE_BYTES]);
 
 impl Immediate {
-    /// Reads a payload. RFC 7306 s6.3: the receiver checks that it is exactly eight octets.
+    /// Decodes a payload. RFC 7306 s6.3: the receiver checks that it has exactly eight octets.
     #[inline]
     pub fn decode(payload: &[u8]) -> Result<Immediate, RdmapFault> {
         payload.try_into().map(Immediate).map_err(|_| RdmapFault::Unspecified)
     }
 
-    /// The payload's octets.
+    /// Encodes the payload.
     pub const fn encode(self) -> [u8; IMMEDIATE_BYTES] {
         self.0
     }
@@ -32,11 +32,12 @@ mod tests {
 
     use super::*;
     use crate::ddp::Header;
-    use crate::rdmap::{Opcode, Rfc7306Profile, Terminate};
+    use crate::rdmap::{Opcode, Rfc7306Profile};
+    use crate::terminate::Terminate;
 
     const DATA: Immediate = Immediate([0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
 
-    /// Appendix A.3 of RFC 7306, octet by octet; message 2 of queue 0.
+    /// Message 2 of queue 0, as in appendix A.3 of RFC 7306.
     const PLAIN: [u8; 26] = [
         0x41, 0x48, 0, 0, 0, 0, // untagged, last, DDP 1; RDMAP 1, operation 8; no tag to invalidate
         0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, // queue 0, message 2, offset 0
@@ -57,13 +58,13 @@ mod tests {
 
     /// RFC7306-4-03, RFC7306-4.1-03 and RFC7306-6.3-04.
     #[test]
-    fn immediate_data_lies_as_appendix_a_draws_it() {
+    fn immediate_data_has_the_layout_of_appendix_a() {
         assert_eq!(segment(Rfc7306Profile::RFC_7306, Opcode::Immediate, 2), PLAIN);
         assert_eq!(read(Rfc7306Profile::RFC_7306, &PLAIN), (Opcode::Immediate, DATA));
     }
 
     #[test]
-    fn with_solicited_event_it_differs_in_the_operation_alone() {
+    fn a_solicited_immediate_differs_only_in_the_operation() {
         let mut expected = PLAIN;
         expected[1] = 0x49;
         assert_eq!(segment(Rfc7306Profile::RFC_7306, Opcode::ImmediateSolicited, 2), expected);
@@ -71,9 +72,9 @@ mod tests {
         assert!(Opcode::ImmediateSolicited.is_solicited() && !Opcode::Immediate.is_solicited());
     }
 
-    /// Figure 2 of draft -01: queue 1 for the one with Solicited Event, queue 0 for the other.
+    /// Figure 2 of draft -01: queue 1 with Solicited Event, queue 0 without.
     #[test]
-    fn with_solicited_event_it_goes_on_queue_1_by_figure_2_of_draft_01() {
+    fn a_solicited_immediate_uses_queue_1_with_figure_2_of_draft_01() {
         let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
         let mut expected = PLAIN;
         (expected[1], expected[9]) = (0x49, 1);
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(segment(profile, Opcode::Immediate, 2), PLAIN);
     }
 
-    /// RFC7306-6.3-07: seven octets, nine, none or a lot are refused, with the code for what has no other.
+    /// RFC7306-6.3-07: a payload of any other length is refused, with the code for unspecified errors.
     #[test]
     fn any_other_length_is_refused() {
         for bytes in [0, 1, 7, 9, 16, 1000] {
@@ -93,12 +94,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn eight_octets_come_out_as_they_went_in(octets: [u8; 8]) {
+        fn immediate_data_round_trips(octets: [u8; 8]) {
             prop_assert_eq!(Immediate::decode(&Immediate(octets).encode()), Ok(Immediate(octets)));
         }
 
         #[test]
-        fn octets_of_any_number_are_read_or_refused(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn only_payloads_of_eight_octets_are_decoded(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
             prop_assert_eq!(Immediate::decode(&octets).is_ok(), octets.len() == 8);
         }
     }

@@ -1,8 +1,9 @@
-//! RDMAP: what messages mean (RFC 5040, RFC 7306).
+//! RDMAP: the operations (RFC 5040, RFC 7306).
 //!
-//! [`opcode`] names the messages (s4.1); [`read`] is the Read Request's header and the bounded queue of our own Reads,
-//! [`responder_queue`] that of the responses to the peer's requests (s4.4, s5.2, s6.1); [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`rfc7306_profile`] what its drafts had
-//! otherwise; [`terminate`] is the message that ends a stream (s4.8, s5.4).
+//! [`opcode`] encodes the control octet (s4.1). [`read`] has the header of a Read Request and the bounded queue of
+//! local requests that wait for a response. [`responder_queue`] is the queue of responses to the peer's requests
+//! (s4.4, s5.2, s6.1). [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`rfc7306_profile`] the
+//! differences of its drafts. [`terminate`] is the message that ends a stream (s4.8, s5.4).
 
 pub mod atomic;
 pub mod immediate;
@@ -18,43 +19,45 @@ pub use opcode::Opcode;
 pub use read::{OutstandingRequest, OutstandingRequests, ReadRequest};
 pub use responder_queue::{InboundRead, ResponderEntry, ResponderQueue};
 pub use rfc7306_profile::Rfc7306Profile;
-pub use terminate::{Terminate, TerminatedHeaders};
+pub use terminate::TerminatedHeaders;
 
 use ironwarp_mem::{AccessError, InvalidateError};
 
+use crate::terminate::Terminate;
+
 /// Queue 0 carries Sends of every kind (RFC 5040 s3.1).
 pub const SEND_QUEUE: u32 = 0;
-/// Queue 1 carries Read Requests, and Atomic Requests in one numbering with them (RFC 7306 s5.2).
+/// Queue 1 carries Read Requests and Atomic Requests, in one numbering (RFC 7306 s5.2).
 pub const READ_QUEUE: u32 = 1;
 /// Queue 2 carries the Terminate.
 pub const TERMINATE_QUEUE: u32 = 2;
 /// Queue 3 carries Atomic Responses (RFC 7306 s4.1).
 pub const ATOMIC_RESPONSE_QUEUE: u32 = 3;
 
-/// What RDMAP can find wrong (RFC 5040 s4.8, figure 9).
+/// The errors of RDMAP (RFC 5040 s4.8, figure 9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RdmapFault {
-    /// Something of our own: a work request that cannot be carried out.
+    /// A local error: a work request cannot be carried out.
     LocalCatastrophic,
-    /// The steering tag names nothing.
+    /// The steering tag is invalid.
     InvalidStag,
     /// The request reaches outside its buffer.
     BaseOrBounds,
-    /// The buffer may not be used so.
+    /// The buffer does not grant the right.
     AccessRights,
     /// The steering tag belongs to another protection domain.
     NotAssociated,
-    /// Offset and length together pass 2^64.
+    /// Offset plus length exceeds 2^64.
     TaggedOffsetWrap,
     /// The steering tag may not be invalidated by this message.
     CannotInvalidate,
     /// The RDMAP version is not 1.
     Version,
-    /// The operation is unknown, or not one that may come here.
+    /// The operation is unknown or not allowed here.
     Opcode,
-    /// The message breaks its own rules in a way that has no code.
+    /// The message breaks a rule that has no code of its own.
     StreamCatastrophic,
-    /// The request is not formatted as it should be.
+    /// The format of the request is wrong.
     Unspecified,
 }
 
@@ -91,8 +94,8 @@ impl From<AccessError> for RdmapFault {
 }
 
 impl From<InvalidateError> for RdmapFault {
-    /// RFC 5040 s5.3: a tag that is not this stream's cannot be invalidated; s7.2, check 4: one that is not valid is
-    /// invalid; s8.1.1 (7): one that streams share is not the peer's to end.
+    /// RFC 5040 s5.3: a tag of another stream cannot be invalidated. s7.2, check 4: a tag that is not valid is
+    /// reported as invalid. s8.1.1 (7): the peer cannot invalidate a tag that several streams share.
     fn from(refused: InvalidateError) -> Self {
         match refused {
             InvalidateError::NotStreamScoped

@@ -1,4 +1,4 @@
-//! The control octet that every segment carries (RFC 5040 s4.1): version, reserved bits, operation.
+//! The control octet of every segment (RFC 5040 s4.1): version, reserved bits, operation.
 
 use super::RdmapFault;
 
@@ -22,15 +22,15 @@ pub enum Opcode {
     Send = 3,
     /// Queue 0, with a steering tag to invalidate.
     SendInvalidate = 4,
-    /// Queue 0, with an event.
+    /// Queue 0, with solicited event.
     SendSolicited = 5,
-    /// Queue 0, with both.
+    /// Queue 0, with solicited event and a steering tag to invalidate.
     SendSolicitedInvalidate = 6,
     /// Queue 2.
     Terminate = 7,
     /// Queue 0, eight octets for the completion (RFC 7306 s6).
     Immediate = 8,
-    /// The same, with an event.
+    /// Queue 0, eight octets for the completion, with solicited event.
     ImmediateSolicited = 9,
     /// Queue 1 (RFC 7306 s5.2.1).
     AtomicRequest = 10,
@@ -44,81 +44,89 @@ impl Opcode {
         VERSION << VERSION_SHIFT | self as u8
     }
 
-    /// What a control octet says. The checks come in the order of RFC 5040 s7.2: operation, then version. The
-    /// reserved bits are ignored. Version 0 is that of the RDMA Consortium's protocol, whose peers do not speak MPA
-    /// revision 1 and so never get here.
+    /// Decodes a control octet. RFC 5040 s7.2: the operation is checked first, then the version. The reserved bits
+    /// are ignored. Version 0 is the RDMA Consortium's protocol; its peers do not speak MPA revision 1, so they never
+    /// reach this point.
     #[inline]
     pub fn decode(control: u8) -> Result<Opcode, RdmapFault> {
-        let opcode = match control & OPCODE_MASK {
-            0 => Opcode::Write,
-            1 => Opcode::ReadRequest,
-            2 => Opcode::ReadResponse,
-            3 => Opcode::Send,
-            4 => Opcode::SendInvalidate,
-            5 => Opcode::SendSolicited,
-            6 => Opcode::SendSolicitedInvalidate,
-            7 => Opcode::Terminate,
-            // RFC 7306's Immediate and Atomic among them: a stream has those only where both sides want them.
-            _ => return Err(RdmapFault::Opcode),
-        };
-        check_version(control).map(|()| opcode)
+        let opcode = Opcode::operation(control)?;
+        Opcode::check_version(control).map(|()| opcode)
     }
 
-    /// Whether a control octet may be of a message that RFC 5040 does not have, by the one bit that tells.
+    /// Returns whether a control octet has the bit that every operation outside RFC 5040 has.
     #[inline]
     pub const fn may_be_extended(control: u8) -> bool {
         control & EXTENDED_BIT != 0
     }
 
-    /// A control octet with its version replaced by ours.
-    pub(super) const fn with_our_version(control: u8) -> u8 {
-        VERSION << VERSION_SHIFT | control & OPCODE_MASK
+    /// Fails unless a control octet has version 1.
+    #[inline]
+    pub const fn check_version(control: u8) -> Result<(), RdmapFault> {
+        if control >> VERSION_SHIFT == VERSION { Ok(()) } else { Err(RdmapFault::Version) }
     }
 
-    /// What a control octet says on a stream that has the operations of RFC 7306 as well.
+    /// Decodes a control octet on a stream that supports RFC 7306.
     #[inline]
     pub fn decode_extended(control: u8) -> Result<Opcode, RdmapFault> {
-        let opcode = match control & OPCODE_MASK {
-            8 => Opcode::Immediate,
-            9 => Opcode::ImmediateSolicited,
-            10 => Opcode::AtomicRequest,
-            11 => Opcode::AtomicResponse,
-            _ => return Opcode::decode(control),
-        };
-        check_version(control).map(|()| opcode)
+        let opcode = Opcode::operation_extended(control)?;
+        Opcode::check_version(control).map(|()| opcode)
     }
 
-    /// Whether a segment of this message names its place itself.
+    /// Decodes the operation of a control octet, RFC 7306 included. The version is not checked.
+    pub(super) fn operation_extended(control: u8) -> Result<Opcode, RdmapFault> {
+        match control & OPCODE_MASK {
+            8 => Ok(Opcode::Immediate),
+            9 => Ok(Opcode::ImmediateSolicited),
+            10 => Ok(Opcode::AtomicRequest),
+            11 => Ok(Opcode::AtomicResponse),
+            _ => Opcode::operation(control),
+        }
+    }
+
+    /// Decodes the operation of a control octet by RFC 5040. The version is not checked.
+    #[inline]
+    fn operation(control: u8) -> Result<Opcode, RdmapFault> {
+        match control & OPCODE_MASK {
+            0 => Ok(Opcode::Write),
+            1 => Ok(Opcode::ReadRequest),
+            2 => Ok(Opcode::ReadResponse),
+            3 => Ok(Opcode::Send),
+            4 => Ok(Opcode::SendInvalidate),
+            5 => Ok(Opcode::SendSolicited),
+            6 => Ok(Opcode::SendSolicitedInvalidate),
+            7 => Ok(Opcode::Terminate),
+            // The messages of RFC 7306 included: a stream has them only if both sides enabled them.
+            _ => Err(RdmapFault::Opcode),
+        }
+    }
+
+    /// Returns whether segments of this message are tagged.
     pub const fn is_tagged(self) -> bool {
         matches!(self, Opcode::Write | Opcode::ReadResponse)
     }
 
-    /// Whether the receiver may be asked for an event.
+    /// Returns whether the message asks for a solicited event.
     pub const fn is_solicited(self) -> bool {
         matches!(self, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate | Opcode::ImmediateSolicited)
     }
 
-    /// Whether the message carries eight octets for the completion itself.
+    /// Returns whether the message is Immediate Data.
     pub const fn is_immediate(self) -> bool {
         matches!(self, Opcode::Immediate | Opcode::ImmediateSolicited)
     }
 
-    /// Whether the message carries a steering tag to invalidate.
+    /// Returns whether the message carries a steering tag to invalidate.
     pub const fn invalidates(self) -> bool {
         matches!(self, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate)
     }
 
-    /// Whether the message is a Send of any kind.
+    /// Returns whether the message is a Send of any kind.
     pub const fn is_send(self) -> bool {
         matches!(
             self,
             Opcode::Send | Opcode::SendInvalidate | Opcode::SendSolicited | Opcode::SendSolicitedInvalidate
         )
     }
-}
-
-fn check_version(control: u8) -> Result<(), RdmapFault> {
-    if control >> VERSION_SHIFT == VERSION { Ok(()) } else { Err(RdmapFault::Version) }
 }
 
 #[cfg(test)]
@@ -135,9 +143,9 @@ mod tests {
         }
     }
 
-    /// RFC 5040 s7.2: an unknown operation is found before a wrong version.
+    /// RFC 5040 s7.2: an unknown operation is reported before a wrong version.
     #[test]
-    fn unknown_operations_and_versions_are_refused_in_order() {
+    fn an_unknown_operation_is_reported_before_a_wrong_version() {
         for code in 8..16u8 {
             assert_eq!(Opcode::decode(0x40 | code), Err(RdmapFault::Opcode));
             assert_eq!(Opcode::decode(0xc0 | code), Err(RdmapFault::Opcode));
@@ -147,9 +155,9 @@ mod tests {
         }
     }
 
-    /// RFC7306-4.1-01 and RFC7306-4.1-02: four more operations, of the same version; the rest stays unknown.
+    /// RFC7306-4.1-01 and RFC7306-4.1-02: four more operations of the same version. All others remain unknown.
     #[test]
-    fn the_operations_of_rfc_7306_round_trip_where_a_stream_has_them() {
+    fn the_operations_of_rfc_7306_round_trip() {
         for code in 0..12u8 {
             let opcode = Opcode::decode_extended(0x40 | code).unwrap();
             assert_eq!((opcode.control(), opcode as u8), (0x40 | code, code));

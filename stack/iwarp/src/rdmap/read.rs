@@ -1,7 +1,7 @@
-//! Reads: the request's header, and the Reads we wait for (RFC 5040 s4.4, s5.2, s6.1).
+//! The header of Read Requests, and the queue of local requests that wait for a response (RFC 5040 s4.4, s5.2, s6.1).
 //!
-//! Their queue is bounded for good when the queue pair is made: at most ORD Reads are outstanding at the peer. It never
-//! allocates afterwards.
+//! The queue holds at most ORD requests. Its size is fixed when the queue pair is created, and it never allocates
+//! afterwards.
 
 use std::collections::VecDeque;
 
@@ -9,29 +9,31 @@ use ironwarp_types::STag;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{RdmapFault, Terminate};
+use super::RdmapFault;
 use crate::ddp::{DdpFault, Tagged};
+use crate::terminate::Terminate;
 
-/// Octets of a Read Request's header, which is all of its payload (RFC 5040 s4.4).
+/// Octets of a Read Request's header, which is its whole payload (RFC 5040 s4.4).
 pub const READ_REQUEST_BYTES: usize = size_of::<Wire>();
 
 const _: () = assert!(READ_REQUEST_BYTES == 28);
 
-/// Reads that there is room for whatever was agreed on: one as ready-to-receive indication (RFC 6581 s9.1).
+/// Reads for which there is always room, whatever depth was negotiated: the ready-to-receive indication (RFC 6581
+/// s9.1).
 pub(super) const RTR_READS: u16 = 1;
 
-/// What a Read Request asks for (RFC 5040 s4.4, figure 6).
+/// The fields of a Read Request (RFC 5040 s4.4, figure 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequest {
-    /// Where the asking side wants the octets. Copied into the response, never interpreted by the answering side.
+    /// The buffer of the requester. The responder copies this field to the response and does not interpret it.
     pub sink_stag: STag,
-    /// Where in that buffer.
+    /// The offset in that buffer.
     pub sink_to: u64,
-    /// How many octets.
+    /// The number of octets.
     pub bytes: u32,
-    /// Where the octets are.
+    /// The buffer to read.
     pub source_stag: STag,
-    /// Where in that buffer.
+    /// The offset in that buffer.
     pub source_to: u64,
 }
 
@@ -46,7 +48,7 @@ struct Wire {
 }
 
 impl ReadRequest {
-    /// Reads a payload that is exactly one header.
+    /// Decodes a payload, which must be exactly one header.
     pub fn decode(payload: &[u8]) -> Option<ReadRequest> {
         let wire = Wire::ref_from_bytes(payload).ok()?;
         Some(ReadRequest {
@@ -58,7 +60,7 @@ impl ReadRequest {
         })
     }
 
-    /// The header's octets.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; READ_REQUEST_BYTES] {
         let wire = Wire {
             sink_stag: self.sink_stag.0.into(),
@@ -70,7 +72,8 @@ impl ReadRequest {
         zerocopy::transmute!(wire)
     }
 
-    /// The request as it stands once `done` octets have been answered (RFC 5040 s4.8, Terminated RDMA Header).
+    /// Returns the request without its first `done` octets, which were already sent (RFC 5040 s4.8, Terminated RDMA
+    /// Header).
     pub fn advanced(&self, done: u32) -> ReadRequest {
         ReadRequest {
             sink_to: self.sink_to.wrapping_add(done.into()),
@@ -81,26 +84,26 @@ impl ReadRequest {
     }
 }
 
-/// A Read of ours that the peer has not answered in full, or an atomic operation.
+/// A local Read or atomic operation that the peer has not completely answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutstandingRequest {
-    /// Our buffer.
+    /// The local buffer.
     pub sink_stag: STag,
-    /// Where in it.
+    /// The offset in that buffer.
     pub sink_to: u64,
-    /// Octets asked for.
+    /// Octets requested.
     pub bytes: u32,
-    /// Octets that have come.
+    /// Octets received.
     pub placed: u32,
-    /// The request's slot in the send queue.
+    /// The sequence number of the request in the send queue.
     pub seq: u32,
-    /// The buffer's steering tag ends with the Read.
+    /// The Read invalidates the steering tag of its buffer.
     pub invalidates: bool,
-    /// It is an atomic operation, answered by an Atomic Response that repeats `seq` (RFC 7306 s5.2.2).
+    /// An atomic operation. Its Atomic Response repeats `seq` (RFC 7306 s5.2.2).
     pub atomic: bool,
 }
 
-/// The Reads and atomic operations we wait for, oldest first: at most ORD together (RFC 7306 s5.2).
+/// The outstanding Reads and atomic operations, oldest first: at most ORD together (RFC 7306 s5.2).
 #[derive(Debug)]
 pub struct OutstandingRequests {
     reads: VecDeque<OutstandingRequest>,
@@ -108,44 +111,44 @@ pub struct OutstandingRequests {
 }
 
 impl OutstandingRequests {
-    /// A queue for at most `ord` Reads.
+    /// Creates a queue for at most `ord` requests.
     pub fn new(ord: u16) -> Self {
         OutstandingRequests { reads: VecDeque::with_capacity(ord.max(RTR_READS).into()), ord: ord.into() }
     }
 
-    /// Start-up settled on `ord` Reads; more than there is memory for cannot be.
+    /// Sets the negotiated ORD. The depth of creation is the upper limit.
     pub fn set_ord(&mut self, ord: u16) {
         self.ord = usize::from(ord).min(self.reads.capacity());
     }
 
-    /// Waits for the answer to a ready-to-receive indication, the first Read of all. It goes whatever the limit.
+    /// Adds the ready-to-receive indication, always the first Read of a connection. ORD does not limit it.
     pub fn push_rtr(&mut self, read: OutstandingRequest) {
         if self.reads.is_empty() {
             self.reads.push_back(read);
         }
     }
 
-    /// RFC 5040 s6.1: the negotiated number of outstanding Reads is never passed.
+    /// RFC 5040 s6.1: returns whether another request may be outstanding.
     pub fn has_room(&self) -> bool {
         self.reads.len() < self.ord
     }
 
-    /// How many there may be.
+    /// Returns the largest number of outstanding requests.
     pub fn ord(&self) -> usize {
         self.ord
     }
 
-    /// How many there are.
+    /// Returns the number of outstanding requests.
     pub fn len(&self) -> usize {
         self.reads.len()
     }
 
-    /// Whether none is outstanding.
+    /// Returns whether no request is outstanding.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
 
-    /// Waits for one more. The caller has asked for room.
+    /// Adds a request. The caller has checked that there is room.
     pub fn push(&mut self, read: OutstandingRequest) {
         debug_assert!(self.has_room());
         if self.has_room() {
@@ -153,13 +156,13 @@ impl OutstandingRequests {
         }
     }
 
-    /// Whether a response segment continues the oldest Read exactly: same buffer, next octet, not too many, and
-    /// last when and only when it ends the Read (RFC 5040 s5.2.2 allows these checks).
+    /// Checks that a response segment continues the oldest Read exactly: same buffer, next octet, not too long, and
+    /// last if and only if it ends the Read. RFC 5040 s5.2.2 allows these checks.
     #[inline]
     pub fn check(&self, header: &Tagged, payload_bytes: usize) -> Result<(), Terminate> {
-        // A response that nobody asked for is a message that may not come here.
+        // A response without a Read is a message that is not allowed here.
         let head = self.reads.front().filter(|head| !head.atomic).ok_or(RdmapFault::Opcode)?;
-        // RFC 5041 s5.2: steering tag and offset of an empty segment are not looked at.
+        // RFC 5041 s5.2: steering tag and offset of an empty segment are not checked.
         if payload_bytes > 0 {
             head.continues_at(header)?;
         }
@@ -173,8 +176,8 @@ impl OutstandingRequests {
         Ok(())
     }
 
-    /// Whether a segment lies within what the oldest Read still misses, its last octet left out: nothing else that was
-    /// asked for can be meant by it before its turn.
+    /// Returns whether a segment lies within the missing part of the oldest Read, without its last octet. Such a
+    /// segment cannot belong to any other request, so it may be placed before its predecessors.
     pub fn accepts_out_of_order(&self, header: &Tagged, payload_bytes: usize) -> bool {
         let is_read = |head: &&OutstandingRequest| head.sink_stag == header.stag && !head.atomic;
         let Some(head) = self.reads.front().filter(is_read) else { return false };
@@ -184,7 +187,7 @@ impl OutstandingRequests {
         ahead.checked_add(payload_bytes as u64).is_some_and(|end| end < missing)
     }
 
-    /// Moves past a checked and placed segment. Answers the oldest Read when that ended it.
+    /// Moves past a segment that was checked and placed. Returns the oldest Read if the segment ends it.
     #[inline]
     pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<OutstandingRequest> {
         if last {
@@ -196,17 +199,17 @@ impl OutstandingRequests {
         None
     }
 
-    /// The oldest.
+    /// Returns the oldest outstanding request.
     pub fn front(&self) -> Option<&OutstandingRequest> {
         self.reads.front()
     }
 
-    /// Whether an atomic operation is among them, so that an Atomic Response finds a buffer.
+    /// Returns whether an atomic operation is outstanding, so that an Atomic Response finds a buffer.
     pub fn has_atomic(&self) -> bool {
         self.reads.iter().any(|read| read.atomic)
     }
 
-    /// Forgets them all: the stream has ended.
+    /// Removes all requests, because the stream has ended.
     pub fn clear(&mut self) {
         self.reads.clear();
     }
@@ -260,9 +263,9 @@ mod tests {
         assert_eq!(reads.check(&segment(5, 130, true), 0), code(0, 2, 6));
     }
 
-    /// A segment before its turn: anywhere in what is missing, but not its last octet, and nowhere else.
+    /// A segment out of order must lie in the missing part of the oldest Read and must not contain its last octet.
     #[test]
-    fn a_response_before_its_turn_lies_in_what_the_oldest_read_misses() {
+    fn an_out_of_order_response_must_lie_in_the_missing_part_of_the_oldest_read() {
         let mut reads = waiting(30);
         assert!(reads.advance(false, 10).is_none());
         let accepts = |to, bytes| reads.accepts_out_of_order(&segment(5, to, false), bytes);
@@ -271,7 +274,7 @@ mod tests {
         assert!(!accepts(0, 5) && !accepts(u64::MAX, 1) && !accepts(115, usize::MAX));
         assert!(!reads.accepts_out_of_order(&segment(6, 115, false), 5));
         assert!(!OutstandingRequests::new(1).accepts_out_of_order(&segment(5, 110, false), 5));
-        // Offsets that wrap.
+        // The offsets wrap.
         let mut reads = OutstandingRequests::new(1);
         let wide = OutstandingRequest {
             sink_stag: STag(5),
@@ -291,14 +294,14 @@ mod tests {
 
     /// RFC 5041 s5.2: a zero-length message's steering tag and offset are not checked.
     #[test]
-    fn an_empty_response_is_known_by_its_place_in_the_queue_alone() {
+    fn an_empty_response_matches_the_oldest_read() {
         assert_eq!(waiting(0).check(&segment(77, 1, true), 0), Ok(()));
         assert_eq!(waiting(1).check(&segment(5, 100, true), 0), code(0, 2, 7));
     }
 
-    /// RFC 5040 s4.8: the Terminated RDMA Header shows where the Read stands.
+    /// RFC 5040 s4.8: the Terminated RDMA Header shows the part of the Read that is not answered.
     #[test]
-    fn an_advanced_request_shows_what_is_left() {
+    fn an_advanced_request_is_the_part_that_is_left() {
         let request = ReadRequest {
             sink_stag: STag(1),
             sink_to: 1000,
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_of_any_other_size_is_no_request() {
+    fn a_read_request_payload_of_any_other_size_is_refused() {
         assert_eq!(ReadRequest::decode(&[0; 27]), None);
         assert_eq!(ReadRequest::decode(&[0; 29]), None);
     }

@@ -1,16 +1,16 @@
-//! The responses that we owe, to Reads and to atomic operations (RFC 5040 s5.2, s6.1; RFC 7306 s5.2).
+//! The queue of responses to the peer's Reads and atomic operations (RFC 5040 s5.2, s6.1; RFC 7306 s5.2).
 //!
-//! Their queue is bounded for good when the queue pair is made: at most IRD of the peer's requests wait here. It never
-//! allocates afterwards.
+//! The queue holds at most IRD requests. Its size is fixed when the queue pair is created, and it never allocates
+//! afterwards.
 //!
-//! Responses leave in the order of their requests. An atomic operation on a word of this core is carried out when its
-//! response is the next to leave. One on another core's word is mailed to that core, sooner: as soon as nothing ahead of
-//! it is left to be done elsewhere than there, or here.
+//! Responses are sent in the order of the requests. An atomic operation on a word of this core is carried out when
+//! its response is the next to be sent. An operation on another core's word is forwarded earlier: as soon as no
+//! operation before it still has to run on this core or on a third core.
 //!
 //! ```text
 //!  oldest | Completed .. Completed | Forwarded .. Forwarded | Atomic, Read .. | newest
 //!         '------------------ begun ----------------'
-//!                                '----- forwarded -----'   all to one core, which answers in the order of its calls
+//!                                '----- forwarded -----'   all to one core, which replies in the order of its calls
 //! ```
 
 use std::collections::VecDeque;
@@ -22,20 +22,20 @@ use super::read::{READ_REQUEST_BYTES, RTR_READS};
 use super::{AtomicRequest, Opcode, READ_QUEUE, ReadRequest, TerminatedHeaders};
 use crate::ddp::{UNTAGGED_BYTES, Untagged};
 
-/// A Read of the peer's that we have not answered in full.
+/// A Read of the peer that is not completely answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InboundRead {
-    /// What was asked.
+    /// The request.
     pub request: ReadRequest,
-    /// The request's number on queue 1, for a Terminate that has to name it.
+    /// The number of the request on queue 1, needed for a Terminate.
     pub msn: u32,
     /// Octets sent.
     pub sent: u32,
 }
 
 impl InboundRead {
-    /// The Read Request as a Terminate shows it: its DDP header, which was not kept but is known, and its own header
-    /// as far as it has got (RFC 5040 s4.8).
+    /// Returns the Read Request as a Terminate shows it (RFC 5040 s4.8). The DDP header is rebuilt, because it was
+    /// not stored. The RDMAP header is that of the part that is not answered.
     pub(crate) fn terminated_headers(&self) -> TerminatedHeaders {
         let mut ulpdu = [0; UNTAGGED_BYTES + READ_REQUEST_BYTES];
         let ulp = Opcode::ReadRequest.control();
@@ -44,46 +44,46 @@ impl InboundRead {
     }
 }
 
-/// A response that we owe.
+/// A response that is still to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResponderEntry {
-    /// To a Read.
+    /// The response to a Read.
     Read(InboundRead),
-    /// To an atomic operation that has not begun.
+    /// The response to an atomic operation that has not begun.
     Atomic {
-        /// What was asked.
+        /// The request.
         request: AtomicRequest,
-        /// The request's number on queue 1, for a Terminate that has to name it.
+        /// The number of the request on queue 1, needed for a Terminate.
         msn: u32,
-        /// The core whose word it is, where it is another. That never changes while the tag is good.
+        /// The owner core of the word, if it is another core. It does not change while the tag is valid.
         owner: Option<CoreId>,
     },
-    /// To one that the word's owner has been asked to carry out.
+    /// The response to an operation that was forwarded to the owner core.
     Forwarded {
-        /// The asking side's number.
+        /// The requester's identifier.
         identifier: u32,
         /// The request's number on queue 1.
         msn: u32,
     },
-    /// To one that the word's owner has carried out, or refused.
+    /// The response to an operation that the owner core has carried out or refused.
     Completed {
-        /// The asking side's number.
+        /// The requester's identifier.
         identifier: u32,
         /// The request's number on queue 1.
         msn: u32,
-        /// The word's value before.
+        /// The word's value before the operation, or why it was refused.
         outcome: Result<u64, WordError>,
     },
 }
 
 impl ResponderEntry {
-    /// Whether part of it is sent.
+    /// Returns whether part of the response was sent.
     #[inline]
     pub fn is_begun(&self) -> bool {
         matches!(self, ResponderEntry::Read(response) if response.sent > 0)
     }
 
-    /// Whether it can be sent: all of it is there, or can be fetched on this core.
+    /// Returns whether the response can be sent without waiting for another core.
     #[inline]
     fn is_ready(&self) -> bool {
         matches!(
@@ -95,23 +95,23 @@ impl ResponderEntry {
     }
 }
 
-/// The responses we owe, to Reads and to atomic operations, oldest first: at most IRD (RFC 7306 s5.2).
+/// The responses to Reads and atomic operations, oldest first: at most IRD (RFC 7306 s5.2).
 #[derive(Debug)]
 pub struct ResponderQueue {
     responses: VecDeque<ResponderEntry>,
     ird: usize,
-    /// How many of the oldest have been mailed, answered or not.
+    /// The number of oldest entries that were forwarded, completed or not.
     begun: u16,
-    /// How many of those have not been answered.
+    /// The number of those that are not completed.
     forwarded: u16,
-    /// Whom those were mailed to.
+    /// The core to which those were forwarded.
     owner: CoreId,
-    /// Whether an owner has refused one: nothing behind it may take effect.
+    /// An owner core has refused an operation, so no later one may take effect.
     owner_refused: bool,
 }
 
 impl ResponderQueue {
-    /// A queue for at most `ird` responses.
+    /// Creates a queue for at most `ird` responses.
     pub fn new(ird: u16) -> Self {
         let responses = VecDeque::with_capacity(ird.max(RTR_READS).into());
         ResponderQueue {
@@ -124,28 +124,28 @@ impl ResponderQueue {
         }
     }
 
-    /// Start-up settled on `ird` Reads; more than there is memory for cannot be.
+    /// Sets the negotiated IRD. The depth of creation is the upper limit.
     pub fn set_ird(&mut self, ird: u16) {
         self.ird = usize::from(ird).min(self.responses.capacity());
     }
 
-    /// Whether a queue-1 buffer is free.
+    /// Returns whether a buffer of queue 1 is free.
     pub fn has_room(&self) -> bool {
         self.responses.len() < self.ird
     }
 
-    /// Whether nothing is owed.
+    /// Returns whether no response is pending.
     pub fn is_empty(&self) -> bool {
         self.responses.is_empty()
     }
 
-    /// The oldest, where it can be sent now.
+    /// Returns the oldest response if it can be sent now.
     #[inline]
     pub fn sendable(&self) -> Option<&ResponderEntry> {
         self.responses.front().filter(|entry| entry.is_ready())
     }
 
-    /// Owes one more. The caller has asked for room.
+    /// Adds a response. The caller has checked that there is room.
     pub fn push(&mut self, response: ResponderEntry) {
         debug_assert!(self.has_room());
         if self.has_room() {
@@ -153,7 +153,7 @@ impl ResponderQueue {
         }
     }
 
-    /// Notes that `bytes` more of the oldest were sent, and forgets it when they were its last.
+    /// Records that `bytes` more of the oldest response were sent. Removes it if they were the last.
     pub fn advance(&mut self, bytes: u32, last: bool) {
         if last {
             self.responses.pop_front();
@@ -163,9 +163,10 @@ impl ResponderQueue {
         }
     }
 
-    /// The atomic operation that another core is to be asked for next, its number, and whom to ask. RFC 7306 s5.4, s7: it is
-    /// not begun while an earlier Read or atomic operation is not done, save by the core that does both in turn; nor behind one
-    /// that was refused.
+    /// Returns the atomic operation to forward next, its number and its owner core.
+    ///
+    /// RFC 7306 s5.4, s7: an operation begins only when all earlier ones are done, or are with the same owner core,
+    /// which keeps the order. No operation begins after one that was refused.
     #[inline]
     pub fn next_to_forward(&self) -> Option<(AtomicRequest, u32, CoreId)> {
         match self.responses.get(usize::from(self.begun)) {
@@ -178,7 +179,7 @@ impl ResponderQueue {
         }
     }
 
-    /// Notes that what [`ResponderQueue::next_to_forward`] named has been mailed.
+    /// Records that the operation from [`ResponderQueue::next_to_forward`] was forwarded.
     pub fn mark_forwarded(&mut self) {
         let Some(entry) = self.responses.get_mut(usize::from(self.begun)) else { return };
         let ResponderEntry::Atomic { request, msn, owner: Some(owner) } = *entry else { return };
@@ -188,11 +189,13 @@ impl ResponderQueue {
         self.forwarded += 1;
     }
 
-    /// The owner has answered request number `msn`. Answers whether that was asked, and is the oldest that waits.
+    /// Records the outcome of forwarded request `msn`. Returns whether that request is the oldest one that waits.
     pub fn complete_forwarded(&mut self, msn: u32, outcome: Result<u64, WordError>) -> bool {
         let oldest = self.begun.saturating_sub(self.forwarded);
         match self.responses.get_mut(usize::from(oldest)) {
-            Some(entry @ &mut ResponderEntry::Forwarded { identifier, msn: asked }) if asked == msn => {
+            Some(entry @ &mut ResponderEntry::Forwarded { identifier, msn: request_msn })
+                if request_msn == msn =>
+            {
                 *entry = ResponderEntry::Completed { identifier, msn, outcome };
                 self.owner_refused |= outcome.is_err();
                 self.forwarded -= 1;
@@ -202,29 +205,29 @@ impl ResponderQueue {
         }
     }
 
-    /// How many are mailed and not answered.
+    /// Returns the number of forwarded operations without an outcome.
     pub fn forwarded(&self) -> usize {
         self.forwarded.into()
     }
 
-    /// Whether that core has been asked for something that it has not answered.
+    /// Returns whether `owner` has a forwarded operation without an outcome.
     pub fn has_forwarded_to(&self, owner: CoreId) -> bool {
         self.forwarded > 0 && self.owner == owner
     }
 
-    /// Whether the entries are in the order of the picture above.
+    /// Returns whether the entries are in the order of the diagram above.
     pub fn is_consistent(&self) -> bool {
         let begun = usize::from(self.begun);
-        let answered = begun.saturating_sub(self.forwarded.into());
+        let completed = begun.saturating_sub(self.forwarded.into());
         self.forwarded <= self.begun
             && self.responses.iter().enumerate().all(|(at, entry)| match entry {
-                ResponderEntry::Completed { .. } => at < answered,
-                ResponderEntry::Forwarded { .. } => (answered..begun).contains(&at),
+                ResponderEntry::Completed { .. } => at < completed,
+                ResponderEntry::Forwarded { .. } => (completed..begun).contains(&at),
                 ResponderEntry::Read(_) | ResponderEntry::Atomic { .. } => at >= begun,
             })
     }
 
-    /// Forgets them all: the stream has ended. Answers to what was mailed find nothing any more.
+    /// Removes all responses, because the stream has ended. Later outcomes match no entry.
     pub fn clear(&mut self) {
         self.responses.clear();
         (self.begun, self.forwarded, self.owner_refused) = (0, 0, false);
@@ -239,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// What a peer may ask for: a Read, or an atomic on a word of this core or of another.
+    /// A request of the peer: a Read, or an atomic operation on a word of this core or of another.
     #[derive(Clone, Copy, Debug)]
     enum PeerRequest {
         Read,
@@ -247,10 +250,10 @@ mod tests {
         OtherCore(u16),
     }
 
-    fn entry(asked: PeerRequest, msn: u32) -> ResponderEntry {
+    fn entry(kind: PeerRequest, msn: u32) -> ResponderEntry {
         let operation = AtomicOp::add(1);
         let request = AtomicRequest { identifier: msn, stag: STag(1), tagged_offset: 0, operation };
-        match asked {
+        match kind {
             PeerRequest::Read => {
                 let (sink_stag, source_stag) = (STag(1), STag(2));
                 let request = ReadRequest { sink_stag, sink_to: 0, bytes: 8, source_stag, source_to: 0 };
@@ -263,13 +266,13 @@ mod tests {
         }
     }
 
-    fn queue(asked: &[PeerRequest]) -> ResponderQueue {
+    fn queue(requests: &[PeerRequest]) -> ResponderQueue {
         let mut queue = ResponderQueue::new(16);
-        (1..).zip(asked).for_each(|(msn, asked)| queue.push(entry(*asked, msn)));
+        (1..).zip(requests).for_each(|(msn, kind)| queue.push(entry(*kind, msn)));
         queue
     }
 
-    /// Mails what may be mailed; answers the numbers.
+    /// Forwards everything that may be forwarded. Returns numbers and owner cores.
     fn forward_all(queue: &mut ResponderQueue) -> Vec<(u32, u16)> {
         let forward = || {
             queue.next_to_forward().map(|(_, msn, owner)| (msn, owner.0)).inspect(|_| queue.mark_forwarded())
@@ -277,9 +280,10 @@ mod tests {
         std::iter::from_fn(forward).collect()
     }
 
-    /// RFC 7306 s7: nothing is mailed past a Read, a word that is done here, or one that is with another owner.
+    /// RFC 7306 s7: nothing is forwarded past a Read, past a word of this core, or while another owner core has an
+    /// operation.
     #[test]
-    fn only_what_the_same_owner_does_in_turn_is_mailed_together() {
+    fn only_operations_of_one_owner_core_are_forwarded_together() {
         use PeerRequest::{OtherCore, OwnCore, Read};
         assert_eq!(
             forward_all(&mut queue(&[OtherCore(1), OtherCore(1), OtherCore(2), OtherCore(1)])),
@@ -290,16 +294,20 @@ mod tests {
         assert_eq!(forward_all(&mut queue(&[OwnCore, OtherCore(1)])), []);
         let mut queue = queue(&[OtherCore(1), OtherCore(2)]);
         assert_eq!(forward_all(&mut queue), [(1, 1)]);
-        assert!(queue.sendable().is_none(), "it has not been answered");
+        assert!(queue.sendable().is_none(), "it has no outcome");
         assert!(queue.complete_forwarded(1, Ok(7)));
-        assert_eq!(forward_all(&mut queue), [(2, 2)], "what was answered is done, though it has not left");
+        assert_eq!(
+            forward_all(&mut queue),
+            [(2, 2)],
+            "a completed operation is done before its response is sent"
+        );
         assert!(matches!(queue.sendable(), Some(ResponderEntry::Completed { msn: 1, outcome: Ok(7), .. })));
     }
 
-    /// RFC 7306 s7: what is behind a request that was refused has no effect, so no owner is asked for it any more, though the
-    /// stream ends only when the refusal's turn to leave has come.
+    /// RFC 7306 s7: operations after a refused one have no effect, so none of them is forwarded. The stream ends only
+    /// when the refused one is the next response to send.
     #[test]
-    fn nothing_is_mailed_behind_a_refusal() {
+    fn nothing_is_forwarded_after_a_refused_operation() {
         for owner in [1, 2] {
             let mut queue = queue(&[PeerRequest::OtherCore(1), PeerRequest::OtherCore(owner)]);
             forward_all(&mut queue);
@@ -309,9 +317,9 @@ mod tests {
         }
     }
 
-    /// An answer is for the oldest that waits; any other finds nothing, and so does one that comes after the end.
+    /// An outcome must belong to the oldest forwarded operation. After the end of the stream there is none.
     #[test]
-    fn an_answer_out_of_turn_finds_nothing() {
+    fn an_outcome_must_belong_to_the_oldest_forwarded_operation() {
         let mut queue = queue(&[PeerRequest::OtherCore(1), PeerRequest::OtherCore(1)]);
         assert_eq!(forward_all(&mut queue).len(), 2);
         assert!(!queue.complete_forwarded(2, Ok(0)) && !queue.complete_forwarded(9, Ok(0)));
@@ -322,30 +330,30 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked and however answers come: each request is begun when all before it are done, or are with the
-        /// one core that does it too; it is answered once, and the responses leave in the order of the requests.
+        /// For all requests and all timings of outcomes: a request begins when all earlier ones are done or are with
+        /// the same owner core. It has one outcome, and responses are sent in the order of the requests.
         #[test]
-        fn requests_begin_in_order_and_responses_leave_in_order(
-            asked in prop::collection::vec(
+        fn requests_begin_in_order_and_responses_are_sent_in_order(
+            requests in prop::collection::vec(
                 prop_oneof![Just(PeerRequest::Read), Just(PeerRequest::OwnCore), (1u16..4).prop_map(PeerRequest::OtherCore)], 1..16),
-            turns in prop::collection::vec(any::<bool>(), 64),
+            choices in prop::collection::vec(any::<bool>(), 64),
         ) {
-            let mut queue = queue(&asked);
-            let (mut forwarded, mut answered, mut left) = (vec![], 0, 0);
-            for answers in turns.into_iter().cycle() {
+            let mut queue = queue(&requests);
+            let (mut forwarded, mut completed, mut left) = (vec![], 0, 0);
+            for completes in choices.into_iter().cycle() {
                 for (msn, core) in forward_all(&mut queue) {
-                    // Those before it that are not done: all with this core.
-                    let with_others = forwarded[answered..].iter().any(|(_, other)| *other != core);
+                    // Earlier operations that are not done must all be with this core.
+                    let with_others = forwarded[completed..].iter().any(|(_, other)| *other != core);
                     prop_assert!(!with_others && forwarded.last().is_none_or(|(last, _)| *last < msn));
                     let skipped = (left + 1..msn).filter(|before| !forwarded.iter().any(|(one, _)| one == before));
-                    prop_assert_eq!(skipped.count(), 0, "something before {} was not begun", msn);
+                    prop_assert_eq!(skipped.count(), 0, "an operation before {} has not begun", msn);
                     forwarded.push((msn, core));
                 }
                 prop_assert!(queue.is_consistent());
-                prop_assert_eq!(queue.forwarded(), forwarded.len() - answered);
-                if answers && answered < forwarded.len() {
-                    prop_assert!(queue.complete_forwarded(forwarded[answered].0, Ok(0)));
-                    answered += 1;
+                prop_assert_eq!(queue.forwarded(), forwarded.len() - completed);
+                if completes && completed < forwarded.len() {
+                    prop_assert!(queue.complete_forwarded(forwarded[completed].0, Ok(0)));
+                    completed += 1;
                 } else if let Some(head) = queue.sendable() {
                     let msn = match *head {
                         ResponderEntry::Read(InboundRead { msn, .. }) | ResponderEntry::Atomic { msn, .. } => msn,
@@ -354,15 +362,15 @@ mod tests {
                     prop_assert_eq!(msn, left + 1);
                     left += 1;
                     queue.advance(0, true);
-                } else if answered < forwarded.len() {
-                    prop_assert!(queue.complete_forwarded(forwarded[answered].0, Ok(0)));
-                    answered += 1;
+                } else if completed < forwarded.len() {
+                    prop_assert!(queue.complete_forwarded(forwarded[completed].0, Ok(0)));
+                    completed += 1;
                 }
                 if queue.is_empty() {
                     break;
                 }
             }
-            prop_assert_eq!((left as usize, answered), (asked.len(), forwarded.len()));
+            prop_assert_eq!((left as usize, completed), (requests.len(), forwarded.len()));
         }
     }
 }

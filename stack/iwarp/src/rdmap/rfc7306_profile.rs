@@ -1,33 +1,33 @@
-//! Which text of RFC 7306 a stream speaks: the RFC, or one of the drafts before it.
+//! The variant of RFC 7306 that a stream uses: the RFC or one of its drafts.
 //!
-//! The drafts have the same headers and operations and differ in three points that show on the wire: drafts -01 and
-//! -03 have Swap (AOpCode 1), and figure 2 of draft -01 prints queue 1 for the Atomic Response and for Immediate Data
-//! with Solicited Event, where its own text says 3 and 0. A stream speaks the RFC unless it is told otherwise.
+//! The drafts have the same headers and operations and differ on the wire in three points. Drafts -01 and -03 have
+//! Swap (AOpCode 1). Figure 2 of draft -01 shows queue 1 for the Atomic Response and for Immediate Data with
+//! Solicited Event, where its text says 3 and 0. The default is the RFC.
 //!
-//! Numbers on a queue follow the queue that a message is sent on: where figure 2 is taken by its word, responses and
-//! solicited immediates are numbered among the sender's own Read and Atomic Requests.
+//! A message is numbered on the queue on which it is sent. With the queues of figure 2, responses and solicited
+//! immediates are therefore numbered among the sender's own Read and Atomic Requests.
 
 use super::{ATOMIC_RESPONSE_QUEUE, Opcode, READ_QUEUE, RdmapFault, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::ddp::Untagged;
 
-/// What a stream has beyond the RFC, or in its place.
+/// The differences of a stream from the RFC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rfc7306Profile {
-    /// Swap is an operation.
+    /// Swap is supported.
     pub swap: bool,
-    /// Atomic Responses and solicited immediates are sent on queue 1, and taken there.
+    /// Atomic Responses and solicited immediates use queue 1.
     pub figure_2_queues: bool,
 }
 
 impl Rfc7306Profile {
-    /// RFC 7306, and draft -10, which says the same.
+    /// RFC 7306, and draft -10, which is equivalent.
     pub const RFC_7306: Rfc7306Profile = Rfc7306Profile { swap: false, figure_2_queues: false };
-    /// Draft -03, and draft -01 by its text.
+    /// Draft -03, and draft -01 according to its text.
     pub const DRAFT_03: Rfc7306Profile = Rfc7306Profile { swap: true, figure_2_queues: false };
-    /// Draft -01 by its figure 2.
+    /// Draft -01 according to its figure 2.
     pub const DRAFT_01_FIGURE_2: Rfc7306Profile = Rfc7306Profile { swap: true, figure_2_queues: true };
 
-    /// The queue that messages of a kind are sent on; `None` for tagged ones.
+    /// Returns the queue of messages of this kind; `None` for tagged ones.
     pub const fn queue(self, opcode: Opcode) -> Option<u32> {
         match opcode {
             Opcode::Write | Opcode::ReadResponse => None,
@@ -39,8 +39,8 @@ impl Rfc7306Profile {
         }
     }
 
-    /// The header of an untagged message of one segment. RFC 7306 s4.1: no tag is invalidated, so the word for it is
-    /// zero. `None` for tagged messages.
+    /// Returns the header of an untagged message of one segment; `None` for tagged messages. RFC 7306 s4.1: no tag is
+    /// invalidated, so its field is zero.
     pub const fn header(self, opcode: Opcode, msn: u32) -> Option<Untagged> {
         match self.queue(opcode) {
             Some(qn) => Some(Untagged { last: true, ulp: opcode.control(), ulp_word: 0, qn, msn, mo: 0 }),
@@ -48,15 +48,15 @@ impl Rfc7306Profile {
         }
     }
 
-    /// The kind that a segment's operation names, if messages of that kind may come on its queue. The version is not
-    /// looked at: what DDP finds wrong with the segment goes before.
+    /// Returns the operation of a segment if that operation is allowed on the segment's queue. The version is not
+    /// checked, because DDP errors take precedence over a wrong version.
     pub fn expected(self, header: &Untagged) -> Option<Opcode> {
-        let opcode = Opcode::decode_extended(Opcode::with_our_version(header.ulp)).ok()?;
+        let opcode = Opcode::operation_extended(header.ulp).ok()?;
         (self.queue(opcode) == Some(header.qn)).then_some(opcode)
     }
 
-    /// The kind of an untagged segment, if messages of that kind may come on its queue (RFC 7306 s8.2: operation, then
-    /// version). The word for a tag to invalidate is not looked at (s4.1).
+    /// Decodes the operation of an untagged segment and checks that it is allowed on the segment's queue. RFC 7306
+    /// s8.2: operation, then version. The field for a tag to invalidate is ignored (s4.1).
     #[inline]
     pub fn untagged(self, header: &Untagged) -> Result<Opcode, RdmapFault> {
         let opcode = Opcode::decode_extended(header.ulp)?;
@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// Figure 2 of draft -01 prints queue 1 twice where its text and the RFC say otherwise.
+    /// Figure 2 of draft -01 shows queue 1 twice where its text and the RFC have other queues.
     #[test]
     fn figure_2_of_draft_01_has_two_other_queues() {
         let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(profile.untagged(&header(Opcode::AtomicResponse, 1)), Ok(Opcode::AtomicResponse));
     }
 
-    /// The queues of RFC 5040 are nobody's to change.
+    /// The drafts do not change the queues of RFC 5040.
     #[test]
     fn the_operations_of_rfc_5040_keep_their_queues() {
         for profile in ALL {
@@ -112,9 +112,9 @@ mod tests {
         }
     }
 
-    /// RFC7306-8.2-03: an operation on a queue that is not its own may not come there.
+    /// RFC7306-8.2-03: an operation is refused on any queue but its own.
     #[test]
-    fn an_operation_is_taken_on_its_own_queue_alone() {
+    fn an_operation_is_accepted_only_on_its_own_queue() {
         for profile in ALL {
             for code in 0..12 {
                 let opcode = Opcode::decode_extended(0x40 | code).unwrap();
@@ -127,9 +127,9 @@ mod tests {
         }
     }
 
-    /// RFC7306-4.1-04: on receive the word is ignored; RFC7306-8.2-04: the version is not.
+    /// RFC7306-4.1-04: the receiver ignores the tag field. RFC7306-8.2-04: it does not ignore the version.
     #[test]
-    fn the_word_for_a_tag_is_ignored_and_the_version_is_not() {
+    fn the_tag_field_is_ignored_and_the_version_is_checked() {
         let good = Untagged { ulp_word: 0xdead_beef, ..header(Opcode::AtomicRequest, 1) };
         assert_eq!(Rfc7306Profile::RFC_7306.untagged(&good), Ok(Opcode::AtomicRequest));
         let version_2 = Untagged { ulp: 0x80 | Opcode::AtomicRequest as u8, ..good };

@@ -3,14 +3,14 @@
 //! ```text
 //! | Layer:4 EType:4 | Code:8 | M D R 0.. | 0 |  [ segment length:u16 | DDP header:14/18 | [ Read Request header:28 ] ]
 //! ```
-//! Which headers go along follows figure 10: with an error of the MPA or of our own none, with one of DDP or of an
-//! operation the segment's, with a protection error of a Read Request that request's too.
-
-use core::fmt;
+//! Figure 10 says which headers are included. MPA errors and local errors include none. DDP errors and operation
+//! errors include the DDP header of the segment. Protection errors of a Read Request also include the header of the
+//! request.
 
 use super::read::READ_REQUEST_BYTES;
 use crate::ddp::{Header, UNTAGGED_BYTES};
 use crate::mpa::MpaFault;
+use crate::terminate::Terminate;
 
 /// Octets of the largest Terminate header.
 pub const TERMINATE_BYTES_MAX: usize = CONTROL_BYTES + 2 + UNTAGGED_BYTES + READ_REQUEST_BYTES;
@@ -23,37 +23,20 @@ const D: u8 = 0x40;
 /// The Read Request's header is included.
 const R: u8 = 0x20;
 
-/// The error that a Terminate names: one row of the tables in RFC 5040 s4.8, RFC 5041 s7.2, RFC 5044 s8, RFC 6581 s8.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Terminate {
-    /// Who found it: 0 RDMAP, 1 DDP, 2 MPA.
-    pub layer: u8,
-    /// Its type, within the layer.
-    pub etype: u8,
-    /// Its code, within the type.
-    pub code: u8,
-}
-
 impl Terminate {
-    /// RDMAP found the error.
-    pub const LAYER_RDMA: u8 = 0;
-    /// DDP found the error.
-    pub const LAYER_DDP: u8 = 1;
-    /// MPA found the error.
-    pub const LAYER_LLP: u8 = 2;
-
-    /// What a received Terminate names; `None` when it is shorter than the control field and what is reserved beside it.
+    /// Decodes the error in a received Terminate; `None` if the payload is shorter than the control field and the
+    /// reserved octets after it.
     ///
-    /// Linux siw lays its bit fields out in the machine's order, so that its octets hold the two nibbles swapped and
-    /// the three header bits at the wrong end. Such a message is known by header bits at the low end only, by a layer
-    /// that does not exist, or by an error of start-up (RFC 6581 s8) when `starting` says that there can be none any
-    /// more: siw shows no header, and its unexpected opcode reads as insufficient IRD.
+    /// Linux siw lays out its bit fields in the machine's order, so the two nibbles are swapped and the three header
+    /// bits are at the wrong end. Any of these marks such a message: header bits at the low end only, a layer that
+    /// does not exist, or a start-up error (RFC 6581 s8) when `starting` is false. The last is needed because siw
+    /// includes no header and its "unexpected opcode" has the octets of "insufficient IRD".
     pub fn decode(payload: &[u8], starting: bool) -> Option<Terminate> {
         let [kinds, code, bits, _, ..] = *payload else { return None };
         let (high, low) = (kinds >> 4, kinds & 0x0f);
         let bits_swapped = bits & (M | D | R) == 0 && bits & 0x07 != 0;
         let nibbles_swapped = high > Self::LAYER_LLP && low <= Self::LAYER_LLP;
-        // RFC 6581 s8: 6 and 7 are an initiator's, before anything else that it sends. MPA has no higher ones.
+        // RFC 6581 s8: an initiator sends codes 6 and 7 before anything else. MPA has no higher codes.
         let last = if starting { MpaFault::NoMatchingRtr } else { MpaFault::LocalCatastrophic };
         let not_of_mpa = (high, low) == (Self::LAYER_LLP, 0) && code > last as u8 && bits & (M | D | R) == 0;
         let (layer, etype) =
@@ -61,51 +44,45 @@ impl Terminate {
         Some(Terminate { layer, etype, code })
     }
 
-    /// The control octet of the untagged segment that a received Terminate shows, where it shows one.
+    /// Returns the control octet of the untagged segment that a received Terminate includes, if it includes one.
     pub fn terminated_control_octet(payload: &[u8]) -> Option<u8> {
-        let (control, shown) = payload.split_first_chunk::<{ CONTROL_BYTES + 2 }>()?;
-        match Header::decode(shown).ok()? {
+        let (control, included) = payload.split_first_chunk::<{ CONTROL_BYTES + 2 }>()?;
+        match Header::decode(included).ok()? {
             (Header::Untagged(header), _) if control[2] & D != 0 => Some(header.ulp),
             _ => None,
         }
     }
 
-    /// Whether it names an error of the sender's own, which no message of the other side caused.
+    /// Returns whether this is a local error of the sender, not caused by a message of the other side.
     pub fn is_local_catastrophic(self) -> bool {
         let start_up =
             Terminate { layer: Self::LAYER_LLP, etype: 0, code: MpaFault::LocalCatastrophic as u8 };
         (self.layer == Self::LAYER_RDMA && self.etype == 0) || self == start_up
     }
 
-    /// Whether the segment that caused the error goes along (RFC 5040 s4.8, figure 10).
+    /// Returns whether the message includes the DDP header of the segment (RFC 5040 s4.8, figure 10).
     fn includes_ddp_header(self) -> bool {
         self.layer == Self::LAYER_DDP || (self.layer == Self::LAYER_RDMA && self.etype != 0)
     }
 
-    /// Whether the Read Request that caused the error goes along: protection errors only.
+    /// Returns whether the message includes the header of the Read Request: for protection errors only.
     fn includes_rdma_header(self) -> bool {
         self.layer == Self::LAYER_RDMA && self.etype == 1
     }
 }
 
-impl fmt::Display for Terminate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}/{:#x}/{:#04x}", self.layer, self.etype, self.code)
-    }
-}
-
-/// The message that caused an error, as far as a Terminate can show it.
+/// The headers of the message that caused an error, for a Terminate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TerminatedHeaders {
     ulpdu_bytes: u16,
     header: [u8; UNTAGGED_BYTES],
-    /// 0 when there is none.
+    /// 0 if there is no header.
     header_bytes: u8,
     request: Option<[u8; READ_REQUEST_BYTES]>,
 }
 
 impl TerminatedHeaders {
-    /// The segment in `ulpdu`. One that is shorter than its header cannot be shown.
+    /// Takes the header of the segment in `ulpdu`. A truncated header is not included.
     pub fn segment(ulpdu: &[u8]) -> Self {
         let mut terminated_headers = TerminatedHeaders::default();
         let Some(octets) = Header::header_octets(ulpdu) else { return terminated_headers };
@@ -117,37 +94,36 @@ impl TerminatedHeaders {
         terminated_headers
     }
 
-    /// The same, and the Read Request that it carries.
+    /// Adds the header of the Read Request in the segment.
     #[must_use]
     pub fn with_request(mut self, request: [u8; READ_REQUEST_BYTES]) -> Self {
         self.request = Some(request);
         self
     }
 
-    /// Writes the Terminate header for `error` into the front of `out` and answers its octets, 0 when `out` is too
-    /// short.
+    /// Writes the Terminate header for `error` to the front of `out`. Returns its length, or 0 if `out` is too short.
     pub fn encode(&self, error: Terminate, out: &mut [u8]) -> usize {
         let Some(out) = out.get_mut(..TERMINATE_BYTES_MAX) else { return 0 };
         let Some((control, rest)) = out.split_first_chunk_mut::<CONTROL_BYTES>() else { return 0 };
-        let (mut bits, mut shown) = (0, 0);
-        let mut show = |octets: &[u8]| {
-            if let Some(place) = rest.get_mut(shown..shown + octets.len()) {
+        let (mut bits, mut included) = (0, 0);
+        let mut include = |octets: &[u8]| {
+            if let Some(place) = rest.get_mut(included..included + octets.len()) {
                 place.copy_from_slice(octets);
-                shown += octets.len();
+                included += octets.len();
             }
         };
         if error.includes_ddp_header() && self.header_bytes > 0 {
             bits |= M | D;
-            show(&self.ulpdu_bytes.to_be_bytes());
-            show(self.header.get(..self.header_bytes.into()).unwrap_or_default());
+            include(&self.ulpdu_bytes.to_be_bytes());
+            include(self.header.get(..self.header_bytes.into()).unwrap_or_default());
         }
         if let Some(request) = self.request.filter(|_| error.includes_rdma_header()) {
             bits |= R;
-            show(&request);
+            include(&request);
         }
-        // RFC 5040 s4.8: the 13 bits behind the header bits are reserved and sent as zeros.
+        // RFC 5040 s4.8: the 13 bits after the header bits are reserved and sent as zeros.
         *control = [error.layer << 4 | (error.etype & 0x0f), error.code, bits, 0];
-        CONTROL_BYTES + shown
+        CONTROL_BYTES + included
     }
 }
 
@@ -170,18 +146,18 @@ mod tests {
         out[..len].to_vec()
     }
 
-    /// RFC 5040 s4.8, figure 10: a DDP error carries segment length and DDP header, no more.
+    /// RFC 5040 s4.8, figure 10: a DDP error includes the segment length and the DDP header only.
     #[test]
-    fn a_ddp_error_shows_the_segment() {
+    fn a_ddp_error_includes_the_segment_header() {
         let ulpdu = tagged_ulpdu();
         let out = encoded(TerminatedHeaders::segment(&ulpdu).with_request([1; 28]), DdpFault::BaseOrBounds);
         assert_eq!(out[..6], [0x11, 0x01, 0xc0, 0x00, 0x00, 40]);
         assert_eq!(out[6..], ulpdu[..14]);
     }
 
-    /// RFC 5040 s4.8, figure 10: a protection error of a Read Request carries its header too.
+    /// RFC 5040 s4.8, figure 10: a protection error of a Read Request includes its header too.
     #[test]
-    fn a_protection_error_shows_the_request() {
+    fn a_protection_error_includes_the_request_header() {
         let out =
             encoded(TerminatedHeaders::segment(&[0x41; 46]).with_request([7; 28]), RdmapFault::AccessRights);
         assert_eq!(out[..4], [0x01, 0x02, 0xe0, 0x00]);
@@ -189,9 +165,9 @@ mod tests {
         assert_eq!(out[24..], [7; 28]);
     }
 
-    /// RFC 5040 s4.8, figure 10: an MPA error and one of our own carry no header.
+    /// RFC 5040 s4.8, figure 10: MPA errors and local errors include no header.
     #[test]
-    fn mpa_and_local_errors_show_nothing() {
+    fn mpa_and_local_errors_include_no_header() {
         let terminated_headers = TerminatedHeaders::segment(&tagged_ulpdu()).with_request([7; 28]);
         assert_eq!(encoded(terminated_headers, MpaFault::Crc), [0x20, 0x02, 0, 0]);
         assert_eq!(encoded(terminated_headers, RdmapFault::LocalCatastrophic), [0, 0, 0, 0]);
@@ -199,7 +175,7 @@ mod tests {
 
     /// RFC 5040 s4.8: a header is included if possible.
     #[test]
-    fn a_segment_cut_short_is_not_shown() {
+    fn a_truncated_segment_header_is_not_included() {
         assert_eq!(
             encoded(TerminatedHeaders::segment(&[0x41; 17]), DdpFault::LocalCatastrophic),
             [0x10, 0, 0, 0]
@@ -207,23 +183,23 @@ mod tests {
     }
 
     #[test]
-    fn both_octet_orders_of_peers_are_understood() {
+    fn terminates_in_both_octet_orders_are_decoded() {
         let decode = |payload: &[u8]| Terminate::decode(payload, true);
         let crc = Terminate { layer: 2, etype: 0, code: 2 };
         assert_eq!(decode(&[0x20, 0x02, 0, 0]), Some(crc));
         let no_buffer = Terminate { layer: 1, etype: 2, code: 2 };
         assert_eq!(decode(&[0x12, 0x02, 0xc0, 0]), Some(no_buffer));
         assert_eq!(decode(&[0x21, 0x02, 0x03, 0]), Some(no_buffer));
-        // RFC 5040 s4.8: the reserved bits are ignored when the header bits stand where they should.
+        // RFC 5040 s4.8: the reserved bits are ignored if the header bits are in their places.
         assert_eq!(decode(&[0x12, 0x02, 0xdf, 0xff]), Some(no_buffer));
         assert_eq!(decode(&[0x31, 0, 0, 0]), Some(Terminate { layer: 1, etype: 3, code: 0 }));
         assert_eq!([&[0x12, 0x02][..], &[0x12, 0x02, 0xc0]].map(decode), [None; 2]);
     }
 
-    /// RFC 6581 s8: what an initiator finds wrong with the reply it says at once. The same octets later are siw's
-    /// unexpected opcode (RFC 5040 s4.8), which shows no header.
+    /// RFC 6581 s8: an initiator reports an error in the reply before it sends anything else. Later, the same octets
+    /// are siw's "unexpected opcode" without a header (RFC 5040 s4.8).
     #[test]
-    fn an_error_of_start_up_that_comes_later_is_one_of_swapped_octets() {
+    fn a_start_up_error_after_start_up_has_swapped_octets() {
         let of_rdmap = |code| Some(Terminate { layer: 0, etype: 2, code });
         let of_mpa = |code| Some(Terminate { layer: 2, etype: 0, code });
         for code in [6, 7] {

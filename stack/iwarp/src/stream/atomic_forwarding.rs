@@ -1,36 +1,36 @@
-//! Atomic operations on words that other cores own: asked for by mail, so that nothing is locked.
+//! Atomic operations on words that other cores own. They are forwarded in core messages, so no lock is needed.
 //!
-//! A request whose word is another core's is handed to [`CompletionSink::forward_atomic`] as soon as the order of its stream allows
-//! ([`ResponderQueue`](crate::rdmap::PendingResponses)), and its response leaves when the answer has come and its turn is
-//! there. The owner looks the word up again, so a tag that was revoked meanwhile is refused there, and the stream ends when
-//! that refusal is the next thing to be told: what was asked before has been answered then. Answers to a stream that has
-//! ended find nothing and are dropped; the operation itself may have been done (RFC 5040 s6.2.1 leaves that open).
+//! A request for another core's word goes to [`AtomicForwarder::forward_atomic`] as soon as the order of its stream
+//! allows ([`ResponderQueue`](crate::rdmap::ResponderQueue)). Its response is sent after the outcome has arrived, in
+//! the order of the requests. The owner core resolves the STag again, so it refuses a tag that was revoked in the
+//! meantime. The stream then ends after the responses to all earlier requests. Outcomes for a stream that has ended
+//! are dropped, although the operation may have been done (RFC 5040 s6.2.1 leaves that open).
 //!
-//! A stream that is refused a credit waits until the core loop says that there is one, and asks for nothing before.
+//! A stream without a credit forwards nothing until the core loop calls [`Stream::on_forward_credit`].
 
 use ironwarp_mem::WordError;
 use ironwarp_types::CoreId;
 
-use super::{CompletionSink, Io, NoCredit, Stream};
+use super::{AtomicForwarder, Io, NoCredit, Stream};
 
 impl Stream {
-    /// Asks other cores for everything that may be asked for now.
+    /// Forwards every operation that may be forwarded now.
     #[cold]
     #[inline(never)]
-    pub(super) fn forward_atomics<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    pub(super) fn forward_atomics<C: AtomicForwarder>(&mut self, io: &mut Io<'_, C>) {
         while !self.awaits_forward_credit
             && let Some((request, msn, owner)) = self.responses.next_to_forward()
         {
-            match io.completions.forward_atomic(owner, msn, &self.atomic_target(&request), request.operation)
-            {
+            match io.callbacks.forward_atomic(owner, msn, &self.atomic_target(&request), request.operation) {
                 Ok(()) => self.responses.mark_forwarded(),
                 Err(NoCredit) => self.awaits_forward_credit = true,
             }
         }
     }
 
-    /// An owner's answer to the request that was asked for by number `serial`. Answers whether it was waited for.
-    pub fn on_forwarded_atomic<C: CompletionSink>(
+    /// Takes the outcome of the operation that was forwarded with `serial`. Returns whether the stream was waiting
+    /// for it.
+    pub fn on_forwarded_atomic<C: AtomicForwarder>(
         &mut self,
         serial: u32,
         outcome: Result<u64, WordError>,
@@ -39,7 +39,8 @@ impl Stream {
         let awaited = self.responses.complete_forwarded(serial, outcome);
         if awaited {
             if let Some(out_of_order) = &mut self.out_of_order {
-                // Where the word was is not asked again: whatever was placed early is placed once more in its turn.
+                // The address of the word is not known here, so every segment placed out of order is copied again in
+                // order.
                 out_of_order.on_overwrite(&(0..usize::MAX), io.stats);
             }
             self.forward_atomics(io);
@@ -47,23 +48,23 @@ impl Stream {
         awaited
     }
 
-    /// There may be a credit again.
-    pub fn on_forward_credit<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    /// A credit may be available again.
+    pub fn on_forward_credit<C: AtomicForwarder>(&mut self, io: &mut Io<'_, C>) {
         self.awaits_forward_credit = false;
         self.forward_atomics(io);
     }
 
-    /// Whether it waits for a credit.
+    /// Returns whether the stream waits for a credit.
     pub fn awaits_forward_credit(&self) -> bool {
         self.awaits_forward_credit
     }
 
-    /// Whether that core has been asked for something that it has not answered.
+    /// Returns whether `owner` has a forwarded operation without an outcome.
     pub fn has_forwarded_to(&self, owner: CoreId) -> bool {
         self.responses.has_forwarded_to(owner)
     }
 
-    /// Requests that owners have been asked to carry out and have not answered.
+    /// Returns the number of forwarded operations without an outcome.
     pub fn forwarded(&self) -> usize {
         self.responses.forwarded()
     }

@@ -1,8 +1,8 @@
-//! Completions of the send queue: in the order of posting, when each request is done (RFC 5040 s5.5).
+//! Completions of the send queue, in the order of posting (RFC 5040 s5.5).
 //!
-//! A Send or Write is done when TCP's peer has acknowledged its last octet, a Read or an atomic
-//! operation when the last octet of its response has been placed. A request that is done waits behind earlier ones that are not. Errors complete
-//! everything at once: one request may have failed, the rest is flushed.
+//! A Send or Write is done when the peer's TCP has acknowledged its last octet. A Read or atomic operation is done
+//! when the last octet of its response was placed. A request that is done waits for all earlier ones. An error
+//! completes all requests at once: one may have failed, and the others are flushed.
 
 use ironwarp_mem::{CoreMem, Epoch};
 use ironwarp_stats::Counter;
@@ -11,21 +11,32 @@ use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
 
-/// What has been acknowledged, and what each request waits for.
+/// The condition under which a request of the send queue is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum DoneWhen {
+    /// It waits for neither an acknowledgement nor memory.
+    #[default]
+    Now,
+    /// The peer has acknowledged this many payload octets of the stream.
+    Acked(u64),
+    /// This epoch has passed, so no core uses the invalidated memory.
+    Quiescent(Epoch),
+}
+
+/// What was acknowledged, and the condition of each request.
 pub(super) struct SendProgress {
-    /// For each slot of the send ring, the stream's payload octets up to and with the request's last; an epoch for a
-    /// request that ends a tag of ours. A request of slot `seq` is at `seq & mask`.
-    end_offsets: Box<[u64]>,
+    /// One entry for each slot of the send ring. The entry of request `seq` is at `seq & mask`.
+    done_when: Box<[DoneWhen]>,
     mask: u32,
-    /// Payload octets of ours that TCP has pulled.
+    /// Payload octets that TCP has pulled.
     pulled_bytes: u64,
-    /// Payload octets of ours that the peer has acknowledged.
+    /// Payload octets that the peer has acknowledged.
     acked_bytes: u64,
-    /// Reads answered in full whose completion has not been reported.
+    /// Completely answered Reads whose completion was not reported.
     reads_done: u32,
-    /// The oldest request is done but for memory that some core may still use.
+    /// The oldest request waits only until no core uses its memory.
     awaits_epoch: bool,
-    /// The oldest Read that is outstanding is nobody's request: a ready-to-receive indication.
+    /// The oldest outstanding Read is the ready-to-receive indication, which no application posted.
     rtr_read: bool,
 }
 
@@ -33,7 +44,7 @@ impl SendProgress {
     pub(super) fn new(send_depth: u32) -> Self {
         let slots = send_depth.max(1).next_power_of_two();
         SendProgress {
-            end_offsets: vec![0; slots as usize].into_boxed_slice(),
+            done_when: vec![DoneWhen::Now; slots as usize].into_boxed_slice(),
             mask: slots - 1,
             pulled_bytes: 0,
             acked_bytes: 0,
@@ -45,59 +56,66 @@ impl SendProgress {
 
     pub(super) fn start(&mut self, startup_bytes_sent: u64) {
         self.pulled_bytes = startup_bytes_sent;
-        // A connection before this one, which fell back to revision 1, may have had more acknowledged.
+        // An earlier connection, which fell back to revision 1, may have had more octets acknowledged.
         self.acked_bytes = self.acked_bytes.min(startup_bytes_sent);
     }
 
-    /// TCP pulled `bytes` more.
+    /// TCP has pulled `bytes` more.
     #[inline]
     pub(super) fn on_pulled(&mut self, bytes: usize) {
         self.pulled_bytes += bytes as u64;
     }
 
-    /// The request of slot `seq` ends with what was pulled last.
+    /// Request `seq` is done when everything pulled so far is acknowledged.
     #[inline]
-    pub(super) fn set_end_here(&mut self, seq: u32) {
-        self.set_end(seq, self.pulled_bytes);
+    pub(super) fn set_done_when_acked(&mut self, seq: u32) {
+        self.set_done_when(seq, DoneWhen::Acked(self.pulled_bytes));
     }
 
-    /// The request of slot `seq` ends with `end`: an epoch, where it ends a steering tag of ours.
+    /// Sets the condition of request `seq`.
     #[inline]
-    pub(super) fn set_end(&mut self, seq: u32, end: u64) {
-        if let Some(place) = self.end_offsets.get_mut((seq & self.mask) as usize) {
-            *place = end;
+    pub(super) fn set_done_when(&mut self, seq: u32, condition: DoneWhen) {
+        if let Some(entry) = self.done_when.get_mut((seq & self.mask) as usize) {
+            *entry = condition;
         }
+    }
+
+    #[inline]
+    fn done_when(&self, seq: u32) -> Option<&DoneWhen> {
+        self.done_when.get((seq & self.mask) as usize)
     }
 
     pub(super) fn awaits_epoch(&self) -> bool {
         self.awaits_epoch
     }
 
-    /// Whether nobody uses the memory any more whose tag the request of slot `seq` ended.
+    /// Returns whether no core uses the memory whose tag request `seq` invalidated.
     #[cold]
     fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
-        let end = self.end_offsets.get((seq & self.mask) as usize).copied().unwrap_or_default();
-        self.awaits_epoch = !memory.is_quiescent(Epoch::from_bits(end));
+        self.awaits_epoch = match self.done_when(seq) {
+            Some(&DoneWhen::Quiescent(epoch)) => !memory.is_quiescent(epoch),
+            _ => false,
+        };
         !self.awaits_epoch
     }
 
-    /// One more Read was answered in full. The indication's was the first, and completes nothing.
+    /// One more Read is completely answered. The indication is the first and completes nothing.
     #[inline]
     pub(super) fn read_done(&mut self) {
         self.reads_done += u32::from(!core::mem::take(&mut self.rtr_read));
     }
 
-    /// A Read was sent that is nobody's request.
+    /// The ready-to-receive indication was sent as a Read.
     pub(super) fn rtr_read_sent(&mut self) {
         self.rtr_read = true;
     }
 
-    /// Whether it is unanswered.
+    /// Returns whether that Read is not answered yet.
     pub(super) fn awaits_rtr_read(&self) -> bool {
         self.rtr_read
     }
 
-    /// Takes one of them back, for the oldest request.
+    /// Consumes one answered Read for the oldest request. Returns whether there was one.
     fn take_done_read(&mut self) -> bool {
         let done = self.reads_done > 0;
         self.reads_done -= u32::from(done);
@@ -113,12 +131,13 @@ impl SendProgress {
     }
 
     fn is_acked(&self, seq: u32) -> bool {
-        self.end_offsets.get((seq & self.mask) as usize).is_some_and(|&end| end <= self.acked_bytes)
+        matches!(self.done_when(seq), Some(&DoneWhen::Acked(end)) if end <= self.acked_bytes)
     }
 }
 
 impl Stream {
-    /// The peer has acknowledged `total` payload octets since the connection began. Completes what that covers.
+    /// The peer has acknowledged `total` payload octets since the connection began. Completes the requests that this
+    /// covers.
     pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {
         self.send_progress.acked_bytes = self.send_progress.acked_bytes.max(total);
         if self.state == StreamState::Open {
@@ -136,7 +155,7 @@ impl Stream {
                 break;
             }
             if wqe.flags.contains(SendFlags::SIGNALED) {
-                io.completions.on_send_completion(self.send_completion(wqe, CompletionStatus::Success));
+                io.callbacks.on_send_completion(self.send_completion(wqe, CompletionStatus::Success));
             } else {
                 unsignaled += 1;
             }
@@ -156,7 +175,7 @@ impl Stream {
         }
     }
 
-    /// The same for a request that waits for an answer or for memory, or for nothing.
+    /// [`Stream::is_done`] for a request that waits for a response, for memory, or for nothing.
     #[inline(never)]
     fn is_non_message_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
         match opcode {
@@ -169,13 +188,13 @@ impl Stream {
                     && self.send_progress.take_done_read()
             }
             SendOpcode::Invalidate => self.send_progress.is_quiescent(seq, memory),
-            // Done as soon as they are carried out. Messages never come here.
+            // Done when they are carried out. Sends and Writes do not reach this match.
             _ => true,
         }
     }
 
-    /// Completes every request that is posted as flushed. For a stream that has ended; work may be posted to it
-    /// until its application knows.
+    /// Completes every posted request as flushed, on a stream that has ended. The application may post until it
+    /// learns of the end.
     pub fn flush<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
             self.flush_sends(None, io);
@@ -183,8 +202,8 @@ impl Stream {
         }
     }
 
-    /// Completes every posted send: the one at `failed` with its own status, the others as flushed. Requests that
-    /// asked for no completion get one all the same.
+    /// Completes every posted send: the one at `failed` with its own status, the others as flushed. Unsignalled
+    /// requests get a completion too.
     #[cold]
     pub(super) fn flush_sends<C: CompletionSink>(
         &mut self,
@@ -196,7 +215,7 @@ impl Stream {
         while seq != tail {
             let Some(wqe) = io.sends.at(seq) else { break };
             let status = status_of(seq, failed);
-            io.completions.on_send_completion(self.send_completion(wqe, status));
+            io.callbacks.on_send_completion(self.send_completion(wqe, status));
             io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
@@ -205,7 +224,7 @@ impl Stream {
         self.send_progress.awaits_epoch = false;
     }
 
-    /// The same for receives.
+    /// Completes every posted receive, like [`Stream::flush_sends`].
     #[cold]
     pub(super) fn flush_receives<C: CompletionSink>(
         &mut self,
@@ -217,7 +236,7 @@ impl Stream {
         while seq != tail {
             let Some(wqe) = io.receives.at(seq) else { break };
             let status = status_of(seq, failed);
-            io.completions.on_receive_completion(self.receive_completion(wqe.wr_id, 0, status));
+            io.callbacks.on_receive_completion(self.receive_completion(wqe.wr_id, 0, status));
             io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
@@ -254,8 +273,8 @@ fn status_of(seq: u32, failed: Option<(u32, CompletionStatus)>) -> CompletionSta
     }
 }
 
-/// Gives the slots before `seq` back to the application. Completions are reported first, so that a slot is never
-/// free while its completion is still owed.
+/// Returns the slots before `seq` to the application. Completions are reported first, so no slot is free while its
+/// completion is pending.
 fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
     if unsignaled > 0 {
         io.sends.add_unsignaled(unsignaled);
@@ -267,16 +286,16 @@ fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
 mod tests {
     use super::*;
 
-    /// RFC 6581 s10: after a connection that fell back to revision 1, what the peer acknowledged of the longer request
-    /// of revision 2 is no acknowledgement of what the second connection carries.
+    /// RFC 6581 s10: a connection may fall back to revision 1. Acknowledgements of its longer revision 2 request do
+    /// not count for the second connection.
     #[test]
-    fn a_connection_before_this_one_acknowledges_nothing() {
+    fn an_earlier_connection_acknowledges_nothing() {
         let mut send_progress = SendProgress::new(1);
         send_progress.acked_bytes = 32;
         send_progress.start(28);
         assert!(send_progress.is_consistent());
         send_progress.on_pulled(4);
-        send_progress.set_end_here(0);
-        assert!(!send_progress.is_acked(0), "four octets that nobody has acknowledged");
+        send_progress.set_done_when_acked(0);
+        assert!(!send_progress.is_acked(0), "four octets are not acknowledged");
     }
 }

@@ -1,20 +1,19 @@
-//! A place in a list of scatter or gather elements, and copying from and to it.
+//! A position in a scatter or gather list, and copies from and to it.
 //!
-//! Takes a list, a place in it and a piece of a message; moves the place. Every element is looked up each time it is
-//! used, so memory that was revoked meanwhile is found out. An element of no bytes is never looked up.
+//! Every element is resolved each time it is used, so revoked memory is detected. An empty element is never resolved.
 
 use ironwarp_mem::{Access, AccessError, AccessScope, CoreMem, Span};
 
 use crate::wr::SgeList;
 
-/// Where the next octet comes from or goes to.
+/// The position of the next octet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct SgeCursor {
     element: u8,
     offset: u32,
 }
 
-/// Whose list it is: the core's view of memory, and the stream.
+/// The memory of the core, and the scope in which the list is resolved.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryView<'a> {
     pub(super) memory: &'a CoreMem,
@@ -57,24 +56,24 @@ impl SgeCursor {
         Ok(())
     }
 
-    /// Shows what the next `bytes` octets of the list lie in.
+    /// Passes the spans of the next `bytes` octets of the list to `show`.
     #[cold]
     pub(super) fn visit(
         &mut self,
         list: SgeList<'_>,
         view: MemoryView<'_>,
         mut bytes: usize,
-        mut show: impl FnMut(Span<'_>),
+        mut on_span: impl FnMut(Span<'_>),
     ) -> Result<(), AccessError> {
         while bytes > 0 {
             let span = self.next(list, view, bytes, Access::LOCAL_WRITE)?;
             bytes = bytes.saturating_sub(span.len());
-            show(span);
+            on_span(span);
         }
         Ok(())
     }
 
-    /// The next contiguous piece of at most `most` octets.
+    /// Returns the next contiguous span of at most `most` octets.
     #[inline]
     fn next<'a>(
         &mut self,

@@ -1,46 +1,48 @@
-//! What RFC 7306 adds to the receiving side.
+//! The receive side of RFC 7306.
 //!
-//! Takes the untagged segments whose operation RFC 5040 does not have, and those on queues that it does not have. On a
-//! stream without extensions each is refused as RFC 5040 says. A segment passes the checks of its queue (RFC 5041
-//! s7.1), then those of operation and version (RFC 7306 s8.2), then its own; what is refused has changed nothing.
+//! Handles untagged segments whose operation or queue is not in RFC 5040. A stream without extensions refuses them as
+//! RFC 5040 says. A segment passes the checks of its queue (RFC 5041 s7.1), then those of operation and version (RFC
+//! 7306 s8.2), then its own. A refused segment has no effect.
 //!
-//! A refusal shows the segment's DDP header and never the request that it carried (RFC 7306 s8.1).
+//! The Terminate includes the DDP header of the segment and never the request in it (RFC 7306 s8.1).
 
 use ironwarp_mem::Access;
 use ironwarp_stats::Counter;
 
 use super::receive::{FailedWqe, StreamFault, bad_response};
-use super::{CompletionSink, Io, Stream, StreamState};
+use super::{AtomicForwarder, CompletionSink, Io, SharedReceives, Stream, StreamCallbacks, StreamState};
 use crate::completion::{CompletionFlags, CompletionOpcode, CompletionStatus};
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{DdpFault, Untagged};
 use crate::rdmap::atomic::ATOMIC_RESPONSE_BYTES;
 use crate::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Immediate, Opcode, OutstandingRequest, READ_QUEUE,
-    RdmapFault, ResponderEntry, Rfc7306Profile, SEND_QUEUE, Terminate,
+    RdmapFault, ResponderEntry, Rfc7306Profile, SEND_QUEUE,
 };
+use crate::terminate::Terminate;
 use crate::wr::SendOpcode;
 
 impl Stream {
-    /// Which text of RFC 7306 the connection goes by, if any. Heard until the stream starts.
+    /// Sets the variant of RFC 7306 for the connection, if any. No effect after the stream has started.
     pub fn set_extensions(&mut self, extensions: Option<Rfc7306Profile>) {
         if self.state == StreamState::Idle {
             self.config.extensions = extensions;
         }
     }
 
-    /// Whether the peer ended the stream because it does not know Atomic Requests, as far as its Terminate tells.
+    /// Returns whether the peer ended the stream because it does not support Atomic Requests, as far as its Terminate
+    /// shows.
     pub fn peer_lacks_atomics(&self) -> bool {
         self.peer_lacks_atomics
     }
 
-    /// RFC 7306 s1.1: who does not know a message calls its operation unexpected. The oldest request without an answer has
-    /// to be an atomic operation of the RFC; and the Terminate shows such a request, or shows nothing and there is no other
-    /// message that it can be about.
+    /// RFC 7306 s1.1: a peer without a message reports an unexpected opcode. The oldest unanswered request must be an
+    /// atomic operation of the RFC. The Terminate must include such a request, or include nothing while no other
+    /// message can be its cause.
     pub(super) fn detect_no_peer_atomics<C>(&mut self, error: Terminate, payload: &[u8], io: &Io<'_, C>) {
         let opcode_of = |seq| io.sends.at(seq).map(|wqe| wqe.opcode);
-        let asked = self.oldest_unanswered(io).and_then(opcode_of);
-        let is_of_the_rfc = matches!(asked, Some(SendOpcode::FetchAdd | SendOpcode::CmpSwap));
+        let oldest = self.oldest_unanswered(io).and_then(opcode_of);
+        let is_of_the_rfc = matches!(oldest, Some(SendOpcode::FetchAdd | SendOpcode::CmpSwap));
         if error != RdmapFault::Opcode.into() || !is_of_the_rfc {
             return;
         }
@@ -49,15 +51,15 @@ impl Stream {
             None => {
                 let begun = self.sender.next().wrapping_sub(io.sends.head());
                 let mut others = (0..begun).filter_map(|at| opcode_of(io.sends.head().wrapping_add(at)));
-                !others.any(|opcode| opcode.is_extended() && Some(opcode) != asked)
+                !others.any(|opcode| opcode.is_extended() && Some(opcode) != oldest)
             }
         };
     }
 
-    /// A segment that RFC 5040 knows nothing of.
+    /// A segment whose operation or queue is not in RFC 5040.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_extended_segment<C: CompletionSink>(
+    pub(super) fn on_extended_segment<C: StreamCallbacks>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -67,14 +69,14 @@ impl Stream {
         match profile.expected(header) {
             Some(Opcode::AtomicRequest) => self.on_atomic_request(profile, header, payload, io),
             Some(Opcode::AtomicResponse) => self.on_atomic_response(header, payload, io),
-            Some(opcode) if opcode.is_immediate() => self.on_immediate(header, payload, io),
+            Some(opcode) if opcode.is_immediate() => self.on_immediate(opcode, header, payload, io),
             _ => self.on_unexpected(header, payload, io),
         }
     }
 
-    /// A message that may not come here. RFC 5041 s7.1: what DDP finds wrong with it comes first, save its length: RFC 7306
-    /// s1.1 wants to hear of the operation, and buffers for messages that do not exist have no size.
-    fn on_unexpected<C: CompletionSink>(
+    /// A message that is not allowed here. RFC 5041 s7.1: errors of DDP take precedence, except for the length. RFC
+    /// 7306 s1.1 requires the report of an unexpected opcode, and an unknown message has no buffer size.
+    fn on_unexpected<C: SharedReceives>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -99,8 +101,8 @@ impl Stream {
         Err(RdmapFault::Opcode.into())
     }
 
-    /// The oldest receive, whatever its size, for a segment of `queue` that DDP finds right.
-    fn oldest_receive<C: CompletionSink>(
+    /// Returns the oldest receive, whatever its size, for a segment that passes the DDP checks of `queue`.
+    fn oldest_receive<C: SharedReceives>(
         &self,
         queue: UntaggedQueue,
         header: &Untagged,
@@ -116,19 +118,21 @@ impl Stream {
         Ok(wr_id.ok_or(DdpFault::NoBuffer)?)
     }
 
-    /// Immediate Data takes the oldest receive, whose memory it leaves alone, and one number of its queue (RFC 7306
-    /// s6.3).
-    fn on_immediate<C: CompletionSink>(
+    /// Immediate Data consumes the oldest receive, leaves its memory unchanged and uses one number of its queue (RFC
+    /// 7306 s6.3).
+    fn on_immediate<C: CompletionSink + SharedReceives>(
         &mut self,
+        opcode: Opcode,
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
         let queue = self.immediate_queue(header);
         let wr_id = self.oldest_receive(queue, header, payload, io)?;
-        let opcode = Opcode::decode_extended(header.ulp)?;
-        // The message is one segment, and a Send that has begun to fill the receive ends first.
-        if !header.last || header.mo > 0 || self.rx_sends.placed() > 0 {
+        Opcode::check_version(header.ulp)?;
+        // The message is one segment. Its offset was checked against its queue, so on queue 0 it is 0 unless a Send
+        // is incomplete; an incomplete Send must end first.
+        if !header.last || self.rx_sends.placed() > 0 {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         let Immediate(octets) = Immediate::decode(payload)?;
@@ -140,16 +144,16 @@ impl Stream {
         } else {
             self.rx_sends.advance(true, payload.len());
         }
-        io.completions.on_receive_completion(completion);
+        io.callbacks.on_receive_completion(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxImmediates);
         Ok(())
     }
 
-    /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment, exactly one header. The word is looked up now, so that what
-    /// may not be asked is refused at once, and changed when the request's turn to be answered comes, or its owner's turn to
-    /// change it.
-    fn on_atomic_request<C: CompletionSink>(
+    /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment with exactly one header. The word is resolved now, so a
+    /// request that is not allowed is refused at once. The word changes when the response is next to be sent, or on
+    /// its owner core.
+    fn on_atomic_request<C: AtomicForwarder>(
         &mut self,
         profile: Rfc7306Profile,
         header: &Untagged,
@@ -157,7 +161,7 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
         self.rx_requests.check(header, payload.len(), self.request_buffer_bytes())?;
-        Opcode::decode_extended(header.ulp)?;
+        Opcode::check_version(header.ulp)?;
         if !header.last {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
@@ -165,7 +169,7 @@ impl Stream {
         let word = io.memory.word(&self.atomic_target(&request)).map_err(RdmapFault::from)?;
         let owner = if self.config.atomic_locked { None } else { word.claim().err() };
         if let Some(owner) = owner {
-            io.completions.prepare_forward(owner);
+            io.callbacks.prepare_forward(owner);
         }
         self.responses.push(ResponderEntry::Atomic { request, msn: header.msn, owner });
         self.rx_requests.advance(true, payload.len());
@@ -176,8 +180,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The answer to our oldest request, which must be an atomic operation (RFC 7306 s5.2.2).
-    fn on_atomic_response<C: CompletionSink>(
+    /// The response to the oldest local request, which must be an atomic operation (RFC 7306 s5.2.2).
+    fn on_atomic_response<C: CompletionSink + AtomicForwarder>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -189,7 +193,7 @@ impl Stream {
         queue
             .check(header, payload.len(), self.response_buffer_bytes())
             .map_err(|fault| bad_response(fault.into()))?;
-        Opcode::decode_extended(header.ulp)?;
+        Opcode::check_version(header.ulp)?;
         let head = self.outstanding.front().filter(|head| head.atomic && header.last).copied();
         let head = head.ok_or_else(|| bad_response(RdmapFault::StreamCatastrophic.into()))?;
         let response = AtomicResponse::decode_for(payload, head.seq);
@@ -202,15 +206,15 @@ impl Stream {
         }
         self.outstanding.advance(true, 0);
         if !core::mem::replace(&mut self.peer_has_atomics, true) {
-            io.completions.on_peer_atomics();
+            io.callbacks.on_peer_atomics();
         }
         self.send_progress.read_done();
         self.complete(io);
         Ok(())
     }
 
-    /// The word's value goes to the request's sink in the machine's own order (RFC 7306 s5.1). A sink that has been revoked
-    /// meanwhile is our own application's error.
+    /// Stores the word's value in the sink of the request, in the machine's byte order (RFC 7306 s5.1). A sink that
+    /// was revoked in the meantime is an error of the local application.
     fn place_original_value<C>(
         &mut self,
         head: &OutstandingRequest,
@@ -233,18 +237,18 @@ impl Stream {
         }
     }
 
-    /// Whether there is a queue 3.
+    /// Returns whether this stream uses queue 3.
     fn has_atomic_responses(&self) -> bool {
         let profile = self.config.extensions;
         profile.and_then(|profile| profile.queue(Opcode::AtomicResponse)) == Some(ATOMIC_RESPONSE_QUEUE)
     }
 
-    /// The buffer that waits for an Atomic Response, where one is awaited at all.
+    /// Returns the size of the buffer for an Atomic Response, if one is outstanding.
     fn response_buffer_bytes(&self) -> Option<u32> {
         self.outstanding.has_atomic().then_some(ATOMIC_RESPONSE_BYTES as u32)
     }
 
-    /// The queue that an immediate is numbered on: that of Sends, save by figure 2 of draft -01.
+    /// Returns the queue that numbers this immediate: queue 0, or queue 1 with figure 2 of draft -01.
     fn immediate_queue(&self, header: &Untagged) -> UntaggedQueue {
         if header.qn == READ_QUEUE { self.rx_requests } else { self.rx_sends }
     }

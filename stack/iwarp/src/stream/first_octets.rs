@@ -1,8 +1,8 @@
-//! The first octets of full operation, which may show that the peer never left start-up.
+//! A check of the first octets of full operation, for a peer that is still in start-up.
 //!
-//! A second Request or Reply Frame where the first FPDU should be would be taken for the start of an FPDU of 19 792
-//! octets and waited for. No FPDU begins like that: the fourth octet would be of an RDMAP version that there is not.
-//! Looked at once a stream, outside the path of every later arrival.
+//! A second Request or Reply Frame in place of the first FPDU would look like the start of an FPDU of 19 792 octets,
+//! and the stream would wait for it. No FPDU begins with these octets, because the fourth would have an unknown RDMAP
+//! version. The check runs once for each stream.
 
 use ironwarp_stats::Counter;
 use ironwarp_tcp::ByteStream;
@@ -10,10 +10,11 @@ use ironwarp_tcp::ByteStream;
 use super::{CompletionSink, Io, Stream, StreamError, StreamState};
 use crate::mpa::MpaFault;
 use crate::mpa::startup::frame::KEY_PREFIX;
-use crate::rdmap::{Terminate, TerminatedHeaders};
+use crate::rdmap::TerminatedHeaders;
+use crate::terminate::Terminate;
 
 impl Stream {
-    /// Bytes have come while FPDUs are not taken: a delivery may be held, or these may be the first.
+    /// Bytes arrived while FPDUs are not accepted: a delivery may be pending, or these are the first octets.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_receiving<C: CompletionSink>(
@@ -33,12 +34,12 @@ impl Stream {
         if self.receiving { Ok(()) } else { Err(self.on_repeated_startup_frame(bytes, io)) }
     }
 
-    /// Whether FPDUs are taken, or will be once the first octets have come.
+    /// Returns whether FPDUs are accepted now or will be after the first octets.
     pub(super) fn accepts_fpdus(&self) -> bool {
         self.receiving || (self.awaits_first_octets && self.state == StreamState::Open)
     }
 
-    /// RFC 5044 s8, code 4: TCP is closed without a word.
+    /// RFC 5044 s8, code 4: TCP is closed without a Terminate.
     fn on_repeated_startup_frame<C: CompletionSink>(
         &mut self,
         bytes: &mut impl ByteStream,
@@ -49,8 +50,8 @@ impl Stream {
         self.fail(MpaFault::Startup, TerminatedHeaders::default(), io)
     }
 
-    /// Whether the peer may be sent a Terminate that names `error`. RFC 5044 s7.1.2: a responder that has seen no FPDU
-    /// may not send one, not even a Terminate; s8: nor does who finds fault with a start-up frame.
+    /// Returns whether a Terminate with `error` may be sent. RFC 5044 s7.1.2: a responder that has received no FPDU
+    /// may not send one, not even a Terminate. s8: no Terminate is sent for a wrong start-up frame.
     pub fn may_send_terminate(&self, error: Terminate) -> bool {
         self.sender.may_send() && error != MpaFault::Startup.into()
     }

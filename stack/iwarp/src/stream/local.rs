@@ -1,22 +1,31 @@
-//! What a send queue does to our own steering tags, and what waits for memory to be quiet.
+//! Requests that change local steering tags and send nothing, and requests that wait for quiescence.
 //!
 //! Invalidations, bindings and fast registrations take effect in the order of the send queue: before any later
-//! request begins, and without waiting for earlier ones unless a fence says so. They send nothing.
+//! request begins, and without waiting for earlier ones unless a fence is set.
 //!
-//! A tag is invalid for every later look-up as soon as it is invalidated. That no core is in the middle of a copy any
-//! more shows by epochs: a completion that says so waits for it, and whatever is behind it waits too. The core loop
-//! asks again ([`Stream::retry_after_epoch`]) for as long as [`Stream::awaits_epoch`].
+//! An invalidated tag fails every later resolution at once. Epochs show when no core is still copying. A completion
+//! that reports an invalidation waits for that, and all later ones wait for it. The core loop calls
+//! [`Stream::retry_after_epoch`] while [`Stream::awaits_epoch`] is true.
 
 use ironwarp_mem::{BindError, Epoch, Invalidator};
 use ironwarp_stats::Counter;
 use ironwarp_types::STag;
 
+use super::complete::DoneWhen;
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionStatus};
 use crate::rdmap::{OutstandingRequest, RdmapFault};
 use crate::wr::{SendOpcode, SendWqe};
 
-/// A delivered Send with Invalidate whose completion waits. Nothing more is read meanwhile.
+/// Why a request that sends nothing was not carried out.
+enum LocalError {
+    /// A core may still use the tag; the request is tried again.
+    TryLater,
+    /// The request fails with this status.
+    Failed(CompletionStatus),
+}
+
+/// A received Send with Invalidate whose completion waits. No more FPDUs are read meanwhile.
 #[derive(Clone, Copy)]
 pub(super) struct PendingDelivery {
     completion: Completion,
@@ -24,30 +33,30 @@ pub(super) struct PendingDelivery {
 }
 
 impl Stream {
-    /// Whether some completion or request waits until no core uses a steering tag that was invalidated.
+    /// Returns whether a completion or request waits until no core uses an invalidated steering tag.
     pub fn awaits_epoch(&self) -> bool {
         self.pending_delivery.is_some() || self.sender.awaits_epoch() || self.send_progress.awaits_epoch()
     }
 
-    /// Whether a delivery waits for that, and with it everything that has arrived behind it.
+    /// Returns whether a delivery waits for that, and so do all bytes after it.
     pub fn has_pending_delivery(&self) -> bool {
         self.pending_delivery.is_some()
     }
 
-    /// Carries out what the send queue begins with that sends nothing, so that it does not wait for TCP.
+    /// Carries out the requests at the front of the send queue that send nothing, without waiting for TCP.
     pub fn run_local_requests<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         if self.state == StreamState::Open {
             self.run_local_requests_now(io);
         }
     }
 
-    /// A number that changes whenever a Read of ours gets on; `None` while none is outstanding.
+    /// Returns a number that changes with every progress of a local Read; `None` while none is outstanding.
     pub fn read_progress(&self) -> Option<u64> {
         let head = self.outstanding.front()?;
         Some(u64::from(head.seq) << 32 | u64::from(head.placed))
     }
 
-    /// Looks again at what waits for memory. Afterwards bytes may be readable and units may be pulled that were not.
+    /// Retries what waits for quiescence. Afterwards more bytes may be readable and more units may be available.
     pub fn retry_after_epoch<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.sender.retry();
         if self.state == StreamState::Open {
@@ -56,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Completes a held delivery whose time has come. Answers whether reading goes on.
+    /// Completes a pending delivery once its epoch has passed. Returns whether reading continues.
     #[cold]
     pub(super) fn resume_delivery<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
         let Some(pending_delivery) = self.pending_delivery else { return self.receiving };
@@ -69,7 +78,8 @@ impl Stream {
         self.receiving
     }
 
-    /// Ends the tag that the peer's Send names, then completes the receive as soon as nobody uses it (RFC 5040 s5.3).
+    /// Invalidates the tag that the peer's Send names. The receive completes once no core uses the tag (RFC 5040
+    /// s5.3).
     #[cold]
     pub(super) fn deliver_invalidating<C: CompletionSink>(
         &mut self,
@@ -88,62 +98,65 @@ impl Stream {
         Ok(())
     }
 
-    /// RFC 5040 s7.2, checks 4 and 5: before anything of the last segment is placed.
+    /// RFC 5040 s7.2, checks 4 and 5, before the last segment is placed.
     #[cold]
     pub(super) fn check_invalidate<C>(&self, stag: STag, io: &Io<'_, C>) -> Result<(), RdmapFault> {
         Ok(io.memory.may_invalidate(stag, self.access_scope(), Invalidator::Remote)?)
     }
 
-    /// A Read is answered: its own buffer's tag ends where the request said so, before the Read completes.
+    /// Invalidates the sink of an answered Read with Invalidate, before the Read completes.
     #[cold]
     pub(super) fn invalidate_sink<C>(
         &mut self,
         read: &OutstandingRequest,
         io: &Io<'_, C>,
     ) -> Result<(), RdmapFault> {
-        // Nothing of an empty Read's sink is looked at, but the tag to invalidate is.
+        // The sink of an empty Read is not checked, except for the tag to invalidate.
         let epoch = io.memory.invalidate(read.sink_stag, self.access_scope(), Invalidator::Local);
         let epoch = epoch.map_err(|_| RdmapFault::LocalCatastrophic)?;
-        self.send_progress.set_end(read.seq, epoch.to_bits());
+        self.send_progress.set_done_when(read.seq, DoneWhen::Quiescent(epoch));
         Ok(())
     }
 
-    /// Carries out the request at the front of the send queue that sends nothing. Answers whether the next one may
-    /// be looked at.
+    /// Carries out the request at the front of the send queue, which sends nothing. Returns whether the next request
+    /// may be considered.
     #[cold]
     pub(super) fn run_local_request<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
         let seq = self.sender.next();
         let Some(wqe) = io.sends.at(seq) else { return false };
         match self.execute_local(wqe, io) {
-            Ok(epoch) => {
+            Ok(condition) => {
                 io.stats.count(Counter::IwarpLocalOperations);
-                self.send_progress.set_end(seq, epoch.to_bits());
+                self.send_progress.set_done_when(seq, condition);
                 self.sender.skip_to(seq.wrapping_add(1));
                 self.complete(io);
                 true
             }
-            Err(None) => {
+            Err(LocalError::TryLater) => {
                 self.sender.defer();
                 true
             }
-            Err(Some(status)) => {
+            Err(LocalError::Failed(status)) => {
                 self.fail_send(seq, status, io);
                 false
             }
         }
     }
 
-    /// The epoch that the request completes with; `None` where it must be tried again.
-    fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<Epoch, Option<CompletionStatus>> {
+    /// Carries out a request that sends nothing. Returns when it is done.
+    fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<DoneWhen, LocalError> {
         if wqe.opcode == SendOpcode::Invalidate {
-            let ended = io.memory.invalidate(wqe.remote_stag, self.access_scope(), Invalidator::Local);
-            return ended.map_err(|_| Some(CompletionStatus::LocalProtection));
+            let epoch = io.memory.invalidate(wqe.remote_stag, self.access_scope(), Invalidator::Local);
+            let epoch = epoch.map_err(|_| LocalError::Failed(CompletionStatus::LocalProtection))?;
+            return Ok(DoneWhen::Quiescent(epoch));
         }
-        let binding = wqe.binding().ok_or(Some(CompletionStatus::LocalOperation))?;
+        let binding = wqe.binding().ok_or(LocalError::Failed(CompletionStatus::LocalOperation))?;
         match io.memory.bind(&binding, self.access_scope()) {
-            Ok(()) => Ok(Epoch::default()),
-            Err(BindError::NotQuiescent) => Err(None),
-            Err(BindError::NotBindable | BindError::Region(_)) => Err(Some(CompletionStatus::MemoryBind)),
+            Ok(()) => Ok(DoneWhen::Now),
+            Err(BindError::NotQuiescent) => Err(LocalError::TryLater),
+            Err(BindError::NotBindable | BindError::Region(_)) => {
+                Err(LocalError::Failed(CompletionStatus::MemoryBind))
+            }
         }
     }
 }

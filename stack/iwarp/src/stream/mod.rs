@@ -1,20 +1,21 @@
-//! One queue pair's RDMAP stream: MPA, DDP and RDMAP assembled over one TCP connection.
+//! The RDMAP stream of one queue pair: MPA, DDP and RDMAP over one TCP connection.
 //!
-//! The core loop lends everything for the length of a call ([`Io`]): the two work rings, the completion sink, the
-//! core's view of memory, its counters. In-order bytes go into [`Stream::on_readable`]; TCP pulls units from
-//! [`Stream::unit_source`]; acknowledgements go into [`Stream::on_acked`].
+//! For each call the core loop lends the two work rings, its callbacks, its view of memory and its counters ([`Io`]).
+//! In-order bytes go to [`Stream::on_readable`], TCP pulls units from [`Stream::unit_source`], and acknowledgements
+//! go to [`Stream::on_acked`].
 //!
 //! ```text
-//!            Idle ---- start ----> Open ---- error found here ----> Terminating ---- Terminate pulled ---> Ended
-//!                                   |                                                                       ^
-//!                                   +-------- Terminate received, TCP lost, abort --------------------------+
+//!            Idle ---- start ----> Open ---- local error ----> Terminating ---- Terminate pulled ---> Ended
+//!                                   |                                                                   ^
+//!                                   +-------- Terminate received, TCP lost, abort ----------------------+
 //! ```
-//! Leaving `Open` flushes every work request at once; what is posted later is flushed by [`Stream::flush`]. One
-//! Terminate at most is sent: it is the unit after those TCP has pulled already, and the last (RFC 5040 s5.4).
+//! Leaving `Open` flushes every work request at once; [`Stream::flush`] flushes later ones. At most one Terminate is
+//! sent: it is the last unit, after those that TCP has already pulled (RFC 5040 s5.4).
 //!
-//! Nothing allocates after [`Stream::new`], and no octet from the wire can make anything here panic.
+//! Nothing allocates after [`Stream::new`], and no input from the wire causes a panic.
 
 mod atomic_forwarding;
+mod callbacks;
 mod check;
 mod complete;
 mod cursor;
@@ -29,21 +30,22 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::{AccessScope, AtomicOp, AtomicTarget, CoreMem};
+use ironwarp_mem::{AccessScope, CoreMem};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{CoreId, PdId, QpNum};
+use ironwarp_types::{PdId, QpNum};
 
+pub use callbacks::{AtomicForwarder, CompletionSink, NoCredit, SharedReceives, SrqError, StreamCallbacks};
 pub use transmit::StreamSource;
 
-use crate::completion::Completion;
 use crate::ddp::untagged::UntaggedQueue;
 use crate::mpa::marker::MarkerState;
 use crate::mpa::startup::{Markers, Negotiated, ReadDepths, Rtr, RtrKinds};
 use crate::rdmap::{
-    OutstandingRequest, OutstandingRequests, ResponderEntry, ResponderQueue, Rfc7306Profile, Terminate,
+    OutstandingRequest, OutstandingRequests, ResponderEntry, ResponderQueue, Rfc7306Profile,
     TerminatedHeaders,
 };
+use crate::terminate::Terminate;
 use crate::wr::{RecvWqe, SendWqe};
 use complete::SendProgress;
 use cursor::SgeCursor;
@@ -51,132 +53,81 @@ use local::PendingDelivery;
 use out_of_order::OutOfOrderPlacement;
 use transmit::Sender;
 
-/// Where completions go. A place was promised when the request was posted, so no completion is ever refused.
-pub trait CompletionSink {
-    /// Takes the completion of a send-queue request.
-    fn on_send_completion(&mut self, completion: Completion);
-
-    /// Takes the completion of a receive.
-    fn on_receive_completion(&mut self, completion: Completion);
-
-    /// Moves the next request of a shared receive queue into `rq_producer`, the other end of the queue pair's own, and
-    /// promises a place for its completion. Asked once a message, and only of queue pairs that have a feed.
-    fn take_from_srq(&mut self, rq_producer: &mut SlotProducer<RecvWqe>) -> Result<(), SrqError> {
-        let _ = rq_producer;
-        Err(SrqError::Empty)
-    }
-
-    /// The peer has answered an atomic operation: it has them. Told once a connection.
-    fn on_peer_atomics(&mut self) {}
-
-    /// That core is about to be asked: what has to be fetched for that may be on its way meanwhile.
-    fn prepare_forward(&mut self, owner: CoreId) {
-        let _ = owner;
-    }
-
-    /// Asks the core that owns a word for an operation on it. The outcome comes to [`Stream::on_forwarded_atomic`] with the same
-    /// `serial`; what one core was asked for is answered in order. Without a credit nothing is asked, and the stream is told
-    /// by [`Stream::on_forward_credit`] when there is one. Rare: only where a stack has several cores.
-    fn forward_atomic(
-        &mut self,
-        owner: CoreId,
-        serial: u32,
-        target: &AtomicTarget,
-        operation: AtomicOp,
-    ) -> Result<(), NoCredit> {
-        let _ = (owner, serial, target, operation);
-        Err(NoCredit)
-    }
-}
-
-/// As many operations as may be are waited for from that core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoCredit;
-
-/// Why a shared receive queue gives no receive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SrqError {
-    /// None is posted.
-    Empty,
-    /// The completion queue has no place left to promise.
-    CqFull,
-}
-
-/// What the core loop lends for one call.
+/// What the core loop lends to a stream for one call.
 pub struct Io<'a, C> {
     /// The queue pair's send ring.
     pub sends: &'a mut SlotConsumer<SendWqe>,
     /// The queue pair's receive ring.
     pub receives: &'a mut SlotConsumer<RecvWqe>,
-    /// Its other end, where receives come from a shared queue.
+    /// The producer of the receive ring, if receives come from a shared receive queue.
     pub rq_producer: Option<&'a mut SlotProducer<RecvWqe>>,
-    /// Where completions go.
-    pub completions: &'a mut C,
+    /// The core loop, as [`StreamCallbacks`].
+    pub callbacks: &'a mut C,
     /// The core's view of registered memory.
     pub memory: &'a CoreMem,
     /// The core's counters.
     pub stats: &'a CoreStats,
 }
 
-/// What a stream is made for.
+/// The parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamConfig {
-    /// The queue pair, as completions name it.
+    /// The number of the queue pair, for completions.
     pub qp: QpNum,
-    /// The protection domain whose memory it may reach.
+    /// The protection domain of the queue pair.
     pub pd: PdId,
-    /// That of its receives: its own, or that of the shared receive queue which they come from.
+    /// The protection domain of its receives: its own, or that of the shared receive queue.
     pub recv_pd: PdId,
-    /// Reads of ours that may be outstanding at the peer.
+    /// The largest number of local Reads that may be outstanding at the peer.
     pub ord: u16,
-    /// Reads of the peer's that may be outstanding here.
+    /// The largest number of Reads of the peer that may be outstanding here.
     pub ird: u16,
     /// Slots of the send ring.
     pub send_depth: u32,
-    /// Complete Sends and Writes when their last octet is copied out instead of when it is acknowledged. RFC 5040
-    /// s5.5 allows either; only an acknowledgement says that the peer's TCP has it.
+    /// Completes Sends and Writes when their last octet is copied instead of when it is acknowledged. RFC 5040 s5.5
+    /// allows either; only an acknowledgement shows that the peer's TCP has the data.
     pub complete_on_copy: bool,
-    /// Let Sends and Read Requests go between the segments of a long Read Response.
+    /// Allows Sends and Read Requests between the segments of a long Read Response.
     pub interleave_untagged: bool,
-    /// Place tagged segments that lie beyond a gap before their turn, where markers and CRCs are in use.
+    /// Places tagged segments beyond a gap out of order, if markers and CRCs are in use.
     pub place_out_of_order: bool,
-    /// The operations of RFC 7306, and by which text; `None` is RFC 5040 alone, to which they do not exist.
+    /// The variant of RFC 7306. `None` supports RFC 5040 only.
     pub extensions: Option<Rfc7306Profile>,
-    /// Change words with locked instructions, from whichever core a request arrives at, instead of asking the one core
-    /// that owns it. All streams of a process do the one, or all the other.
+    /// Changes words with locked instructions on any core instead of on the owner core. The setting is the same for
+    /// all streams of a process.
     pub atomic_locked: bool,
 }
 
-/// Which side sent the MPA Request Frame.
+/// The side that sent the MPA Request Frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// We did: we may send at once.
+    /// This side sent it and may send FPDUs at once.
     Initiator,
-    /// The peer did: we wait for its first FPDU (RFC 5044 s7.1.2, rule 4).
+    /// The peer sent it; this side waits for the peer's first FPDU (RFC 5044 s7.1.2, rule 4).
     Responder,
 }
 
-/// What start-up settled.
+/// The result of start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamStart {
-    /// Our side in it.
+    /// The local role.
     pub role: Role,
-    /// Whether CRCs are in use.
+    /// CRCs are in use.
     pub crc: bool,
-    /// In which directions markers are.
+    /// The directions in which markers are in use.
     pub markers: Markers,
-    /// The numbers of Reads, when they are not those that the stream was made with. Fewer, or one where there was none.
+    /// The negotiated read depths, if they differ from [`StreamConfig`]. They may be lower, or 1 instead of 0.
     pub reads: Option<ReadDepths>,
-    /// The indication that goes before everything else, from the initiator (RFC 6581 s5).
+    /// The ready-to-receive indication that the initiator sends first (RFC 6581 s5).
     pub rtr_to_send: Option<Rtr>,
-    /// The indications that may come first, to the responder.
+    /// The kinds of ready-to-receive indication that the responder may receive first.
     pub rtr_awaited: RtrKinds,
-    /// Payload octets that TCP had pulled before the first FPDU: those of our start-up frame.
+    /// Payload octets that TCP had pulled before the first FPDU: those of the local start-up frame.
     pub startup_bytes_sent: u64,
 }
 
 impl StreamStart {
-    /// Nothing but CRCs was agreed on, and nothing was pulled before.
+    /// A start with or without CRCs, and nothing else negotiated or pulled.
     pub fn plain(role: Role, crc: bool) -> Self {
         StreamStart {
             role,
@@ -189,7 +140,7 @@ impl StreamStart {
         }
     }
 
-    /// What the start-up frames settled; ours had `startup_bytes_sent` octets.
+    /// A start with the terms of start-up. The local frame had `startup_bytes_sent` octets.
     pub fn agreed(role: Role, agreed: &Negotiated, startup_bytes_sent: u64) -> Self {
         StreamStart {
             role,
@@ -203,14 +154,14 @@ impl StreamStart {
     }
 }
 
-/// Where a stream is in its life; see the picture above.
+/// The states of a stream, as in the diagram above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamState {
-    /// Start-up is not over.
+    /// Start-up has not finished.
     Idle,
     /// Full operation.
     Open,
-    /// An error was found; the Terminate waits to be pulled.
+    /// A local error was found; its Terminate waits to be pulled.
     Terminating,
     /// Nothing more is sent or read.
     Ended,
@@ -219,46 +170,46 @@ pub enum StreamState {
 /// Why a stream ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamError {
-    /// We found an error. Its Terminate waits to be pulled, if one may be sent.
-    #[error("ended here with Terminate {0}")]
+    /// An error was found here. Its Terminate waits to be pulled, if one may be sent.
+    #[error("the stream ended with a local error, Terminate {0}")]
     Failed(Terminate),
-    /// The peer sent a Terminate. None is sent in answer.
-    #[error("ended by the peer with Terminate {0}")]
+    /// The peer sent a Terminate. None is sent in reply.
+    #[error("the peer ended the stream with Terminate {0}")]
     PeerTerminated(Terminate),
 }
 
-/// One queue pair's stream.
+/// The stream of one queue pair.
 pub struct Stream {
     config: StreamConfig,
     state: StreamState,
-    /// FPDUs are taken: the stream is open, its first octets are no start-up frame, and no delivery is held.
+    /// FPDUs are accepted: the stream is open, the first octets are no start-up frame, and no delivery is pending.
     receiving: bool,
-    /// Nothing has come yet.
+    /// No bytes have arrived yet.
     awaits_first_octets: bool,
-    /// A delivery that waits until nobody uses the steering tag that it ended.
+    /// A delivery that waits until no core uses the steering tag that it invalidated.
     pending_delivery: Option<PendingDelivery>,
     crc: bool,
-    /// Where the next marker comes, in what we send and in what we receive, when they are in use.
+    /// The marker states of both directions, for those with markers.
     tx_markers: Option<MarkerState>,
     rx_markers: Option<MarkerState>,
-    /// What is in memory before its turn, where that is wanted.
+    /// The segments that were placed out of order, if that is enabled.
     out_of_order: Option<Box<OutOfOrderPlacement>>,
-    /// The indications that the first FPDU may be.
+    /// The kinds of ready-to-receive indication that the first FPDU may be.
     rtr_awaited: RtrKinds,
     error: Option<StreamError>,
     terminated_headers: TerminatedHeaders,
-    /// The peer ended it over an Atomic Request, which it does not know.
+    /// The peer ended the stream because it does not support Atomic Requests.
     peer_lacks_atomics: bool,
-    /// The peer has answered one.
+    /// The peer has answered an Atomic Request.
     peer_has_atomics: bool,
-    /// A word's owner is to be asked for something and there was no credit.
+    /// An operation has to be forwarded, but there was no credit.
     awaits_forward_credit: bool,
-    /// Queue 0 as its receiver, and where in the waiting receive's list it stands.
+    /// The receive side of queue 0, and the position in the list of the current receive.
     rx_sends: UntaggedQueue,
     recv_cursor: SgeCursor,
-    /// Queue 1 as its receiver.
+    /// The receive side of queue 1.
     rx_requests: UntaggedQueue,
-    /// Queue 3 as its receiver.
+    /// The receive side of queue 3.
     rx_atomic_responses: UntaggedQueue,
     outstanding: OutstandingRequests,
     responses: ResponderQueue,
@@ -267,7 +218,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream that has not started. Allocates all that it will ever need.
+    /// Creates a stream that has not started. Allocates all memory that it will need.
     pub fn new(config: StreamConfig) -> Self {
         Stream {
             config,
@@ -296,7 +247,7 @@ impl Stream {
         }
     }
 
-    /// Enters full operation: from now on both directions carry FPDUs only.
+    /// Enters full operation: both directions carry only FPDUs from now on.
     pub fn start(&mut self, start: StreamStart) {
         if self.state == StreamState::Idle {
             self.state = StreamState::Open;
@@ -314,44 +265,45 @@ impl Stream {
         }
     }
 
-    /// Whether FPDUs may be sent: always for an initiator, for a responder once one has come (RFC 5044 s7.1.2, rule 4).
+    /// Returns whether FPDUs may be sent: always on an initiator, on a responder after the first FPDU has arrived
+    /// (RFC 5044 s7.1.2, rule 4).
     pub fn may_send(&self) -> bool {
         self.sender.may_send()
     }
 
-    /// Where the stream is in its life.
+    /// Returns the state.
     pub fn state(&self) -> StreamState {
         self.state
     }
 
-    /// Why it ended, once it has, unless the core loop ended it.
+    /// Returns why the stream ended. `None` before the end, and if the core loop ended it.
     pub fn error(&self) -> Option<StreamError> {
         self.error
     }
 
-    /// Whether every posted send has completed and every Read of the peer's is answered, so that a graceful
-    /// disconnect may send its FIN. RFC 6581 s9.2: the indication has to go whatever the application wants, and one by
-    /// Read is answered.
-    pub fn is_drained<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+    /// Returns whether every posted send has completed and every Read of the peer is answered, so that a graceful
+    /// disconnect may send its FIN. RFC 6581 s9.2: the ready-to-receive indication must be sent, and answered if it
+    /// is a Read.
+    pub fn is_drained<C>(&self, io: &mut Io<'_, C>) -> bool {
         let indicated = self.sender.rtr().is_none() && !self.send_progress.awaits_rtr_read();
         io.sends.head() == io.sends.refresh() && self.responses.is_empty() && indicated
     }
 
-    /// Ends the stream without a Terminate, because TCP is gone or is about to be, and flushes every request.
+    /// Ends the stream without a Terminate, because TCP is lost or will be closed. Flushes every request.
     pub fn abort<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.state = StreamState::Ended;
         self.receiving = false;
         self.clear_and_flush(io);
     }
 
-    /// Ends the stream with a Terminate that names `error`: for the connection manager's own errors (RFC 6581 s8).
+    /// Ends the stream with a Terminate for an error of the connection manager (RFC 6581 s8).
     pub fn terminate<C: CompletionSink>(&mut self, error: Terminate, io: &mut Io<'_, C>) {
         if self.state == StreamState::Open {
             self.fail(error, TerminatedHeaders::default(), io);
         }
     }
 
-    /// Ends the stream with an error found here, which the next unit tells the peer.
+    /// Ends the stream with a local error. The next unit is its Terminate.
     #[cold]
     fn fail<C: CompletionSink>(
         &mut self,
@@ -364,7 +316,7 @@ impl Stream {
         end
     }
 
-    /// The part of failing that leaves the work rings alone.
+    /// The part of [`Stream::fail`] that does not change the work rings.
     fn enter_error(
         &mut self,
         error: Terminate,
@@ -381,7 +333,7 @@ impl Stream {
         end
     }
 
-    /// Ends the stream because the peer said so.
+    /// Ends the stream because of the peer's Terminate.
     #[cold]
     fn peer_terminated<C: CompletionSink>(&mut self, error: Terminate, io: &mut Io<'_, C>) -> StreamError {
         self.state = StreamState::Ended;
@@ -393,7 +345,7 @@ impl Stream {
         end
     }
 
-    /// Forgets what is under way and flushes.
+    /// Removes all operations in progress and flushes.
     fn clear_and_flush<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.outstanding.clear();
         self.responses.clear();
@@ -404,7 +356,7 @@ impl Stream {
         self.flush(io);
     }
 
-    /// Whose memory it reaches.
+    /// Returns the scope of memory that this stream may access.
     #[inline]
     fn access_scope(&self) -> AccessScope {
         AccessScope::new(self.config.pd, self.config.qp)
@@ -421,11 +373,11 @@ impl core::fmt::Debug for Stream {
     }
 }
 
-/// Reads each way that a queue pair is made for unless its application says otherwise.
+/// The default IRD and ORD of a queue pair.
 const DEFAULT_READ_DEPTH: usize = 16;
 
-/// An idle queue pair's stream stays within 2 KiB beside what its application sized: the table of ends, eight octets
-/// for each slot of the send ring.
+/// The stream of an idle queue pair takes at most 2 KiB. Not counted is what the application sizes: 16 octets for each
+/// slot of the send ring ([`DoneWhen`](complete::DoneWhen)).
 const _: () = assert!(
     size_of::<Stream>()
         + DEFAULT_READ_DEPTH * (size_of::<OutstandingRequest>() + size_of::<ResponderEntry>())

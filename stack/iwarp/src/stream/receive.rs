@@ -1,8 +1,8 @@
-//! The receiving side: from in-order bytes to placed data, completions and owed responses.
+//! The receive side: from in-order bytes to placed data, completions and pending responses.
 //!
-//! Every FPDU is checked from the outside in: CRC, DDP header and buffer (RFC 5041 s7.1), RDMAP operation and
-//! version, then the operation's own rules (RFC 5040 s7.2). Only what has passed all of them is placed, so an FPDU
-//! that is refused leaves memory untouched. The first refusal ends the stream; what arrives later is dropped.
+//! Every FPDU is checked in the order of the layers: CRC, DDP header and buffer (RFC 5041 s7.1), RDMAP operation and
+//! version, then the rules of the operation (RFC 5040 s7.2). A segment is placed only after all checks, so a refused
+//! FPDU does not change memory. The first refused FPDU ends the stream, and later bytes are dropped.
 
 use ironwarp_mem::{Access, AccessScope};
 use ironwarp_stats::{CoreStats, Counter};
@@ -11,7 +11,9 @@ use ironwarp_types::STag;
 
 use super::cursor::{MemoryView, SgeCursor};
 use super::out_of_order::OutOfOrderPlacement;
-use super::{CompletionSink, Io, SrqError, Stream, StreamError, StreamState};
+use super::{
+    CompletionSink, Io, SharedReceives, SrqError, Stream, StreamCallbacks, StreamError, StreamState,
+};
 use crate::completion::{Completion, CompletionFlags, CompletionStatus};
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
@@ -21,15 +23,17 @@ use crate::rdmap::atomic::ATOMIC_REQUEST_BYTES;
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     InboundRead, Opcode, READ_QUEUE, RdmapFault, ReadRequest, ResponderEntry, SEND_QUEUE, TERMINATE_QUEUE,
-    Terminate, TerminatedHeaders,
+    TerminatedHeaders,
 };
+use crate::terminate::Terminate;
+use crate::wr::RecvWqe;
 
-/// Why a segment is refused, and what besides the stream it ends.
+/// Why a segment is refused, and which work request fails with it.
 pub(super) struct StreamFault {
     error: Terminate,
-    /// The Read Request to show with it.
+    /// The Read Request to include in the Terminate.
     request: Option<[u8; READ_REQUEST_BYTES]>,
-    /// The work request that it was for, which completes with a status of its own.
+    /// The work request that completes with a status of its own.
     failed_wqe: Option<(FailedWqe, CompletionStatus)>,
 }
 
@@ -59,8 +63,8 @@ impl StreamFault {
     }
 }
 
-/// RFC 5040 s5.2.2: the Read that the segment should have continued fails with it, where there is one that was posted: the
-/// indication is nobody's request.
+/// RFC 5040 s5.2.2: the Read that the segment should continue fails with the stream. The ready-to-receive indication
+/// is no posted request, so none fails with it.
 #[cold]
 #[inline(never)]
 pub(super) fn bad_response(error: Terminate, is_indication: bool) -> StreamFault {
@@ -71,12 +75,12 @@ pub(super) fn bad_response(error: Terminate, is_indication: bool) -> StreamFault
 }
 
 impl Stream {
-    /// Takes every whole FPDU from `bytes` and leaves what is not whole yet. `scratch` is the core's, of
-    /// `FPDU_MARKED_BYTES_MAX` octets: an FPDU that does not lie in one piece is gathered there.
+    /// Takes every whole FPDU from `bytes` and leaves incomplete ones. An FPDU in several pieces is gathered in
+    /// `scratch`, the core's buffer of `FPDU_MARKED_BYTES_MAX` octets.
     ///
-    /// An error is told once. Afterwards everything that arrives is taken and dropped (RFC 5041 s7.1), so that TCP
-    /// keeps acknowledging and the Terminate gets through.
-    pub fn on_readable<C: CompletionSink>(
+    /// An error is returned once. Afterwards all bytes are taken and dropped (RFC 5041 s7.1), so TCP continues to
+    /// acknowledge and the Terminate can be delivered.
+    pub fn on_readable<C: StreamCallbacks>(
         &mut self,
         bytes: &mut impl ByteStream,
         scratch: &mut [u8],
@@ -101,7 +105,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The octets of the FPDU at the front of `bytes`, when all of it has arrived.
+    /// Returns the length of the FPDU at the front of `bytes` once all of it has arrived.
     #[inline]
     fn whole_fpdu_bytes(&self, bytes: &impl ByteStream) -> Option<usize> {
         match &self.rx_markers {
@@ -110,7 +114,7 @@ impl Stream {
         }
     }
 
-    /// The ULPDU of a whole FPDU, found right: in its place where it lies in one piece without markers inside.
+    /// Checks a whole FPDU and returns its ULPDU. A contiguous FPDU without markers is not copied.
     #[inline]
     fn decode<'a>(
         &mut self,
@@ -125,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// The same where it lies in several pieces, or markers may lie inside.
+    /// [`Stream::decode`] for an FPDU in several pieces or with markers.
     #[inline(never)]
     fn decode_in_scratch<'a>(
         &mut self,
@@ -156,13 +160,13 @@ impl Stream {
     }
 
     #[inline]
-    fn on_fpdu<C: CompletionSink>(
+    fn on_fpdu<C: StreamCallbacks>(
         &mut self,
         decoded: Result<&[u8], MpaFault>,
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamError> {
-        // RFC 5044 s7.1.2, rule 4 lets a responder send once the initiator is known to be in full operation. An FPDU
-        // with a wrong CRC shows that as well, and only then can the Terminate for it be sent.
+        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation. An FPDU with a wrong
+        // CRC shows that too, and its Terminate can be sent only then.
         let first = self.sender.open_gate();
         io.stats.count(Counter::IwarpRxFpdus);
         let ulpdu = match decoded {
@@ -179,7 +183,7 @@ impl Stream {
         }
     }
 
-    /// RFC 5044 s8: nothing of it is used, and nothing behind it.
+    /// RFC 5044 s8: neither this FPDU nor anything after it is used.
     #[cold]
     fn on_bad_fpdu<C: CompletionSink>(&mut self, fault: MpaFault, io: &mut Io<'_, C>) -> StreamError {
         let counter = match fault {
@@ -192,14 +196,15 @@ impl Stream {
     }
 
     #[inline]
-    fn on_ddp_segment<C: CompletionSink>(
+    fn on_ddp_segment<C: StreamCallbacks>(
         &mut self,
         ulpdu: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
         match Header::decode(ulpdu)? {
             (Header::Tagged(header), payload) => match Opcode::decode(header.ulp)? {
-                // The operation says which right a tagged segment needs, so it is looked at before the buffer.
+                // The operation selects the right that a tagged segment needs, so it is decoded before the buffer is
+                // resolved.
                 Opcode::Write => self.on_write_segment(&header, payload, io),
                 Opcode::ReadResponse => self.on_read_response(&header, payload, io),
                 _ => Err(RdmapFault::Opcode.into()),
@@ -217,7 +222,7 @@ impl Stream {
         }
     }
 
-    /// A segment of an RDMA Write (RFC 5040 s5.1). Each one says itself where it goes.
+    /// A segment of an RDMA Write (RFC 5040 s5.1).
     #[inline]
     fn on_write_segment<C>(
         &mut self,
@@ -232,7 +237,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A segment of the response to our oldest Read (RFC 5040 s5.2.2). It needs local write right alone.
+    /// A segment of the response to the oldest local Read (RFC 5040 s5.2.2). It needs only the local write right.
     #[inline(never)]
     fn on_read_response<C: CompletionSink>(
         &mut self,
@@ -258,7 +263,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Places a tagged payload. RFC 5041 s5.2: steering tag and offset of an empty segment are not looked at.
+    /// Places a tagged payload. RFC 5041 s5.2: steering tag and offset of an empty segment are not checked.
     #[inline]
     fn place_tagged<C>(
         &mut self,
@@ -280,19 +285,29 @@ impl Stream {
 
     /// A segment of a Send of any kind (RFC 5040 s5.3).
     #[inline]
-    fn on_send_segment<C: CompletionSink>(
+    fn on_send_segment<C: CompletionSink + SharedReceives>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
-        let opcode = self.check_send(header, payload, io)?;
-        let wqe = io.receives.at(io.receives.head()).ok_or(DdpFault::NoBuffer)?;
+        let head = io.receives.head();
+        if io.receives.at(head).is_none() {
+            self.fetch_receive(header.msn == self.rx_sends.msn(), io)?;
+        }
+        let wqe = io.receives.at(head);
+        let opcode = self.check_send(header, payload.len(), wqe)?;
+        // RFC 5040 s5.3: the tag is checked with the last segment of the message.
+        if opcode.invalidates() && header.last {
+            self.check_invalidate(STag(header.ulp_word), io)?;
+        }
+        let wqe = wqe.ok_or(DdpFault::NoBuffer)?;
         let view =
             MemoryView { memory: io.memory, scope: AccessScope::new(self.config.recv_pd, self.config.qp) };
         let from = self.recv_cursor;
         let landed = self.recv_cursor.scatter(wqe.scatter(), view, payload);
-        // The receive names memory that it may not: our own application's error, and no header is shown for it.
+        // The receive names memory that it may not use. This is an error of the local application, so the Terminate
+        // includes no header.
         landed.map_err(|_| {
             let status = CompletionStatus::LocalProtection;
             StreamFault::with_failed_wqe(RdmapFault::LocalCatastrophic, FailedWqe::Receive, status)
@@ -315,50 +330,28 @@ impl Stream {
         Ok(())
     }
 
-    /// RFC 5041 s7.1, then RFC 5040 s7.2.
+    /// The checks of RFC 5041 s7.1, then those of RFC 5040 s7.2. `wqe` is the oldest receive.
     #[inline]
-    fn check_send<C: CompletionSink>(
-        &self,
-        header: &Untagged,
-        payload: &[u8],
-        io: &mut Io<'_, C>,
-    ) -> Result<Opcode, StreamFault> {
-        self.check_receive(header, payload.len(), io)?;
-        let opcode = Opcode::decode(header.ulp)?;
-        if !opcode.is_send() {
-            return Err(RdmapFault::Opcode.into());
-        }
-        // RFC 5040 s5.3: the tag is looked at when the message is whole.
-        if opcode.invalidates() && header.last {
-            self.check_invalidate(STag(header.ulp_word), io)?;
-        }
-        Ok(opcode)
-    }
-
-    /// RFC 5041 s7.1: what is common to all segments on queue 0.
-    #[inline(always)]
-    pub(super) fn check_receive<C: CompletionSink>(
+    fn check_send(
         &self,
         header: &Untagged,
         payload_bytes: usize,
-        io: &mut Io<'_, C>,
-    ) -> Result<(), StreamFault> {
-        let head = io.receives.head();
-        if io.receives.at(head).is_none() {
-            self.fetch_receive(header.msn == self.rx_sends.msn(), io)?;
-        }
-        let room = io.receives.at(head).map(|wqe| wqe.capacity_bytes());
-        self.rx_sends.check(header, payload_bytes, room).map_err(|fault| match fault {
+        wqe: Option<&RecvWqe>,
+    ) -> Result<Opcode, StreamFault> {
+        let buffer = wqe.map(RecvWqe::capacity_bytes);
+        self.rx_sends.check(header, payload_bytes, buffer).map_err(|fault| match fault {
             DdpFault::TooLong => {
                 StreamFault::with_failed_wqe(fault, FailedWqe::Receive, CompletionStatus::LocalLength)
             }
             fault => fault.into(),
-        })
+        })?;
+        let opcode = Opcode::decode(header.ulp)?;
+        if opcode.is_send() { Ok(opcode) } else { Err(RdmapFault::Opcode.into()) }
     }
 
-    /// Looks for a receive that has come since the last look, or for one of a shared queue. A segment that is
-    /// refused anyway, because it is not the next message, takes none.
-    pub(super) fn fetch_receive<C: CompletionSink>(
+    /// Looks for a newly posted receive, or takes one from the shared receive queue. A segment that is not the next
+    /// message is refused, so it takes none.
+    pub(super) fn fetch_receive<C: SharedReceives>(
         &self,
         is_next: bool,
         io: &mut Io<'_, C>,
@@ -367,12 +360,12 @@ impl Stream {
             return Ok(());
         }
         let Some(rq_producer) = io.rq_producer.as_deref_mut() else { return Ok(()) };
-        match io.completions.take_from_srq(rq_producer) {
+        match io.callbacks.take_from_srq(rq_producer) {
             Ok(()) => {
                 io.receives.refresh();
                 Ok(())
             }
-            // The segment finds no buffer (RFC 5041 s7.1).
+            // `UntaggedQueue::check` reports the missing buffer (RFC 5041 s7.1).
             Err(SrqError::Empty) => Ok(()),
             Err(SrqError::CqFull) => Err(RdmapFault::StreamCatastrophic),
         }
@@ -381,13 +374,13 @@ impl Stream {
     /// Completes the receive at the front of its queue.
     #[inline]
     pub(super) fn complete_receive<C: CompletionSink>(&mut self, completion: Completion, io: &mut Io<'_, C>) {
-        io.completions.on_receive_completion(completion);
+        io.callbacks.on_receive_completion(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxSends);
     }
 
-    /// A Read Request (RFC 5040 s5.2.1, s7.2): one segment, exactly one header. Its answer is owed, and generated
-    /// when it is its turn to be sent.
+    /// A Read Request (RFC 5040 s5.2.1, s7.2): one segment with exactly one header. The response is generated when it
+    /// is next to be sent.
     #[inline(never)]
     fn on_read_request<C>(
         &mut self,
@@ -410,14 +403,14 @@ impl Stream {
         Ok(())
     }
 
-    /// The buffer that waits on queue 1. RFC 5040 s5.2.2: there are as many as Reads were agreed on; one more finds none.
-    /// RFC 7306 s5.2: Atomic Requests are longer, and share them.
+    /// Returns the size of a free buffer on queue 1. RFC 5040 s5.2.2: the IRD limits their number, and a request
+    /// beyond it finds none. RFC 7306 s5.2: Atomic Requests are longer and share the buffers.
     pub(super) fn request_buffer_bytes(&self) -> Option<u32> {
         let bytes = if self.config.extensions.is_some() { ATOMIC_REQUEST_BYTES } else { READ_REQUEST_BYTES };
         self.responses.has_room().then_some(bytes as u32)
     }
 
-    /// RFC 5040 s7.2, check 4. Nothing of an empty Read is looked at (s5.2.1).
+    /// RFC 5040 s7.2, check 4. The source of an empty Read is not checked (s5.2.1).
     fn check_source<C>(&self, request: &ReadRequest, io: &Io<'_, C>) -> Result<(), StreamFault> {
         if request.bytes == 0 {
             return Ok(());
@@ -432,7 +425,8 @@ impl Stream {
         }
     }
 
-    /// The peer's Terminate (RFC 5040 s5.4). One is always taken, however long; what it shows is not looked at.
+    /// The peer's Terminate (RFC 5040 s5.4). Its buffer has no size limit, and the headers that it includes are not
+    /// checked.
     #[cold]
     fn on_terminate<C: CompletionSink>(
         &mut self,
@@ -444,11 +438,11 @@ impl Stream {
         if Opcode::decode(header.ulp)? != Opcode::Terminate {
             return Err(RdmapFault::Opcode.into());
         }
-        // RFC 5040 s4.8: it is one segment.
+        // RFC 5040 s4.8: a Terminate is one segment.
         if !header.last {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
-        // Whoever has sent a request has left start-up behind, and so has its peer.
+        // A side that has sent a request is past start-up, and so is its peer.
         let starting = self.sender.next() == 0 && !self.sender.is_under_way();
         let error = Terminate::decode(payload, starting).ok_or(RdmapFault::Unspecified)?;
         self.detect_no_peer_atomics(error, payload, io);
@@ -480,7 +474,7 @@ impl Stream {
         end
     }
 
-    /// The slot of the oldest Read that has no full answer.
+    /// Returns the sequence number of the oldest Read or atomic operation without a complete response.
     pub(super) fn oldest_unanswered<C>(&self, io: &Io<'_, C>) -> Option<u32> {
         let mut answered = self.send_progress.reads_done();
         let mut seq = io.sends.head();
@@ -496,13 +490,13 @@ impl Stream {
     }
 }
 
-/// Streams with markers are few, and what they cost stays out of the others' way.
+/// Out of line, because few streams have markers.
 #[inline(never)]
 fn whole_marked_fpdu_bytes(marker_state: &MarkerState, bytes: &impl ByteStream) -> Option<usize> {
     marker_state.whole_fpdu_bytes(bytes)
 }
 
-/// Early placement needs markers, so only streams with markers ask.
+/// Records the next FPDU in order. Only streams with markers place out of order.
 fn begin_out_of_order(out_of_order: &mut Option<Box<OutOfOrderPlacement>>, size: usize) {
     if let Some(out_of_order) = out_of_order {
         out_of_order.on_next_in_order(size);

@@ -1,9 +1,9 @@
 //! The ready-to-receive indication of the peer-to-peer model (RFC 6581 s5, s9.2).
 //!
-//! The initiator's first FPDU is a Send, an RDMA Write or an RDMA Read of no octets, before anything that its
-//! application posted; no application sees it at either end. Writes and Reads of no octets are taken like any other, so
-//! a responder has to know the Send only, which would consume a receive. Any other first FPDU opens the way as well,
-//! as every peer takes it.
+//! The initiator's first FPDU is a Send, an RDMA Write or an RDMA Read of no octets, before all requests of its
+//! application. Neither application sees it. An empty Write or Read is handled like any other. A responder must
+//! recognise only the Send, which would otherwise consume a receive. Any other first FPDU also completes start-up, as
+//! on all other implementations.
 
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::STag;
@@ -15,15 +15,15 @@ use crate::mpa::startup::{Rtr, RtrKinds};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{Opcode, OutstandingRequest, READ_QUEUE, ReadRequest, SEND_QUEUE};
 
-/// Some adapters refuse a tagged message with steering tag 0 even when it is empty, where no tag is looked at.
+/// Some adapters refuse a tagged message with steering tag 0, even an empty one, whose tag is not checked.
 const RTR_STAG: STag = STag(1);
 
-/// An empty Read from nowhere to nowhere.
+/// An empty Read.
 const RTR_READ: ReadRequest =
     ReadRequest { sink_stag: RTR_STAG, sink_to: 0, bytes: 0, source_stag: RTR_STAG, source_to: 0 };
 
 impl Stream {
-    /// The unit before all others: the indication alone.
+    /// The first unit: the indication alone.
     #[cold]
     pub(super) fn fill_rtr(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(rtr) = self.sender.rtr() else { return 0 };
@@ -71,7 +71,7 @@ impl Stream {
         self.sender.rtr_sent();
         let (send_msn, read_msn) = self.sender.next_msns();
         match rtr {
-            // It is a message of its queue like any other: the application's first Send is number 2.
+            // The indication counts as a message of its queue, so the application's first Send is number 2.
             Rtr::Send => *send_msn = send_msn.wrapping_add(1),
             Rtr::Write => {}
             Rtr::Read => {
@@ -85,8 +85,8 @@ impl Stream {
         }
     }
 
-    /// Whether a responder's first FPDU is an indication that consumes no receive: a Send of no octets, or no ULPDU at
-    /// all, which RFC 6581 s9.2 can be read to mean by its zero-length FULPDU.
+    /// Returns whether a responder's first FPDU is an indication that consumes no receive: a Send of no octets, or an
+    /// empty ULPDU. The latter is a possible reading of "zero-length FULPDU" in RFC 6581 s9.2.
     #[cold]
     pub(super) fn is_rtr_send(&mut self, ulpdu: &[u8], stats: &CoreStats) -> bool {
         if self.rtr_awaited.is_empty() {

@@ -320,7 +320,8 @@ fn beyond_ipv4(path: &Path) -> u16 {
 
 /// Returns the segment size of a peer that announces none.
 fn mss_default(flow: &Flow) -> u16 {
-    MSS_DEFAULT[usize::from(flow.remote.is_ipv6())]
+    let [ipv4, ipv6] = MSS_DEFAULT;
+    if flow.remote.is_ipv6() { ipv6 } else { ipv4 }
 }
 
 /// Returns the largest payload of a segment: the smaller of the peer's segment size and the path's, less the options

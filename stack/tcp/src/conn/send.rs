@@ -283,7 +283,10 @@ impl SendSide {
             return Err("data is outstanding or unsent and no timer runs".into());
         }
         if self.timer_at != Nanos::MAX && self.timer_at > self.rto_at {
-            return Err(format!("the timer is set for {:?}, later than the retransmission timeout", self.timer_at));
+            return Err(format!(
+                "the timer is set for {:?}, later than the retransmission timeout",
+                self.timer_at
+            ));
         }
         if self.board.sacked + self.board.lost > self.flight() {
             return Err(format!("{:?} exceeds the {} sequence numbers in flight", self.board, self.flight()));

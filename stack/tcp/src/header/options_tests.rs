@@ -35,7 +35,7 @@ fn timestamps_are_parsed_at_any_octet() {
     }
 }
 
-/// RFC 2018 s3: four blocks without time stamps, three with.
+/// RFC 2018 s3: four blocks without timestamps, three with them.
 #[test]
 fn encoded_sack_blocks_are_parsed_back() {
     let blocks = [block(10, 20), block(u32::MAX - 5, 5), block(40, 50), block(60, 70)];

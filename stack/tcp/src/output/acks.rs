@@ -1,14 +1,14 @@
-//! Acknowledgements that are owed.
+//! Pending acknowledgements.
 //!
-//! An ACK waits one iteration for a reply to carry it: segments owe it in one iteration, and it leaves in the flush of
-//! the next, unless payload took it along. What the peer counts or waits for does not wait: ACKs of segments that are
-//! out of order, duplicate, fill a gap or bear a FIN leave in the flush of the same iteration (RFC 5681 s4.2). A burst of
-//! in-order segments owes one ACK in all (RFC 9293 s3.10.7.4, MUST-58).
+//! An ACK waits one iteration for a reply to carry it. A segment schedules it in one iteration, and it leaves in the
+//! flush of the next, unless payload carried it. ACKs that the peer counts or waits for do not wait. The ACK of a
+//! segment that is out of order, is a duplicate, fills a gap or has a FIN leaves in the flush of the same iteration
+//! (RFC 5681 s4.2). A burst of in-order segments needs one ACK in all (RFC 9293 s3.10.7.4, MUST-58).
 //!
 //! ```text
-//!   on_segment -> fresh --flush--> aged --flush--> sent
-//!                   \                  \
-//!                    now: sent          transmit carried it: dropped
+//!   on_segment -> pending --flush--> aged --flush--> sent
+//!                    \                  \
+//!                     immediate: sent    transmit carried it: dropped
 //! ```
 
 use ironwarp_port::Port;
@@ -18,10 +18,10 @@ use super::TcpIo;
 use crate::conn::{Conn, PendingAck};
 use crate::header::{Flags, OptionBytes};
 
-/// Duplicate ACKs that one iteration sends for a connection at most: a burst's worth.
+/// The maximum number of duplicate ACKs per connection and iteration: one burst.
 const NOW_MAX: u8 = 32;
 
-/// Connections that owe an ACK. One is listed at most once, so that the list never grows beyond its capacity.
+/// The connections with a pending ACK. Each is queued at most once, so the queue never exceeds its capacity.
 #[derive(Default)]
 pub(crate) struct AckQueue {
     queued: Box<[bool]>,
@@ -39,7 +39,7 @@ impl AckQueue {
         }
     }
 
-    /// Lists a connection.
+    /// Queues a connection.
     #[inline]
     pub(crate) fn schedule(&mut self, slot: u32) {
         if let Some(queued) = self.queued.get_mut(slot as usize)
@@ -50,21 +50,21 @@ impl AckQueue {
         }
     }
 
-    /// Counts the flushes that found somebody: a debt of an earlier round has aged. It wraps; a debt that could not be paid
-    /// for as long waits once more.
+    /// Returns the number of flushes with a non-empty queue. A pending ACK of an earlier round has aged. The counter
+    /// wraps; an ACK that could not be sent for a whole cycle waits once more.
     #[inline]
     pub(crate) fn round(&self) -> u16 {
         self.round
     }
 
-    /// Whether nobody is listed.
+    /// Returns whether the queue is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
 
-    /// Lets `send_due` settle the debts that are due, telling it the round and hearing whether one is left. The list stays where it is,
-    /// in `owner`, which `send_due` works with too.
+    /// Calls `send_due` for every queued connection with its slot and the round. It returns whether an ACK is still
+    /// pending. The queue stays in `owner`, which `send_due` also uses.
     #[inline]
     pub(crate) fn flush<W>(
         owner: &mut W,
@@ -80,7 +80,7 @@ impl AckQueue {
         lists(owner).end_round(left, due);
     }
 
-    /// Keeps a connection that still owes, behind the `left` before it, and strikes one that does not.
+    /// Keeps a connection with a pending ACK at index `left`, and removes one without.
     #[inline]
     fn keep_if_pending(&mut self, slot: u32, is_pending: bool, left: &mut usize) {
         if !is_pending {
@@ -93,7 +93,7 @@ impl AckQueue {
         }
     }
 
-    /// The first `due` have been asked and `left` of them kept.
+    /// Ends a round in which the first `due` connections were processed and `left` of them kept.
     #[inline]
     fn end_round(&mut self, left: usize, due: usize) {
         if due == self.due.len() {
@@ -104,7 +104,7 @@ impl AckQueue {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Some were listed meanwhile: they stay, behind those that were kept.
+    /// Connections queued meanwhile stay, after those that were kept.
     #[cold]
     #[inline(never)]
     fn remove_sent(&mut self, left: usize, due: usize) {
@@ -113,7 +113,7 @@ impl AckQueue {
 }
 
 impl PendingAck {
-    /// Owes an ACK, of this round unless one was owed already.
+    /// Schedules an ACK. It belongs to the current round unless one was pending already.
     #[inline]
     pub(crate) fn schedule(&mut self, lists: &mut AckQueue, slot: u32) {
         if !self.pending {
@@ -124,21 +124,21 @@ impl PendingAck {
 }
 
 impl Conn {
-    /// Owes an ACK that a reply may carry.
+    /// Schedules an ACK that a reply may carry.
     #[inline]
     pub(crate) fn schedule_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.ack.schedule(&mut io.shared.acks, self.slot);
     }
 
-    /// Owes an ACK that leaves in this iteration.
+    /// Schedules an ACK that leaves in this iteration.
     pub(crate) fn schedule_ack_now<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.ack.immediate = self.ack.immediate.max(1);
         self.schedule_ack(io);
     }
 
-    /// Owes one more duplicate ACK: the peer counts them (RFC 5681 s3.2). An ACK of in-order bytes that is still owed
-    /// goes first and is not one of them. A peer with SACK reads the blocks instead, which tell of the segment that drew them
-    /// (RFC 2018 s4): its ACK leaves before the next segment changes them.
+    /// Schedules one more duplicate ACK, since the peer counts them (RFC 5681 s3.2). A pending ACK of in-order bytes
+    /// leaves first and is not one of them. A peer with SACK reads the blocks instead, which describe the segment that
+    /// triggered the ACK (RFC 2018 s4). Its ACK leaves at once, before the next segment changes the blocks.
     pub(crate) fn schedule_duplicate_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.opts.sack && self.send_ack(io) {
             self.ack.immediate = 0;
@@ -149,11 +149,11 @@ impl Conn {
         self.schedule_ack(io);
     }
 
-    /// Sends what is due of the owed ACKs and answers whether any is left.
+    /// Sends the due ACKs and returns whether one is still pending.
     #[inline]
     pub(crate) fn send_due_acks<P: Port>(&mut self, io: &mut TcpIo<'_, P>, round: u16) -> bool {
         let aged = self.ack.since != round;
-        // What nearly always comes: a debt of this iteration, which a reply may carry yet, or one that a reply has carried.
+        // The common case: an ACK of this iteration that a reply may still carry, or one that a reply has carried.
         let may_wait = self.ack.immediate == 0 && !(aged && self.ack.pending) && self.state.is_live();
         if may_wait { self.ack.pending } else { self.send_immediate_acks(io, aged) }
     }
@@ -176,7 +176,7 @@ impl Conn {
         self.ack.pending
     }
 
-    /// Sends an ACK at once and clears the debt that a reply could have carried.
+    /// Sends an ACK at once. It also replaces a pending one.
     pub(crate) fn send_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> bool {
         let header = self.header(io.now, self.snd.ack_seq(), Flags::ACK);
         let blocks = self.sack_option();
@@ -188,7 +188,7 @@ impl Conn {
         sent
     }
 
-    /// RFC 2018 s4: what is held beyond a gap. Time stamps leave room for three blocks.
+    /// RFC 2018 s4: the ranges held beyond a gap. Timestamps leave room for three blocks.
     fn sack_option(&mut self) -> OptionBytes {
         if !self.opts.sack || self.rcv.sack_ranges.is_empty() {
             return OptionBytes::EMPTY;
@@ -197,7 +197,7 @@ impl Conn {
         OptionBytes::sack(&self.rcv.sack_ranges.next_blocks(most))
     }
 
-    /// RFC 5961: an ACK that tells a peer, if it is one, where we stand. Limited, since a stranger can draw it.
+    /// RFC 5961: a challenge ACK, which lets a genuine peer resynchronise. Rate-limited, since anyone can trigger it.
     #[cold]
     pub(crate) fn challenge<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if io.may_challenge() {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_debt_is_settled_one_flush_after_the_one_that_saw_it_first() {
+    fn a_pending_ack_is_sent_in_the_flush_after_its_first() {
         let mut lists = AckQueue::new(4);
         lists.schedule(2);
         lists.schedule(2);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_as_old_as_the_first_that_nobody_has_paid() {
+    fn a_pending_ack_keeps_the_round_of_the_first_unsent_one() {
         let (mut lists, mut ack) = (AckQueue::new(1), PendingAck::default());
         for (round, sent, since) in [(0, false, 0), (1, true, 0), (2, false, 2), (3, false, 2)] {
             ack.schedule(&mut lists, 0);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_that_cannot_be_paid_stays() {
+    fn an_ack_that_cannot_be_sent_stays_queued() {
         let mut lists = AckQueue::new(1);
         lists.schedule(0);
         for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! SYN, SYN-ACK, FIN and reset.
+//! SYN, SYN-ACK, FIN and reset segments.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -9,7 +9,7 @@ use crate::conn::{Conn, State};
 use crate::header::{Flags, HEADER_BYTES, OptionBytes, SynOptions, TIMESTAMPS_BYTES, TxHeader};
 
 impl Conn {
-    /// Sends our SYN, with an ACK when the peer's has arrived; for the first time or again.
+    /// Sends or retransmits our SYN, with an ACK once the peer's SYN has arrived.
     #[cold]
     pub(crate) fn send_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let (header, options) = self.syn(io.now);
@@ -20,7 +20,7 @@ impl Conn {
         io.arm(self);
     }
 
-    /// Our SYN or SYN-ACK: its header, and its options besides time stamps.
+    /// Returns the header of our SYN or SYN-ACK, and its options except timestamps.
     pub(crate) fn syn(&mut self, now: Nanos) -> (TxHeader, OptionBytes) {
         let answers = self.state == State::SynReceived;
         let (mut flags, asks) = if answers {
@@ -44,7 +44,7 @@ impl Conn {
         (header, offer.encode())
     }
 
-    /// The header of a segment of this connection: acknowledges what has arrived and says what may come.
+    /// Returns the header of a segment of this connection, with the current acknowledgement number and window.
     #[inline]
     pub(super) fn header(&mut self, now: Nanos, seq: Seq, flags: Flags) -> TxHeader {
         let ack = self.rcv.rcv_nxt;
@@ -60,14 +60,14 @@ impl Conn {
         }
     }
 
-    /// Where the payload of this connection's segments begins in a frame.
+    /// Returns the offset of the payload in a frame of this connection.
     #[inline]
     pub(super) fn payload_at(&self) -> usize {
         let options = if self.opts.timestamps { TIMESTAMPS_BYTES } else { 0 };
         self.path.header_bytes() + HEADER_BYTES + options
     }
 
-    /// RFC 9293 s3.10.4: asks for the end of our direction. The FIN follows all payload that was pulled.
+    /// RFC 9293 s3.10.4: closes our direction. The FIN follows all pulled payload.
     pub(crate) fn close<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.state = match self.state {
             State::SynSent => State::Closed,
@@ -81,12 +81,12 @@ impl Conn {
         self.transmit(io, &mut (), 1);
     }
 
-    /// RFC 9293 s3.10.5: ends the connection at once, and tells the peer where it could know of it.
+    /// RFC 9293 s3.10.5: ends the connection at once, with a reset if the peer may know of it.
     #[cold]
     pub(crate) fn abort<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.state.is_live() && self.state != State::SynSent {
             let reset = TxHeader {
-                // RFC 7323 s3.2: a reset should carry them too.
+                // RFC 7323 s3.2: a reset should carry timestamps too.
                 timestamps: self.opts.timestamps.then(|| self.ts.option(io.now)),
                 ..TxHeader::bare(self.snd.ack_seq(), Seq(0), Flags::RST)
             };

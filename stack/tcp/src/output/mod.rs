@@ -1,8 +1,8 @@
-//! Everything that is sent: segments of payload, acknowledgements, SYNs, FINs and resets.
+//! Transmission: segments of payload, acknowledgements, SYNs, FINs and resets.
 //!
-//! A frame is filled behind the header room, its header is written, the path puts the link and network headers in front
-//! and finishes the checksum, and it is sealed. Nothing here decides whether a connection lives; a frame that cannot be
-//! had or pushed leaves the debt standing, and a timer or the next iteration tries again.
+//! The payload of a frame is written after room for the headers. Then the TCP header is written, the path adds link and
+//! network headers and completes the checksum, and the frame is sealed. This module never ends a connection. If no
+//! frame is available or the device is full, the segment stays pending, and a timer or the next iteration tries again.
 
 mod acks;
 mod control;
@@ -26,23 +26,23 @@ use crate::wheel::Wheel;
 /// A port's sealed frame.
 pub(crate) type SealedOf<P> = <<P as Port>::Frame as Frame>::Sealed;
 
-/// What all connections of a core share.
+/// The state that all connections of a core share.
 pub(crate) struct EngineShared<P: Port> {
     pub(crate) config: TcpConfig,
     pub(crate) stats: CoreStats,
     pub(crate) rx: Arena<Piece<P::Frame>>,
-    /// Who has kept others from `rx`, and since when.
+    /// The connection that keeps others from `rx`, and since when.
     rx_pressure: RxPressure,
     pub(crate) tx: Arena<Unit<SealedOf<P>>>,
     pub(crate) wheel: Wheel,
     pub(crate) acks: AckQueue,
-    /// A frame that a source had nothing for, kept for the next.
+    /// An unused frame that a source left empty, kept for the next unit.
     pub(crate) spare: Option<P::Frame>,
-    /// Frames for the last units of sources, while the pool is empty.
+    /// Frames for the last units of sources, used while the pool is empty.
     terminate_reserve: Vec<P::Frame>,
-    /// The next IP identification. Any will do, since nothing we send may be fragmented (RFC 6864 s4.1).
+    /// The next IP identification. Any value is valid, since no packet of ours may be fragmented (RFC 6864 s4.1).
     ident: u16,
-    /// Two limits: who counts the resets that strangers draw learns nothing of the challenges that others do.
+    /// Two separate limits, so that counting resets reveals nothing about challenge ACKs to others.
     reset_limiter: ReplyLimiter,
     challenge_limiter: ReplyLimiter,
 }
@@ -71,7 +71,8 @@ impl<P: Port> EngineShared<P> {
         }
     }
 
-    /// The connection at `slot` was refused memory for half an FPDU. Whoever has had the rescue for too long is woken.
+    /// The connection at `slot` was refused frames for a partial FPDU. If another connection has held the emergency
+    /// reserve for too long, its timer fires now.
     #[cold]
     pub(crate) fn on_rx_pressure(&mut self, now: Nanos, slot: u32) {
         if let Some(grant) = self.rx.emergency_reserve()
@@ -82,13 +83,13 @@ impl<P: Port> EngineShared<P> {
         }
     }
 
-    /// Whether fewer frames are kept for the last units of sources than there should be.
+    /// Returns whether frames of the terminate reserve are missing.
     #[inline]
     pub(crate) fn needs_terminate_reserve(&self) -> bool {
         self.terminate_reserve.len() < usize::from(self.config.terminate_reserve_frames)
     }
 
-    /// Whether the connection at `slot` has kept others from memory for too long.
+    /// Returns whether the connection at `slot` has kept others from frames for too long.
     pub(crate) fn rx_pressure_expired(&self, now: Nanos, slot: u32) -> bool {
         self.rx
             .emergency_reserve()
@@ -96,7 +97,7 @@ impl<P: Port> EngineShared<P> {
     }
 }
 
-/// What a step of the engine works with: the time, the wire, and what connections share.
+/// The I/O context of one call: the time, the wire and the shared state.
 pub(crate) struct TcpIo<'a, P: Port> {
     pub(crate) now: Nanos,
     pub(crate) wire: &'a mut Wire<P>,
@@ -104,7 +105,7 @@ pub(crate) struct TcpIo<'a, P: Port> {
 }
 
 impl<'a, P: Port> TcpIo<'a, P> {
-    /// For what leaves by `path`: through the port that it names.
+    /// Creates the context and selects the port of `path`.
     #[inline(always)]
     pub(crate) fn for_path(
         path: &Path,
@@ -122,20 +123,20 @@ impl<P: Port> TcpIo<'_, P> {
         self.shared.stats.count(counter);
     }
 
-    /// Sets the connection's timer to the earliest of its deadlines.
+    /// Sets the connection's timer to its earliest deadline.
     #[inline]
     pub(crate) fn arm(&mut self, conn: &Conn) {
         self.shared.wheel.arm(conn.slot, conn.deadline());
     }
 
-    /// Whether a reset, or an ACK for a connection in TIME-WAIT, may be sent now: strangers draw a limited number a
-    /// millisecond.
+    /// Returns whether a reset, or an ACK in TIME-WAIT, may be sent now. The rate is limited, since anyone can trigger
+    /// them.
     pub(crate) fn may_reply(&mut self) -> bool {
         let allowed = self.shared.reset_limiter.take(self.now, self.shared.config.replies_per_ms);
         self.count_if_limited(allowed)
     }
 
-    /// Whether a challenge ACK may be sent now (RFC 5961 s7).
+    /// Returns whether a challenge ACK may be sent now (RFC 5961 s7).
     pub(crate) fn may_challenge(&mut self) -> bool {
         let allowed = self.shared.challenge_limiter.take(self.now, self.shared.config.replies_per_ms);
         self.count_if_limited(allowed)
@@ -148,10 +149,10 @@ impl<P: Port> TcpIo<'_, P> {
         allowed
     }
 
-    /// A frame of `len` bytes to fill.
+    /// Returns a frame of `len` bytes to fill.
     #[inline]
     fn frame(&mut self, len: usize) -> Option<P::Frame> {
-        // One that was made for another port may be too small for this one.
+        // A spare frame that was allocated for another port may be too small.
         let spare = self.shared.spare.take().filter(|frame| !P::SEVERAL || frame.capacity() >= len);
         let frame = spare.or_else(|| self.wire.alloc());
         let sized = frame.and_then(|mut frame| {
@@ -164,8 +165,8 @@ impl<P: Port> TcpIo<'_, P> {
         sized
     }
 
-    /// A frame of `len` bytes for a source's last unit, when the pool has none. Of several ports it may be one of another's,
-    /// and shorter: such units are short.
+    /// Returns a frame of `len` bytes from the terminate reserve. With several ports it may be another port's and
+    /// shorter; the units that use it are short.
     #[cold]
     #[inline(never)]
     fn take_terminate_reserve(&mut self, len: usize) -> Option<P::Frame> {
@@ -174,7 +175,7 @@ impl<P: Port> TcpIo<'_, P> {
         (P::SEVERAL || frame.bytes().len() == len).then_some(frame)
     }
 
-    /// Fills up what is kept for the last units of sources.
+    /// Refills the terminate reserve.
     #[cold]
     #[inline(never)]
     fn refill_terminate_reserve(&mut self) {
@@ -185,7 +186,7 @@ impl<P: Port> TcpIo<'_, P> {
         }
     }
 
-    /// Sees to it that as many frames are kept for the last units of sources as there should be.
+    /// Refills the terminate reserve if frames are missing.
     #[inline]
     pub(crate) fn ensure_terminate_reserve(&mut self) {
         if self.shared.needs_terminate_reserve() {
@@ -194,7 +195,7 @@ impl<P: Port> TcpIo<'_, P> {
     }
 
     /// Writes all headers of a frame whose payload is in place, and seals it. `more_options_bytes` counts the options
-    /// that are in place too, behind the time stamps.
+    /// that are already in place after the timestamps.
     #[inline]
     fn finish(
         &mut self,
@@ -223,7 +224,7 @@ impl<P: Port> TcpIo<'_, P> {
         pushed
     }
 
-    /// Sends a segment without payload. `options` are those besides time stamps.
+    /// Sends a segment without payload. `options` are the options except timestamps.
     pub(crate) fn send_control(
         &mut self,
         path: &Path,
@@ -240,8 +241,8 @@ impl<P: Port> TcpIo<'_, P> {
         self.push(sealed)
     }
 
-    /// RFC 9293 s3.10.7.1: a reset that the sender of a segment accepts. `answering` is the number that it
-    /// acknowledged, if it did, and the end of what it sent.
+    /// RFC 9293 s3.10.7.1: sends a reset that the sender of a segment accepts. `answering` holds the segment's
+    /// acknowledgement number, if it has one, and its end.
     #[cold]
     pub(crate) fn send_reset(&mut self, path: &Path, flow: &Flow, answering: (Option<Seq>, Seq)) {
         let header = match answering {
@@ -253,11 +254,11 @@ impl<P: Port> TcpIo<'_, P> {
     }
 }
 
-/// The limit on what strangers can draw from us.
+/// The rate limit of replies that anyone can trigger.
 ///
-/// It differs from millisecond to millisecond, between half of the setting and all of it. A fixed one would be a signal: a
-/// stranger who uses up what is left of it learns how much others used, and so whether a guess at somebody's connection
-/// had drawn an answer (CVE-2016-5696).
+/// The limit differs from millisecond to millisecond, between half of the setting and all of it. A fixed limit is a
+/// side channel: an attacker who uses up the rest learns how much others used. From that follows whether a guess at
+/// another connection triggered a reply (CVE-2016-5696).
 struct ReplyLimiter {
     millisecond: u64,
     left: u16,
@@ -270,7 +271,7 @@ impl ReplyLimiter {
     }
 
     fn take(&mut self, now: Nanos, per_ms: u16) -> bool {
-        // 2^20 ns is near enough to a millisecond and needs no division.
+        // 2^20 ns is close enough to a millisecond and needs no division.
         let millisecond = now.0 >> 20;
         if millisecond != self.millisecond {
             self.millisecond = millisecond;
@@ -281,7 +282,8 @@ impl ReplyLimiter {
         allowed
     }
 
-    /// A number below `n`, by a linear congruence whose high bits are good enough for a limit that nobody sees.
+    /// Returns a number below `n` from a linear congruential generator. Its high bits suffice for a limit that is not
+    /// observable.
     fn below(&mut self, n: u16) -> u16 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,8 +1,9 @@
-//! Sending a range of what is retained: a lost unit again, the rest of one, the end of a flight, one byte as a probe.
+//! Transmission of a range of retained data: a lost unit, the rest of one, a tail loss probe, or a one-byte window
+//! probe.
 //!
-//! Each is a fresh frame with a fresh header and a copy of the range, since the driver may still hold the retained
-//! frame, and a sealed frame is never edited. A unit that does not go in one piece is cut in two, so that each piece has
-//! its own place on the scoreboard. Off the fast path: it happens after loss, or when a window is smaller than a unit.
+//! Each range is sent in a new frame with a new header and a copy of the bytes. The driver may still hold the retained
+//! frame, and a sealed frame is never modified. A unit that cannot leave in one piece is split in two, so that the
+//! scoreboard tracks each part. Off the fast path: used after a loss, or when a window is smaller than a unit.
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
@@ -16,7 +17,7 @@ use crate::queue::{NIL, UnitState};
 use crate::recovery::split_unit;
 
 impl Conn {
-    /// Sends the first lost unit again, or as much of it as the path and the windows take.
+    /// Retransmits the first lost unit, or as much of it as the path and the windows permit.
     #[cold]
     pub(super) fn send_lost<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Result<usize, Blocked> {
         let snd = &mut self.snd;
@@ -35,7 +36,7 @@ impl Conn {
         Ok(len as usize)
     }
 
-    /// Sends what comes next at snd_nxt out of the retained units, for the first time.
+    /// Sends retained data at snd_nxt for the first time.
     #[cold]
     pub(super) fn send_unsent<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Result<usize, Blocked> {
         let node = self.first_unsent(io);
@@ -60,8 +61,8 @@ impl Conn {
         Ok(len as usize)
     }
 
-    /// No node is left for the rest of a unit: its front goes as a probe would, one at a time and again when the timer
-    /// has run out, and is forgotten until it is acknowledged.
+    /// No node is free for the rest of a unit. Sends its front like a window probe: one at a time, again after each
+    /// timeout, and untracked until it is acknowledged.
     fn send_unsplit<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -76,15 +77,15 @@ impl Conn {
         Err(Blocked::Window)
     }
 
-    /// Cuts a unit behind its first `len` numbers. Answers whether it has no more than these now.
+    /// Splits a unit after its first `len` sequence numbers. Returns whether it now has at most that many.
     fn split_at<P: Port>(&mut self, io: &mut TcpIo<'_, P>, node: u32, len: u32) -> bool {
         let Some(unit) = io.shared.tx.value(node) else { return false };
         let at = unit.seq.plus(len);
         unit.seq_len() <= len || split_unit(&mut io.shared.tx, &mut self.snd.retained, node, at)
     }
 
-    /// RFC 8985 s7.3: sends the end of the flight as a probe, whatever the congestion window says: new payload that
-    /// waits, or the last unit again. Answers whether it was sent before; `None` when nothing left.
+    /// RFC 8985 s7.3: sends a tail loss probe regardless of the congestion window: new payload, or the last unit again.
+    /// Returns whether it was a retransmission, or `None` if nothing was sent.
     #[cold]
     pub(crate) fn send_loss_probe<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Option<bool> {
         let node = self.last_sent(io)?;
@@ -92,7 +93,7 @@ impl Conn {
         let emss = u32::from(self.snd.emss);
         let (mut node, len) = (node, unit.seq_len());
         if len > emss {
-            // The path has become narrower: the last part of what it can take.
+            // The path MTU shrank: send only the last part that fits.
             if !self.split_at(io, node, len - emss) {
                 return None;
             }
@@ -101,14 +102,14 @@ impl Conn {
         self.retransmit(io, node, len.min(emss)).ok().map(|()| true)
     }
 
-    /// RFC 9293 s3.8.6.1: one byte, or the FIN, into a closed window, to hear how it stands. What was on its way when the
-    /// window closed is as good as lost: it goes out whole, from unit to unit, when the window opens.
+    /// RFC 9293 s3.8.6.1: probes a closed window with one byte or the FIN. Data that was in flight when the window
+    /// closed counts as lost. It is retransmitted whole, unit by unit, when the window opens.
     #[cold]
     pub(crate) fn send_window_probe<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         io.count(Counter::TcpWindowProbes);
         let head = self.snd.retained.head();
         if head == NIL {
-            // A FIN that waits for its turn finds room when the window opens; it is worth a probe all the same.
+            // A FIN that was not yet sent may also serve as the probe.
             if self.snd.fin_due() {
                 self.transmit(io, &mut (), 1);
             }
@@ -117,7 +118,7 @@ impl Conn {
         let _ = self.send_unrecorded(io, head, 1);
     }
 
-    /// Sends the first `len` numbers of the first unit without leaving a mark on it.
+    /// Sends the first `len` sequence numbers of the first unit without recording it.
     fn send_unrecorded<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -136,7 +137,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends the first `len` numbers of a unit that was sent before.
+    /// Retransmits the first `len` sequence numbers of a unit.
     fn retransmit<P: Port>(&mut self, io: &mut TcpIo<'_, P>, node: u32, len: u32) -> Result<(), Blocked> {
         let seq = io.shared.tx.value(node).ok_or(Blocked::None)?.seq;
         let header = self.header(io.now, seq, Flags::ACK | Flags::PSH);
@@ -153,7 +154,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends `len` numbers of a unit under `header`, which says where they begin.
+    /// Sends `len` sequence numbers of a unit from the header's sequence number on.
     fn send_range<P: Port>(
         &self,
         io: &mut TcpIo<'_, P>,
@@ -179,7 +180,7 @@ impl Conn {
         if io.push(sealed) { Ok(()) } else { Err(Blocked::Wire) }
     }
 
-    /// The node of the unit that begins at snd_nxt.
+    /// Returns the node of the unit that begins at snd_nxt.
     fn first_unsent<P: Port>(&self, io: &TcpIo<'_, P>) -> u32 {
         let tx = &io.shared.tx;
         let mut node = self.snd.retained.head();
@@ -189,7 +190,7 @@ impl Conn {
         node
     }
 
-    /// The node of the unit that ends at snd_nxt.
+    /// Returns the node of the unit that ends at snd_nxt.
     fn last_sent<P: Port>(&self, io: &TcpIo<'_, P>) -> Option<u32> {
         let tx = &io.shared.tx;
         let tail = self.snd.retained.tail();

@@ -1,6 +1,6 @@
-//! The connection's timer: retransmission, window probes, SYNs, the user timeout and the wait for the peer's FIN.
+//! The connection's timer: retransmission, window probes, SYNs, the user timeout and FIN-WAIT-2.
 //!
-//! One timer a connection, set to the earliest of its deadlines. Source: RFC 6298 s5, RFC 9293 s3.8.3, s3.8.6.1 and
+//! Each connection has one timer, set to its earliest deadline. Source: RFC 6298 s5, RFC 9293 s3.8.3, s3.8.6.1 and
 //! s3.10.8.
 
 use ironwarp_port::Port;
@@ -39,8 +39,8 @@ impl Conn {
         events
     }
 
-    /// Whether half an FPDU of the peer's, which it does not finish, has kept all other connections waiting for too long. A
-    /// whole one is our own reader's fault.
+    /// Returns whether a partial FPDU, which the peer does not complete, has kept other connections from frames for too
+    /// long. A whole FPDU means that our own reader is late.
     fn exceeds_rx_pressure_limit<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
         let exceeds_rx_pressure_limit =
             self.rcv.unread < FPDU_BYTES_MAX as u32 && io.shared.rx_pressure_expired(io.now, self.slot);
@@ -56,8 +56,8 @@ impl Conn {
             State::SynSent | State::SynReceived => self.on_syn_timeout(io, events),
             _ if self.snd.snd_wnd == 0 => self.on_persist(io),
             _ if self.snd.flight() > 0 => self.on_data_timer(io, events),
-            // The window is open and nothing is in flight but perhaps a probe: what could not leave before may now. What
-            // cannot for want of a frame or a device is still waiting since it was first held up.
+            // The window is open, and at most a probe is in flight: send what was blocked. Data that lacks a frame or a
+            // device keeps its original progress time.
             _ => {
                 let waiting_since = self.snd.progress_at;
                 self.transmit_retained(io, events);
@@ -81,7 +81,7 @@ impl Conn {
         }
     }
 
-    /// RFC 9293 s3.8.3: the SYN is repeated, with a limit.
+    /// RFC 9293 s3.8.3: retransmits the SYN, up to the limit.
     fn on_syn_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if self.cold.syn_retries >= io.shared.config.syn_retries {
             self.abort_on_timeout(io, events);
@@ -93,8 +93,8 @@ impl Conn {
         self.retransmit_syn(io);
     }
 
-    /// RFC 9293 s3.8.6.1: the window has been closed for a timeout. What was on its way then has been turned away; that
-    /// is no sign of congestion.
+    /// RFC 9293 s3.8.6.1: the window was closed for a whole timeout. The peer dropped what was in flight, which is not
+    /// congestion.
     fn on_persist<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.snd.rtt.on_timeout();
         self.mark_overdue(io);
@@ -103,8 +103,8 @@ impl Conn {
         self.send_window_probe(io);
     }
 
-    /// RFC 9293 s3.8.4: an idle peer is asked whether it is still there, with a number that it has acknowledged. While
-    /// anything is outstanding the retransmission timer asks.
+    /// RFC 9293 s3.8.4: probes an idle peer with an acknowledged sequence number. While data is outstanding, the
+    /// retransmission timer does this instead.
     fn on_keep_alive_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if !self.state.is_synchronised() || self.snd.outstanding() {
             self.last_rx_at = io.now;
@@ -121,7 +121,7 @@ impl Conn {
         }
     }
 
-    /// The peer has been silent for too long. RFC 9293 s3.10.8.
+    /// RFC 9293 s3.10.8: aborts the connection because the peer did not answer.
     fn abort_on_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         io.count(Counter::TcpTimeoutAborts);
         if self.state == State::SynReceived && self.cold.listener.is_some() {
@@ -130,7 +130,7 @@ impl Conn {
         }
         self.abort(io);
         self.end(TcpEvents::TIMED_OUT, events);
-        // RFC 1122 s4.2.3.9: what routers had said is told when the connection has failed for it.
+        // RFC 1122 s4.2.3.9: reports ICMP errors when the connection has failed.
         events.set(TcpEvents::UNREACHABLE, self.cold.unreachable);
     }
 }

@@ -1,10 +1,10 @@
-//! Sending payload: what was retained and must go first, then what the source gives.
+//! Transmission of payload: retained data first, then units pulled from the source.
 //!
-//! A unit is pulled only when a whole one fits both windows, so that segments stay aligned with FPDUs, or when nothing
-//! is in flight: then there is always something to probe with. It is built where it will be sent from, behind the header
-//! room of a fresh frame; one clone of the sealed frame is retained, the other leaves.
+//! A unit is pulled only when a whole one fits both windows, which keeps segments aligned with FPDUs, or when nothing
+//! is in flight, so that there is data for a window probe. A unit is written directly to a new frame, after room for
+//! the headers. One clone of the sealed frame is retained, the other is sent.
 //!
-//! Source: RFC 9293 s3.8.6, RFC 5681, RFC 5044 s5.1. Cost: one frame, one header, one list node a unit; no copy here.
+//! Source: RFC 9293 s3.8.6, RFC 5681, RFC 5044 s5.1. Cost: one frame, one header and one list node per unit; no copy.
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
@@ -18,7 +18,7 @@ use crate::queue::Unit;
 use crate::stream::UnitSource;
 
 impl Conn {
-    /// Sends up to `segments_max` segments, pulling from `source` once nothing retained is left to send.
+    /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to send.
     pub(crate) fn transmit<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -46,13 +46,13 @@ impl Conn {
         done
     }
 
-    /// Whether something that is here already, not in a source, could be sent now: a unit again, the rest of one, a FIN.
+    /// Returns whether data other than the source's could be sent now: a retransmission, the rest of a unit, or a FIN.
     #[inline]
     pub(crate) fn wants_transmit(&self) -> bool {
         self.snd.has_data_to_send() && self.may_transmit()
     }
 
-    /// Whether something of what waits could be sent now.
+    /// Returns whether some of the waiting data could be sent now.
     #[cold]
     #[inline(never)]
     fn may_transmit(&self) -> bool {
@@ -64,7 +64,7 @@ impl Conn {
         self.state.may_send() && (retransmit || unsent || self.snd.fin_due())
     }
 
-    /// Sends the one segment that is next in turn and answers its payload bytes.
+    /// Sends the next segment and returns its payload bytes.
     #[inline]
     fn send_next<P: Port>(
         &mut self,
@@ -93,7 +93,7 @@ impl Conn {
         self.pull(io, source)
     }
 
-    /// Whether a unit, whose size is not known before it is there, may be pulled.
+    /// Returns whether a unit may be pulled. Its size is unknown until then.
     #[inline]
     fn may_pull<P: Port>(&mut self, io: &TcpIo<'_, P>) -> Result<(), Blocked> {
         let limits = &io.shared.config;
@@ -115,7 +115,7 @@ impl Conn {
         if self.snd.cwnd_room() < emss { Err(Blocked::Congestion) } else { Ok(()) }
     }
 
-    /// Pulls a unit and sends it, whole where it fits.
+    /// Pulls a unit and sends it, whole if it fits.
     #[inline]
     fn pull<P: Port>(
         &mut self,
@@ -165,22 +165,21 @@ impl Conn {
         if !whole {
             return self.send_unsent(io);
         }
-        // A frame that the device does not take now is retained like a sent one and found lost like any other.
+        // A frame that the device refuses is retained like a sent one, and loss detection retransmits it.
         io.push(sealed);
         self.on_data_sent(io, u32::from(len));
         Ok(usize::from(len))
     }
 
-    /// The header of payload that begins at snd_nxt and leaves for the first time. PSH says that nothing better is to
-    /// come: a unit is whole.
+    /// Returns the header of new payload at snd_nxt. PSH is always set, since a unit is whole.
     #[inline]
     pub(super) fn data_header(&mut self, now: Nanos) -> TxHeader {
         let header = self.header(now, self.snd.snd_nxt, Flags::ACK | Flags::PSH);
         if self.opts.ecn { self.set_ect(header) } else { header }
     }
 
-    /// RFC 3168 s6.1.2 and s6.1.5: new payload, and nothing else, may be marked instead of dropped; the first after a
-    /// reduction says that there was one.
+    /// RFC 3168 s6.1.2 and s6.1.5: marks new payload as ECN-capable, and reports a window reduction in the first new
+    /// segment after it.
     #[inline]
     fn set_ect(&mut self, mut header: TxHeader) -> TxHeader {
         header.ecn = Ecn::Ect0;
@@ -190,7 +189,7 @@ impl Conn {
         header
     }
 
-    /// Records that `len` payload bytes from snd_nxt on have left, an ACK with them.
+    /// Records that `len` payload bytes from snd_nxt on were sent, with an ACK.
     #[inline]
     pub(super) fn on_data_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, len: u32) {
         self.snd.on_sent(io.now, len);
@@ -201,7 +200,7 @@ impl Conn {
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(len));
     }
 
-    /// Our FIN becomes the last unit and is sent. RFC 9293 s3.10.4.
+    /// Retains our FIN as the last unit and sends it. RFC 9293 s3.10.4.
     #[cold]
     fn send_fin<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Result<usize, Blocked> {
         if !io.shared.tx.has_room(&self.snd.retained) {
@@ -223,7 +222,7 @@ impl Conn {
         Ok(0)
     }
 
-    /// RFC 5681 s4.1: what is known of the path is as old as the last transmission.
+    /// RFC 5681 s4.1: the window is as old as the last transmission.
     #[cold]
     fn restart_after_idle<P: Port>(&mut self, io: &TcpIo<'_, P>) {
         let config = &io.shared.config;
@@ -234,8 +233,8 @@ impl Conn {
         self.snd.sent_at = io.now;
     }
 
-    /// Remembers what stopped the transmission, and sees to it that a timer runs while anything is left to send.
-    /// `before` is where snd_nxt stood.
+    /// Records why the transmission stopped, and arms the timer while data is left to send. `before` is snd_nxt at its
+    /// start.
     #[inline]
     fn after_transmit<P: Port>(&mut self, io: &mut TcpIo<'_, P>, blocked: Blocked, before: Seq) {
         if matches!(blocked, Blocked::Window | Blocked::Congestion | Blocked::Retained) {
@@ -254,7 +253,7 @@ impl Conn {
         io.arm(self);
     }
 
-    /// Sees to it that a timer runs while anything is left to send.
+    /// Arms the timer while data is left to send.
     #[inline]
     pub(crate) fn ensure_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.snd.timer_at == Nanos::MAX && self.snd.has_data_to_send() && self.state.may_send() {
@@ -262,7 +261,8 @@ impl Conn {
         }
     }
 
-    /// RFC 9293 s3.8.6.1: a window that opens unheard of must be asked for. The same timer tries again what found no frame.
+    /// RFC 9293 s3.8.6.1: a window update may be lost, so a closed window must be probed. The same timer retries what
+    /// found no frame.
     #[cold]
     fn start_persist_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.snd.progress_at = io.now;

@@ -1,9 +1,9 @@
-//! Singly linked lists over one slab of nodes.
+//! Singly linked lists in one slab of nodes.
 //!
-//! A list has a reserve: so many nodes are its own whatever other lists do. Beyond it, nodes come from a shared part,
-//! first come, first served; when that is used up, a push is refused and hands its value back. A third part, the rescue,
-//! belongs to one list at a time, which asks for it by name: so that one at least can be finished and emptied when all
-//! are stuck half way.
+//! Each list has a reserve of nodes that no other list can take. Beyond it, lists share nodes, first come, first
+//! served. When the shared nodes are used up, a push is refused and returns its value. A third part, the emergency
+//! reserve, belongs to one list at a time, which must request it by name. With it at least one list can complete and
+//! empty itself when all are blocked.
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -19,7 +19,7 @@ impl<T> Node<T> {
     fn fill(&mut self, value: T, next: u32) {
         let nothing = self.value.replace(value);
         debug_assert!(nothing.is_none());
-        // The compiler cannot know that there is nothing to drop, and would have the code for it here.
+        // The compiler cannot know that there is nothing to drop, and would emit the drop code here.
         core::mem::forget(nothing);
         self.next = next;
     }
@@ -36,12 +36,12 @@ pub(crate) struct Arena<T> {
     emergency_grant: EmergencyGrant,
 }
 
-/// Who has the rescue, or had it last.
+/// The current or most recent grant of the emergency reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EmergencyGrant {
-    /// The owner of the list, as it named itself.
+    /// The owner of the list, as it was named.
     pub(crate) owner: u32,
-    /// Tells this time from others that the rescue was taken.
+    /// Distinguishes this grant from others.
     pub(crate) grant_id: u32,
 }
 
@@ -52,12 +52,12 @@ pub(crate) struct List {
     tail: u32,
     len: u16,
     reserve: u16,
-    /// Nodes of the rescue that it has.
+    /// Nodes of the emergency reserve that the list holds.
     emergency_nodes: u16,
 }
 
 impl List {
-    /// An empty list. The sum of all reserves is what [`Arena::new`] was told.
+    /// An empty list. [`Arena::new`] takes the sum of all reserves.
     pub(crate) const fn with_reserve(reserve: u16) -> Self {
         List { head: NIL, tail: NIL, len: 0, reserve, emergency_nodes: 0 }
     }
@@ -83,12 +83,12 @@ impl List {
 }
 
 impl<T> Arena<T> {
-    /// An arena of `reserved` nodes, the sum of its lists' reserves, and `shared` more.
+    /// Creates an arena of `reserved` nodes, the sum of its lists' reserves, and `shared` more.
     pub(crate) fn new(reserved: u32, shared: u32) -> Self {
         Arena::with_emergency_reserve(reserved, shared, 0)
     }
 
-    /// An arena with `emergency_reserve` nodes for one list at a time.
+    /// Creates an arena with an additional `emergency_reserve` nodes for one list at a time.
     pub(crate) fn with_emergency_reserve(reserved: u32, shared: u32, emergency_reserve: u16) -> Self {
         let emergency_reserve = u32::from(emergency_reserve);
         let count = reserved.saturating_add(shared).saturating_add(emergency_reserve).min(NIL - 1);
@@ -104,7 +104,7 @@ impl<T> Arena<T> {
         }
     }
 
-    /// Appends a value and answers its node.
+    /// Appends a value and returns its node.
     #[inline]
     pub(crate) fn push_back(&mut self, list: &mut List, value: T) -> Result<u32, T> {
         if !self.has_room(list) {
@@ -114,7 +114,7 @@ impl<T> Arena<T> {
         self.link_last(list, value)
     }
 
-    /// Puts a value behind the node `prev`, or first when `prev` is [`NIL`]. `prev` is a node of this list.
+    /// Inserts a value after the node `prev` of this list, or first when `prev` is [`NIL`].
     pub(crate) fn insert_after(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
         if !self.has_room(list) {
             return Err(value);
@@ -123,7 +123,8 @@ impl<T> Arena<T> {
         self.link_new(list, prev, value)
     }
 
-    /// Appends a value in a node of the rescue, when no other list has any of it. `owner` names the list's owner.
+    /// Appends a value in a node of the emergency reserve, unless another list holds some of it. `owner` names the
+    /// list's owner.
     #[cold]
     pub(crate) fn push_back_emergency(&mut self, list: &mut List, value: T, owner: u32) -> Result<u32, T> {
         let ours = list.emergency_nodes > 0 || self.emergency_left == self.emergency_reserve;
@@ -165,13 +166,13 @@ impl<T> Arena<T> {
         Ok(at)
     }
 
-    /// Removes and answers the first value.
+    /// Removes and returns the first value.
     #[inline]
     pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<T> {
         self.remove_after(list, NIL)
     }
 
-    /// Removes the value behind the node `prev`, or the first when `prev` is [`NIL`].
+    /// Removes the value after the node `prev`, or the first when `prev` is [`NIL`].
     #[inline]
     pub(crate) fn remove_after(&mut self, list: &mut List, prev: u32) -> Option<T> {
         let at = self.next_in(list, prev);
@@ -194,8 +195,8 @@ impl<T> Arena<T> {
         value
     }
 
-    /// Removes and drops values from the first on while `is_done` says so, which is told each value and its node. The nodes go
-    /// back as one chain, and no value is moved.
+    /// Removes and drops values from the front while `is_done` returns true for the value and its node. The nodes are
+    /// freed as one chain, and no value is moved.
     #[inline]
     pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
         let (mut at, mut last, mut count) = (list.head, NIL, 0u16);
@@ -224,76 +225,76 @@ impl<T> Arena<T> {
         self.drop_front_while(list, |_, _| true);
     }
 
-    /// The first value.
+    /// Returns the first value.
     #[inline]
     pub(crate) fn front(&self, list: &List) -> Option<&T> {
         self.value(list.head)
     }
 
-    /// The first value, to change.
+    /// Returns the first value for modification.
     #[inline]
     pub(crate) fn front_mut(&mut self, list: &List) -> Option<&mut T> {
         self.value_mut(list.head)
     }
 
-    /// The last value, to change.
+    /// Returns the last value for modification.
     #[inline]
     pub(crate) fn back_mut(&mut self, list: &List) -> Option<&mut T> {
         self.value_mut(list.tail)
     }
 
-    /// The value of a node.
+    /// Returns the value of a node.
     #[inline]
     pub(crate) fn value(&self, at: u32) -> Option<&T> {
         self.nodes.get(at as usize)?.value.as_ref()
     }
 
-    /// The value of a node, to change.
+    /// Returns the value of a node for modification.
     #[inline]
     pub(crate) fn value_mut(&mut self, at: u32) -> Option<&mut T> {
         self.nodes.get_mut(at as usize)?.value.as_mut()
     }
 
-    /// The node behind a node.
+    /// Returns the node after a node.
     #[inline]
     pub(crate) fn next(&self, at: u32) -> u32 {
         self.nodes.get(at as usize).map_or(NIL, |node| node.next)
     }
 
-    /// The values from the first.
+    /// Iterates over the values.
     pub(crate) fn iter(&self, list: &List) -> impl Iterator<Item = &T> {
         self.iter_from(list.head)
     }
 
-    /// The values from the node `at` on; none when it is [`NIL`].
+    /// Iterates over the values from the node `at` on; none when it is [`NIL`].
     pub(crate) fn iter_from(&self, at: u32) -> impl Iterator<Item = &T> {
         let first = Some(at).filter(|&at| at != NIL);
         core::iter::successors(first, |&at| Some(self.next(at)).filter(|&next| next != NIL))
             .filter_map(|at| self.value(at))
     }
 
-    /// Nodes that hold a value.
+    /// Returns the number of nodes that hold a value.
     pub(crate) fn in_use(&self) -> usize {
         self.nodes.iter().filter(|node| node.value.is_some()).count()
     }
 
-    /// Whether the list may have another node.
+    /// Returns whether the list may take another node.
     #[inline]
     pub(crate) fn has_room(&self, list: &List) -> bool {
         list.len < u16::MAX && (list.len - list.emergency_nodes < list.reserve || self.shared_left > 0)
     }
 
-    /// Who has the rescue.
+    /// Returns the current grant of the emergency reserve.
     pub(crate) fn emergency_reserve(&self) -> Option<EmergencyGrant> {
         (self.emergency_left < self.emergency_reserve).then_some(self.emergency_grant)
     }
 
-    /// Whether more than half of the shared part is taken.
+    /// Returns whether more than half of the shared nodes are in use.
     pub(crate) fn is_half_used(&self) -> bool {
         self.shared_left <= self.shared.div_ceil(2)
     }
 
-    /// Whether more than three quarters of the shared part are taken.
+    /// Returns whether more than three quarters of the shared nodes are in use.
     #[inline]
     pub(crate) fn is_under_pressure(&self) -> bool {
         self.shared_left < self.shared.div_ceil(4)
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_is_there_when_others_took_all_that_is_shared() {
+    fn a_reserve_is_available_when_all_shared_nodes_are_taken() {
         let mut arena = Arena::new(4, 3);
         let (mut greedy, mut modest) = (List::with_reserve(2), List::with_reserve(2));
         for n in 0..5 {
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rescue_is_for_one_list_at_a_time() {
+    fn the_emergency_reserve_serves_one_list_at_a_time() {
         let mut arena = Arena::with_emergency_reserve(0, 1, 2);
         let (mut first, mut second) = (List::with_reserve(0), List::with_reserve(0));
         assert!(arena.push_back(&mut first, 1).is_ok());
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(arena.pop_front(&mut first), Some(2));
         assert!(arena.push_back_emergency(&mut second, 9, 2).is_ok());
         assert_eq!(arena.emergency_reserve(), Some(EmergencyGrant { owner: 2, grant_id: 2 }));
-        // What is left of the first is in a shared node.
+        // The rest of the first list is in a shared node.
         assert_eq!(arena.push_back(&mut second, 8), Err(8));
         arena.clear(&mut first);
         assert!(arena.push_back(&mut second, 8).is_ok());

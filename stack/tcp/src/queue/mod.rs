@@ -1,7 +1,7 @@
-//! Frames that connections hold: received and not read, received out of order, sent and not acknowledged.
+//! Frames held by connections: received and unread, received out of order, sent and unacknowledged.
 //!
-//! One arena of nodes a kind and core serves all connections, so that an idle connection costs a list head, and one
-//! number bounds what TCP can withhold from the frame pools. Nothing is allocated after construction.
+//! Each core has one arena of nodes per kind of frame, which all its connections share. An idle connection costs a list
+//! head, and one number bounds the frames that TCP withholds from the pools. Nothing is allocated after construction.
 
 mod arena;
 mod piece;

@@ -1,16 +1,16 @@
-//! A received frame and the part of it that counts.
+//! A received frame and the range of it that holds stream bytes.
 
 use ironwarp_port::Frame;
 use ironwarp_types::Seq;
 
 use crate::header::Segment;
 
-/// Stream bytes that lie in a received frame.
+/// Stream bytes in a received frame.
 pub(crate) struct Piece<F> {
     pub(crate) frame: F,
     /// The sequence number of the first byte.
     pub(crate) seq: Seq,
-    /// Where the bytes lie in the frame.
+    /// The range of the bytes in the frame.
     pub(crate) start: u16,
     pub(crate) end: u16,
 }
@@ -25,7 +25,7 @@ impl<F: Frame> Piece<F> {
         u32::from(self.end.saturating_sub(self.start))
     }
 
-    /// The sequence number behind the last byte.
+    /// Returns the sequence number after the last byte.
     #[inline]
     pub(crate) fn seq_end(&self) -> Seq {
         self.seq.plus(self.len())
@@ -51,14 +51,14 @@ impl<F: Frame> Piece<F> {
         }
     }
 
-    /// Drops the first `n` bytes, of which there are as many.
+    /// Drops the first `n` bytes. The piece must hold that many.
     #[inline]
     pub(crate) fn skip(&mut self, n: u16) {
         self.start += n;
         self.seq = self.seq.plus(u32::from(n));
     }
 
-    /// Moves as many bytes of the piece that follows as the frame has room for.
+    /// Moves bytes of the following piece into this frame, as many as fit.
     pub(crate) fn append_part(&mut self, other: &mut Piece<F>) {
         let room = self.frame.capacity().min(usize::from(u16::MAX)).saturating_sub(usize::from(self.end));
         let part = other.len().min(room as u32) as u16;
@@ -72,7 +72,7 @@ impl<F: Frame> Piece<F> {
         }
     }
 
-    /// Moves the bytes over the headers before them, so that others can follow.
+    /// Moves the bytes over the headers before them, to make room after them.
     pub(crate) fn move_to_front(&mut self) {
         let range = usize::from(self.start)..usize::from(self.end);
         if let Some(bytes) = self.frame.bytes_mut().get_mut(..range.end) {
@@ -81,8 +81,8 @@ impl<F: Frame> Piece<F> {
         }
     }
 
-    /// Copies the bytes of another piece behind these, when the frame has the room. The frame is ours alone, so its
-    /// spare room is too.
+    /// Copies the bytes of another piece after these if the frame has room. The frame is not shared, so its spare room
+    /// may be used.
     pub(crate) fn append_piece(&mut self, other: &Piece<F>) -> bool {
         let bytes = other.bytes();
         let (from, to) = (usize::from(self.end), usize::from(self.end) + bytes.len());

@@ -5,42 +5,42 @@ use ironwarp_types::{Nanos, Seq};
 
 use super::NIL;
 
-/// What is known of a unit.
+/// The transmission state of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnitState {
-    /// Pulled and never sent: the peer's window did not take it.
+    /// Pulled and never sent, because it exceeds the peer's window.
     Unsent,
-    /// Sent, and neither acknowledged nor found lost since.
+    /// Sent, and neither acknowledged nor marked lost since.
     InFlight,
-    /// The peer says that it holds it; it may still change its mind (RFC 2018 s8).
+    /// SACKed. The peer may still discard it (RFC 2018 s8).
     Sacked,
-    /// To be sent again.
+    /// To be retransmitted.
     Lost,
 }
 
-/// Immutable payload and its sequence range. The frame is the one that it was pulled into; what is sent again is a
-/// fresh frame with a copy of a range of it, since the driver may still hold this one.
+/// Immutable payload and its sequence range, in the frame that the source filled. The driver may still hold that frame,
+/// so a retransmission uses a new frame with a copy of the range.
 ///
-/// A unit is cut in two where a window, a path's MTU or an edge of an acknowledgement lies inside it. The parts share the
-/// frame. Our FIN is a unit of no payload that has a number all the same.
+/// A unit is split where a window, the path MTU or an edge of an acknowledgement lies inside it. The parts share the
+/// frame. Our FIN is a unit without payload that takes one sequence number.
 pub(crate) struct Unit<S> {
     pub(crate) sealed: S,
-    /// When it left last.
+    /// When it was last sent.
     pub(crate) sent_at: Nanos,
     pub(crate) seq: Seq,
     pub(crate) len: u16,
-    /// Where the payload begins in the frame.
+    /// The offset of the payload in the frame.
     pub(crate) payload_at: u16,
-    /// For one that is [`UnitState::Sacked`]: the node of the last unit that is known to be so without a gap from here.
+    /// For a [`UnitState::Sacked`] unit: the node of the last unit of the contiguous SACKed run that begins here.
     pub(crate) run: u32,
     pub(crate) state: UnitState,
-    /// Whether it was sent more than once.
+    /// It was sent more than once.
     pub(crate) retransmitted: bool,
     pub(crate) fin: bool,
 }
 
 impl<S: Sealed> Unit<S> {
-    /// Payload that was just pulled, or our FIN when `fin`.
+    /// Creates a unit of pulled payload, or of our FIN when `fin`.
     #[inline]
     pub(crate) fn new(sealed: S, seq: Seq, len: u16, payload_at: u16, fin: bool) -> Self {
         Unit {
@@ -56,7 +56,7 @@ impl<S: Sealed> Unit<S> {
         }
     }
 
-    /// Sequence numbers that it takes.
+    /// Returns the count of sequence numbers that it takes.
     #[inline]
     pub(crate) fn seq_len(&self) -> u32 {
         u32::from(self.len) + u32::from(self.fin)
@@ -67,7 +67,7 @@ impl<S: Sealed> Unit<S> {
         self.seq.plus(self.seq_len())
     }
 
-    /// The bytes from `seq`, at most `len` of them.
+    /// Returns the bytes from `seq`, at most `len` of them.
     pub(crate) fn range(&self, seq: Seq, len: usize) -> &[u8] {
         let skip = seq.since(self.seq).min(u32::from(self.len)) as usize;
         let from = usize::from(self.payload_at) + skip;
@@ -75,7 +75,7 @@ impl<S: Sealed> Unit<S> {
         self.sealed.bytes().get(from..to).unwrap_or_default()
     }
 
-    /// Forgets its first `bytes`, which are acknowledged.
+    /// Drops its first `bytes`, which are acknowledged.
     pub(crate) fn trim_front(&mut self, bytes: u32) {
         let bytes = bytes.min(u32::from(self.len));
         self.seq = self.seq.plus(bytes);
@@ -83,8 +83,8 @@ impl<S: Sealed> Unit<S> {
         self.payload_at += bytes as u16;
     }
 
-    /// Cuts itself down to its first `bytes` and answers the rest. A part that cannot be sent in one piece, or half of a
-    /// part, is a unit like any other.
+    /// Shortens the unit to its first `bytes` and returns the rest. Both parts are ordinary units and may be split
+    /// again.
     pub(crate) fn split_off(&mut self, bytes: u16) -> Self {
         let bytes = bytes.min(self.len);
         let rest = Unit {

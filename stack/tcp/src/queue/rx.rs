@@ -1,35 +1,39 @@
-//! Received frames of one connection: those in order that wait to be read, and those that came too early.
+//! Received frames of one connection: in-order frames that wait to be read, and out-of-order frames.
 //!
 //! ```text
-//!      read      in_order: in order, not read        gap        out_of_order: sorted, apart
+//!    consumed    in_order: not yet read         gap        out_of_order: sorted, disjoint
 //!  ----------|=========================|.................|=====|....|===|.....
 //!            ^                         ^                 ^
 //!       rcv_nxt - unread            rcv_nxt        out_of_order.front().seq
 //! ```
 //!
-//! Frames are kept as they came. Three rules keep a peer from holding many buffers with few bytes: a small segment is
-//! copied into the spare room of the frame before it; early frames are limited in number for every connection; all
-//! frames come out of an arena of fixed size. Early ones may take half of its shared part; beyond that new ones are
-//! refused. Bytes in order may take the rest; when nothing is left, one connection at a time may take as many more as
-//! finish its FPDU, so that a crowd of half FPDUs comes to an end; who does not finish in time is given up. None that is
-//! held is ever dropped, since the peer may have heard of it in a selective acknowledgement.
+//! Frames are kept as they arrived. Three rules keep a peer from holding many buffers with few bytes:
 //!
-//! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and, when
-//! read, one popped; an early frame behind all others is one push.
+//! - A small segment is copied into spare room of the frame before it.
+//! - The number of out-of-order frames of a connection is limited.
+//! - All frames come from an arena of fixed size.
+//!
+//! Out-of-order frames may take half of the arena's shared part, after which new ones are refused. In-order bytes may
+//! take the rest. When nothing is left, one connection at a time may take the emergency reserve to complete its FPDU,
+//! so that many partial FPDUs cannot block each other. A connection that does not complete its FPDU in time is aborted.
+//! A held frame is never dropped, since a selective acknowledgement may have reported it.
+//!
+//! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and,
+//! when read, one popped. An out-of-order frame after all others is one push.
 
 use ironwarp_port::Frame;
 use ironwarp_types::Seq;
 
 use super::{Arena, List, NIL, Piece};
 
-/// A segment up to this size is copied into the frame before it when that has room. Copying it costs less than the
-/// second frame would.
+/// A segment up to this size is copied into the frame before it if that has room. The copy costs less than holding a
+/// second frame.
 const SMALL_BYTES: u32 = 256;
 
-/// Waiting frames of one connection from which on larger segments are copied too.
+/// Waiting frames of one connection above which larger segments are copied too.
 const IN_ORDER_FRAMES_SOFT_MAX: u16 = 64;
 
-/// There was no room for the bytes: they are dropped and not acknowledged.
+/// No node was free: the bytes are dropped and not acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RxFull;
 
@@ -38,7 +42,7 @@ pub(crate) struct RxFull;
 pub(crate) struct RxQueues {
     pub(crate) in_order: List,
     pub(crate) out_of_order: List,
-    /// The connection's place.
+    /// The connection's slot.
     slot: u32,
 }
 
@@ -47,7 +51,7 @@ impl RxQueues {
         RxQueues { in_order: List::with_reserve(reserve), out_of_order: List::with_reserve(0), slot }
     }
 
-    /// Appends the bytes that come next, and answers the end of those that are held: of all, of a part, or none.
+    /// Appends bytes at RCV.NXT. Returns the end of the held bytes: all, a part, or none of them may be held.
     #[inline]
     pub(crate) fn push_in_order<F: Frame>(
         &mut self,
@@ -64,7 +68,7 @@ impl RxQueues {
         }
     }
 
-    /// Copies the piece into the frame before it where that saves a frame. Answers whether all of it is there.
+    /// Copies the piece into the frame before it where that saves a frame. Returns whether all of it was copied.
     #[inline(never)]
     fn compact<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
         if self.in_order.len() >= IN_ORDER_FRAMES_SOFT_MAX || arena.is_under_pressure() {
@@ -74,8 +78,8 @@ impl RxQueues {
             && arena.back_mut(&self.in_order).is_some_and(|tail| tail.append_piece(piece))
     }
 
-    /// semantics.md, Window: above a watermark frames are filled to the brim, so that bytes take no more frames than they
-    /// must.
+    /// docs/semantics.md, Window: above a watermark, frames are filled completely, so that the bytes take as few frames
+    /// as possible.
     #[cold]
     fn pack<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
         if let Some(tail) = arena.back_mut(&self.in_order) {
@@ -91,7 +95,7 @@ impl RxQueues {
         if arena.push_back_emergency(&mut self.in_order, piece, self.slot).is_ok() { seq_end } else { seq }
     }
 
-    /// Files a piece that lies beyond a gap. Bytes that are there already are kept, and the new copy of them dropped.
+    /// Holds a piece beyond a gap. Bytes that are already held are kept, and their new copy is dropped.
     pub(crate) fn push_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
@@ -109,7 +113,7 @@ impl RxQueues {
         self.insert_out_of_order(arena, prev, piece, if replaces { None } else { Some(frames_max) })
     }
 
-    /// A small piece directly behind another one shares its frame when it can.
+    /// Copies a small piece into the frame of the piece directly before it, if possible.
     fn extend_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
@@ -124,8 +128,7 @@ impl RxQueues {
         self.insert_out_of_order(arena, prev, piece, if replaces { None } else { Some(frames_max) })
     }
 
-    /// Adds a piece, within limits unless it takes the place of one that was there: what that one held has been told to
-    /// the peer.
+    /// Inserts a piece. The limits apply unless it replaces a held one, which the peer may know of.
     fn insert_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
@@ -136,14 +139,15 @@ impl RxQueues {
         if piece.len() == 0 {
             return Ok(());
         }
-        // Half of what is shared is for bytes in order: what came early never keeps them out.
+        // Half of the shared part is reserved for in-order bytes, so that out-of-order bytes never block them.
         if frames_max.is_some_and(|most| self.out_of_order.len() >= most || arena.is_half_used()) {
             return Err(RxFull);
         }
         arena.insert_after(&mut self.out_of_order, prev, piece).map(|_| ()).map_err(|_| RxFull)
     }
 
-    /// The last early piece that begins at or before `seq`, or [`NIL`]. Most arrivals lie behind all others.
+    /// Returns the last out-of-order piece that begins at or before `seq`, or [`NIL`]. Most arrivals are after all
+    /// others.
     fn find_predecessor<F: Frame>(&self, arena: &Arena<Piece<F>>, seq: Seq) -> u32 {
         let tail = self.out_of_order.tail();
         if arena.value(tail).is_some_and(|last| last.seq.leq(seq)) {
@@ -157,8 +161,8 @@ impl RxQueues {
         prev
     }
 
-    /// Removes pieces that the new one covers whole, and trims it where the next one begins. Answers whether any was
-    /// removed: then a node is free for the new one, whatever others do.
+    /// Removes pieces that the new one covers completely, and trims it where the next one begins. Returns whether one
+    /// was removed, in which case a node is free for the new one.
     fn remove_covered<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
@@ -180,12 +184,12 @@ impl RxQueues {
         }
     }
 
-    /// Moves early pieces that the gap before `rcv_nxt` no longer keeps apart, and answers the new RCV.NXT.
+    /// Moves the out-of-order pieces that are now contiguous with `rcv_nxt`, and returns the new RCV.NXT.
     pub(crate) fn close_gap<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut rcv_nxt: Seq) -> Seq {
         while arena.front(&self.out_of_order).is_some_and(|piece| piece.seq.leq(rcv_nxt)) {
             let Some(mut piece) = arena.pop_front(&mut self.out_of_order) else { break };
             piece.trim_front(rcv_nxt);
-            // The node that it had is free: it cannot be refused.
+            // Its node was just freed, so the push cannot be refused.
             if piece.len() > 0 {
                 rcv_nxt = self.push_in_order(arena, piece);
             }
@@ -193,7 +197,7 @@ impl RxQueues {
         rcv_nxt
     }
 
-    /// Takes the first `n` bytes, or all.
+    /// Removes the first `n` bytes, or all when there are fewer.
     pub(crate) fn consume<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut n: u32) {
         while n > 0 {
             let Some(front) = arena.front_mut(&self.in_order) else { return };
@@ -207,13 +211,13 @@ impl RxQueues {
         }
     }
 
-    /// Gives all frames back.
+    /// Frees all frames.
     pub(crate) fn clear<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>) {
         arena.clear(&mut self.in_order);
         arena.clear(&mut self.out_of_order);
     }
 
-    /// The held pieces from the one on in which `seq` lies. None when it lies in none.
+    /// Returns the held pieces from the one that contains `seq` on, or none if no piece contains it.
     pub(crate) fn out_of_order_from<'a, F: Frame>(
         &self,
         arena: &'a Arena<Piece<F>>,
@@ -224,7 +228,7 @@ impl RxQueues {
         arena.iter_from(if holds { at } else { NIL })
     }
 
-    /// Whether every byte of a range is held beyond the gap.
+    /// Returns whether all bytes of a range are held beyond the gap.
     pub(crate) fn holds<F: Frame>(&self, arena: &Arena<Piece<F>>, start: Seq, end: Seq) -> bool {
         let mut at = start;
         for piece in arena.iter(&self.out_of_order) {
@@ -235,7 +239,8 @@ impl RxQueues {
         end.leq(at)
     }
 
-    /// Ready bytes are contiguous up to `rcv_nxt` and `unread` in number; early ones are sorted, apart and beyond it.
+    /// Checks that in-order bytes are contiguous up to `rcv_nxt` and `unread` in number, and that out-of-order pieces
+    /// are sorted, disjoint and beyond it.
     pub(crate) fn check<F: Frame>(
         &self,
         arena: &Arena<Piece<F>>,
@@ -245,18 +250,18 @@ impl RxQueues {
         let mut at = rcv_nxt.minus(unread);
         for piece in arena.iter(&self.in_order) {
             if piece.seq != at || piece.len() == 0 {
-                return Err(format!("ready piece {:?}+{} does not follow {at:?}", piece.seq, piece.len()));
+                return Err(format!("in-order piece {:?}+{} does not follow {at:?}", piece.seq, piece.len()));
             }
             at = piece.seq_end();
         }
         if at != rcv_nxt {
-            return Err(format!("ready bytes end at {at:?}, not at rcv_nxt {rcv_nxt:?}"));
+            return Err(format!("in-order bytes end at {at:?}, not at rcv_nxt {rcv_nxt:?}"));
         }
         for piece in arena.iter(&self.out_of_order) {
-            // The first must leave a gap; two neighbours may touch.
+            // The first piece must leave a gap; adjacent pieces may touch.
             let apart = if at == rcv_nxt { piece.seq.gt(at) } else { piece.seq.geq(at) };
             if !apart || piece.len() == 0 {
-                return Err(format!("early piece {:?}+{} overlaps {at:?}", piece.seq, piece.len()));
+                return Err(format!("out-of-order piece {:?}+{} overlaps {at:?}", piece.seq, piece.len()));
             }
             at = piece.seq_end();
         }

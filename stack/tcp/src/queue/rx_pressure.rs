@@ -1,21 +1,21 @@
-//! How long one connection's half FPDU has kept others waiting.
+//! The time limit for a partial FPDU that keeps other connections from receive frames.
 //!
-//! When all shared frames are held, the rescue goes to one connection at a time, so that it can finish its FPDU and let
-//! go of what it held. One that does not finish keeps everybody else at their reserve. This is the clock that runs
-//! against it, from the first refusal that it caused.
+//! When all shared frames are held, one connection at a time gets the emergency reserve, so that it can complete its
+//! FPDU and free its frames. Until then, all other connections have only their reserves. The clock of this module runs
+//! against the holder, from the first refusal of another connection's bytes.
 //!
-//! Source: RFC 9293 s3.8.3 lets an end give a connection up that gets no further; a peer has no claim to memory for half a
-//! message. Cost: looked at when bytes in order are refused.
+//! Source: RFC 9293 s3.8.3 permits aborting a connection without progress; a peer has no claim to memory for a partial
+//! message. Cost: used only when in-order bytes are refused.
 
 use ironwarp_types::Nanos;
 
 use super::arena::EmergencyGrant;
 
-/// How long. An FPDU of 64 KiB takes that long at 52 kbit/s; a peer whose bytes are refused waits longer before it gives
-/// up.
+/// The time limit. An FPDU of 64 KiB takes this long at 52 kbit/s. A peer whose bytes are refused waits longer before
+/// it aborts.
 const EMERGENCY_HOLD_MAX: Nanos = Nanos::from_secs(10);
 
-/// The clock.
+/// The clock of the current grant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RxPressure {
     grant_id: u32,
@@ -23,7 +23,7 @@ pub(crate) struct RxPressure {
 }
 
 impl RxPressure {
-    /// Bytes of another connection were refused while `grant` stood. Answers whether it has had its time.
+    /// Bytes of another connection were refused while `grant` is in force. Returns whether its time limit has expired.
     pub(crate) fn on_rx_full(&mut self, now: Nanos, grant: EmergencyGrant) -> bool {
         if self.grant_id != grant.grant_id {
             *self = RxPressure { grant_id: grant.grant_id, since: now };
@@ -31,7 +31,7 @@ impl RxPressure {
         self.has_expired(now, grant)
     }
 
-    /// Whether a rescue has had its time, and others have been refused for it.
+    /// Returns whether the time limit of a grant has expired since another connection was first refused.
     pub(crate) fn has_expired(&self, now: Nanos, grant: EmergencyGrant) -> bool {
         self.grant_id == grant.grant_id && now.since(self.since) >= EMERGENCY_HOLD_MAX
     }
@@ -42,12 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rescue_has_its_time_from_the_first_refusal_on() {
+    fn the_time_limit_of_each_grant_starts_at_the_first_refusal() {
         let mut rx_pressure = RxPressure::default();
         let at = Nanos::from_secs;
         let (first, second) =
             (EmergencyGrant { owner: 1, grant_id: 1 }, EmergencyGrant { owner: 1, grant_id: 2 });
-        assert!(!rx_pressure.has_expired(at(100), first), "nobody was refused");
+        assert!(!rx_pressure.has_expired(at(100), first), "no connection was refused");
         assert!(!rx_pressure.on_rx_full(at(100), first));
         assert!(!rx_pressure.on_rx_full(at(109), first));
         assert!(rx_pressure.on_rx_full(at(110), first) && rx_pressure.has_expired(at(110), first));

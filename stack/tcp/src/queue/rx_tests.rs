@@ -1,4 +1,4 @@
-//! The receive queues against a plain array of bytes, and against smoltcp's range tracker.
+//! Compares the receive queues with a plain array of bytes and with smoltcp's range tracker.
 
 use ironwarp_port::{RxMeta, Sealed, TxMeta};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::*;
 use ironwarp_port::Frame;
 use ironwarp_types::Seq;
 
-/// A frame over a vector with as much spare room as is asked for.
+/// A frame in a vector, with configurable spare room.
 struct TestFrame {
     bytes: Vec<u8>,
     capacity: usize,
@@ -53,7 +53,7 @@ impl Frame for TestFrame {
     }
 }
 
-/// Where the stream begins: close to the wrap.
+/// The start of the stream, shortly before the wrap.
 const BASE: Seq = Seq(u32::MAX - 700);
 const STREAM_BYTES: u32 = 4_000;
 const HEADERS: u16 = 54;
@@ -65,14 +65,14 @@ fn byte(at: u32) -> u8 {
 fn piece(at: u32, len: u32, spare: usize) -> Piece<TestFrame> {
     let mut bytes = vec![0; usize::from(HEADERS)];
     bytes.extend((at..at + len).map(byte));
-    // Padding of the link lies behind the segment and must not be taken for payload.
+    // Link-layer padding follows the segment and must not be taken for payload.
     bytes.extend([0xdd; 6]);
     let capacity = bytes.len() + spare;
     let frame = TestFrame { bytes, capacity };
     Piece { frame, seq: BASE.plus(at), start: HEADERS, end: HEADERS + len as u16 }
 }
 
-/// One connection's queues with the two numbers that the connection keeps beside them.
+/// One connection's queues, with RCV.NXT and the count of unread bytes.
 struct Receiver {
     arena: Arena<Piece<TestFrame>>,
     queues: RxQueues,
@@ -92,7 +92,7 @@ impl Receiver {
         }
     }
 
-    /// What the seventh step does with a segment.
+    /// Processes a segment as the seventh step does.
     fn arrive(&mut self, mut piece: Piece<TestFrame>, frames_max: u16) -> bool {
         piece.trim_front(self.rcv_nxt);
         let seq_end = piece.seq_end();
@@ -107,7 +107,7 @@ impl Receiver {
                 to == seq_end
             }
         };
-        self.queues.check(&self.arena, self.rcv_nxt, self.unread).expect("sound queues");
+        self.queues.check(&self.arena, self.rcv_nxt, self.unread).expect("valid queues");
         accepted
     }
 
@@ -144,9 +144,9 @@ fn arrivals() -> impl Strategy<Value = Vec<(u32, u32, usize, u32)>> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order and overlap, every byte is read once, in order and right.
+    /// For any order and overlap of arrivals, every byte is read once, in order and unchanged.
     #[test]
-    fn every_byte_is_read_once_and_right(arrivals in arrivals()) {
+    fn every_byte_is_read_once_and_unchanged(arrivals in arrivals()) {
         let mut receiver = Receiver::new(10_000);
         let mut arrived = vec![false; STREAM_BYTES as usize];
         for (at, len, spare, read) in arrivals {
@@ -161,14 +161,14 @@ proptest! {
         prop_assert_eq!(receiver.arena.in_use(), usize::from(receiver.queues.out_of_order.len()));
     }
 
-    /// The ranges held beyond the gap are the ones that smoltcp's tracker knows.
+    /// The ranges held beyond the gap equal those of smoltcp's tracker.
     #[test]
-    fn early_ranges_agree_with_smoltcp(arrivals in prop::collection::vec((1u32..STREAM_BYTES, 1u32..1_200), 1..40)) {
+    fn out_of_order_ranges_agree_with_smoltcp(arrivals in prop::collection::vec((1u32..STREAM_BYTES, 1u32..1_200), 1..40)) {
         let mut receiver = Receiver::new(10_000);
         let mut oracle = Assembler::new();
         for (at, len) in arrivals {
             let len = len.min(STREAM_BYTES - at);
-            // It tracks four ranges at most; what it refuses is not sent.
+            // The tracker has four ranges at most; what it refuses is not sent.
             if oracle.add(at as usize, len as usize).is_ok() {
                 receiver.arrive(piece(at, len, 0), u16::MAX);
             }
@@ -178,9 +178,9 @@ proptest! {
         }
     }
 
-    /// However few frames may be held, the stream comes through when the peer repeats what was refused.
+    /// With any limit on frames, the stream completes when the peer repeats refused bytes.
     #[test]
-    fn with_few_frames_the_stream_still_comes_through(arrivals in arrivals(), frames in 1u32..5, frames_max in 0u16..4) {
+    fn the_stream_completes_with_few_frames(arrivals in arrivals(), frames in 1u32..5, frames_max in 0u16..4) {
         let mut receiver = Receiver::new(frames);
         for (at, len, spare, _) in arrivals {
             receiver.arrive(piece(at, len.min(STREAM_BYTES - at), spare), frames_max);
@@ -210,7 +210,7 @@ fn small_segments_share_a_frame() {
 }
 
 #[test]
-fn small_early_segments_share_a_frame() {
+fn small_out_of_order_segments_share_a_frame() {
     let mut receiver = Receiver::new(100);
     for at in 1..100 {
         receiver.arrive(piece(at, 1, 150), 8);
@@ -221,17 +221,17 @@ fn small_early_segments_share_a_frame() {
     assert_eq!(receiver.taken, 100);
 }
 
-/// semantics.md, Window: a byte that was told as held is never dropped, though memory is short when a larger segment
-/// covers it.
+/// docs/semantics.md, Window: a byte that was reported as held is never dropped, even if memory is short when a larger
+/// segment covers it.
 #[test]
-fn a_segment_that_covers_held_bytes_takes_their_place_however_short_memory_is() {
+fn a_segment_that_covers_held_bytes_replaces_them_when_memory_is_full() {
     let mut receiver = Receiver::new(4);
     assert!(receiver.arrive(piece(100, 50, 0), 8));
     let mut others = List::with_reserve(0);
     for _ in 0..2 {
         assert!(receiver.arena.push_back(&mut others, piece(0, 1, 0)).is_ok());
     }
-    assert!(!receiver.arrive(piece(300, 50, 0), 8), "no room for more");
+    assert!(!receiver.arrive(piece(300, 50, 0), 8), "no node is free");
     receiver.arrive(piece(80, 100, 0), 8);
     assert!(receiver.queues.holds(&receiver.arena, BASE.plus(100), BASE.plus(150)));
 }

@@ -1,16 +1,17 @@
-//! Loss: how it is found out, and what follows until it is repaired.
+//! Loss detection and recovery.
 //!
 //! ```text
-//!          loss found: RACK, or three duplicate ACKs            `recover` acknowledged
-//!   Open ------------------------------------------> Fast ----------------------------> Open
-//!    | \----------- congestion echoed -------------> Reduced --------------------------> Open
-//!    |                                                 | loss found: Fast
-//!    \------------- the timeout ran out ------------> Loss ----------------------------> Open
+//!           loss found: RACK, or three duplicate ACKs            `recover` acknowledged
+//!    Open ---------------------------------------> FastRecovery -----------------------> Open
+//!     | \----------- congestion echoed ----------> Cwr --------------------------------> Open
+//!     |                                             | loss found: FastRecovery
+//!     \------------- the timeout expired ---------> Loss -------------------------------> Open
 //! ```
 //!
-//! `scoreboard` knows of every unit whether it is on its way, `rack` decides when one is lost, `tlp` asks when nothing is
-//! heard, `slow_path` draws the consequences: which phase, how large a window, which timer. All of it is off the fast path:
-//! an acknowledgement that advances while `slow_path` is false and that brings neither SACK nor echo never comes here.
+//! `scoreboard` holds the state of every unit, `rack` decides when one is lost, `tlp` sends probes when
+//! acknowledgements stop, and `slow_path` applies the results: the phase, the window and the timer. All of this is off
+//! the fast path. An ACK that advances, without SACK blocks or echo, does not reach this module while `slow_path` is
+//! false.
 //!
 //! Source: RFC 6675, RFC 8985, RFC 6937, RFC 6582 and RFC 3042 for peers without SACK, RFC 2883, RFC 3168 s6.1.2.
 
@@ -28,38 +29,39 @@ pub(crate) use tlp::tlp_timeout;
 use crate::congestion::Prr;
 use tlp::Tlp;
 
-/// Where loss recovery stands.
+/// The phase of loss recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RecoveryPhase {
-    /// Nothing is known to be lost.
+    /// No loss is known.
     Open,
-    /// The network has marked: the window comes down, and nothing is lost (RFC 3168 s6.1.2).
+    /// The network marked a packet: the window is reduced without a loss (RFC 3168 s6.1.2).
     Cwr,
-    /// Something is lost and is sent again while the window comes down (RFC 6675 s5, RFC 6582 s3.2).
+    /// Lost data is retransmitted while the window is reduced (RFC 6675 s5, RFC 6582 s3.2).
     FastRecovery,
-    /// After a timeout: what is lost is sent again in slow start.
+    /// After a timeout: lost data is retransmitted in slow start.
     Loss,
 }
 
-/// One connection's recovery.
+/// The recovery state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
     pub(crate) phase: RecoveryPhase,
-    /// Whether anything is or lately was amiss, so that acknowledgements need more than a look.
+    /// Acknowledgements need full processing, because of a current or recent loss.
     pub(crate) slow_path: bool,
-    /// The next new payload tells the peer that its echo was heard (RFC 3168 s6.1.2).
+    /// The next new payload carries CWR, which confirms the peer's echo (RFC 3168 s6.1.2).
     pub(crate) cwr_due: bool,
-    /// Duplicate ACKs in a row, of a peer without SACK.
+    /// Consecutive duplicate ACKs of a peer without SACK.
     dup_acks: u8,
     /// SND.NXT when the phase began (RFC 6582 s3.2, RecoveryPoint of RFC 6675 s5).
     recover: Seq,
-    /// Nothing beyond `recover` has been acknowledged: what the peer echoes or repeats is of the time before.
+    /// Nothing beyond `recover` is acknowledged: echoes and duplicates refer to data sent before the phase.
     before_recover: bool,
-    /// The end of what was sent more than once.
+    /// The end of the highest retransmission.
     high_rxt: Seq,
-    /// Segments sent again since the last reduction and not known to be in vain; `None` when there is nothing to undo.
+    /// Retransmissions since the last reduction that are not known to be spurious; `None` when there is nothing to
+    /// undo.
     undo_retransmits: Option<u16>,
-    /// When the doubt is over: SND.NXT when recovery ended.
+    /// The end of the period in which the reduction may be undone: SND.NXT when recovery ended.
     undo_until: Seq,
     prr: Prr,
     pub(crate) rack: Rack,
@@ -84,27 +86,27 @@ impl Recovery {
         }
     }
 
-    /// Bytes left while the window comes down.
+    /// Bytes were sent while the window is reduced.
     #[cold]
     pub(crate) fn on_sent(&mut self, bytes: u32) {
         self.prr.on_sent(bytes);
     }
 
-    /// A unit that ends at `seq_end` was sent again.
+    /// A unit that ends at `seq_end` was retransmitted.
     pub(crate) fn on_retransmit(&mut self, seq_end: Seq) {
-        // While nothing is amiss the number is of another time, and may lie anywhere.
+        // Outside the slow path `high_rxt` is stale and must be replaced.
         self.high_rxt = if self.slow_path { self.high_rxt.max(seq_end) } else { seq_end };
         self.slow_path = true;
         self.undo_retransmits = self.undo_retransmits.map(|units| units.saturating_add(1));
     }
 
-    /// A phase begins. RFC 3168 s6.1.2: whatever the reduction was for, CWR tells of it.
+    /// Enters a phase. RFC 3168 s6.1.2: CWR reports every reduction, whatever its reason.
     fn enter(&mut self, snd_nxt: Seq) {
         (self.recover, self.before_recover, self.slow_path, self.cwr_due) = (snd_nxt, true, true, true);
         self.tlp.reset();
     }
 
-    /// Whether lost units are being repaired.
+    /// Returns whether lost units are being repaired.
     fn in_loss_recovery(&self) -> bool {
         matches!(self.phase, RecoveryPhase::FastRecovery | RecoveryPhase::Loss)
     }

@@ -1,33 +1,33 @@
 //! RACK: a segment is lost when one that was sent sufficiently later has arrived.
 //!
-//! Takes what was delivered, when it had been sent and whether it had been sent twice; gives the time that a segment has
-//! left before it counts as lost. How long "sufficiently" is, the reordering window, adapts: nothing until reordering
-//! was seen, then a quarter of the smallest round trip, more with every round trip that brings a duplicate SACK.
+//! Takes delivered segments with their transmission times; gives the time at which an older segment counts as lost. The
+//! reordering window defines "sufficiently later". It is zero until reordering is seen, then a quarter of the smallest
+//! round trip. Every round trip with a duplicate SACK widens it.
 //!
-//! All times are nanoseconds from our own clock, so that a quarter of a round trip of ten microseconds means something.
-//! Source: RFC 8985 s6. Cost: a few compares a segment delivered; nothing here divides.
+//! Times are nanoseconds of the local clock, so that a quarter of a 10-microsecond round trip is meaningful. Source:
+//! RFC 8985 s6. Cost: a few compares per delivered segment, no division.
 
 use ironwarp_types::{Nanos, Seq};
 
-/// Duplicate acknowledgements, or segments SACKed, that tell of a loss while no reordering was seen (RFC 5681 s3.2).
+/// Duplicate ACKs or SACKed segments that indicate a loss while no reordering was seen (RFC 5681 s3.2).
 pub(crate) const DUP_ACK_THRESHOLD: u16 = 3;
 
-/// RFC 8985 s6.2, step 4: a widened window is kept for so many recoveries.
+/// RFC 8985 s6.2, step 4: the number of recoveries for which a widened window is kept.
 const REO_WND_PERSIST: u8 = 16;
 
-/// 2^32 ns, 4.3 s: how long the filter for the smallest round trip looks back, once to twice.
+/// The epoch of the minimum filter: 2^32 ns, 4.3 s. The filter looks back one to two epochs.
 const MIN_RTT_EPOCH_SHIFT: u32 = 32;
 
-/// What is told of a segment that was delivered.
+/// A delivered segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Delivered {
     pub(crate) sent_at: Nanos,
     pub(crate) seq_end: Seq,
-    /// Whether it had been sent more than once.
+    /// It was sent more than once.
     pub(crate) retransmitted: bool,
 }
 
-/// The smallest round trip of this epoch and the one before.
+/// The smallest round trips of this epoch and of the previous one.
 #[derive(Clone, Copy, Debug)]
 struct MinRtt {
     current: Nanos,
@@ -59,18 +59,18 @@ impl MinRtt {
     }
 }
 
-/// One connection's RACK.
+/// The RACK state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
-    /// When the most recently sent segment that was delivered had been sent (RACK.xmit_ts), and its end.
+    /// The transmission time (RACK.xmit_ts) and the end of the most recently sent segment that was delivered.
     sent_at: Nanos,
     end_seq: Seq,
-    /// The highest number delivered (RACK.fack).
+    /// The highest sequence number delivered (RACK.fack).
     fack: Seq,
-    /// The round trip of the segment delivered last.
+    /// The round trip of the most recently delivered segment.
     rtt: Nanos,
     min_rtt: MinRtt,
-    /// The end of the round trip in which a duplicate SACK was seen (RACK.dsack_round).
+    /// The end of the round trip in which a duplicate SACK arrived (RACK.dsack_round).
     dsack_round: Option<Seq>,
     reordering_seen: bool,
     /// RACK.reo_wnd_mult.
@@ -94,18 +94,19 @@ impl Rack {
         }
     }
 
-    /// Steps 1 to 3: a segment was acknowledged, one way or the other.
+    /// Steps 1 to 3: a segment was acknowledged or SACKed.
     #[inline]
     pub(crate) fn on_delivered(&mut self, now: Nanos, segment: Delivered) {
         let rtt = now.since(segment.sent_at);
         if self.fack.lt(segment.seq_end) {
             self.fack = segment.seq_end;
         } else if !segment.retransmitted && segment.seq_end.lt(self.fack) {
-            // Sent once, before one that arrived before it.
+            // A segment that was sent once arrived after one that was sent later.
             self.reordering_seen = true;
         }
-        // Faster than the network can be: the acknowledgement is of the first copy, not of the one timed. Half of the
-        // smallest round trip, since that was measured with full segments, and a short one spends less time on the wire.
+        // Faster than the network: the acknowledgement is of the first copy, not of the retransmission. The limit is
+        // half of the smallest round trip, since that was measured with full segments, and a short one takes less time
+        // on the wire.
         if segment.retransmitted && rtt < Nanos(self.min_rtt.value().0 >> 1) {
             return;
         }
@@ -118,25 +119,24 @@ impl Rack {
         }
     }
 
-    /// Whether what was delivered last had been sent after this segment.
+    /// Returns whether the most recently sent delivered segment was sent after this segment.
     #[inline]
     pub(crate) fn is_loss_candidate(&self, sent_at: Nanos, seq_end: Seq) -> bool {
         sent_after((self.sent_at, self.end_seq), (sent_at, seq_end))
     }
 
-    /// When a segment that was passed counts as lost.
+    /// Returns when a loss candidate counts as lost.
     #[inline]
     pub(crate) fn lost_at(&self, sent_at: Nanos, window: Nanos) -> Nanos {
         sent_at + self.rtt + window
     }
 
-    /// The smallest round trip lately; [`Nanos::MAX`] before the first.
+    /// Returns the smallest recent round trip; [`Nanos::MAX`] before the first sample.
     pub(crate) fn min_rtt(&self) -> Nanos {
         self.min_rtt.value()
     }
 
-    /// Step 4: an acknowledgement up to `una` came, with or without a duplicate SACK, while `snd_nxt` is next to be
-    /// sent.
+    /// Step 4: an acknowledgement up to `una` arrived, with or without a duplicate SACK. `snd_nxt` is SND.NXT.
     pub(crate) fn on_dsack(&mut self, dsack: bool, una: Seq, snd_nxt: Seq) {
         if self.dsack_round.is_some_and(|end| end.leq(una)) {
             self.dsack_round = None;
@@ -148,12 +148,12 @@ impl Rack {
         }
     }
 
-    /// Whether the round trip in which a duplicate SACK was seen lasts, while everything before `una` is acknowledged.
+    /// Returns whether the round trip with a duplicate SACK is still in progress, given SND.UNA.
     pub(crate) fn in_dsack_round(&self, una: Seq) -> bool {
         self.dsack_round.is_some_and(|end| una.lt(end))
     }
 
-    /// Step 4: a recovery is over.
+    /// Step 4: a recovery ended.
     pub(crate) fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -161,7 +161,7 @@ impl Rack {
         }
     }
 
-    /// Step 4: the reordering window.
+    /// Step 4: returns the reordering window.
     pub(crate) fn reo_wnd(&self, recovering: bool, sacked_units: u16, srtt: Nanos) -> Nanos {
         let certain = recovering || sacked_units >= DUP_ACK_THRESHOLD;
         if (!self.reordering_seen && certain) || self.min_rtt() == Nanos::MAX {
@@ -176,7 +176,7 @@ impl Rack {
     }
 }
 
-/// RACK_sent_after of s6.2: by time, then by number, since a burst shares one time.
+/// RACK_sent_after of s6.2: compares by time, then by sequence number, since a burst shares one time.
 #[inline]
 fn sent_after(one: (Nanos, Seq), other: (Nanos, Seq)) -> bool {
     one.0 > other.0 || (one.0 == other.0 && one.1.gt(other.1))
@@ -192,7 +192,7 @@ mod tests {
         Delivered { sent_at: Nanos(sent_at), seq_end: Seq(seq_end), retransmitted }
     }
 
-    /// A RACK that has seen one segment, sent at 1000 ns, delivered a round trip later.
+    /// A RACK state with one delivered segment: sent at 1000 ns, delivered one round trip later.
     fn started() -> Rack {
         let mut rack = Rack::new(Seq(0));
         rack.on_delivered(Nanos(1_000) + RTT, delivered(1_000, 100, false));
@@ -201,7 +201,7 @@ mod tests {
 
     /// RFC 8985 s6.2, steps 1 and 2.
     #[test]
-    fn what_was_sent_before_a_delivered_segment_is_passed() {
+    fn segments_sent_before_a_delivered_one_are_loss_candidates() {
         let rack = started();
         assert!(rack.is_loss_candidate(Nanos(999), Seq(5_000)));
         assert!(
@@ -211,9 +211,9 @@ mod tests {
         assert_eq!(rack.lost_at(Nanos(999), Nanos::ZERO), Nanos(999) + RTT);
     }
 
-    /// RFC 8985 s6.2, step 2: an acknowledgement faster than the network is of the first copy.
+    /// RFC 8985 s6.2, step 2: an acknowledgement that is faster than the network belongs to the first copy.
     #[test]
-    fn a_retransmission_acknowledged_too_soon_teaches_nothing() {
+    fn a_retransmission_acknowledged_too_soon_is_ignored() {
         let mut rack = started();
         rack.on_delivered(Nanos(20_005), delivered(20_000, 200, true));
         assert!(!rack.is_loss_candidate(Nanos(15_000), Seq(50)));
@@ -222,7 +222,7 @@ mod tests {
         assert!(rack.is_loss_candidate(Nanos(15_000), Seq(50)));
     }
 
-    /// A probe of a few bytes spends less time on the wire than the full segments that the smallest round trip is of.
+    /// A short probe takes less time on the wire than the full segments of the smallest round trip.
     #[test]
     fn a_short_retransmission_a_little_faster_than_the_smallest_round_trip_counts() {
         let mut rack = started();
@@ -232,7 +232,7 @@ mod tests {
 
     /// RFC 8985 s6.2, step 3.
     #[test]
-    fn an_original_that_arrives_late_is_reordering_and_a_retransmission_is_not() {
+    fn only_a_late_original_counts_as_reordering() {
         let mut rack = started();
         rack.on_delivered(Nanos(30_000), delivered(1_100, 300, false));
         rack.on_delivered(Nanos(30_000), delivered(1_050, 200, true));
@@ -241,9 +241,9 @@ mod tests {
         assert!(rack.reordering_seen());
     }
 
-    /// RFC 8985 s6.2, step 4. A quarter of ten microseconds, not of a clock tick.
+    /// RFC 8985 s6.2, step 4. A quarter of ten microseconds, without rounding to a clock tick.
     #[test]
-    fn the_window_is_nothing_when_certain_and_a_quarter_of_the_round_trip_otherwise() {
+    fn the_reordering_window_is_zero_or_a_quarter_of_the_smallest_round_trip() {
         let mut rack = started();
         let quarter = Nanos(2_500);
         assert_eq!(rack.reo_wnd(false, 2, RTT), quarter);
@@ -253,10 +253,10 @@ mod tests {
         assert_eq!(rack.reo_wnd(true, 9, RTT), quarter);
     }
 
-    /// RFC 8985 s6.2, step 4: one quarter more for each round trip with a duplicate SACK, up to the round trip, for
-    /// sixteen recoveries.
+    /// RFC 8985 s6.2, step 4: the window grows by one quarter for each round trip with a duplicate SACK, at most to the
+    /// round trip, for sixteen recoveries.
     #[test]
-    fn duplicate_sacks_widen_the_window_for_a_while() {
+    fn duplicate_sacks_widen_the_reordering_window_for_sixteen_recoveries() {
         let mut rack = started();
         rack.on_dsack(true, Seq(100), Seq(1_000));
         rack.on_dsack(true, Seq(200), Seq(1_100));
@@ -268,9 +268,9 @@ mod tests {
         assert_eq!(rack.reo_wnd(false, 0, RTT), Nanos(2_500));
     }
 
-    /// RFC 8985 s6.2, step 1: the smallest round trip is forgotten when the path has become longer.
+    /// RFC 8985 s6.2, step 1: the smallest round trip expires, for paths that become longer.
     #[test]
-    fn an_old_smallest_round_trip_is_forgotten() {
+    fn the_smallest_round_trip_expires() {
         let mut rack = started();
         for second in 1..20 {
             let at = Nanos::from_secs(second);

@@ -1,18 +1,18 @@
-//! What is known of every unit that is retained: on its way, held by the peer, or lost.
+//! The scoreboard: the state of every retained unit (in flight, SACKed or lost).
 //!
 //! ```text
 //!   SND.UNA                                            snd_nxt
 //!     | Lost | InFlight | Sacked  Sacked  Sacked | InFlight | Unsent |
 //!                        run ------------>
 //!
-//!   pipe = snd_nxt - SND.UNA - sacked - lost           (RFC 6675 s4; what was sent retransmitted is InFlight once)
+//!   pipe = snd_nxt - SND.UNA - sacked - lost           (RFC 6675 s4; a retransmitted unit is InFlight and counted once)
 //! ```
 //!
-//! The units stay in one list in order of sequence until they are cumulatively acknowledged (RFC 2018 s8: a peer may
-//! change its mind). Two sums are kept beside it, both zero while nothing is amiss, so that an ordinary ACK costs nothing
-//! here. Sacked units that follow each other form a run that walks jump over, so that a SACK costs the holes and what is
-//! news, not the flight. An edge inside a unit cuts it in two; where no node is left for the second part, the edge counts
-//! as if it were at the unit's near end, which is at worst sent once more than needed.
+//! All units stay in one list, in order of sequence, until they are cumulatively acknowledged, since a peer may discard
+//! SACKed data (RFC 2018 s8). The sums `sacked` and `lost` are zero in normal operation, so that an ordinary ACK costs
+//! nothing here. Contiguous SACKed units form a run that walks skip. A SACK therefore costs the number of holes and new
+//! blocks, not the size of the flight. An edge inside a unit splits it. If no node is free, the edge is rounded to the
+//! boundary that keeps the unit unacknowledged, which costs at most an unnecessary retransmission.
 //!
 //! Source: RFC 2018 s5, RFC 6675 s3 to s5, RFC 8985 s6.2. Nothing here can fail.
 
@@ -23,24 +23,24 @@ use super::rack::{Delivered, Rack};
 use crate::header::SackBlock;
 use crate::queue::{Arena, List, NIL, Unit, UnitState};
 
-/// The sums over a connection's units.
+/// The sums over the units of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scoreboard {
-    /// Numbers in units that are [`UnitState::Sacked`]. For a peer without SACK: what its duplicate ACKs stand for.
+    /// Sequence numbers in [`UnitState::Sacked`] units. For a peer without SACK: the estimate from its duplicate ACKs.
     pub(crate) sacked: u32,
-    /// Numbers in units that are [`UnitState::Lost`].
+    /// Sequence numbers in [`UnitState::Lost`] units.
     pub(crate) lost: u32,
     pub(crate) sacked_units: u16,
-    /// No unit before this node is lost; [`NIL`] when that must be looked for.
+    /// No unit before this node is lost; [`NIL`] when unknown.
     next_lost_hint: u32,
 }
 
-/// What a look for losses found.
+/// The result of a loss scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LossScan {
-    /// Numbers newly marked lost.
+    /// Sequence numbers newly marked lost.
     pub(crate) lost: u32,
-    /// When the last of those that may be lost will be.
+    /// When the last of the remaining candidates will be lost.
     pub(crate) recheck_at: Option<Nanos>,
 }
 
@@ -49,8 +49,8 @@ impl Scoreboard {
         Scoreboard { sacked: 0, lost: 0, sacked_units: 0, next_lost_hint: NIL }
     }
 
-    /// Takes the peer's blocks, of which none ends beyond what was sent or begins before SND.UNA, and tells of every
-    /// unit that is newly delivered. `blocks` is put in order.
+    /// Applies the peer's SACK blocks and reports every newly delivered unit. No block may end beyond the sent data or
+    /// begin before SND.UNA. Sorts `blocks`.
     pub(crate) fn sack<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -77,8 +77,8 @@ impl Scoreboard {
         }
     }
 
-    /// Cuts the unit at a node so that it lies wholly inside the block or wholly outside, and answers whether it lies
-    /// inside.
+    /// Splits the unit at a node at the edge of the block, if needed. Returns whether the unit now lies inside the
+    /// block.
     fn split_at_block<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -116,8 +116,8 @@ impl Scoreboard {
         cursor.skip_run(tx);
     }
 
-    /// RFC 8985 s6.2, step 5: marks what RACK holds for lost. `pipe` is what is on its way: behind so much, nothing is
-    /// worth a look.
+    /// RFC 8985 s6.2, step 5: marks the units that RACK considers lost. `pipe` is the number of bytes in flight; the
+    /// scan ends after that many.
     pub(crate) fn detect_loss<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -141,7 +141,7 @@ impl Scoreboard {
                     left = left.saturating_sub(unit.seq_len());
                     let is_loss_candidate = rack.is_loss_candidate(unit.sent_at, unit.seq_end());
                     if !is_loss_candidate && !unit.retransmitted {
-                        // What follows was sent later still.
+                        // The following units were sent later still.
                         break;
                     }
                     let lost_at = rack.lost_at(unit.sent_at, window);
@@ -158,8 +158,8 @@ impl Scoreboard {
         scan
     }
 
-    /// RFC 6298 s5.4 and RFC 8985 s6.3: the timer ran out. The first unit is lost, and of the others those that left at
-    /// `before` or earlier. Answers whether anything was newly marked.
+    /// RFC 6298 s5.4 and RFC 8985 s6.3: the timeout expired. Marks the first unit as lost, and the others that were
+    /// last sent at `before` or earlier. Returns whether any unit was newly marked.
     pub(crate) fn on_timeout<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -178,7 +178,7 @@ impl Scoreboard {
         self.lost > lost
     }
 
-    /// RFC 2018 s8: the peer gave up what it had said to hold. What it holds now will be told again.
+    /// RFC 2018 s8: the peer discarded SACKed data. It will report again what it still holds.
     pub(crate) fn clear_sacks<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>, list: &List) {
         let mut at = list.head();
         while let Some(unit) = tx.value_mut(at) {
@@ -190,7 +190,7 @@ impl Scoreboard {
         (self.sacked, self.sacked_units) = (0, 0);
     }
 
-    /// Marks the unit at a node, which is on its way, as lost.
+    /// Marks the in-flight unit at a node as lost.
     pub(crate) fn mark_lost<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>, at: u32) {
         let hint_seq = tx.value(self.next_lost_hint).map(|unit| unit.seq);
         let Some(unit) = tx.value_mut(at) else { return };
@@ -201,7 +201,7 @@ impl Scoreboard {
         }
     }
 
-    /// The first unit that is lost.
+    /// Returns the first lost unit.
     pub(crate) fn next_lost<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>, list: &List) -> Option<u32> {
         let from = if self.next_lost_hint == NIL { list.head() } else { self.next_lost_hint };
         let mut cursor = Cursor { at: from, run: NIL };
@@ -219,7 +219,7 @@ impl Scoreboard {
         None
     }
 
-    /// The unit at a node leaves at `now`, for the first time or again.
+    /// The unit at a node is sent or retransmitted at `now`.
     #[inline]
     pub(crate) fn on_sent<S: Sealed>(&mut self, unit: &mut Unit<S>, now: Nanos) {
         unit.sent_at = now;
@@ -240,7 +240,7 @@ impl Scoreboard {
         }
     }
 
-    /// The first unit, at `node`, is acknowledged and goes.
+    /// The first unit, at `node`, is acknowledged and removed.
     #[cold]
     pub(crate) fn on_released<S: Sealed>(&mut self, unit: &Unit<S>, node: u32) {
         if self.next_lost_hint == node {
@@ -252,7 +252,7 @@ impl Scoreboard {
         }
     }
 
-    /// The first `bytes` of a unit with this mark are acknowledged.
+    /// The first `bytes` of a unit in this state are acknowledged.
     pub(crate) fn on_acked(&mut self, state: UnitState, bytes: u32) {
         match state {
             UnitState::Sacked => self.sacked = self.sacked.saturating_sub(bytes),
@@ -261,8 +261,7 @@ impl Scoreboard {
         }
     }
 
-    /// Whether the sums are what the units say. `sacks` is false for a peer without SACK, whose duplicate ACKs are of no
-    /// unit.
+    /// Checks the sums against the units. `sacks` is false for a peer without SACK, whose duplicate ACKs mark no unit.
     pub(crate) fn check<S: Sealed>(
         &self,
         tx: &Arena<Unit<S>>,
@@ -274,29 +273,32 @@ impl Scoreboard {
         let (lost, sacked, units) =
             (sum(UnitState::Lost), sum(UnitState::Sacked), of(UnitState::Sacked).count());
         if self.lost != lost {
-            return Err(format!("{} numbers lost by the sum, {lost} by the units", self.lost));
+            return Err(format!("{} sequence numbers lost by the sum, {lost} by the units", self.lost));
         }
         if sacks && (self.sacked, usize::from(self.sacked_units)) != (sacked, units) {
-            return Err(format!("{} numbers SACKed by the sum, {sacked} by {units} units", self.sacked));
+            return Err(format!(
+                "{} sequence numbers SACKed by the sum, {sacked} by {units} units",
+                self.sacked
+            ));
         }
         Ok(())
     }
 }
 
-/// A walk along the list that remembers the run of sacked units that it is in.
+/// A walk along the list that tracks the current run of SACKed units.
 struct Cursor {
     at: u32,
-    /// The first node of the run that ends right before `at`.
+    /// The first node of the run that ends directly before `at`.
     run: u32,
 }
 
 impl Cursor {
-    /// To the next node, from one that is not sacked.
+    /// Moves to the next node, from one that is not SACKed.
     fn step<S: Sealed>(&mut self, tx: &Arena<Unit<S>>) {
         *self = Cursor { at: tx.next(self.at), run: NIL };
     }
 
-    /// Over the run that begins at a sacked node. Runs that touch become one.
+    /// Skips the run that begins at a SACKed node, and merges adjacent runs.
     fn skip_run<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>) {
         let first = if self.run == NIL { self.at } else { self.run };
         let mut last = self.at;
@@ -310,7 +312,7 @@ impl Cursor {
     }
 }
 
-/// Cuts the unit at a node in two at `seq`, which lies inside it. Answers whether there was a node for the second part.
+/// Splits the unit at a node at `seq`, which lies inside it. Returns whether a node for the second part was free.
 pub(crate) fn split_unit<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
     if !tx.has_room(list) {
         return false;
@@ -324,12 +326,13 @@ pub(crate) fn split_unit<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at
     tx.insert_after(list, at, rest).is_ok()
 }
 
-/// Cuts where the peer says. It may say so byte by byte, so the last quarter of what connections share is not for that.
+/// Splits at the edge of a SACK block. A hostile peer can SACK single bytes, so such splits leave the last quarter of
+/// the shared nodes unused.
 fn split_for_sack<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
     !tx.is_under_pressure() && split_unit(tx, list, at, seq)
 }
 
-/// What RACK hears of a unit.
+/// Returns the delivered unit for RACK.
 pub(crate) fn delivered_unit<S: Sealed>(unit: &Unit<S>) -> Delivered {
     Delivered { sent_at: unit.sent_at, seq_end: unit.seq_end(), retransmitted: unit.retransmitted }
 }

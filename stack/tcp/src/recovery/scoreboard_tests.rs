@@ -1,4 +1,4 @@
-//! The scoreboard against a naive one that knows of every number by itself.
+//! Compares the scoreboard with a simple one that tracks every sequence number.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ impl Sealed for TestSealed {
 
 const UNA: u32 = u32::MAX - 1_000;
 
-/// Units behind each other, each with a number of its own.
+/// Contiguous units, each with payload of its own.
 struct Flight {
     tx: Arena<Unit<TestSealed>>,
     list: List,
@@ -28,7 +28,7 @@ struct Flight {
 }
 
 impl Flight {
-    /// Units of these lengths, sent one nanosecond after the other, in an arena of so many nodes.
+    /// Creates units of these lengths, sent one nanosecond apart, in an arena of `nodes` nodes.
     fn of(lengths: &[u16], nodes: u32) -> Self {
         let mut flight = Flight {
             tx: Arena::new(0, nodes),
@@ -48,7 +48,7 @@ impl Flight {
         flight
     }
 
-    /// Blocks as distances from the first number of all.
+    /// Applies blocks, given as distances from the first sequence number.
     fn sack(&mut self, blocks: &[(u32, u32)]) {
         let block = |&(start, end): &(u32, u32)| SackBlock {
             start: Seq(UNA).plus(start).max(self.una),
@@ -74,7 +74,7 @@ impl Flight {
         }
     }
 
-    /// Sends the first lost unit again at this time.
+    /// Retransmits the first lost unit at this time.
     fn resend(&mut self, now: Nanos) -> Option<(u32, u32)> {
         let at = self.board.next_lost(&mut self.tx, &self.list)?;
         let unit = self.tx.value_mut(at)?;
@@ -86,7 +86,7 @@ impl Flight {
         self.board.on_timeout(&mut self.tx, &self.list, before);
     }
 
-    /// Marks, as `F`, `S` and `L` with their lengths.
+    /// The states of the units, as `F`, `S` and `L` with their lengths.
     fn marks(&self) -> String {
         let letter = |unit: &Unit<TestSealed>| match unit.state {
             UnitState::Unsent => 'U',
@@ -99,7 +99,7 @@ impl Flight {
     }
 
     fn check(&self) {
-        self.board.check(&self.tx, &self.list, true).expect("sums that agree");
+        self.board.check(&self.tx, &self.list, true).expect("consistent sums");
     }
 }
 
@@ -115,9 +115,9 @@ fn blocks_mark_the_units_they_cover() {
     assert_eq!(flight.delivered.len(), 4);
 }
 
-/// semantics.md, Units: a SACK edge inside a unit cuts it; the payload of each part is its own.
+/// docs/semantics.md, Units: a SACK edge inside a unit splits it; each part keeps its payload.
 #[test]
-fn an_edge_inside_a_unit_cuts_it() {
+fn a_sack_edge_inside_a_unit_splits_it() {
     let mut flight = Flight::of(&[100, 100], 16);
     flight.sack(&[(30, 130)]);
     assert_eq!(flight.marks(), "F30 S70 S30 F70");
@@ -130,17 +130,17 @@ fn an_edge_inside_a_unit_cuts_it() {
     flight.check();
 }
 
-/// Both edges inside one unit.
+/// Both edges lie inside one unit.
 #[test]
-fn a_block_within_a_unit_leaves_three_parts() {
+fn a_sack_block_inside_a_unit_splits_it_into_three() {
     let mut flight = Flight::of(&[100], 16);
     flight.sack(&[(30, 60)]);
     assert_eq!(flight.marks(), "F30 S30 F40");
 }
 
-/// Without a node for the second part the edge counts as if it were at the unit's near end.
+/// Without a free node, a partly SACKed unit does not count as delivered.
 #[test]
-fn without_nodes_a_part_is_not_taken_for_delivered() {
+fn without_a_free_node_a_partly_sacked_unit_is_not_delivered() {
     let mut flight = Flight::of(&[100, 100], 2);
     flight.sack(&[(30, 200)]);
     assert_eq!(flight.marks(), "F100 S100");
@@ -149,18 +149,18 @@ fn without_nodes_a_part_is_not_taken_for_delivered() {
     assert_eq!(flight.marks(), "S100 F100");
 }
 
-/// A peer that SACKs every other byte leaves other connections a quarter of the nodes that all share.
+/// A peer that SACKs every other byte leaves other connections a quarter of the shared nodes.
 #[test]
-fn edges_byte_by_byte_do_not_take_every_node() {
+fn single_byte_sacks_leave_a_quarter_of_the_nodes() {
     let mut flight = Flight::of(&[100, 100], 40);
     (0..100).for_each(|n| flight.sack(&[(2 * n + 1, 2 * n + 2)]));
     assert!(flight.list.len() <= 31, "{}", flight.list.len());
     flight.check();
 }
 
-/// RFC 2018 s8 and RFC 6675 s5.1: what was SACKed is kept until it is acknowledged, and can be disowned.
+/// RFC 2018 s8 and RFC 6675 s5.1: SACKed data is retained until it is acknowledged, and the peer may discard it.
 #[test]
-fn what_is_sacked_is_retained_and_can_be_disowned() {
+fn sacked_data_is_retained_and_may_be_discarded_by_the_peer() {
     let mut flight = Flight::of(&[100; 3], 16);
     flight.sack(&[(100, 300)]);
     flight.ack(100);
@@ -172,9 +172,9 @@ fn what_is_sacked_is_retained_and_can_be_disowned() {
     flight.check();
 }
 
-/// RFC 8985 s6.3: the first unit, and what is overdue.
+/// RFC 8985 s6.3: the first unit and the overdue units.
 #[test]
-fn a_timeout_takes_the_first_unit_and_what_is_overdue() {
+fn a_timeout_marks_the_first_unit_and_the_overdue_units_lost() {
     let mut flight = Flight::of(&[100; 4], 16);
     flight.sack(&[(100, 200)]);
     flight.lose(Nanos(2));
@@ -186,23 +186,24 @@ fn a_timeout_takes_the_first_unit_and_what_is_overdue() {
     );
 }
 
-/// RFC 8985 s6.2, step 5: passed and overdue is lost, passed is waited for, what was sent later is left alone.
+/// RFC 8985 s6.2, step 5: overdue candidates are lost, other candidates are checked later, and later transmissions are
+/// ignored.
 #[test]
-fn rack_marks_what_was_passed() {
+fn rack_marks_overdue_loss_candidates() {
     let mut flight = Flight::of(&[100; 5], 16);
     let mut rack = Rack::new(Seq(UNA));
     flight.sack(&[(300, 400)]);
     flight.delivered.iter().for_each(|&unit| rack.on_delivered(Nanos(103), unit));
     let pipe = 400;
     let scan = flight.board.detect_loss(&mut flight.tx, &flight.list, pipe, &rack, Nanos(103), Nanos(2));
-    // Sent at 0 and 1, the round trip is 100: due at 102 and 103. The third is due at 104.
+    // Sent at 0 and 1, with a round trip of 100: due at 102 and 103. The third is due at 104.
     assert_eq!(scan, LossScan { lost: 200, recheck_at: Some(Nanos(104)) });
     assert_eq!(flight.marks(), "L100 L100 F100 S100 F100");
     let scan = flight.board.detect_loss(&mut flight.tx, &flight.list, 200, &rack, Nanos(104), Nanos(2));
     assert_eq!(scan, LossScan { lost: 100, recheck_at: None });
 }
 
-/// One number of the naive scoreboard.
+/// One sequence number of the simple scoreboard.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Byte {
     Acked,
@@ -233,9 +234,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// With nodes enough, the units say of every number what a scoreboard of single numbers says.
+    /// With enough nodes, the units agree with the simple scoreboard on every sequence number.
     #[test]
-    fn units_agree_with_single_numbers(
+    fn units_agree_with_a_per_byte_scoreboard(
         lengths in prop::collection::vec(1u16..120, 1..12), steps in steps(),
     ) {
         let total: u32 = lengths.iter().map(|&len| u32::from(len)).sum();
@@ -293,9 +294,9 @@ proptest! {
         }
     }
 
-    /// With too few nodes nothing that the peer did not SACK counts as SACKed, and the sums still agree.
+    /// With too few nodes, only SACKed data counts as SACKed, and the sums still agree.
     #[test]
-    fn scarce_nodes_do_no_harm(lengths in prop::collection::vec(1u16..120, 1..12), steps in steps()) {
+    fn the_scoreboard_stays_consistent_with_few_nodes(lengths in prop::collection::vec(1u16..120, 1..12), steps in steps()) {
         let total: u32 = lengths.iter().map(|&len| u32::from(len)).sum();
         let mut flight = Flight::of(&lengths, lengths.len() as u32 + 1);
         let mut sacked = vec![false; total as usize];

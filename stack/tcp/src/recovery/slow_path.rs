@@ -1,7 +1,7 @@
-//! What follows from an acknowledgement when something is amiss, and from the timers.
+//! Processing of acknowledgements and timers during loss recovery.
 //!
-//! Each acknowledgement goes through the same steps: what it delivers is taken from the units, what must be lost now is
-//! marked, the phase follows, the window follows the phase, the timer is set, and what may be sent is sent.
+//! Each acknowledgement passes the same steps: apply the delivered data to the units, mark lost units, change the
+//! phase, set the window, set the timer, and send what the windows permit.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -17,22 +17,22 @@ use crate::header::{Flags, SackBlock, Segment};
 use crate::output::TcpIo;
 use crate::queue::UnitState;
 
-/// What one acknowledgement told.
+/// The relevant contents of one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct AckInfo {
     una_before: Seq,
-    /// Numbers newly acknowledged.
+    /// Newly acknowledged sequence numbers.
     advanced: u32,
-    /// Numbers newly known to be with the peer, one way or the other (DeliveredData of RFC 6937).
+    /// Newly delivered sequence numbers, acknowledged or SACKed (DeliveredData of RFC 6937).
     delivered: u32,
-    /// What the peer says it got twice.
+    /// The range that the peer received twice.
     dsack: Option<SackBlock>,
-    /// Whether it echoes a congestion mark.
+    /// The ACK echoes a congestion mark.
     echo: bool,
 }
 
 impl Conn {
-    /// An acknowledgement of SND.UNA or beyond, while something is amiss or that says so.
+    /// Processes an acknowledgement of SND.UNA or beyond on the slow path.
     #[cold]
     pub(crate) fn on_ack_slow_path<P: Port>(
         &mut self,
@@ -60,8 +60,8 @@ impl Conn {
         }
     }
 
-    /// Takes the SACK blocks that make sense (RFC 2018 s4) and answers the one that tells of something that came twice
-    /// (RFC 2883 s4): the first, when it lies below the acknowledgement or within the second.
+    /// Applies the valid SACK blocks (RFC 2018 s4) and returns the duplicate SACK (RFC 2883 s4): the first block, if it
+    /// lies below the acknowledgement or within the second block.
     fn take_sacks<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -78,7 +78,7 @@ impl Conn {
             [first, second, ..] if within(first, second) => Some(*first),
             _ => None,
         };
-        // A block that was never sent was made up; one below a newer SND.UNA is old.
+        // A block of unsent data is invalid; one below the new SND.UNA is old.
         blocks.retain(|block| block.end.leq(snd_nxt) && una.lt(block.end) && una_before.leq(block.start));
         for block in &mut blocks {
             block.start = block.start.max(una);
@@ -89,8 +89,8 @@ impl Conn {
         twice.filter(|block| block.end.leq(snd_nxt))
     }
 
-    /// RFC 5681 s2: outstanding data, no payload, no SYN or FIN, nothing new acknowledged, the same window. A probe that
-    /// came in vain is answered so when nothing is outstanding any more (RFC 8985 s7.4.2).
+    /// RFC 5681 s2: outstanding data, no payload, no SYN or FIN, no new acknowledgement, the same window. The answer to
+    /// a spurious probe also counts when nothing is outstanding (RFC 8985 s7.4.2).
     pub(crate) fn is_duplicate_ack(&self, segment: &Segment) -> bool {
         let window = u32::from(segment.window) << self.snd.wscale;
         segment.ack == self.snd.snd_una
@@ -101,8 +101,8 @@ impl Conn {
             && window > 0
     }
 
-    /// Without SACK, every duplicate ACK stands for a segment that has arrived (RFC 6582 s3.2, RFC 6937 s3), and an ACK
-    /// that advances for those that had come before.
+    /// Without SACK, every duplicate ACK stands for one delivered segment (RFC 6582 s3.2, RFC 6937 s3). An ACK that
+    /// advances subtracts the segments that were counted before.
     fn count_duplicate_ack(&mut self, advanced: u32, duplicate: bool) {
         let snd = &mut self.snd;
         let emss = u32::from(snd.emss);
@@ -116,12 +116,12 @@ impl Conn {
             snd.recovery.dup_acks = snd.recovery.dup_acks.saturating_add(1);
             snd.board.sacked += emss;
         }
-        // The first segment is missing, whatever else has arrived.
+        // The first segment is missing, so it is not counted.
         let most = snd.flight().saturating_sub(snd.board.lost).saturating_sub(emss);
         snd.board.sacked = snd.board.sacked.min(most);
     }
 
-    /// RFC 8985 s7.4.2: a loss that the probe repaired costs what any loss costs.
+    /// RFC 8985 s7.4.2: a loss that the probe repaired reduces the window like any loss.
     fn process_tlp_ack(&mut self, una_before: Seq, ack: Seq, dsack: Option<SackBlock>, duplicate: bool) {
         let recovery = &mut self.snd.recovery;
         let outcome = recovery.tlp.on_ack(ack, dsack.map(|block| block.end), duplicate);
@@ -143,7 +143,8 @@ impl Conn {
             && self.snd.recovery.phase == RecoveryPhase::Open
             && !self.snd.recovery.before_recover
         {
-            // RFC 3168 s6.1.2: once a round trip. The peer echoes until it has CWR, which is beyond `recover`.
+            // RFC 3168 s6.1.2: at most one reduction per round trip. The peer echoes until it receives CWR, which is
+            // sent beyond `recover`.
             io.count(Counter::TcpEcnReductions);
             self.reduce(CongestionSignal::Ecn, RecoveryPhase::Cwr, ack_info.una_before);
         }
@@ -158,7 +159,7 @@ impl Conn {
         io.arm(self);
     }
 
-    /// Marks what must be lost by now and begins to repair it. Answers when to look again.
+    /// Marks lost units and starts their repair. Returns when to check again.
     fn find_losses<P: Port>(&mut self, io: &mut TcpIo<'_, P>, ack_info: &AckInfo) -> Option<Nanos> {
         let lost_before = self.snd.board.lost;
         let recheck_at = if self.opts.sack {
@@ -181,8 +182,9 @@ impl Conn {
         snd.board.detect_loss(&mut io.shared.tx, &snd.retained, pipe, rack, io.now, window).recheck_at
     }
 
-    /// RFC 6582 s3.2: the third duplicate ACK tells of one loss, every partial acknowledgement of the next. Duplicates that
-    /// what was sent again may have drawn count only once something beyond `recover` is acknowledged.
+    /// RFC 6582 s3.2: the third duplicate ACK indicates one loss, and every partial acknowledgement the next.
+    /// Retransmissions can cause duplicate ACKs too, so these count only after something beyond `recover` is
+    /// acknowledged.
     fn find_loss_by_count<P: Port>(&mut self, io: &mut TcpIo<'_, P>, advanced: bool) -> Option<Nanos> {
         let snd = &mut self.snd;
         let recovery = &snd.recovery;
@@ -199,8 +201,8 @@ impl Conn {
         None
     }
 
-    /// The window comes down and a phase begins. One reduction covers what was in flight when it began, before the
-    /// acknowledgement of `una_before` and beyond that tells of it.
+    /// Reduces the window and enters a phase. One reduction covers all data in flight when it began, which is the data
+    /// before the ACK of `una_before` or later.
     fn reduce(&mut self, signal: CongestionSignal, phase: RecoveryPhase, una_before: Seq) {
         let snd = &mut self.snd;
         let flight = snd.snd_nxt.since(una_before);
@@ -213,7 +215,7 @@ impl Conn {
         snd.recovery.prr = Prr::new(flight);
     }
 
-    /// Numbers of a time that is over are forgotten before they can be taken for ones to come.
+    /// Clears stale sequence numbers before they could be taken for future ones.
     fn expire_stale_state(&mut self) {
         let (una, recovery) = (self.snd.snd_una, &mut self.snd.recovery);
         if recovery.phase == RecoveryPhase::Open {
@@ -222,11 +224,11 @@ impl Conn {
         }
     }
 
-    /// Everything that was in flight when the phase began is acknowledged.
+    /// All data that was in flight when the phase began is acknowledged.
     fn leave_recovery(&mut self) {
         let snd = &mut self.snd;
         match snd.recovery.phase {
-            // RFC 6937 s3: the window is what it was to become.
+            // RFC 6937 s3: recovery ends with the window at ssthresh.
             RecoveryPhase::FastRecovery | RecoveryPhase::Cwr => snd.cc.set_cwnd(snd.cc.ssthresh()),
             RecoveryPhase::Loss | RecoveryPhase::Open => {}
         }
@@ -240,15 +242,15 @@ impl Conn {
         snd.recovery.undo_until = snd.snd_nxt;
     }
 
-    /// RFC 2883 s4 and RFC 8985 s6.2: what came twice was sent in vain. When all that was sent again was, nothing had been
-    /// lost, and the window is what it was. Answers whether that is so.
+    /// RFC 2883 s4 and RFC 8985 s6.2: a duplicate SACK shows a spurious retransmission. If all retransmissions were
+    /// spurious, no data was lost, and the window is restored. Returns whether that is so.
     fn try_undo(&mut self, ack_info: &AckInfo) -> bool {
         let snd = &mut self.snd;
         let (una, snd_nxt) = (snd.snd_una, snd.snd_nxt);
         snd.recovery.rack.on_dsack(ack_info.dsack.is_some(), una, snd_nxt);
         let Some(block) = ack_info.dsack else { return false };
         let recovery = &mut snd.recovery;
-        // Of another time, or of what was sent once and repeated by the network.
+        // The duplicate is from before this phase, or the network duplicated a segment that was sent once.
         let stale = recovery.phase == RecoveryPhase::Open && recovery.undo_until.lt(una);
         if stale || recovery.recover.lt(block.end) {
             recovery.undo_retransmits = recovery.undo_retransmits.filter(|_| !stale);
@@ -264,7 +266,7 @@ impl Conn {
         all
     }
 
-    /// What may be in flight now.
+    /// Sets the window for the current phase.
     fn update_cwnd(&mut self, now: Nanos, ack_info: &AckInfo) {
         let (pipe, srtt) = (self.snd.pipe(), self.snd.rtt.srtt());
         let snd = &mut self.snd;
@@ -286,7 +288,7 @@ impl Conn {
         }
     }
 
-    /// RFC 8985 s8: one timer, set for what comes first.
+    /// RFC 8985 s8: one timer, set for the earliest event.
     fn set_timer<P: Port>(&mut self, io: &TcpIo<'_, P>, progress: bool, recheck_at: Option<Nanos>) {
         let (now, delay) = (io.now, io.shared.config.ack_delay_max);
         let snd = &mut self.snd;
@@ -302,7 +304,7 @@ impl Conn {
             && snd.board.sacked == 0
             && snd.recovery.phase == RecoveryPhase::Open
         {
-            // A probe that was due stays due.
+            // A probe that is due stays due.
         } else {
             (snd.timer, snd.timer_at) = (Timer::Rto, snd.rto_at);
             if self.may_schedule_tlp() {
@@ -311,7 +313,7 @@ impl Conn {
         }
     }
 
-    /// RFC 8985 s7.2: whether a probe may be scheduled at all.
+    /// RFC 8985 s7.2: returns whether a tail loss probe may be scheduled.
     pub(crate) fn may_schedule_tlp(&self) -> bool {
         let recovery = &self.snd.recovery;
         self.opts.sack
@@ -321,7 +323,7 @@ impl Conn {
             && !recovery.tlp.is_pending()
     }
 
-    /// Whether acknowledgements are ordinary again.
+    /// Returns to the fast path when no slow-path state is left.
     fn update_slow_path(&mut self) {
         let snd = &mut self.snd;
         snd.recovery.slow_path = snd.recovery.phase != RecoveryPhase::Open
@@ -335,7 +337,7 @@ impl Conn {
             || snd.snd_una.lt(snd.recovery.high_rxt);
     }
 
-    /// The reordering window is over: what was passed is lost (RFC 8985 s6.2).
+    /// The reordering window expired: the remaining candidates are lost (RFC 8985 s6.2).
     #[cold]
     pub(crate) fn on_reordering_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         let una_before = self.snd.snd_una;
@@ -347,7 +349,7 @@ impl Conn {
         );
     }
 
-    /// RFC 8985 s7.3: an acknowledgement is overdue, and the end of the flight is sent to hear why.
+    /// RFC 8985 s7.3: an acknowledgement is overdue. Sends the end of the flight again to trigger one.
     #[cold]
     pub(crate) fn on_tlp_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let measured = self.snd.rtt.samples();
@@ -362,14 +364,14 @@ impl Conn {
         self.snd.restart_rto(io.now);
     }
 
-    /// RFC 6298 s5.4 to s5.6 and RFC 8985 s6.3: the timeout ran out. The first unit is lost, with it what is overdue, and
+    /// RFC 6298 s5.4 to s5.6 and RFC 8985 s6.3: the timeout expired. The first unit and the overdue units are lost, and
     /// one segment is sent.
     #[cold]
     pub(crate) fn on_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         io.count(Counter::TcpTimeouts);
         let repeated = self.snd.recovery.phase == RecoveryPhase::Loss;
         if !repeated || self.snd.recovery.recover.leq(self.snd.snd_una) {
-            // RFC 5681 s3.1: only the first timeout says something about the network; later ones say it again.
+            // RFC 5681 s3.1: only the first timeout reduces ssthresh.
             let reduced = self.snd.recovery.phase == RecoveryPhase::FastRecovery;
             if !reduced {
                 let flight = self.snd.flight();
@@ -389,8 +391,8 @@ impl Conn {
         self.transmit_retained(io, events);
     }
 
-    /// What is lost when the timeout has run out. SACKs stand (RFC 6675 s5.1, RFC 8985 s6.3) unless the peer has
-    /// disowned the first unit, which it said to hold and does not acknowledge: then none is believed (RFC 2018 s8).
+    /// Marks the units that are lost at a timeout. SACKs remain valid (RFC 6675 s5.1, RFC 8985 s6.3) unless the first
+    /// unit is SACKed. Then the peer discarded it, and all SACKs are cleared (RFC 2018 s8).
     pub(crate) fn mark_overdue<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let srtt = self.snd.rtt.srtt();
         let snd = &mut self.snd;
@@ -411,8 +413,8 @@ impl Conn {
         snd.board.on_timeout(tx, &snd.retained, before);
     }
 
-    /// The segment size has come down, and larger units that are on their way will not arrive. That says nothing about
-    /// congestion (RFC 8899 s4.4): they go again in pieces, and the window stays.
+    /// The segment size was reduced, and larger units in flight will not arrive. This is not congestion (RFC 8899
+    /// s4.4): they are retransmitted in pieces, and the window stays.
     #[cold]
     pub(crate) fn on_path_mtu_reduced<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         let snd = &mut self.snd;

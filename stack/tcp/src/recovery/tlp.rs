@@ -1,59 +1,59 @@
-//! Tail loss probes: what is lost at the end of a flight is found by sending its end once more.
+//! Tail loss probes: finds losses at the end of a flight by sending its last segment again.
 //!
-//! When an acknowledgement is overdue by a round trip, one segment is sent as a probe; the answer to it tells RACK what
-//! was lost before it. When the probe itself repaired the loss, nothing else would tell that there was one: that is found
-//! out here, so that congestion control hears of it.
+//! When an acknowledgement is overdue by a round trip, one segment is sent as a probe. The answer lets RACK find the
+//! losses before it. If the probe itself repaired the only loss, no other signal shows it. This module detects that
+//! case, so that congestion control is informed.
 //!
-//! Source: RFC 8985 s7. Knows nothing of timers or segments.
+//! Source: RFC 8985 s7. Independent of timers and segments.
 
 use ironwarp_types::{Nanos, Seq};
 
-/// One connection's probe.
+/// The probe state of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tlp {
-    /// SND.NXT when the probe was sent, until it is settled (TLP.end_seq).
+    /// SND.NXT when the probe was sent, until its result is known (TLP.end_seq).
     end_seq: Option<Seq>,
-    /// Whether the probe was sent before (TLP.is_retrans).
+    /// The probe was a retransmission (TLP.is_retrans).
     retransmitted: bool,
-    /// The count of round trips measured when the last probe was sent.
+    /// The count of round-trip samples when the last probe was sent.
     measured: u32,
 }
 
-/// What an acknowledgement says of the probe.
+/// What an acknowledgement shows about the probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TlpOutcome {
-    /// Nothing yet, or there is none.
+    /// No result yet, or no probe is outstanding.
     Pending,
-    /// It arrived, and so did the original.
+    /// Both the probe and the original arrived.
     Spurious,
-    /// It repaired a loss that nobody else knows of.
+    /// The probe repaired a loss that no other signal shows.
     Repaired,
 }
 
 impl Tlp {
-    /// Whether a probe is on its way.
+    /// Returns whether a probe is outstanding.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.end_seq.is_some()
     }
 
-    /// Recovery begins: it will find out by itself (s7.1).
+    /// Recovery begins, which makes the probe unnecessary (s7.1).
     pub(crate) fn reset(&mut self) {
         self.end_seq = None;
     }
 
-    /// s7.3: one probe at a time, and a round trip measured between two.
+    /// s7.3: one probe at a time, and a round-trip sample between two.
     pub(crate) fn may_probe(&self, measured: u32) -> bool {
         self.end_seq.is_none() && self.measured != measured
     }
 
-    /// A probe left, which ends before `snd_nxt`.
+    /// A probe was sent that ends before `snd_nxt`.
     pub(crate) fn on_probe(&mut self, snd_nxt: Seq, retransmitted: bool, measured: u32) {
         *self = Tlp { end_seq: Some(snd_nxt), retransmitted, measured };
     }
 
-    /// s7.4.2: an acknowledgement of everything before `ack`. `dsack_end` is the end of what it says arrived twice;
-    /// `bare_duplicate`, that it says nothing at all.
+    /// s7.4.2: processes an acknowledgement of everything before `ack`. `dsack_end` is the end of its duplicate SACK.
+    /// `bare_duplicate` means that it carries no other information.
     pub(crate) fn on_ack(&mut self, ack: Seq, dsack_end: Option<Seq>, bare_duplicate: bool) -> TlpOutcome {
         let Some(end) = self.end_seq.filter(|end| end.leq(ack)) else { return TlpOutcome::Pending };
         let outcome = if !self.retransmitted || dsack_end == Some(end) {
@@ -70,8 +70,8 @@ impl Tlp {
     }
 }
 
-/// s7.2: how long to wait for an acknowledgement before probing. `single_segment` when a single segment is on its way, whose
-/// acknowledgement the peer may hold back for `ack_delay`. `slack` is what the timer and the peer's loop are worth.
+/// s7.2: returns how long to wait before a probe. If `single_segment` is in flight, the peer may delay its
+/// acknowledgement by `ack_delay`. `slack` is the granularity of the timer and of the peer's loop.
 #[inline]
 pub(crate) fn tlp_timeout(srtt: Nanos, single_segment: bool, ack_delay: Nanos, slack: Nanos) -> Nanos {
     let delay = if single_segment { ack_delay } else { Nanos::ZERO };
@@ -91,7 +91,7 @@ mod tests {
 
     /// RFC 8985 s7.3.
     #[test]
-    fn one_probe_at_a_time_and_a_round_trip_between_two() {
+    fn one_probe_is_outstanding_and_a_sample_lies_between_two() {
         let mut tlp = probed(true);
         assert!(!tlp.may_probe(2));
         assert_eq!(tlp.on_ack(Seq(1_001), None, false), TlpOutcome::Repaired);
@@ -100,7 +100,7 @@ mod tests {
 
     /// RFC 8985 s7.4.2.
     #[test]
-    fn what_comes_back_tells_whether_the_probe_repaired_a_loss() {
+    fn the_answer_shows_whether_the_probe_repaired_a_loss() {
         assert_eq!(probed(false).on_ack(Seq(1_000), None, false), TlpOutcome::Spurious);
         assert_eq!(probed(true).on_ack(Seq(999), None, false), TlpOutcome::Pending);
         assert_eq!(probed(true).on_ack(Seq(1_000), Some(Seq(1_000)), false), TlpOutcome::Spurious);
@@ -113,7 +113,7 @@ mod tests {
 
     /// RFC 8985 s7.2.
     #[test]
-    fn a_lone_segment_is_given_the_peers_delay() {
+    fn a_single_segment_waits_for_the_peers_ack_delay() {
         let (srtt, delay) = (Nanos::from_micros(10), Nanos::from_millis(1));
         assert_eq!(tlp_timeout(srtt, false, delay, Nanos::ZERO), Nanos::from_micros(20));
         assert_eq!(tlp_timeout(srtt, true, delay, Nanos(7)), Nanos::from_micros(1_020) + Nanos(7));

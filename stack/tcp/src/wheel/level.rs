@@ -11,6 +11,7 @@ pub(super) struct Level {
     shift: u32,
 }
 
+#[expect(clippy::indexing_slicing, reason = "a u8 is below the 256 slots, and word indices are below 4")]
 impl Level {
     pub(super) fn new(shift: u32) -> Self {
         Level { heads: Box::new([NIL; SLOTS]), occupied: [0; 4], shift }

@@ -157,7 +157,8 @@ impl Wheel {
     }
 
     fn cascade(&mut self, level: u8, slot: u8) {
-        // A node that is linked again lands in this slot only if it is due a full rotation later, before the head.
+        // A node that is linked again lands in this slot only if it is due a full rotation later. It then becomes the
+        // head, which the walk has passed.
         let mut left = self.levels.get(usize::from(level)).map_or(NIL, |l| l.head(slot).unwrap_or(NIL));
         while left != NIL {
             let id = left;

@@ -1,4 +1,4 @@
-//! A link that loses, repeats, delays and reorders frames, from a seed.
+//! A link that loses, repeats, delays and reorders frames, driven by a seed.
 
 use ironwarp_types::Nanos;
 
@@ -24,7 +24,7 @@ impl Rng {
     }
 }
 
-/// How bad a link is, in percent of frames.
+/// The faults of a link, in percent of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub lost_percent: u64,
@@ -32,7 +32,7 @@ pub struct Faults {
     pub reordered_percent: u64,
 }
 
-/// One direction.
+/// One direction of a link.
 pub struct Link {
     faults: Faults,
     delay: Nanos,
@@ -57,7 +57,7 @@ impl Link {
         }
     }
 
-    /// Frames that have arrived by now, in order of arrival.
+    /// Returns the frames that have arrived by now, in order of arrival.
     pub fn arrived(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let (mut here, rest): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(|&(at, ..)| at <= now);
         self.in_flight = rest;

@@ -1,4 +1,4 @@
-//! What the tests of the engine share: a port over queues, a node of net and tcp, and a peer that speaks in traces.
+//! Shared parts of the engine's tests: a port over queues, a node of net and tcp, and a scripted peer.
 #![allow(dead_code)]
 
 pub mod link;

@@ -1,4 +1,4 @@
-//! One node: net and tcp over a queue port, driven in the core loop's order.
+//! One node: net and tcp over a queue port, driven in the order of the core loop.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,7 +19,7 @@ pub struct Node {
     pub now: Nanos,
     pub events: Vec<(ConnId, TcpEvents)>,
     pub host: u8,
-    /// Whether the invariants are checked after every step.
+    /// Check the invariants after every step.
     pub checks: bool,
 }
 
@@ -61,10 +61,10 @@ impl Node {
     pub fn connect(&mut self, local_port: u16, remote: SocketAddr, remote_host: u8) -> ConnId {
         let flow = Flow { local: addr(self.host, local_port), remote };
         let path = self.path_to(remote_host);
-        self.tcp.connect(self.now, flow, path, &mut self.wire).expect("a free place")
+        self.tcp.connect(self.now, flow, path, &mut self.wire).expect("a free slot")
     }
 
-    /// A frame arrives.
+    /// Processes an arriving frame.
     pub fn receive(&mut self, bytes: &[u8]) {
         let frame = QueuePort::arrived(bytes);
         if let Some(Received::Segment(segment)) = self.net.on_frame(self.now, frame, &mut self.wire) {
@@ -94,14 +94,14 @@ impl Node {
         self.check_step();
     }
 
-    /// Events of one connection since the last look, taken together.
+    /// Returns the union of a connection's events since the last call.
     pub fn take_events(&mut self, id: ConnId) -> TcpEvents {
         let (mine, others) = self.events.drain(..).partition::<Vec<_>, _>(|&(of, _)| of == id);
         self.events = others;
         mine.into_iter().fold(TcpEvents::empty(), |all, (_, event)| all | event)
     }
 
-    /// The connection that an event says has been established.
+    /// Returns the connection of an ESTABLISHED event.
     pub fn established(&self) -> Option<ConnId> {
         self.events.iter().find(|(_, event)| event.contains(TcpEvents::ESTABLISHED)).map(|&(id, _)| id)
     }

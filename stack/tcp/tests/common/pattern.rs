@@ -1,8 +1,8 @@
-//! Streams whose every byte follows from its offset, so that any misplaced byte shows.
+//! Streams in which every byte depends on its offset, so that a misplaced byte is detected.
 
 use ironwarp_tcp::{ByteStream, UnitSource};
 
-/// The byte at an offset of a stream.
+/// Returns the byte at an offset of a stream.
 pub fn byte_at(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
@@ -11,12 +11,12 @@ pub fn bytes_at(offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64).map(byte_at).collect()
 }
 
-/// A source of `left` more bytes in units of at most `unit`.
+/// A source of `left` more bytes in units of at most `unit` bytes.
 pub struct Pattern {
     pub next: u64,
     pub left: u64,
     pub unit: usize,
-    /// The sizes of the units that were pulled.
+    /// The sizes of the pulled units.
     pub units: Vec<usize>,
 }
 
@@ -41,11 +41,11 @@ impl UnitSource for Pattern {
     }
 }
 
-/// Takes everything that can be read, and panics when a byte is not the one that belongs to its offset.
+/// Consumes all readable bytes, and panics if a byte does not match its offset.
 pub fn read_all(stream: &mut impl ByteStream, taken: &mut u64) {
     while stream.available() > 0 {
         let front = stream.front();
-        assert!(!front.is_empty(), "bytes are available and there is no piece");
+        assert!(!front.is_empty(), "bytes are available, but the first piece is empty");
         for (at, &byte) in front.iter().enumerate() {
             assert_eq!(byte, byte_at(*taken + at as u64), "byte {} is wrong", *taken + at as u64);
         }

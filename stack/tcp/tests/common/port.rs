@@ -1,4 +1,4 @@
-//! A port whose frames are vectors: what is sent can be looked at, and allocation can be made to fail.
+//! A port whose frames are vectors. Sent frames can be inspected, and allocation can be made to fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,13 +7,13 @@ use std::rc::Rc;
 use ironwarp_port::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, TxMeta, TxOffloads};
 use ironwarp_types::MacAddr;
 
-/// What the test holds of a port that the engine owns.
+/// The test's handle of a port that the engine owns.
 #[derive(Clone)]
 pub struct PortHandle {
     pub sent: Rc<RefCell<VecDeque<Vec<u8>>>>,
     pub may_alloc: Rc<Cell<bool>>,
     pub may_send: Rc<Cell<bool>>,
-    /// Transmit frames that exist.
+    /// The number of transmit frames in use.
     pub in_use: Rc<Cell<usize>>,
 }
 
@@ -42,7 +42,7 @@ impl QueuePort {
         (QueuePort { caps, port_handle: port_handle.clone() }, port_handle)
     }
 
-    /// A frame that arrives, in a buffer of ordinary size or as large as it must be.
+    /// Returns an arriving frame, in a buffer of the usual size or larger if needed.
     pub fn arrived(bytes: &[u8]) -> VecFrame {
         VecFrame { bytes: bytes.to_vec(), capacity: bytes.len().max(2_048), counted: None }
     }
@@ -65,7 +65,7 @@ impl Port for QueuePort {
 
     fn alloc(&mut self) -> Option<VecFrame> {
         let capacity = usize::from(self.caps.mtu_bytes) + 14;
-        // Whatever a caller does not overwrite must show.
+        // Fill with a pattern, so that bytes that the caller does not overwrite are detected.
         let bytes = vec![0xa5; capacity];
         self.port_handle.may_alloc.get().then(|| {
             self.port_handle.in_use.set(self.port_handle.in_use.get() + 1);

@@ -1,6 +1,6 @@
-//! A peer that builds its segments octet by octet, so that every field can be anything, and reads ours as octets.
+//! A peer that builds segments octet by octet, so that every field can have any value, and parses our segments.
 //!
-//! Numbers are absolute. Payload is the pattern of its offset in the stream, as everywhere in these tests.
+//! Sequence numbers are absolute. The payload is the pattern of its offset in the stream, as in all these tests.
 
 use ironwarp_tcp::{ConnId, TcpEvents};
 
@@ -14,10 +14,10 @@ pub const PSH: u8 = 8;
 pub const ACK: u8 = 16;
 pub const URG: u8 = 32;
 
-/// Where every node of these tests listens.
+/// The port on which every node of these tests listens.
 pub const PORT: u16 = 4_420;
 
-/// Octets in front of a segment: Ethernet and IPv4.
+/// Octets before a segment: Ethernet and IPv4.
 const L4: usize = 34;
 
 /// A segment from host 2 to host 1.
@@ -27,12 +27,12 @@ pub struct RawSegment {
     pub dst_port: u16,
     pub seq: u32,
     pub ack: u32,
-    /// The data offset in words of four octets, when it is not what the options make it.
+    /// The data offset in words of four octets, if not the one that fits the options.
     pub offset: Option<u8>,
     pub reserved: u8,
     pub flags: u8,
     pub window: u16,
-    /// The checksum, when it is not the right one.
+    /// The checksum, if not the correct one.
     pub checksum: Option<u16>,
     pub urgent: u16,
     pub options: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct RawSegment {
 }
 
 impl RawSegment {
-    /// The whole frame.
+    /// Returns the whole frame.
     pub fn frame(&self) -> Vec<u8> {
         let header = 20 + self.options.len();
         let offset = self.offset.unwrap_or(header.div_ceil(4) as u8);
@@ -62,7 +62,7 @@ impl RawSegment {
     }
 }
 
-/// A frame with an IPv4 packet from host 2 to host 1.
+/// Returns a frame with an IPv4 packet from host 2 to host 1.
 pub fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = [mac(1).0, mac(2).0].concat();
     bytes.extend([8, 0, 0x45, 0]);
@@ -74,7 +74,7 @@ pub fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// RFC 9293 s3.1: the sum over the addresses, the protocol and the length.
+/// RFC 9293 s3.1: the sum over addresses, protocol and length.
 fn pseudo(from: u8, to: u8, len: usize) -> u32 {
     2 * 0x0a00 + u32::from(from) + u32::from(to) + 6 + len as u32
 }
@@ -89,7 +89,7 @@ fn checksum(bytes: &[u8], start: u32) -> u16 {
     !(sum as u16)
 }
 
-/// What one of our segments says.
+/// A parsed segment of ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CapturedSegment {
     pub src: [u8; 4],
@@ -105,7 +105,7 @@ pub struct CapturedSegment {
 }
 
 impl CapturedSegment {
-    /// Reads a frame of host 1 to host 2, whose checksums must be right.
+    /// Parses a frame from host 1 to host 2. Panics if a checksum is wrong.
     #[track_caller]
     pub fn of(frame: &[u8]) -> CapturedSegment {
         assert_eq!(checksum(&frame[14..L4], 0), 0, "header checksum");
@@ -132,13 +132,13 @@ impl CapturedSegment {
         self.flags & flags == flags
     }
 
-    /// What the segment takes of the sequence space.
+    /// Returns the count of sequence numbers that the segment takes.
     pub fn seq_len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
 }
 
-/// What we send with the ACKs that are due, segments to one port only.
+/// Returns the segments that we send to one port, including due ACKs.
 pub fn captured(node: &mut Node, port: u16) -> Vec<CapturedSegment> {
     node.flush();
     let frames = node.sent();
@@ -149,26 +149,26 @@ pub fn captured(node: &mut Node, port: u16) -> Vec<CapturedSegment> {
     captured.filter(|captured| captured.dst_port == port).collect()
 }
 
-/// The far end of one connection.
+/// The peer of one connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub port: u16,
     pub our_port: u16,
     pub iss: u32,
     pub our_iss: u32,
-    /// What it sends next, and what it expects of us next.
+    /// The next sequence number to send, and the next one expected.
     pub seq: u32,
     pub ack: u32,
     pub window: u16,
-    /// What it sends with every segment: the time stamps that its SYN offered.
+    /// The options of every segment: timestamps, if its SYN offered them.
     pub timestamps: Vec<u8>,
 }
 
-/// Time stamps as every segment bears them once both sides offer them (RFC 7323 s3.2).
+/// The timestamps option of every segment once both sides offer it (RFC 7323 s3.2).
 const TIMESTAMPS_OPTION: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
 
 impl Peer {
-    /// A peer that has not begun.
+    /// Creates a peer before its SYN.
     pub fn new(our_port: u16, port: u16, iss: u32) -> Peer {
         Peer { port, our_port, iss, our_iss: 0, seq: iss, ack: 0, window: 60_000, timestamps: Vec::new() }
     }
@@ -190,7 +190,7 @@ impl Peer {
         (peer, id)
     }
 
-    /// Answers our connection to its port.
+    /// Accepts our connection to its port.
     pub fn answer(node: &mut Node, our_port: u16, port: u16, iss: u32) -> (Peer, ConnId) {
         let id = node.connect(our_port, addr(2, port), 2);
         let syn = captured(node, port).pop().expect("a SYN");
@@ -201,7 +201,7 @@ impl Peer {
         (peer, id)
     }
 
-    /// The next segment, with these flags and nothing else.
+    /// Returns the next segment with these flags, without payload.
     pub fn raw(&self, flags: u8) -> RawSegment {
         RawSegment {
             src_port: self.port,
@@ -215,13 +215,13 @@ impl Peer {
         }
     }
 
-    /// A segment with the bytes of the stream that begin at `seq`.
+    /// Returns a segment with the bytes of the stream from `seq` on.
     pub fn data(&self, seq: u32, len: usize) -> RawSegment {
         let offset = u64::from(seq.wrapping_sub(self.iss).wrapping_sub(1));
         RawSegment { seq, payload: bytes_at(offset, len), ..self.raw(ACK | PSH) }
     }
 
-    /// The segment arrives.
+    /// Delivers a segment.
     pub fn send_raw(&self, node: &mut Node, raw: RawSegment) {
         node.receive(&raw.frame());
     }
@@ -232,7 +232,8 @@ impl Peer {
         self.seq = self.seq.wrapping_add(len as u32);
     }
 
-    /// Hears what we send: checks the bytes of everything in order, acknowledges nothing yet, and answers it all.
+    /// Receives what we send: checks the bytes of everything in order without acknowledging it, and returns all
+    /// segments.
     pub fn receive_all(&mut self, node: &mut Node) -> Vec<CapturedSegment> {
         let all = captured(node, self.port);
         for captured in &all {

@@ -1,4 +1,4 @@
-//! A peer that speaks in traces; see `trace` for how a segment is written.
+//! A peer that is scripted with traces; `trace` defines the notation of a segment.
 
 use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents, UnitSource};
 use ironwarp_types::Nanos;
@@ -7,7 +7,7 @@ use super::node::{Node, addr};
 use super::pattern::read_all;
 use super::trace::{OurNumbers, TraceSegment};
 
-/// Us under test, and a peer that says what the script says.
+/// The node under test and a scripted peer.
 pub struct Script {
     pub node: Node,
     pub id: Option<ConnId>,
@@ -18,17 +18,17 @@ pub struct Script {
 }
 
 impl Script {
-    /// Without time stamps, SACK and ECN, whatever `config` says.
+    /// Without timestamps, SACK and ECN, regardless of `config`.
     pub fn new(config: TcpConfig) -> Self {
         Self::with_mtu(config, 1_500)
     }
 
-    /// Without time stamps, SACK and ECN, whatever `config` says.
+    /// Without timestamps, SACK and ECN, regardless of `config`.
     pub fn with_mtu(config: TcpConfig, mtu_bytes: u16) -> Self {
         Self::of(TcpConfig { timestamps: false, sack: false, ecn: false, ..config }, mtu_bytes)
     }
 
-    /// With the options that `config` says.
+    /// With the options of `config`.
     pub fn with_options(config: TcpConfig) -> Self {
         Self::of(config, 1_500)
     }
@@ -45,14 +45,14 @@ impl Script {
         }
     }
 
-    /// A connection that the peer opened, with windows of `win` bytes of the peer.
+    /// A connection that the peer opened. The peer's windows have `win` bytes.
     pub fn accepted(config: TcpConfig, win: u16) -> Self {
         let mut script = Script::new(config);
         script.accept("S 0 win 65535 <mss 1460>", &format!(". 1 ack 1 win {win}"));
         script
     }
 
-    /// A connection that the peer opened with these two segments and the options that `config` says.
+    /// A connection that the peer opened with these two segments, with the options of `config`.
     pub fn accepted_with(config: TcpConfig, syn: &str, ack: &str) -> Self {
         let mut script = Script::with_options(config);
         script.accept(syn, ack);
@@ -68,7 +68,7 @@ impl Script {
         assert_eq!(self.events(), TcpEvents::ESTABLISHED);
     }
 
-    /// A connection that we opened, with windows of `win` bytes of the peer.
+    /// A connection that we opened. The peer's windows have `win` bytes.
     pub fn connected(config: TcpConfig, win: u16) -> Self {
         let mut script = Script::new(config);
         script.connect();
@@ -79,7 +79,7 @@ impl Script {
         script
     }
 
-    /// Another connection that we open, to another port; the script is about it from now on.
+    /// Opens another connection, to another port, which the script uses from now on.
     pub fn open_to(&mut self, peer_port: u16) {
         self.set_peer_port(peer_port);
         self.connect();
@@ -89,7 +89,7 @@ impl Script {
         assert_eq!(self.events(), TcpEvents::ESTABLISHED);
     }
 
-    /// The peer speaks from another port, from the beginning.
+    /// Continues the script as a new peer at another port.
     pub fn set_peer_port(&mut self, peer_port: u16) {
         (self.peer_port, self.our_numbers, self.taken) = (peer_port, OurNumbers::default(), 0);
     }
@@ -108,10 +108,10 @@ impl Script {
         self.node.receive(&frame);
     }
 
-    /// The same with an urgent pointer.
+    /// The same, with an urgent pointer.
     pub fn peer_with_urgent(&mut self, text: &str, urgent: u16) {
         let mut frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
-        // RFC 9293 s3.1: behind the checksum, which was made with a pointer of zero (RFC 1624).
+        // RFC 9293 s3.1: the field after the checksum. The checksum was computed with a pointer of zero (RFC 1624).
         frame[52..54].copy_from_slice(&urgent.to_be_bytes());
         let sum = u32::from(u16::from_be_bytes([frame[50], frame[51]]) ^ u16::MAX) + u32::from(urgent);
         let sum = !((sum & 0xffff) as u16 + (sum >> 16) as u16);
@@ -119,7 +119,7 @@ impl Script {
         self.node.receive(&frame);
     }
 
-    /// What we send with the ACKs that are due in this iteration.
+    /// Returns what we send in this iteration, including due ACKs.
     pub fn sent(&mut self) -> Vec<String> {
         self.sent_segments().iter().map(|segment| segment.print(true, true)).collect()
     }
@@ -131,7 +131,7 @@ impl Script {
         frames.iter().map(|frame| TraceSegment::decode(frame, &mut self.our_numbers, ports)).collect()
     }
 
-    /// What we have sent is this; windows and time stamps are left out where the expectation leaves them out.
+    /// Asserts what we have sent. Windows and timestamps are compared only if the expectation has them.
     #[track_caller]
     pub fn expect(&mut self, expected: &[&str]) {
         let sent = self.sent_segments();
@@ -163,7 +163,7 @@ impl Script {
         self.node.take_events(id)
     }
 
-    /// Reads everything readable, checks it, and answers how much there has been in all.
+    /// Reads and checks all readable bytes, and returns the total so far.
     pub fn read(&mut self) -> u64 {
         let id = self.id();
         read_all(&mut self.node.tcp.rx(id), &mut self.taken);

@@ -1,4 +1,4 @@
-//! Scripts about sending: a peer with SACK, a round trip that was measured.
+//! Scripts about sending: a peer with SACK and a measured round trip.
 
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::Nanos;
@@ -14,8 +14,8 @@ pub fn config() -> TcpConfig {
     TcpConfig { rto_initial: RTO, rto_min: RTO, timestamps: false, ecn: false, ..TcpConfig::default() }
 }
 
-/// A connection with SACK, and with ECN when `config` says so, whose round trip of [`RTT`] was measured by the handshake
-/// and a first unit of 100 bytes: the next byte is 101.
+/// A connection with SACK, and with ECN if `config` enables it. The handshake and a first unit of 100 bytes gave a
+/// round-trip sample of [`RTT`], so the next byte is 101.
 pub fn sacking(config: TcpConfig) -> Script {
     let echo = if config.ecn { "E" } else { "" };
     measured(Script::with_options(config), &format!("S.{echo} 0 ack 1 win 64000 <mss 1460,sackOK>"))
@@ -40,7 +40,7 @@ fn measured(mut s: Script, syn_ack: &str) -> Script {
     s
 }
 
-/// Sends so many units of 100 bytes, the next of which begins behind `sent` bytes.
+/// Sends `units` units of 100 bytes. The first one follows `sent` bytes.
 pub fn send(s: &mut Script, sent: u64, units: u64) {
     let mut source = Pattern { next: sent, ..Pattern::new(100 * units, 100) };
     assert_eq!(s.transmit(&mut source, 32).units as u64, units);

@@ -3,11 +3,11 @@
 //! A segment is written `flags seq[:end(len)] [ack n] [win n] [<options>] [[congestion]]`:
 //!
 //! - flags from `S F R P . E W U`; the dot is ACK, E and W are ECE and CWR;
-//! - numbers relative to each side's initial one; payload is the pattern of its offset: byte `n` of a stream has the
+//! - numbers relative to each side's initial number; payload is the pattern of its offset: byte `n` of a stream has the
 //!   sequence number `n + 1`;
 //! - options `mss 1460`, `sackOK`, `TS val 1 ecr 0`, `ws 7` (or `wscale`), `sack 10:20 30:40`, `nop`, and `raw 0102ff`
-//!   for octets in hexadecimal, separated by commas; what a time stamp says is relative to each side's first one;
-//! - congestion bits `[ect0]`, `[ect1]` and `[ce]`; none for packets that are not capable.
+//!   for octets in hexadecimal, separated by commas; timestamp values are relative to each side's first value;
+//! - congestion bits `[ect0]`, `[ect1]` and `[ce]`; none for packets that are not ECN-capable.
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::*;
@@ -15,23 +15,23 @@ use smoltcp::wire::*;
 use super::node::mac;
 use super::pattern::bytes_at;
 
-/// The peer's initial sequence number: close to the wrap, so that every script crosses it.
+/// The peer's initial sequence number, shortly before the wrap, so that every script crosses it.
 pub const PEER_ISS: u32 = u32::MAX - 500;
 
-/// The peer's clock at the time that scripts call 0: close to the wrap too.
+/// The peer's timestamp clock at time 0 of a script, shortly before its wrap.
 pub const PEER_CLOCK: u32 = u32::MAX - 50;
 
 const FLAGS: [(u8, char); 8] =
     [(2, 'S'), (1, 'F'), (4, 'R'), (8, 'P'), (16, '.'), (64, 'E'), (128, 'W'), (32, 'U')];
 
-/// Where our numbers begin, as far as the peer has seen.
+/// Our initial numbers, as far as the peer has received them.
 #[derive(Clone, Copy, Default)]
 pub struct OurNumbers {
     pub iss: Option<u32>,
     pub clock: Option<u32>,
 }
 
-/// A segment, numbers relative.
+/// A segment with relative numbers.
 #[derive(Clone, Debug, Default)]
 pub struct TraceSegment {
     pub flags: u8,
@@ -49,7 +49,7 @@ pub struct TraceSegment {
 }
 
 impl TraceSegment {
-    /// Reads a line of a script.
+    /// Parses a line of a script.
     pub fn parse(text: &str) -> Self {
         let mut segment = TraceSegment::default();
         let (text, ecn) = cut(text, '[', ']');
@@ -104,7 +104,7 @@ impl TraceSegment {
         }
     }
 
-    /// The options as the peer sends them.
+    /// Returns the options as the peer sends them.
     fn option_octets(&self, our_numbers: OurNumbers) -> Vec<u8> {
         let mut list = self.raw.clone();
         if let Some(mss) = self.mss {
@@ -135,7 +135,7 @@ impl TraceSegment {
         list
     }
 
-    /// The frame that brings the segment from the peer's port to ours.
+    /// Returns the frame of the segment from the peer's port to ours.
     pub fn encode(&self, our_numbers: OurNumbers, ports: (u16, u16)) -> Vec<u8> {
         let payload = bytes_at(u64::from(self.seq.wrapping_sub(1)), self.len as usize);
         let options = self.option_octets(our_numbers);
@@ -157,7 +157,7 @@ impl TraceSegment {
         framed(&l4, src, dst, self.ecn)
     }
 
-    /// Reads a frame of ours. `our_numbers` learns where our numbers begin.
+    /// Parses a frame of ours. Records our initial numbers in `our_numbers`.
     pub fn decode(frame: &[u8], our_numbers: &mut OurNumbers, ports: (u16, u16)) -> Self {
         let ethernet = EthernetFrame::new_checked(frame).expect("a link header");
         assert_eq!(ethernet.dst_addr(), EthernetAddress(mac(2).0));
@@ -166,7 +166,7 @@ impl TraceSegment {
         let (src, dst) = (IpAddress::from(ip.src_addr()), IpAddress::from(ip.dst_addr()));
         let packet = TcpPacket::new_checked(ip.payload()).expect("a segment");
         let repr =
-            TcpRepr::parse(&packet, &src, &dst, &ChecksumCapabilities::default()).expect("a right segment");
+            TcpRepr::parse(&packet, &src, &dst, &ChecksumCapabilities::default()).expect("a valid segment");
         assert_eq!((repr.dst_port, repr.src_port), ports);
         if packet.syn() {
             our_numbers.iss.get_or_insert(repr.seq_number.0 as u32);
@@ -196,7 +196,7 @@ impl TraceSegment {
         segment
     }
 
-    /// As a line of a script, with or without its window and its time stamps.
+    /// Returns a line of a script, with or without window and timestamps.
     pub fn print(&self, window: bool, timestamps: bool) -> String {
         let mut text: String =
             FLAGS.iter().filter(|&&(bit, _)| self.flags & bit != 0).map(|&(_, letter)| letter).collect();
@@ -227,7 +227,7 @@ impl TraceSegment {
     }
 }
 
-/// The SACK blocks of an option list, relative to the peer's numbers.
+/// Returns the SACK blocks of an option list, relative to the peer's numbers.
 fn blocks_in(mut list: &[u8]) -> Vec<(u32, u32)> {
     while let Some(&kind) = list.first() {
         let len = if kind == 1 { 1 } else { usize::from(list[1]) };
@@ -269,7 +269,7 @@ fn framed(l4: &[u8], src: std::net::Ipv4Addr, dst: std::net::Ipv4Addr, ecn: u8) 
     bytes
 }
 
-/// What stands between two characters, and the text without it.
+/// Returns the text between two characters, and the text without it.
 fn cut(text: &str, open: char, close: char) -> (String, Option<&str>) {
     match (text.find(open), text.rfind(close)) {
         (Some(from), Some(to)) => {
@@ -286,7 +286,7 @@ fn parse_range(range: &str) -> (u32, u32) {
     (number(seq), number(len))
 }
 
-/// A number; a negative one lies before the beginning.
+/// Parses a number. A negative one is below the initial number.
 fn number(text: &str) -> u32 {
-    text.parse::<i64>().unwrap_or_else(|_| panic!("{text} is no number")) as u32
+    text.parse::<i64>().unwrap_or_else(|_| panic!("{text} is not a number")) as u32
 }

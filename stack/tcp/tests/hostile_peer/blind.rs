@@ -1,4 +1,4 @@
-//! Strangers who know the addresses and ports of a connection and guess its numbers (RFC 5961).
+//! Off-path attackers who know the addresses and ports of a connection and guess sequence numbers (RFC 5961).
 
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, State, TcpEvents};
@@ -9,8 +9,8 @@ use crate::common::pattern::Pattern;
 use crate::common::raw::{ACK, FIN, PSH, RST, RawSegment, SYN};
 use crate::scene::Scene;
 
-/// RFC 5961 s3: of two million resets spread over all numbers none ends the connection but the one that names the next
-/// byte; those in the window draw challenges, which have a limit.
+/// RFC 5961 s3: of two million resets over all sequence numbers, only the one at RCV.NXT ends the connection. Resets in
+/// the window trigger challenge ACKs, which are rate-limited.
 #[test]
 fn blind_resets_do_not_end_a_connection() {
     let mut scene = Scene::new();
@@ -19,13 +19,13 @@ fn blind_resets_do_not_end_a_connection() {
         let seq = peer.seq.wrapping_add(step.wrapping_mul(214_013));
         peer.send_raw(&mut scene.node, RawSegment { seq, ..peer.raw(RST) });
     }
-    // Every number of a small window but the one.
+    // Every number of a small window except RCV.NXT.
     for offset in 1..20_000u32 {
         peer.send_raw(&mut scene.node, RawSegment { seq: peer.seq.wrapping_add(offset), ..peer.raw(RST) });
     }
     assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
     scene.node.flush();
-    assert!(scene.node.sent().len() <= 8, "challenges have a limit");
+    assert!(scene.node.sent().len() <= 8, "challenge ACKs are rate-limited");
     assert!(scene.node.read(Counter::TcpTxRepliesRateLimited) > 10_000);
     scene.drain_replies();
     scene.bystander_works();
@@ -33,7 +33,7 @@ fn blind_resets_do_not_end_a_connection() {
     assert_eq!(scene.node.take_events(id.expect("a connection")), TcpEvents::RESET);
 }
 
-/// RFC 5961 s4: a SYN anywhere draws a challenge and changes nothing, with payload and without.
+/// RFC 5961 s4: a SYN with any sequence number, with or without payload, triggers a challenge ACK and changes nothing.
 #[test]
 fn blind_syns_do_not_end_a_connection() {
     for state in [State::Established, State::CloseWait, State::FinWait1, State::FinWait2] {
@@ -55,14 +55,14 @@ fn blind_syns_do_not_end_a_connection() {
     }
 }
 
-/// RFC 5961 s5: payload is not taken from somebody who does not know what we sent.
+/// RFC 5961 s5: payload with an invalid acknowledgement is dropped.
 #[test]
 fn blind_data_is_not_delivered() {
     let mut scene = Scene::new();
     let (peer, id) = scene.target(State::Established, 40_000, 123_456);
     let id = id.expect("a connection");
     for step in 1..5_000u32 {
-        // In the window, but acknowledging a guess, from more than any window ago to the far future.
+        // In the window, but with a guessed acknowledgement: from older than any window to the far future.
         let ack = peer.ack.wrapping_add(100_000).wrapping_add(step.wrapping_mul(836_000));
         if peer.ack.wrapping_sub(ack) <= 70_000 {
             continue;
@@ -75,7 +75,7 @@ fn blind_data_is_not_delivered() {
     scene.bystander_works();
 }
 
-/// RFC 9293 s3.10.7.4, fifth step: acknowledging what was never sent moves nothing, and is answered within a limit.
+/// RFC 9293 s3.10.7.4, fifth step: an acknowledgement of unsent data changes nothing. The answers are rate-limited.
 #[test]
 fn blind_acks_acknowledge_nothing() {
     let mut scene = Scene::new();
@@ -99,7 +99,7 @@ fn blind_acks_acknowledge_nothing() {
 
 /// RFC 5961 s3 and s4, RFC 1337: guesses at half-open connections and at TIME-WAIT.
 #[test]
-fn blind_segments_do_not_end_what_is_not_open() {
+fn blind_segments_do_not_end_half_open_or_waiting_connections() {
     let mut scene = Scene::new();
     let (peer, id) = scene.target(State::TimeWait, 40_000, 123_456);
     for flags in [RST, RST | ACK, FIN | ACK, SYN | ACK, ACK, 0] {
@@ -111,7 +111,7 @@ fn blind_segments_do_not_end_what_is_not_open() {
             scene.drain_replies();
         }
     }
-    // Still there: an old FIN is answered with an ACK, not with a reset.
+    // TIME-WAIT is still in force: an old FIN is answered with an ACK, not with a reset.
     peer.send_raw(&mut scene.node, RawSegment { seq: peer.seq.wrapping_sub(1), ..peer.raw(FIN | ACK) });
     let answer = crate::common::raw::captured(&mut scene.node, peer.port);
     assert_eq!(answer.iter().map(|captured| captured.flags).collect::<Vec<_>>(), [ACK]);
@@ -123,14 +123,15 @@ fn blind_segments_do_not_end_what_is_not_open() {
         peer.send_raw(&mut scene.node, RawSegment { ack: peer.ack.wrapping_add(step), ..peer.raw(ACK) });
     }
     peer.send_raw(&mut scene.node, peer.raw(ACK));
-    assert!(scene.node.established().is_some(), "the handshake goes on");
+    assert!(scene.node.established().is_some(), "the handshake continues");
     scene.close_target(&peer, id);
     scene.assert_nothing_leaked();
 }
 
-/// RFC 9293 s3.10.7.1: strangers of every kind, from every port, take nothing and get a limited number of answers.
+/// RFC 9293 s3.10.7.1: segments without a connection, of all kinds and from all ports, take no resources. The answers
+/// are rate-limited.
 #[test]
-fn strangers_get_a_limited_number_of_answers() {
+fn answers_to_unknown_segments_are_limited() {
     let mut scene = Scene::new();
     scene.drain_replies();
     for round in 0..5_000u16 {
@@ -154,9 +155,9 @@ fn strangers_get_a_limited_number_of_answers() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whoever guesses a number outside the window, with any flags, changes nothing that can be seen from above.
+    /// Segments outside the window, with any flags, have no effect that the application can observe.
     #[test]
-    fn nothing_outside_the_window_is_taken(
+    fn segments_outside_the_window_have_no_effect(
         guesses in prop::collection::vec((1u32 << 20..u32::MAX - 70_000, any::<u32>(), any::<u8>(), 0usize..300), 1..80),
     ) {
         let mut scene = Scene::new();

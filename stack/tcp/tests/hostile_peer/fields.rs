@@ -1,4 +1,4 @@
-//! Every field of every header at its edges, in every state.
+//! Boundary values of every header field in every state.
 
 use ironwarp_stats::Counter;
 use ironwarp_tcp::State;
@@ -6,11 +6,11 @@ use ironwarp_tcp::State;
 use crate::common::raw::{ACK, PSH, RST, RawSegment, SYN};
 use crate::scene::Scene;
 
-/// The edges of a number of 32 bits, and some just beside a right one.
+/// Boundary values of 32-bit numbers, and offsets close to a valid number.
 const EDGES: [u32; 12] =
     [0, 1, 2, 100, 65_535, 65_536, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u32::MAX - 1, u32::MAX];
 
-/// Sends segments that a function makes out of right ones to a connection in each state, and looks at the bystander.
+/// For each state, derives segments from valid ones with `segments`, sends them, and checks the bystander.
 fn in_every_state(segments: impl Fn(&RawSegment) -> Vec<RawSegment>) {
     let mut scene = Scene::new();
     for state in Scene::STATES {
@@ -20,7 +20,7 @@ fn in_every_state(segments: impl Fn(&RawSegment) -> Vec<RawSegment>) {
         let (mut peer, mut id) = (peer, None::<ironwarp_tcp::ConnId>);
         scene.close_target(&peer, id);
         for (round, raw) in all.into_iter().enumerate() {
-            // A new victim for each, since most end it or change it.
+            // A new victim for each segment, since most segments end or change it.
             let port = 1 + (round + state as usize * 5_000) as u16;
             (peer, id) = scene.target(state, port, 5);
             let relative = |number: u32, from: u32, to: u32| number.wrapping_sub(from).wrapping_add(to);
@@ -42,9 +42,9 @@ fn in_every_state(segments: impl Fn(&RawSegment) -> Vec<RawSegment>) {
     scene.assert_nothing_leaked();
 }
 
-/// RFC 9293 s3.10.7: every combination of control bits, in the window, before it and behind it, with payload and without.
+/// RFC 9293 s3.10.7: every combination of control bits, in the window, before and after it, with and without payload.
 #[test]
-fn every_combination_of_control_bits_in_every_state() {
+fn every_combination_of_control_bits_is_harmless_in_every_state() {
     in_every_state(|right| {
         let mut all = Vec::new();
         for flags in 0..=255 {
@@ -57,9 +57,9 @@ fn every_combination_of_control_bits_in_every_state() {
     });
 }
 
-/// RFC 9293 s3.4: numbers of either kind, as far away as they can be.
+/// RFC 9293 s3.4: sequence and acknowledgement numbers at all distances.
 #[test]
-fn every_edge_of_the_numbers_in_every_state() {
+fn boundary_sequence_numbers_are_harmless_in_every_state() {
     in_every_state(|right| {
         let mut all = Vec::new();
         for seq in EDGES {
@@ -79,7 +79,7 @@ fn every_edge_of_the_numbers_in_every_state() {
 
 /// RFC 9293 s3.1: data offset, reserved bits, window, urgent pointer, ports, payload of any length.
 #[test]
-fn every_other_field_at_its_edges_in_every_state() {
+fn boundary_values_of_other_fields_are_harmless_in_every_state() {
     in_every_state(|right| {
         let mut all = Vec::new();
         for offset in 0..16 {
@@ -103,9 +103,9 @@ fn every_other_field_at_its_edges_in_every_state() {
     });
 }
 
-/// RFC 9293 s3.1, MUST-7: options of every kind and every length, whole and cut off, in a SYN and in other segments.
+/// RFC 9293 s3.1, MUST-7: options of every kind and length, whole and truncated, in a SYN and in other segments.
 #[test]
-fn every_kind_and_length_of_an_option_in_every_state() {
+fn every_kind_and_length_of_an_option_is_harmless_in_every_state() {
     in_every_state(|right| {
         let mut all = Vec::new();
         for kind in (0..=34).chain([69, 253, 254, 255]) {
@@ -119,16 +119,16 @@ fn every_kind_and_length_of_an_option_in_every_state() {
     });
 }
 
-/// RFC 9293 s3.1, MUST-3: a segment with any other checksum than its own is dropped unseen.
+/// RFC 9293 s3.1, MUST-3: a segment with a wrong checksum is dropped.
 #[test]
-fn no_wrong_checksum_gets_through() {
+fn a_segment_with_a_wrong_checksum_is_dropped() {
     let mut scene = Scene::new();
     let (peer, id) = scene.target(State::Established, 40_000, 5);
     let right = RawSegment { payload: vec![1; 10], ..peer.raw(ACK | RST) };
     let frame = right.frame();
     let sum = u16::from_be_bytes([frame[50], frame[51]]);
     for wrong in (0..=u16::MAX).filter(|&wrong| wrong != sum) {
-        // Zero has two spellings, and a receiver cannot tell them apart.
+        // Zero has two representations, which a receiver cannot distinguish.
         if (wrong, sum) == (0xffff, 0) || (wrong, sum) == (0, 0xffff) {
             continue;
         }
@@ -140,10 +140,10 @@ fn no_wrong_checksum_gets_through() {
     scene.bystander_works();
 }
 
-/// RFC 791 and RFC 894: each octet in front of a right segment takes every value, with the header's checksum right again
-/// and wrong. What gets through is the right segment or nothing.
+/// RFC 791 and RFC 894: each octet before a valid segment takes every value, with a correct and a wrong header
+/// checksum. Only the valid segment is delivered, or none.
 #[test]
-fn every_octet_of_the_headers_below_takes_every_value() {
+fn every_value_of_every_lower_header_octet_is_harmless() {
     let mut scene = Scene::new();
     let (peer, id) = scene.target(State::Established, 40_000, 5);
     let right = peer.data(peer.seq, 10).frame();

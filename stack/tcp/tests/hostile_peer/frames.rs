@@ -1,4 +1,4 @@
-//! Any bytes at all, and right frames with some bytes changed, cut or added, into net and tcp.
+//! Random bytes, and valid frames with changed, missing or added bytes, as input to net and tcp.
 
 use ironwarp_tcp::State;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::common::raw::{ACK, FIN, PSH, RawSegment, SYN, packet};
 use crate::scene::Scene;
 
-/// A frame that is right but for some octets.
+/// A valid frame except for some octets.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let right = (0usize..5, 0usize..1_400, any::<u32>()).prop_map(|(kind, len, number)| {
         let raw = RawSegment {
@@ -45,7 +45,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Bytes behind any link header, or none.
+/// Random bytes after a valid link header, or without one.
 fn anything() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(any::<u8>(), 0..200);
     let ethertype = prop_oneof![
@@ -62,9 +62,9 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// No bytes whatever stop the node, hurt the bystander or stay behind.
+    /// No sequence of bytes stops the node, affects the bystander or leaks resources.
     #[test]
-    fn any_frames_leave_the_bystander_at_work(
+    fn random_frames_do_not_affect_the_bystander(
         frames in prop::collection::vec(prop_oneof![2 => damaged(), 1 => anything()], 1..60),
     ) {
         let mut scene = Scene::new();
@@ -76,7 +76,7 @@ proptest! {
         scene.assert_nothing_leaked();
     }
 
-    /// A right segment of an open connection, damaged anywhere behind the addresses, is never delivered.
+    /// A valid segment of an open connection that is damaged anywhere after the addresses is never delivered.
     #[test]
     fn a_damaged_segment_is_never_delivered(at in 34usize..134, flip in 1u8..=255) {
         let mut scene = Scene::new();

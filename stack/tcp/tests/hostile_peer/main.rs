@@ -1,6 +1,6 @@
-//! A peer, or a stranger, that sends what it should not, as whole frames through net and tcp: fields at their edges,
-//! contradictions, guesses, any order, any bytes. Nothing panics, every invariant of [`ironwarp_tcp::Tcp::check`] holds
-//! after every frame, a connection that is not meant goes on to the byte, and nothing stays behind.
+//! A hostile peer or third party, whose frames pass net and tcp: boundary values, contradictions, guesses, any order,
+//! random bytes. Nothing panics, every invariant of [`ironwarp_tcp::Tcp::check`] holds after every frame, a bystander
+//! connection transfers every byte, and no resource leaks.
 
 #[path = "../common/mod.rs"]
 mod common;

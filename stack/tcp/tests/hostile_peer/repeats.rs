@@ -1,4 +1,4 @@
-//! Retransmissions that overlap and contradict each other, and numbers that wrap.
+//! Retransmissions that overlap with different contents, and sequence numbers that wrap.
 
 use ironwarp_tcp::{ByteStream, State};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::scene::Scene;
 
 const BYTES: usize = 6_000;
 
-/// Two versions of every byte, so that it shows which one was taken.
+/// Two versions of every byte, so that a test can tell which one was delivered.
 fn version(which: bool, offset: usize) -> u8 {
     byte_at(offset as u64) & 0xfe | u8::from(which)
 }
@@ -21,8 +21,8 @@ fn contradicting(from: usize, len: usize, which: bool) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// RFC 9293 s3.10.7.4, seventh step: overlaps in any order deliver every byte once, as one of the segments brought it,
-    /// and what was delivered stays as it is.
+    /// RFC 9293 s3.10.7.4, seventh step: overlaps in any order deliver every byte once, with the value of one of the
+    /// segments. A delivered byte does not change.
     #[test]
     fn contradictory_overlaps_deliver_every_byte_once(
         iss in any::<u32>(),
@@ -56,9 +56,9 @@ proptest! {
     }
 }
 
-/// RFC 9293 s3.10.7.4, seventh step: what has arrived in order stands, whatever is sent in its place.
+/// RFC 9293 s3.10.7.4, seventh step: a later segment does not replace in-order bytes.
 #[test]
-fn the_first_version_of_a_byte_in_order_stands() {
+fn the_first_version_of_an_in_order_byte_is_kept() {
     let mut scene = Scene::new();
     let (peer, id) = scene.target(State::Established, 40_000, 9);
     let (id, first) = (id.expect("a connection"), peer.seq);
@@ -80,9 +80,9 @@ fn the_first_version_of_a_byte_in_order_stands() {
     }
 }
 
-/// RFC 9293 s3.4: the numbers of either side wrap at any octet of a stream, in order and out of order.
+/// RFC 9293 s3.4: the sequence numbers of either side may wrap at any octet, in order and out of order.
 #[test]
-fn numbers_wrap_at_every_octet() {
+fn sequence_numbers_may_wrap_at_every_octet() {
     for before in (0..3_000).step_by(7).chain([1 << 31, (1 << 31) - 1, (1 << 31) + 1]) {
         let mut scene = Scene::new();
         let (mut peer, id) = scene.target(State::Established, 40_000, 0u32.wrapping_sub(before));
@@ -102,10 +102,10 @@ fn numbers_wrap_at_every_octet() {
     }
 }
 
-/// RFC 9293 s3.10.7.4: the same segment a thousand times, from any part of the past, changes nothing and is answered with
-/// the same number.
+/// RFC 9293 s3.10.7.4: an old segment, repeated a thousand times, changes nothing. Every answer has the same sequence
+/// number.
 #[test]
-fn the_past_can_be_repeated_without_end() {
+fn old_segments_can_be_repeated_without_effect() {
     let mut scene = Scene::new();
     let (mut peer, id) = scene.target(State::Established, 40_000, u32::MAX - 1_500);
     for _ in 0..5 {

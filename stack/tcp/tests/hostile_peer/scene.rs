@@ -1,4 +1,4 @@
-//! A node, an innocent connection that must not notice anything, and connections in every state for the attack.
+//! A node with a bystander connection, which must not be affected, and connections in every state to attack.
 
 use ironwarp_tcp::{ConnId, State, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
@@ -7,10 +7,10 @@ use crate::common::node::{Node, addr};
 use crate::common::pattern::{Pattern, read_all};
 use crate::common::raw::{ACK, FIN, PORT, Peer, RST, RawSegment, SYN, captured};
 
-/// The bystander's port. Attackers have others.
+/// The bystander's port. Attackers use others.
 const BYSTANDER: u16 = 50_000;
 
-/// What the bystander sends each way each time it is looked at.
+/// Bytes that the bystander transfers in each direction per check.
 const EACH: usize = 1_000;
 
 pub const CONNECTIONS: u32 = 8;
@@ -23,7 +23,7 @@ pub struct Scene {
     taken: u64,
 }
 
-/// Small limits, all of which are met.
+/// Small limits, which the tests reach.
 pub fn config() -> TcpConfig {
     TcpConfig {
         connections_max: CONNECTIONS,
@@ -53,14 +53,15 @@ impl Scene {
         Scene { node, bystander, id, source: Pattern::new(0, usize::MAX), taken: 0 }
     }
 
-    /// Whatever a stranger has just drawn is forgotten, and the limit on it is full again.
+    /// Advances the time until all rate limits are full again.
     pub fn drain_replies(&mut self) {
         self.node.now += Nanos::from_millis(2);
         self.node.flush();
         self.node.sent();
     }
 
-    /// The bystander sends and receives a thousand bytes each way, right to the last, and is acknowledged.
+    /// Asserts that the bystander transfers a thousand bytes in each direction without error, and that they are
+    /// acknowledged.
     #[track_caller]
     pub fn bystander_works(&mut self) {
         self.node.sent();
@@ -72,7 +73,7 @@ impl Scene {
         source.left = EACH as u64;
         node.transmit(*id, source, 4);
         let sent = bystander.receive_all(node);
-        assert_eq!(source.left, 0, "the bystander is stopped");
+        assert_eq!(source.left, 0, "the bystander cannot send");
         assert!(sent.iter().any(|captured| captured.has(ACK) && captured.ack == bystander.seq), "{sent:?}");
         bystander.send_raw(node, bystander.raw(ACK));
         assert!(node.tcp.all_acked(*id), "the bystander's acknowledgement");
@@ -84,7 +85,8 @@ impl Scene {
         node.sent();
     }
 
-    /// A connection in a state, and its peer. TIME-WAIT answers [`State::Closed`]: it goes on without its connection.
+    /// Creates a connection in a state, and its peer. TIME-WAIT is represented by [`State::Closed`]: it continues
+    /// without its connection.
     pub fn target(&mut self, state: State, port: u16, iss: u32) -> (Peer, Option<ConnId>) {
         let node = &mut self.node;
         if state == State::SynSent {
@@ -141,7 +143,7 @@ impl Scene {
         (peer, Some(id))
     }
 
-    /// The states that a segment can meet.
+    /// The states in which a segment can arrive.
     pub const STATES: [State; 9] = [
         State::SynSent,
         State::SynReceived,
@@ -154,7 +156,7 @@ impl Scene {
         State::TimeWait,
     ];
 
-    /// Ends a victim, whatever has become of it.
+    /// Ends a victim in any state.
     pub fn close_target(&mut self, peer: &Peer, id: Option<ConnId>) {
         let node = &mut self.node;
         for (other, _) in std::mem::take(&mut node.events) {
@@ -165,7 +167,7 @@ impl Scene {
         if let Some(id) = id {
             node.tcp.release(id);
         }
-        // What a listener opened and nobody heard of yet.
+        // A connection that a listener opened and that was not reported yet.
         peer.send_raw(node, RawSegment { seq: peer.iss.wrapping_add(1), ..peer.raw(RST) });
         for _ in 0..2 {
             node.now += Nanos::from_millis(100);
@@ -176,13 +178,13 @@ impl Scene {
         node.check();
     }
 
-    /// With everybody gone, every buffer and every place is there.
+    /// After all connections have ended, every buffer and slot is free.
     #[track_caller]
     pub fn assert_nothing_leaked(mut self) {
         self.bystander_works();
         let node = &mut self.node;
         node.tcp.release(self.id);
-        // Half-open connections and TIME-WAIT end by themselves.
+        // Half-open connections and TIME-WAIT end by timeout.
         for _ in 0..200 {
             node.now += Nanos::from_secs(1);
             node.timers();

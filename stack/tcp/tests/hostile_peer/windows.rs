@@ -1,4 +1,4 @@
-//! Windows that shrink, close and lie.
+//! Windows that shrink, close, or are announced wrongly.
 
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
@@ -27,7 +27,7 @@ fn opened(window: u16) -> (Node, Peer, ConnId) {
     (node, peer, id)
 }
 
-/// What we sent since the last look, as ranges of the stream.
+/// Returns what we sent since the last call, as ranges of the stream.
 fn ranges(node: &mut Node, peer: &mut Peer) -> Vec<(u32, u32)> {
     let first = peer.our_iss.wrapping_add(1);
     let sent = peer.receive_all(node);
@@ -43,10 +43,10 @@ fn says(node: &mut Node, peer: &Peer, ack: u32, window: u16) {
     peer.send_raw(node, RawSegment { ack, window, ..peer.raw(ACK) });
 }
 
-/// RFC 9293 s3.8.6, MUST-34 and SHLD-15: the right edge moves left of what was sent, and nothing new follows until it has
+/// RFC 9293 s3.8.6, MUST-34 and SHLD-15: the right edge moves left of the sent data. No new data follows until it has
 /// moved right again.
 #[test]
-fn nothing_new_is_sent_beyond_an_edge_that_moved_left() {
+fn no_new_data_is_sent_beyond_an_edge_that_moved_left() {
     let (mut node, mut peer, id) = opened(10_000);
     let mut source = Pattern::new(20_000, 1_000);
     node.transmit(id, &mut source, 8);
@@ -62,10 +62,10 @@ fn nothing_new_is_sent_beyond_an_edge_that_moved_left() {
     assert_eq!(ranges(&mut node, &mut peer), [(8_000, 9_000), (9_000, 10_000)]);
 }
 
-/// RFC 9293 s3.8.6, SHLD-16: what lies unacknowledged within a window that shrank is sent again when its timer runs out;
-/// SHLD-17: and a peer that answers is not given up over what lies beyond.
+/// RFC 9293 s3.8.6, SHLD-16: unacknowledged data inside a window that shrank is retransmitted by the timer. SHLD-17: a
+/// peer that answers is not aborted because of the data beyond.
 #[test]
-fn what_lies_within_a_window_that_shrank_is_sent_again_and_the_rest_waits() {
+fn data_inside_a_shrunk_window_is_retransmitted_and_the_rest_waits() {
     let (mut node, mut peer, id) = opened(10_000);
     let mut source = Pattern::new(5_000, 1_000);
     node.transmit(id, &mut source, 8);
@@ -75,12 +75,12 @@ fn what_lies_within_a_window_that_shrank_is_sent_again_and_the_rest_waits() {
         node.now += Nanos::from_millis(501);
         node.timers();
         let again = ranges(&mut node, &mut peer);
-        // All of the first unit, or as much as a sender dares that doubts the path.
+        // All of the first unit, or the part that a sender sends while it suspects a black hole.
         assert!(again.iter().any(|&(from, to)| from == 0 && to <= 2_000), "{again:?}");
         says(&mut node, &peer, 0, 2_000);
     }
     says(&mut node, &peer, 2_000, 0);
-    // A closed window, with a peer that answers, for longer than the user timeout.
+    // A closed window with a peer that answers, for longer than the user timeout.
     for _ in 0..20 {
         node.now += Nanos::from_millis(501);
         node.timers();
@@ -97,9 +97,9 @@ fn what_lies_within_a_window_that_shrank_is_sent_again_and_the_rest_waits() {
     assert!(node.tcp.all_acked(id));
 }
 
-/// RFC 9293 s3.8.6, MUST-35: a window that shrinks to nothing under what is in flight is probed until it opens.
+/// RFC 9293 s3.8.6, MUST-35: a window that closes while data is in flight is probed until it opens.
 #[test]
-fn a_window_that_shrinks_to_nothing_is_probed() {
+fn a_window_that_shrinks_to_zero_is_probed() {
     let (mut node, mut peer, id) = opened(10_000);
     node.transmit(id, &mut Pattern::new(5_000, 1_000), 8);
     ranges(&mut node, &mut peer);
@@ -126,10 +126,10 @@ fn a_window_that_shrinks_to_nothing_is_probed() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// RFC 9293 s3.8.6: whatever window the peer announces, growing, shrinking, closing, with any progress in between: every
-    /// byte arrives in the end, none beyond what the widest announcement allowed.
+    /// RFC 9293 s3.8.6: for any sequence of windows and acknowledgements every byte arrives in the end, and none beyond
+    /// the largest announced edge.
     #[test]
-    fn every_byte_arrives_through_windows_that_change_at_will(
+    fn every_byte_arrives_with_random_windows(
         windows in prop::collection::vec((0u16..4_000, 0u32..3_000, 1u64..60), 1..60),
     ) {
         const BYTES: u32 = 30_000;
@@ -141,7 +141,7 @@ proptest! {
         let mut step = |node: &mut Node, window: u16, progress: u32, ms: u64| -> Result<u32, TestCaseError> {
             node.transmit(id, &mut source, 4);
             for (from, to) in ranges(node, &mut peer) {
-                // A probe may carry one octet into a window that is closed.
+                // A probe may send one octet into a closed window.
                 prop_assert!(to <= edge + 1 && from <= sent, "{from}..{to}, edge {edge}, sent {sent}");
                 sent = sent.max(to);
             }
@@ -159,7 +159,7 @@ proptest! {
         let mut rounds = 0;
         while step(&mut node, 3_000, 3_000, 60)? < BYTES {
             rounds += 1;
-            prop_assert!(rounds < 500, "no end in sight");
+            prop_assert!(rounds < 500, "the transfer does not end");
         }
     }
 }

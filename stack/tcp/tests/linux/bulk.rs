@@ -1,4 +1,4 @@
-//! Streams: both ways at once, every byte checked, whatever options Linux offers and whatever the link does.
+//! Streams in both directions at once, with every byte checked, for all options of Linux and all link faults.
 
 use ironwarp_port::instrument::{FaultRates, Faults};
 use ironwarp_stats::Counter;
@@ -10,7 +10,7 @@ use crate::{over_a_tap, over_a_veth, over_ipv6, over_xdp};
 
 const PORT: u16 = 4_420;
 
-/// Linux's options together and one by one.
+/// Linux's options, all together and one by one.
 const SETTINGS: [Settings; 5] = [
     Settings::ALL,
     Settings::NONE,
@@ -19,14 +19,15 @@ const SETTINGS: [Settings; 5] = [
     Settings { window_scaling: true, ecn: true, ..Settings::NONE },
 ];
 
-/// Who opens the connection.
+/// The side that opens the connection.
 #[derive(Clone, Copy, Debug)]
 enum Opens {
     We,
     Linux,
 }
 
-/// One connection, bytes both ways at once, and an end in order. Answers what Linux said of it meanwhile.
+/// Runs one connection with bytes in both directions at once and an orderly close. Returns Linux's `ss` output during
+/// the transfer.
 #[track_caller]
 fn stream(stack: &mut UserStack, opens: Opens, we_send: u64, linux_sends: u64) -> String {
     let (transfer, linux) = match opens {
@@ -54,7 +55,8 @@ fn stream(stack: &mut UserStack, opens: Opens, we_send: u64, linux_sends: u64) -
     ss_output
 }
 
-/// Linux uses what it was set to use, since we offer all of it: time stamps, SACK, congestion marks and scaled windows.
+/// Asserts that Linux uses the options of its settings, since we offer all of them: timestamps, SACK, ECN and window
+/// scaling.
 #[track_caller]
 fn negotiated(settings: Settings, ss_output: &str) {
     let words: Vec<&str> = ss_output.split_whitespace().collect();
@@ -64,7 +66,7 @@ fn negotiated(settings: Settings, ss_output: &str) {
     assert_eq!(words.iter().any(|word| word.starts_with("wscale:")), settings.window_scaling, "{ss_output}");
 }
 
-/// Bytes both ways at once under each of Linux's settings, in both roles.
+/// Transfers bytes in both directions at once with each of Linux's settings, in both roles.
 fn streams_under_all_settings(stack: &mut UserStack, bytes: u64) {
     stack.tcp.listen((crate::user_stack::our_ip(), PORT).into()).expect("room");
     for settings in SETTINGS {
@@ -78,7 +80,7 @@ fn streams_under_all_settings(stack: &mut UserStack, bytes: u64) {
     assert_eq!(stack.read(Counter::NetDropTcpChecksum), 0);
 }
 
-/// RFC 9293, RFC 7323, RFC 2018, RFC 3168: whatever Linux offers, the bytes are the same.
+/// RFC 9293, RFC 7323, RFC 2018, RFC 3168: the stream is correct for every option of Linux.
 #[test]
 fn streams_cross_a_tap_under_all_of_linuxs_settings() {
     over_a_tap("bulk::streams_cross_a_tap_under_all_of_linuxs_settings", |mut stack| {
@@ -137,10 +139,10 @@ fn ipv6_streams_cross_an_xdp_socket() {
     });
 }
 
-/// RFC 9293 s3.7.1, MUST-16: the smaller of the two sizes decides, whoever has it.
+/// RFC 9293 s3.7.1, MUST-16: the smaller of the two segment sizes applies, whichever side announces it.
 #[test]
-fn linux_may_ask_for_smaller_segments() {
-    over_a_veth("bulk::linux_may_ask_for_smaller_segments", 9_000, |mut stack| {
+fn a_smaller_segment_size_of_linux_applies() {
+    over_a_veth("bulk::a_smaller_segment_size_of_linux_applies", 9_000, |mut stack| {
         crate::vdev_lab::system("ip route change 10.88.0.0/24 dev veth0 advmss 700");
         stack.tcp.listen((crate::user_stack::our_ip(), PORT).into()).expect("room");
         for opens in [Opens::We, Opens::Linux] {
@@ -149,7 +151,7 @@ fn linux_may_ask_for_smaller_segments() {
     });
 }
 
-/// Faults that a link has, both ways.
+/// Link faults in both directions.
 fn faults(seed: u64) -> Faults {
     let rates = FaultRates {
         drop_ppm: 5_000,
@@ -162,7 +164,8 @@ fn faults(seed: u64) -> Faults {
     Faults { seed, rx: rates, tx: rates }
 }
 
-/// Loses, doubles, reorders, damages and cuts short, while bytes go both ways under each of Linux's settings.
+/// Loses, duplicates, reorders, damages and truncates frames, with bytes in both directions, for each of Linux's
+/// settings.
 fn streams_through_faults(stack: &mut UserStack, bytes: u64) {
     stack.tcp.listen((crate::user_stack::our_ip(), PORT).into()).expect("room");
     for (round, settings) in SETTINGS.into_iter().enumerate() {
@@ -185,7 +188,7 @@ fn streams_through_faults(stack: &mut UserStack, bytes: u64) {
     }
 }
 
-/// RFC 9293 s3.8, RFC 5681: every byte arrives once, in order and right, over a link that does everything wrong.
+/// RFC 9293 s3.8, RFC 5681: every byte arrives once, in order and unchanged, over a link with all faults.
 #[test]
 fn streams_survive_a_faulty_tap() {
     over_a_tap("bulk::streams_survive_a_faulty_tap", |mut stack| streams_through_faults(&mut stack, 1 << 20));

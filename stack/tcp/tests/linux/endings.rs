@@ -1,4 +1,4 @@
-//! Connections that begin and end in every way that two sides can: half closed, reset, refused, idle, at once.
+//! Set-up and teardown of connections: half-closed, reset, refused, idle, simultaneous.
 
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
@@ -20,10 +20,10 @@ fn listening(stack: &mut UserStack) {
     stack.tcp.listen((our_address(), PORT).into()).expect("room");
 }
 
-/// RFC 9293 s3.6, case 1: we close first and go on reading.
+/// RFC 9293 s3.6, case 1: we close first and continue to read.
 #[test]
-fn linux_sends_on_after_our_fin() {
-    over_a_tap("endings::linux_sends_on_after_our_fin", |mut stack| {
+fn linux_may_send_after_our_fin() {
+    over_a_tap("endings::linux_may_send_after_our_fin", |mut stack| {
         let (listener, port) = kernel::listen();
         let linux = spawn(move || {
             let stream = kernel::accept(&listener);
@@ -39,10 +39,10 @@ fn linux_sends_on_after_our_fin() {
     });
 }
 
-/// RFC 9293 s3.6, case 2: Linux closes first and goes on reading.
+/// RFC 9293 s3.6, case 2: Linux closes first and continues to read.
 #[test]
-fn we_send_on_after_linuxs_fin() {
-    over_a_tap("endings::we_send_on_after_linuxs_fin", |mut stack| {
+fn we_may_send_after_the_fin_of_linux() {
+    over_a_tap("endings::we_may_send_after_the_fin_of_linux", |mut stack| {
         listening(&mut stack);
         let linux = spawn(|| {
             let stream = kernel::connect(PORT).expect("an answer");
@@ -63,7 +63,7 @@ fn we_send_on_after_linuxs_fin() {
     });
 }
 
-/// RFC 9293 s3.10.5: an abort of ours is a reset at Linux, in the middle of a stream.
+/// RFC 9293 s3.10.5: our abort resets Linux in the middle of a stream.
 #[test]
 fn our_abort_resets_linux() {
     over_a_tap("endings::our_abort_resets_linux", |mut stack| {
@@ -83,10 +83,10 @@ fn our_abort_resets_linux() {
     });
 }
 
-/// RFC 9293 s3.5.2: a connection that we have forgotten is reset by what Linux sends next.
+/// RFC 9293 s3.5.2: Linux's next segment to a released connection is answered with a reset.
 #[test]
-fn a_connection_that_we_forgot_is_reset() {
-    over_a_tap("endings::a_connection_that_we_forgot_is_reset", |mut stack| {
+fn a_released_connection_is_reset() {
+    over_a_tap("endings::a_released_connection_is_reset", |mut stack| {
         let (listener, port) = kernel::listen();
         let linux = spawn(move || {
             let mut stream = kernel::accept(&listener);
@@ -102,10 +102,10 @@ fn a_connection_that_we_forgot_is_reset() {
     });
 }
 
-/// RFC 9293 s3.10.7.4, second step: Linux aborts, with bytes on their way both ways.
+/// RFC 9293 s3.10.7.4, second step: Linux aborts, with bytes in flight in both directions.
 #[test]
-fn linuxs_abort_resets_us() {
-    over_a_tap("endings::linuxs_abort_resets_us", |mut stack| {
+fn an_abort_of_linux_resets_us() {
+    over_a_tap("endings::an_abort_of_linux_resets_us", |mut stack| {
         for lingers in [true, false] {
             let (listener, port) = kernel::listen();
             let linux = spawn(move || {
@@ -115,7 +115,7 @@ fn linuxs_abort_resets_us() {
                     kernel::receive_some(&stream, &mut taken, 4_096);
                 }
                 kernel::send(&stream, 0, 10_000);
-                // Linux resets either way: it was told to, or it has bytes that nobody will read.
+                // Linux resets in both cases: because of SO_LINGER, or because of unread bytes.
                 let linger = lingers.then_some(std::time::Duration::ZERO);
                 sockopt::set_socket_linger(&stream, linger).expect("an open socket");
             });
@@ -128,10 +128,10 @@ fn linuxs_abort_resets_us() {
     });
 }
 
-/// RFC 9293 s3.10.7.1 and s3.10.7.3: nobody listens, at either side.
+/// RFC 9293 s3.10.7.1 and s3.10.7.3: no listener on either side.
 #[test]
-fn closed_ports_refuse_both_ways() {
-    over_a_tap("endings::closed_ports_refuse_both_ways", |mut stack| {
+fn closed_ports_refuse_active_and_passive_opens() {
+    over_a_tap("endings::closed_ports_refuse_active_and_passive_opens", |mut stack| {
         let (listener, port) = kernel::listen();
         drop(listener);
         let transfer = stack.connect(port, 0);
@@ -144,10 +144,11 @@ fn closed_ports_refuse_both_ways() {
     });
 }
 
-/// RFC 9293 s3.8.4: Linux's keep-alives, which repeat an octet that we have, are answered; the connection goes on.
+/// RFC 9293 s3.8.4: Linux's keep-alives, which repeat an acknowledged octet, are answered, and the connection stays
+/// open.
 #[test]
-fn linuxs_keep_alives_are_answered() {
-    over_a_tap("endings::linuxs_keep_alives_are_answered", |mut stack| {
+fn keep_alives_of_linux_are_answered() {
+    over_a_tap("endings::keep_alives_of_linux_are_answered", |mut stack| {
         let (listener, port) = kernel::listen();
         let (done, may_end) = mpsc::channel::<()>();
         let linux = spawn(move || {
@@ -160,7 +161,7 @@ fn linuxs_keep_alives_are_answered() {
             kernel::exchange(stream, 1_000)
         });
         let transfer = stack.connect(port, 1_000);
-        // Had the first not been answered, Linux would have given up before the third.
+        // Without an answer to the first one, Linux would have aborted before the third.
         let old = stack.read(Counter::TcpDropOutsideWindow);
         stack.run_until("keep-alives", |stack| stack.read(Counter::TcpDropOutsideWindow) >= old + 3);
         done.send(()).expect("a waiting thread");
@@ -171,16 +172,16 @@ fn linuxs_keep_alives_are_answered() {
     });
 }
 
-/// RFC 9293 s3.5, figure 7, MUST-10: both sides open at once, and it is one connection.
+/// RFC 9293 s3.5, figure 7, MUST-10: a simultaneous open creates one connection.
 #[test]
-fn both_sides_open_at_once() {
-    over_a_tap("endings::both_sides_open_at_once", |mut stack| {
+fn a_simultaneous_open_with_linux_creates_one_connection() {
+    over_a_tap("endings::a_simultaneous_open_with_linux_creates_one_connection", |mut stack| {
         let linux = spawn(|| {
             let stream = kernel::connect_from(50_000, 50_001).expect("a crossing SYN");
             kernel::exchange(stream, BYTES)
         });
-        // Linux's SYN is kept back until ours has left.
-        let syn = hold_back_a_syn(&mut stack);
+        // Hold Linux's SYN until ours has left.
+        let syn = hold_syn(&mut stack);
         let transfer = stack.connect_from(50_001, (kernel::linux(), 50_000).into(), BYTES);
         stack.wire.flush();
         stack.poll_with(syn);
@@ -195,9 +196,9 @@ fn both_sides_open_at_once() {
     });
 }
 
-/// Answers everything but TCP until a SYN arrives, and gives that.
-fn hold_back_a_syn(stack: &mut UserStack) -> Burst<ironwarp_port::dpdk::MbufFrame> {
-    // Linux is asked for its address now, so that nothing is left to wait for afterwards.
+/// Processes everything but TCP until a SYN arrives, and returns the SYN.
+fn hold_syn(stack: &mut UserStack) -> Burst<ironwarp_port::dpdk::MbufFrame> {
+    // Resolve Linux's address now, so that our SYN can leave at once afterwards.
     let mut held = Burst::new();
     stack.run_until("Linux's SYN", |stack| {
         let now = stack.now();
@@ -205,7 +206,7 @@ fn hold_back_a_syn(stack: &mut UserStack) -> Burst<ironwarp_port::dpdk::MbufFram
         let mut burst = Burst::new();
         stack.wire.port_mut().rx_burst(&mut burst);
         for frame in burst {
-            // An IPv4 packet of TCP with nothing but SYN among its flags, but for what ECN adds.
+            // An IPv4 packet with a TCP SYN and no other flags but those of ECN.
             let bytes = ironwarp_port::Frame::bytes(&frame);
             let syn = bytes.get(12..14) == Some(&[8, 0])
                 && bytes.get(23) == Some(&6)
@@ -221,16 +222,16 @@ fn hold_back_a_syn(stack: &mut UserStack) -> Burst<ironwarp_port::dpdk::MbufFram
     held
 }
 
-/// RFC 6191 s2: Linux uses a port again at once although we, who closed first, are in TIME-WAIT.
+/// RFC 6191 s2: Linux reuses a port at once although we closed first and are in TIME-WAIT.
 #[test]
-fn linux_uses_a_port_again_that_is_in_time_wait() {
-    over_a_tap("endings::linux_uses_a_port_again_that_is_in_time_wait", |mut stack| {
+fn linux_reuses_a_port_in_time_wait() {
+    over_a_tap("endings::linux_reuses_a_port_in_time_wait", |mut stack| {
         listening(&mut stack);
         for _ in 0..3 {
             let linux = spawn(|| {
                 let stream = kernel::connect_from(50_000, PORT).expect("an answer");
                 kernel::send(&stream, 0, 1_000);
-                // Ends after ours, so that ours is in TIME-WAIT.
+                // Linux closes after us, so that we enter TIME-WAIT.
                 kernel::receive(&stream)
             });
             let transfer = stack.accept(1_000);

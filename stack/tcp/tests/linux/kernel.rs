@@ -1,4 +1,4 @@
-//! Linux's side: interfaces and settings of the test's own namespace, and sockets in threads of their own.
+//! The Linux side: interfaces and settings of the test's network namespace, and sockets in their own threads.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,20 +15,20 @@ use crate::pattern::byte_at;
 use crate::user_stack::our_ip;
 use crate::vdev_lab::system;
 
-/// Which family the test is about. Each test has a process of its own.
+/// The address family of the test. Each test runs in its own process.
 static IPV6: AtomicBool = AtomicBool::new(false);
 
-/// Lets the test be about IPv6.
+/// Selects IPv6 for the test.
 pub fn use_ipv6() {
     IPV6.store(true, Ordering::Relaxed);
 }
 
-/// Whether the test is about IPv6.
+/// Returns whether the test uses IPv6.
 pub fn is_ipv6() -> bool {
     IPV6.load(Ordering::Relaxed)
 }
 
-/// The kernel's address.
+/// Returns the kernel's address.
 pub fn linux() -> IpAddr {
     if is_ipv6() {
         Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, 1).into()
@@ -37,18 +37,18 @@ pub fn linux() -> IpAddr {
     }
 }
 
-/// Ends a socket call that hangs. Longer than our side's own deadline, which says more about what happened.
+/// The timeout of a blocked socket call. Longer than our side's deadline, whose error message is more informative.
 const IO_TIMEOUT: Duration = Duration::from_secs(80);
 
 /// Bytes written and read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Gives the kernel's end of the device its address. Nothing but the test's own frames crosses it.
+/// Assigns an address to the kernel's end of the device. Only frames of the test cross it.
 pub fn address(interface: &str) {
     let quiet = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
-    // Where there is no IPv6, it need not be silenced.
+    // Without IPv6 there is nothing to disable.
     let _ = std::fs::write(quiet, if is_ipv6() { "0" } else { "1" });
-    // Nobody else is there who could have the address.
+    // No other host could have the address.
     let (bits, how) = if is_ipv6() { (64, " nodad") } else { (24, "") };
     system(&format!("ip addr add {}/{bits} dev {interface}{how}", linux()));
     system(&format!("ip link set {interface} up"));
@@ -57,7 +57,7 @@ pub fn address(interface: &str) {
 /// A veth pair: `veth0` is Linux's end, `veth1` ours.
 pub fn veth(mtu_bytes: u16) {
     system(&format!("ip link add veth0 mtu {mtu_bytes} type veth peer name veth1 mtu {mtu_bytes}"));
-    // Otherwise the kernel hands over checksums that nobody has filled in.
+    // Otherwise the kernel passes frames with incomplete checksums.
     for end in ["veth0", "veth1"] {
         system(&format!("ethtool -K {end} tx off gso off tso off"));
     }
@@ -65,7 +65,7 @@ pub fn veth(mtu_bytes: u16) {
     address("veth0");
 }
 
-/// How Linux's TCP is set, for connections opened from now on.
+/// Settings of Linux's TCP for connections opened from now on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub sack: bool,
@@ -90,13 +90,13 @@ impl Settings {
     }
 }
 
-/// A setting of the namespace.
+/// Sets a sysctl of the namespace.
 pub fn sysctl(name: &str, value: &str) {
     let path = format!("/proc/sys/net/ipv4/{name}");
     std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// What Linux says about its connection at a port: `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
+/// Returns the `ss` output for Linux's connection at a port: `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
 pub fn ss_output(local_port: u16) -> String {
     let filter = format!("sport = :{local_port}");
     let output =
@@ -110,12 +110,12 @@ pub fn listen() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// Work of the kernel's side, in a thread of its own.
+/// Runs work of the kernel's side in a thread.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     std::thread::spawn(work)
 }
 
-/// Waits for a connection of ours.
+/// Accepts a connection from us.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     with_io_timeouts(listener.accept().expect("a connection").0)
 }
@@ -125,12 +125,12 @@ pub fn connect(port: u16) -> std::io::Result<TcpStream> {
     TcpStream::connect((our_ip(), port)).map(with_io_timeouts)
 }
 
-/// Connects to a port of ours from this one.
+/// Connects to a port of ours from `local_port`.
 pub fn connect_from(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &SocketAddr::from((linux(), local_port)))?;
-    // A tap tells of frames by a signal: a call that it interrupts goes on by itself.
+    // A tap signals arriving frames, which may interrupt this call; it continues by itself.
     match rustix::net::connect(&socket, &SocketAddr::from((our_ip(), port))) {
         Err(Errno::INTR) => await_connection(&socket)?,
         other => other?,
@@ -149,7 +149,7 @@ fn with_io_timeouts(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Sends and receives at once, then closes: answers how much was received, all of it right.
+/// Sends and receives at the same time, then closes. Checks the received bytes and returns their number.
 pub fn exchange(stream: TcpStream, sends: u64) -> u64 {
     let writer = stream.try_clone().expect("a second handle");
     let writing = spawn(move || {
@@ -161,7 +161,7 @@ pub fn exchange(stream: TcpStream, sends: u64) -> u64 {
     received
 }
 
-/// Sends the pattern's bytes from one offset to another.
+/// Sends the pattern's bytes between two offsets.
 pub fn send(mut stream: &TcpStream, from: u64, to: u64) {
     let mut at = from;
     while at < to {
@@ -172,7 +172,7 @@ pub fn send(mut stream: &TcpStream, from: u64, to: u64) {
     }
 }
 
-/// Receives to the end of the stream and checks every byte.
+/// Receives to the end of the stream, checks every byte, and returns their number.
 pub fn receive(stream: &TcpStream) -> u64 {
     let mut taken = 0;
     while let n @ 1.. = receive_some(stream, &mut taken, CHUNK) {
@@ -181,7 +181,7 @@ pub fn receive(stream: &TcpStream) -> u64 {
     taken
 }
 
-/// Receives what is there, up to `max` bytes, and checks it. 0 at the end of the stream.
+/// Receives up to `max` available bytes and checks them. Returns 0 at the end of the stream.
 pub fn receive_some(mut stream: &TcpStream, taken: &mut u64, max: usize) -> usize {
     let mut bytes = vec![0; max];
     let n = loop {

@@ -1,9 +1,9 @@
-//! Linux's TCP as the peer, over a tap device and over raw and XDP sockets on a veth pair, by IPv4 and IPv6: an
-//! implementation that nobody here wrote, with all its options on and off.
+//! Linux's TCP as the peer, over a tap device and over raw and XDP sockets on a veth pair, with IPv4 and IPv6: an
+//! independent implementation, with each of its options on and off.
 //!
-//! Each test runs in a child process with a network namespace of its own (see `vdev_lab`): our engine is polled by the
-//! test's thread, the kernel's sockets by threads of the same process. Faults are injected on our side of the device.
-//! Time decides nothing but how long to wait in vain. `IRONWARP_LINUX_PCAP=file` leaves a capture of a single test.
+//! Each test runs in a child process with its own network namespace (see `vdev_lab`). The test's thread polls our
+//! engine; other threads of the process use the kernel's sockets. Faults are injected on our side of the device. Time
+//! only limits how long a test waits. `IRONWARP_LINUX_PCAP=file` captures a single test.
 #![cfg(feature = "dpdk")]
 #![allow(dead_code, reason = "the modules that are shared with other tests are used in part")]
 
@@ -23,7 +23,7 @@ use ironwarp_tcp::TcpConfig;
 use user_stack::UserStack;
 use vdev_lab::{Lab, Needs, alone};
 
-/// Frames in each pool: what the configuration of the tests lets TCP hold, and the rings.
+/// Frames per pool: the maximum that the tests' configuration lets TCP hold, and the rings.
 const POOL_FRAMES: u32 = 4_096;
 
 fn open(lab: &Lab, vdev: &Vdev, mtu_bytes: u16, config: TcpConfig) -> UserStack {
@@ -49,19 +49,19 @@ fn tap(lab: &Lab, config: TcpConfig) -> UserStack {
     stack
 }
 
-/// Linux at the other end of a veth pair, ours through a raw socket.
+/// Linux at the other end of a veth pair. Our side uses a raw socket.
 fn veth(lab: &Lab, mtu_bytes: u16, config: TcpConfig) -> UserStack {
     kernel::veth(mtu_bytes);
     open(lab, &Vdev::af_packet(0, "veth1", mtu_bytes).expect("a name"), mtu_bytes, config)
 }
 
-/// The same through an XDP socket.
+/// The same with an XDP socket.
 fn xdp(lab: &Lab, config: TcpConfig) -> UserStack {
     kernel::veth(1_500);
     open(lab, &Vdev::af_xdp(0, "veth1").expect("a name"), 1_500, config)
 }
 
-/// What carries the frames.
+/// The device that carries the frames.
 #[derive(Clone, Copy)]
 enum Device {
     Tap,
@@ -69,7 +69,7 @@ enum Device {
     Xdp,
 }
 
-/// Runs a test about IPv6 in a namespace of its own, as the test of that name.
+/// Runs the test of this name over IPv6 in its own namespace.
 fn over_ipv6(test: &str, device: Device, mtu_bytes: u16, body: impl FnOnce(UserStack)) {
     if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
         eprintln!("SKIPPED: {test}: the kernel has no IPv6");
@@ -85,17 +85,17 @@ fn over_ipv6(test: &str, device: Device, mtu_bytes: u16, body: impl FnOnce(UserS
     });
 }
 
-/// Runs a test in a namespace of its own through an XDP socket.
+/// Runs the test of this name over an XDP socket in its own namespace.
 fn over_xdp(test: &str, body: impl FnOnce(UserStack)) {
     alone(test, Needs::Namespace, |lab| body(xdp(lab, user_stack::config())));
 }
 
-/// Runs a test in a namespace of its own over a tap, as the test of that name.
+/// Runs the test of this name over a tap in its own namespace.
 fn over_a_tap(test: &str, body: impl FnOnce(UserStack)) {
     alone(test, Needs::Namespace, |lab| body(tap(lab, user_stack::config())));
 }
 
-/// The same over a veth pair.
+/// Runs the test of this name over a veth pair in its own namespace.
 fn over_a_veth(test: &str, mtu_bytes: u16, body: impl FnOnce(UserStack)) {
     alone(test, Needs::Namespace, |lab| body(veth(lab, mtu_bytes, user_stack::config())));
 }

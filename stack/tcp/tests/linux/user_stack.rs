@@ -1,5 +1,5 @@
-//! Our side: net and tcp over a device, polled by the test's own thread in the core loop's order, and what each
-//! connection is to do.
+//! Our side: net and tcp over a device, polled by the test's thread in the order of the core loop, and a transfer per
+//! connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -25,13 +25,13 @@ pub fn our_ip() -> IpAddr {
     }
 }
 
-/// Not the device's own: a tap's kernel end has that one.
+/// Not the device's own address, which a tap's kernel end has.
 const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x88]);
 
-/// Ends whatever stands still, with what is known about it. Far beyond what a busy machine needs.
+/// The deadline of a test that makes no progress. Far longer than a loaded machine needs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Where a capture of the whole test goes when somebody asks for one.
+/// The environment variable with the path of a capture of the whole test.
 const CAPTURE: &str = "IRONWARP_LINUX_PCAP";
 
 pub type LinuxPort = Instrumented<DpdkPort, WallClock>;
@@ -43,29 +43,29 @@ pub struct UserStack {
     pub wire: Wire<LinuxPort>,
     pub faults: PortControl,
     pub stats: CoreStats,
-    /// Connections that the kernel opened and nobody has taken up, and what has happened to them.
+    /// Connections that the kernel opened and that have no transfer yet, with their events.
     pub accepted: Vec<(ConnId, TcpEvents)>,
     pub transfers: Vec<Transfer>,
     started: Instant,
     _eal: Eal,
 }
 
-/// What one connection is to do, and what has become of it.
+/// The task and the state of one connection.
 pub struct Transfer {
     pub id: ConnId,
     pub source: Pattern,
-    /// Bytes read, each of them right.
+    /// Bytes read and checked.
     pub taken: u64,
-    /// Everything that has happened.
+    /// All events so far.
     pub events: TcpEvents,
-    /// Whether what arrives is read.
+    /// Read arriving bytes.
     pub reads: bool,
-    /// Whether our direction is closed once the source is empty.
+    /// Close our direction once the source is empty.
     pub closes: bool,
     closed: bool,
 }
 
-/// Small enough that a test can wait for the wire to be quiet, large enough for a kernel that delays its ACKs.
+/// Short timeouts, so that a test can wait for silence, but long enough for delayed ACKs of the kernel.
 pub fn config() -> TcpConfig {
     TcpConfig {
         connections_max: 128,
@@ -94,7 +94,7 @@ impl UserStack {
             ..NetConfig::new(OUR_MAC, our_ip(), bits, mtu_bytes, [3, 5])
         };
         let net = Net::new(net_config, wire.caps(), stats.clone());
-        // A process number keeps the initial sequence numbers of two runs apart.
+        // The process id separates the initial sequence numbers of two runs.
         let secret = [u64::from(std::process::id()), 7];
         let tcp = Tcp::new(config, net.hasher(), secret, stats.clone());
         let started = Instant::now();
@@ -147,17 +147,17 @@ impl UserStack {
         debug_assert_eq!(self.tcp.check(), Ok(()));
     }
 
-    /// Goes on until `done`.
+    /// Polls until `done`.
     #[track_caller]
     pub fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut UserStack) -> bool) {
         let end = Instant::now() + DEADLINE;
         while !done(self) {
             self.poll();
-            assert!(Instant::now() < end, "waited in vain for {what}: {}", self.describe());
+            assert!(Instant::now() < end, "timed out while waiting for {what}: {}", self.describe());
         }
     }
 
-    /// The number of a talk over a connection that the kernel opens.
+    /// Waits for a connection from the kernel, and returns the index of its transfer.
     #[track_caller]
     pub fn accept(&mut self, sends: u64) -> usize {
         self.run_until("a connection from Linux", |stack| !stack.accepted.is_empty());
@@ -165,7 +165,7 @@ impl UserStack {
         self.transfer(id, sends, events)
     }
 
-    /// The number of a talk over a connection that we open.
+    /// Opens a connection, and returns the index of its transfer.
     #[track_caller]
     pub fn connect(&mut self, port: u16, sends: u64) -> usize {
         let remote = SocketAddr::from((linux(), port));
@@ -185,11 +185,11 @@ impl UserStack {
             path.is_some()
         });
         let path = path.expect("just found");
-        let id = self.tcp.connect(self.now(), flow, path, &mut self.wire).expect("a free place");
+        let id = self.tcp.connect(self.now(), flow, path, &mut self.wire).expect("a free slot");
         self.transfer(id, sends, TcpEvents::empty())
     }
 
-    /// A talk over a connection, which sends so many bytes and stays open.
+    /// Adds a transfer that sends `sends` bytes and stays open.
     fn transfer(&mut self, id: ConnId, sends: u64, events: TcpEvents) -> usize {
         let source = Pattern::new(sends, usize::MAX);
         self.transfers.push(Transfer {
@@ -204,7 +204,7 @@ impl UserStack {
         self.transfers.len() - 1
     }
 
-    /// Both directions of every talk are closed and nothing went wrong.
+    /// Waits until both directions of every transfer are closed without error.
     #[track_caller]
     pub fn run_until_all_closed(&mut self) {
         self.run_until("the end of every connection", |stack| stack.transfers.iter().all(Transfer::is_over));
@@ -219,7 +219,7 @@ impl UserStack {
         }
     }
 
-    /// Gives back every connection, and finds nothing left of any.
+    /// Releases every connection, and asserts that no resource leaks.
     #[track_caller]
     pub fn release_all(&mut self) {
         for transfer in self.transfers.drain(..) {
@@ -232,7 +232,7 @@ impl UserStack {
         self.stats.read(counter)
     }
 
-    /// What a failing test says.
+    /// Returns the state for the message of a failing test.
     pub fn describe(&self) -> String {
         let transfers = self.transfers.iter().map(|transfer| {
             let state = self.tcp.state(transfer.id);
@@ -248,7 +248,7 @@ impl UserStack {
     }
 }
 
-/// Tells an event to the talk it belongs to.
+/// Records an event in the transfer that it belongs to.
 fn record_events(
     transfers: &mut [Transfer],
     accepted: &mut Vec<(ConnId, TcpEvents)>,

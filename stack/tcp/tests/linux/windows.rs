@@ -15,7 +15,7 @@ use crate::vdev_lab::{Needs, alone};
 /// More than all buffers between the two applications.
 const BYTES: u64 = 4 << 20;
 
-/// RFC 9293 s3.8.6.1, MUST-36 and MUST-37: Linux's reader stalls, its window closes and is probed for as long as it takes.
+/// RFC 9293 s3.8.6.1, MUST-36 and MUST-37: Linux's reader stalls. Its window closes and is probed until it opens.
 #[test]
 fn a_stalled_reader_in_linux_closes_its_window_and_opens_it_again() {
     let name = "windows::a_stalled_reader_in_linux_closes_its_window_and_opens_it_again";
@@ -23,7 +23,7 @@ fn a_stalled_reader_in_linux_closes_its_window_and_opens_it_again() {
         let (listener, port) = kernel::listen();
         sockopt::set_socket_recv_buffer_size(&listener, 32 * 1024).expect("a small buffer");
         let (go_on, may_go_on) = mpsc::channel();
-        let linux = spawn(move || reads_when_told(&kernel::accept(&listener), &may_go_on));
+        let linux = spawn(move || read_as_permitted(&kernel::accept(&listener), &may_go_on));
         let transfer = stack.connect(port, BYTES);
         stack.transfers[transfer].closes = true;
         for _ in 0..3 {
@@ -41,10 +41,10 @@ fn a_stalled_reader_in_linux_closes_its_window_and_opens_it_again() {
     });
 }
 
-/// Reads so many bytes each time it is told to, and to the end once it is told so.
-fn reads_when_told(stream: &TcpStream, told: &mpsc::Receiver<usize>) -> u64 {
+/// Reads the number of bytes that each message permits, then to the end of the stream.
+fn read_as_permitted(stream: &TcpStream, permits: &mpsc::Receiver<usize>) -> u64 {
     let mut taken = 0;
-    for bytes in told {
+    for bytes in permits {
         let until = if bytes == usize::MAX { u64::MAX } else { taken + bytes as u64 };
         while taken < until && kernel::receive_some(stream, &mut taken, 4_096) > 0 {}
         if bytes == usize::MAX {
@@ -54,7 +54,7 @@ fn reads_when_told(stream: &TcpStream, told: &mpsc::Receiver<usize>) -> u64 {
     taken
 }
 
-/// RFC 9293 s3.8.6 and s3.8.6.2.2: our reader stalls; Linux fills the window to its last byte, probes it, and goes on when
+/// RFC 9293 s3.8.6 and s3.8.6.2.2: our reader stalls. Linux fills the window completely, probes it, and continues when
 /// it opens.
 #[test]
 fn our_stalled_reader_closes_our_window_and_opens_it_again() {
@@ -65,7 +65,7 @@ fn our_stalled_reader_closes_our_window_and_opens_it_again() {
         for _ in 0..2 {
             stack.transfers[transfer].reads = false;
             let id = stack.transfers[transfer].id;
-            // Linux probes with an octet that we have already.
+            // Linux probes with an acknowledged octet.
             let probes = stack.read(Counter::TcpDropOutsideWindow);
             stack.run_until("probes of our closed window", |stack| {
                 let full = stack.tcp.rx(id).available() >= 500_000;
@@ -85,11 +85,11 @@ fn our_stalled_reader_closes_our_window_and_opens_it_again() {
     });
 }
 
-/// Buffers of every size on Linux's side, so that windows of a few hundred bytes up to megabytes are announced, scaled
+/// Linux's receive buffers have every size, so that it announces windows from a few hundred bytes to megabytes, scaled
 /// or not.
 #[test]
-fn windows_of_every_size_carry_the_stream() {
-    over_a_veth("windows::windows_of_every_size_carry_the_stream", 1_500, |mut stack| {
+fn windows_of_every_size_transfer_the_stream() {
+    over_a_veth("windows::windows_of_every_size_transfer_the_stream", 1_500, |mut stack| {
         for (scaling, buffer) in
             [("0", 1), ("1", 1), ("0", 8_192), ("1", 8_192), ("0", 1 << 20), ("1", 4 << 20)]
         {
@@ -107,10 +107,10 @@ fn windows_of_every_size_carry_the_stream() {
     });
 }
 
-/// Our own smallest window, two FPDUs, does not stop Linux.
+/// Our smallest window, two FPDUs, does not block Linux.
 #[test]
-fn our_smallest_window_carries_the_stream() {
-    let name = "windows::our_smallest_window_carries_the_stream";
+fn our_smallest_window_transfers_the_stream() {
+    let name = "windows::our_smallest_window_transfers_the_stream";
     alone(name, Needs::Namespace, |lab| {
         let config = ironwarp_tcp::TcpConfig {
             rcv_window_bytes: 2 * ironwarp_types::limits::FPDU_BYTES_MAX as u32,

@@ -6,11 +6,12 @@ use core::borrow::Borrow;
 use core::net::SocketAddr;
 use std::time::Instant;
 
-use super::{AcceptParams, ConnectParams, Context, MpaRevision, QpState, QueuePair, RejectParams};
+use super::Context;
 use crate::channel::ControlMessage;
 use crate::core_loop::LEADER;
 use crate::error::VerbsError;
 use crate::event::ConnectionRequest;
+use crate::objects::{AcceptParams, ConnectParams, MpaRevision, QpState, QueuePair, RejectParams};
 
 /// How far a context has come with [`Context::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -15,30 +15,8 @@ use super::{Context, CqInfo};
 use crate::channel::ControlMessage;
 use crate::core_loop::{CqCore, CqParts};
 use crate::error::VerbsError;
+use crate::objects::CompletionQueue;
 use crate::shared::{CqReservations, SlotLease, SlotTable, next_handle_id};
-
-/// Names a completion queue of one context.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct CompletionQueue {
-    index: u32,
-    serial: u32,
-}
-
-impl CompletionQueue {
-    /// The handle as one number, for callers in another language.
-    pub fn to_bits(self) -> u64 {
-        u64::from(self.serial) << 32 | u64::from(self.index)
-    }
-
-    /// What [`CompletionQueue::to_bits`] made a number of. Any other number names nothing, which each call says.
-    pub fn from_bits(bits: u64) -> Self {
-        CompletionQueue { index: bits as u32, serial: (bits >> 32) as u32 }
-    }
-
-    pub(super) fn slot(self) -> usize {
-        self.index as usize
-    }
-}
 
 /// The most completions a queue may be made for: a ring of them takes 64 MiB.
 pub(super) const CQ_DEPTH_MAX: u32 = 1 << 20;

@@ -8,36 +8,25 @@
 //! Objects are named by small copyable handles. A handle of a destroyed object, or of another context, is an error
 //! and never another object.
 
-mod attr;
 mod connect;
 mod cq;
-mod params;
 mod qp;
 mod query;
 mod srq;
-mod timeouts;
 
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, AccessScope, AtomicOp, FastRegion, MemTable, Region, StableBytes, Window};
 use ironwarp_types::{CoreId, PdId};
 
-pub(crate) use attr::QpShared;
-pub use attr::{QpAttr, QpState, ReceiveShare};
 pub use connect::DrainProgress;
-pub use cq::CompletionQueue;
-pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
-pub(crate) use params::{CmParams, MpaParams};
-pub use qp::QueuePair;
 pub(crate) use query::LacksAtomicsCache;
-pub use query::{CqInfo, Framing, Limits, QpInfo, SrqInfo};
-pub use srq::SharedReceiveQueue;
-pub use timeouts::KeepAlive;
-pub(crate) use timeouts::QpTimeouts;
+pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
 
 use crate::channel::{ControlMessage, CoreChannel, Notification, context_channel};
 use crate::error::VerbsError;
 use crate::event::Event;
+use crate::objects::{CompletionQueue, QueuePair};
 use crate::shared::{ContextQuota, StackShared};
 use cq::AppCq;
 use qp::AppQp;

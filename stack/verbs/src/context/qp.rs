@@ -11,43 +11,19 @@ use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
 
-use super::attr::{QpAttr, QpShared, QpState};
 use super::cq::insert_into_table;
-use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
+use super::{Context, ProtectionDomain, QpInfo};
 use crate::channel::ControlMessage;
 use crate::config::{AtomicExecution, Extensions};
 use crate::core_loop::{QpCore, QpSetup, SelectedQueues, SrqSlot};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
+use crate::objects::{CompletionQueue, QpAttr, QpShared, QpState, QueuePair, SharedReceiveQueue};
 use crate::shared::{SlotLease, SlotTable, next_handle_id};
 
 mod post;
 
 pub(super) use post::write_recv;
-
-/// Names a queue pair of one context.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct QueuePair {
-    index: u32,
-    num: QpNum,
-}
-
-impl QueuePair {
-    /// The number that completions carry.
-    pub fn num(self) -> QpNum {
-        self.num
-    }
-
-    /// The handle as one number, for callers in another language.
-    pub fn to_bits(self) -> u64 {
-        u64::from(self.num.0) << 32 | u64::from(self.index)
-    }
-
-    /// What [`QueuePair::to_bits`] made a number of. Any other number names nothing, which each call says.
-    pub fn from_bits(bits: u64) -> Self {
-        QueuePair { index: bits as u32, num: QpNum((bits >> 32) as u32) }
-    }
-}
 
 /// The application's half of a queue pair.
 pub(super) struct AppQp {

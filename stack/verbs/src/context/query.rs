@@ -6,15 +6,14 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use ironwarp_iwarp::mpa::startup::Markers;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SGE_MAX};
 
-use super::attr::WORK_DEPTH_MAX;
 use super::cq::CQ_DEPTH_MAX;
 use super::srq::SRQ_DEPTH_MAX;
-use super::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, SharedReceiveQueue};
+use super::{Context, ProtectionDomain};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
+use crate::objects::{CompletionQueue, Framing, QpState, QueuePair, SharedReceiveQueue, WORK_DEPTH_MAX};
 
 /// A queue pair as it is now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,15 +49,6 @@ pub struct QpInfo {
     pub ird: u16,
     /// Reads that we may have outstanding at the peer, as asked for (ORD).
     pub ord: u16,
-}
-
-/// How MPA frames the messages of a connection (RFC 5044 s7.1.1), as the two sides' requests settled it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Framing {
-    /// Whether CRCs are in use, both ways.
-    pub crc: bool,
-    /// In which directions markers are.
-    pub markers: Markers,
 }
 
 /// A completion queue as it is now.

@@ -9,37 +9,18 @@ use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::PdId;
 use ironwarp_types::limits::SGE_MAX;
 
-use super::attr::within;
 use super::cq::insert_into_table;
 use super::qp::write_recv;
 use super::{Context, ProtectionDomain, SrqInfo};
 use crate::channel::ControlMessage;
 use crate::core_loop::SrqCore;
 use crate::error::VerbsError;
+use crate::objects::{SharedReceiveQueue, check_range};
 use crate::shared::{SlotLease, SlotTable, next_handle_id};
 use crate::wr::RecvWr;
 
 /// The most receives that a shared receive queue may be made for, a core.
 pub(super) const SRQ_DEPTH_MAX: u32 = 1 << 16;
-
-/// Names a shared receive queue of one context.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct SharedReceiveQueue {
-    index: u32,
-    serial: u32,
-}
-
-impl SharedReceiveQueue {
-    /// The handle as one number, for callers in another language.
-    pub fn to_bits(self) -> u64 {
-        u64::from(self.serial) << 32 | u64::from(self.index)
-    }
-
-    /// What [`SharedReceiveQueue::to_bits`] made a number of. Any other number names nothing, which each call says.
-    pub fn from_bits(bits: u64) -> Self {
-        SharedReceiveQueue { index: bits as u32, serial: (bits >> 32) as u32 }
-    }
-}
 
 /// The application's half of a shared receive queue.
 pub(super) struct AppSrq {
@@ -64,8 +45,8 @@ impl Context {
         max_sge: usize,
     ) -> Result<SharedReceiveQueue, VerbsError> {
         let pd = self.domain(pd)?;
-        within("receive depth", depth.into(), 1, SRQ_DEPTH_MAX.into(), "1 to 65536")?;
-        within("elements", max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
+        check_range("receive depth", depth.into(), 1, SRQ_DEPTH_MAX.into(), "1 to 65536")?;
+        check_range("elements", max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
         (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         let serial = next_handle_id();
         let app = AppSrq {

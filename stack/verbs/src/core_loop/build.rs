@@ -2,31 +2,48 @@
 
 use core::net::IpAddr;
 
-use super::*;
-use ironwarp_net::{CoreRole, DuplicateProbes, Marking, NetConfig, VlanTag};
-use ironwarp_tcp::TcpConfig;
-use ironwarp_types::MacAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ironwarp_mem::CoreMem;
+use ironwarp_net::{CoreRole, DuplicateProbes, Marking, Net, NetConfig, VlanTag};
+use ironwarp_port::{Burst, PerPort, Port, Wire};
+use ironwarp_stats::CoreStats;
+use ironwarp_tcp::{Tcp, TcpConfig};
+use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
+use ironwarp_types::{Clock, MacAddr, Nanos};
+
+use super::connection::ConnectionManager;
+use super::cores::OtherCores;
+use super::data_path::qp::QpTable;
+use super::data_path::queues::QueueTable;
+use super::data_path::remote_atomics::RemoteAtomics;
+use super::data_path::{ConnOwner, DataPath};
+use super::housekeeping::NetHousekeeping;
+use super::{CoreLoop, PollLoop};
 
 use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
+use crate::shared::StackShared;
+use crate::worker::{PollResult, ResourceUsage};
 
-/// What a core loop is built from, beside the configuration.
+/// The parts of a core loop that the configuration does not contain.
 pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) core: u16,
     pub(crate) clock: C,
     pub(crate) port: P,
     pub(crate) link_up: fn(&mut P) -> bool,
-    /// [`Nanos::MAX`]: once it is up it stays.
+    /// [`Nanos::MAX`]: a link that is up stays up.
     pub(crate) link_poll_interval: Nanos,
     pub(crate) mem: CoreMem,
     pub(crate) stats: CoreStats,
-    /// The counters of what is each port's own.
+    /// One page of counters for each port.
     pub(crate) port_stats: Vec<CoreStats>,
-    /// The other cores, where there are any.
+    /// The rings to the other cores; `None` on a stack of one core.
     pub(crate) other_cores: Option<Box<OtherCores<P::Frame>>>,
-    /// The mail about words between them, likewise.
+    /// The mailboxes of remote atomics; `None` on a stack of one core.
     pub(crate) remote_atomics: Option<Box<RemoteAtomics>>,
-    /// The same for all cores of a stack, so that each could answer for any other. Keys initial sequence numbers, ephemeral
-    /// ports and the flow hash.
+    /// The same for all cores of a stack, so that each can check what another sent. Keys initial sequence numbers,
+    /// ephemeral ports and the flow hash.
     pub(crate) secret: [u64; 2],
 }
 
@@ -44,47 +61,39 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             nets.push(Net::new(NetConfig { role, port, ..net }, wire.caps(), stats));
         }
         let mut nets = nets.into_iter();
-        // There is a page of counters for each port, and one port at least.
+        // There is a page of counters for each port, and at least one port.
         let first = nets.next().ok_or(ConfigError::Parse("a stack has at least one port".into()))?;
         let nets = PerPort::new(first, nets);
         let first = nets.at::<P>(0);
         let tcp_config = tcp_config(config);
         let connections = tcp_config.connections_max as usize;
-        Ok(CoreLoop {
+        let dp = DataPath {
             core: parts.core,
             steering: parts.other_cores.as_ref().map(|other_cores| other_cores.steering()),
             other_cores: parts.other_cores,
             tcp: Tcp::new(tcp_config, first.hasher(), parts.secret, parts.stats.clone()),
             wire,
             mem: parts.mem,
+            atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
-            passives: PassiveTable::new(limits.half_open, limits.listeners),
             queues: QueueTable::new(limits, parts.remote_atomics, parts.stats.clone()),
             conn_owners: vec![ConnOwner::Unowned; connections].into(),
             timer_events: Vec::with_capacity(connections),
-            contexts: Vec::with_capacity(limits.contexts as usize),
             tx_ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
             memory_waiters: Vec::with_capacity(limits.queue_pairs as usize),
-            route_changes_seen: 0,
-            path_refresh_next: None,
-            path_refresh_due: now,
             nets,
-            resolving: Vec::with_capacity(limits.queue_pairs as usize),
-            wheel: Wheel::new(limits.queue_pairs + limits.half_open + 1, now),
-            mpa: config.mpa.clone(),
-            timeouts: config.tcp.timeouts(),
-            link_up: parts.link_up,
-            link_poll_interval: parts.link_poll_interval,
-            links_down: 0,
-            conflict_reported: false,
-            // Whoever leads does that.
-            announced: role == CoreRole::Follower,
-            stats: parts.stats,
-            clock: parts.clock,
+            stats: parts.stats.clone(),
             work: 0,
             posted_work: 0,
+        };
+        let announced = role == CoreRole::Follower;
+        Ok(CoreLoop {
+            dp,
+            cm: ConnectionManager::new(parts.core, &shared, parts.stats, now),
+            housekeeping: NetHousekeeping::new(now, parts.link_up, parts.link_poll_interval, announced),
+            clock: parts.clock,
             next_due: None,
             timers_due: Nanos::ZERO,
             idle_until: Nanos::ZERO,
@@ -106,7 +115,7 @@ where
     }
 
     fn link_up(&mut self, port: u8) -> bool {
-        self.is_link_up(port)
+        self.housekeeping.is_link_up(&mut self.dp, port)
     }
 
     fn check(&mut self) -> Result<(), String> {
@@ -118,15 +127,15 @@ where
     }
 
     fn port_any(&mut self) -> &mut dyn core::any::Any {
-        self.wire.flush();
-        self.wire.port_mut()
+        self.dp.wire.flush();
+        self.dp.wire.port_mut()
     }
 }
 
 impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
-    /// Contexts are told by their next control call.
+    /// Contexts learn of it at their next control call.
     fn drop(&mut self) {
-        self.shared.cores[usize::from(self.core)].mark_dropped();
+        self.shared.cores[usize::from(self.dp.core)].mark_dropped();
     }
 }
 
@@ -149,8 +158,8 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
     })
 }
 
-/// Our link address: the device's, unless it has none (a ring), or the kernel's end of it already has it (a tap). Then
-/// it is a locally administered one made of our network address, so that both ends of a link differ.
+/// Our link address: the device's, unless it has none (a ring) or the kernel uses it at its end (a tap). In these
+/// cases it is a locally administered address made of our network address, so that both ends of a link differ.
 fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
     if device != MacAddr::default() && !matches!(config.port.device, DeviceConfig::Tap { .. }) {
         return device;
@@ -162,7 +171,7 @@ fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
     MacAddr([0x02, 0x49, a, b, c, d])
 }
 
-/// Connections in set-up and in teardown come on top of those that queue pairs hold.
+/// Connections in set-up and teardown are counted in addition to those of queue pairs.
 fn tcp_config(config: &Config) -> TcpConfig {
     let limits = &config.limits;
     let connections_max = limits.queue_pairs + 2 * limits.half_open;
@@ -191,17 +200,17 @@ fn tcp_config(config: &Config) -> TcpConfig {
     })
 }
 
-/// Frames kept for Terminates. What a Terminate says is kept by each queue pair; it is the frame that an empty pool would
-/// not give. Those of more queue pairs take turns: each comes back with the peer's acknowledgement.
+/// Frames reserved for Terminates, for the case that the pool is empty. Each queue pair keeps the text of its
+/// Terminate; with more queue pairs than frames, a frame is free again after the peer's acknowledgement.
 const TERMINATE_RESERVE_FRAMES: u16 = 8;
 
-/// The least of something that the ports have. Each port has its own pools, and what the stack holds may all be of one.
+/// The minimum over all ports: each port has its own pools, and all objects of the stack may use one port.
 fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
     config.port_configs().map(of).min().unwrap_or_default()
 }
 
-/// Received frames beyond the device's ring that one core may hold. Where there are several, a frame may come from any
-/// queue's pool, so each pool must last for all of them and for what is on its way between them.
+/// Received frames that one core may hold, beyond the device's ring. With several cores a frame may come from any
+/// queue's pool, so each pool must suffice for all cores and for the steered frames.
 fn rx_frames_per_core(config: &Config) -> u32 {
     let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
     match u32::from(config.core.count) {
@@ -210,34 +219,34 @@ fn rx_frames_per_core(config: &Config) -> u32 {
     }
 }
 
-/// Frames that may be on their way from one core to another: a power of two.
+/// Frames that may be in the ring from one core to another: a power of two.
 pub(crate) fn steered_frames(config: &Config) -> usize {
     let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
     let others = u32::from(config.core.count).saturating_sub(1).max(1);
     let share = (beyond / STEERED_DIVISOR / others).clamp(STEERED_MIN, STEERED_MAX);
-    // The greatest power of two that is not greater.
+    // Rounds down to a power of two.
     1 << share.ilog2()
 }
 
-/// One of so many received frames beyond the device's ring may be on its way between cores.
+/// The divisor for the share of received frames that may be in rings between cores.
 const STEERED_DIVISOR: u32 = 4;
 
-/// Four times what an iteration takes over from one core.
+/// Four times the steered frames that an iteration takes from one core.
 const STEERED_MAX: u32 = 512;
 
 /// Half a burst.
 const STEERED_MIN: u32 = 16;
 
-/// Received frames that a connection may hold whatever the others do: a partial FPDU's tail and one more.
+/// Received frames that each connection may always hold: the tail of a partial FPDU and one more.
 const RX_RESERVE_MAX: u16 = 2;
 
-/// Received frames that finish one FPDU of 64 KiB when all others are taken.
+/// Received frames that complete one FPDU of 64 KiB when all others are in use.
 const RX_EMERGENCY_RESERVE: u16 = 48;
 
-/// Units that a connection may retain whatever the others do: enough to keep a request and its answer going.
+/// Units that each connection may always retain: enough for a request and its response.
 const TX_RESERVE_MAX: u16 = 4;
 
-/// Splits the frames beyond the device's ring: at most half of them reserved evenly, the rest for whoever needs them.
+/// Splits the frames beyond the device's ring: at most half of them in equal reserves, the rest shared.
 fn split_reserve(frames: u32, connections: u32, reserve_max: u16) -> (u16, u32) {
     let reserve = (frames / 2 / connections).min(reserve_max.into());
     (reserve as u16, frames - reserve * connections)

@@ -1,58 +1,66 @@
-//! What always holds of a core between two iterations, and what it holds: always compiled, called by the simulator after
-//! every step.
+//! The invariants of a core between two iterations, and a count of its objects. Compiled in every build; the simulator
+//! calls it after every step.
 
-use super::connection::setup::Setup;
-use super::qp::Phase;
-use super::*;
-use crate::context::QpState;
+use ironwarp_iwarp::stream::StreamState;
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_types::{Clock, Nanos};
+
+use super::CoreLoop;
+use super::data_path::{ConnOwner, TxSource};
+use super::lifecycle::Stage;
+use crate::objects::QpState;
 use crate::worker::ResourceUsage;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// Whether every layer's state is sound and the layers agree with each other.
+    /// Checks that every layer's state is sound and that the layers agree with each other.
     pub(super) fn check_invariants(&mut self) -> Result<(), String> {
-        for net in self.nets.iter() {
+        for net in self.dp.nets.iter() {
             net.check().map_err(|fault| format!("net: {fault}"))?;
         }
-        self.tcp.check().map_err(|fault| format!("tcp: {fault}"))?;
+        self.dp.tcp.check().map_err(|fault| format!("tcp: {fault}"))?;
         self.check_conn_owners()?;
         self.check_tx_ready()?;
         self.check_remote_atomics()?;
-        for slot in 0..self.qps.capacity() {
+        for slot in 0..self.dp.qps.capacity() {
             self.check_qp(slot).map_err(|fault| format!("queue pair at {slot}: {fault}"))?;
         }
         ensure(
-            "a burst or a timer's news was left behind",
-            self.rx_burst.as_ref().is_some_and(|burst| burst.is_empty()) && self.timer_events.is_empty(),
+            "a burst or a timer event is not handled",
+            self.dp.rx_burst.as_ref().is_some_and(|burst| burst.is_empty())
+                && self.dp.timer_events.is_empty(),
         )?;
-        let overruns = self.stats.read(Counter::VerbsCqOverruns);
-        ensure("a completion found no place", overruns == 0)
+        let overruns = self.dp.stats.read(Counter::VerbsCqOverruns);
+        ensure("a completion queue was full", overruns == 0)
     }
 
-    /// What the core holds now.
+    /// Counts the core's objects.
     pub(super) fn count_holdings(&self) -> ResourceUsage {
-        let tcp = self.tcp.resource_usage();
+        let tcp = self.dp.tcp.resource_usage();
         ResourceUsage {
-            queue_pairs: self.qps.count(),
-            completion_queues: self.queues.count(),
-            incoming: self.passives.count(),
-            listeners: self.passives.listeners(),
+            queue_pairs: self.dp.qps.count(),
+            completion_queues: self.dp.queues.count(),
+            incoming: self.cm.passives.count(),
+            listeners: self.cm.passives.listeners(),
             connections: tcp.connections,
             time_wait: tcp.time_wait,
             half_open: tcp.half_open,
             flows: tcp.flows,
             rx_frames: tcp.rx_frames,
             tx_units: tcp.tx_units,
-            waiting_frames: self.wire.waiting_frames(),
-            ready_senders: self.tx_ready.len(),
-            resolving: self.resolving.len(),
-            timers: self.armed_timers(),
+            waiting_frames: self.dp.wire.waiting_frames(),
+            ready_senders: self.dp.tx_ready.len(),
+            resolving: self.cm.resolving.len(),
+            timers: self.cm.armed_timers(),
             regions: self.shared.mem.regions_in_use(),
             remote_atomics_outstanding: self
+                .dp
                 .queues
                 .remote_atomics
                 .as_ref()
                 .map_or(0, |remote_atomics| remote_atomics.outstanding()),
             remote_atomics_waiting: self
+                .dp
                 .queues
                 .remote_atomics
                 .as_ref()
@@ -60,86 +68,101 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn armed_timers(&self) -> usize {
-        let ids = self.qps.capacity() + self.passives.capacity();
-        (0..ids).filter(|id| self.wheel.deadline(*id) != Nanos::MAX).count()
-    }
-
-    /// A connection and whoever has it name each other.
+    /// A connection and its owner refer to each other.
     fn check_conn_owners(&mut self) -> Result<(), String> {
-        for (index, owner) in self.conn_owners.iter().enumerate() {
+        for (index, owner) in self.dp.conn_owners.iter().enumerate() {
             let conn = match *owner {
                 ConnOwner::Unowned => continue,
-                ConnOwner::Qp(slot) => self.qps.at(slot).and_then(|qp| qp.conn),
-                ConnOwner::Passive(slot) => self.passives.at(slot).map(|passive| passive.conn),
+                ConnOwner::Qp(slot) => self.dp.qps.at(slot).and_then(|qp| qp.conn),
+                ConnOwner::Passive(slot) => self.cm.passives.at(slot).map(|passive| passive.conn),
             };
-            ensure("an owner does not know its connection", conn.is_some_and(|conn| conn.index() == index))?;
+            ensure("an owner and its connection disagree", conn.is_some_and(|conn| conn.index() == index))?;
         }
         Ok(())
     }
 
-    /// Whoever is marked as waiting for a turn waits once, and nobody else does.
+    /// A sender is listed once if it is marked as listed, else not at all.
     fn check_tx_ready(&mut self) -> Result<(), String> {
         let mut marked = 0;
-        for slot in 0..self.qps.capacity() {
-            marked += usize::from(self.qps.at(slot).is_some_and(|qp| qp.tx_queued));
+        for slot in 0..self.dp.qps.capacity() {
+            marked += usize::from(self.dp.qps.at(slot).is_some_and(|qp| qp.tx_queued));
         }
-        for slot in 0..self.passives.capacity() {
-            marked += usize::from(self.passives.at(slot).is_some_and(|passive| passive.tx_queued));
+        for slot in 0..self.cm.passives.capacity() {
+            marked += usize::from(self.cm.passives.at(slot).is_some_and(|passive| passive.tx_queued));
         }
-        ensure("the list of senders and their marks disagree", marked == self.tx_ready.len())?;
-        for source in &self.tx_ready {
+        ensure("the list of senders and their marks disagree", marked == self.dp.tx_ready.len())?;
+        for source in &self.dp.tx_ready {
             let tx_queued = match *source {
-                TxSource::Qp(slot) => self.qps.at(slot).is_some_and(|qp| qp.tx_queued),
-                TxSource::Passive(slot) => self.passives.at(slot).is_some_and(|passive| passive.tx_queued),
+                TxSource::Qp(slot) => self.dp.qps.at(slot).is_some_and(|qp| qp.tx_queued),
+                TxSource::Passive(slot) => self.cm.passives.at(slot).is_some_and(|passive| passive.tx_queued),
             };
-            ensure("somebody waits for a turn without a mark", tx_queued)?;
+            ensure("a listed sender is not marked", tx_queued)?;
         }
         Ok(())
     }
 
-    /// Whoever waits for another core is waited for by none but it.
+    /// A queue pair that waits for a credit is in one list; requests of streams are counted as outstanding.
     fn check_remote_atomics(&mut self) -> Result<(), String> {
-        let Some(remote_atomics) = self.queues.remote_atomics.as_deref() else { return Ok(()) };
+        let Some(remote_atomics) = self.dp.queues.remote_atomics.as_deref() else { return Ok(()) };
         let mut mailed = 0;
-        for slot in 0..self.qps.capacity() {
-            let qp = self.qps.at(slot);
+        for slot in 0..self.dp.qps.capacity() {
+            let qp = self.dp.qps.at(slot);
             mailed += qp.as_ref().map_or(0, |qp| qp.stream.forwarded());
             let waits = usize::from(qp.is_some_and(|qp| qp.stream.awaits_forward_credit()));
             ensure(
-                "a queue pair waits for a credit, or should",
+                "the list for credits and a queue pair disagree",
                 remote_atomics.credit_wait_count(slot) == waits,
             )?;
         }
-        ensure("more is waited for than was asked", mailed <= remote_atomics.outstanding())
+        ensure("streams wait for more replies than are outstanding", mailed <= remote_atomics.outstanding())
     }
 
     fn check_qp(&mut self, slot: u32) -> Result<(), String> {
-        let waits = self.resolving.iter().filter(|waiting| **waiting == slot).count();
-        let deadline = self.wheel.deadline(slot);
-        let conn_owners = &self.conn_owners;
-        let Some(qp) = self.qps.at(slot) else {
+        let waits = self.cm.resolving.iter().filter(|waiting| **waiting == slot).count();
+        let deadline = self.cm.deadline_of(slot);
+        let conn_owners = &self.dp.conn_owners;
+        let Some(qp) = self.dp.qps.at(slot) else {
             return ensure(
-                "nobody has a timer or waits for a link address",
+                "a free slot has a timer or waits for a route",
                 deadline == Nanos::MAX && waits == 0,
             );
         };
-        let resolving = matches!(qp.phase, Phase::Setup(Setup::Resolving { .. }));
-        ensure("it waits for a link address, or should", waits == usize::from(resolving))?;
+        let stage = qp.lifecycle.stage();
+        ensure(
+            "the list for routes and the state disagree",
+            waits == usize::from(stage == Stage::Resolving),
+        )?;
         let known = qp.conn.is_none_or(|conn| conn_owners.get(conn.index()) == Some(&ConnOwner::Qp(slot)));
-        ensure("its connection does not know it", known)?;
-        // One that has just arrived is told to connect by the next message.
-        let told = match qp.phase {
-            Phase::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
-            _ => qp.shared.state() == qp.state_for(&qp.phase),
+        ensure("its connection has another owner", known)?;
+        // The application's half publishes `Connecting` before the next message connects the queue pair.
+        let told = match stage {
+            Stage::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
+            _ => qp.shared.state() == qp.lifecycle.qp_state(),
         };
-        ensure("its state is told wrongly", told)?;
-        let ends =
-            matches!(qp.phase, Phase::Draining | Phase::HalfClosed | Phase::Terminating | Phase::Closing);
-        let must_end = ends || qp.is_connecting();
-        ensure("its patience has no end", !must_end || deadline != Nanos::MAX)?;
-        let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
+        ensure("the published state is another", told)?;
+        ensure(
+            "its stream is in another state than its connection",
+            stream_agrees(stage, qp.stream.state()),
+        )?;
+        let ends = matches!(stage, Stage::Draining | Stage::HalfClosed | Stage::Terminating | Stage::Closing);
+        let must_end = ends || qp.lifecycle.is_connecting();
+        ensure("it has no deadline", !must_end || deadline != Nanos::MAX)?;
+        let (stream, io) = qp.stream_io(&mut self.dp.queues, &self.dp.mem, &self.dp.stats);
         stream.check(&io).map_err(String::from)
+    }
+}
+
+/// Returns whether the stream's state is one that the connection's state allows between two iterations.
+fn stream_agrees(stage: Stage, stream: StreamState) -> bool {
+    match stage {
+        Stage::Idle | Stage::Resolving | Stage::Opening | Stage::Requesting | Stage::Replying => {
+            stream == StreamState::Idle
+        }
+        Stage::AwaitingRtr | Stage::Running | Stage::Draining | Stage::HalfClosed => {
+            stream == StreamState::Open
+        }
+        Stage::Terminating => matches!(stream, StreamState::Terminating | StreamState::Ended),
+        Stage::Closing | Stage::Ended => stream == StreamState::Ended,
     }
 }
 

@@ -1,274 +1,208 @@
 //! The core loop: the one place that knows every layer.
 //!
-//! One iteration runs its stages in a fixed order: doorbells and what was posted, receive, mailboxes, timers, transmit,
-//! acknowledgements. A frame is carried from the device to registered memory, and the answers from memory to the device,
-//! before the next iteration starts. Where there are several cores, each looks behind the receive stage and last of all
-//! whether others ask for words of its own. Each layer owns its state and is handed what it needs for the call; none holds
-//! a reference to another.
+//! One iteration runs its stages in a fixed order: doorbells, receive, mailboxes, timers, transmit, acknowledgements. A
+//! frame is handled from the device to registered memory, and its replies from memory to the device, within one
+//! iteration. With several cores, the loop serves the other cores' atomic operations after the receive stage and at the
+//! end.
 //!
-//! Takes frames, doorbells, control messages and time; gives frames, completions and notices. Errors end one
-//! connection and are told to its context; nothing here fails as a whole. Costs a clock read or two, a few loads for
-//! every context and O(active) for queue pairs. Nothing is allocated after construction except boxes that arrive
-//! from contexts and go back to them.
+//! ```text
+//!              frames, doorbells, time
+//!                        |
+//!                        v           outcomes
+//!   CoreLoop ------> DataPath ------------------> CoreLoop ------> ConnectionManager
+//!      |                 ^                                                 |
+//!      |                 +----------------- borrowed for a call -----------+
+//!      |                 |                                                 |
+//!      +------> NetHousekeeping                                  notifications to contexts
+//! ```
+//!
+//! [`DataPath`] carries frames and FPDUs; [`ConnectionManager`] moves queue pairs through their [`lifecycle`] and talks to
+//! contexts; [`NetHousekeeping`] looks after links and paths. Each owns its state and is handed what it needs for the
+//! call. The stages are in [`stages`].
+//!
+//! Takes frames, doorbells, control messages and time; gives frames, completions and notifications. An error ends one
+//! connection and is reported to its context; the loop itself does not fail. Costs one or two clock reads, a few loads a
+//! context and O(active) for queue pairs. After construction nothing is allocated except boxes that contexts send and get
+//! back.
 
 mod build;
 mod check;
 mod connection;
-mod control;
 mod cores;
-mod ports;
-mod qp;
-mod queues;
-mod receive;
-mod remote_atomics;
-mod timers;
-mod transmit;
+mod data_path;
+mod housekeeping;
+mod lifecycle;
+mod stages;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ironwarp_mem::CoreMem;
-use ironwarp_net::{Net, Steering};
-use ironwarp_port::{Burst, PerPort, Port, Wire};
-use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::wheel::Wheel;
-use ironwarp_tcp::{ConnId, Tcp, TcpEvents, TcpTimeouts};
-use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
 use ironwarp_types::{Clock, Nanos};
 
 pub(crate) use build::{CoreParts, steered_frames};
-use connection::passive::PassiveTable;
-pub(crate) use cores::{LEADER, OtherCores, core_mesh};
-use qp::QpTable;
-pub(crate) use qp::{QpCore, QpSetup};
-use queues::QueueTable;
-pub(crate) use queues::{CqCore, CqParts, CqRing, SelectedQueues, SrqCore, SrqSlot};
-pub(crate) use remote_atomics::{RemoteAtomics, remote_atomics_mesh};
+pub(crate) use cores::{LEADER, core_mesh};
+pub(crate) use data_path::qp::{QpCore, QpSetup};
+pub(crate) use data_path::queues::{CqCore, CqParts, CqRing, SelectedQueues, SrqCore, SrqSlot};
+pub(crate) use data_path::remote_atomics::remote_atomics_mesh;
 
-use crate::channel::ContextChannel;
-use crate::config::MpaConfig;
+use connection::ConnectionManager;
+use data_path::DataPath;
+use housekeeping::NetHousekeeping;
+
 use crate::shared::StackShared;
 use crate::worker::{PollResult, ResourceUsage};
 
-/// What a [`Worker`](crate::Worker) drives: one loop, whatever its port and clock. The one indirect call an
-/// iteration keeps the port's type out of the public interface.
+/// What a [`Worker`](crate::Worker) drives: a loop over any port and clock. One indirect call an iteration keeps the
+/// port's type out of the public interface.
 pub(crate) trait PollLoop: Send {
     fn poll(&mut self, budget: usize) -> PollResult;
     fn now(&self) -> Nanos;
     fn link_up(&mut self, port: u8) -> bool;
-    /// Whether everything that must always hold does.
+    /// Checks the invariants of every layer.
     fn check(&mut self) -> Result<(), String>;
-    /// What the core holds.
+    /// Counts the core's objects.
     fn resource_usage(&self) -> ResourceUsage;
-    /// The port, for whoever knows its type.
+    /// The port, for callers that know its type.
     fn port_any(&mut self) -> &mut dyn core::any::Any;
 }
 
-/// Who a TCP connection belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ConnOwner {
-    Unowned,
-    /// A queue pair, by place.
-    Qp(u32),
-    /// An incoming connection that has no queue pair yet, by place.
-    Passive(u32),
-}
-
-/// Something that may have bytes to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum TxSource {
-    Qp(u32),
-    Passive(u32),
-}
-
-/// One core's loop over port `P` with clock `C`. On cache lines of its own: other cores' loops may lie beside it.
+/// One core's loop over port `P` with clock `C`: three parts, each with its own state, and the schedule of iterations.
+///
+/// The parts call in one direction: the connection manager and housekeeping borrow the data path for a call; the data
+/// path returns outcomes. On cache lines of its own, since another core's loop may be its neighbour in memory.
 #[repr(align(64))]
 pub(crate) struct CoreLoop<P: Port, C: Clock> {
-    core: u16,
-    /// The other cores of the stack, where there are any.
-    other_cores: Option<Box<OtherCores<P::Frame>>>,
-    /// Whose a flow is, where there are others; known also while their rings are read, which takes `other_cores` away.
-    steering: Option<Steering>,
     clock: C,
-    /// What is known of the network of each port.
-    nets: PerPort<Net>,
-    tcp: Tcp<P>,
-    mem: CoreMem,
-    /// Where bursts arrive. Taken while its frames are worked on, by its box: a burst moved is a copy of all its places.
-    rx_burst: Option<Box<Burst<P::Frame>>>,
-    /// Where an FPDU that came in pieces is put together before its CRC is checked.
-    scratch: Box<[u8]>,
-    qps: QpTable,
-    passives: PassiveTable,
-    queues: QueueTable,
-    conn_owners: Box<[ConnOwner]>,
-    /// What TCP's timers told, until it is passed on: at most one entry a connection.
-    timer_events: Vec<(ConnId, TcpEvents)>,
-    contexts: Vec<Option<ContextChannel>>,
-    /// Who has something to send, in turn, each at most once.
-    tx_ready: VecDeque<TxSource>,
-    /// Queue pairs with something that waits until no core uses a steering tag, each at most once.
-    memory_waiters: Vec<u32>,
-    /// Queue pairs that wait for a link address.
-    resolving: Vec<u32>,
-    /// [`Self::route_changes`] when they were last looked at.
-    route_changes_seen: u32,
-    /// Which connection's path is looked at next, while that goes on.
-    path_refresh_next: Option<u32>,
-    /// When all paths are looked at again.
-    path_refresh_due: Nanos,
-    wheel: Wheel,
-    mpa: MpaConfig,
-    /// How long queue pairs that do not say otherwise wait for a silent peer.
-    timeouts: TcpTimeouts,
-    link_up: fn(&mut P) -> bool,
-    link_poll_interval: Nanos,
-    /// Ports whose link was there and is not, or has not been there, one bit each.
-    links_down: u8,
-    /// Whether an address that another station claims has been told of.
-    conflict_reported: bool,
-    /// Whether a link has been told our address.
-    announced: bool,
+    /// Frames to registered memory and back.
+    dp: DataPath<P>,
+    /// Connections outside full operation, and the contexts that own them.
+    cm: ConnectionManager,
+    /// Links and the paths of connections.
+    housekeeping: NetHousekeeping<P>,
     shared: Arc<StackShared>,
-    stats: CoreStats,
-    work: usize,
-    /// How much of that was what applications have posted, and its sending.
-    posted_work: usize,
-    /// When the next iteration is due, as it was told last.
+    /// When the next iteration is due, as last returned.
     next_due: Option<Nanos>,
-    /// When the first timer is due, of those that were armed when something was last done.
+    /// When the first timer is due, of those that were armed at the end of the last full iteration.
     timers_due: Nanos,
-    /// Until when an iteration that nothing has come to is over behind the mailboxes. Anything that changes something else
-    /// counts as work, or moves this.
+    /// Idle iterations skip the later stages until this time. Whatever gives those something to do counts as work or
+    /// moves this time.
     idle_until: Nanos,
-    /// Let go of last: the frames that others here hold must be back in the ports' pools.
-    wire: Wire<P>,
 }
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// One iteration: at most `budget` bursts in, then everything that follows from them.
+    /// One iteration: receives at most `budget` bursts and handles everything that follows from them.
     pub(crate) fn iterate(&mut self, budget: usize) -> PollResult {
         let now = self.send_posted();
         self.receive(now, budget);
         self.serve_mailboxes(now);
-        if self.work > 0 || now >= self.idle_until {
+        if self.dp.work > 0 || now >= self.idle_until {
             self.run_later_stages(now);
         } else {
             debug_assert!(self.is_idle(now));
-            if self.other_cores.is_some() {
-                self.serve_remote_atomics();
+            if self.dp.other_cores.is_some() {
+                self.dp.serve_remote_atomics();
             }
         }
         self.report_quiescent();
-        PollResult { work: self.work, next_deadline: self.next_due }
+        PollResult { work: self.dp.work, next_deadline: self.next_due }
     }
 
-    /// What applications have posted leaves before frames are looked for: who has just posted often waits for the answer, and has
-    /// looked for frames in the iteration before. Where others have waited for a turn already, it takes its turn behind them later.
-    /// Answers the time, read again when more than one frame has left: what arrives meanwhile is not older than what was sent.
+    /// Sends new work requests before frames are received: an application that has just posted often waits for the reply.
+    /// If other senders are listed already, the new ones take their place after them in the transmit stage. Returns the
+    /// time, read again after more than one frame: a frame that arrives later must not seem older than what was sent.
     fn send_posted(&mut self) -> Nanos {
-        let (mut now, queue_was_empty) = (self.clock.now(), self.tx_ready.is_empty());
-        self.work = 0;
-        self.serve_doorbells();
-        let doorbell_work = self.work;
+        let (mut now, queue_was_empty) = (self.clock.now(), self.dp.tx_ready.is_empty());
+        self.dp.work = 0;
+        self.cm.serve_doorbells(&mut self.dp);
+        let doorbell_work = self.dp.work;
         if doorbell_work > 0 && queue_was_empty {
             self.transmit(now);
-            self.wire.flush();
-            if self.work > doorbell_work + 1 {
+            self.dp.wire.flush();
+            if self.dp.work > doorbell_work + 1 {
                 now = self.clock.now();
             }
         }
-        self.posted_work = self.work;
+        self.dp.posted_work = self.dp.work;
         now
     }
 
-    /// What follows from what has come, and from the time. A timer that was armed in this iteration is due in the next at the
-    /// earliest, which comes at once.
+    /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
     fn run_later_stages(&mut self, now: Nanos) {
         if now >= self.timers_due || !self.has_no_retries() {
             self.run_timers(now);
         }
-        if !self.memory_waiters.is_empty() {
+        if !self.dp.memory_waiters.is_empty() {
             self.poll_memory_waiters(now);
         }
         self.transmit(now);
-        self.tcp.flush_acks(now, &mut self.wire);
-        self.wire.flush();
-        self.queues.notify();
-        if self.queues.has_events() {
-            self.report_queue_events();
+        self.dp.tcp.flush_acks(now, &mut self.dp.wire);
+        self.dp.wire.flush();
+        self.dp.queues.notify();
+        if self.dp.queues.has_events() {
+            self.cm.report_queue_events(&mut self.dp);
         }
-        if self.other_cores.is_some() {
-            self.send_net_messages();
-            self.serve_remote_atomics();
+        if self.dp.other_cores.is_some() {
+            self.dp.send_net_messages();
+            self.dp.serve_remote_atomics();
         }
         let first = self.first_deadline();
-        self.timers_due = first.min(self.path_refresh_due);
+        self.timers_due = first.min(self.housekeeping.path_refresh_due());
         let has_immediate_work = self.has_immediate_work();
         self.next_due = if has_immediate_work { Some(now) } else { (first != Nanos::MAX).then_some(first) };
         self.idle_until =
             if has_immediate_work || !self.has_no_retries() { Nanos::ZERO } else { self.timers_due };
     }
 
-    /// Whether the next iteration is due at once: while an ACK is held or somebody waits for a turn.
+    /// Returns whether the next iteration is due at once, for example because an ACK or a sender waits.
     #[inline]
     fn has_immediate_work(&self) -> bool {
-        self.tcp.has_pending_acks()
-            || !self.tx_ready.is_empty()
-            || !self.memory_waiters.is_empty()
-            || self.wire.waiting_frames() > 0
-            || self.path_refresh_next.is_some()
-            || self.other_cores.as_ref().is_some_and(|other_cores| {
-                other_cores.has_pending_work() || self.queues.has_outstanding_remote_atomics()
+        self.dp.tcp.has_pending_acks()
+            || !self.dp.tx_ready.is_empty()
+            || !self.dp.memory_waiters.is_empty()
+            || self.dp.wire.waiting_frames() > 0
+            || self.housekeeping.is_refreshing()
+            || self.dp.other_cores.as_ref().is_some_and(|other_cores| {
+                other_cores.has_pending_work() || self.dp.queues.has_outstanding_remote_atomics()
             })
     }
 
-    /// When the first timer is due that is armed; [`Nanos::MAX`]: none is.
+    /// When the first armed timer is due; [`Nanos::MAX`]: none is armed.
     #[inline]
     fn first_deadline(&self) -> Nanos {
-        let tcp = self.tcp.next_deadline().unwrap_or(Nanos::MAX);
-        let own = self.wheel.next_deadline().unwrap_or(Nanos::MAX);
-        tcp.min(own).min(self.nets_next_deadline())
+        let tcp = self.dp.tcp.next_deadline().unwrap_or(Nanos::MAX);
+        let own = self.cm.next_deadline();
+        tcp.min(own).min(self.dp.nets_next_deadline())
     }
 
-    /// Whether nothing is left that every iteration tries anew and that has no deadline.
+    /// Returns whether there is no work without a deadline that every iteration tries again.
     #[inline]
     fn has_no_retries(&self) -> bool {
-        let has_events = self.queues.has_events() || self.route_changes_seen != self.route_changes();
-        self.announced
+        let has_events = self.dp.queues.has_events() || self.housekeeping.routes_changed(&self.dp);
+        self.housekeeping.announced()
             && !has_events
-            && self.path_refresh_next.is_none()
-            && !self.tcp.needs_terminate_reserve()
+            && !self.housekeeping.is_refreshing()
+            && !self.dp.tcp.needs_terminate_reserve()
     }
 
-    /// Whether the rest of an iteration that nothing has come to would indeed do nothing.
+    /// Returns whether the later stages of an idle iteration would do nothing.
     fn is_idle(&self, now: Nanos) -> bool {
-        now < self.first_deadline().min(self.path_refresh_due)
+        now < self.first_deadline().min(self.housekeeping.path_refresh_due())
             && self.has_no_retries()
             && !self.has_immediate_work()
     }
 
-    /// Says that nothing of registered memory is in use. A core that found nothing to do counts as resting until it
-    /// has, so that memory can be released though nobody polls; and it releases what waits for that, a little at a time:
-    /// the application that dropped it may never call again.
+    /// Reports that this core uses no registered memory between two iterations. An idle core goes offline until it has
+    /// work, so that memory can be released even if the core is not polled. It also reclaims a little of the memory that
+    /// waits for release, since the application that dropped it may never call again.
     fn report_quiescent(&mut self) {
-        self.stats.add(Counter::CoresPolls, 1);
-        if self.work == 0 {
-            self.stats.add(Counter::CoresPollsIdle, 1);
-            self.mem.go_offline();
+        self.dp.stats.add(Counter::CoresPolls, 1);
+        if self.dp.work == 0 {
+            self.dp.stats.add(Counter::CoresPollsIdle, 1);
+            self.dp.mem.go_offline();
             self.shared.mem.reclaim();
         } else {
-            self.mem.quiesce();
-        }
-    }
-
-    fn owner(&self, conn: ConnId) -> ConnOwner {
-        self.conn_owners.get(conn.index()).copied().unwrap_or(ConnOwner::Unowned)
-    }
-
-    fn set_owner(&mut self, conn: ConnId, owner: ConnOwner) {
-        if let Some(entry) = self.conn_owners.get_mut(conn.index()) {
-            *entry = owner;
+            self.dp.mem.quiesce();
         }
     }
 }

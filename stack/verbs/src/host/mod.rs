@@ -137,9 +137,11 @@ impl Host {
             DeviceConfig::AfXdp { interface } => {
                 self.check_interface("port.device.af_xdp.interface", interface, config)
             }
-            DeviceConfig::Memif { role, socket, .. } => {
-                self.check_socket("port.device.memif.socket", *role == crate::config::MemifRole::Server, socket)
-            }
+            DeviceConfig::Memif { role, socket, .. } => self.check_socket(
+                "port.device.memif.socket",
+                *role == crate::config::MemifRole::Server,
+                socket,
+            ),
             DeviceConfig::Vhost { socket } => self.check_socket("port.device.vhost.socket", true, socket),
             DeviceConfig::Pci { address } => self.check_nic(address, config),
         };

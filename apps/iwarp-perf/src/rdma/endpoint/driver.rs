@@ -7,29 +7,29 @@ use super::RdmaError;
 /// Who polls the workers.
 pub enum Driver {
     /// This thread polls the only one, between two looks at the completion queue.
-    Here(Worker),
+    Inline(Worker),
     /// Threads of their own.
     Threads(Vec<WorkerThread>, Vec<Option<usize>>, IdlePolicy),
     /// Nobody: only while the workers move from one to the other.
-    Nobody,
+    Taken,
 }
 
 impl Driver {
-    /// Has a stack's workers polled. `apart` is the processor of the only one's thread, where this thread does not poll
+    /// Has a stack's workers polled. `worker_processor` is the processor of the only one's thread, where this thread does not poll
     /// it; several have threads of their own in any case, on the processors that their configuration names.
-    pub fn new(mut workers: Vec<Worker>, apart: Option<usize>) -> Result<Self, SetupError> {
-        match (workers.len(), apart) {
-            (1, None) => Ok(workers.pop().map_or(Driver::Nobody, Driver::Here)),
-            (1, Some(processor)) => Self::apart(workers, vec![Some(processor)]),
+    pub fn new(mut workers: Vec<Worker>, worker_processor: Option<usize>) -> Result<Self, SetupError> {
+        match (workers.len(), worker_processor) {
+            (1, None) => Ok(workers.pop().map_or(Driver::Taken, Driver::Inline)),
+            (1, Some(processor)) => Self::spawn(workers, vec![Some(processor)]),
             _ => {
                 let processors = workers.iter().map(Worker::processor).collect();
-                Self::apart(workers, processors)
+                Self::spawn(workers, processors)
             }
         }
     }
 
     /// Starts threads that poll. What they do when idle, the application does while it waits.
-    fn apart(workers: Vec<Worker>, processors: Vec<Option<usize>>) -> Result<Self, SetupError> {
+    fn spawn(workers: Vec<Worker>, processors: Vec<Option<usize>>) -> Result<Self, SetupError> {
         let idle = workers.first().map_or(IdlePolicy::Yield, Worker::idle_policy);
         let pairs = workers.into_iter().zip(&processors);
         let threads = pairs.map(|(worker, processor)| worker.spawn(*processor));
@@ -38,28 +38,28 @@ impl Driver {
 
     /// Lends the workers while all of them stand still.
     pub fn with_workers<T>(&mut self, work: impl FnOnce(&mut [Worker]) -> T) -> Result<T, RdmaError> {
-        match std::mem::replace(self, Driver::Nobody) {
-            Driver::Here(mut worker) => {
+        match std::mem::replace(self, Driver::Taken) {
+            Driver::Inline(mut worker) => {
                 let outcome = work(std::slice::from_mut(&mut worker));
-                *self = Driver::Here(worker);
+                *self = Driver::Inline(worker);
                 Ok(outcome)
             }
             Driver::Threads(threads, processors, _) => {
                 let workers: Option<Vec<Worker>> = threads.into_iter().map(WorkerThread::stop).collect();
                 let mut workers = workers.ok_or(RdmaError::NoDevice)?;
                 let outcome = work(&mut workers);
-                *self = Driver::apart(workers, processors)?;
+                *self = Self::spawn(workers, processors)?;
                 Ok(outcome)
             }
-            Driver::Nobody => Err(RdmaError::NoDevice),
+            Driver::Taken => Err(RdmaError::NoDevice),
         }
     }
 
     /// One turn of the loop, where this thread is the one that polls.
     #[inline]
-    pub fn turn(&mut self) {
+    pub fn poll(&mut self) {
         match self {
-            Driver::Here(worker) => {
+            Driver::Inline(worker) => {
                 if worker.poll(1).work == 0 {
                     ironwarp::idle(worker.idle_policy());
                 }
@@ -71,7 +71,7 @@ impl Driver {
 
     /// Lets the cores hear what they were told, without a look at their devices. What is told to one core comes to the
     /// others through it, so whoever has heard tells, and the others hear then.
-    pub fn hear(&mut self) -> Result<(), RdmaError> {
+    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
         self.with_workers(|workers| {
             for _ in 0..2 {
                 workers.iter_mut().for_each(|worker| {

@@ -1,6 +1,6 @@
 //! One end of the stack: its workers, its context, and how to open them.
 
-mod calls;
+mod control_connection;
 mod driver;
 mod sleep;
 
@@ -17,18 +17,18 @@ use ironwarp_bench::WordOwner;
 use ironwarp_bench::report::CorePolls;
 use ironwarp_port::instrument::{Capture, CaptureLimits};
 
-pub use calls::Call;
+pub use control_connection::Incoming;
 use driver::Driver;
-pub use sleep::Sleeps;
+pub use sleep::SleepCounts;
 
-use super::line::{Line, TURNS_A_LOOK};
-use super::station::Beside;
+use super::control_channel::{ControlChannel, POLLS_PER_CONTROL_POLL};
+use super::loopback::ServerHalf;
 
 /// A device whose far end is there comes up in a moment; one that does not in this time has none.
-const LINK_WITHIN: Duration = Duration::from_secs(8);
+const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A core that is polled has carried out what fills its control queue long before.
-const CONTROL_WITHIN: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a test over the stack could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,7 @@ pub enum RdmaError {
     Halted,
     /// The server could not be reached.
     #[error("{0}: {1}")]
-    Call(SocketAddr, String),
+    ControlConnect(SocketAddr, String),
     /// The session has no device, or the polled thread was lost.
     #[error("no device in this run")]
     NoDevice,
@@ -89,12 +89,12 @@ pub struct Endpoint {
     driver: Driver,
     /// Completions are waited for by event.
     events: bool,
-    sleeps: Sleeps,
+    sleeps: SleepCounts,
     /// The control messages' way to another machine.
-    line: Option<Line>,
+    control: Option<ControlChannel>,
     /// Why the line is dead.
-    cut_off: Option<String>,
-    turns: u32,
+    control_loss: Option<String>,
+    poll_count: u32,
     /// The device must not be polled without a link: a near end that takes it down is gone.
     watch_link: bool,
     /// Counters live as long as their stack.
@@ -103,9 +103,9 @@ pub struct Endpoint {
     /// The cores of its stack, of which it may use one alone.
     stack_cores: u16,
     /// The core of a stack of several that this end alone polls and has its queue pairs on.
-    home: Option<u16>,
+    own_core: Option<u16>,
     /// The other end, where one thread polls both.
-    beside: Option<Box<Beside>>,
+    server_half: Option<Box<ServerHalf>>,
 }
 
 /// A completion queue of a context, to sleep on.
@@ -115,7 +115,7 @@ struct Queue<'a> {
     into: &'a mut [Completion],
 }
 
-impl sleep::Bed for Queue<'_> {
+impl sleep::EventSource for Queue<'_> {
     fn arm(&mut self) -> Result<(), RdmaError> {
         Ok(self.ctx.arm_cq(self.cq, false)?)
     }
@@ -130,18 +130,18 @@ impl sleep::Bed for Queue<'_> {
 }
 
 impl Endpoint {
-    /// Opens the device that a configuration names. `apart` names the processor of a polled thread that is not this
+    /// Opens the device that a configuration names. `worker_processor` names the processor of a polled thread that is not this
     /// one; this one can wait for `events` only then, or where there are several cores.
-    pub fn open(config: &str, apart: Option<usize>, events: bool) -> Result<Self, RdmaError> {
+    pub fn open(config: &str, worker_processor: Option<usize>, events: bool) -> Result<Self, RdmaError> {
         let (stack, workers) = Stack::builder(Config::from_toml(config)?).build()?;
-        Self::new(stack, workers, apart, events)
+        Self::new(stack, workers, worker_processor, events)
     }
 
     /// Takes over a stack.
     pub fn new(
         stack: Stack,
         workers: Vec<Worker>,
-        apart: Option<usize>,
+        worker_processor: Option<usize>,
         events: bool,
     ) -> Result<Self, RdmaError> {
         let (ctx, pd) = (stack.context()?, stack.alloc_pd());
@@ -149,19 +149,19 @@ impl Endpoint {
         Ok(Endpoint {
             ctx,
             pd,
-            driver: Driver::new(workers, apart)?,
+            driver: Driver::new(workers, worker_processor)?,
             // Who sleeps does not poll.
-            events: events && (apart.is_some() || cores > 1),
-            sleeps: Sleeps::default(),
-            line: None,
-            cut_off: None,
-            turns: 0,
+            events: events && (worker_processor.is_some() || cores > 1),
+            sleeps: SleepCounts::default(),
+            control: None,
+            control_loss: None,
+            poll_count: 0,
             watch_link: false,
             stack: Arc::new(stack),
             cores,
             stack_cores: cores,
-            home: None,
-            beside: None,
+            own_core: None,
+            server_half: None,
         })
     }
 
@@ -172,35 +172,35 @@ impl Endpoint {
         worker: Worker,
         (cores, pd): (u16, ProtectionDomain),
     ) -> Result<Self, RdmaError> {
-        let home = worker.core();
+        let own_core = worker.core();
         Ok(Endpoint {
             ctx: stack.context()?,
             pd,
-            driver: Driver::Here(worker),
+            driver: Driver::Inline(worker),
             events: false,
-            sleeps: Sleeps::default(),
-            line: None,
-            cut_off: None,
-            turns: 0,
+            sleeps: SleepCounts::default(),
+            control: None,
+            control_loss: None,
+            poll_count: 0,
             watch_link: false,
             stack: stack.clone(),
             cores: 1,
             stack_cores: cores,
-            home: Some(home),
-            beside: None,
+            own_core: Some(own_core),
+            server_half: None,
         })
     }
 
     /// The core that the queue pair of such a number is to live on, where it matters.
     pub fn core_of(&self, index: u32) -> Option<u16> {
-        let dealt = || (index % u32::from(self.cores)) as u16;
-        self.home.or_else(|| (self.cores > 1).then(dealt))
+        let round_robin = || (index % u32::from(self.cores)) as u16;
+        self.own_core.or_else(|| (self.cores > 1).then(round_robin))
     }
 
     /// Who is to own the sets of words that queue pairs use in turn; nobody in particular where it does not matter.
-    pub fn owners(&self, whose: WordOwner) -> Vec<Option<u16>> {
+    pub fn word_owners(&self, owner: WordOwner) -> Vec<Option<u16>> {
         let cores = self.polled_cores();
-        match whose {
+        match owner {
             WordOwner::Spread => vec![None],
             WordOwner::Local => cores.map(Some).collect(),
             WordOwner::Remote => cores.map(|core| Some((core + 1) % self.stack_cores)).collect(),
@@ -208,8 +208,8 @@ impl Endpoint {
     }
 
     /// The other end, which has a turn with each of this one's.
-    pub fn beside(&mut self) -> &mut Option<Box<Beside>> {
-        &mut self.beside
+    pub fn server_half(&mut self) -> &mut Option<Box<ServerHalf>> {
+        &mut self.server_half
     }
 
     /// How often each core has looked for work, since the start.
@@ -230,7 +230,7 @@ impl Endpoint {
 
     /// The cores of its stack that this end uses.
     fn polled_cores(&self) -> std::ops::Range<u16> {
-        self.home.map_or(0..self.cores, |home| home..home + 1)
+        self.own_core.map_or(0..self.cores, |own_core| own_core..own_core + 1)
     }
 
     fn counts<const N: usize>(&self, core: u16, names: [&str; N]) -> [u64; N] {
@@ -243,7 +243,7 @@ impl Endpoint {
         let start = Instant::now();
         self.with_worker(|worker| {
             while !worker.link_up() {
-                if start.elapsed() > LINK_WITHIN {
+                if start.elapsed() > LINK_UP_TIMEOUT {
                     return Err(RdmaError::NoLink);
                 }
                 std::thread::yield_now();
@@ -256,31 +256,31 @@ impl Endpoint {
     pub fn listen(&mut self, address: SocketAddr) -> Result<(), RdmaError> {
         self.ctx.listen(address)?;
         // Before the cores have heard of it, whatever arrives is refused.
-        self.driver.hear()
+        self.driver.apply_control_requests()
     }
 
     /// One turn of the polled loop, where this thread is the one that polls.
     #[inline]
-    pub fn turn(&mut self) {
-        self.driver.turn();
-        if let Some(beside) = &mut self.beside {
-            beside.turn();
+    pub fn poll(&mut self) {
+        self.driver.poll();
+        if let Some(server_half) = &mut self.server_half {
+            server_half.poll();
         }
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(TURNS_A_LOOK) && self.line.is_some() {
-            self.look_after_line();
+        self.poll_count = self.poll_count.wrapping_add(1);
+        if self.poll_count.is_multiple_of(POLLS_PER_CONTROL_POLL) && self.control.is_some() {
+            self.poll_control();
         }
     }
 
     /// A call that a core is to carry out. One that does not keep up with such calls has a turn, and the call another try.
-    pub fn control<T>(
+    pub fn retry_while_busy<T>(
         &mut self,
         mut call: impl FnMut(&mut Context) -> Result<T, VerbsError>,
     ) -> Result<T, RdmaError> {
         let start = Instant::now();
         loop {
             match call(&mut self.ctx) {
-                Err(VerbsError::Busy) if start.elapsed() < CONTROL_WITHIN => self.turn(),
+                Err(VerbsError::Busy) if start.elapsed() < BUSY_TIMEOUT => self.poll(),
                 outcome => return Ok(outcome?),
             }
         }
@@ -289,12 +289,12 @@ impl Endpoint {
     /// One turn, and the completions that there are then. Where this end waits for events it sleeps until there is one,
     /// but not for long: there are other things to look at.
     #[inline]
-    pub fn await_completions(
+    pub fn poll_or_wait_completions(
         &mut self,
         cq: CompletionQueue,
         into: &mut [Completion],
     ) -> Result<usize, RdmaError> {
-        self.turn();
+        self.poll();
         match self.reap(cq, into)? {
             0 if self.events => self.sleep(cq, into),
             count => Ok(count),
@@ -303,15 +303,15 @@ impl Endpoint {
 
     fn sleep(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
         let mut queue = Queue { ctx: &mut self.ctx, cq, into };
-        let count = sleep::sleep(&mut queue, &mut self.sleeps)?;
-        if self.line.is_some() {
-            self.look_after_line();
+        let count = sleep::wait_for_event(&mut queue, &mut self.sleeps)?;
+        if self.control.is_some() {
+            self.poll_control();
         }
-        self.all_well(count, into)
+        self.check_completions(count, into)
     }
 
     /// The sleeps since this was last asked, where this end waits for events.
-    pub fn take_sleeps(&mut self) -> Option<Sleeps> {
+    pub fn take_sleep_counts(&mut self) -> Option<SleepCounts> {
         self.events.then(|| std::mem::take(&mut self.sleeps))
     }
 
@@ -324,11 +324,11 @@ impl Endpoint {
     #[inline]
     pub fn reap(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
         let count = self.ctx.poll_cq(cq, into)?;
-        self.all_well(count, into)
+        self.check_completions(count, into)
     }
 
     #[inline]
-    fn all_well(&mut self, count: usize, reaped: &[Completion]) -> Result<usize, RdmaError> {
+    fn check_completions(&mut self, count: usize, reaped: &[Completion]) -> Result<usize, RdmaError> {
         match reaped.iter().take(count).find(|completion| completion.status != CompletionStatus::Success) {
             Some(failed) => Err(self.failure(failed.status)),
             None => Ok(count),
@@ -341,8 +341,8 @@ impl Endpoint {
     }
 
     /// Lets this end's cores hear what they were told, without a look at their devices.
-    pub fn hear(&mut self) -> Result<(), RdmaError> {
-        self.driver.hear()
+    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+        self.driver.apply_control_requests()
     }
 
     /// Captures every frame of this end from now on. The file is complete when the endpoint has been dropped.
@@ -358,8 +358,8 @@ impl Endpoint {
         while let Some(event) = self.ctx.poll_event() {
             match event {
                 Event::Terminated { sent, terminate, .. } => {
-                    let whose = if sent { "we sent" } else { "the peer sent" };
-                    why.push_str(&format!("; {whose} {terminate:?}"));
+                    let owner = if sent { "we sent" } else { "the peer sent" };
+                    why.push_str(&format!("; {owner} {terminate:?}"));
                 }
                 Event::Disconnected { reason, .. } => why.push_str(&format!("; disconnected: {reason:?}")),
                 _ => {}

@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use super::RdmaError;
 
 /// The longest sleep until an event: a stop, or the control messages, must be seen soon.
-const NAP: Duration = Duration::from_millis(5);
+const SLEEP_MAX: Duration = Duration::from_millis(5);
 /// An event that is due comes within this time, however loaded the machine is, or not at all.
-const EVENT_WITHIN: Duration = Duration::from_secs(10);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sleeps of an end that waits for events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sleeps {
+pub struct SleepCounts {
     /// All of them.
     pub all: u64,
     /// Those that an event ended which brought a completion.
@@ -31,7 +31,7 @@ pub struct Sleeps {
 }
 
 /// A completion queue as who sleeps sees it.
-pub trait Bed {
+pub trait EventSource {
     /// Asks for one event.
     fn arm(&mut self) -> Result<(), RdmaError>;
     /// Takes what is there. Answers how much it was.
@@ -41,17 +41,17 @@ pub trait Bed {
 }
 
 /// One sleep at most, unless there is something already. Answers how many completions were taken.
-pub fn sleep(bed: &mut impl Bed, sleeps: &mut Sleeps) -> Result<usize, RdmaError> {
+pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -> Result<usize, RdmaError> {
     loop {
-        bed.arm()?;
+        source.arm()?;
         // What came before raises no event.
-        let count = bed.reap()?;
+        let count = source.reap()?;
         if count > 0 {
             return Ok(count);
         }
         sleeps.all += 1;
-        let woken = bed.sleep(NAP)?;
-        match (bed.reap()?, woken) {
+        let woken = source.sleep(SLEEP_MAX)?;
+        match (source.reap()?, woken) {
             (0, true) => sleeps.stale += 1,
             (0, false) => return Ok(0),
             (count, true) => {
@@ -59,7 +59,7 @@ pub fn sleep(bed: &mut impl Bed, sleeps: &mut Sleeps) -> Result<usize, RdmaError
                 return Ok(count);
             }
             (count, false) => {
-                return if bed.sleep(EVENT_WITHIN)? { Ok(count) } else { Err(RdmaError::NoEvent) };
+                return if source.sleep(EVENT_TIMEOUT)? { Ok(count) } else { Err(RdmaError::NoEvent) };
             }
         }
     }
@@ -97,18 +97,18 @@ mod tests {
     #[derive(Default)]
     struct Script {
         armed: u32,
-        looks: VecDeque<usize>,
+        reaped: VecDeque<usize>,
         sleeps: VecDeque<bool>,
     }
 
-    impl Bed for Script {
+    impl EventSource for Script {
         fn arm(&mut self) -> Result<(), RdmaError> {
             self.armed += 1;
             Ok(())
         }
 
         fn reap(&mut self) -> Result<usize, RdmaError> {
-            Ok(self.looks.pop_front().expect("no more looks than the script has"))
+            Ok(self.reaped.pop_front().expect("no more looks than the script has"))
         }
 
         fn sleep(&mut self, _: Duration) -> Result<bool, RdmaError> {
@@ -116,24 +116,24 @@ mod tests {
         }
     }
 
-    fn run(looks: &[usize], sleeps: &[bool]) -> (Result<usize, RdmaError>, Sleeps, u32) {
-        let mut script = Script { looks: looks.to_vec().into(), sleeps: sleeps.to_vec().into(), armed: 0 };
-        let mut count = Sleeps::default();
-        let outcome = sleep(&mut script, &mut count);
-        assert!(script.looks.is_empty() && script.sleeps.is_empty(), "all of the script was played");
+    fn run(reaped: &[usize], sleeps: &[bool]) -> (Result<usize, RdmaError>, SleepCounts, u32) {
+        let mut script = Script { reaped: reaped.to_vec().into(), sleeps: sleeps.to_vec().into(), armed: 0 };
+        let mut count = SleepCounts::default();
+        let outcome = wait_for_event(&mut script, &mut count);
+        assert!(script.reaped.is_empty() && script.sleeps.is_empty(), "all of the script was played");
         (outcome, count, script.armed)
     }
 
     #[test]
     fn an_event_that_brings_a_completion_has_woken() {
         let (outcome, sleeps, _) = run(&[0, 3], &[true]);
-        assert_eq!((outcome.ok(), sleeps), (Some(3), Sleeps { all: 1, woken: 1, stale: 0 }));
+        assert_eq!((outcome.ok(), sleeps), (Some(3), SleepCounts { all: 1, woken: 1, stale: 0 }));
     }
 
     #[test]
     fn what_is_there_when_the_queue_is_armed_needs_no_sleep() {
         let (outcome, sleeps, _) = run(&[2], &[]);
-        assert_eq!((outcome.ok(), sleeps), (Some(2), Sleeps::default()));
+        assert_eq!((outcome.ok(), sleeps), (Some(2), SleepCounts::default()));
     }
 
     /// It may have used the arming up: without another one the next completion would wake nobody.
@@ -141,13 +141,13 @@ mod tests {
     fn an_event_of_an_earlier_arming_has_woken_nobody_and_the_queue_is_armed_again() {
         let (outcome, sleeps, armed) = run(&[0, 0, 0, 1], &[true, true]);
         assert_eq!((outcome.ok(), armed), (Some(1), 2));
-        assert_eq!(sleeps, Sleeps { all: 2, woken: 1, stale: 1 });
+        assert_eq!(sleeps, SleepCounts { all: 2, woken: 1, stale: 1 });
     }
 
     #[test]
     fn a_sleep_in_which_nothing_happens_ends_by_itself() {
         let (outcome, sleeps, _) = run(&[0, 0], &[false]);
-        assert_eq!((outcome.ok(), sleeps), (Some(0), Sleeps { all: 1, woken: 0, stale: 0 }));
+        assert_eq!((outcome.ok(), sleeps), (Some(0), SleepCounts { all: 1, woken: 0, stale: 0 }));
     }
 
     #[test]

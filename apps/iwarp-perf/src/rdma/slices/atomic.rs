@@ -9,33 +9,33 @@
 use std::time::{Duration, Instant};
 
 use ironwarp::{AtomicOp, Completion, Region, SendWr};
-use ironwarp_bench::{AtomicKind, FarSlice, Latency, Pace, Slice, StopSignal};
+use ironwarp_bench::{AtomicKind, Latency, ServerSlice, Slice, StopCondition, StopSignal};
 
 use super::super::endpoint::{Endpoint, RdmaError};
-use super::super::lanes::{OpenCase, WORD_STRIDE, lane_and_slot, wr_id};
-use super::rota::Rota;
+use super::super::open_case::{OpenCase, WORD_STRIDE, qp_and_slot, wr_id};
+use super::ready_queue::ReadyQueue;
 use super::timer::{Timer, nanos};
 
 /// Completions reaped at a time.
 const REAP: usize = 64;
 /// What is on its way when the user, or an end that goes, says halt is waited for so long.
-const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Turns between two looks at whether somebody said so.
-const TURNS_A_LOOK: u32 = 1 << 10;
+const POLLS_PER_HALT_CHECK: u32 = 1 << 10;
 /// How long the far end polls on so that what came last is acknowledged.
-const SETTLE: Duration = Duration::from_millis(1);
+const LINGER: Duration = Duration::from_millis(1);
 /// From one queue pair's first word to the next one's: prime to every number of words that is none of its multiples.
-const LANE_STEP: u64 = 7919;
+const WORD_STEP_PER_QP: u64 = 7919;
 
 /// One end of an atomic case.
-pub struct Atomics {
-    lanes: Vec<Flow>,
+pub struct AtomicTest {
+    qp_states: Vec<AtomicQpState>,
     /// Lanes that may begin operations.
-    rota: Rota,
+    ready: ReadyQueue,
     /// Operations posted, over all lanes and slices.
     posted: u64,
     /// Of those, the ones that are not complete.
-    on_their_way: u64,
+    in_flight: u64,
     /// Operations complete in this slice.
     completed: u64,
     /// Operations that changed their word, over all slices.
@@ -47,7 +47,7 @@ pub struct Atomics {
 }
 
 /// One queue pair's account, over all slices.
-struct Flow {
+struct AtomicQpState {
     posted: u64,
     completed: u64,
     /// What each word is expected to be next.
@@ -56,17 +56,18 @@ struct Flow {
     compared: Vec<u64>,
 }
 
-impl Atomics {
+impl AtomicTest {
     /// This end's side of a case.
     pub fn new(open: &OpenCase) -> Self {
         let (words, depth) = (open.case.words as usize, open.case.depth as usize);
-        let flow = || Flow { posted: 0, completed: 0, expected: vec![0; words], compared: vec![0; depth] };
-        let lanes = open.lanes.iter().map(|_| flow()).collect();
-        Atomics {
-            lanes,
-            rota: Rota::all(open.lanes.len()),
+        let qp_state =
+            || AtomicQpState { posted: 0, completed: 0, expected: vec![0; words], compared: vec![0; depth] };
+        let qp_states = open.qps.iter().map(|_| qp_state()).collect();
+        AtomicTest {
+            qp_states,
+            ready: ReadyQueue::all(open.qps.len()),
             posted: 0,
-            on_their_way: 0,
+            in_flight: 0,
             completed: 0,
             changed: 0,
             errors: 0,
@@ -75,108 +76,113 @@ impl Atomics {
     }
 
     /// The near end of a slice. Answers it, and what the far end's words must add up to.
-    pub fn near(
+    pub fn run_client(
         &mut self,
         endpoint: &mut Endpoint,
         open: &OpenCase,
-        pace: Pace<'_>,
+        until: StopCondition<'_>,
     ) -> Result<(Slice, u64), RdmaError> {
         (self.completed, self.errors) = (0, 0);
         let slice = match open.case.test.is_latency() {
-            true => self.one_by_one(endpoint, open, pace)?,
-            false => self.many(endpoint, open, pace)?,
+            true => self.run_latency(endpoint, open, until)?,
+            false => self.run_bandwidth(endpoint, open, until)?,
         };
         let slice = Slice { errors: self.errors, verified_bytes: slice.bytes, ..slice };
         Ok((slice, self.changed))
     }
 
-    fn many(&mut self, endpoint: &mut Endpoint, open: &OpenCase, pace: Pace<'_>) -> Result<Slice, RdmaError> {
-        let (before, depth) = (self.posted, u64::from(open.case.depth));
-        let mut timer = Timer::new(pace, open.case.rate);
-        while !timer.is_over(self.completed) {
-            let mut allowed = timer.allowance(self.posted - before);
-            while allowed > 0
-                && let Some(index) = self.rota.take()
-            {
-                let flow = &self.lanes[index];
-                let room = depth - (flow.posted - flow.completed);
-                for _ in 0..room.min(allowed) {
-                    self.post(endpoint, open, index)?;
-                }
-                if room > allowed {
-                    self.rota.add(index);
-                }
-                allowed = allowed.saturating_sub(room);
-            }
-            self.turn(endpoint, open)?;
-        }
-        let slice = timer.slice(self.completed, open.case.bytes);
-        self.drain(endpoint, open, pace)?;
-        Ok(slice)
-    }
-
-    fn one_by_one(
+    fn run_bandwidth(
         &mut self,
         endpoint: &mut Endpoint,
         open: &OpenCase,
-        pace: Pace<'_>,
+        until: StopCondition<'_>,
+    ) -> Result<Slice, RdmaError> {
+        let (before, depth) = (self.posted, u64::from(open.case.depth));
+        let mut timer = Timer::new(until, open.case.rate);
+        while !timer.is_over(self.completed) {
+            let mut allowed = timer.allowance(self.posted - before);
+            while allowed > 0
+                && let Some(index) = self.ready.pop()
+            {
+                let qp_state = &self.qp_states[index];
+                let free_slots = depth - (qp_state.posted - qp_state.completed);
+                for _ in 0..free_slots.min(allowed) {
+                    self.post(endpoint, open, index)?;
+                }
+                if free_slots > allowed {
+                    self.ready.push(index);
+                }
+                allowed = allowed.saturating_sub(free_slots);
+            }
+            self.poll(endpoint, open)?;
+        }
+        let slice = timer.slice(self.completed, open.case.bytes);
+        self.drain(endpoint, open, until)?;
+        Ok(slice)
+    }
+
+    fn run_latency(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &OpenCase,
+        until: StopCondition<'_>,
     ) -> Result<Slice, RdmaError> {
         let mut latency = Latency::new();
-        let begun = Instant::now();
-        let mut counted: Option<(Instant, u64)> = None;
+        let loop_start = Instant::now();
+        let mut measured_from: Option<(Instant, u64)> = None;
         let mut number = 0_u64;
         loop {
-            if counted.is_none() && pace.budget.is_warm(number, nanos(begun.elapsed())) {
-                counted = Some((Instant::now(), number));
+            if measured_from.is_none() && until.budget.is_warm(number, nanos(loop_start.elapsed())) {
+                measured_from = Some((Instant::now(), number));
             }
             let is_spent =
-                |(start, base): (Instant, u64)| pace.is_spent(number - base, nanos(start.elapsed()));
-            if counted.is_some_and(is_spent) || pace.halted() {
+                |(start, base): (Instant, u64)| until.is_spent(number - base, nanos(start.elapsed()));
+            if measured_from.is_some_and(is_spent) || until.halted() {
                 break;
             }
-            let began = Instant::now();
-            self.post(endpoint, open, (number % self.lanes.len() as u64) as usize)?;
-            self.drain(endpoint, open, pace)?;
-            if counted.is_some() {
-                latency.record(nanos(began.elapsed()));
+            let started = Instant::now();
+            self.post(endpoint, open, (number % self.qp_states.len() as u64) as usize)?;
+            self.drain(endpoint, open, until)?;
+            if measured_from.is_some() {
+                latency.record(nanos(started.elapsed()));
             }
             number += 1;
         }
-        let messages = counted.map_or(0, |(_, base)| number - base);
-        let elapsed_ns = counted.map_or(0, |(start, _)| nanos(start.elapsed()));
+        let messages = measured_from.map_or(0, |(_, base)| number - base);
+        let elapsed_ns = measured_from.map_or(0, |(start, _)| nanos(start.elapsed()));
         let bytes = messages * open.case.bytes;
         Ok(Slice { latency: Some(latency), messages, bytes, elapsed_ns, ..Slice::default() })
     }
 
     fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
-        let (lane, flow) = (&open.lanes[index], &mut self.lanes[index]);
-        let word = word_of(index, flow.posted, open.case.words);
-        let slot = (flow.posted % u64::from(open.case.depth)) as usize;
+        let (qp_ctx, qp_state) = (&open.qps[index], &mut self.qp_states[index]);
+        let word = word_of(index, qp_state.posted, open.case.words);
+        let slot = (qp_state.posted % u64::from(open.case.depth)) as usize;
         let operation = match open.case.operation {
             Some(AtomicKind::CmpSwap) => {
-                let expected = flow.expected[word];
+                let expected = qp_state.expected[word];
                 // The next one on this word expects that this one succeeds.
-                (flow.compared[slot], flow.expected[word]) = (expected, expected.wrapping_add(1));
+                (qp_state.compared[slot], qp_state.expected[word]) = (expected, expected.wrapping_add(1));
                 AtomicOp::compare_and_swap(expected, expected.wrapping_add(1))
             }
             _ => AtomicOp::add(1),
         };
-        let there = lane.remote.sink((word * WORD_STRIDE) as u64);
-        flow.posted += 1;
+        let there = qp_ctx.remote.sink((word * WORD_STRIDE) as u64);
+        qp_state.posted += 1;
         self.posted += 1;
-        self.on_their_way += 1;
-        let wr = SendWr::atomic(wr_id(index, slot), &lane.scatter[slot], there, &operation);
-        Ok(endpoint.ctx.post_send(lane.qp, &wr)?)
+        self.in_flight += 1;
+        let wr = SendWr::atomic(wr_id(index, slot), &qp_ctx.scatter[slot], there, &operation);
+        Ok(endpoint.ctx.post_send(qp_ctx.qp, &wr)?)
     }
 
     /// One turn of the loop: the workers, then what has completed.
-    pub fn turn(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
-        let count = endpoint.await_completions(open.cq, &mut self.reaped)?;
-        for place in 0..count {
-            let completion = self.reaped[place];
-            let (index, slot) = lane_and_slot(completion.wr_id);
+    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+        let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
+        for index_in_batch in 0..count {
+            let completion = self.reaped[index_in_batch];
+            let (index, slot) = qp_and_slot(completion.wr_id);
             let mut value = [0; 8];
-            open.lanes[index].sink.read_at(slot * value.len(), &mut value)?;
+            open.qps[index].sink.read_at(slot * value.len(), &mut value)?;
             self.on_value(open, index, slot, u64::from_ne_bytes(value));
         }
         Ok(())
@@ -184,37 +190,42 @@ impl Atomics {
 
     /// A word's value before an operation came back: operations of a queue pair complete in order.
     fn on_value(&mut self, open: &OpenCase, index: usize, slot: usize, value: u64) {
-        let flow = &mut self.lanes[index];
-        let word = word_of(index, flow.completed, open.case.words);
-        flow.completed += 1;
+        let qp_state = &mut self.qp_states[index];
+        let word = word_of(index, qp_state.completed, open.case.words);
+        qp_state.completed += 1;
         self.completed += 1;
-        self.on_their_way -= 1;
-        self.rota.add(index);
+        self.in_flight -= 1;
+        self.ready.push(index);
         if open.case.operation == Some(AtomicKind::CmpSwap) {
-            if value == flow.compared[slot] {
+            if value == qp_state.compared[slot] {
                 self.changed += 1;
             } else {
                 // Somebody was there before; what is on its way already fails too.
-                flow.expected[word] = value;
+                qp_state.expected[word] = value;
             }
             return;
         }
         self.changed += 1;
-        self.errors += u64::from(value < flow.expected[word]);
-        flow.expected[word] = value.wrapping_add(1);
+        self.errors += u64::from(value < qp_state.expected[word]);
+        qp_state.expected[word] = value.wrapping_add(1);
     }
 
     /// Waits until nothing is on its way. The owner of a word may have to wait for a processor, however long; an operation
     /// that gets no further ends its connection, which the stack sees to.
-    fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase, pace: Pace<'_>) -> Result<(), RdmaError> {
-        let (mut turns, mut halted) = (0_u32, None);
-        while self.on_their_way > 0 {
-            self.turn(endpoint, open)?;
-            turns = turns.wrapping_add(1);
-            let halted = turns.is_multiple_of(TURNS_A_LOOK)
-                && pace.halted()
-                && halted.get_or_insert_with(Instant::now).elapsed() > LEAVE_WITHIN;
-            if halted || endpoint.is_cut_off() {
+    fn drain(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &OpenCase,
+        until: StopCondition<'_>,
+    ) -> Result<(), RdmaError> {
+        let (mut polls, mut halted) = (0_u32, None);
+        while self.in_flight > 0 {
+            self.poll(endpoint, open)?;
+            polls = polls.wrapping_add(1);
+            let halted = polls.is_multiple_of(POLLS_PER_HALT_CHECK)
+                && until.halted()
+                && halted.get_or_insert_with(Instant::now).elapsed() > DRAIN_TIMEOUT;
+            if halted || endpoint.is_control_lost() {
                 return Err(RdmaError::Halted);
             }
         }
@@ -222,22 +233,22 @@ impl Atomics {
     }
 
     /// The far end of a slice: operations are answered by the stack alone. Its words must add up in the end.
-    pub fn far(
+    pub fn run_server(
         &mut self,
         endpoint: &mut Endpoint,
         open: &OpenCase,
         stop: &StopSignal,
-    ) -> Result<FarSlice, RdmaError> {
+    ) -> Result<ServerSlice, RdmaError> {
         while stop.raised().is_none() {
-            self.turn(endpoint, open)?;
+            self.poll(endpoint, open)?;
         }
-        let rest = Instant::now();
-        while rest.elapsed() < SETTLE {
-            self.turn(endpoint, open)?;
+        let linger_start = Instant::now();
+        while linger_start.elapsed() < LINGER {
+            self.poll(endpoint, open)?;
         }
         let (sum, expected) = (sum(open)?, stop.raised().unwrap_or(0));
         tracing::info!("the words add up to {sum}; {expected} operations changed them");
-        Ok(FarSlice { errors: sum.abs_diff(expected), ..FarSlice::default() })
+        Ok(ServerSlice { errors: sum.abs_diff(expected), ..ServerSlice::default() })
     }
 }
 
@@ -260,8 +271,8 @@ pub fn sum_of(words: &[Region]) -> Result<u64, RdmaError> {
 }
 
 /// The word that a queue pair's operation goes to.
-fn word_of(lane: usize, operation: u64, words: u32) -> usize {
-    ((operation + lane as u64 * LANE_STEP) % u64::from(words)) as usize
+fn word_of(qp_index: usize, operation: u64, words: u32) -> usize {
+    ((operation + qp_index as u64 * WORD_STEP_PER_QP) % u64::from(words)) as usize
 }
 
 #[cfg(test)]
@@ -270,8 +281,8 @@ mod tests {
 
     #[test]
     fn a_queue_pair_walks_through_every_word_in_turn() {
-        for lane in [0, 1, 9] {
-            let mut seen: Vec<usize> = (0..16).map(|operation| word_of(lane, operation, 16)).collect();
+        for qp_index in [0, 1, 9] {
+            let mut seen: Vec<usize> = (0..16).map(|operation| word_of(qp_index, operation, 16)).collect();
             seen.sort_unstable();
             assert_eq!(seen, (0..16).collect::<Vec<_>>());
         }

@@ -1,11 +1,11 @@
 //! What an end does in a slice, kind by kind of test.
 
 mod atomic;
+mod bandwidth;
 mod latency;
-mod rota;
-mod stream;
+mod ready_queue;
 mod timer;
 
-pub use atomic::{Atomics, sum_of};
-pub use latency::{Reaped, latency_far, latency_near, latency_turn};
-pub use stream::Stream;
+pub use atomic::{AtomicTest, sum_of};
+pub use bandwidth::BandwidthTest;
+pub use latency::{Reaped, latency_client, latency_server, poll_latency_server};

@@ -2,62 +2,62 @@
 
 use std::time::{Duration, Instant};
 
-use ironwarp_bench::{Pace, Slice};
+use ironwarp_bench::{Slice, StopCondition};
 
 /// Turns between two looks at the clock.
-const TURNS_A_LOOK: u64 = 8;
+const CALLS_PER_CLOCK_READ: u64 = 8;
 
 /// A slice's clock.
 pub struct Timer<'a> {
-    pace: Pace<'a>,
+    until: StopCondition<'a>,
     rate: Option<f64>,
-    begun: Instant,
+    started: Instant,
     /// When the warm-up ended, and how many messages were complete by then.
-    counted_from: Option<(Instant, u64)>,
-    turns: u64,
+    measured_from: Option<(Instant, u64)>,
+    calls: u64,
     over: bool,
 }
 
 impl<'a> Timer<'a> {
     /// Starts a slice.
-    pub fn new(pace: Pace<'a>, rate: Option<f64>) -> Self {
+    pub fn new(until: StopCondition<'a>, rate: Option<f64>) -> Self {
         let now = Instant::now();
-        let counted_from = (pace.budget.warmup == 0).then_some((now, 0));
-        Timer { pace, rate, begun: now, counted_from, turns: 0, over: false }
+        let measured_from = (until.budget.warmup == 0).then_some((now, 0));
+        Timer { until, rate, started: now, measured_from, calls: 0, over: false }
     }
 
     /// Whether the slice is over with so many messages complete. Unless halted it has one at least: on a slow path a large
     /// one takes longer than a slice is to last, and would never be counted.
     pub fn is_over(&mut self, completed: u64) -> bool {
-        self.turns += 1;
-        let looks = self.turns.is_multiple_of(TURNS_A_LOOK);
-        if self.counted_from.is_none() && self.is_warm(completed, looks) {
-            self.counted_from = Some((Instant::now(), completed));
+        self.calls += 1;
+        let reads_clock = self.calls.is_multiple_of(CALLS_PER_CLOCK_READ);
+        if self.measured_from.is_none() && self.is_warm(completed, reads_clock) {
+            self.measured_from = Some((Instant::now(), completed));
         }
-        let Some((start, base)) = self.counted_from else { return self.pace.halted() };
-        if looks || self.pace.budget.iterations.is_some() {
-            let spent = self.pace.is_spent(completed - base, nanos(start.elapsed()));
-            self.over = spent && (completed > base || self.pace.halted());
+        let Some((start, base)) = self.measured_from else { return self.until.halted() };
+        if reads_clock || self.until.budget.iterations.is_some() {
+            let spent = self.until.is_spent(completed - base, nanos(start.elapsed()));
+            self.over = spent && (completed > base || self.until.halted());
         }
         self.over
     }
 
-    fn is_warm(&self, completed: u64, looks: bool) -> bool {
-        let elapsed_ns = if looks { nanos(self.begun.elapsed()) } else { 0 };
-        self.pace.budget.is_warm(completed, elapsed_ns)
+    fn is_warm(&self, completed: u64, reads_clock: bool) -> bool {
+        let elapsed_ns = if reads_clock { nanos(self.started.elapsed()) } else { 0 };
+        self.until.budget.is_warm(completed, elapsed_ns)
     }
 
     /// Messages that may be posted now, in an open loop; any number otherwise.
     pub fn allowance(&self, posted: u64) -> u64 {
         match self.rate {
-            Some(rate) => ((self.begun.elapsed().as_secs_f64() * rate) as u64 + 1).saturating_sub(posted),
+            Some(rate) => ((self.started.elapsed().as_secs_f64() * rate) as u64 + 1).saturating_sub(posted),
             None => u64::MAX,
         }
     }
 
     /// The figures of the slice.
     pub fn slice(&self, completed: u64, bytes: u64) -> Slice {
-        let (start, base) = self.counted_from.unwrap_or((self.begun, completed));
+        let (start, base) = self.measured_from.unwrap_or((self.started, completed));
         let messages = completed - base;
         Slice { messages, bytes: messages * bytes, elapsed_ns: nanos(start.elapsed()), ..Slice::default() }
     }
@@ -78,12 +78,12 @@ mod tests {
 
     /// A slice without length: its time is up whenever anybody looks.
     fn no_time(halt: &AtomicBool) -> Timer<'_> {
-        Timer::new(Pace { budget: Budget::duration(Duration::ZERO, 200), halt }, None)
+        Timer::new(StopCondition { budget: Budget::duration(Duration::ZERO, 200), halt }, None)
     }
 
     /// Whether a slice is over within two looks at the clock.
     fn is_over_soon(timer: &mut Timer<'_>, completed: u64) -> bool {
-        (0..2 * TURNS_A_LOOK).any(|_| timer.is_over(completed))
+        (0..2 * CALLS_PER_CLOCK_READ).any(|_| timer.is_over(completed))
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Pieces of memory that one side lends to the other for a time: windows and fast regions.
+//! Grants: pieces of memory that one side grants to the other for a time, by memory windows and fast regions.
 //!
-//! The owner binds a tag to a piece of `shared`; when that has completed the peer may write to the piece by it, one Write
-//! at a time, or read what the owner has written there. Either the owner ends the tag when nobody uses it, or the peer
-//! does, where the tag is its stream's alone, by a Send that invalidates it: behind its own Writes, and fenced behind its
-//! own Reads. The piece is the owner's again when the tag has ended and every use of it is accounted for.
+//! The owner binds a tag to a piece of `shared`. When the bind has completed, the peer may write to the piece by that
+//! tag, one Write at a time, or read what the owner has written there. The owner invalidates the tag when no operation
+//! uses it. Where the tag belongs to one stream, the peer may invalidate it instead, by a Send after its own Writes
+//! and fenced after its own Reads. The owner may reuse the piece when the tag is invalid and every use of it has
+//! ended.
 //!
 //! Sources: RFC 5040 s5.2 and s5.3, RFC 5042 s6.
 
@@ -12,40 +13,40 @@ use ironwarp::{RemoteMemory, STag};
 use super::{Pattern, Piece, Tag};
 use crate::app::oracle::{Posted, Side};
 
-/// A piece that is lent.
+/// A piece that is granted.
 pub struct Grant {
-    /// The number of the request that binds it names it.
+    /// The number of the request that binds it; names the grant.
     pub id: u64,
-    /// What its tag belongs to.
+    /// The window or fast region of its tag.
     pub tag: Tag,
-    /// What the peer uses.
+    /// What the peer uses to address it.
     pub remote: RemoteMemory,
-    /// Where in the owner's `shared`.
+    /// The piece of the owner's `shared`.
     pub piece: Piece,
-    /// What for.
+    /// What the peer may do.
     pub usage: GrantUse,
-    /// Whether the peer has that right alone.
+    /// Whether the peer has only that right.
     pub only: bool,
-    /// Whether the peer may end it.
+    /// Whether the peer may invalidate it.
     pub for_stream: bool,
-    /// Where it is in its life.
+    /// Its state.
     pub state: GrantState,
-    /// The number of the request that ends it, where the owner does.
+    /// The number of the owner's request that invalidates it.
     pub ended_by: Option<u64>,
-    /// Writes and Reads that are not accounted for.
+    /// Writes and Reads of it that have not ended.
     pub uses: u32,
 }
 
-/// What a loan is for.
+/// What a grant is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantUse {
     /// The peer writes.
     Write,
-    /// The peer reads what is there.
+    /// The peer reads the piece.
     Read(Pattern),
 }
 
-/// Where a loan is in its life.
+/// The state of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantState {
     /// Being bound.
@@ -54,18 +55,18 @@ pub enum GrantState {
     Granted,
     /// Being ended.
     Ending,
-    /// Nobody may use it.
+    /// No operation may use it.
     Ended,
 }
 
-/// Tags that have ended and are remembered, to be tried again.
+/// Number of invalidated tags that are remembered for bad requests.
 const ENDED_MAX: usize = 4;
 
-/// Tags that are kept to be bound again.
+/// Number of unbound tags that are kept for later binds.
 const SPARE_MAX: usize = 8;
 
 impl Side {
-    /// A loan that the peer may write to now.
+    /// Returns a grant that the peer may write to now.
     pub fn writable_grant(&mut self) -> Option<&mut Grant> {
         let free = |grant: &&mut Grant| {
             grant.state == GrantState::Granted && grant.usage == GrantUse::Write && grant.uses == 0
@@ -73,7 +74,7 @@ impl Side {
         self.grants.iter_mut().find(free)
     }
 
-    /// A loan that the peer may read now.
+    /// Returns a grant that the peer may read now.
     pub fn readable_grant(&mut self) -> Option<&mut Grant> {
         let readable = |grant: &&mut Grant| {
             grant.state == GrantState::Granted && matches!(grant.usage, GrantUse::Read(_))
@@ -81,29 +82,29 @@ impl Side {
         self.grants.iter_mut().rev().find(readable)
     }
 
-    /// A loan that the peer may end now.
+    /// Returns a grant that the peer may invalidate now.
     pub fn endable_grant(&mut self) -> Option<&mut Grant> {
         self.grants.iter_mut().find(|grant| grant.state == GrantState::Granted && grant.for_stream)
     }
 
-    /// A loan by its number.
+    /// Returns a grant by its number.
     pub fn grant_mut(&mut self, id: u64) -> Option<&mut Grant> {
         self.grants.iter_mut().find(|grant| grant.id == id)
     }
 
-    /// The tag of a loan.
+    /// The peer's address of a grant.
     pub fn grant_remote(&self, id: u64) -> Option<RemoteMemory> {
         self.grants.iter().find(|grant| grant.id == id).map(|grant| grant.remote)
     }
 
-    /// The request that was to end a loan was not posted.
+    /// The request that was to invalidate a grant was not posted.
     pub fn reopen_grant(&mut self, id: u64) {
         if let Some(grant) = self.grant_mut(id) {
             grant.state = GrantState::Granted;
         }
     }
 
-    /// A binding or an ending has completed, well or not.
+    /// A bind or invalidate request has completed, with or without success.
     pub fn on_grant_request(&mut self, posted: &Posted, succeeded: bool) {
         for grant in &mut self.grants {
             if grant.id == posted.wr_id && grant.state == GrantState::Binding {
@@ -118,7 +119,7 @@ impl Side {
         self.free_ended_grants(succeeded);
     }
 
-    /// The peer's Send has ended a loan: its tag, for comparison.
+    /// The peer's Send has invalidated a grant. Returns its tag for comparison.
     pub fn on_grant_invalidated(&mut self, id: u64) -> Option<STag> {
         let grant = self.grants.iter_mut().find(|grant| grant.id == id)?;
         grant.state = GrantState::Ended;
@@ -128,7 +129,7 @@ impl Side {
         Some(remote.stag)
     }
 
-    /// A piece that a Write went to is free again: the peer's own, or a loan's.
+    /// Releases a piece that a Write targeted: the peer's own, or a grant's.
     pub fn release_written(&mut self, target: Piece, grant: Option<u64>) {
         match grant {
             Some(id) => self.end_use(id),
@@ -140,7 +141,7 @@ impl Side {
         }
     }
 
-    /// A Write to a loan, or a Read of it, is accounted for.
+    /// A Write to a grant, or a Read of it, has ended.
     pub fn end_use(&mut self, id: u64) {
         if let Some(grant) = self.grant_mut(id) {
             grant.uses = grant.uses.saturating_sub(1);
@@ -148,10 +149,10 @@ impl Side {
         self.free_ended_grants(false);
     }
 
-    /// The session is over: whatever was lent is not any more.
+    /// The session is over: ends all grants.
     pub fn close_grants(&mut self) -> Result<(), String> {
         if let Some(grant) = self.grants.iter().find(|grant| grant.uses > 0) {
-            return Err(format!("a use of loan {} is not accounted for", grant.id));
+            return Err(format!("a use of grant {} has not ended", grant.id));
         }
         self.grants.iter_mut().for_each(|grant| grant.state = GrantState::Ended);
         self.free_ended_grants(false);
@@ -160,7 +161,7 @@ impl Side {
         Ok(())
     }
 
-    /// The request that ends a tag of ours alone has succeeded.
+    /// The request that invalidates one of our local tags has succeeded.
     pub fn on_local_tag_done(&mut self, wr_id: u64) {
         let done = self.local_tags.iter().position(|(ends_by, _)| *ends_by == wr_id);
         if let Some((_, tag)) = done.map(|index| self.local_tags.swap_remove(index)) {
@@ -169,14 +170,14 @@ impl Side {
         }
     }
 
-    /// Keeps a tag that is not bound, to be bound again.
+    /// Keeps an unbound tag for a later bind.
     pub fn keep_spare_tag(&mut self, tag: Tag) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(tag);
         }
     }
 
-    /// `quiet` tells whether tags that have ended did so in good order, so that they can be bound again.
+    /// `quiet` is whether the invalidated tags ended normally, so that they can be bound again.
     fn free_ended_grants(&mut self, quiet: bool) {
         let Some(memory) = &mut self.memory else { return };
         let over = self.grants.extract_if(.., |grant| grant.state == GrantState::Ended && grant.uses == 0);

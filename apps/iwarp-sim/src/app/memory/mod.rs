@@ -1,5 +1,5 @@
-//! Memory as an application keeps it: regions with a shadow of what they must hold, and the tags that lead to parts of
-//! them for a time.
+//! The application's memory: regions, each with a shadow of its expected contents, and the tags that grant access to
+//! parts of them.
 
 pub mod grant;
 pub mod pattern;

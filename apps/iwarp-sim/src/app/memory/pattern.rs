@@ -1,4 +1,4 @@
-//! Bytes that are different for every message and every place in it, so that one that landed wrong is noticed.
+//! Byte patterns that differ for every message and every offset in it, so that a misplaced byte is detected.
 
 /// The bytes of one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,7 +12,7 @@ impl Pattern {
         Pattern { key: mix(key ^ mix(number.wrapping_add(GOLDEN))) }
     }
 
-    /// Writes the bytes from `offset` of the message on.
+    /// Writes the bytes of the message from `offset` on.
     pub fn fill(self, offset: usize, bytes: &mut [u8]) {
         let lead = bytes.len().min((8 - offset % 8) % 8);
         let (first, rest) = bytes.split_at_mut(lead);

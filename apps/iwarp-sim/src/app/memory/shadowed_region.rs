@@ -1,8 +1,8 @@
 //! A registered region with a shadow copy of what it must hold.
 //!
-//! Pieces are taken for operations under way and given back when it is known what they hold. Everything that is not
-//! taken must at all times be equal to the shadow, so a byte written outside of its message shows; so does one beside
-//! the region.
+//! Operations in flight allocate pieces and release them when their contents are known. Every byte that is not
+//! allocated must equal the shadow at all times. So a byte written outside of its message is detected, even one
+//! outside of the region.
 
 use ironwarp::{
     Access, Context, GuardZones, ProtectionDomain, Region, RemoteMemory, Sge, VerbsError, guarded,
@@ -12,22 +12,22 @@ use ironwarp_types::SeededEntropy;
 use super::Pattern;
 use crate::plan::Placement;
 
-/// Some bytes of a plot.
+/// A range of bytes in a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// The first.
+    /// Offset of the first byte.
     pub at: usize,
-    /// How many.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Bytes that hold what a shadow says.
+/// A region and the shadow of its expected contents.
 pub struct ShadowedRegion {
     region: Region,
-    /// What lies beside it.
+    /// Guard bytes around the region.
     guard_zones: GuardZones,
     shadow: Vec<u8>,
-    /// Pieces that nobody has taken, in order and apart.
+    /// Free pieces, in order and not adjacent.
     free: Vec<Piece>,
     scratch: Vec<u8>,
 }
@@ -46,7 +46,7 @@ impl ShadowedRegion {
         Ok(ShadowedRegion { region, guard_zones, shadow: vec![0; bytes], free, scratch: Vec::new() })
     }
 
-    /// Takes a piece of `len` bytes, from somewhere; `None` where no gap is wide enough.
+    /// Allocates a piece of `len` bytes at a random place. Returns `None` where no gap is wide enough.
     pub fn alloc(&mut self, len: usize, rng: &mut SeededEntropy) -> Option<Piece> {
         if len == 0 {
             return Some(Piece { at: 0, len: 0 });
@@ -57,7 +57,7 @@ impl ShadowedRegion {
         let index = self.free.iter().enumerate().filter(|(_, gap)| wide(gap)).nth(pick)?.0;
         let gap = self.free.remove(index);
         let slack = gap.len - len;
-        // At an end half the time, so that neighbours touch.
+        // At an end of the gap half the time, so that pieces are adjacent.
         let before = match rng.below(4) {
             0 => 0,
             1 => slack,
@@ -73,14 +73,14 @@ impl ShadowedRegion {
         Some(Piece { at: gap.at + before, len })
     }
 
-    /// Takes the first `len` bytes of a plot of which nothing is taken.
+    /// Allocates the first `len` bytes of a region without allocations.
     pub fn alloc_first(&mut self, len: usize) -> Piece {
         let rest = self.shadow.len() - len;
         self.free = vec![Piece { at: len, len: rest }];
         Piece { at: 0, len }
     }
 
-    /// Gives a piece back.
+    /// Releases a piece.
     pub fn release(&mut self, piece: Piece) {
         if piece.len == 0 {
             return;
@@ -96,7 +96,7 @@ impl ShadowedRegion {
         }
     }
 
-    /// Writes the message's bytes from `offset` on into a piece, and remembers that they are there.
+    /// Writes the bytes of the pattern from `offset` on into a piece and into the shadow.
     pub fn write(&mut self, piece: Piece, pattern: Pattern, offset: usize) {
         let shadow = &mut self.shadow[piece.at..piece.at + piece.len];
         pattern.fill(offset, shadow);
@@ -105,13 +105,14 @@ impl ShadowedRegion {
         }
     }
 
-    /// A piece now holds the message's bytes from `offset` on, or this says where it does not.
+    /// Checks that a piece holds the bytes of the pattern from `offset` on, and updates the shadow.
     pub fn expect_pattern(&mut self, piece: Piece, pattern: Pattern, offset: usize) -> Result<(), String> {
         pattern.fill(offset, &mut self.shadow[piece.at..piece.at + piece.len]);
         self.verify(piece)
     }
 
-    /// A piece holds as much of the message as was placed before its stream ended, and for the rest what it held before.
+    /// Checks that a piece holds only the part of the message that was placed before its stream ended, and its old
+    /// bytes elsewhere.
     pub fn expect_partial(
         &mut self,
         piece: Piece,
@@ -131,7 +132,7 @@ impl ShadowedRegion {
         fault.map_or(Ok(()), |fault| Err(format!("{piece:?} {fault}")))
     }
 
-    /// A piece holds what the shadow says.
+    /// Checks that a piece equals the shadow.
     pub fn verify(&mut self, piece: Piece) -> Result<(), String> {
         self.read(piece);
         let shadow = &self.shadow[piece.at..piece.at + piece.len];
@@ -146,36 +147,36 @@ impl ShadowedRegion {
         ))
     }
 
-    /// Everything that nobody has taken holds what the shadow says.
+    /// Checks that every free byte equals the shadow.
     pub fn verify_free(&mut self) -> Result<(), String> {
         (0..self.free.len()).try_for_each(|index| self.verify(self.free[index]))
     }
 
-    /// Whether everything has been given back.
+    /// Returns whether every piece has been released.
     pub fn is_all_free(&self) -> bool {
         self.free == [Piece { at: 0, len: self.shadow.len() }]
     }
 
-    /// Everything has been given back and holds what the shadow says.
+    /// Checks that every piece has been released and equals the shadow.
     pub fn close(&mut self) -> Result<(), String> {
         if !self.guard_zones.are_intact() {
-            return Err("bytes were written beside the region".into());
+            return Err("bytes outside of the region were written".into());
         }
-        if self.is_all_free() { self.verify_free() } else { Err("pieces were never given back".into()) }
+        if self.is_all_free() { self.verify_free() } else { Err("pieces were not released".into()) }
     }
 
-    /// Bytes in all.
+    /// Total number of bytes.
     pub fn len(&self) -> usize {
         self.shadow.len()
     }
 
-    /// The element that names a piece.
+    /// The scatter/gather element of a piece.
     pub fn sge(&self, piece: Piece) -> Sge {
         let found = self.region.slice(piece.at, piece.len as u32);
         found.unwrap_or_else(|_| unreachable!("a piece lies in its region"))
     }
 
-    /// How the peer names a piece.
+    /// The remote address of a piece.
     pub fn remote(&self, piece: Piece) -> RemoteMemory {
         RemoteMemory { stag: self.region.stag(), tagged_offset: self.region.base_to() + piece.at as u64 }
     }
@@ -188,15 +189,15 @@ impl ShadowedRegion {
     }
 }
 
-/// What is wrong where a message was placed from its beginning on, up to some byte.
+/// Describes the first difference where a message was placed in order up to some byte.
 fn check_prefix(found: &[u8], old: &[u8], new: &[u8]) -> Option<String> {
     let placed = found.iter().zip(new).take_while(|(found, new)| found == new).count();
-    let fault = || format!("holds neither the old bytes nor the new behind byte {placed}");
+    let fault = || format!("holds neither the old bytes nor the new after byte {placed}");
     (found[placed..] != old[placed..]).then(fault)
 }
 
-/// What is wrong where segments of a message were placed as they came. RFC 5041 s5.3 allows it; our stack holds back the
-/// segment that ends the message until everything before it is there.
+/// Describes the first difference where segments of a message were placed in any order. RFC 5041 s5.3 allows that; our
+/// stack holds back the segment that ends the message until every earlier one has arrived.
 fn check_segments(found: &[u8], old: &[u8], new: &[u8]) -> Option<String> {
     let neither = |at: &usize| found[*at] != old[*at] && found[*at] != new[*at];
     if let Some(at) = (0..found.len()).find(neither) {
@@ -214,9 +215,9 @@ mod tests {
     const OLD: [u8; 6] = [0; 6];
     const NEW: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
-    /// Without early placement what was placed ends at one byte.
+    /// With in-order placement, the placed bytes are a prefix of the message.
     #[test]
-    fn in_order_only_a_beginning_may_have_been_placed() {
+    fn in_order_placement_leaves_a_prefix_of_the_message() {
         for placed in 0..=6 {
             let found = [&NEW[..placed], &OLD[placed..]].concat();
             assert_eq!(check_prefix(&found, &OLD, &NEW), None, "{found:?}");
@@ -225,9 +226,9 @@ mod tests {
         assert!(check_prefix(&[1, 2, 9, 0, 0, 0], &OLD, &NEW).is_some());
     }
 
-    /// RFC 5041 s5.3: segments may be placed in any order; a byte that is neither old nor new was never right.
+    /// RFC 5041 s5.3: segments may be placed in any order, but every byte is either old or new.
     #[test]
-    fn early_any_segment_but_the_last_may_have_been_placed() {
+    fn out_of_order_placement_may_place_any_segment_except_the_last() {
         for found in [OLD, NEW, [1, 2, 0, 0, 0, 0], [0, 0, 3, 4, 0, 0], [1, 0, 3, 0, 5, 0]] {
             assert_eq!(check_segments(&found, &OLD, &NEW), None, "{found:?}");
         }

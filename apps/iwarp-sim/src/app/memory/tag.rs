@@ -1,9 +1,9 @@
-//! Windows and fast regions, which work requests bind: one after the other to many pieces.
+//! Memory windows and fast regions: tags that work requests bind, to one piece of memory after another.
 
 use ironwarp::{Access, Context, FastRegion, ProtectionDomain, STag, SendWr, Sge, VerbsError, Window};
 use ironwarp_types::SeededEntropy;
 
-/// What has a tag of its own.
+/// The kind of object that owns a tag.
 pub enum Tag {
     /// A window.
     Window(Window),
@@ -12,7 +12,7 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// A new one; `None` where there is no place for it.
+    /// Creates one. Returns `None` where the stack has no free entry.
     pub fn make(ctx: &Context, pd: ProtectionDomain, window: bool) -> Result<Option<Self>, VerbsError> {
         let made = if window {
             ctx.create_window(pd).map(Tag::Window)
@@ -25,7 +25,7 @@ impl Tag {
         }
     }
 
-    /// One that was used before and has ended, or a new one.
+    /// Returns an unbound one from an earlier use, or creates one.
     pub fn find(
         spare: &mut Vec<Tag>,
         ctx: &Context,

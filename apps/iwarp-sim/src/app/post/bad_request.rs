@@ -1,7 +1,7 @@
-//! Work requests that must not succeed, each of which ends its own connection and nothing else.
+//! Work requests that must fail. Each ends its own connection and affects no other.
 //!
-//! Takes an [`BadRequest`] that the plan drew; posts the request and notes that it was posted. What is allowed to come of it
-//! stands in `check_completion`: no byte changes anywhere, and nobody but the two sides of the session notices.
+//! Takes a [`BadRequest`] from the plan, posts the request and records it. `check_completion` holds the allowed
+//! results: no byte of memory changes, and only the two sides of the session are affected.
 //!
 //! Sources: RFC 5040 s7 and s8.2 (errors found by the remote peer), RFC 5041 s7 (untagged buffers), the verbs of M2.
 
@@ -14,14 +14,14 @@ use crate::app::oracle::{Message, Posted, Side, SideMemory};
 use crate::app::{App, Session};
 use crate::plan::{BadRequest, SessionPlan};
 
-/// Bytes of an offending message that fits one segment.
+/// Bytes of a bad message that fits one segment.
 const SHORT_LEN: usize = 16;
 
-/// What such a message holds.
+/// The payload of such a message.
 const BYTES: [u8; SHORT_LEN] = [0xee; SHORT_LEN];
 
 impl App {
-    /// Posts the request that ends the connection, if it can be posted now.
+    /// Posts the bad request, if it can be posted now.
     pub(in crate::app) fn post_bad_request(
         &mut self,
         session: &mut Session,
@@ -41,7 +41,7 @@ impl App {
         let mut tag = None;
         if bad_request == BadRequest::BindNoRight {
             tag = Tag::make(&self.ctx, self.pd, true)?;
-            // Places for regions may be few.
+            // The host may have no free region.
             if tag.is_none() {
                 return self.post_bad_request(session, side, BadRequest::LocalKey);
             }
@@ -51,7 +51,7 @@ impl App {
             Ok(true) => {
                 self.work += 1;
                 tag.into_iter().for_each(|tag| ours.local_tags.push((u64::MAX, tag)));
-                // Until the end its owner does not know that nobody uses it.
+                // The owner may not reuse it before the session ends: a use of it may still be pending.
                 theirs.add_grant_use(grant);
                 ours.pending_read_grants.extend(grant);
                 ours.on_bad_request_posted(theirs, posted);
@@ -95,7 +95,7 @@ fn request<'a>(
 }
 
 impl Side {
-    /// The offence itself, or another one where it would be none.
+    /// Returns the bad request, or another one where it would be valid.
     fn feasible(&self, theirs: &Side, bad_request: BadRequest, reads: u16) -> BadRequest {
         let has_receive = theirs.has_receive(self);
         let read_only_grant =
@@ -124,7 +124,7 @@ impl Side {
         if fitting.is_read() && reads == 0 { BadRequest::WriteNoRight } else { fitting }
     }
 
-    /// Whether a Send would find a receive.
+    /// Returns whether a Send would find a receive.
     fn has_receive(&self, sender: &Side) -> bool {
         match &self.app_srq {
             Some(app_srq) => !app_srq.borrow().is_empty(),
@@ -146,7 +146,7 @@ impl Side {
         self.sends.push_back(posted);
     }
 
-    /// The loan of this side that an offence misuses.
+    /// The grant of this side that a bad request misuses.
     fn grant_misused_by(&self, bad_request: BadRequest) -> Option<u64> {
         let fits = |grant: &&Grant| match bad_request {
             BadRequest::WriteGrantBeyond => is_writable(grant),
@@ -164,7 +164,7 @@ impl Side {
         }
     }
 
-    /// Where an offence against this side is aimed at.
+    /// The remote address of a bad request against this side.
     fn aim(
         &self,
         bad_request: BadRequest,
@@ -215,7 +215,7 @@ fn is_readable(grant: &Grant) -> bool {
     is_granted(grant) && matches!(grant.usage, GrantUse::Read(_))
 }
 
-/// Behind the shared region, across its end, or before it.
+/// An address after the shared region, across its end, or before it.
 fn outside(far: &SideMemory, rng: &mut SeededEntropy) -> RemoteMemory {
     let end = far.shared.len();
     let at = [end, end - 1, end - SHORT_LEN + 1][rng.below(3) as usize];
@@ -225,7 +225,7 @@ fn outside(far: &SideMemory, rng: &mut SeededEntropy) -> RemoteMemory {
     if rng.next_u64() & 3 == 0 { RemoteMemory { tagged_offset: before, ..remote } } else { remote }
 }
 
-/// The request as it is remembered, with the memory that it takes.
+/// The request as the oracle records it, with the memory that it uses.
 fn prepare(
     near: &mut SideMemory,
     wr_id: u64,
@@ -252,7 +252,7 @@ fn prepare(
         near.source.write(piece, posted.pattern, 0);
         (posted.len, posted.sources) = (piece.len, vec![piece]);
     } else if posted.opcode == CompletionOpcode::Send {
-        // It must fit the receive that it finds.
+        // It must fit its receive.
         posted.len = SHORT_LEN.min(plan.bytes_max);
     } else if bad_request.is_read() && bad_request != BadRequest::LocalNoRight {
         posted.target = near.sink.alloc(SHORT_LEN, rng)?;
@@ -261,7 +261,7 @@ fn prepare(
 }
 
 impl Posted {
-    /// The one element of the request, wrong where that is the offence.
+    /// The request's scatter/gather element, invalid where that is the defect.
     fn gather(&self, near: &SideMemory, bad_request: BadRequest, stale: STag) -> Sge {
         let first = Piece { at: 0, len: SHORT_LEN };
         match bad_request {
@@ -275,7 +275,7 @@ impl Posted {
                 let last = near.source.sge(Piece { at: near.source.len() - 1, len: 1 });
                 Sge { len: SHORT_LEN as u32, ..last }
             }
-            // A region without a right to be written, or to be lent.
+            // A region without the right to be written, or to be bound.
             BadRequest::LocalNoRight => near.source.sge(first),
             BadRequest::BindNoRight => near.landing.sge(first),
             bad_request if bad_request.is_read() => near.sink.sge(self.target),
@@ -284,5 +284,5 @@ impl Posted {
     }
 }
 
-/// Sets an offence's bytes apart from those of messages.
+/// Makes the pattern keys of bad requests differ from those of messages.
 const BAD_REQUEST_KEY: u64 = 0x0ff3_0000_0000_0000;

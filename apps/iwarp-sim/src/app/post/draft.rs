@@ -1,4 +1,4 @@
-//! A request that has its memory and is not posted yet, and chains of them that are posted by one call.
+//! A request that has its memory and is not posted yet, and chains of such requests that one call posts.
 
 use ironwarp::{Access, CompletionOpcode, Context, QueuePair, RemoteMemory, STag, SendWr, Sge, VerbsError};
 
@@ -7,59 +7,59 @@ use crate::app::oracle::{Message, Posted, Side};
 
 /// A request that is not posted yet.
 pub struct Draft {
-    /// What will be remembered of it. Its number is given when it is posted.
+    /// The record for the oracle. The request gets its number when it is posted.
     pub posted: Posted,
-    /// Its list.
+    /// Its scatter/gather list.
     pub list: Vec<Sge>,
-    /// Its bytes, where it carries them itself.
+    /// Its bytes, where they are inline.
     pub inline: Option<Vec<u8>>,
-    /// Where it is aimed at.
+    /// Its remote address.
     pub remote: RemoteMemory,
-    /// What it does.
+    /// Its operation.
     pub kind: RequestKind,
-    /// Whether the peer is asked to raise an event.
+    /// Whether it is a solicited Send.
     pub solicited: bool,
     /// Whether it waits for earlier Reads.
     pub fenced: bool,
     /// Whether it waits for everything before it.
     pub locally_fenced: bool,
-    /// Whether its own memory goes by the tag that the request before it has bound.
+    /// Whether its local buffer uses the tag that the previous request binds.
     pub by_tag: bool,
-    /// Whether it is one of the requests that the session is to post.
+    /// Whether it counts as one of the session's planned requests.
     pub counts: bool,
 }
 
-/// What a request does.
+/// The operation of a request.
 pub enum RequestKind {
     /// A Send.
     Send,
-    /// A Send that ends a tag of the peer's.
+    /// A Send that invalidates a tag of the peer.
     SendInvalidate(STag),
     /// A Write.
     Write,
     /// A Read.
     Read,
-    /// A Read that ends the tag of its own memory.
+    /// A Read that invalidates the tag of its local buffer.
     ReadInvalidate,
-    /// A tag for a piece of memory.
+    /// A bind of a tag to a piece of memory.
     Bind(BindRequest),
-    /// The end of a loan.
+    /// An invalidation of a grant.
     Invalidate(STag),
-    /// The end of the tag that was bound last.
+    /// An invalidation of the tag that was bound last.
     InvalidateLast,
 }
 
-/// A tag and what it is bound for.
+/// A tag and the purpose of its bind.
 pub struct BindRequest {
-    /// The tag, until it is posted.
+    /// The tag, until the request is posted.
     pub tag: Option<Tag>,
     /// Its rights.
     pub access: Access,
-    /// Whether it is one stream's.
+    /// Whether only one stream may use it.
     pub for_stream: bool,
-    /// Whether the peer has the right of the loan alone.
+    /// Whether the peer has only the right of the grant.
     pub only: bool,
-    /// What it is lent for; `None` for a tag that only its owner uses.
+    /// The grant's use; `None` for a tag that only its owner uses.
     pub grants_for: Option<GrantUse>,
 }
 
@@ -94,7 +94,7 @@ impl Draft {
         }
     }
 
-    /// A request that sends nothing.
+    /// A request that sends nothing to the peer.
     pub fn local(opcode: CompletionOpcode, kind: RequestKind) -> Self {
         Self::new(opcode, kind, 0, Pattern::new(0, 0))
     }
@@ -145,7 +145,7 @@ impl Draft {
         wr
     }
 
-    /// It was posted. A tag of the owner's alone ends with the request `ends_by`.
+    /// The request was posted. Request `ends_by` invalidates a local tag.
     fn on_posted(mut self, ours: &mut Side, ends_by: u64) {
         let wr_id = self.posted.wr_id;
         self.posted.locally_fenced = self.locally_fenced;
@@ -190,7 +190,7 @@ impl Draft {
         ours.sends.push_back(self.posted);
     }
 
-    /// It was not posted: gives back what was taken for it.
+    /// The request was not posted: releases what was allocated for it.
     pub fn undo(self, ours: &mut Side, theirs: &mut Side) {
         if self.counts {
             ours.left += 1;
@@ -225,7 +225,7 @@ impl Draft {
     }
 }
 
-/// What was posted of a chain, and whether anything else than a full queue stood in the way of the rest.
+/// Posts a chain. Returns how many were posted, or the first error other than a full queue.
 pub fn post(
     chain: Vec<Draft>,
     qp: QueuePair,
@@ -255,7 +255,7 @@ pub fn post(
     outcome.map(|_| posted)
 }
 
-/// The request of a chain that ends the tag which request `index` binds; none has the number `u64::MAX`.
+/// The number of the request in the chain that invalidates the tag which request `index` binds, or `u64::MAX`.
 fn ends_by(chain: &[Draft], index: usize) -> u64 {
     let mut later = chain.iter().skip(index + 1);
     let ends =
@@ -263,7 +263,7 @@ fn ends_by(chain: &[Draft], index: usize) -> u64 {
     ends.map_or(u64::MAX, |draft| draft.posted.wr_id)
 }
 
-/// A full queue is an ordinary answer, anything else is not.
+/// A full queue is expected; any other error is not.
 pub fn ignore_queue_full(error: VerbsError) -> Result<bool, VerbsError> {
     match error {
         VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_) => Ok(false),

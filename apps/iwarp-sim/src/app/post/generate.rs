@@ -1,4 +1,4 @@
-//! What an application asks for next: which operation, how many bytes, from where, to where, by which tag.
+//! Chooses the application's next requests: operation, length, source, target and tag.
 
 use ironwarp::{Access, CompletionOpcode, Context, ProtectionDomain, RemoteMemory, STag, VerbsError};
 use ironwarp_types::{Entropy, SeededEntropy};
@@ -9,28 +9,28 @@ use crate::app::memory::{GrantState, GrantUse, Pattern, Piece, Tag};
 use crate::app::oracle::Side;
 use crate::plan::SessionPlan;
 
-/// Pieces that a side lends at a time.
+/// Most grants of a side at one time.
 const GRANTS_MAX: usize = 3;
 
-/// Bytes of the largest.
+/// Bytes of the largest grant.
 const GRANT_BYTES_MAX: usize = 8_192;
 
-/// What choosing needs beside the two sides.
+/// The inputs of the choice, besides the two sides.
 pub struct RequestGenerator<'a> {
-    /// What the session is to do.
+    /// The session's plan.
     pub plan: &'a SessionPlan,
-    /// Whose turn it is.
+    /// The side that posts.
     pub side: usize,
-    /// The side's own context and domain.
+    /// The side's own context.
     pub ctx: &'a Context,
     /// Its protection domain.
     pub pd: ProtectionDomain,
-    /// Chance.
+    /// Random generator.
     pub rng: &'a mut SeededEntropy,
 }
 
 impl RequestGenerator<'_> {
-    /// The next requests, one or several that belong together; none where nothing can be asked for now.
+    /// Returns the next request, or several that belong together. Returns none where nothing can be posted now.
     pub fn next(&mut self, ours: &mut Side, theirs: &mut Side) -> Result<Vec<Draft>, VerbsError> {
         if self.rng.chance(self.plan.grant_ppm) {
             let grant = self.grant_or_revoke(ours)?;
@@ -48,7 +48,7 @@ impl RequestGenerator<'_> {
         Ok(vec![main])
     }
 
-    /// The request itself, with the memory that it takes.
+    /// Returns the request with the memory that it uses.
     fn main(&mut self, ours: &mut Side, theirs: &mut Side) -> Option<Draft> {
         let len = self.plan.message_bytes(ours.bytes_left, self.rng);
         let opcode = self.opcode(ours, theirs)?;
@@ -70,8 +70,8 @@ impl RequestGenerator<'_> {
         Some(draft)
     }
 
-    /// What the next request is, when there is anything that may be asked for: the far end without memory takes Sends
-    /// alone, and a Send needs a receive.
+    /// Chooses the next operation, if any is possible. A peer without memory takes only Sends, and a Send needs a
+    /// receive.
     fn opcode(&mut self, ours: &Side, theirs: &Side) -> Option<CompletionOpcode> {
         let may_send = theirs.has_credit(ours);
         match self.plan.opcode(self.rng) {
@@ -133,7 +133,7 @@ impl RequestGenerator<'_> {
         Some(draft)
     }
 
-    /// RFC 5041 s5.2: of what is empty neither tag nor offset is looked at.
+    /// RFC 5041 s5.2: tag and offset of an empty message are not checked.
     fn aim(&mut self, remote: RemoteMemory, len: usize) -> RemoteMemory {
         if len > 0 || self.rng.chance(500_000) {
             return remote;
@@ -145,12 +145,12 @@ impl RequestGenerator<'_> {
         let mut draft = Draft::new(CompletionOpcode::Send, RequestKind::Send, len, pattern);
         draft.solicited = self.rng.chance(self.plan.solicited_ppm);
         theirs.take_credit(ours);
-        // Now and then the last that is heard of a loan.
+        // Some Sends invalidate a grant.
         if self.rng.chance(self.plan.grant_ppm)
             && let Some(grant) = theirs.endable_grant()
         {
             grant.state = GrantState::Ending;
-            // The owner ends the tag when the Send comes; answers that are under way would end with it.
+            // The owner invalidates the tag when the Send arrives; Reads of it that are in flight would fail.
             draft.fenced = grant.uses > 0 && matches!(grant.usage, GrantUse::Read(_));
             draft.posted.grant = Some(grant.id);
             draft.kind = RequestKind::SendInvalidate(grant.remote.stag);
@@ -158,7 +158,7 @@ impl RequestGenerator<'_> {
         draft
     }
 
-    /// Puts the request's bytes where they are to be taken from. Answers whether there was room.
+    /// Writes the request's bytes to its source buffer. Returns whether there was room.
     fn fill_source(&mut self, draft: &mut Draft, ours: &mut Side) -> bool {
         let Some(memory) = &mut ours.memory else { return false };
         let (len, pattern) = (draft.posted.len, draft.posted.pattern);
@@ -179,7 +179,8 @@ impl RequestGenerator<'_> {
         true
     }
 
-    /// Gives the request's own memory a tag for it alone: bound before it, ended by it or behind it.
+    /// Gives the request's local buffer a tag of its own. The tag is bound before the request, and invalidated by it
+    /// or after it.
     fn with_local_tag(&mut self, mut main: Draft, ours: &mut Side) -> Result<Vec<Draft>, VerbsError> {
         let len = main.posted.len;
         let (Some(memory), true) = (&ours.memory, len > 0 && main.inline.is_none()) else {
@@ -211,7 +212,7 @@ impl RequestGenerator<'_> {
         Ok(vec![bind, main, end])
     }
 
-    /// Lends a piece or ends a loan, if either can be.
+    /// Grants a piece or invalidates a grant, if either is possible.
     fn grant_or_revoke(&mut self, ours: &mut Side) -> Result<Option<Draft>, VerbsError> {
         let idle = ours.grants.iter_mut().find(|grant| grant.state == GrantState::Granted && grant.uses == 0);
         if let Some(grant) = idle.filter(|_| self.rng.chance(400_000)) {
@@ -263,5 +264,5 @@ impl RequestGenerator<'_> {
     }
 }
 
-/// Sets what is lent apart from messages.
+/// Makes the pattern keys of grants differ from those of messages.
 const GRANT_KEY: u64 = 0x1e_0000_0000_0000;

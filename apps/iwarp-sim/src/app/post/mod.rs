@@ -1,4 +1,4 @@
-//! What an application posts: a side's memory and receives, and chains of requests.
+//! Posts requests: registers a side's memory, posts its receives, and posts chains of send requests.
 
 mod bad_request;
 mod draft;
@@ -12,11 +12,11 @@ use super::oracle::{Receive, Session, SideMemory};
 pub(super) use draft::ignore_queue_full;
 use generate::RequestGenerator;
 
-/// Bytes that a request may carry itself.
+/// Most bytes of an inline request.
 const INLINE_BYTES: usize = 256;
 
 impl Session {
-    /// Makes a side's memory in `pd`, and a little in a domain that no queue pair has.
+    /// Registers a side's memory in `pd`, and a small region in a protection domain without queue pairs.
     pub fn register_memory(
         &mut self,
         side: usize,
@@ -27,7 +27,7 @@ impl Session {
         let plan = &self.plan;
         let whole = plan.bytes_max.max(256);
         let remote = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        // Receives that come from a shared queue land in its memory.
+        // Receives of a shared queue use that queue's memory.
         let landing = if plan.shared[side] { INLINE_BYTES } else { plan.receives as usize * whole };
         let mut memory = SideMemory {
             source: ShadowedRegion::new(ctx, pd, 2 * whole, Access::BIND)?,
@@ -45,7 +45,7 @@ impl Session {
         Ok(())
     }
 
-    /// Posts one receive, if there may be one more. Answers whether it did.
+    /// Posts one receive, if another one is planned. Returns whether it did.
     pub fn post_receive(
         &mut self,
         side: usize,
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Posts a chain of at most `most` requests to the send queue, as far as they can be. Answers how many were.
+    /// Posts a chain of at most `most` requests to the send queue, until it is full. Returns how many were posted.
     pub fn post_sends(
         &mut self,
         side: usize,
@@ -99,7 +99,7 @@ impl Session {
     }
 }
 
-/// Cuts a piece into at most `most` parts, some of them empty, in any order.
+/// Splits a piece into at most `most` parts in random order, some of them empty.
 pub(super) fn split_randomly(piece: Piece, most: usize, rng: &mut SeededEntropy) -> Vec<Piece> {
     let count = 1 + rng.below(most.max(1) as u64) as usize;
     let mut edges: Vec<usize> = (1..count).map(|_| rng.below(piece.len as u64 + 1) as usize).collect();
@@ -113,5 +113,5 @@ pub(super) fn split_randomly(piece: Piece, most: usize, rng: &mut SeededEntropy)
     parts
 }
 
-/// Sets a library's key apart from those of messages.
+/// Makes a library's pattern key differ from those of messages.
 const READ_SOURCE_KEY: u64 = 0x1b_0a2e_5a17_0000;

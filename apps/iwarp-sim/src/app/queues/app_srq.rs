@@ -1,7 +1,7 @@
-//! A shared receive queue: what is posted to it, who was promised what of it, and when it must say that it runs low.
+//! A shared receive queue: its posted receives, the senders' reservations, and when it must raise its limit event.
 //!
-//! Whoever sends to a side that takes its receives here claims one first; as long as no more are claimed than posted,
-//! every message finds one. Where a session is to find none, nothing is posted any more until every receive is used up.
+//! A sender to a side of this queue reserves a receive first. No more receives are reserved than are posted, so every
+//! message finds one. Where a session must find none, nothing is posted until every receive is used up.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,38 +15,38 @@ use crate::app::oracle::Receive;
 use crate::app::post::{ignore_queue_full, split_randomly};
 use crate::plan::SrqPlan;
 
-/// A pool as its sides hold it.
+/// A shared receive queue as its sides hold it.
 pub type SharedAppSrq = Rc<RefCell<AppSrq>>;
 
 /// A shared receive queue and its memory.
 pub struct AppSrq {
     srq: SharedReceiveQueue,
     plan: SrqPlan,
-    /// Where its receives land.
+    /// The memory of its receives.
     pub landing: ShadowedRegion,
-    /// Receives that have no completion.
+    /// Receives without a completion.
     receives: BTreeMap<u64, Receive>,
     posted: u64,
-    /// Receives that senders count on.
+    /// Receives that senders have reserved.
     reserved: usize,
-    /// The session whose message is to find none.
+    /// The session whose message must find no receive.
     exhausted_for: Option<usize>,
     limit: Option<Limit>,
-    /// Queue pairs that take from it.
+    /// Queue pairs that use the queue.
     pub qp_count: usize,
 }
 
-/// An arming of the limit.
+/// An armed limit.
 struct Limit {
     limit: u32,
-    /// The fewest receives without a completion since.
+    /// Fewest receives without a completion since it was armed.
     low: usize,
-    /// Whether it was low already, so that the news must come at the next look.
+    /// Whether the queue was below the limit when armed, so that the event must come by the next poll.
     event_due: bool,
 }
 
 impl AppSrq {
-    /// A queue of its own protection domain.
+    /// Creates a queue with a protection domain of its own.
     pub fn new(ctx: &mut Context, plan: SrqPlan) -> Result<SharedAppSrq, VerbsError> {
         let pd = ctx.alloc_pd();
         let srq = ctx.create_srq(pd, plan.depth, plan.sges)?;
@@ -69,7 +69,7 @@ impl AppSrq {
         self.srq
     }
 
-    /// Posts receives, a few at a time. Answers how many.
+    /// Posts some receives. Returns how many.
     pub fn fill(
         &mut self,
         most: u32,
@@ -114,40 +114,40 @@ impl AppSrq {
         receive
     }
 
-    /// Whether nothing is posted that has no completion.
+    /// Returns whether every posted receive has its completion.
     pub fn is_empty(&self) -> bool {
         self.receives.is_empty()
     }
 
-    /// Whether a sender may count on one more.
+    /// Returns whether a sender may reserve one more receive.
     pub fn has_credit(&self) -> bool {
         self.reserved < self.receives.len()
     }
 
-    /// A sender counts on one more, or on `count` fewer.
+    /// Reserves one receive for a sender.
     pub fn reserve(&mut self) {
         self.reserved += 1;
     }
 
-    /// A message was received, or never will be.
+    /// Releases `count` reservations: their messages were received or never will be.
     pub fn unreserve(&mut self, count: usize) {
         self.reserved = self.reserved.saturating_sub(count);
     }
 
-    /// Lets it run dry for a session, unless it does for another one. Answers whether nothing is left.
+    /// Stops posting for a session, unless it already does so for another one. Returns whether no receive is left.
     pub fn exhaust_for(&mut self, session: usize) -> bool {
         let ours = *self.exhausted_for.get_or_insert(session) == session;
         ours && self.receives.is_empty()
     }
 
-    /// The session is over: receives are posted again.
+    /// The session is over: posts receives again.
     pub fn end_exhaustion(&mut self, session: usize) {
         if self.exhausted_for == Some(session) {
             self.exhausted_for = None;
         }
     }
 
-    /// Asks to be told when few are left.
+    /// Arms the limit event.
     pub fn arm(&mut self, ctx: &mut Context, rng: &mut SeededEntropy) -> Result<bool, VerbsError> {
         if self.limit.is_some() {
             return Ok(false);
@@ -159,26 +159,32 @@ impl AppSrq {
         Ok(true)
     }
 
-    /// It says that few are left. A message that is arriving has taken its receive already.
+    /// The limit event was raised. A message that is arriving has taken its receive already.
     pub fn on_limit_event(&mut self) -> Result<(), String> {
-        let Some(limit) = self.limit.take() else { return Err("it is low, and nobody asked".into()) };
+        let Some(limit) = self.limit.take() else {
+            return Err("a limit event, but the limit is not armed".into());
+        };
         if limit.low < limit.limit as usize + self.qp_count {
             return Ok(());
         }
-        Err(format!("it is low at {}, and {} were left of {}", limit.limit, limit.low, self.plan.depth))
+        Err(format!(
+            "a limit event at {}, but {} receives were left of {}",
+            limit.limit, limit.low, self.plan.depth
+        ))
     }
 
-    /// Everything that was news has been heard.
+    /// Checks that a due limit event was raised, after all events have been handled.
     pub fn check_no_missed_limit_event(&self) -> Result<(), String> {
         match &self.limit {
-            Some(limit) if limit.event_due => {
-                Err(format!("it did not say that it is low: {} of {}", limit.low, limit.limit))
-            }
+            Some(limit) if limit.event_due => Err(format!(
+                "no limit event, but {} receives are left at a limit of {}",
+                limit.low, limit.limit
+            )),
             _ => Ok(()),
         }
     }
 
-    /// Nothing is written outside of what its messages were to fill. What is posted is nobody's any more.
+    /// Checks that no byte outside of the received messages was written. Receives that are still posted are released.
     pub fn close(&mut self) -> Result<(), String> {
         for (_, receive) in core::mem::take(&mut self.receives) {
             for piece in receive.pieces {

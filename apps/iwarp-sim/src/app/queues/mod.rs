@@ -1,9 +1,8 @@
-//! Completion queues as an application uses them: it polls some, sleeps over others, and gives them other depths while
-//! work runs.
+//! Completion queues as an application uses them: it polls some, arms others and sleeps, and resizes them under load.
 //!
-//! One run is one thread, so what wakes a sleeper is known exactly: nothing completes between the look at an empty queue
-//! and the arming, and from then on the descriptor is readable when, and only when, a completion of the kind that was
-//! asked for lies in the queue.
+//! One run is one thread, so the expected wake-up is known exactly. Nothing completes between the poll of an empty
+//! queue and the arming. After that, the descriptor is readable if and only if a completion of the requested kind is
+//! in the queue.
 
 mod app_srq;
 
@@ -18,28 +17,28 @@ pub use app_srq::{AppSrq, SharedAppSrq};
 /// A completion queue.
 pub struct AppCq {
     cq: CompletionQueue,
-    /// Its descriptor.
+    /// Its event descriptor.
     event_fd: File,
-    /// What it is armed for; `Some(true)` is solicited and failed completions only.
+    /// Its arming; `Some(true)` is for solicited and failed completions only.
     armed: Option<bool>,
-    /// Until when its application does not look at it by itself.
+    /// Until when its application sleeps if it is not woken.
     sleeps_until: Option<Nanos>,
-    /// Depths that it may be given.
+    /// The depths between which it is resized.
     depths: [u32; 2],
-    /// Sleepers that were woken and not counted yet.
+    /// Wake-ups that are not counted yet.
     woken: u64,
-    /// Everything that had completed was reaped at the last look.
+    /// Whether the last poll reaped every completion.
     drained: bool,
 }
 
-/// Completions reaped together.
+/// Most completions reaped together.
 pub const REAP_MAX: usize = 16;
 
-/// The longest sleep, as a power of two of nanoseconds.
+/// The longest sleep: 2 to this power, in nanoseconds.
 const SLEEP_BITS: (u32, u32) = (12, 22);
 
 impl AppCq {
-    /// A queue of the deeper of the two `depths`, to be resized between them.
+    /// Creates a queue of the larger of the two `depths`. It is later resized between them.
     pub fn new(ctx: &mut Context, depths: [u32; 2]) -> Result<Self, VerbsError> {
         let cq = ctx.create_cq(depths[1])?;
         let descriptor = ctx.cq_fd(cq)?.try_clone_to_owned();
@@ -60,13 +59,13 @@ impl AppCq {
         self.cq
     }
 
-    /// Whether everything was reaped that had completed before the last look.
+    /// Returns whether the last poll reaped every earlier completion.
     pub fn was_drained(&self) -> bool {
         self.drained
     }
 
-    /// Takes some completions, or all of a queue that is armed. A sleeper takes none until it is woken or its time is
-    /// over, unless `force` says that it must look.
+    /// Reaps some completions, or all of a queue that is armed. A sleeping application reaps none until it is woken or
+    /// its sleep ends, unless `force` is set.
     pub fn reap(
         &mut self,
         now: Nanos,
@@ -97,17 +96,17 @@ impl AppCq {
         Ok(all)
     }
 
-    /// Whether an event was raised since the last look: one at most.
+    /// Returns whether an event was raised since the last poll. More than one is an error.
     fn is_woken(&mut self) -> Result<bool, String> {
         let mut count = [0; 8];
         match self.event_fd.read(&mut count) {
             Ok(8) if u64::from_ne_bytes(count) == 1 => Ok(true),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-            other => Err(format!("an armed queue's descriptor says {other:?} {count:?}")),
+            other => Err(format!("the descriptor of an armed queue returns {other:?} {count:?}")),
         }
     }
 
-    /// Sleepers that were woken since the last count.
+    /// Returns the number of wake-ups since the last call.
     pub fn count_woken(&mut self) -> u64 {
         core::mem::take(&mut self.woken)
     }
@@ -128,16 +127,16 @@ impl AppCq {
         Ok(all)
     }
 
-    /// Goes to sleep over the queue, if it is empty. Answers whether it did.
+    /// Arms the queue and sleeps, if it is empty. Returns whether it did.
     pub fn sleep(&mut self, now: Nanos, ctx: &mut Context, rng: &mut SeededEntropy) -> Result<bool, String> {
         if self.armed.is_some() {
             return Ok(false);
         }
         let solicited_only = rng.chance(500_000);
-        // Whoever finds something does not sleep; here it has just been looked at.
+        // An application that finds a completion does not sleep; here the queue was just polled.
         ctx.arm_cq(self.cq, solicited_only).map_err(|error| error.to_string())?;
         if !self.poll(ctx, 1)?.is_empty() {
-            return Err("something completed while nothing ran".into());
+            return Err("a request completed while no core ran".into());
         }
         self.armed = Some(solicited_only);
         let (low, high) = SLEEP_BITS;
@@ -145,8 +144,8 @@ impl AppCq {
         Ok(true)
     }
 
-    /// Gives it another depth. Answers whether it did: more may be outstanding than it is to have places, and the last
-    /// change may not be over.
+    /// Resizes the queue. Returns whether it did: more entries may be in use than the new depth has, and the previous
+    /// resize may not be complete.
     pub fn resize(&mut self, ctx: &mut Context, rng: &mut SeededEntropy) -> Result<bool, VerbsError> {
         let [least, most] = self.depths;
         let depth = least + rng.below(u64::from(most - least) + 1) as u32;

@@ -1,4 +1,4 @@
-//! One end of a connection while it has a queue pair: what was posted, and what must come of it.
+//! One endpoint of a connection while it has a queue pair: its posted requests and their expected results.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::{AtomicsApp, Memory, RECEIVE_BYTES, RECEIVES, SCRATCH_BYTES, SCRATCHE
 use crate::atomics::atomics_oracle::Message;
 use crate::atomics::word_memory::ConnTags;
 
-/// An end of a connection.
+/// The queue pair of an endpoint.
 pub struct ConnQp {
     /// Its queue pair.
     pub qp: QueuePair,
@@ -20,9 +20,9 @@ pub struct ConnQp {
     pub receives: VecDeque<u64>,
     /// A request completed with an error: all later ones must.
     pub has_failed: bool,
-    /// Requests that count, and messages, that were posted.
+    /// Planned requests and messages that were posted.
     pub posted: u32,
-    /// The keeper's names of the words for this connection.
+    /// The server's tags of the words for this connection.
     pub names: Option<ConnTags>,
 }
 
@@ -33,22 +33,22 @@ pub struct Request {
     pub wr_id: u64,
     /// What it is.
     pub opcode: CompletionOpcode,
-    /// Whether success is told.
+    /// Whether a success has a completion.
     pub signaled: bool,
-    /// What comes of it.
+    /// Its expected result.
     pub what: RequestEffect,
 }
 
-/// What comes of a request.
+/// The expected result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestEffect {
-    /// So many words, for this request of the history.
+    /// This many words, for this request of the history.
     Words(usize, usize),
-    /// A message, a Write before one, or a name of the words.
+    /// A message, a Write before one, or a bind of a tag.
     Nothing,
-    /// The names of the words are there.
-    NamesBound,
-    /// It must not succeed.
+    /// The last bind: the tags of the words are valid.
+    TagsBound,
+    /// It must fail.
     Failure,
 }
 
@@ -61,7 +61,7 @@ impl Memory {
         }
     }
 
-    /// The last of it, which holds `bytes` from now on.
+    /// The last part of the scratch, into which `bytes` are written.
     pub fn source(&self, conn: usize, wr_id: u64, bytes: &[u8]) -> Sge {
         let at = scratch_at(conn, wr_id) + SCRATCH_BYTES - bytes.len();
         match self.scratch.write_at(at, bytes).and_then(|()| self.scratch.slice(at, bytes.len() as u32)) {
@@ -70,14 +70,14 @@ impl Memory {
         }
     }
 
-    /// Nothing has been answered there.
+    /// Resets the scratch of a request to its fill pattern.
     pub fn clear(&self, conn: usize, wr_id: u64) {
         if self.scratch.fill(scratch_at(conn, wr_id), SCRATCH_BYTES, UNTOUCHED).is_err() {
             unreachable!("scratch of its own");
         }
     }
 
-    /// So many words that were answered, and nothing behind them.
+    /// Returns the words that were read, and checks that nothing after them was written.
     fn read_result(&self, conn: usize, wr_id: u64, count: usize) -> Result<Vec<u64>, String> {
         let mut bytes = [0; SCRATCH_BYTES];
         if self.scratch.read_at(scratch_at(conn, wr_id), &mut bytes).is_err() {
@@ -85,13 +85,13 @@ impl Memory {
         }
         let (words, rest) = bytes.split_at(8 * count);
         if rest.iter().any(|byte| *byte != UNTOUCHED) {
-            return Err(format!("request {wr_id} brought more than {count} words: {bytes:02x?}"));
+            return Err(format!("request {wr_id} wrote more than {count} words: {bytes:02x?}"));
         }
         let words = words.as_chunks::<8>().0;
         Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
     }
 
-    /// A receive's memory.
+    /// The memory of a receive.
     pub fn landing(&self, conn: usize, receive: u64) -> Sge {
         match self.landing.slice(landing_at(conn, receive), RECEIVE_BYTES as u32) {
             Ok(sge) => sge,
@@ -99,7 +99,7 @@ impl Memory {
         }
     }
 
-    /// What has landed in a receive, and its memory is as if nothing had.
+    /// Returns the contents of a receive's memory and resets it.
     pub fn take_landed(&self, conn: usize, receive: u64) -> [u8; RECEIVE_BYTES] {
         let (at, mut bytes) = (landing_at(conn, receive), [0; RECEIVE_BYTES]);
         let outcome = self.landing.read_at(at, &mut bytes);
@@ -119,7 +119,7 @@ fn landing_at(conn: usize, receive: u64) -> usize {
 }
 
 impl AtomicsApp {
-    /// A completion of one of this end's requests or receives.
+    /// Checks a completion of one of this endpoint's requests or receives.
     pub(super) fn check_completion(&mut self, conn: usize, completion: &Completion) -> Result<(), String> {
         match completion.opcode {
             CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate => {
@@ -129,26 +129,26 @@ impl AtomicsApp {
         }
     }
 
-    /// Requests complete in the order in which they were posted; those that tell only failure are passed over.
+    /// Requests complete in posting order. Unsignaled requests that succeed have no completion.
     fn check_request_completion(&mut self, conn: usize, completion: &Completion) -> Result<(), String> {
         loop {
             let Some(conn_qp) = self.conn_qps.get_mut(&conn) else { return Ok(()) };
             let Some(request) = conn_qp.out.pop_front() else {
-                return Err(format!("a completion of nothing that was posted: {completion:?}"));
+                return Err(format!("a completion without a posted request: {completion:?}"));
             };
             if request.wr_id != completion.wr_id || request.opcode != completion.opcode {
                 if request.signaled {
-                    return Err(format!("{request:?} was passed over by {completion:?}"));
+                    return Err(format!("{request:?} was skipped by {completion:?}"));
                 }
                 self.succeed(conn, request)?;
                 continue;
             }
             return match completion.status {
                 CompletionStatus::Success if !request.signaled => {
-                    Err(format!("an unsignaled success was told: {completion:?}"))
+                    Err(format!("an unsignaled request has a success completion: {completion:?}"))
                 }
                 CompletionStatus::Success if conn_qp.has_failed => {
-                    Err(format!("{request:?} succeeded behind one that failed"))
+                    Err(format!("{request:?} succeeded after one that failed"))
                 }
                 CompletionStatus::Success => self.succeed(conn, request),
                 CompletionStatus::FlushedInError => {
@@ -161,7 +161,7 @@ impl AtomicsApp {
         }
     }
 
-    /// What was posted and never told has succeeded: a failure is always told.
+    /// Checks that unsignaled requests without a completion succeeded: a failure always has a completion.
     pub(super) fn complete_unsignaled(&mut self, conn: usize) -> Result<(), String> {
         while let Some(request) = self.conn_qps.get_mut(&conn).and_then(|conn_qp| conn_qp.out.pop_front()) {
             if request.signaled {
@@ -180,7 +180,7 @@ impl AtomicsApp {
         match request.what {
             RequestEffect::Nothing => Ok(()),
             RequestEffect::Failure => Err(format!("{request:?} succeeded")),
-            RequestEffect::NamesBound => {
+            RequestEffect::TagsBound => {
                 self.publish_names(conn);
                 Ok(())
             }
@@ -191,7 +191,7 @@ impl AtomicsApp {
                 let stream = atomics_oracle.conns[conn].stream;
                 let op_record = &atomics_oracle.history.streams[stream][op];
                 if op_record.effect_deadline < op_record.invoked_at {
-                    return Err(format!("{op_record:?} saw {seen:x?} by a name that had ended"));
+                    return Err(format!("{op_record:?} saw {seen:x?} by a tag that was invalid"));
                 }
                 let (first, _) = op_record.kind.words();
                 atomics_oracle.latest[first..first + count].copy_from_slice(&seen);
@@ -202,19 +202,19 @@ impl AtomicsApp {
         }
     }
 
-    /// Messages come in the order in which they were sent, each once, with its eight octets.
+    /// Messages arrive in the order in which they were sent, each once, with its eight octets.
     fn check_receive_completion(&mut self, conn: usize, completion: &Completion) -> Result<(), String> {
         let (Some(conn_qp), Some(memory)) = (self.conn_qps.get_mut(&conn), &self.memory) else {
             return Ok(());
         };
         let receive = conn_qp.receives.pop_front();
         if receive != Some(completion.wr_id) {
-            return Err(format!("receive {receive:?} was passed over by {completion:?}"));
+            return Err(format!("receive {receive:?} was skipped by {completion:?}"));
         }
         let landed = memory.take_landed(conn, completion.wr_id);
         if completion.status == CompletionStatus::FlushedInError {
             conn_qp.has_failed = true;
-            // The first one flushed may hold what was arriving.
+            // The first flushed receive may hold the message that was arriving.
             return Ok(());
         }
         if completion.status != CompletionStatus::Success {
@@ -222,7 +222,7 @@ impl AtomicsApp {
         }
         let message = self.atomics_oracle.borrow_mut().conns[conn].endpoints[self.role].incoming.pop_front();
         let Some(message) = message else {
-            return Err(format!("a message that nobody sent: {completion:?}"));
+            return Err(format!("a completion of a message that was not sent: {completion:?}"));
         };
         self.oracle.borrow_mut().totals.messages += 1;
         compare(completion, landed, &message)?;

@@ -1,4 +1,4 @@
-//! What an application is told of its connections, and which of it may be told when.
+//! Checks the connection events of an application: which may occur, and in which state.
 
 use ironwarp::{AcceptParams, ConnectionRequest, DisconnectReason, Event, PrivateData, QueuePair, Terminate};
 use ironwarp_types::Nanos;
@@ -19,7 +19,7 @@ impl AtomicsApp {
             Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => (qp, ConnEvent::Failed),
             Event::Terminated { qp, sent, terminate } => (qp, ConnEvent::Terminated(sent, terminate)),
             Event::Disconnected { qp, reason } => (qp, ConnEvent::Ended(reason)),
-            other => return self.report_failure(usize::MAX, &format!("unexpected news: {other:?}")),
+            other => return self.report_failure(usize::MAX, &format!("unexpected event: {other:?}")),
         };
         self.on_conn_event(now, qp, what);
     }
@@ -29,7 +29,8 @@ impl AtomicsApp {
             return;
         }
         let Some(&conn) = self.by_qp.get(&qp.num().0) else {
-            return self.report_failure(usize::MAX, &format!("news of no queue pair: {event:?}"));
+            return self
+                .report_failure(usize::MAX, &format!("an event for an unknown queue pair: {event:?}"));
         };
         self.oracle.borrow_mut().hash_event(now, conn, self.role, &[0xff, event.number()]);
         let outcome = match event {
@@ -50,8 +51,8 @@ impl AtomicsApp {
         }
     }
 
-    /// RFC 7306 s8: only a wrong request ends a connection so, and the error has its name; that of a name which has ended is
-    /// the one of a tag that nobody has.
+    /// RFC 7306 s8: only a bad request ends a connection by a Terminate, which names the error. The error of an
+    /// invalidated tag is that of an unknown tag.
     fn on_terminated(&mut self, conn: usize, sent: bool, terminate: Terminate) -> Result<(), String> {
         let faulty = self.oracle.borrow().faulty;
         self.oracle.borrow_mut().totals.terminated += 1;
@@ -73,7 +74,7 @@ impl AtomicsApp {
                 Ok(())
             }
             ending => {
-                Err(format!("a Terminate {terminate}, sent {sent}, where the end was to be {ending:?}"))
+                Err(format!("a Terminate {terminate}, sent {sent}, but the planned ending is {ending:?}"))
             }
         }
     }
@@ -84,7 +85,7 @@ impl AtomicsApp {
             let conn = &mut self.atomics_oracle.borrow_mut().conns[conn];
             conn.endpoints[self.role].was_aborted =
                 matches!(reason, DisconnectReason::Reset | DisconnectReason::TimedOut);
-            // A caller whose attempt failed may have been heard all the same.
+            // The peer may have received the connection request of a client whose attempt failed.
             let was_heard = self.role == SERVER && conn.endpoints[CLIENT].stage != EndpointStage::Up;
             if !conn.is_ending && !was_heard {
                 return Err(format!("the connection ended by {reason:?}, with work left"));
@@ -99,17 +100,21 @@ impl AtomicsApp {
         Ok(())
     }
 
-    /// A caller asks: the connection that it names is prepared, anew where an attempt before this one came so far.
+    /// A client's connection request: prepares the connection that it names, and resets it after an earlier failed
+    /// attempt.
     fn on_request(&mut self, now: Nanos, request: ConnectionRequest, private_data: &PrivateData) {
         let named = session_of(private_data).filter(|conn| *conn < self.atomics_oracle.borrow().conns.len());
         let Some(conn) = named else {
-            return self.report_failure(usize::MAX, &format!("a request says {private_data:?}"));
+            return self.report_failure(
+                usize::MAX,
+                &format!("a connection request has the private data {private_data:?}"),
+            );
         };
         self.oracle.borrow_mut().hash_event(now, conn, self.role, &[0xfe]);
         let is_wanted =
             self.atomics_oracle.borrow().conns[conn].endpoints[CLIENT].stage == EndpointStage::Connecting;
         if !is_wanted {
-            // It was given up meanwhile.
+            // The connection was given up meanwhile.
             let _ = self.ctx.reject(&request, b"too late");
             return;
         }
@@ -118,7 +123,7 @@ impl AtomicsApp {
         let extensions = Some(self.atomics_oracle.borrow().plan.extensions);
         let outcome = self.create_conn_qp(conn).and_then(|qp| {
             self.ctx.accept_with(&request, qp, &AcceptParams { extensions, ..AcceptParams::default() })?;
-            // They are bound before the caller's first message can come.
+            // The tags are bound before the client's first message can arrive.
             self.bind_names(conn)
         });
         match outcome {
@@ -126,12 +131,14 @@ impl AtomicsApp {
                 self.atomics_oracle.borrow_mut().conns[conn].endpoints[SERVER].stage =
                     EndpointStage::Connecting
             }
-            Err(error) => self.report_failure(conn, &format!("a request could not be answered: {error}")),
+            Err(error) => {
+                self.report_failure(conn, &format!("a connection request could not be accepted: {error}"))
+            }
         }
     }
 }
 
-/// What a queue pair's news says.
+/// A connection event of a queue pair.
 #[derive(Debug)]
 enum ConnEvent {
     Up,

@@ -1,4 +1,4 @@
-//! The life of a connection: how it is made, and how it ends.
+//! The life of a connection: how it is established and how it ends.
 
 use std::collections::VecDeque;
 
@@ -11,17 +11,17 @@ use crate::app::lifecycle::session_private_data;
 use crate::atomics::atomics_oracle::{AtomicsConn, Endpoint, EndpointStage, NAMES};
 use crate::plan::{AtomicsConnEnding, addresses_of};
 
-/// How long after the other end has gone one that heard nothing goes too: a lost reset tells nobody.
+/// How long after the peer has ended an endpoint without an event ends too: a reset may have been lost.
 const PEER_GONE_TIMEOUT: Nanos = Nanos::from_millis(30);
 
-/// How long after a failed attempt the next one is made.
+/// Delay between a failed connection attempt and the next one.
 const RETRY_DELAY: Nanos = Nanos::from_millis(200);
 
-/// Attempts to connect while links do harm.
+/// Most connection attempts while links are faulty.
 const ATTEMPTS_MAX: u32 = 60;
 
 impl AtomicsApp {
-    /// Looks after every connection of this host.
+    /// Advances every connection of this host.
     pub(super) fn drive_connections(&mut self, now: Nanos) {
         let count = self.atomics_oracle.borrow().conns.len();
         for conn in 0..count {
@@ -156,30 +156,31 @@ impl AtomicsApp {
         conn.endpoints[self.role].stage = stage;
     }
 
-    /// Gives the queue pair up. What has completed is known before; what has not may have been carried out or not.
+    /// Destroys the queue pair. Completed requests are known. Requests without a completion may or may not have taken
+    /// effect.
     pub(super) fn destroy_and_leave(&mut self, now: Nanos, conn: usize) {
         self.reap(now, usize::MAX);
         self.destroy_conn_qp(conn);
         self.atomics_oracle.borrow_mut().conns[conn].mark_gone(now, self.role);
     }
 
-    /// Whatever queue pair there was is gone.
+    /// Destroys the queue pair, if there is one.
     pub(super) fn destroy_conn_qp(&mut self, conn: usize) {
         let Some(conn_qp) = self.conn_qps.remove(&conn) else { return };
         self.work += 1;
         self.by_qp.remove(&conn_qp.qp.num().0);
         self.retired.insert(conn_qp.qp.num().0);
         if let Err(error) = self.ctx.destroy_qp(conn_qp.qp) {
-            self.report_failure(conn, &format!("a queue pair could not be given up: {error}"));
+            self.report_failure(conn, &format!("a queue pair could not be destroyed: {error}"));
         }
     }
 
-    /// An attempt has failed.
+    /// A connection attempt has failed.
     pub(super) fn schedule_retry(&mut self, now: Nanos, conn: usize) {
         self.destroy_conn_qp(conn);
         let attempts = self.atomics_oracle.borrow().conns[conn].attempts;
         if self.role == CLIENT && attempts >= ATTEMPTS_MAX {
-            return self.report_failure(conn, "nobody ever answers");
+            return self.report_failure(conn, "no connection attempt succeeds");
         }
         let conn = &mut self.atomics_oracle.borrow_mut().conns[conn];
         conn.endpoints[self.role].stage = EndpointStage::Waiting;
@@ -194,7 +195,7 @@ impl AtomicsApp {
         conn.mark_gone(now, self.role);
     }
 
-    /// Nothing more can come of a connection.
+    /// Ends a connection for good.
     fn finish_connection(&mut self, conn: usize) {
         let atomics_oracle = &mut *self.atomics_oracle.borrow_mut();
         let this_conn = &mut atomics_oracle.conns[conn];
@@ -212,10 +213,10 @@ impl AtomicsApp {
 }
 
 impl AtomicsConn {
-    /// An end as it was before its first attempt.
+    /// Resets an endpoint to its state before the first attempt.
     pub fn reset(&mut self, role: usize) {
         self.endpoints[role] = Endpoint::default();
-        // What was on its way to it, or from it, is on no way any more.
+        // Messages in flight to it or from it are lost.
         self.endpoints[1 - role].incoming.clear();
         if role == SERVER {
             self.names.clear();
@@ -223,7 +224,7 @@ impl AtomicsConn {
         }
     }
 
-    /// Both have done everything, and heard of it.
+    /// Returns whether both endpoints have posted and completed everything.
     fn is_done(&self) -> bool {
         let [client, server] = &self.endpoints;
         let posted_count = client.posted_count >= self.plan.ops && server.posted_count >= self.plan.messages;

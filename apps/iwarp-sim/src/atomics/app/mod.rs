@@ -1,7 +1,7 @@
-//! The application on one host: the keeper of the words, or a caller.
+//! The application on one host: the server of the words, or a client.
 //!
-//! Both connect, post, reap and give up at random, and look at everything that they are told. What is wrong goes to the
-//! ledger and ends the run.
+//! Both connect, post, reap and disconnect at random, and check every event and completion. A fault is recorded in the
+//! oracle and ends the run.
 
 mod conn_qp;
 mod events;
@@ -26,41 +26,41 @@ use crate::world::HostApp;
 use conn_qp::ConnQp;
 use server::ServerState;
 
-/// The caller's part of a connection.
+/// Role index of the client in a connection.
 const CLIENT: usize = 0;
 
-/// The keeper's.
+/// Role index of the server.
 const SERVER: usize = 1;
 
-/// Where the keeper listens.
+/// The server's port.
 const PORT: u16 = 4_791;
 
-/// Bytes of the scratch of one request: what words were, and what is written.
+/// Scratch bytes of one request: room for words that are read and for bytes that are written.
 const SCRATCH_BYTES: usize = 64;
 
-/// Requests of a connection that have scratch at a time, more than any send queue has places.
+/// Requests of a connection that have scratch at one time: more than any send queue has entries.
 const SCRATCHES: usize = 128;
 
 /// Bytes of a receive.
 const RECEIVE_BYTES: usize = 8;
 
-/// Receives of a connection.
+/// Most posted receives of a connection.
 const RECEIVES: usize = 8;
 
-/// What nobody has written.
+/// Fill byte of memory that was not written.
 const UNTOUCHED: u8 = 0xee;
 
-/// The longest nap.
+/// The longest sleep.
 const POLL_DELAY_MAX: Nanos = Nanos::from_millis(20);
 
-/// How long after the last connection the keeper looks for the last time.
+/// Time between the end of the last connection and the server's last check.
 const QUIET_TIME: Nanos = Nanos::from_millis(20);
 
-/// What requests and receives of an application name.
+/// The memory of an application's requests and receives.
 struct Memory {
-    /// Where answers come and Writes begin.
+    /// Targets of Reads and sources of Writes.
     scratch: Region,
-    /// Where Sends land.
+    /// The memory of receives.
     landing: Region,
 }
 
@@ -68,9 +68,9 @@ struct Memory {
 pub struct AtomicsApp {
     host: usize,
     role: usize,
-    /// The keeper's memory.
+    /// The server's memory.
     word_memory: Option<WordMemory>,
-    /// Which stream of the history the keeper's looks are.
+    /// The history stream of the server's own observations.
     stream: usize,
     ctx: Context,
     pd: ProtectionDomain,
@@ -79,7 +79,7 @@ pub struct AtomicsApp {
     memory: Option<Memory>,
     conn_qps: BTreeMap<usize, ConnQp>,
     by_qp: BTreeMap<u32, usize>,
-    /// Queue pairs that were given up.
+    /// Queue pairs that were destroyed.
     retired: BTreeSet<u32>,
     atomics_oracle: SharedAtomicsOracle,
     oracle: SharedOracle,
@@ -88,9 +88,9 @@ pub struct AtomicsApp {
     rng: SeededEntropy,
     listens: bool,
     closed: bool,
-    /// When everything was over.
+    /// When all connections were over.
     over_at: Option<Nanos>,
-    /// What the keeper does beside keeping.
+    /// State of the server's own operations.
     server_state: ServerState,
     next_poll_at: Nanos,
     poll_delay: Nanos,
@@ -98,7 +98,7 @@ pub struct AtomicsApp {
 }
 
 impl AtomicsApp {
-    /// The application on `stack`: the keeper on host 0.
+    /// Creates the application on `stack`: the server on host 0, a client elsewhere.
     pub fn new(
         host: usize,
         stack: &Stack,
@@ -142,12 +142,12 @@ impl AtomicsApp {
         })
     }
 
-    /// Something is wrong with a connection.
+    /// Records a fault of a connection.
     fn report_failure(&self, conn: usize, what: &str) {
         self.oracle.borrow_mut().report_failure(conn, self.role, what);
     }
 
-    /// Where the keeper listens.
+    /// The server's addresses.
     fn listeners(&self) -> Vec<SocketAddr> {
         let [v4, v6] = addresses_of(self.host);
         let local = [(self.common.v4, v4), (self.common.v6, v6)].into_iter().filter(|(has, _)| *has);
@@ -159,14 +159,14 @@ impl AtomicsApp {
         let outcome = local.into_iter().try_for_each(|local| self.ctx.listen(local));
         self.listens = true;
         if let Err(error) = outcome {
-            self.report_failure(usize::MAX, &format!("nobody can listen: {error}"));
+            self.report_failure(usize::MAX, &format!("listening failed: {error}"));
         }
     }
 
     fn poll_events(&mut self, now: Nanos) {
         while let Some(event) = self.ctx.poll_event() {
             self.work += 1;
-            // Everything that completed before the news is known before it is judged.
+            // All earlier completions are handled before the event is checked.
             self.reap(now, usize::MAX);
             self.on_event(now, event);
         }
@@ -198,8 +198,10 @@ impl AtomicsApp {
             return;
         }
         let Some(&conn) = self.by_qp.get(&completion.qp.0) else {
-            return self
-                .report_failure(usize::MAX, &format!("a completion of no queue pair: {completion:?}"));
+            return self.report_failure(
+                usize::MAX,
+                &format!("a completion of an unknown queue pair: {completion:?}"),
+            );
         };
         let what = [completion.opcode as u8, completion.status as u8, completion.wr_id as u8];
         self.oracle.borrow_mut().hash_event(now, conn, self.role, &what);
@@ -254,7 +256,7 @@ impl HostApp for AtomicsApp {
 
     fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError> {
         let mut ctx = match stack.context() {
-            // The one before this has not been swept up yet.
+            // The previous context has not been cleaned up yet.
             Err(VerbsError::LimitReached(_)) => return Ok(()),
             outcome => outcome?,
         };
@@ -286,7 +288,7 @@ impl HostApp for AtomicsApp {
     }
 }
 
-/// What an application needs before its first connection.
+/// Creates the objects that an application needs before its first connection.
 fn create_resources(
     ctx: &mut Context,
     pd: ProtectionDomain,
@@ -296,7 +298,7 @@ fn create_resources(
     let cq = ctx.create_cq(4_096)?;
     let memory = |bytes| match AlignedBuf::pages(bytes) {
         Ok(pages) => pages,
-        Err(error) => unreachable!("a few pages can be had: {error}"),
+        Err(error) => unreachable!("registering a few pages failed: {error}"),
     };
     let scratch = ctx.register(pd, memory(conns * SCRATCHES * SCRATCH_BYTES), Access::LOCAL_WRITE)?;
     let landing = ctx.register(pd, memory(conns * RECEIVES * RECEIVE_BYTES), Access::LOCAL_WRITE)?;

@@ -1,4 +1,4 @@
-//! What an application asks for next.
+//! Chooses and posts the application's next requests.
 
 use ironwarp::{Access, AtomicOp, CompletionOpcode, RecvWr, RemoteMemory, STag, SendWr, VerbsError};
 use ironwarp_types::{Entropy, SeededEntropy};
@@ -10,7 +10,7 @@ use crate::atomics::history::OpKind;
 use crate::atomics::word_memory::{AREA_SLOTS, ConnTags};
 use crate::plan::{AtomicsConnEnding, BadAtomic, Values};
 
-/// Places of a send queue that stay free: a Write and its immediate take two at once.
+/// Send queue entries that stay free: a Write and its immediate take two at once.
 const SPARE: usize = 2;
 
 const _: () = assert!(AREA_SLOTS == RECEIVES);
@@ -37,7 +37,7 @@ impl AtomicsApp {
         Ok(())
     }
 
-    /// Posts what is missing of the receives.
+    /// Posts receives up to the planned number.
     pub(super) fn post_receives(&mut self, conn: usize) -> Result<(), VerbsError> {
         let (Some(conn_qp), Some(memory)) = (self.conn_qps.get_mut(&conn), &self.memory) else {
             return Ok(());
@@ -70,14 +70,14 @@ impl AtomicsApp {
         (end.open, end.posted_count) = (open, posted_count);
     }
 
-    /// Whether a request may be posted, of those that are planned.
+    /// Returns whether another planned request may be posted.
     fn has_room(&self, conn: usize, most: u32) -> bool {
         let Some(conn_qp) = self.conn_qps.get(&conn) else { return false };
         let depth = self.atomics_oracle.borrow().conns[conn].plan.send_depth as usize;
         conn_qp.posted < most && conn_qp.out.len() + SPARE <= depth
     }
 
-    /// The caller's next request. Answers whether there was one.
+    /// Posts the client's next request. Returns whether there was one.
     fn post_client_request(&mut self, conn: usize) -> Result<bool, VerbsError> {
         let (most, weights, named, bad_atomic_posted) = {
             let conn = &self.atomics_oracle.borrow().conns[conn];
@@ -101,7 +101,7 @@ impl AtomicsApp {
         }
     }
 
-    /// The keeper's next message, if it has one.
+    /// Posts the server's next message, if it has one.
     fn post_server_message(&mut self, conn: usize) -> Result<bool, VerbsError> {
         let most = self.atomics_oracle.borrow().conns[conn].plan.messages;
         if !self.has_room(conn, most) {
@@ -133,7 +133,7 @@ impl AtomicsApp {
         Ok(posted)
     }
 
-    /// A Read of one word, or of several that lie side by side.
+    /// A Read of one word, or of several adjacent ones.
     fn read(&mut self, conn: usize, last: bool) -> Result<bool, VerbsError> {
         let (first, count) = {
             let plan = &self.atomics_oracle.borrow().plan;
@@ -150,7 +150,7 @@ impl AtomicsApp {
         Ok(posted)
     }
 
-    /// A Send, an immediate, or a Write and an immediate; the other end must have a receive. Answers whether it has.
+    /// A Send, an immediate, or a Write with an immediate. Returns whether the peer had a receive for it.
     fn message(&mut self, conn: usize, last: bool) -> Result<bool, VerbsError> {
         let (number, area) = {
             let conns = &mut self.atomics_oracle.borrow_mut().conns[conn];
@@ -195,7 +195,7 @@ impl AtomicsApp {
         Ok(posted)
     }
 
-    /// A Write and an immediate, by one call.
+    /// A Write and an immediate, posted by one call.
     fn write(
         &mut self,
         conn: usize,
@@ -224,7 +224,7 @@ impl AtomicsApp {
         Ok(true)
     }
 
-    /// A request that must not be: the keeper ends the connection over it, and no word changes.
+    /// Posts a bad atomic request: the server ends the connection over it, and no word changes.
     pub(super) fn post_bad_atomic(&mut self, conn: usize) -> Result<(), VerbsError> {
         if !self.has_room(conn, u32::MAX) || self.atomics_oracle.borrow().conns[conn].names.is_empty() {
             return Ok(());
@@ -254,7 +254,7 @@ impl AtomicsApp {
         Ok(())
     }
 
-    /// The keeper gives a connection names of the words that nobody else has. They are told when they are there.
+    /// The server binds tags of the words for this connection alone. It publishes them when the binds have completed.
     pub(super) fn bind_names(&mut self, conn: usize) -> Result<(), VerbsError> {
         let Some(word_memory) = &self.word_memory else { return Ok(()) };
         let piece = [word_memory.piece()];
@@ -275,7 +275,7 @@ impl AtomicsApp {
         if self.rng.chance(500_000) {
             register = register.stream_scoped();
         }
-        let (opcode, what) = (CompletionOpcode::FastRegister, RequestEffect::NamesBound);
+        let (opcode, what) = (CompletionOpcode::FastRegister, RequestEffect::TagsBound);
         self.put(conn, register, Request { wr_id: second, opcode, signaled: true, what })?;
         if let Some(conn_qp) = self.conn_qps.get_mut(&conn) {
             conn_qp.names = Some(ConnTags { window, fast });
@@ -283,7 +283,7 @@ impl AtomicsApp {
         Ok(())
     }
 
-    /// They are there.
+    /// Publishes the tags: their binds have completed.
     pub(super) fn publish_names(&mut self, conn: usize) {
         let names = self.conn_qps.get(&conn).and_then(|conn_qp| conn_qp.names.as_ref());
         let (Some(word_memory), Some(names)) = (&self.word_memory, names) else { return };
@@ -294,7 +294,7 @@ impl AtomicsApp {
         (conns.area, conns.beyond) = (word_memory.area(conn), word_memory.beyond());
     }
 
-    /// One of a word's names.
+    /// Chooses one of a word's tags.
     fn name_of(&mut self, conn: usize, word: usize) -> (usize, RemoteMemory) {
         let atomics_oracle = self.atomics_oracle.borrow();
         let names = &atomics_oracle.conns[conn].names;
@@ -303,7 +303,7 @@ impl AtomicsApp {
         (which, RemoteMemory { tagged_offset, ..names[which] })
     }
 
-    /// What was posted last asks something of the words. Nothing has run since.
+    /// Records the request that was posted last in the history. Nothing has run since.
     fn record_op(&mut self, conn: usize, posted: bool, kind: OpKind, name: usize) {
         let Some(request) =
             self.conn_qps.get_mut(&conn).filter(|_| posted).and_then(|conn_qp| conn_qp.out.back_mut())
@@ -326,12 +326,12 @@ impl AtomicsApp {
     }
 
     fn sink(&self, conn: usize, wr_id: u64, bytes: usize) -> ironwarp::Sge {
-        let Some(memory) = &self.memory else { unreachable!("nobody posts who has closed") };
+        let Some(memory) = &self.memory else { unreachable!("a closed application does not post") };
         memory.clear(conn, wr_id);
         memory.scratch(conn, wr_id, bytes)
     }
 
-    /// A queue full of requests that tell only failure would tell nothing, and never have room again.
+    /// A queue full of unsignaled requests would never report a completion and never have room again.
     fn is_signaled(&mut self, conn: usize, last: bool) -> bool {
         let (ppm, depth) = {
             let plan = &self.atomics_oracle.borrow().conns[conn].plan;
@@ -342,7 +342,7 @@ impl AtomicsApp {
         !self.rng.chance(ppm) || last || over_limits
     }
 
-    /// Posts a request that counts. Answers whether it was taken.
+    /// Posts a planned request. Returns whether the queue accepted it.
     fn send(
         &mut self,
         conn: usize,
@@ -371,7 +371,8 @@ impl AtomicsApp {
     }
 }
 
-/// Whether a post was taken. A queue's places come back when its core has passed; one that ends takes nothing more.
+/// Returns whether a post was accepted. A full queue has room again after its core has run; a queue in error accepts
+/// nothing more.
 pub(super) fn ignore_queue_full(outcome: Result<(), VerbsError>) -> Result<bool, VerbsError> {
     match outcome {
         Err(VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_)) => Ok(false),
@@ -379,10 +380,10 @@ pub(super) fn ignore_queue_full(outcome: Result<(), VerbsError>) -> Result<bool,
     }
 }
 
-/// An operation on a word that was last heard to be `latest`.
+/// An operation on a word whose last known value is `latest`.
 pub(super) fn operation(values: Values, latest: u64, swaps: bool, rng: &mut SeededEntropy) -> AtomicOp {
     let small = values == Values::Small;
-    // A Swap fits any value, so among small ones it would fit anywhere.
+    // A Swap matches any value, so among small values it could take effect anywhere in the order.
     let kind = rng.below(if swaps && !small { 5 } else { 4 });
     let number = |rng: &mut SeededEntropy| if small { rng.below(8) } else { rng.next_u64() };
     match kind {

@@ -1,7 +1,7 @@
-//! What the keeper does beside answering: it looks at its words, changes them itself, and ends their names.
+//! The server's own work: it observes its words, executes local operations on them, and invalidates their tags.
 //!
-//! Its own operations are a stream of the history for each cache line, since that is the order they promise to be done in.
-//! A name ends at once: what was asked by it has taken effect by then, or never does.
+//! Its own operations form one history stream per cache line, because they are ordered per cache line. An invalidation
+//! takes effect at once: a request by the tag has taken effect by then, or never does.
 
 use std::collections::BTreeMap;
 
@@ -13,40 +13,40 @@ use super::{AtomicsApp, QUIET_TIME, SERVER};
 use crate::atomics::atomics_oracle::{AtomicsOracle, EndpointStage, NAMES};
 use crate::atomics::history::OpKind;
 
-/// What the keeper does beside keeping.
+/// State of the server's own work.
 #[derive(Default)]
 pub struct ServerState {
-    /// What the words were at its last look.
+    /// The words at its last observation.
     observed: Vec<u64>,
-    /// Its operations without a completion: what each is, its stream of the history and its place there.
+    /// Its operations without a completion: each with its history stream and its index there.
     open: BTreeMap<u64, (CompletionOpcode, usize, usize)>,
-    /// How many it has posted.
+    /// Number of its operations posted.
     posted: u32,
-    /// Streams of the history, by cache line.
+    /// History streams, indexed by cache line.
     stream_by_cache_line: BTreeMap<usize, usize>,
-    /// The words' region has ended.
+    /// The words' region was invalidated.
     page_revoked: bool,
-    /// A name that ends soon, in the middle of whatever the cores do.
+    /// A tag that is invalidated soon, between two steps of the cores.
     due: Option<Revocation>,
 }
 
-/// What ends.
+/// What is invalidated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revocation {
-    /// One of a connection's names.
+    /// One of a connection's tags.
     Name(usize, usize),
-    /// The words' region, and every name with it.
+    /// The words' region, and every tag of it.
     Page,
 }
 
-/// Steps of a core in a million behind which what is due to end does.
+/// Chance per core step, in a million, that a due invalidation happens.
 const REVOKE_PPM: u32 = 250_000;
 
-/// Looks in a million at which the keeper posts operations of its own.
+/// Chance per poll, in a million, that the server posts an operation of its own.
 const LOCAL_OP_PPM: u32 = 300_000;
 
 impl AtomicsApp {
-    /// What the words are now is what operations are made of, until an answer says more.
+    /// New operations start from the words' current values until a completion returns newer ones.
     pub(super) fn observe(&mut self) {
         let Some(word_memory) = &self.word_memory else { return };
         let words = word_memory.words();
@@ -56,7 +56,7 @@ impl AtomicsApp {
         }
     }
 
-    /// Once every connection is over and a little time has passed, the history must be one that can be.
+    /// Checks the history once every connection is over and a short time has passed.
     pub(super) fn check_history_at_end(&mut self, now: Nanos) {
         let Some(word_memory) = &self.word_memory else { return };
         if !self.atomics_oracle.borrow().is_over() {
@@ -69,7 +69,7 @@ impl AtomicsApp {
             let open = self.server_state.open.len();
             return self.report_failure(
                 usize::MAX,
-                &format!("{open} operations of the keeper's own never completed"),
+                &format!("{open} of the server's own operations never completed"),
             );
         }
         let outcome =
@@ -83,7 +83,7 @@ impl AtomicsApp {
         }
     }
 
-    /// Operations of its own, and the end of every name, where they are planned.
+    /// Posts local operations and invalidates all tags, where planned.
     pub(super) fn run_local_ops(&mut self) {
         if self.word_memory.is_none() || self.atomics_oracle.borrow().is_over() {
             return;
@@ -95,7 +95,7 @@ impl AtomicsApp {
         if self.server_state.posted < local_ops && self.rng.chance(LOCAL_OP_PPM) {
             for _ in 0..1 + self.rng.below(4).min((local_ops - self.server_state.posted - 1).into()) {
                 if let Err(error) = self.post_local_op() {
-                    self.report_failure(usize::MAX, &format!("an operation of the keeper's own: {error}"));
+                    self.report_failure(usize::MAX, &format!("an operation of the server failed: {error}"));
                 }
             }
         }
@@ -106,8 +106,8 @@ impl AtomicsApp {
         }
     }
 
-    /// The keeper sees what its words are, between any two steps of its cores. A name that is due ends at such a moment,
-    /// when one core may have asked another for what it names.
+    /// The server observes its words between any two steps of its cores. A due invalidation happens at such a moment,
+    /// when one core may have a request pending at another core for that tag.
     pub(super) fn record_words(&mut self) {
         let Some(word_memory) = &self.word_memory else { return };
         self.atomics_oracle.borrow_mut().history.observe(self.stream, &word_memory.words());
@@ -121,7 +121,7 @@ impl AtomicsApp {
         }
     }
 
-    /// One of a connection's names is to end.
+    /// Schedules the invalidation of one of a connection's tags.
     pub(super) fn schedule_revocation(&mut self, conn: usize, name: usize) {
         if !self.atomics_oracle.borrow().conns[conn].revoked_names[name] {
             self.server_state.due.get_or_insert(Revocation::Name(conn, name));
@@ -152,7 +152,7 @@ impl AtomicsApp {
         Ok(())
     }
 
-    /// One of the keeper's own operations has been done, or refused because its region has ended.
+    /// One of the server's own operations has completed, or failed because its region was invalidated.
     pub(super) fn on_local_completion(&mut self, now: Nanos, completion: &Completion) {
         let what = [completion.opcode as u8, completion.status as u8, completion.wr_id as u8];
         self.oracle.borrow_mut().hash_event(now, usize::MAX, SERVER, &what);
@@ -179,17 +179,20 @@ impl AtomicsApp {
             _ => false,
         };
         if !outcome {
-            self.report_failure(usize::MAX, &format!("of the keeper's own operations: {completion:?}"));
+            self.report_failure(
+                usize::MAX,
+                &format!("an unexpected completion of a server operation: {completion:?}"),
+            );
         }
     }
 
-    /// One of a connection's names ends.
+    /// Invalidates one of a connection's tags.
     fn revoke_name(&mut self, conn: usize, name: usize) {
         if self.atomics_oracle.borrow().conns[conn].endpoints[SERVER].stage != EndpointStage::Up {
             return;
         }
         let Some(names) = self.conn_qps.get(&conn).and_then(|conn_qp| conn_qp.names.as_ref()) else { return };
-        // Nobody else is in the middle of anything while this thread is here, so nothing need be waited for.
+        // No core runs while this thread is here, so there is nothing to wait for.
         let token = if name == 1 { names.window.invalidate() } else { names.fast.invalidate() };
         drop(token);
         let atomics_oracle = &mut *self.atomics_oracle.borrow_mut();
@@ -197,7 +200,7 @@ impl AtomicsApp {
         atomics_oracle.history.end_name(atomics_oracle.conns[conn].stream, name);
     }
 
-    /// The words' region ends under everybody: windows and fast regions end with it.
+    /// Invalidates the words' region, and its windows and fast regions with it.
     fn revoke_page(&mut self) {
         let Some(word_memory) = &self.word_memory else { return };
         drop(word_memory.revoke());
@@ -206,7 +209,7 @@ impl AtomicsApp {
         let conns = atomics_oracle.conns.iter_mut();
         conns.for_each(|conn| conn.revoked_names = [true; NAMES]);
         let streams = atomics_oracle.history.streams.len();
-        // The keeper's looks go on: they need no name.
+        // The server's observations go on: they need no tag.
         for stream in (0..streams).filter(|stream| *stream != self.stream) {
             (0..NAMES).for_each(|name| atomics_oracle.history.end_name(stream, name));
         }
@@ -214,7 +217,7 @@ impl AtomicsApp {
 }
 
 impl AtomicsOracle {
-    /// Whether every connection is up or over, and so many requests have been posted.
+    /// Returns whether every connection is established or over, and this many requests have been posted.
     fn is_up(&self, after: u32) -> bool {
         let is_up = |stage: &[EndpointStage; 2]| *stage == [EndpointStage::Up; 2];
         let all = self.conns.iter().all(|conn| {

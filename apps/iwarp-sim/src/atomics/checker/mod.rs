@@ -1,13 +1,14 @@
-//! Whether a history can be: a search for an order of effects, after Wing and Gong, with Lowe's memory of what was tried.
+//! Linearizability checker: searches for an order of effects, after Wing and Gong, with Lowe's memory of visited
+//! states.
 //!
-//! Takes a history and what the words hold at the end. There must be one order of effects in which every answer is right,
-//! nothing takes effect before it was asked or after it was answered, each stream's requests take effect in its own order
-//! (which RFC 7306 s5.4 and s7 promise, across words), and the words end as they are. A request without an answer may have
-//! taken effect or not, and no later than it may still; those behind it in its stream have not, if it has not.
+//! Takes a history and the words at the end. A valid order explains every result, and no operation takes effect before
+//! its invocation or after its completion. Each stream's operations take effect in stream order, across words (RFC
+//! 7306 s5.4 and s7), and the words end as they are. An operation without a result may or may not have taken effect
+//! before its deadline. If it has not, no later operation of its stream has.
 //!
-//! [`search`] proposes an order and [`replay`], which knows nothing of the search, carries it out. So however the search
-//! chooses what to try, no history passes that cannot be. It is bounded; a history that is not decided within the bound
-//! counts as wrong, so that somebody looks.
+//! [`search`] proposes an order and [`replay`], which shares no code with the search, executes it. So an invalid
+//! history never passes, whatever the search tries. The search is bounded; a history that is not decided within the
+//! bound counts as invalid, so that it is investigated.
 
 mod replay;
 mod search;
@@ -17,7 +18,7 @@ mod tests;
 use super::history::{History, Op, OpKind};
 use search::{Search, SearchResult};
 
-/// One request, and where it stands in the history.
+/// One operation and its index in the history.
 #[derive(Clone, Copy)]
 struct Item<'a> {
     op: &'a Op,
@@ -25,18 +26,18 @@ struct Item<'a> {
     index: usize,
 }
 
-/// What is searched: streams without what cannot matter, and a last look at all words.
+/// The input of the search: the streams without irrelevant operations, and a final read of all words.
 struct Case<'a> {
     streams: Vec<Vec<Item<'a>>>,
     words: usize,
 }
 
-/// Checks a history that began with zeros. Answers how many states the search came to know.
+/// Checks a history that began with zeros. Returns how many states the search visited.
 pub fn check(history: &History, end: &[u64]) -> Result<usize, String> {
     let last = Op::final_read(end);
     let case = Case::new(history, &last);
-    // Most values never come back. Then nothing may change a word while somebody still has to see it as it is, and whoever
-    // keeps to that hardly ever has to go back. If no order is found so, values are taken to come back.
+    // Most values never recur. Then no operation may change a word while another one still has to read its value, and
+    // this rule makes backtracking rare. If no order is found under it, the search runs again without it.
     let strict = Search::new(&case, true).run();
     let (found, before) = match strict {
         SearchResult::Order(..) => (strict, 0),
@@ -46,7 +47,7 @@ pub fn check(history: &History, end: &[u64]) -> Result<usize, String> {
     match found {
         SearchResult::Order(order, _) => replay::verify(history, end, &order).map(|()| states),
         SearchResult::Nothing(deepest, _) => {
-            Err(format!("no order of effects explains what was answered; {deepest}"))
+            Err(format!("no order of effects explains the results; {deepest}"))
         }
         SearchResult::Undecided(deepest, states) => {
             Err(format!("no order found among {states} states; {deepest}"))
@@ -55,7 +56,7 @@ pub fn check(history: &History, end: &[u64]) -> Result<usize, String> {
 }
 
 impl<'a> Case<'a> {
-    /// A look that nobody was answered has no effect, and nothing waits for it.
+    /// A Read without a result has no effect, and nothing depends on it.
     fn new(history: &'a History, last: &'a Op) -> Self {
         let items = |(stream, ops): (usize, &'a Vec<Op>)| -> Vec<Item<'a>> {
             let items = ops.iter().enumerate().map(|(index, op)| Item { op, stream, index });
@@ -68,7 +69,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Words that an answered request has seen, and their values.
+/// The words that a completed operation has read, and their values.
 fn observations(op: &Op) -> impl Iterator<Item = (usize, u64)> + '_ {
     let (first, _) = op.kind.words();
     op.seen.iter().enumerate().map(move |(at, value)| (first + at, *value))

@@ -1,16 +1,16 @@
-//! An order of effects is carried out, step by step, against the history that it is to explain.
+//! Executes an order of effects step by step against the history that it must explain.
 //!
-//! Takes the history, the words at the end and places in the history; gives the first thing that is wrong. It is what a
-//! history is believed for, so it shares nothing with the search that found the order.
+//! Takes the history, the words at the end, and the order as indices into the history. Returns the first
+//! contradiction. The verdict rests on this module, so it shares no code with the search that found the order.
 
 use super::observations;
 use crate::atomics::history::{History, Op, OpKind};
 
-/// Whether the order explains everything.
+/// Checks that the order explains everything.
 pub fn verify(history: &History, end: &[u64], order: &[(usize, usize)]) -> Result<(), String> {
     let all = || order.iter().filter_map(|&(stream, index)| history.streams.get(stream)?.get(index));
     if all().count() != order.len() {
-        return Err("the order names what is not in the history".into());
+        return Err("the order has an index that is not in the history".into());
     }
     in_time(all())?;
     in_streams(history, order)?;
@@ -25,19 +25,19 @@ pub fn verify(history: &History, end: &[u64], order: &[(usize, usize)]) -> Resul
     if words == end { Ok(()) } else { Err(format!("the order ends with {words:x?}, memory with {end:x?}")) }
 }
 
-/// Nothing takes effect after it had to, where what was asked later still comes before it.
+/// No operation takes effect after its deadline: none that was invoked later than that precedes it.
 fn in_time<'a>(order: impl Iterator<Item = &'a Op>) -> Result<(), String> {
     let mut invoked_at = 0;
     for op in order {
         invoked_at = invoked_at.max(op.invoked_at);
         if op.latest() < invoked_at {
-            return Err(format!("{op:?} comes behind what was asked at {invoked_at}"));
+            return Err(format!("{op:?} follows an operation that was invoked at {invoked_at}"));
         }
     }
     Ok(())
 }
 
-/// Every answer is explained, once, and each stream keeps its order and leaves out nothing but its end.
+/// Every result is explained once. Each stream keeps its order and omits only operations at its end.
 fn in_streams(history: &History, order: &[(usize, usize)]) -> Result<(), String> {
     for (stream, ops) in history.streams.iter().enumerate() {
         let taken: Vec<usize> = order.iter().filter(|at| at.0 == stream).map(|at| at.1).collect();

@@ -1,10 +1,10 @@
 //! The search for an order of effects.
 //!
-//! A state is how far each stream has got and what the words hold; none is looked at twice. The streams' own order keeps
-//! them few: only the first request of each can be next. What was answered and changes nothing is taken as soon as it fits,
-//! since that can only help. Of all states the one with the fewest answers left is next, where an effect that nobody has
-//! seen yet counts for several answers: what was never answered is tried where something needs it, one request before two,
-//! and hardly ever as a long chain of which nobody saw a link.
+//! A state is how far each stream has advanced and the value of each word; none is visited twice. Stream order keeps
+//! states few: only the first pending operation of each stream can be next. A completed operation that changes nothing
+//! is taken as soon as it matches, which never hurts. The search continues from the state with the fewest results
+//! left. An effect that no operation has read yet costs several results. So an operation without a result is tried
+//! where another one needs it, one before two, and rarely as a long chain of unread effects.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,71 +12,71 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::{Case, Item, observations};
 use crate::atomics::history::{NEVER, Op, OpKind};
 
-/// States that a search comes to know at most.
+/// Most states that a search visits.
 const STATES_MAX: usize = 1_000_000;
 
-/// What an effect that nobody has seen yet counts for, in answers.
+/// Cost of an effect that no operation has read yet, in results.
 const UNOBSERVED_COST: usize = 4;
 
-/// What a search came to, each with how many states it knew.
+/// The result of a search, each variant with the number of states visited.
 pub enum SearchResult {
-    /// Places in the history, in the order of their effects.
+    /// Indices into the history, in the order of their effects.
     Order(Vec<(usize, usize)>, usize),
-    /// Everything was tried; how far it went.
+    /// Every state was visited without success; how far the search got.
     Nothing(String, usize),
-    /// Not everything could be tried.
+    /// The bound was reached.
     Undecided(String, usize),
 }
 
 /// A search.
 pub struct Search<'a> {
     case: &'a Case<'a>,
-    /// Whether no value counts as coming back.
+    /// Whether values are assumed never to recur.
     strict: bool,
-    /// Who sees a word with a value: streams, and the last of its requests that does.
+    /// For each word and value, the streams that read it, and the last operation of each that does.
     observations: BTreeMap<(usize, u64), Vec<(usize, usize)>>,
-    /// For each word, streams that change it unheard, and the last of its requests that does.
+    /// For each word, the streams that change it without a result, and the last operation of each that does.
     unreturned: Vec<Vec<(usize, usize)>>,
-    /// For each stream and place, by when something answered from there on must have taken effect.
+    /// For each stream and index, the earliest deadline of the completed operations from there on.
     latest: Vec<Vec<u64>>,
-    /// For each stream, places that were never answered and have their time, and that time.
+    /// For each stream, the indices of operations without a result but with a deadline, and the deadline.
     deadlines: Vec<Vec<(usize, u64)>>,
-    /// How each state came about: from which one, and by how many steps of which streams.
+    /// The origin of each state: its parent, and the number of steps of each stream.
     nodes: Vec<Node>,
     steps: Vec<u16>,
-    /// The states themselves, side by side.
+    /// The states themselves, adjacent.
     nexts: Vec<u16>,
     words: Vec<u64>,
     unobserved: Vec<u16>,
-    /// States to go on from; the least cost comes first, and of those the latest.
+    /// States to continue from: the lowest cost first, and the latest of equal cost.
     open: BinaryHeap<(std::cmp::Reverse<usize>, usize)>,
-    /// States that are known, and the cost of the cheapest way to each.
+    /// Visited states, and the cost of the cheapest path to each.
     visited: HashMap<u64, usize>,
     deepest: usize,
 }
 
 struct Node {
     parent: usize,
-    /// Where its steps begin, from its parent.
+    /// Index of its first step after its parent.
     steps: usize,
-    /// Answered requests that have not taken effect.
+    /// Completed operations that have not taken effect.
     left: usize,
 }
 
-/// A state while it is worked on.
+/// A state in its working form.
 #[derive(Clone)]
 struct SearchState {
     next: Vec<u16>,
     words: Vec<u64>,
-    /// For each word, changes that nobody was told of and nobody has seen.
+    /// For each word, changes without a result that no operation has read.
     unobserved: Vec<u16>,
     left: usize,
-    /// Steps since the state that this one came from.
+    /// Steps since the parent state.
     steps: Vec<u16>,
 }
 
 impl SearchResult {
-    /// How many states the search knew.
+    /// Number of states visited.
     pub fn states(&self) -> usize {
         match self {
             SearchResult::Order(_, states)
@@ -124,7 +124,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Tries states until one explains everything.
+    /// Visits states until one explains everything.
     pub fn run(mut self) -> SearchResult {
         let streams = self.case.streams.len();
         let left = self.case.streams.iter().flatten().filter(|item| item.op.has_returned()).count();
@@ -151,12 +151,13 @@ impl<'a> Search<'a> {
         SearchResult::Nothing(self.describe(), self.nodes.len())
     }
 
-    /// A state that can be, if it is new.
+    /// Records a reachable state, if it is new.
     fn visit(&mut self, parent: usize, mut state: SearchState) {
         self.apply_ops_without_change(&mut state);
         let unobserved: usize = state.unobserved.iter().copied().map(usize::from).sum();
         let cost = state.left + UNOBSERVED_COST * unobserved;
-        // Two states that hash alike would be taken for one; then an order may be missed, and a right history is looked at.
+        // Two states with the same hash count as one. Then an order may be missed, and a valid history is
+        // investigated.
         let mut hasher = DefaultHasher::new();
         (&state.next, &state.words).hash(&mut hasher);
         let visited = self.visited.entry(hasher.finish()).or_insert(usize::MAX);
@@ -196,20 +197,20 @@ impl<'a> Search<'a> {
         (0..state.next.len()).filter_map(|stream| Some((stream, self.head(state, stream)?)))
     }
 
-    /// Nothing may take effect that was asked after this: something that has not taken effect must have by then.
+    /// The latest invocation that may take effect now: a pending operation has its deadline then.
     fn bound(&self, state: &SearchState) -> u64 {
         let ahead = state.next.iter().zip(&self.latest);
         ahead.filter_map(|(next, latest)| latest.get(usize::from(*next)).copied()).min().unwrap_or(NEVER)
     }
 
-    /// When the latest was asked of what has taken effect: what had to before can no longer.
+    /// The latest invocation that has taken effect: deadlines before it have passed.
     fn clock(&self, state: &SearchState) -> u64 {
         let taken = state.next.iter().zip(&self.case.streams);
         let last = taken.filter_map(|(next, items)| items.get(usize::from(*next).checked_sub(1)?));
         last.map(|item| item.op.invoked_at).max().unwrap_or(0)
     }
 
-    /// The earliest time by which something that nobody has heard of must have taken effect, if it still can.
+    /// The earliest deadline of an operation without a result that can still take effect.
     fn earliest_deadline(&self, state: &SearchState, clock: u64) -> u64 {
         let ahead = |(next, deadlines): (&u16, &'_ [(usize, u64)])| {
             let left = deadlines
@@ -229,7 +230,7 @@ impl<'a> Search<'a> {
             let earliest_deadline = self.earliest_deadline(state, self.clock(state));
             for stream in 0..state.next.len() {
                 let Some(op) = self.head(state, stream).filter(|op| op.has_returned()) else { continue };
-                // It would only keep others from having been before it.
+                // Taking it would only exclude other operations from preceding it.
                 let in_time = op.invoked_at <= bound && op.invoked_at <= earliest_deadline;
                 if in_time && is_consistent(op, state) && !modifies_word(op, state) {
                     self.advance(state, stream);
@@ -240,7 +241,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Streams whose next request may take effect now, the likeliest last.
+    /// Streams whose next operation may take effect now, the most likely last.
     fn candidates(&self, state: &SearchState) -> Vec<usize> {
         let (bound, clock) = (self.bound(state), self.clock(state));
         let mut open = Vec::new();
@@ -257,14 +258,14 @@ impl<'a> Search<'a> {
         open.into_iter().rev().map(|(.., stream)| stream).collect()
     }
 
-    /// Whether others have to see the word as it is, before the request changes it.
+    /// Returns whether another operation has to read the word before this one changes it.
     fn is_awaited(&self, state: &SearchState, stream: usize, op: &Op) -> bool {
         let (word, _) = op.kind.words();
         let own = op.has_returned().then(|| (stream, usize::from(state.next[stream])));
         self.is_value_needed(state, word, state.words[word], own)
     }
 
-    /// Whether an answered request still has to see a word with this value, other than this one.
+    /// Returns whether another completed operation still has to read this value of the word.
     fn is_value_needed(
         &self,
         state: &SearchState,
@@ -276,8 +277,8 @@ impl<'a> Search<'a> {
         is_ahead(state, observations, but)
     }
 
-    /// What nobody has heard of is worth a try where what it makes of its word is seen, or can be changed further by another
-    /// of its kind, or stays. Else it is a dead end, since the last look sees every word.
+    /// An operation without a result is worth trying only if its new value is read, is final, or can be changed by
+    /// another such operation. Otherwise it is a dead end, because the final read covers every word.
     fn is_useful(&self, state: &SearchState, stream: usize, op: &Op) -> bool {
         if op.has_returned() {
             return true;
@@ -304,7 +305,7 @@ impl<'a> Search<'a> {
         state.steps.push(stream as u16);
     }
 
-    /// The way to a state, as places in the history. The look at the end is none of them.
+    /// The path to a state, as indices into the history. The final read is not part of it.
     fn order(&self, node: usize) -> Vec<(usize, usize)> {
         let mut ways = Vec::new();
         let mut at = node;
@@ -332,11 +333,11 @@ impl<'a> Search<'a> {
             format!("{stream}: {:x?} saw {seen:?}, {} to {latest}", op.kind, op.invoked_at)
         });
         let heads: Vec<String> = heads.take(12).collect();
-        format!("{} answers are left with the words at {:#x?} and next {heads:#?}", state.left, state.words)
+        format!("{} results are left with the words at {:#x?} and next {heads:#?}", state.left, state.words)
     }
 }
 
-/// For each place, by when the soonest of what was answered from there on must have taken effect.
+/// For each index, the earliest deadline of the completed operations from there on.
 fn latest(items: &[Item<'_>]) -> Vec<u64> {
     let mut earliest_deadline = NEVER;
     let mut latest: Vec<u64> = Vec::with_capacity(items.len());
@@ -350,7 +351,7 @@ fn latest(items: &[Item<'_>]) -> Vec<u64> {
     latest
 }
 
-/// Places that were never answered and have their time.
+/// Indices of operations without a result but with a deadline.
 fn deadlines(items: &[Item<'_>]) -> Vec<(usize, u64)> {
     let unreturned = items.iter().enumerate().filter(|(_, item)| !item.op.has_returned());
     unreturned
@@ -359,7 +360,7 @@ fn deadlines(items: &[Item<'_>]) -> Vec<(usize, u64)> {
         .collect()
 }
 
-/// Whether one of these requests has not taken effect, other than this one.
+/// Returns whether another one of these operations has not taken effect.
 fn is_ahead(state: &SearchState, requests: &[(usize, usize)], but: Option<(usize, usize)>) -> bool {
     requests
         .iter()

@@ -1,4 +1,4 @@
-//! Histories that can be, and histories that cannot.
+//! Valid and invalid histories.
 
 use ironwarp::AtomicOp;
 use ironwarp_types::SeededEntropy;
@@ -6,7 +6,7 @@ use ironwarp_types::SeededEntropy;
 use super::check;
 use crate::atomics::history::{History, NEVER, Op, OpKind};
 
-/// Asked, answered, what, and what was seen.
+/// An operation: invocation time, completion time, kind, values read.
 fn op(invoked_at: u64, returned_at: u64, kind: OpKind, seen: &[u64]) -> Op {
     Op { invoked_at, returned_at, name: 0, effect_deadline: NEVER, kind, seen: seen.to_vec() }
 }
@@ -26,7 +26,7 @@ fn holds(streams: Vec<Vec<Op>>, end: &[u64]) -> bool {
 }
 
 #[test]
-fn additions_at_once_may_happen_in_either_order() {
+fn concurrent_additions_may_take_effect_in_either_order() {
     for seen in [[0, 5], [3, 0]] {
         let streams = vec![vec![op(1, 9, add(0, 5), &seen[..1])], vec![op(2, 8, add(0, 3), &seen[1..])]];
         assert!(holds(streams, &[8]));
@@ -34,7 +34,7 @@ fn additions_at_once_may_happen_in_either_order() {
 }
 
 #[test]
-fn a_lost_addition_is_found() {
+fn a_lost_addition_is_detected() {
     let both_first = vec![vec![op(1, 9, add(0, 5), &[0])], vec![op(2, 8, add(0, 3), &[0])]];
     assert!(!holds(both_first, &[8]));
     assert!(!holds(vec![vec![op(1, 2, add(0, 5), &[0])]], &[0]), "the end lacks it");
@@ -42,14 +42,14 @@ fn a_lost_addition_is_found() {
 }
 
 #[test]
-fn an_effect_outside_of_its_time_is_found() {
+fn an_effect_before_its_invocation_or_after_its_completion_is_detected() {
     let late = vec![vec![op(1, 2, add(0, 5), &[3])], vec![op(3, 4, add(0, 3), &[0])]];
-    assert!(!holds(late, &[8]), "the first was answered before the second was asked");
+    assert!(!holds(late, &[8]), "the first completed before the second was invoked");
 }
 
-/// RFC 7306 s5.4: an observer sees one stream's effects on several words in that stream's order.
+/// RFC 7306 s5.4: an observer sees one stream's effects on several words in stream order.
 #[test]
-fn effects_of_one_stream_out_of_its_order_are_found() {
+fn effects_that_violate_stream_order_are_detected() {
     let stream = || vec![op(1, 20, add(0, 1), &[0]), op(2, 21, add(1, 1), &[0])];
     let sees = |first: u64, second: u64| {
         vec![op(5, 6, OpKind::Read(1, 1), &[second]), op(7, 8, OpKind::Read(0, 1), &[first])]
@@ -62,7 +62,7 @@ fn effects_of_one_stream_out_of_its_order_are_found() {
 }
 
 #[test]
-fn what_was_never_answered_may_have_happened_or_not() {
+fn an_operation_without_a_result_may_have_taken_effect_or_not() {
     let lost = || vec![op(1, NEVER, add(0, 5), &[]), op(2, NEVER, add(0, 7), &[])];
     for end in [0, 5, 12] {
         assert!(holds(vec![lost()], &[end]), "{end}");
@@ -73,7 +73,7 @@ fn what_was_never_answered_may_have_happened_or_not() {
 }
 
 #[test]
-fn a_comparison_that_fails_changes_nothing() {
+fn a_failed_comparison_changes_nothing() {
     let streams = |end: u64| (vec![vec![op(1, 2, swap(0, 4, 9), &[0]), op(3, 4, add(0, 1), &[0])]], [end]);
     let (good, end) = streams(1);
     assert!(holds(good, &end));
@@ -81,9 +81,9 @@ fn a_comparison_that_fails_changes_nothing() {
     assert!(!holds(wrong, &end));
 }
 
-/// Values that come back: the search has to go back as well.
+/// A value that recurs: the search has to backtrack.
 #[test]
-fn a_value_that_comes_back_is_no_trap() {
+fn a_recurring_value_does_not_mislead_the_search() {
     let streams = vec![
         vec![op(1, 20, swap(0, 0, 1), &[0]), op(2, 21, swap(0, 0, 2), &[0])],
         vec![op(3, 22, swap(0, 1, 0), &[1])],
@@ -92,29 +92,28 @@ fn a_value_that_comes_back_is_no_trap() {
     assert!(holds(streams, &[2]));
 }
 
-/// What named a tag that has ended can have taken effect before that, and never after.
+/// An operation by an invalidated tag takes effect before the invalidation, or never.
 #[test]
-fn what_was_never_answered_has_its_time() {
+fn an_operation_without_a_result_takes_effect_before_its_deadline() {
     let lost = |effect_deadline| Op { effect_deadline, ..op(1, NEVER, add(0, 5), &[]) };
     let looks = || vec![op(6, 6, OpKind::Read(0, 1), &[0]), op(8, 8, OpKind::Read(0, 1), &[5])];
     assert!(holds(vec![vec![lost(7)], looks()], &[5]));
-    assert!(!holds(vec![vec![lost(5)], looks()], &[5]), "the word changed when the tag had ended");
+    assert!(!holds(vec![vec![lost(5)], looks()], &[5]), "the word changed after the tag was invalidated");
     assert!(holds(vec![vec![lost(5)]], &[5]));
     assert!(!holds(vec![vec![lost(5)], vec![op(6, 7, add(0, 1), &[0])]], &[6]));
 }
 
-/// A look changes nothing; taken too soon it would still stand in the way of what had to be before it.
+/// A read changes nothing. Taken too early, it would still exclude operations with a deadline from preceding it.
 #[test]
-fn a_look_does_not_overtake_what_has_its_time() {
+fn a_read_does_not_overtake_an_operation_with_a_deadline() {
     let lost = Op { effect_deadline: 5, ..op(1, NEVER, add(0, 5), &[]) };
     let looks = vec![op(6, 7, OpKind::Read(1, 1), &[0]), op(8, 9, OpKind::Read(0, 1), &[5])];
     assert!(holds(vec![vec![lost], looks], &[5, 0]));
 }
 
-/// A request behind an unanswered one of its stream, on another word, brings that one with it.
-/// The second request of a stream has its time too, while the first, which has longer, is still to come.
+/// The second operation of a stream may have a deadline while the first one has a later deadline.
 #[test]
-fn a_request_behind_another_has_its_time() {
+fn a_later_operation_of_a_stream_may_have_an_earlier_deadline() {
     let deadlines = Op { effect_deadline: 4, ..op(2, 10, add(1, 1), &[0]) };
     let streams = vec![vec![op(1, 9, add(0, 1), &[0]), deadlines], vec![op(6, 7, add(2, 1), &[0])]];
     assert!(holds(streams, &[1, 1, 1]));
@@ -126,23 +125,23 @@ fn a_request_behind_another_has_its_time() {
 }
 
 #[test]
-fn what_is_needed_brings_what_is_before_it() {
+fn a_required_effect_implies_the_earlier_effects_of_its_stream() {
     let lost = || vec![op(1, NEVER, add(0, 5), &[]), op(2, NEVER, add(1, 7), &[])];
     let sees = |first, second| vec![op(5, 6, OpKind::Read(0, 2), &[first, second])];
     assert!(holds(vec![lost(), sees(5, 7)], &[5, 7]));
     assert!(!holds(vec![lost(), sees(0, 7)], &[0, 7]));
-    assert!(!holds(vec![lost(), sees(0, 7)], &[5, 7]), "the look came between them, the wrong way round");
+    assert!(!holds(vec![lost(), sees(0, 7)], &[5, 7]), "the reads see the effects in the wrong order");
 }
 
-/// Twelve connections that died with six additions each; somebody sees what the words are after some of them.
+/// Twelve connections failed with six additions pending each; an observer reads the words after some of them.
 #[test]
-fn many_that_were_never_answered_are_soon_decided() {
+fn many_operations_without_a_result_are_decided_within_the_bound() {
     let by = |stream: u64, at: u64| (stream * 7 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let lost = |stream: u64| -> Vec<Op> {
         let word = |at: u64| ((stream + at) % 3) as usize;
         (0..6).map(|at| op(1 + stream * 6 + at, NEVER, add(word(at), by(stream, at)), &[])).collect()
     };
-    // So many of each stream's have taken effect, in rounds of a few with a look behind each.
+    // This many of each stream's additions took effect, in rounds of a few with a read after each.
     let rounds = [[2, 0, 0, 1, 0], [1, 2, 0, 0, 3], [0, 1, 2, 0, 0]];
     let history = || {
         let mut history = History::default();
@@ -168,7 +167,7 @@ fn many_that_were_never_answered_are_soon_decided() {
     assert!(states < 300_000, "{states}");
 }
 
-/// Every order is tried, as far as the words allow it; nothing is left out because it looks hopeless.
+/// Tries every order that the words allow, without heuristics.
 fn tries_everything(streams: &[Vec<Op>], next: &mut Vec<usize>, words: &[u64], end: &[u64]) -> bool {
     let rest = || streams.iter().zip(&*next).flat_map(|(ops, next)| &ops[*next..]);
     if words == end && rest().all(|op| !op.has_returned()) {
@@ -196,9 +195,9 @@ fn tries_everything(streams: &[Vec<Op>], next: &mut Vec<usize>, words: &[u64], e
     false
 }
 
-/// Requests of four streams on two words, carried out at random between asking and answering; some die, and now and then
-/// one thing in the history is not as it was.
-fn draw(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
+/// Executes operations of four streams on two words at random times between invocation and completion. Some streams
+/// fail, and some histories get one wrong entry.
+fn random_history(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
     let (mut words, mut now) = (vec![0; 2], 0);
     let mut streams: Vec<Vec<Op>> = (0..4).map(|_| Vec::new()).collect();
     let mut done = [0; 4];
@@ -221,7 +220,7 @@ fn draw(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
             let seen = words[word..word + count].to_vec();
             words[word] = op.kind.apply(words[word]);
             done[stream] += 1;
-            // Those of a stream that dies are not answered from then on.
+            // The operations of a failed stream have no result from then on.
             if is_open {
                 (op.returned_at, op.seen) = (now, seen);
             }
@@ -230,11 +229,11 @@ fn draw(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
     let effect_deadline = if rng.chance(500_000) { now + 1 } else { NEVER };
     let unreturned = |op: &&mut Op| !op.has_returned();
     streams.iter_mut().flatten().filter(unreturned).for_each(|op| op.effect_deadline = effect_deadline);
-    spoil(&mut streams, &mut words, now, rng);
+    corrupt(&mut streams, &mut words, now, rng);
     (streams, words)
 }
 
-fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, rng: &mut SeededEntropy) {
+fn corrupt(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, rng: &mut SeededEntropy) {
     let mut ops: Vec<&mut Op> = streams.iter_mut().flatten().collect();
     let count = ops.len() as u64;
     if count == 0 {
@@ -250,13 +249,13 @@ fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, rng: &mut SeededE
     }
 }
 
-/// The search leaves out what cannot matter. It finds an order exactly where there is one.
+/// The search prunes only irrelevant states: it finds an order exactly where there is one.
 #[test]
-fn the_search_agrees_with_trying_everything() {
+fn the_search_agrees_with_an_exhaustive_search() {
     let mut rng = SeededEntropy::new(7);
     let (mut good, mut wrong) = (0, 0);
     for number in 0..20_000 {
-        let (streams, end) = draw(&mut rng);
+        let (streams, end) = random_history(&mut rng);
         let there_is = tries_everything(&streams, &mut vec![0; 4], &[0, 0], &end);
         let story = format!("{streams:#?} {end:?}");
         assert_eq!(holds(streams, &end), there_is, "history {number}: {story}");
@@ -265,9 +264,9 @@ fn the_search_agrees_with_trying_everything() {
     assert!(good > 200 && wrong > 200, "{good} {wrong}");
 }
 
-/// What an order is tried against before it is believed.
+/// The replay rejects an order that does not explain the history.
 #[test]
-fn an_order_that_explains_nothing_is_not_believed() {
+fn replay_rejects_an_order_that_does_not_explain_the_history() {
     let mut history = History::default();
     history.streams = vec![
         vec![op(1, 4, add(0, 5), &[0]), op(2, 5, add(1, 1), &[0])],
@@ -278,14 +277,14 @@ fn an_order_that_explains_nothing_is_not_believed() {
     assert_eq!(verify(&[(0, 0), (0, 1), (1, 0)], &[8, 1]), Ok(()));
     assert_eq!(verify(&[(0, 0), (0, 1), (2, 0), (1, 0)], &[8, 3]), Ok(()));
     for (order, end, why) in [
-        (&[(0, 0), (0, 1), (1, 0)][..], [8, 2], "the end is another"),
-        (&[(0, 0), (0, 1)], [5, 1], "an answer is left out"),
+        (&[(0, 0), (0, 1), (1, 0)][..], [8, 2], "the final words differ"),
+        (&[(0, 0), (0, 1)], [5, 1], "a result is missing"),
         (&[(0, 1), (0, 0), (1, 0)], [8, 1], "a stream is out of order"),
-        (&[(1, 0), (0, 0), (0, 1)], [8, 1], "something was asked after an answer that it comes before"),
-        (&[(0, 0), (0, 1), (1, 0), (2, 0)], [8, 3], "its tag had ended"),
-        (&[(0, 0), (0, 1), (1, 0), (2, 1)], [9, 1], "one before it was left out"),
+        (&[(1, 0), (0, 0), (0, 1)], [8, 1], "an operation precedes one that completed before its invocation"),
+        (&[(0, 0), (0, 1), (1, 0), (2, 0)], [8, 3], "its tag was invalid"),
+        (&[(0, 0), (0, 1), (1, 0), (2, 1)], [9, 1], "an earlier one of its stream is missing"),
         (&[(0, 0), (0, 1), (1, 0), (3, 0)], [8, 1], "there is no such request"),
-        (&[(0, 0), (0, 0), (0, 1), (1, 0)], [13, 1], "one is there twice"),
+        (&[(0, 0), (0, 0), (0, 1), (1, 0)], [13, 1], "one operation appears twice"),
     ] {
         assert!(verify(order, &end).is_err(), "{why}");
     }

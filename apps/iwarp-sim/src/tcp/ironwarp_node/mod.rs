@@ -1,8 +1,8 @@
-//! A node of our network and TCP layers, driven as the core loop drives them, with tasks for its connections.
+//! A node of our network and TCP layers, driven as in the core loop, with a task for each connection.
 //!
-//! One poll is one iteration: receive, timers, dial, read, transmit, acknowledgements. Takes frames from its port and
-//! time; a connection that ends leaves its work behind among the finished. [`Node::check`] passes on what the engine
-//! says about itself and what its tasks say about the bytes.
+//! One poll is one iteration: receive, timers, connect, read, transmit, acknowledgements. Takes frames from its port
+//! and the time. The progress of a connection that ends moves to the list of finished ones. [`Node::check`] returns
+//! the engine's invariant violations and the tasks' wrong bytes.
 
 mod setup;
 
@@ -24,20 +24,20 @@ use super::progress::{Task, TaskProgress};
 struct Session {
     id: ConnId,
     task_progress: TaskProgress,
-    /// Whether it stands in the list of those that want to send.
+    /// Whether it is in the list of sessions that want to send.
     queued: bool,
-    /// Whether [`IronwarpNode`]'s dialler opened it.
+    /// Whether [`IronwarpNode`]'s connector opened it.
     by_connector: bool,
 }
 
-/// Looks at a received frame and answers whether it is to be lost.
+/// Inspects a received frame and returns whether to drop it.
 pub type RxFilter = Box<dyn FnMut(Nanos, &[u8]) -> bool>;
 
 /// A host with our engine.
 pub struct IronwarpNode {
     host: u8,
     net: Net,
-    /// The engine, for whoever examines it.
+    /// The engine; tests may inspect it.
     pub tcp: Tcp<MemoryPort>,
     wire: Wire<MemoryPort>,
     control: MemoryControl,
@@ -48,26 +48,26 @@ pub struct IronwarpNode {
     sessions: Vec<Option<Session>>,
     open: usize,
     ready: VecDeque<u32>,
-    /// Sessions that read at a pace.
+    /// Sessions that read at a limited rate.
     rate_limited: Vec<u32>,
-    /// What connections to a port do.
+    /// The task of connections to each port.
     task_by_port: Vec<(u16, Task)>,
-    /// Opens connections, where there is one.
+    /// Opens connections, if set.
     pub connector: Option<Connector>,
-    /// Loses received frames that it picks.
+    /// Drops the received frames that it selects.
     pub rx_filter: Option<RxFilter>,
     /// How connections ended.
     pub ends: EndCounts,
-    /// What finished connections left behind.
+    /// The progress of finished connections.
     pub finished: Vec<Finished>,
-    /// Whether to keep what finished connections leave behind.
+    /// Whether to keep the progress of finished connections.
     pub keeps_finished: bool,
     check_every: u64,
     polls: u64,
 }
 
 impl IronwarpNode {
-    /// A host over `port`, which is what `setup.device` describes.
+    /// A host on `port`, which `setup.device` describes.
     pub fn new(setup: IronwarpSetup, port: MemoryPort) -> Self {
         let IronwarpSetup { host, device, tcp, seed, check_every, connections } = setup;
         let stats = CoreStats::detached();
@@ -103,14 +103,14 @@ impl IronwarpNode {
         }
     }
 
-    /// Listens; every connection to this port does `task`.
+    /// Listens; every connection to this port gets `task`.
     pub fn listen(&mut self, port: u16, task: Task) -> Result<(), ListenError> {
         self.tcp.listen(address(self.host, port))?;
         self.task_by_port.push((port, task));
         Ok(())
     }
 
-    /// Connects from a port of its own or, where none is given, an ephemeral one.
+    /// Connects from the given port or, where none is given, an ephemeral one.
     pub fn connect(
         &mut self,
         now: Nanos,
@@ -127,27 +127,27 @@ impl IronwarpNode {
         Ok(id)
     }
 
-    /// A counter of this host.
+    /// Reads a counter of this host.
     pub fn read(&self, counter: Counter) -> u64 {
         self.stats.read(counter)
     }
 
-    /// The port's knobs, pools and counts.
+    /// The port's controls, pools and counts.
     pub fn control(&self) -> &MemoryControl {
         &self.control
     }
 
-    /// Buffers that its port has in both pools.
+    /// Number of buffers in both pools of its port.
     pub fn frames_made(&self) -> usize {
         self.frames_made
     }
 
-    /// Connections that have not ended.
+    /// Number of connections that have not ended.
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// The work of a connection that has not ended.
+    /// The progress of a connection that has not ended.
     pub fn task_progress(&self, id: ConnId) -> Option<&TaskProgress> {
         let session = self.sessions.get(id.index())?.as_ref()?;
         (session.id == id).then_some(&session.task_progress)
@@ -224,14 +224,14 @@ impl IronwarpNode {
         }
     }
 
-    /// A connection has come: it does what those to its port do.
+    /// A connection was accepted: it gets the task of its port.
     fn assign_task(&mut self, id: ConnId) {
         let port = self.tcp.flow(id).map(|flow| flow.local.port());
         let task = self.task_by_port.iter().find(|(of, _)| Some(*of) == port).map(|(_, task)| task.clone());
         self.add_session(id, task.unwrap_or_default());
     }
 
-    /// A connection that never was established, or that nobody works on any more.
+    /// Releases a connection that never was established, or that has no task left.
     fn release_session(&mut self, id: ConnId, events: TcpEvents) {
         if events.intersects(TcpEvents::ENDED) {
             self.tcp.release(id);
@@ -242,7 +242,7 @@ impl IronwarpNode {
         self.sessions.get_mut(id.index())?.as_mut().filter(|session| session.id == id)
     }
 
-    /// Reads as much as the task's pace allows.
+    /// Reads as much as the task's rate allows.
     fn read_from(&mut self, id: ConnId) {
         let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else { return };
         let mut stream = self.tcp.rx(id);
@@ -317,7 +317,7 @@ impl IronwarpNode {
         } else if session.task_progress.wants_close() {
             session.task_progress.closed = true;
             let events = self.tcp.close(now, id, &mut self.wire);
-            // A FIN that found no room now goes with a later turn.
+            // A FIN without room now is sent in a later round.
             if self.tcp.wants_transmit(id) {
                 self.make_ready(id.index() as u32);
             }
@@ -328,7 +328,7 @@ impl IronwarpNode {
     }
 
     fn finish(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
-        // What a slow reader has left is still there.
+        // Reads the data that a slow reader has left.
         if let Some(session) = self.session(id) {
             session.task_progress.task.read_rate = None;
         }
@@ -428,8 +428,8 @@ impl Node for IronwarpNode {
 /// Bursts received in one iteration.
 const BURSTS: usize = 4;
 
-/// Units that one connection may pull in its turn, as in the core loop.
+/// Units that one connection may pull per round, as in the core loop.
 const TURN_UNITS: usize = 16;
 
-/// How long an attempt waits that found no port or no place.
+/// Delay before the next attempt when no port or no entry is free.
 const RETRY: Nanos = Nanos::from_micros(10);

@@ -1,4 +1,4 @@
-//! What a node of ours is like, what it does of its own accord, and what its connections leave behind.
+//! The setup of a node with our stack, its connector, and the results of its connections.
 
 use std::net::SocketAddr;
 
@@ -8,20 +8,20 @@ use ironwarp_types::{MacAddr, Nanos};
 
 use crate::tcp::progress::{Task, TaskProgress};
 
-/// What a node is like.
+/// The setup of a node.
 #[derive(Clone)]
 pub struct IronwarpSetup {
     /// Its number: the last byte of its addresses.
     pub host: u8,
     /// Its port.
     pub device: MemoryConfig,
-    /// Its engine.
+    /// Its engine's configuration.
     pub tcp: TcpConfig,
-    /// Keys its sequence numbers and hashes.
+    /// The key of its sequence numbers and hashes.
     pub seed: u64,
-    /// The engine examines itself every so many polls; 0 is never.
+    /// The engine checks its invariants every this many polls; 0 is never.
     pub check_every: u64,
-    /// Finished connections to make room for in advance.
+    /// Number of finished connections to allocate room for in advance.
     pub connections: usize,
 }
 
@@ -35,7 +35,7 @@ pub fn address(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], port))
 }
 
-/// Opens connections by itself.
+/// Opens connections on its own.
 #[derive(Clone)]
 pub struct Connector {
     /// The host to connect to.
@@ -46,20 +46,20 @@ pub struct Connector {
     pub total: u64,
     /// How many may be open at one time.
     pub at_once: usize,
-    /// From one to the next.
+    /// Interval between two connections.
     pub every: Nanos,
-    /// What each does.
+    /// The task of each.
     pub task: Task,
-    /// Those opened until now.
+    /// Number opened so far.
     pub opened: u64,
     /// When the next is due.
     pub next_at: Nanos,
-    /// Attempts that found no port or no place, and were made again later.
+    /// Attempts without a free port or entry, which were repeated later.
     pub deferred: u64,
 }
 
 impl Connector {
-    /// Opens `total` connections from `start` on, as many as `at_once` allows.
+    /// Opens `total` connections from `start` on, at most `at_once` at a time.
     pub fn new(host: u8, port: u16, total: u64, at_once: usize, task: Task) -> Self {
         let start = Nanos::ZERO;
         Connector {
@@ -85,21 +85,21 @@ pub struct EndCounts {
     pub reset: u64,
     /// This end reset them.
     pub aborted: u64,
-    /// The peer was silent.
+    /// The connection timed out.
     pub timed_out: u64,
     /// The peer refused.
     pub refused: u64,
 }
 
-/// What a connection leaves behind.
+/// The result of a finished connection.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Its name, stale by now.
+    /// Its identifier, which is stale.
     pub id: ConnId,
-    /// What was done.
+    /// Its progress.
     pub task_progress: TaskProgress,
     /// The event that ended it; none when this end reset it.
     pub events: TcpEvents,
-    /// When.
+    /// The time of its end.
     pub at: Nanos,
 }

@@ -1,4 +1,4 @@
-//! A watcher that sees nothing wrong proves nothing: what it must find.
+//! Faults that the checker must detect.
 
 mod messages;
 
@@ -8,7 +8,7 @@ fn side(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
 }
 
-/// A segment of a connection whose both directions begin at 100.
+/// A segment of a connection whose directions both begin at 100.
 fn segment(from: u16, offset: u32, payload: &[u8], ack: u32, window: u16) -> Segment<'_> {
     Segment {
         from: side(from),
@@ -24,17 +24,17 @@ fn segment(from: u16, offset: u32, payload: &[u8], ack: u32, window: u16) -> Seg
     }
 }
 
-/// A watcher that looks at frames and FPDUs, and not at what FPDUs carry.
+/// A checker of frames and FPDUs that does not check messages.
 fn connected() -> FrameChecker {
-    meet(FrameChecker { checks_messages: false, ..FrameChecker::new(1500, false) })
+    exchange_syns(FrameChecker { checks_messages: false, ..FrameChecker::new(1500, false) })
 }
 
-fn meet(mut watcher: FrameChecker) -> FrameChecker {
+fn exchange_syns(mut checker: FrameChecker) -> FrameChecker {
     let syn = Segment { seq: 100, ack: None, syn: true, ..segment(1, 0, &[], 0, 60_000) };
-    assert_eq!(watcher.on_segment(&syn), Ok(()));
+    assert_eq!(checker.on_segment(&syn), Ok(()));
     let answer = Segment { seq: 100, ack: Some(101), syn: true, ..segment(2, 0, &[], 0, 60_000) };
-    assert_eq!(watcher.on_segment(&answer), Ok(()));
-    watcher
+    assert_eq!(checker.on_segment(&answer), Ok(()));
+    checker
 }
 
 /// A start-up frame without private data.
@@ -50,56 +50,56 @@ fn fpdu(fill: u8) -> Vec<u8> {
     fpdu
 }
 
-/// A start-up frame in answer.
+/// A start-up frame in reply.
 fn reply(flags: u8) -> Vec<u8> {
     [&b"MPA ID Rep Frame"[..], &[flags, 1, 0, 0]].concat()
 }
 
 fn started() -> FrameChecker {
-    let mut watcher = connected();
-    assert_eq!(watcher.on_segment(&segment(2, 0, &reply(0x40), 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
-    watcher
+    let mut checker = connected();
+    assert_eq!(checker.on_segment(&segment(2, 0, &reply(0x40), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
+    checker
 }
 
 #[test]
 fn whole_fpdus_pass_alone_and_together() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
     let two = [fpdu(2), fpdu(3)].concat();
-    assert_eq!(watcher.on_segment(&segment(1, 32, &two, 0, 60_000)), Ok(()));
-    // Again, in part: whole FPDUs still.
-    assert_eq!(watcher.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 32, &two, 0, 60_000)), Ok(()));
+    // A partial retransmission still holds whole FPDUs.
+    assert_eq!(checker.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
 }
 
 #[test]
-fn a_segment_that_ends_within_an_fpdu_is_found() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()), "not known yet");
-    let rest = watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000));
+fn a_segment_that_ends_within_an_fpdu_is_detected() {
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()), "not known yet");
+    let rest = checker.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000));
     assert!(rest.unwrap_err().contains("no whole FPDUs"));
 }
 
 #[test]
-fn a_small_window_excuses_a_cut() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20, 60_000)), Ok(()));
-    // The right edge stays where it is while the window closes.
-    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20 + 59_000, 1_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
+fn a_small_window_allows_a_cut() {
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(2, 0, &[], 20, 60_000)), Ok(()));
+    // The right edge stays in place while the window closes.
+    assert_eq!(checker.on_segment(&segment(2, 0, &[], 20 + 59_000, 1_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
 }
 
 #[test]
-fn other_bytes_sent_again_are_found() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
-    let again = watcher.on_segment(&segment(1, 20, &fpdu(2), 0, 60_000));
+fn a_retransmission_that_differs_is_detected() {
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    let again = checker.on_segment(&segment(1, 20, &fpdu(2), 0, 60_000));
     assert!(again.unwrap_err().contains("differ"));
 }
 
 #[test]
-fn a_wrong_crc_is_found() {
+fn a_wrong_crc_is_detected() {
     let mut wrong = fpdu(1);
     wrong[11] ^= 1;
     let outcome = started().on_segment(&segment(1, 20, &wrong, 0, 60_000));
@@ -107,25 +107,25 @@ fn a_wrong_crc_is_found() {
 }
 
 #[test]
-fn a_segment_before_its_turn_is_judged_when_the_gap_is_filled() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 32, &fpdu(2), 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
+fn an_out_of_order_segment_is_checked_when_the_gap_is_filled() {
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 32, &fpdu(2), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
 }
 
-/// RFC 9293 s3.8.6: a receiver must not shrink its window, a sender must not pass it but to probe.
+/// RFC 9293 s3.8.6: a receiver must not shrink its window, and a sender must not exceed it except to probe.
 #[test]
-fn windows_that_shrink_or_are_passed_are_found() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20, 59_980)), Ok(()));
-    assert!(watcher.on_segment(&segment(2, 0, &[], 20, 59_979)).unwrap_err().contains("shrinks"));
+fn windows_that_shrink_or_are_exceeded_are_detected() {
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(2, 0, &[], 20, 59_980)), Ok(()));
+    assert!(checker.on_segment(&segment(2, 0, &[], 20, 59_979)).unwrap_err().contains("shrinks"));
     let beyond = vec![0; 1_000];
-    let passed = watcher.on_segment(&segment(1, 59_500, &beyond, 0, 60_000));
-    assert!(passed.unwrap_err().contains("allows"));
+    let passed = checker.on_segment(&segment(1, 59_500, &beyond, 0, 60_000));
+    assert!(passed.unwrap_err().contains("window ends"));
 }
 
-/// RFC 5044 s4.3, Figure 6 in kind: a marker before the first FPDU, and none without having been asked for.
+/// RFC 5044 s4.3, similar to Figure 6: a marker before the first FPDU, and none unless requested.
 #[test]
 fn markers_are_where_the_peer_asked_for_them() {
     let with_marker = |marker: [u8; 4], crc: bool| {
@@ -135,14 +135,17 @@ fn markers_are_where_the_peer_asked_for_them() {
         whole
     };
     let begun = |flags: u8| {
-        let mut watcher = connected();
-        assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
-        assert_eq!(watcher.on_segment(&segment(2, 0, &reply(flags), 0, 60_000)), Ok(()));
-        watcher
+        let mut checker = connected();
+        assert_eq!(checker.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
+        assert_eq!(checker.on_segment(&segment(2, 0, &reply(flags), 0, 60_000)), Ok(()));
+        checker
     };
     let first = with_marker([0; 4], true);
     assert_eq!(begun(0xc0).on_segment(&segment(1, 20, &first, 0, 60_000)), Ok(()));
-    assert!(begun(0x40).on_segment(&segment(1, 20, &first, 0, 60_000)).is_err(), "nobody asked");
+    assert!(
+        begun(0x40).on_segment(&segment(1, 20, &first, 0, 60_000)).is_err(),
+        "the peer did not request markers"
+    );
     assert!(begun(0xc0).on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)).is_err(), "no marker");
     let wrong = with_marker([0, 0, 0, 4], true);
     let outcome = begun(0xc0).on_segment(&segment(1, 20, &wrong, 0, 60_000));
@@ -150,19 +153,19 @@ fn markers_are_where_the_peer_asked_for_them() {
     let unchecked = with_marker([0; 4], false);
     assert!(
         begun(0xc0).on_segment(&segment(1, 20, &unchecked, 0, 60_000)).is_err(),
-        "our side asked for CRCs"
+        "our side requested CRCs"
     );
 }
 
-/// RFC 4821 s7.7: a segment that is never answered may be too large for the way.
+/// RFC 4821 s7.7: an unacknowledged segment may exceed the path MTU.
 #[test]
-fn a_segment_sent_again_and_again_may_be_cut_and_new_ones_may_not() {
-    let mut watcher = started();
+fn a_repeatedly_retransmitted_segment_may_be_cut_and_a_new_one_may_not() {
+    let mut checker = started();
     for _ in 0..3 {
-        assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+        assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
     }
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 32, &fpdu(2)[..8], 0, 60_000)), Ok(()), "not known yet");
-    assert!(watcher.on_segment(&segment(1, 40, &fpdu(2)[8..], 0, 60_000)).is_err());
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 32, &fpdu(2)[..8], 0, 60_000)), Ok(()), "not known yet");
+    assert!(checker.on_segment(&segment(1, 40, &fpdu(2)[8..], 0, 60_000)).is_err());
 }

@@ -1,17 +1,17 @@
-//! Markers: pointers back to the FPDU's start, one every 512 octets of the stream (RFC 5044 s4.2, s4.3, s4.4).
+//! Markers: pointers to the start of the FPDU, one every 512 octets of the stream (RFC 5044 s4.2, s4.3, s4.4).
 //!
 //! ```text
 //! marker    | reserved:u16 = 0 | FPDUPTR:u16 | octets from the length field to the marker's first octet
-//! stream    |M 508 octets of FPDUs|M 508 octets of FPDUs|M ...     the first marker stands before the first FPDU
+//! stream    |M 508 octets of FPDUs|M 508 octets of FPDUs|M ...     the first marker is before the first FPDU
 //! FPDU      |M?| n | ULPDU .. |M| .. ULPDU | pad |M?| CRC          a marker in front has FPDUPTR 0 and belongs to it
 //! ```
-//! Each direction has a [`MarkerState`] of its own, which starts with full operation. Everything in the stream is a
+//! Each direction has its own [`MarkerState`], which starts with full operation. Everything in the stream is a
 //! multiple of four octets, so a marker never splits a length field, another marker or a CRC.
 //!
-//! Sending builds the FPDU as if there were no markers, then opens the gaps from the back. Receiving checks the CRC,
-//! which covers the markers, then the markers, then closes the gaps. Both cost one move of the octets behind the first
-//! marker; streams without markers do not come here.
-//! Fails with a marker that points elsewhere than the length fields before it do: the stream ends with code 3.
+//! The sender builds the FPDU without markers, then opens the gaps from the back. The receiver checks the CRC, which
+//! covers the markers, then the markers, then closes the gaps. Both move the octets after the first marker once.
+//! Streams without markers do not use this module. A marker that does not point to the start of its FPDU ends the
+//! stream with code 3.
 
 use ironwarp_arch::crc32c;
 use ironwarp_tcp::ByteStream;
@@ -25,40 +25,41 @@ mod tests;
 /// Octets of a marker (RFC 5044 s4.2).
 pub const MARKER_BYTES: usize = 4;
 
-/// Octets of the stream from one marker's first octet to the next one's (RFC 5044 s4.3).
+/// Octets of the stream from the start of one marker to the start of the next (RFC 5044 s4.3).
 pub const INTERVAL_BYTES: usize = 512;
 
-/// The same as a distance.
+/// [`INTERVAL_BYTES`] as a distance in the stream.
 const INTERVAL: u32 = INTERVAL_BYTES as u32;
 
-/// Octets since the last marker began where a length field follows it.
+/// Octets since the start of the last marker, at a length field that follows it directly.
 const LENGTH_AFTER_MARKER: u16 = MARKER_BYTES as u16;
 
 /// Octets of FPDUs between two markers.
 const BETWEEN_MARKERS_BYTES: usize = INTERVAL_BYTES - MARKER_BYTES;
 
-/// What `room` octets can hold beside the markers that fall among them wherever these stand: a multiple of four.
+/// The octets of FPDUs that fit in `room` octets with their markers, for any position of the markers: a multiple of
+/// four.
 ///
-/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4) is [`fpdu::mulpdu`] of this.
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4) is [`fpdu::mulpdu`] of this value.
 pub const fn bytes_beside_markers(room: usize) -> usize {
     (room - room % 4).saturating_sub(MARKER_BYTES * room.div_ceil(INTERVAL_BYTES))
 }
 
-/// Where one direction of a stream stands between two markers.
+/// The position of one direction of a stream between two markers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MarkerState {
-    /// Octets since the last marker began: a multiple of four below 512. 0: a marker comes next.
+    /// Octets since the start of the last marker: a multiple of four below 512. With 0, a marker is next.
     since_marker: u16,
 }
 
 impl MarkerState {
-    /// Full operation begins: RFC 5044 s7.1.2, rule 7: a marker comes first.
+    /// RFC 5044 s7.1.2, rule 7: a marker is the first thing in full operation.
     pub const fn new() -> Self {
         MarkerState { since_marker: 0 }
     }
 
-    /// Completes the FPDU whose ULPDU lies at `room[2..2 + ulpdu_bytes]`, with the markers that fall into it, and
-    /// answers the octets of all that. 0, and nothing has moved on, when `room` is too short.
+    /// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]` and inserts its markers. Returns the total
+    /// length, or 0 if `room` is too short; then the state is unchanged.
     #[inline(never)]
     pub fn encode(&mut self, room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
         let layout = self.layout(fpdu::fpdu_bytes(ulpdu_bytes));
@@ -73,7 +74,7 @@ impl MarkerState {
         framed.len()
     }
 
-    /// The octets of the FPDU at the front of `bytes` and of its markers, when all of them have arrived.
+    /// Returns the length of the FPDU at the front of `bytes`, with its markers, once all of it has arrived.
     #[inline(never)]
     pub fn whole_fpdu_bytes(&self, bytes: &impl ByteStream) -> Option<usize> {
         let mut head = [0; Self::HEAD_BYTES_MAX];
@@ -85,45 +86,46 @@ impl MarkerState {
         (bytes.available() >= whole).then_some(whole)
     }
 
-    /// The most octets up to the end of an FPDU's length field.
+    /// The largest result of [`MarkerState::head_bytes`].
     pub const HEAD_BYTES_MAX: usize = MARKER_BYTES + LENGTH_BYTES;
 
-    /// Octets up to the end of the next FPDU's length field.
+    /// Returns the octets up to the end of the next FPDU's length field.
     pub fn head_bytes(&self) -> usize {
         self.length_at() + LENGTH_BYTES
     }
 
-    /// The octets of the next FPDU and of its markers, by its first [`MarkerState::head_bytes`].
+    /// Returns the length of the next FPDU with its markers. `head` is its first [`MarkerState::head_bytes`] octets.
     pub fn framed_bytes(&self, head: &[u8]) -> Option<usize> {
         Some(self.layout_of(head)?.framed_bytes())
     }
 
-    /// The rhythm as it stands `distance` octets further on.
+    /// Returns the state `distance` octets further on.
     #[must_use]
     pub fn advanced_by(&self, distance: u32) -> MarkerState {
         // 512 divides 2^32, and the remainder is below 512.
         MarkerState { since_marker: (distance.wrapping_add(self.since_marker.into()) % INTERVAL) as u16 }
     }
 
-    /// How far the first marker is that stands at `from` or behind it.
+    /// Returns the distance of the first marker at or after `from`.
     pub fn marker_from(&self, from: u32) -> u32 {
         let since = u32::from(self.advanced_by(from).since_marker);
         from.saturating_add((INTERVAL - since) % INTERVAL)
     }
 
-    /// How far the marker behind the one at `marker` is.
+    /// Returns the distance of the marker after the one at `marker`.
     pub fn marker_after(&self, marker: u32) -> u32 {
         self.marker_from(marker.saturating_add(1))
     }
 
-    /// How far the last marker before `from` is, when it is ahead.
+    /// Returns the distance of the last marker before `from`, if it is not before the current position.
     pub fn marker_before(&self, from: u32) -> Option<u32> {
         let last = from.checked_sub(1)?;
         last.checked_sub(self.advanced_by(last).since_marker.into())
     }
 
-    /// Where the FPDU starts that the marker at `marker` with these octets belongs to: at the marker that stands in front of
-    /// its length field, where one does (RFC 5044 s4.3). `None` when that is behind us, or no place for a start.
+    /// Returns the start of the FPDU to which the marker at `marker` with these octets belongs. If a marker is
+    /// directly in front of the length field, the FPDU starts with that marker (RFC 5044 s4.3). `None` if the start
+    /// is before the current position or not possible.
     pub fn fpdu_start(&self, marker: u32, octets: [u8; MARKER_BYTES]) -> Option<u32> {
         let [_, _, high, low] = octets;
         let length_at = match u16::from_be_bytes([high, low & !3]) {
@@ -137,8 +139,8 @@ impl MarkerState {
         }
     }
 
-    /// The ULPDU of a whole FPDU that lies in one piece, once its CRC and its markers are found right. Where a marker
-    /// stands in the middle the ULPDU is put together in `scratch`.
+    /// Checks the CRC and the markers of a whole contiguous FPDU and returns its ULPDU. With markers inside, the
+    /// ULPDU is assembled in `scratch`.
     #[inline(never)]
     pub fn decode<'a>(
         &mut self,
@@ -155,7 +157,7 @@ impl MarkerState {
         ulpdu(content)
     }
 
-    /// The same for an FPDU that was gathered from several pieces, whose octets may be moved.
+    /// Like [`MarkerState::decode`], for an FPDU that was gathered from several pieces. Its octets may be moved.
     #[inline(never)]
     pub fn decode_gathered<'a>(&mut self, framed: &'a mut [u8], crc: bool) -> Result<&'a [u8], MpaFault> {
         let layout = self.verify(framed, crc)?;
@@ -164,7 +166,7 @@ impl MarkerState {
         ulpdu(content)
     }
 
-    /// RFC 5044 s6, s8: the CRC first, since only a right one says that a wrong marker is what the peer sent.
+    /// RFC 5044 s6, s8: the CRC is checked first, because only a correct CRC shows that the peer sent a wrong marker.
     fn verify(&self, framed: &[u8], crc: bool) -> Result<Layout, MpaFault> {
         let (covered, field) = framed.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
         if crc && crc32c(covered).to_le_bytes() != *field {
@@ -176,7 +178,7 @@ impl MarkerState {
         if agree { Ok(layout) } else { Err(MpaFault::Marker) }
     }
 
-    /// Where the length field of the next FPDU stands: behind a marker that comes first.
+    /// Returns the offset of the next FPDU's length field, which is after the marker if one is next.
     fn length_at(&self) -> usize {
         if self.since_marker == 0 { MARKER_BYTES } else { 0 }
     }
@@ -198,7 +200,7 @@ impl MarkerState {
     }
 }
 
-/// How markers divide one FPDU.
+/// The division of one FPDU by markers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Layout {
     /// Octets before the first marker.
@@ -208,7 +210,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// How many markers belong to the FPDU. One that comes right behind its CRC is the next FPDU's (RFC 5044 s4.3).
+    /// Returns the number of markers in the FPDU. A marker directly after the CRC belongs to the next FPDU (RFC 5044
+    /// s4.3).
     fn markers(&self) -> usize {
         self.content_bytes.saturating_sub(self.first).div_ceil(BETWEEN_MARKERS_BYTES)
     }
@@ -217,42 +220,43 @@ impl Layout {
         self.content_bytes + MARKER_BYTES * self.markers()
     }
 
-    /// Where the length field stands.
+    /// Returns the offset of the length field.
     fn length_at(&self) -> usize {
         if self.first == 0 { MARKER_BYTES } else { 0 }
     }
 
-    /// Whether no marker stands between the length field and the FPDU's end.
+    /// Returns whether there is no marker between the length field and the end of the FPDU.
     fn is_undivided(&self) -> bool {
         self.markers() == usize::from(self.first == 0)
     }
 
-    /// Where marker `index` stands.
+    /// Returns the offset of marker `index`.
     fn marker_at(&self, index: usize) -> usize {
         self.first + INTERVAL_BYTES * index
     }
 
-    /// RFC 5044 s4.3: octets from the length field to the marker, 0 for a marker between two FPDUs. 16 bits hold it as
-    /// long as the ULPDU is not longer than 64 768 octets.
+    /// RFC 5044 s4.3: octets from the length field to the marker, 0 for a marker between two FPDUs. 16 bits are
+    /// enough for a ULPDU of up to 64 768 octets.
     fn pointer(&self, index: usize) -> Option<u16> {
         u16::try_from(self.marker_at(index).saturating_sub(self.length_at())).ok()
     }
 
-    /// Whether marker `index` of a received FPDU points to its start. RFC 5044 s4.2: the reserved field is ignored and
-    /// the two low bits of the pointer count as zeros.
+    /// Returns whether marker `index` of a received FPDU points to its start. RFC 5044 s4.2: the reserved field is
+    /// ignored and the two low bits of the pointer count as zeros.
     fn marker_matches(&self, framed: &[u8], index: usize) -> bool {
         let marker = framed.get(self.marker_at(index)..).and_then(<[u8]>::first_chunk::<MARKER_BYTES>);
         let Some([_, _, high, low]) = marker else { return false };
         self.pointer(index) == Some(u16::from_be_bytes([*high, *low & !3]))
     }
 
-    /// The piece behind marker `index`: where it begins in the FPDU without markers, and how long it is.
+    /// Returns offset and length of the piece after marker `index`, in the FPDU without markers.
     fn piece(&self, index: usize) -> (usize, usize) {
         let begin = self.first + BETWEEN_MARKERS_BYTES * index;
         (begin, self.content_bytes.saturating_sub(begin).min(BETWEEN_MARKERS_BYTES))
     }
 
-    /// Spreads the FPDU at the front of `framed` over all of it and writes the markers, last piece first.
+    /// Spreads the FPDU at the front of `framed` over all of `framed` and writes the markers, starting with the last
+    /// piece.
     fn insert_markers(&self, framed: &mut [u8]) -> Option<()> {
         for index in (0..self.markers()).rev() {
             let (begin, bytes) = self.piece(index);
@@ -266,7 +270,7 @@ impl Layout {
         Some(())
     }
 
-    /// Pushes the FPDU's pieces together at the front and answers them.
+    /// Moves the pieces of the FPDU together at the front and returns them.
     fn remove_markers<'a>(&self, framed: &'a mut [u8]) -> Option<&'a [u8]> {
         for index in 0..self.markers() {
             let (begin, bytes) = self.piece(index);
@@ -276,7 +280,7 @@ impl Layout {
         framed.get(..self.content_bytes)
     }
 
-    /// The FPDU's pieces one behind the other in `out`.
+    /// Copies the pieces of the FPDU to `out`, without markers.
     fn copy_without_markers<'a>(&self, framed: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
         let head = self.first.min(self.content_bytes);
         out.get_mut(..head)?.copy_from_slice(framed.get(..head)?);
@@ -289,7 +293,7 @@ impl Layout {
     }
 }
 
-/// The ULPDU in an FPDU without markers that was found right.
+/// Returns the ULPDU of an FPDU whose CRC was checked and whose markers were removed.
 fn ulpdu(content: &[u8]) -> Result<&[u8], MpaFault> {
     let (length, rest) = content.split_first_chunk::<LENGTH_BYTES>().ok_or(MpaFault::Crc)?;
     rest.get(..u16::from_be_bytes(*length).into()).ok_or(MpaFault::Crc)

@@ -1,16 +1,16 @@
-//! Markers against the RFC's own examples and against a decoder that walks the stream octet by octet.
+//! Markers against the examples of the RFC and against an independent decoder that walks the stream.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::mpa::fpdu::{MULPDU_BYTES_MAX, fpdu_bytes, mulpdu};
 
-/// A sender that is `phase` octets behind a marker.
+/// A sender `phase` octets after a marker.
 fn at(phase: usize) -> MarkerState {
     MarkerState { since_marker: phase as u16 }
 }
 
-fn sealed(marker_state: &mut MarkerState, ulpdu: &[u8], crc: bool) -> Vec<u8> {
+fn encoded(marker_state: &mut MarkerState, ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut room = vec![0xee; fpdu_bytes(ulpdu.len()) * 2 + 8];
     room[2..2 + ulpdu.len()].copy_from_slice(ulpdu);
     let bytes = marker_state.encode(&mut room, ulpdu.len(), crc);
@@ -20,12 +20,12 @@ fn sealed(marker_state: &mut MarkerState, ulpdu: &[u8], crc: bool) -> Vec<u8> {
     room
 }
 
-fn opened(marker_state: &mut MarkerState, framed: &[u8], crc: bool) -> Result<Vec<u8>, MpaFault> {
+fn decoded(marker_state: &mut MarkerState, framed: &[u8], crc: bool) -> Result<Vec<u8>, MpaFault> {
     let mut gathered = framed.to_vec();
     let second = { *marker_state }.decode_gathered(&mut gathered, crc).map(<[u8]>::to_vec);
     let mut scratch = vec![0x77; framed.len()];
     let first = marker_state.decode(framed, &mut scratch, crc).map(<[u8]>::to_vec);
-    assert_eq!(first, second, "one piece and gathered agree");
+    assert_eq!(first, second, "both decoders agree");
     first
 }
 
@@ -40,8 +40,8 @@ fn slow_crc(bytes: &[u8]) -> u32 {
     })
 }
 
-/// What a receiver that knows nothing of our code makes of a stream with markers: the ULPDUs. Every marker must point to
-/// the FPDU that it stands in, every pad must be zero and every CRC right.
+/// An independent decoder of a stream with markers. Returns the ULPDUs. Every marker must point to its FPDU, every
+/// pad must be zero, and every CRC must be correct.
 fn decode(stream: &[u8]) -> Vec<Vec<u8>> {
     let (mut at, mut found) = (0, Vec::new());
     while at < stream.len() {
@@ -72,7 +72,7 @@ fn decode(stream: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// The DDP segment of both examples: a Send of 24 zeros, the `msn`th message.
+/// The DDP segment of both examples: a Send of 24 zero octets, message `msn`.
 fn example(msn: u8) -> Vec<u8> {
     [&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, msn, 0, 0, 0, 0][..], &[0; 24]].concat()
 }
@@ -81,30 +81,30 @@ fn example(msn: u8) -> Vec<u8> {
 #[test]
 fn the_first_fpdu_is_that_of_figure_5() {
     let mut marker_state = MarkerState::new();
-    let framed = sealed(&mut marker_state, &example(1), true);
+    let framed = encoded(&mut marker_state, &example(1), true);
     let mut want = vec![0, 0, 0, 0, 0x00, 0x2a];
     want.extend(example(1));
     want.extend([0x52, 0x23, 0x99, 0x83]);
     assert_eq!(framed, want);
     assert_eq!(marker_state, at(0x34));
-    assert_eq!(opened(&mut MarkerState::new(), &framed, true), Ok(example(1)));
+    assert_eq!(decoded(&mut MarkerState::new(), &framed, true), Ok(example(1)));
 }
 
-/// RFC 5044 s4.4, figure 6: at octet 492 of the stream, so that a marker falls behind the DDP header.
+/// RFC 5044 s4.4, figure 6: at octet 492 of the stream, so a marker follows the DDP header.
 #[test]
 fn the_second_example_is_that_of_figure_6() {
     let mut marker_state = at(492);
-    let framed = sealed(&mut marker_state, &example(2), true);
+    let framed = encoded(&mut marker_state, &example(2), true);
     let (header, data) = (example(2)[..18].to_vec(), [0; 24]);
     let want = [&[0x00, 0x2a][..], &header, &[0, 0, 0, 0x14], &data, &[0x84, 0x92, 0x58, 0x98]].concat();
     assert_eq!(framed, want);
-    assert_eq!(opened(&mut at(492), &framed, true), Ok(example(2)));
+    assert_eq!(decoded(&mut at(492), &framed, true), Ok(example(2)));
 }
 
-/// RFC 5044 s4.3, figure 4: a ULPDU of 16 octets, a marker 12 octets behind the length field.
+/// RFC 5044 s4.3, figure 4: a ULPDU of 16 octets, with a marker 12 octets after the length field.
 #[test]
 fn a_marker_points_back_to_the_length_field_as_in_figure_4() {
-    let framed = sealed(&mut at(500), &pattern(16), true);
+    let framed = encoded(&mut at(500), &pattern(16), true);
     assert_eq!(framed[..2], [0, 16]);
     assert_eq!(framed[12..16], [0, 0, 0, 12]);
     assert_eq!(framed[16..22], pattern(16)[10..]);
@@ -112,23 +112,23 @@ fn a_marker_points_back_to_the_length_field_as_in_figure_4() {
     assert_eq!(framed.len(), 28);
 }
 
-/// RFC 5044 s4.4: a marker right behind the pad is covered by the CRC of the FPDU before it.
+/// RFC 5044 s4.4: the CRC of an FPDU covers a marker directly after its pad.
 #[test]
 fn a_marker_between_pad_and_crc_belongs_to_the_fpdu() {
     let mut marker_state = at(512 - 8);
-    let framed = sealed(&mut marker_state, &pattern(5), true);
+    let framed = encoded(&mut marker_state, &pattern(5), true);
     assert_eq!((framed.len(), &framed[8..12]), (16, &[0, 0, 0, 8][..]));
     assert_eq!(framed[12..], slow_crc(&framed[..12]).to_le_bytes());
-    assert_eq!(opened(&mut at(512 - 8), &framed, true), Ok(pattern(5)));
+    assert_eq!(decoded(&mut at(512 - 8), &framed, true), Ok(pattern(5)));
 }
 
-/// RFC 5044 s4.3: a marker that falls right behind the CRC is the next FPDU's, and its value is 0.
+/// RFC 5044 s4.3: a marker directly after the CRC belongs to the next FPDU, and its value is 0.
 #[test]
-fn a_marker_behind_the_crc_opens_the_next_fpdu() {
+fn a_marker_after_the_crc_belongs_to_the_next_fpdu() {
     let mut marker_state = at(512 - 12);
-    let first = sealed(&mut marker_state, &pattern(6), true);
+    let first = encoded(&mut marker_state, &pattern(6), true);
     assert_eq!((first.len(), marker_state), (12, at(0)));
-    let second = sealed(&mut marker_state, &pattern(6), true);
+    let second = encoded(&mut marker_state, &pattern(6), true);
     assert_eq!((second.len(), &second[..6]), (16, &[0, 0, 0, 0, 0, 6][..]));
     assert_eq!(second[12..], slow_crc(&second[..12]).to_le_bytes());
 }
@@ -136,15 +136,15 @@ fn a_marker_behind_the_crc_opens_the_next_fpdu() {
 /// RFC 5044 s4.3: every marker in a large FPDU points to the same octet.
 #[test]
 fn all_markers_of_one_fpdu_point_to_its_length_field() {
-    let framed = sealed(&mut at(0), &pattern(2000), true);
+    let framed = encoded(&mut at(0), &pattern(2000), true);
     for marker in [512, 1024, 1536] {
         assert_eq!(framed[marker..marker + 4], [0, 0, ((marker - 4) >> 8) as u8, (marker - 4) as u8]);
     }
 }
 
-/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4), and what it allows always fits.
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4), and an FPDU of MULPDU always fits.
 #[test]
-fn mulpdu_with_markers_is_as_the_formula_says_and_fits_at_every_phase() {
+fn mulpdu_with_markers_matches_the_formula_and_fits_at_every_phase() {
     for emss in 140..3000_usize {
         let most = mulpdu(bytes_beside_markers(emss));
         assert_eq!(most, emss - (6 + 4 * emss.div_ceil(512) + emss % 4));
@@ -156,55 +156,55 @@ fn mulpdu_with_markers_is_as_the_formula_says_and_fits_at_every_phase() {
     assert_eq!(mulpdu(bytes_beside_markers(70_000)), MULPDU_BYTES_MAX);
 }
 
-/// RFC 5044 s3, s4.3: the largest ULPDU, the empty one and the smallest, each at every phase; the pointer still has 16
-/// bits.
+/// RFC 5044 s3, s4.3: the longest, the empty and the shortest ULPDU at every phase. The pointer fits in 16 bits.
 #[test]
-fn the_shortest_and_the_longest_ulpdus_go_through_at_every_phase() {
+fn the_shortest_and_longest_ulpdus_round_trip_at_every_phase() {
     for phase in (0..512).step_by(4) {
         for ulpdu in [0, 1, 2, 3, 498, 506, 507, MULPDU_BYTES_MAX] {
             let (mut tx, mut rx) = (at(phase), at(phase));
-            let framed = sealed(&mut tx, &pattern(ulpdu), true);
+            let framed = encoded(&mut tx, &pattern(ulpdu), true);
             assert!(framed.len() <= ironwarp_types::limits::FPDU_MARKED_BYTES_MAX);
-            assert_eq!(opened(&mut rx, &framed, true), Ok(pattern(ulpdu)));
+            assert_eq!(decoded(&mut rx, &framed, true), Ok(pattern(ulpdu)));
             assert_eq!(tx, rx);
         }
     }
 }
 
-/// RFC 5044 s4.1: the length field can say more than the 64 768 octets that may be sent; the pointer cannot.
+/// RFC 5044 s4.1: the length field can exceed the 64 768 octets that may be sent; the pointer cannot.
 #[test]
-fn a_ulpdu_beyond_the_limit_is_not_built() {
+fn a_ulpdu_beyond_the_limit_is_not_encoded() {
     let mut room = vec![0; 70_000];
     assert_eq!(at(0).encode(&mut room, 65_535, true), 0);
     assert_eq!(at(4).encode(&mut room, 65_536, true), 0);
 }
 
-/// RFC 5044 s8, code 3: the CRC is right and a marker points elsewhere.
+/// RFC 5044 s8, code 3: the CRC is correct and a marker points elsewhere.
 #[test]
-fn a_marker_that_points_elsewhere_is_found_behind_a_right_crc_only() {
+fn a_wrong_marker_is_reported_only_with_a_correct_crc() {
     for marker in [0, 512, 1024] {
-        let mut framed = sealed(&mut at(0), &pattern(1500), true);
+        let mut framed = encoded(&mut at(0), &pattern(1500), true);
         framed[marker + 3] ^= 4;
-        assert_eq!(opened(&mut at(0), &framed, true), Err(MpaFault::Crc), "the CRC covers the marker");
-        assert_eq!(opened(&mut at(0), &framed, false), Err(MpaFault::Marker), "unless CRCs are off");
+        assert_eq!(decoded(&mut at(0), &framed, true), Err(MpaFault::Crc), "the CRC covers the marker");
+        assert_eq!(decoded(&mut at(0), &framed, false), Err(MpaFault::Marker), "unless CRCs are off");
         fpdu::set_crc(&mut framed);
-        assert_eq!(opened(&mut at(0), &framed, true), Err(MpaFault::Marker));
+        assert_eq!(decoded(&mut at(0), &framed, true), Err(MpaFault::Marker));
     }
 }
 
-/// RFC 5044 s4.2: the reserved field is ignored, the two low bits of the pointer count as zeros; the CRC covers both.
+/// RFC 5044 s4.2: the reserved field is ignored, and the two low bits of the pointer count as zeros. The CRC covers
+/// both.
 #[test]
-fn reserved_bits_of_a_marker_are_not_looked_at() {
-    let mut framed = sealed(&mut at(0), &pattern(600), true);
+fn reserved_bits_of_a_marker_are_ignored() {
+    let mut framed = encoded(&mut at(0), &pattern(600), true);
     for (octet, value) in [(0, 0xff), (1, 0xa5), (3, 3), (512, 0x80), (515, framed[515] | 3)] {
         framed[octet] = value;
     }
     fpdu::set_crc(&mut framed);
-    assert_eq!(opened(&mut at(0), &framed, true), Ok(pattern(600)));
+    assert_eq!(decoded(&mut at(0), &framed, true), Ok(pattern(600)));
 }
 
 #[test]
-fn a_room_too_short_moves_nothing_on() {
+fn a_buffer_that_is_too_short_leaves_the_state_unchanged() {
     let mut marker_state = at(504);
     let mut room = [9; 15];
     assert_eq!((marker_state.encode(&mut room, 5, true), marker_state), (0, at(504)));
@@ -212,17 +212,17 @@ fn a_room_too_short_moves_nothing_on() {
 }
 
 proptest! {
-    /// RFC 5044 s4.3: any FPDUs from any phase on, read by the decoder above and by ours.
+    /// RFC 5044 s4.3: any FPDUs from any phase on, decoded by the independent decoder and by [`MarkerState`].
     #[test]
-    fn fpdus_of_every_size_keep_the_rhythm(
+    fn fpdus_of_every_size_keep_the_marker_positions(
         sizes in proptest::collection::vec(prop_oneof![0..40usize, 0..1500usize, 0..9000usize], 1..12),
     ) {
         let (mut tx, mut rx) = (MarkerState::new(), MarkerState::new());
         let ulpdus: Vec<Vec<u8>> = sizes.iter().map(|&bytes| pattern(bytes)).collect();
-        let fpdus: Vec<Vec<u8>> = ulpdus.iter().map(|ulpdu| sealed(&mut tx, ulpdu, true)).collect();
+        let fpdus: Vec<Vec<u8>> = ulpdus.iter().map(|ulpdu| encoded(&mut tx, ulpdu, true)).collect();
         prop_assert_eq!(&decode(&fpdus.concat()), &ulpdus);
         for (framed, ulpdu) in fpdus.iter().zip(&ulpdus) {
-            prop_assert_eq!(&opened(&mut rx, framed, true), &Ok(ulpdu.clone()));
+            prop_assert_eq!(&decoded(&mut rx, framed, true), &Ok(ulpdu.clone()));
         }
     }
 
@@ -232,6 +232,6 @@ proptest! {
         phase in (0..128usize).prop_map(|words| words * 4),
         crc: bool,
     ) {
-        let _ = opened(&mut at(phase), &octets, crc);
+        let _ = decoded(&mut at(phase), &octets, crc);
     }
 }

@@ -1,15 +1,15 @@
-//! The enhanced connection data of RFC 6581 s9: who speaks first, and how many Reads each side can take.
+//! The enhanced connection data of RFC 6581 s9: the peer-to-peer model and the read depths.
 //!
 //! ```text
 //! |A|B| IRD: 14 bits |C|D| ORD: 14 bits |     the first four octets of the private data, when S is set
 //! ```
-//! A: peer-to-peer, the initiator's first FPDU is a ready-to-receive indication (RTR). B, C, D: kinds of it that the
-//! frame's sender can do. Four octets in, four octets out; nothing can fail here.
+//! A: peer-to-peer model, in which the initiator's first FPDU is a ready-to-receive indication (RTR). B, C, D: the
+//! kinds of RTR that the sender of the frame supports. Encoding and decoding cannot fail.
 
-/// Octets of the data, taken from those that the application may say.
+/// Octets of the data. They reduce what is left for the application's private data.
 pub const ENHANCED_BYTES: usize = 4;
 
-/// RFC 6581 s9.1: this number of Reads says that the applications see to it themselves.
+/// RFC 6581 s9.1: this value means that the applications choose the depth themselves.
 pub const READS_UNNEGOTIATED: u16 = 0x3fff;
 
 const PEER_TO_PEER: u16 = 0x8000;
@@ -19,7 +19,7 @@ const READ: u16 = 0x4000;
 const DEPTH: u16 = 0x3fff;
 
 bitflags::bitflags! {
-    /// Kinds of ready-to-receive indication (RFC 6581 s9.2): an FPDU without payload, which no application sees.
+    /// Kinds of ready-to-receive indication (RFC 6581 s9.2): an FPDU without payload that no application sees.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct RtrKinds: u8 {
         /// Flag B: a Send, or an empty ULPDU.
@@ -38,35 +38,35 @@ pub enum Rtr {
     Send,
     /// An RDMA Write of no octets.
     Write,
-    /// An RDMA Read of no octets. It counts among the Reads until it is answered.
+    /// An RDMA Read of no octets. It counts as an outstanding Read until it is answered.
     Read,
 }
 
-/// How many Reads a side takes and makes at a time.
+/// The read depths of one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadDepths {
-    /// Reads of the other side's that may be outstanding here.
+    /// Reads of the peer that may be outstanding here.
     pub ird: u16,
-    /// Reads of this side's that may be outstanding at the other.
+    /// Local Reads that may be outstanding at the peer.
     pub ord: u16,
 }
 
 /// The enhanced connection data of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Enhanced {
-    /// A.
+    /// A: the peer-to-peer model.
     pub peer_to_peer: bool,
-    /// B, C and D; empty unless A is set.
+    /// B, C and D: the supported kinds of RTR. Empty unless A is set.
     pub rtr: RtrKinds,
-    /// The sender's numbers of Reads, [`READS_UNNEGOTIATED`] where they are not negotiated. Only 14 bits are carried.
+    /// The sender's depths, or [`READS_UNNEGOTIATED`]. Only 14 bits are carried.
     pub reads: ReadDepths,
 }
 
 impl Enhanced {
-    /// The octets on the wire.
+    /// Encodes the four octets.
     pub fn encode(&self) -> [u8; ENHANCED_BYTES] {
         let bit = |set: bool, bit: u16| if set { bit } else { 0 };
-        // RFC 6581 s9.2: without A the others are zero.
+        // RFC 6581 s9.2: without A the other flags are zero.
         let rtr = if self.peer_to_peer { self.rtr } else { RtrKinds::empty() };
         let ird = bit(self.peer_to_peer, PEER_TO_PEER) | bit(rtr.contains(RtrKinds::SEND), SEND);
         let ord = bit(rtr.contains(RtrKinds::WRITE), WRITE) | bit(rtr.contains(RtrKinds::READ), READ);
@@ -76,7 +76,7 @@ impl Enhanced {
         [a, b, c, d]
     }
 
-    /// What four octets say.
+    /// Decodes the four octets.
     pub fn decode([a, b, c, d]: [u8; ENHANCED_BYTES]) -> Self {
         let (ird, ord) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let peer_to_peer = ird & PEER_TO_PEER != 0;

@@ -3,8 +3,9 @@
 //! ```text
 //! | key, 16 octets | M C R S res:4 | revision:u8 | private data length:u16 | private data, 0..512 octets |
 //! ```
-//! With S, in revision 2, the private data begins with the four octets of [`Enhanced`]; the application has the rest.
-//! Takes the front of the in-order bytes, gives a frame once it is whole; a fault closes the connection.
+//! With S, in revision 2, the private data begins with the four octets of [`Enhanced`]; the rest is the
+//! application's. Decodes a frame from the front of the in-order bytes once it is complete. A fault closes the
+//! connection.
 
 use arrayvec::ArrayVec;
 use ironwarp_tcp::ByteStream;
@@ -13,19 +14,19 @@ use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 use super::enhanced::{ENHANCED_BYTES, Enhanced};
 use super::{PrivateDataTooLong, StartupFault};
 
-/// What an application puts beside the set-up of a connection.
+/// The private data of an application.
 ///
-/// Up to 512 octets may be sent, 508 beside enhanced data. Linux siw and cxgb4 keep the length in 8 bits and read at
-/// most 255 right, enhanced data included.
+/// A frame carries up to 512 octets, or 508 with enhanced data. Linux siw and cxgb4 keep the length in 8 bits, so
+/// they handle at most 255 octets correctly, enhanced data included.
 pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
 
-/// A frame as it goes on the wire.
+/// An encoded frame.
 pub type FrameBytes = ArrayVec<u8, { HEADER_BYTES + PRIVATE_DATA_BYTES_MAX }>;
 
 /// Octets before the private data.
 pub const HEADER_BYTES: usize = KEY_BYTES + 4;
 
-/// What both frames begin with.
+/// The first octets of both keys.
 pub const KEY_PREFIX: [u8; 4] = *b"MPA ";
 
 const KEY_BYTES: usize = 16;
@@ -42,36 +43,36 @@ pub const REVISION: u8 = 1;
 /// The revision of RFC 6581.
 pub const REVISION_ENHANCED: u8 = 2;
 
-/// Which of the two frames.
+/// The kind of frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The initiator's.
+    /// The initiator's frame.
     Request,
-    /// The responder's.
+    /// The responder's frame.
     Reply,
 }
 
 /// A start-up frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Which of the two.
+    /// The kind of frame.
     pub kind: Kind,
-    /// M: its sender wants markers in what it receives.
+    /// M: the sender wants to receive markers.
     pub markers: bool,
-    /// C: its sender wants CRCs, in both directions.
+    /// C: the sender wants CRCs in both directions.
     pub crc: bool,
-    /// R: its sender refuses the connection. Has no meaning in a request.
+    /// R: the sender rejects the connection. It has no meaning in a request.
     pub reject: bool,
-    /// The revision of MPA.
+    /// The MPA revision.
     pub revision: u8,
-    /// S, and the data that it announces. Revision 2 only.
+    /// The enhanced data that S announces. Revision 2 only.
     pub enhanced: Option<Enhanced>,
-    /// What the application says.
+    /// The application's private data.
     pub private_data: PrivateData,
 }
 
 impl Frame {
-    /// The frame's octets. The reserved bits are zero (RFC 5044 s7.1.1, RFC 6581 s6).
+    /// Encodes the frame. The reserved bits are zero (RFC 5044 s7.1.1, RFC 6581 s6).
     pub fn encode(&self) -> FrameBytes {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let flags = flag(self.markers, MARKERS)
@@ -89,9 +90,9 @@ impl Frame {
         bytes
     }
 
-    /// Takes the frame at the front of `bytes`, once all of it has arrived.
+    /// Takes the frame at the front of `bytes` once all of it has arrived.
     ///
-    /// A fault is found with the first octet that shows it: a peer that speaks something else is not waited for.
+    /// A fault is reported with the first octet that shows it, without waiting for the rest of the frame.
     pub fn decode(kind: Kind, bytes: &mut impl ByteStream) -> Result<Option<Frame>, StartupFault> {
         check_key(kind, bytes)?;
         let mut header = [0; HEADER_BYTES];
@@ -123,12 +124,12 @@ impl Frame {
     }
 }
 
-/// What an application may say in a frame: RFC 6581 s9 takes four octets of RFC 5044's 512.
+/// The largest private data of an application in one frame. RFC 6581 s9 uses four of the 512 octets of RFC 5044.
 pub const fn private_data_bytes_max(enhanced: bool) -> usize {
     if enhanced { PRIVATE_DATA_BYTES_MAX - ENHANCED_BYTES } else { PRIVATE_DATA_BYTES_MAX }
 }
 
-/// Private data as a frame carries it.
+/// Checks the length of private data and copies it.
 pub(super) fn private_data(data: &[u8], enhanced: bool) -> Result<PrivateData, PrivateDataTooLong> {
     let allowed = private_data_bytes_max(enhanced);
     let data = data
@@ -154,7 +155,7 @@ impl Kind {
     }
 }
 
-/// RFC 5044 s7.1.2, rules 5 and 8: the key must be the other side's.
+/// RFC 5044 s7.1.2, rules 5 and 8: the key must be that of the other side.
 fn check_key(kind: Kind, bytes: &impl ByteStream) -> Result<(), StartupFault> {
     let mut key = [0; KEY_BYTES];
     let Some(arrived) = key.get_mut(..bytes.available().min(KEY_BYTES)) else { return Ok(()) };
@@ -168,8 +169,8 @@ fn check_key(kind: Kind, bytes: &impl ByteStream) -> Result<(), StartupFault> {
     }
 }
 
-/// RFC 5044 s7.1.1: a revision that we cannot work with closes the connection. Answers whether S has its meaning: in
-/// revision 1 it is a reserved bit, which is not checked (RFC 6581 s6).
+/// RFC 5044 s7.1.1: an unsupported revision closes the connection. Returns whether S is defined: in revision 1 it is
+/// a reserved bit, which is not checked (RFC 6581 s6).
 fn check_revision(revision: u8) -> Result<bool, StartupFault> {
     match revision {
         REVISION => Ok(false),

@@ -7,19 +7,18 @@ use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};
 use super::{Markers, Negotiated, PrivateDataTooLong, StartupFault};
 use crate::mpa::MpaFault;
 
-/// What an initiator asks for.
+/// The terms that an initiator requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proposal {
-    /// C. False only where an administrator turned CRCs off (RFC 5044 s4.4).
+    /// C. False only if an administrator turned CRCs off (RFC 5044 s4.4).
     pub crc: bool,
-    /// M: markers in what we receive.
+    /// M: markers in received data.
     pub markers: bool,
-    /// The enhanced data of revision 2; revision 1 without.
+    /// The enhanced data of revision 2. `None` means revision 1.
     pub enhanced: Option<Enhanced>,
-    /// The numbers of Reads that hold here unless the negotiation changes them. What is offered in `enhanced` is these,
-    /// or [`READS_UNNEGOTIATED`].
+    /// The local read depths, unless the negotiation changes them. `enhanced` offers these or [`READS_UNNEGOTIATED`].
     pub reads: ReadDepths,
-    /// The most inbound Reads that there are resources for.
+    /// The largest IRD that there are resources for.
     pub ird_max: u16,
 }
 
@@ -29,52 +28,52 @@ pub struct Initiator {
     proposal: Proposal,
 }
 
-/// What the bytes so far mean.
+/// The result of looking at the received bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// The reply is not whole yet.
+    /// The reply is not complete yet.
     NeedMore,
-    /// The connection is accepted: full operation begins with the next byte, which may have arrived already.
+    /// The connection is accepted. Full operation begins with the next byte, which may already have arrived.
     Accepted {
-        /// What the far application says.
+        /// The private data of the peer's application.
         private_data: PrivateData,
-        /// What was settled.
+        /// The negotiated terms.
         agreed: Negotiated,
-        /// The responder accepted on terms that we cannot keep: the first FPDU is a Terminate with this error.
+        /// The responder accepted on terms that cannot be met: the first FPDU is a Terminate with this error.
         fault: Option<MpaFault>,
     },
-    /// The far application refuses. MPA is over; TCP is still open.
+    /// The peer's application rejects. MPA has ended; TCP is still open.
     Rejected {
-        /// What it says.
+        /// The private data of the peer's application.
         private_data: PrivateData,
-        /// The numbers of Reads that it would want (RFC 6581 s9.1).
+        /// The depths that the peer would accept (RFC 6581 s9.1).
         peer_reads: Option<ReadDepths>,
     },
-    /// Close TCP.
+    /// The caller must close TCP.
     Fault(StartupFault),
 }
 
 impl Initiator {
-    /// Starts: the request goes out as the connection's first bytes.
+    /// Creates the initiator and the request, which must be the first bytes of the connection.
     pub fn start(
         proposal: Proposal,
         private_data: &[u8],
     ) -> Result<(Initiator, FrameBytes), PrivateDataTooLong> {
         let Proposal { crc, markers, enhanced, .. } = proposal;
         let private_data = frame::private_data(private_data, enhanced.is_some())?;
-        // RFC 6581 s6, s10: revision 2 is for those who want something of it.
+        // RFC 6581 s6, s10: revision 2 is used only for its features.
         let revision = if enhanced.is_some() { frame::REVISION_ENHANCED } else { frame::REVISION };
         let kind = Kind::Request;
         let request = Frame { kind, markers, crc, reject: false, revision, enhanced, private_data };
         Ok((Initiator { proposal }, request.encode()))
     }
 
-    /// Whether the request had the enhanced data of revision 2.
+    /// Returns whether the request has the enhanced data of revision 2.
     pub fn is_enhanced(&self) -> bool {
         self.proposal.enhanced.is_some()
     }
 
-    /// Looks at what has arrived and takes the reply when it is whole, and nothing behind it.
+    /// Takes the reply once it is complete, and nothing after it.
     pub fn on_bytes(&self, bytes: &mut impl ByteStream) -> Progress {
         match Frame::decode(Kind::Reply, bytes) {
             Ok(None) => Progress::NeedMore,
@@ -86,9 +85,9 @@ impl Initiator {
     fn on_reply(&self, reply: Frame) -> Progress {
         let peer_reads = reply.enhanced.map(|enhanced| enhanced.reads);
         match (self.proposal.enhanced, reply.enhanced) {
-            // A refusal is one whatever else it lacks: its private data says why, and nothing is to be negotiated.
+            // A rejection needs no enhanced data: its private data has the reason, and nothing is negotiated.
             (Some(_), None) if reply.reject => {}
-            // RFC 6581 s10: an enhanced request has an enhanced reply, and no other has.
+            // RFC 6581 s10: only an enhanced request has an enhanced reply.
             (Some(_), None) => return Progress::Fault(StartupFault::NotEnhanced),
             (None, Some(_)) => return Progress::Fault(StartupFault::UnexpectedEnhancedData),
             _ => {}
@@ -101,7 +100,7 @@ impl Initiator {
         let mut agreed = Negotiated {
             // RFC 5044 s7.1.1: C in either frame means CRCs in both directions.
             crc: reply.crc || crc,
-            // RFC 5044 s7.1.1: M binds the other side, each direction by itself.
+            // RFC 5044 s7.1.1: M is set by the receiver of each direction.
             markers: Markers { sent: reply.markers, received: markers },
             revision: reply.revision,
             peer_reads,
@@ -113,21 +112,21 @@ impl Initiator {
         Progress::Accepted { private_data, agreed, fault: negotiated.err() }
     }
 
-    /// RFC 6581 s9.1 and s9.2, on an accepting reply.
+    /// RFC 6581 s9.1 and s9.2, for an accepting reply.
     fn negotiate(&self, reply: &Enhanced, agreed: &mut Negotiated) -> Result<(), MpaFault> {
         let offered = self.proposal.enhanced.unwrap_or_default();
-        // Our ORD is at most the responder's IRD, unless it leaves that to the applications.
+        // The local ORD is at most the responder's IRD, unless the responder leaves that to the applications.
         if reply.reads.ird != READS_UNNEGOTIATED {
             agreed.reads.ord = agreed.reads.ord.min(reply.reads.ird);
         }
-        // Our IRD is at least the responder's ORD.
+        // The local IRD is at least the responder's ORD.
         if reply.reads.ord != READS_UNNEGOTIATED && reply.reads.ord > agreed.reads.ird {
             if reply.reads.ord > self.proposal.ird_max {
                 return Err(MpaFault::InsufficientIrd);
             }
             agreed.reads.ird = reply.reads.ord;
         }
-        // A responder that leaves out A, against s9.2, wants no indication.
+        // A responder that leaves out A, against s9.2, wants no RTR.
         if offered.peer_to_peer && reply.peer_to_peer {
             agreed.rtr_to_send = Some(choose_rtr(offered.rtr & reply.rtr, reply.reads)?);
         }
@@ -135,8 +134,8 @@ impl Initiator {
     }
 }
 
-/// The indication to send, of those that both sides can do: a Write costs the responder least, and hardware knows Write
-/// and Read alone. A Read takes one of the responder's places for Reads.
+/// Chooses the RTR among those that both sides support. A Write costs the responder least, and hardware supports
+/// Write and Read only. A Read counts against the responder's IRD.
 fn choose_rtr(kinds: RtrKinds, responder: ReadDepths) -> Result<Rtr, MpaFault> {
     if kinds.contains(RtrKinds::WRITE) {
         Ok(Rtr::Write)

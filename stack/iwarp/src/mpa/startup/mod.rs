@@ -1,12 +1,12 @@
 //! MPA start-up: one Request Frame, one Reply Frame, then FPDUs only (RFC 5044 s7.1, RFC 6581).
 //!
-//! [`frame`] and [`enhanced`] read and write the frames; [`initiator`] and [`responder`] are the two sides, each fed
-//! with in-order bytes and driven by the connection manager, which owns timeouts and closes TCP. Both speak revision 1
-//! and revision 2 with enhanced data; a responder answers in the revision that it was asked in (RFC 6581 s10).
+//! [`frame`] and [`enhanced`] encode and decode the frames. [`initiator`] and [`responder`] are the two sides. Each
+//! takes in-order bytes from the connection manager, which owns the timeouts and closes TCP. Both support revision 1
+//! and revision 2 with enhanced data; a responder replies in the revision of the request (RFC 6581 s10).
 //!
-//! A fault means: close TCP at once, send nothing (RFC 5044 s8, code 4). A rejection ends MPA and leaves TCP open for
-//! the connection manager to close (RFC 5044 s7.1.2, rules 2 and 3). What only the initiator can find wrong, it tells
-//! with a Terminate after the reply (RFC 6581 s9).
+//! A fault closes TCP at once, and nothing is sent (RFC 5044 s8, code 4). A rejection ends MPA; the connection
+//! manager then closes TCP (RFC 5044 s7.1.2, rules 2 and 3). An initiator that cannot meet the terms of the reply
+//! sends a Terminate after it (RFC 6581 s9).
 
 pub mod enhanced;
 pub mod frame;
@@ -24,32 +24,32 @@ pub use frame::{FrameBytes, PrivateData, private_data_bytes_max};
 pub use initiator::{Initiator, Proposal};
 pub use responder::{Decision, Responder, ResponderParams};
 
-/// What the two frames settled, as one side sees it.
+/// The negotiated terms, as seen from one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Negotiated {
-    /// Whether CRCs are in use, in both directions.
+    /// CRCs are in use, in both directions.
     pub crc: bool,
-    /// In which directions markers are.
+    /// The directions in which markers are in use.
     pub markers: Markers,
-    /// The revision that was spoken.
+    /// The revision of both frames.
     pub revision: u8,
-    /// What the other side said of its Reads, in enhanced data.
+    /// The depths in the peer's enhanced data.
     pub peer_reads: Option<ReadDepths>,
-    /// The numbers of Reads in force on this side.
+    /// The read depths of this side.
     pub reads: ReadDepths,
-    /// The indication that this side, the initiator, must send before anything else.
+    /// The RTR that this side, as initiator, must send before anything else.
     pub rtr_to_send: Option<Rtr>,
-    /// The indications of which one is to come before this side, the responder, knows the connection to be up. Empty:
-    /// none will come.
+    /// The kinds of RTR of which this side, as responder, must receive one before the connection is up. Empty if none
+    /// will be sent.
     pub rtr_awaited: RtrKinds,
 }
 
-/// Directions in which markers are in use (RFC 5044 s7.1.1): each is for its receiver to say.
+/// The directions in which markers are in use (RFC 5044 s7.1.1). The receiver of each direction decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Markers {
-    /// The other side wants them in what we send.
+    /// The peer wants markers in sent data.
     pub sent: bool,
-    /// We want them in what we receive.
+    /// This side wants markers in received data.
     pub received: bool,
 }
 
@@ -57,50 +57,50 @@ pub struct Markers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartupFault {
-    /// What arrived is not an MPA frame.
+    /// The peer sent something other than an MPA frame.
     #[error("the peer does not speak MPA")]
     Key,
-    /// What arrived is the frame that we send: both sides are initiators, or both responders.
-    #[error("the peer started in the same role")]
+    /// The peer sent the kind of frame that this side sends: both are initiators, or both are responders.
+    #[error("the peer has the same start-up role")]
     SameRole,
-    /// A revision that we do not speak.
-    #[error("the peer speaks MPA revision {0}")]
+    /// The revision is not supported.
+    #[error("the peer uses MPA revision {0}, supported are 1 and 2")]
     Revision(u8),
-    /// A frame whose S bit announces enhanced data and that has no room for it.
-    #[error("the peer announces enhanced connection data and sends none")]
+    /// The S bit announces enhanced data, but the frame is too short for it.
+    #[error("the peer announces enhanced connection data and sends less than 4 bytes")]
     EnhancedDataMissing,
-    /// A reply without enhanced data to a request with it.
-    #[error("the peer answers the enhanced connection set-up without it")]
+    /// The reply to an enhanced request has no enhanced data.
+    #[error("the peer's reply lacks the enhanced connection data of the request")]
     NotEnhanced,
-    /// A reply with enhanced data to a request without it.
-    #[error("the peer answers with enhanced connection set-up that nobody asked for")]
+    /// The reply to a request without enhanced data has enhanced data.
+    #[error("the peer's reply has enhanced connection data, the request has none")]
     UnexpectedEnhancedData,
-    /// More private data than a frame may carry.
-    #[error("{0} bytes of private data, at most 512 are allowed")]
+    /// The private data is longer than a frame allows.
+    #[error("the peer announces {0} bytes of private data, at most 512 are allowed")]
     PrivateDataTooLong(u16),
-    /// Bytes behind the request, where the length field says that it ends.
+    /// Bytes follow the end of the request.
     #[error("bytes follow the request before it was answered")]
     TrailingBytes,
 }
 
 impl StartupFault {
-    /// What counts it.
+    /// Returns the counter of this fault.
     pub fn counter(self) -> Counter {
         Counter::IwarpStartupErrors
     }
 }
 
-/// More private data was to be sent than a frame carries.
+/// The private data to send is longer than a frame allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{asked} bytes of private data, a frame carries {allowed}")]
+#[error("{asked} bytes of private data, at most {allowed} are allowed")]
 pub struct PrivateDataTooLong {
-    /// What was to be sent.
+    /// The length to send, in bytes.
     pub asked: usize,
-    /// What fits.
+    /// The allowed length, in bytes.
     pub allowed: usize,
 }
 
-/// A start-up frame as TCP pulls it: one unit, since some peers want it whole in one segment.
+/// A start-up frame as a source for TCP. It is one unit, because some peers require the whole frame in one segment.
 #[derive(Clone, Debug)]
 pub struct StartupFrameSource {
     frame: FrameBytes,
@@ -108,17 +108,17 @@ pub struct StartupFrameSource {
 }
 
 impl StartupFrameSource {
-    /// A source of `frame` and nothing more.
+    /// Creates a source of `frame` and nothing else.
     pub fn new(frame: FrameBytes) -> Self {
         StartupFrameSource { frame, pulled: 0 }
     }
 
-    /// Whether all of it has been pulled.
+    /// Returns whether TCP has pulled the whole frame.
     pub fn is_done(&self) -> bool {
         self.pulled == self.frame.len()
     }
 
-    /// Octets of the whole frame.
+    /// Returns the length of the frame.
     pub fn frame_bytes(&self) -> usize {
         self.frame.len()
     }

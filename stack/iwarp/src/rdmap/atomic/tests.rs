@@ -1,13 +1,14 @@
-//! Golden octets of each message and each draft, what is ignored, what is refused and how.
+//! Golden octets of each message and each draft, ignored fields, and refused messages.
 
 use ironwarp_mem::AccessError;
 use proptest::prelude::*;
 
 use super::*;
 use crate::ddp::Header;
-use crate::rdmap::{Opcode, Terminate, TerminatedHeaders, terminate::TERMINATE_BYTES_MAX};
+use crate::rdmap::{Opcode, TerminatedHeaders, terminate::TERMINATE_BYTES_MAX};
+use crate::terminate::Terminate;
 
-/// The request that the golden octets hold, with some operation.
+/// The request of the golden octets, with this operation.
 fn request(operation: AtomicOp) -> AtomicRequest {
     let (stag, tagged_offset) = (STag(0x5ead_1234), 0x0000_7f00_1122_3340);
     AtomicRequest { identifier: 0xcafe_0007, stag, tagged_offset, operation }
@@ -22,7 +23,7 @@ const COMPARE: AtomicOp = AtomicOp::CmpSwap {
 };
 const SWAP: AtomicOp = AtomicOp::Swap { swap: 0x0102_0304_0506_0708 };
 
-/// Appendix A.1 of RFC 7306 with a FetchAdd, octet by octet.
+/// Appendix A.1 of RFC 7306 with a FetchAdd.
 const FETCH_ADD_SEGMENT: [u8; 70] = [
     0x41, 0x4a, 0, 0, 0, 0, // untagged, last, DDP 1; RDMAP 1, operation 10; no tag to invalidate
     0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, // queue 1, message 9, offset 0
@@ -36,7 +37,7 @@ const FETCH_ADD_SEGMENT: [u8; 70] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, // compare mask: all ones
 ];
 
-/// Where the fields of a request begin in a segment.
+/// Offsets of the fields of a request in a segment.
 const CODE: usize = 21;
 const DATA: usize = 38;
 const MASK: usize = 46;
@@ -53,7 +54,7 @@ fn cmp_swap_segment() -> [u8; 70] {
     octets
 }
 
-/// The same with a Swap, as figure 5 of drafts -01 and -03 has it.
+/// The same with a Swap, as in figure 5 of drafts -01 and -03.
 fn swap_segment() -> [u8; 70] {
     let mut octets = FETCH_ADD_SEGMENT;
     octets[CODE] = 1;
@@ -61,7 +62,7 @@ fn swap_segment() -> [u8; 70] {
     octets
 }
 
-/// Appendix A.2 of RFC 7306, octet by octet.
+/// Appendix A.2 of RFC 7306.
 const RESPONSE_SEGMENT: [u8; 30] = [
     0x41, 0x4b, 0, 0, 0, 0, // untagged, last, DDP 1; RDMAP 1, operation 11; no tag to invalidate
     0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0, // queue 3, message 5, offset 0
@@ -91,7 +92,7 @@ fn requested(profile: Rfc7306Profile, ulpdu: &[u8]) -> Result<AtomicRequest, Rdm
 
 /// RFC7306-4-01, RFC7306-4.1-03, RFC7306-5.2.1-01, RFC7306-5.2.1-07 and RFC7306-5.2.1-14.
 #[test]
-fn a_fetch_add_lies_as_appendix_a_draws_it() {
+fn a_fetch_add_has_the_layout_of_appendix_a() {
     let profile = Rfc7306Profile::RFC_7306;
     let sent = segment(profile, Opcode::AtomicRequest, 9, &request(ADD).encode());
     assert_eq!(sent, FETCH_ADD_SEGMENT);
@@ -100,7 +101,7 @@ fn a_fetch_add_lies_as_appendix_a_draws_it() {
 
 /// RFC7306-5.2.1-03.
 #[test]
-fn a_cmp_swap_lies_as_appendix_a_draws_it() {
+fn a_cmp_swap_has_the_layout_of_appendix_a() {
     let profile = Rfc7306Profile::RFC_7306;
     let sent = segment(profile, Opcode::AtomicRequest, 9, &request(COMPARE).encode());
     assert_eq!(sent, cmp_swap_segment());
@@ -109,7 +110,7 @@ fn a_cmp_swap_lies_as_appendix_a_draws_it() {
 
 /// RFC7306-4-02, RFC7306-5.2.2-01 and RFC7306-5.2.2-04.
 #[test]
-fn a_response_lies_as_appendix_a_draws_it() {
+fn an_atomic_response_has_the_layout_of_appendix_a() {
     let profile = Rfc7306Profile::RFC_7306;
     assert_eq!(segment(profile, Opcode::AtomicResponse, 5, &RESPONSE.encode()), RESPONSE_SEGMENT);
     let (opcode, payload) = split(profile, &RESPONSE_SEGMENT);
@@ -119,7 +120,7 @@ fn a_response_lies_as_appendix_a_draws_it() {
 
 /// Drafts -01 and -03, figure 5: code 1 is Swap. The RFC reserves it.
 #[test]
-fn a_swap_is_an_operation_of_the_drafts_alone() {
+fn only_the_drafts_have_swap() {
     for profile in [Rfc7306Profile::DRAFT_03, Rfc7306Profile::DRAFT_01_FIGURE_2] {
         let sent = segment(profile, Opcode::AtomicRequest, 9, &request(SWAP).encode());
         assert_eq!(sent, swap_segment());
@@ -128,9 +129,9 @@ fn a_swap_is_an_operation_of_the_drafts_alone() {
     assert_eq!(requested(Rfc7306Profile::RFC_7306, &swap_segment()), Err(RdmapFault::Opcode));
 }
 
-/// Draft -01, figure 2: the response on queue 1; the request has the same octets as ever.
+/// Draft -01, figure 2: the response uses queue 1. The request is unchanged.
 #[test]
-fn a_response_goes_on_queue_1_by_figure_2_of_draft_01() {
+fn a_response_uses_queue_1_with_figure_2_of_draft_01() {
     let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
     let mut expected = RESPONSE_SEGMENT;
     expected[9] = 1;
@@ -140,7 +141,7 @@ fn a_response_goes_on_queue_1_by_figure_2_of_draft_01() {
     assert_eq!(request, FETCH_ADD_SEGMENT);
 }
 
-/// RFC7306-5.2.1-02 and RFC7306-5.2.1-08; of a Swap the drafts say the same.
+/// RFC7306-5.2.1-02 and RFC7306-5.2.1-08. The drafts say the same of Swap.
 #[test]
 fn reserved_bits_and_unused_fields_are_ignored() {
     let mut octets = FETCH_ADD_SEGMENT;
@@ -153,9 +154,9 @@ fn reserved_bits_and_unused_fields_are_ignored() {
     assert_eq!(requested(Rfc7306Profile::DRAFT_03, &octets), Ok(request(SWAP)));
 }
 
-/// RFC7306-5.2.1-13: an operation that is not supported is surfaced, as one that is unexpected (s1.1).
+/// RFC7306-5.2.1-13: an unsupported operation is reported as an unexpected opcode (s1.1).
 #[test]
-fn an_operation_code_that_is_reserved_is_refused() {
+fn a_reserved_operation_code_is_refused() {
     for code in 3..16 {
         let mut octets = FETCH_ADD_SEGMENT;
         octets[CODE] = code;
@@ -166,7 +167,7 @@ fn an_operation_code_that_is_reserved_is_refused() {
     }
 }
 
-/// RFC 7306 s4.2: these messages are their header and nothing else.
+/// RFC 7306 s4.2: these messages consist of their header only.
 #[test]
 fn a_payload_of_any_other_size_is_refused() {
     for bytes in [0, 12, 28, 51, 53, 1000] {
@@ -184,9 +185,9 @@ fn a_response_with_another_identifier_is_refused() {
     assert_eq!(AtomicResponse::decode_for(&RESPONSE.encode(), 8), Err(RdmapFault::StreamCatastrophic));
 }
 
-/// RFC7306-8.2-07 and RFC7306-8.2-08: what each refusal is called on the wire.
+/// RFC7306-8.2-07 and RFC7306-8.2-08: the error code of each refusal.
 #[test]
-fn every_refusal_has_its_terminate() {
+fn every_refusal_has_its_error_code() {
     let named = |fault: RdmapFault| {
         let Terminate { layer, etype, code } = fault.into();
         (layer, etype, code)
@@ -204,9 +205,9 @@ fn every_refusal_has_its_terminate() {
     assert_eq!(named(AtomicResponse::decode(&[]).unwrap_err()), (0, 2, 0xff));
 }
 
-/// RFC7306-8.1-02: the segment's header goes along, and the header of an Atomic Request never does.
+/// RFC7306-8.1-02: the header of the segment is included, and the header of an Atomic Request never is.
 #[test]
-fn a_terminate_about_an_atomic_shows_its_ddp_header_alone() {
+fn a_terminate_for_an_atomic_includes_only_its_ddp_header() {
     for fault in [WordError::Misaligned, AccessError::NoRight.into()] {
         let error = Terminate::from(RdmapFault::from(fault));
         let mut out = [0xee; TERMINATE_BYTES_MAX];
@@ -216,9 +217,9 @@ fn a_terminate_about_an_atomic_shows_its_ddp_header_alone() {
     }
 }
 
-/// The fields of the segments above lie where the tests change them.
+/// The offsets that the tests change are those of figure 4.
 #[test]
-fn the_marked_places_are_those_of_figure_4() {
+fn the_offsets_are_those_of_figure_4() {
     assert_eq!((FETCH_ADD_SEGMENT[CODE], &FETCH_ADD_SEGMENT[DATA..DATA + 2]), (0, &[1, 2][..]));
     assert_eq!(FETCH_ADD_SEGMENT[MASK..MASK + 4], [0x80, 0, 0, 0]);
 }
@@ -233,7 +234,7 @@ fn operations() -> impl Strategy<Value = AtomicOp> {
     ]
 }
 
-fn dialects() -> impl Strategy<Value = Rfc7306Profile> {
+fn profiles() -> impl Strategy<Value = Rfc7306Profile> {
     any::<(bool, bool)>().prop_map(|(swap, figure_2_queues)| Rfc7306Profile { swap, figure_2_queues })
 }
 
@@ -252,14 +253,14 @@ proptest! {
         prop_assert_eq!(AtomicResponse::decode_for(&response.encode(), identifier), Ok(response));
     }
 
-    /// What was read means the same when it is written and read again.
+    /// A decoded request stays the same when it is encoded and decoded again.
     #[test]
-    fn any_octets_are_read_or_refused(
+    fn any_octets_are_decoded_or_refused(
         octets in prop_oneof![
             proptest::collection::vec(any::<u8>(), 52..=52),
             proptest::collection::vec(any::<u8>(), 0..80),
         ],
-        profile in dialects(),
+        profile in profiles(),
     ) {
         let read = AtomicRequest::decode(&octets, profile);
         prop_assert!(read.is_err() || octets.len() == 52);
@@ -269,9 +270,9 @@ proptest! {
         prop_assert_eq!(AtomicResponse::decode(&octets).is_ok(), octets.len() == 12);
     }
 
-    /// Whatever header comes, its kind is one that may come on that queue, or it is refused.
+    /// The operation of any header is allowed on its queue, or the header is refused.
     #[test]
-    fn any_untagged_header_is_of_its_queue_or_refused(octets: [u8; 18], queue in 0..5u8, profile in dialects()) {
+    fn any_untagged_header_is_valid_on_its_queue_or_refused(octets: [u8; 18], queue in 0..5u8, profile in profiles()) {
         let mut octets = octets;
         octets[0] &= 0x7f;
         octets[6..10].copy_from_slice(&u32::from(queue).to_be_bytes());

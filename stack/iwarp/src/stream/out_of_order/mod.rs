@@ -1,34 +1,36 @@
-//! Placement out of order: tagged segments that lie beyond a gap go to memory before their turn (RFC 5041 s5.3).
+//! Out-of-order placement: tagged segments beyond a gap are placed before their predecessors arrive (RFC 5041 s5.3).
 //!
-//! Off unless the queue pair asks for it. Takes a look at what TCP holds beyond a gap; gives placements and nothing
-//! else: no FPDU is taken, no state of DDP or RDMAP moves, nothing is delivered, no error is reported. When an FPDU's turn
-//! comes, it passes every check as ever, and only the copy is left out ([`placed_runs`]).
+//! It is off unless the queue pair enables it. It looks at the bytes that TCP holds beyond a gap and only places: no
+//! FPDU is consumed, no state of DDP or RDMAP changes, nothing is delivered, and no error is reported. Later each
+//! FPDU passes all checks in order, and only the copy is skipped ([`placed_runs`]).
 //!
-//! A segment is placed early when all of this holds; otherwise it waits for its turn, and a counter says why:
+//! A segment is placed out of order if all of these hold. Otherwise it is placed in order, and a counter shows the
+//! reason.
 //!
-//! - **Its start is known.** RFC 5044 s6 names three ways to find it and says that one of them must be used: the length of
-//!   the FPDU before it in the ordered stream, a marker, or the lengths of valid FPDUs from one that a marker located.
-//!   Beyond a gap only markers are left. That senders like to begin segments with an FPDU is no fourth way: a receiver
-//!   must not depend on it (appendix A.4), boxes on the way may cut the stream elsewhere, and payload that happens to look
-//!   like an FPDU, right CRC included, would then be obeyed as one; whoever chooses the payload could make it so. A CRC
-//!   finds accidents, not intentions. So this works on streams with markers, where a marker's place follows from the
-//!   count of octets alone.
-//! - **Its CRC and its markers are right.** Streams without CRCs place nothing early: rule 2 speaks of valid ones.
-//! - **It is tagged, and no message ends with it.** The last octet of a Write is what applications poll, and it vouches for
-//!   everything before it.
-//! - **It is a Write, or a Read Response that lies within what the oldest Read still misses.** Whether it really continues
-//!   that Read shows in order.
-//! - **Its steering tag allows it now**: rights, bounds, protection domain, stream (RFC 5041 s7.1). In order it is asked
-//!   again, so a tag that ends in between ends the stream as ever; what was written while it was good stays.
-//! - **Nothing placed early lies there already**, and there is room to note it.
+//! - **Its start is known.** RFC 5044 s6 allows three ways: the length of the previous FPDU in the ordered stream, a
+//!   marker, or the lengths of valid FPDUs after one that a marker located. Beyond a gap only markers are left. A
+//!   segment boundary is no evidence: a receiver must not depend on it (appendix A.4), and middleboxes may cut the
+//!   stream elsewhere. Payload that looks like an FPDU, with a correct CRC, would then be accepted as one, and
+//!   the author of the payload could arrange that. A CRC detects accidents, not attacks. On streams with markers
+//!   the position of each marker follows from the octet count.
+//! - **Its CRC and its markers are correct.** Streams without CRCs place nothing out of order, because rule 2
+//!   requires valid FPDUs.
+//! - **It is tagged, and it does not end a message.** Applications poll the last octet of a Write, which implies that
+//!   everything before it was placed.
+//! - **It is a Write, or a Read Response within the missing part of the oldest Read.** The exact match with the Read
+//!   is checked in order.
+//! - **Its steering tag allows it now**: rights, bounds, protection domain, stream (RFC 5041 s7.1). The tag is
+//!   checked again in order, so a tag that was revoked in between ends the stream as usual. What was written while it
+//!   was valid remains.
+//! - **No other out-of-order placement overlaps it**, and there is space to record it.
 //!
-//! An octet of the stream is placed before its delivery or not at all: what lies beyond a gap is not delivered, and what is
-//! in order never comes here. A stream that ends with early octets in memory leaves them there, as RFC 5040 s5.5, rules 5
-//! and 6 allow. The first FPDU that is found wrong stops early placement for good; in its turn it ends the stream, unless
-//! the peer has sent the octets again by then.
+//! Octets of the stream are placed at most once before their delivery: octets beyond a gap are not delivered, and
+//! octets in order are not handled here. When the stream ends, such octets remain in memory, as RFC 5040 s5.5, rules
+//! 5 and 6 allow. The first wrong FPDU stops out-of-order placement for good. In order it ends the stream, unless the
+//! peer has retransmitted it correctly by then.
 //!
-//! Cost: without the setting one branch for each tagged segment; with it, for each segment beyond a gap, a CRC and the
-//! copy, both while the processor would wait for the gap to close. The CRC is computed again in order.
+//! Cost: without the setting, one branch for each tagged segment. With it, a CRC and the copy for each segment beyond
+//! a gap, while the processor would wait anyway. The CRC is computed again in order.
 
 mod placed_runs;
 
@@ -49,34 +51,34 @@ use crate::wr::SgeList;
 pub(super) use placed_runs::PLACED_RUNS_MAX;
 use placed_runs::{NotRecorded, PlacedRuns};
 
-/// What a stream that places out of order remembers.
+/// The state of out-of-order placement.
 #[derive(Debug, Default)]
 pub(super) struct OutOfOrderPlacement {
-    /// Markers and CRCs are in use, and nothing wrong was found.
+    /// Markers and CRCs are in use, and no wrong FPDU was found.
     active: bool,
     runs: PlacedRuns,
 }
 
-/// Why a segment beyond a gap waits for its turn.
+/// Why a segment beyond a gap is not placed out of order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SkipReason {
     /// No marker that has arrived locates an FPDU in it.
     NoMarker,
     /// Its CRC or a marker is wrong.
     BadFpdu,
-    /// It goes to a queue.
+    /// It is untagged.
     Untagged,
-    /// A message ends with it.
+    /// It ends a message.
     Last,
-    /// Its header, or its operation, is not one that places anything.
+    /// Its header or operation does not place data.
     Header,
-    /// It is no part of the oldest Read's answer.
+    /// It is no part of the response to the oldest Read.
     Response,
-    /// Its steering tag does not allow it.
+    /// Its steering tag does not allow the access.
     Access,
-    /// Something placed early lies there.
+    /// It overlaps an earlier out-of-order placement.
     Overlap,
-    /// There is no room to note it.
+    /// There is no space to record it.
     Full,
 }
 
@@ -106,13 +108,13 @@ impl From<NotRecorded> for SkipReason {
 }
 
 impl Stream {
-    /// Whether [`Stream::on_out_of_order`] can place anything: the queue pair asked for it, and start-up settled on markers and
-    /// CRCs in what we receive.
+    /// Returns whether [`Stream::on_out_of_order`] can place anything: the queue pair enabled it, and received data
+    /// has markers and CRCs.
     pub fn places_out_of_order(&self) -> bool {
         self.out_of_order.as_ref().is_some_and(|out_of_order| out_of_order.active)
     }
 
-    /// Looks at what came last beyond a gap, and places what may be placed. `scratch` is as in
+    /// Places what is allowed of the bytes that arrived last beyond a gap. `scratch` is that of
     /// [`Stream::on_readable`].
     #[cold]
     pub fn on_out_of_order<C>(&mut self, bytes: &impl OutOfOrderBytes, scratch: &mut [u8], io: &Io<'_, C>) {
@@ -140,7 +142,7 @@ impl Stream {
         }
     }
 
-    /// A whole FPDU. One that ends before `latest_start` was here before, and has been looked at.
+    /// Handles a whole FPDU. One that ends before `latest_start` arrived earlier and was already handled.
     fn on_out_of_order_fpdu<C>(
         &mut self,
         (fpdu, latest_start): (Range<u32>, u32),
@@ -173,7 +175,7 @@ impl Stream {
         if payload.is_empty() {
             return Ok(());
         }
-        // RFC 5041 s7.1: the checks that come before any placement.
+        // RFC 5041 s7.1: the checks before placement.
         let bytes = u32::try_from(payload.len()).map_err(|_| SkipReason::Header)?;
         let span = io.memory.resolve(header.stag, self.access_scope(), header.tagged_offset, bytes, need);
         let span = span.map_err(|_| SkipReason::Access)?;
@@ -186,9 +188,10 @@ impl Stream {
         Ok(())
     }
 
-    /// The right that a tagged segment needs, when it is one that may go first.
+    /// Returns the right that a tagged segment needs, if it may be placed out of order.
     fn required_access(&self, header: &Tagged, payload_bytes: usize) -> Result<Access, SkipReason> {
-        // semantics.md, Placement: never the end of a Write; a Read completes with the end of its response.
+        // `docs/semantics.md`, Placement: the end of a Write is never placed out of order. The end of a response
+        // completes its Read.
         if header.last {
             return Err(SkipReason::Last);
         }
@@ -202,7 +205,7 @@ impl Stream {
         }
     }
 
-    /// Start-up has settled what is in use.
+    /// Activates placement if start-up negotiated markers and CRCs.
     pub(super) fn start_out_of_order(&mut self) {
         if self.rx_markers.is_none() || !self.crc {
             self.out_of_order = None;
@@ -211,7 +214,7 @@ impl Stream {
         }
     }
 
-    /// Nothing is placed early any more. What was is noted still.
+    /// Stops placement. The recorded runs remain.
     fn stop_out_of_order(&mut self) {
         if let Some(out_of_order) = &mut self.out_of_order {
             out_of_order.active = false;
@@ -220,18 +223,18 @@ impl Stream {
 }
 
 impl OutOfOrderPlacement {
-    /// What is made when a queue pair asks for early placement.
+    /// Creates the state if the queue pair enables out-of-order placement.
     pub(super) fn new_if_enabled(wanted: bool) -> Option<Box<OutOfOrderPlacement>> {
         wanted.then(Box::default)
     }
 
-    /// The turn of the next FPDU in order, of `bytes` octets, has come.
+    /// The next FPDU in order has `bytes` octets.
     #[inline]
     pub(super) fn on_next_in_order(&mut self, bytes: usize) {
         self.runs.on_next_in_order(bytes);
     }
 
-    /// Places a payload in its turn, unless it is there.
+    /// Places a payload in order, unless it was already placed.
     #[cold]
     pub(super) fn place_unless_present(
         &mut self,
@@ -249,7 +252,7 @@ impl OutOfOrderPlacement {
         Ok(())
     }
 
-    /// A Send has put `bytes` octets into memory in its turn, from `at` in its receive's list on.
+    /// A Send was placed in order: `bytes` octets from position `at` of its receive's list.
     #[cold]
     pub(super) fn on_scatter(
         &mut self,
@@ -262,16 +265,16 @@ impl OutOfOrderPlacement {
             return;
         }
         let mut ended = 0;
-        let shown =
+        let visited =
             at.visit(list, view, bytes, |span| ended += self.runs.remove_overlapping(&span.addresses()));
-        if shown.is_err() {
-            // It was taken away meanwhile, and where it lay is not known any more.
+        if visited.is_err() {
+            // The memory was revoked in between, so the addresses are unknown.
             self.runs.clear();
         }
         stats.add(Counter::IwarpOutOfOrderOverwritten, ended as u64);
     }
 
-    /// Memory was changed by something else than a placement.
+    /// Memory was changed by something other than a placement.
     #[cold]
     pub(super) fn on_overwrite(&mut self, memory: &Range<usize>, stats: &CoreStats) {
         stats.add(Counter::IwarpOutOfOrderOverwritten, self.runs.remove_overlapping(memory) as u64);
@@ -283,14 +286,14 @@ impl OutOfOrderPlacement {
         self.runs.clear();
     }
 
-    /// What always holds between two calls.
+    /// Returns whether the recorded runs are consistent.
     pub(super) fn is_consistent(&self) -> bool {
         self.runs.are_consistent()
     }
 }
 
-/// Where an FPDU starts at or before the octets that came last, or at least among them (RFC 5044 s6, rules 2 and 3). The
-/// marker in front of it belongs to it (s4.3).
+/// Returns the start of an FPDU at or before the octets that arrived last, or else among them (RFC 5044 s6, rules 2
+/// and 3). A marker in front of an FPDU belongs to it (s4.3).
 fn find_start(
     marker_state: &MarkerState,
     latest: &LatestArrival,
@@ -313,7 +316,7 @@ fn find_start(
     before.and_then(known).or(among)
 }
 
-/// The start of the FPDU that a marker belongs to.
+/// Returns the start of the FPDU to which a marker belongs.
 fn start_from_marker(marker_state: &MarkerState, marker: u32, bytes: &impl OutOfOrderBytes) -> Option<u32> {
     let mut octets = [0; MARKER_BYTES];
     if !bytes.peek_at(marker, &mut octets) {
@@ -322,7 +325,7 @@ fn start_from_marker(marker_state: &MarkerState, marker: u32, bytes: &impl OutOf
     marker_state.fpdu_start(marker, octets)
 }
 
-/// Where the FPDU at `at` ends, when the octets that say so are here.
+/// Returns the end of the FPDU at `at`, if its length field has arrived.
 fn fpdu_end(marker_state: &MarkerState, at: u32, bytes: &impl OutOfOrderBytes) -> Option<u32> {
     let marker_state = marker_state.advanced_by(at);
     let mut head = [0; MarkerState::HEAD_BYTES_MAX];
@@ -334,7 +337,7 @@ fn fpdu_end(marker_state: &MarkerState, at: u32, bytes: &impl OutOfOrderBytes) -
     at.checked_add(u32::try_from(whole).ok()?)
 }
 
-/// The ULPDU of a whole FPDU, found right.
+/// Checks a whole FPDU and returns its ULPDU.
 fn decode<'a>(
     marker_state: &mut MarkerState,
     fpdu: &Range<u32>,

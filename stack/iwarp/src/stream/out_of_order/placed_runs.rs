@@ -1,60 +1,61 @@
-//! Which octets of the stream are in memory before their turn.
+//! The record of octets that were placed out of order.
 //!
 //! ```text
-//!   next FPDU in order      placed out_of_order                 placed out_of_order
+//!   next FPDU in order      placed out of order                 placed out of order
 //!   |                       |=======|=======|            |=======|
 //!   0 . . . . . . . . . .  from            to . . . . . from     to        distances in the stream
 //! ```
-//! A note is a run of whole FPDUs that were placed one behind the other. Takes distances from the next FPDU in order,
-//! which move with it, and the memory that was written; answers whether the FPDU whose turn it is lies there already.
-//! There are few notes, so that no peer can make us keep many; an FPDU that finds no room is placed in order.
+//! A run is a sequence of adjacent whole FPDUs that were placed. Its position is a distance from the next FPDU in
+//! order, so it shrinks as FPDUs are consumed. A run also has the range of memory that was written. The record says
+//! whether the next FPDU in order was already placed. The number of runs is limited, so no peer can use much memory;
+//! an FPDU without space is placed in order.
 //!
-//! What a note stands for holds only while nobody else writes there: a placement in order over the same memory, a Send's too, ends
-//! the note, and what it covered is copied when its turn comes. So the last of two messages in one place is the last one
-//! sent, as without early placement, though RFC 5040 s5.5, rule 3 does not promise it.
+//! A run is valid only while nothing else writes to its memory. A placement in order to the same memory, by a Send
+//! too, removes the run, and its FPDUs are copied again in order. So the last message sent to a place is the last one
+//! written, as without out-of-order placement, although RFC 5040 s5.5, rule 3 does not require it.
 
 use core::ops::Range;
 
 use arrayvec::ArrayVec;
 
-/// Runs of FPDUs that one stream may have placed early. The last segment of a message ends a run, and so does a loss: this
-/// covers a few losses in one window, or a few messages behind one.
+/// The largest number of runs of one stream. A loss ends a run, and so does the last segment of a message: this
+/// covers a few losses in one window, or a few messages after one loss.
 pub(in crate::stream) const PLACED_RUNS_MAX: usize = 8;
 
-/// One run.
+/// A run of FPDUs that were placed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct PlacedRun {
-    /// Its octets, as distances.
+    /// The octets of the stream, as distances.
     octets: Range<u32>,
     /// The addresses from the lowest to the highest that were written.
     memory: Range<usize>,
 }
 
-/// Why a placement cannot be noted.
+/// Why a placement cannot be recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NotRecorded {
-    /// Something that was placed early lies there, and which of the two is the later one would be forgotten.
+    /// It overlaps an earlier placement, and the order of the two would be lost.
     Overlap,
-    /// There are as many notes as there may be.
+    /// There are already as many runs as allowed.
     Full,
 }
 
-/// Everything that one stream has placed early and not delivered.
+/// The FPDUs of one stream that were placed and not delivered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlacedRuns {
-    /// Sorted, apart.
+    /// Sorted, and not adjacent.
     runs: ArrayVec<PlacedRun, PLACED_RUNS_MAX>,
-    /// What the note of the FPDU whose turn it is says of memory.
+    /// The memory of the run to which the current FPDU belongs.
     current: Option<Range<usize>>,
 }
 
 impl PlacedRuns {
-    /// Whether an FPDU lies in memory already.
+    /// Returns whether an FPDU was placed.
     pub(super) fn covers(&self, fpdu: &Range<u32>) -> bool {
         self.runs.iter().any(|run| contains(&run.octets, fpdu))
     }
 
-    /// Whether the placement of an FPDU can be noted.
+    /// Checks that the placement of an FPDU can be recorded.
     pub(super) fn check(&self, fpdu: &Range<u32>, memory: &Range<usize>) -> Result<(), NotRecorded> {
         if self.runs.iter().any(|run| overlap(&run.memory, memory)) {
             return Err(NotRecorded::Overlap);
@@ -66,7 +67,7 @@ impl PlacedRuns {
         Ok(())
     }
 
-    /// Notes a placement that [`PlacedRuns::check`] allowed.
+    /// Records a placement that [`PlacedRuns::check`] allowed.
     pub(super) fn add(&mut self, fpdu: Range<u32>, memory: Range<usize>) {
         let at = self.runs.iter().take_while(|run| run.octets.start < fpdu.start).count();
         let mut run = PlacedRun { octets: fpdu, memory };
@@ -77,14 +78,14 @@ impl PlacedRuns {
         let before = at.checked_sub(1).and_then(|before| self.runs.get_mut(before));
         match before.filter(|before| before.octets.end == run.octets.start) {
             Some(before) => before.merge(&run),
-            // There is room: the caller has checked.
+            // There is space: the caller has checked.
             None => {
                 let _ = self.runs.try_insert(at, run);
             }
         }
     }
 
-    /// The turn of the next FPDU in order, of `bytes` octets, has come.
+    /// The next FPDU in order has `bytes` octets. It becomes the current FPDU.
     pub(super) fn on_next_in_order(&mut self, bytes: usize) {
         self.current = None;
         if self.runs.is_empty() {
@@ -100,12 +101,12 @@ impl PlacedRuns {
         self.runs.retain(|run| run.shift(bytes));
     }
 
-    /// Whether the FPDU whose turn it is was placed early, and there.
+    /// Returns whether the current FPDU was placed in `memory`.
     pub(super) fn is_placed(&self, memory: &Range<usize>) -> bool {
         self.current.as_ref().is_some_and(|written| contains(written, memory))
     }
 
-    /// Something was placed in its turn. Answers how many notes that ends.
+    /// Removes the runs that overlap `memory`, and returns their number.
     pub(super) fn remove_overlapping(&mut self, memory: &Range<usize>) -> usize {
         let before = self.runs.len();
         self.runs.retain(|run| !overlap(&run.memory, memory));
@@ -116,12 +117,12 @@ impl PlacedRuns {
         self.runs.is_empty()
     }
 
-    /// Forgets everything.
+    /// Removes all runs.
     pub(super) fn clear(&mut self) {
         *self = PlacedRuns::default();
     }
 
-    /// Whether the notes are sorted, apart and none of them is empty.
+    /// Returns whether the runs are sorted, apart and not empty.
     pub(super) fn are_consistent(&self) -> bool {
         let apart = self.runs.windows(2).all(|two| match two {
             [one, next] => one.octets.end < next.octets.start,
@@ -132,14 +133,14 @@ impl PlacedRuns {
 }
 
 impl PlacedRun {
-    /// Takes in a run that touches this one.
+    /// Merges an adjacent run into this one.
     fn merge(&mut self, other: &PlacedRun) {
         self.octets = self.octets.start.min(other.octets.start)..self.octets.end.max(other.octets.end);
         self.memory = self.memory.start.min(other.memory.start)..self.memory.end.max(other.memory.end);
     }
 
-    /// Moves `bytes` octets on. Answers whether anything of the note is left. One that would be cut does not fit the
-    /// FPDUs in order, and is given up.
+    /// Moves `bytes` octets on. Returns whether the run is still valid. A run that would be cut does not match the
+    /// FPDUs in order.
     fn shift(&mut self, bytes: u32) -> bool {
         let inside = self.octets.start == 0;
         let Some(end) = self.octets.end.checked_sub(bytes).filter(|&end| end > 0) else { return false };
@@ -166,7 +167,7 @@ mod tests {
         runs.runs.iter().map(|run| (run.octets.start, run.octets.end)).collect()
     }
 
-    /// Notes of FPDUs of 100 octets at these distances, each in memory at ten times its distance.
+    /// Records FPDUs of 100 octets at these distances, each in memory at ten times its distance.
     fn runs_at(at: &[u32]) -> PlacedRuns {
         let mut runs = PlacedRuns::default();
         for &at in at {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn fpdus_that_touch_are_one_run_in_whatever_order_they_come() {
+    fn adjacent_fpdus_form_one_run_in_any_order() {
         for at in [[100, 200, 300], [300, 200, 100], [100, 300, 200], [200, 300, 100]] {
             assert_eq!(octets(&runs_at(&at)), [(100, 400)]);
         }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_fpdu_is_placed_when_its_turn_comes_and_only_then() {
+    fn an_fpdu_is_reported_as_placed_only_when_it_is_next() {
         let mut runs = runs_at(&[100, 200]);
         assert!(runs.covers(&(100..300)) && !runs.covers(&(50..200)) && !runs.covers(&(200..301)));
         runs.on_next_in_order(100);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_do_not_fit_the_fpdus_in_order_are_given_up() {
+    fn runs_that_do_not_match_the_fpdus_in_order_are_removed() {
         for wrong in [50, 150, 250] {
             let mut runs = runs_at(&[100, 400]);
             runs.on_next_in_order(wrong);
@@ -209,7 +210,7 @@ mod tests {
             assert!(!runs.is_placed(&(1000..1080)), "{wrong}");
             assert!(runs.are_consistent());
         }
-        // One that reaches beyond its run is not in memory as a whole.
+        // An FPDU that reaches beyond its run was not placed as a whole.
         let mut runs = runs_at(&[100]);
         runs.on_next_in_order(100);
         runs.on_next_in_order(104);
@@ -217,17 +218,17 @@ mod tests {
     }
 
     #[test]
-    fn no_more_runs_are_noted_than_there_is_room_for() {
+    fn the_number_of_runs_is_limited() {
         let at: Vec<u32> = (1..=PLACED_RUNS_MAX as u32).map(|at| at * 200).collect();
         let runs = runs_at(&at);
         assert_eq!(runs.check(&(5000..5100), &(0..80)), Err(NotRecorded::Full));
-        // One that touches a run needs no room.
+        // An FPDU adjacent to a run needs no space.
         assert_eq!(runs.check(&(300..400), &(3000..3080)), Ok(()));
         assert_eq!(runs.check(&(100..200), &(0..80)), Ok(()));
     }
 
     #[test]
-    fn memory_that_is_written_again_ends_the_note() {
+    fn a_run_whose_memory_is_written_again_is_removed() {
         let mut runs = runs_at(&[100, 300]);
         assert_eq!(runs.check(&(500..600), &(1079..1100)), Err(NotRecorded::Overlap));
         assert_eq!(runs.check(&(500..600), &(1080..1100)), Ok(()));

@@ -1,14 +1,15 @@
-//! Atomic operations on words of other cores, as a stream sees them: whom it asks for what and when, and what it tells.
+//! Atomic operations on words of other cores, as a stream sees them: when it forwards which operation, and its
+//! responses.
 
 use super::atomic::{ATOMIC, at, request, segment, word, words};
 use super::*;
 use crate::rdmap::{ReadRequest, Rfc7306Profile};
 use ironwarp_mem::AccessError;
 
-/// The core whose words these are, beside core 0 whose stream it is.
+/// The owner core of the words. The stream is on core 0.
 const OTHER: CoreId = CoreId(1);
 
-/// A responder on core 0 of two that may ask `credits` times, and words: of its own core, and of the other.
+/// A responder on core 0 of two cores with this number of credits, and one word of each core.
 fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
     let config = StreamConfig { extensions: Some(Rfc7306Profile::RFC_7306), ..config() };
     let mut side = Endpoint::started(config, Role::Responder, true);
@@ -16,37 +17,41 @@ fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
     let region = words(&side, &[5; 2048], ATOMIC);
     let first_of = |owner| {
         let is_its = |index: &u64| CoreId::owner_of(region.base_to() + index * 8, 2) == owner;
-        (0..2048).step_by(8).find(is_its).expect("each has some")
+        (0..2048).step_by(8).find(is_its).expect("each core has a word")
     };
     let of = [CoreId(0), OTHER].map(first_of);
     (side, region, of)
 }
 
-/// Hands over requests to add 1 to these words, numbered from 1.
-fn ask(side: &mut Endpoint, region: &Region, indices: &[u64]) {
+/// Receives requests to add 1 to these words, numbered from 1.
+fn receive_requests(side: &mut Endpoint, region: &Region, indices: &[u64]) {
     for (msn, index) in (1..).zip(indices) {
         side.feed(&framed(&request(msn, at(region, *index), AtomicOp::add(1)))).unwrap();
     }
 }
 
-fn asked(side: &Endpoint) -> Vec<(CoreId, u32)> {
-    side.log.asked.iter().map(|&(owner, serial, ..)| (owner, serial)).collect()
+fn forwarded_ops(side: &Endpoint) -> Vec<(CoreId, u32)> {
+    side.log.forwarded_ops.iter().map(|&(owner, serial, ..)| (owner, serial)).collect()
 }
 
-/// The originals that the next unit tells.
+/// Returns the original values in the next unit.
 fn sent_originals(side: &mut Endpoint) -> Vec<u64> {
     let original = |ulpdu: &Vec<u8>| u64::from_be_bytes(*ulpdu.last_chunk().unwrap());
     ulpdus(&side.pull(SEGMENT_BYTES)).iter().map(original).collect()
 }
 
-/// The owner is asked for exactly what the peer asked for, and what it answers is told in the order of the requests, with
-/// what this core has done itself between.
+/// The owner core gets exactly the peer's requests. Its outcomes are sent in the order of the requests, between those
+/// of this core.
 #[test]
-fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
+fn operations_are_forwarded_and_their_outcomes_sent_in_order() {
     let (mut side, region, [here, there]) = side(8);
-    ask(&mut side, &region, &[there, there, here, there]);
-    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)], "nothing behind a word that is done here");
-    let (_, _, target, operation) = side.log.asked[0];
+    receive_requests(&mut side, &region, &[there, there, here, there]);
+    assert_eq!(
+        forwarded_ops(&side),
+        [(OTHER, 1), (OTHER, 2)],
+        "nothing is forwarded past a word of this core"
+    );
+    let (_, _, target, operation) = side.log.forwarded_ops[0];
     assert_eq!(
         (target.stag, target.to, target.need),
         (region.stag(), at(&region, there).1, Access::REMOTE_ATOMIC)
@@ -56,24 +61,24 @@ fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
     assert_eq!(sent_originals(&mut side), [70]);
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(71), io)));
     assert_eq!((sent_originals(&mut side), word(&region, here as usize)), (vec![71, 5], 6));
-    assert_eq!(asked(&side)[2..], [(OTHER, 4)], "its turn has come");
+    assert_eq!(forwarded_ops(&side)[2..], [(OTHER, 4)], "it is the next response");
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(4, Ok(72), io)));
     assert_eq!(
         (sent_originals(&mut side), word(&region, there as usize)),
         (vec![72], 5),
-        "nobody else touched it"
+        "only one core changed it"
     );
     assert_eq!(side.counted(Counter::AtomicsLocalCore), 1);
 }
 
-/// RFC7306-5.4-09, RFC 7306 s7: the owner is not asked while the response to a Read before it has octets to go, and is asked
-/// as soon as the last has left.
+/// RFC7306-5.4-09, RFC 7306 s7: nothing is forwarded while an earlier Read Response is incomplete. It is forwarded as
+/// soon as the last segment is sent.
 #[test]
-fn the_owner_is_asked_when_the_read_before_has_been_answered() {
+fn an_operation_is_forwarded_after_the_earlier_read_is_answered() {
     let (mut side, _, _) = side(8);
     let region = words(&side, &[5; 2048], ATOMIC | Access::REMOTE_READ);
     let is_there = |index: &u64| CoreId::owner_of(region.base_to() + index * 8, 2) == OTHER;
-    let there = (0..2048).step_by(8).find(is_there).expect("it has some");
+    let there = (0..2048).step_by(8).find(is_there).expect("the response is not empty");
     let (source_stag, source_to) = at(&region, 0);
     let read = ReadRequest {
         sink_stag: STag(3),
@@ -85,61 +90,68 @@ fn the_owner_is_asked_when_the_read_before_has_been_answered() {
     side.feed(&framed(&segment(0x41, [1, 1, 0], &read.encode()))).unwrap();
     side.feed(&framed(&request(2, at(&region, there), AtomicOp::add(1)))).unwrap();
     let begun = side.pull(SEGMENT_BYTES);
-    assert!(!begun.is_empty() && asked(&side).is_empty(), "the Read is not done");
-    while asked(&side).is_empty() {
-        assert!(!side.pull(SEGMENT_BYTES).is_empty(), "the Read is done, and nobody was asked");
+    assert!(!begun.is_empty() && forwarded_ops(&side).is_empty(), "the Read is not answered");
+    while forwarded_ops(&side).is_empty() {
+        assert!(!side.pull(SEGMENT_BYTES).is_empty(), "the Read is answered, and nothing was forwarded");
     }
-    assert_eq!(asked(&side), [(OTHER, 2)]);
+    assert_eq!(forwarded_ops(&side), [(OTHER, 2)]);
     assert!(side.pull(SEGMENT_BYTES).is_empty());
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(5), io)));
     assert_eq!(sent_originals(&mut side), [5]);
 }
 
-/// What waits for another core holds up no Send.
+/// A Send does not wait for an operation that another core carries out.
 #[test]
 fn a_send_does_not_wait_for_another_core() {
     let (mut side, region, [_, there]) = side(8);
-    ask(&mut side, &region, &[there]);
+    receive_requests(&mut side, &region, &[there]);
     side.send_inline(1, b"meanwhile");
     assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1);
     assert!(!side.with(|stream, io| stream.wants_tx(io)));
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(0), io) && stream.wants_tx(io)));
 }
 
-/// RFC7306-8.1-02, RFC7306-8.2-08: the owner's refusal ends the stream when it is the next to be told, and the Terminate
-/// shows the header of the request that it is about; what comes behind it is told to nobody.
+/// RFC7306-8.1-02, RFC7306-8.2-08: a refusal of the owner core ends the stream when it is the next response. The
+/// Terminate includes the header of the refused request, and no later response is sent.
 #[test]
-fn a_refusal_of_the_owner_waits_for_its_turn() {
+fn a_refusal_of_the_owner_core_ends_the_stream_in_order() {
     let (mut side, region, [_, there]) = side(8);
-    ask(&mut side, &region, &[there, there, there]);
+    receive_requests(&mut side, &region, &[there, there, there]);
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(70), io)));
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Err(AccessError::Revoked.into()), io)));
     assert_eq!(side.stream.state(), StreamState::Open);
     assert_eq!(sent_originals(&mut side), [70]);
     let end = ulpdus(&side.pull(SEGMENT_BYTES)).remove(0);
-    let shown = &request(2, at(&region, there), AtomicOp::add(1))[..18];
+    let header = &request(2, at(&region, there), AtomicOp::add(1))[..18];
     assert_eq!(end[18..24], [0x01, 0x00, 0xc0, 0, 0, 70]);
-    assert_eq!(&end[24..], shown);
-    assert!(!side.with(|stream, io| stream.on_forwarded_atomic(3, Ok(71), io)), "nobody waits any more");
+    assert_eq!(&end[24..], header);
+    assert!(
+        !side.with(|stream, io| stream.on_forwarded_atomic(3, Ok(71), io)),
+        "no operation is outstanding"
+    );
     assert_eq!(side.pull(SEGMENT_BYTES), []);
 }
 
-/// Without a credit nothing is asked, until there is one; and the peer may end the stream meanwhile.
+/// Without a credit nothing is forwarded until there is one. The peer may end the stream meanwhile.
 #[test]
-fn without_a_credit_a_stream_waits_until_it_is_told() {
+fn without_a_credit_a_stream_waits_for_on_forward_credit() {
     let (mut side, region, [_, there]) = side(1);
-    ask(&mut side, &region, &[there, there, there]);
-    assert_eq!((asked(&side).len(), side.stream.forwarded()), (1, 1));
+    receive_requests(&mut side, &region, &[there, there, there]);
+    assert_eq!((forwarded_ops(&side).len(), side.stream.forwarded()), (1, 1));
     assert!(side.stream.awaits_forward_credit());
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(70), io)));
     side.log.credits = 1;
-    assert_eq!((sent_originals(&mut side), asked(&side).len()), (vec![70], 1), "it is not its turn");
+    assert_eq!(
+        (sent_originals(&mut side), forwarded_ops(&side).len()),
+        (vec![70], 1),
+        "it is not the next response"
+    );
     side.with(|stream, io| stream.on_forward_credit(io));
-    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)]);
+    assert_eq!(forwarded_ops(&side), [(OTHER, 1), (OTHER, 2)]);
     assert!(side.stream.awaits_forward_credit(), "for the third");
     side.with(|stream, io| stream.abort(io));
     side.log.credits = 8;
     side.with(|stream, io| stream.on_forward_credit(io));
-    assert_eq!((asked(&side).len(), side.stream.forwarded()), (2, 0), "it has ended");
+    assert_eq!((forwarded_ops(&side).len(), side.stream.forwarded()), (2, 0), "the stream has ended");
     assert!(!side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(71), io)));
 }

@@ -1,4 +1,4 @@
-//! Immediate Data: what goes out, what a receiver makes of it, and what it refuses.
+//! Immediate Data: what is sent, what a receiver does with it, and what it refuses.
 
 use super::*;
 use crate::completion::CompletionFlags;
@@ -19,15 +19,15 @@ fn immediate(side: &mut Endpoint, wr_id: u64, opcode: SendOpcode, octets: [u8; 8
     side.post(wr_id, opcode, |wqe| wqe.set_inline(&octets));
 }
 
-/// The segment of a whole untagged message by hand: RDMAP control octet, queue, number, offset.
+/// A whole untagged message in one segment: RDMAP control octet, queue, number, offset, payload.
 fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
     [&[0x41, ulp, 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, mo], payload].concat()
 }
 
-/// RFC7306-6.3-01, RFC7306-6.3-04, RFC7306-6.3-05 and RFC7306-4.1-03: untagged, queue 0, numbered with Sends, no tag to
-/// invalidate, eight octets and nothing else.
+/// RFC7306-6.3-01, RFC7306-6.3-04, RFC7306-6.3-05 and RFC7306-4.1-03: untagged, queue 0, numbered with Sends, no tag
+/// to invalidate, exactly eight octets.
 #[test]
-fn immediates_go_out_octet_for_octet() {
+fn immediates_have_the_specified_octets() {
     let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);
     a.send_inline(1, b"first");
     immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
@@ -36,10 +36,10 @@ fn immediates_go_out_octet_for_octet() {
     assert_eq!(sent[1..], [segment(0x48, [0, 2, 0], &OCTETS), segment(0x49, [0, 3, 0], &OCTETS)]);
 }
 
-/// RFC7306-6.1-01, RFC7306-6.3-02 and RFC7306-6.3-03: each takes one receive in its turn among Sends, its octets come with
-/// the completion, and the receive's memory is left alone.
+/// RFC7306-6.1-01, RFC7306-6.3-02 and RFC7306-6.3-03: each consumes one receive in order with Sends. Its octets are
+/// in the completion, and the memory of the receive is unchanged.
 #[test]
-fn immediates_and_sends_take_receives_in_the_order_sent() {
+fn immediates_and_sends_consume_receives_in_the_order_sent() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let inbox = b.filled(64, EVERYTHING);
     b.receive(10, &[]);
@@ -51,7 +51,7 @@ fn immediates_and_sends_take_receives_in_the_order_sent() {
     a.send_inline(3, b"Send");
     immediate(&mut a, 4, SendOpcode::Immediate, [7; 8]);
     run(&mut a, &mut b);
-    let told: Vec<_> =
+    let completed: Vec<_> =
         b.log.receives.iter().map(|one| (one.wr_id, one.opcode, one.immediate, one.byte_len)).collect();
     let (receive, immediate) = (CompletionOpcode::Receive, CompletionOpcode::ReceiveImmediate);
     let want = [
@@ -60,7 +60,7 @@ fn immediates_and_sends_take_receives_in_the_order_sent() {
         (12, receive, [0; 8], 4),
         (13, immediate, [7; 8], 8),
     ];
-    assert_eq!(told, want);
+    assert_eq!(completed, want);
     let solicited: Vec<_> =
         b.log.receives.iter().map(|one| one.flags.contains(CompletionFlags::SOLICITED)).collect();
     assert_eq!(solicited, [false, true, false, false]);
@@ -71,7 +71,7 @@ fn immediates_and_sends_take_receives_in_the_order_sent() {
     assert_eq!(b.counted(Counter::IwarpRxImmediates), 3);
 }
 
-/// RFC7306-6.4-01: like a Send it completes when the peer's TCP has it, and not before.
+/// RFC7306-6.4-01: like a Send it completes when the peer's TCP has acknowledged it, and not before.
 #[test]
 fn an_immediate_completes_when_it_is_acknowledged() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
@@ -84,9 +84,9 @@ fn an_immediate_completes_when_it_is_acknowledged() {
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
-/// RFC7306-7-01: the Write before it is in memory when the receiver hears of it.
+/// RFC7306-7-01: an earlier Write is in memory when the immediate is delivered.
 #[test]
-fn an_immediate_behind_a_write_vouches_for_it() {
+fn a_write_is_placed_before_a_later_immediate_is_delivered() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let (source, target) = (a.filled(4000, EVERYTHING), b.region(4000, EVERYTHING));
     b.receive(1, &[]);
@@ -102,8 +102,8 @@ fn an_immediate_behind_a_write_vouches_for_it() {
     assert_eq!(Endpoint::bytes(&target), pattern(4000));
 }
 
-/// RFC7306-7-02 and RFC7306-7-05: a Read before an immediate may be answered after it, one behind it is answered after it
-/// has completed.
+/// RFC7306-7-02 and RFC7306-7-05: an earlier Read may be answered after the immediate. A later Read is answered after
+/// the immediate has completed.
 #[test]
 fn an_immediate_completes_before_the_response_to_a_later_read() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
@@ -118,9 +118,9 @@ fn an_immediate_completes_before_the_response_to_a_later_read() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK)]);
 }
 
-/// Figure 2 of draft -01: the one with Solicited Event is numbered among the requests of queue 1, at both ends.
+/// Figure 2 of draft -01: with Solicited Event it is numbered among the requests of queue 1, on both sides.
 #[test]
-fn by_figure_2_of_draft_01_a_solicited_immediate_is_a_message_of_queue_1() {
+fn with_figure_2_of_draft_01_a_solicited_immediate_is_numbered_on_queue_1() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::DRAFT_01_FIGURE_2);
     let (source, sink) = (b.filled(8, EVERYTHING), a.region(8, EVERYTHING));
     b.receive(1, &[]);
@@ -138,7 +138,7 @@ fn by_figure_2_of_draft_01_a_solicited_immediate_is_a_message_of_queue_1() {
     assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
     assert_eq!(b.log.receives[0].flags, CompletionFlags::SOLICITED);
     assert_eq!(Endpoint::bytes(&sink), pattern(8));
-    // A receive that a Send has begun to fill is not to be had.
+    // A receive that a Send has begun to fill is not available.
     let (_, mut b) = pair_by(Rfc7306Profile::DRAFT_01_FIGURE_2);
     let inbox = b.region(64, EVERYTHING);
     b.receive(1, &[all(&inbox)]);
@@ -154,8 +154,8 @@ fn failed(layer: u8, etype: u8, code: u8) -> Result<(), StreamError> {
     Err(StreamError::Failed(Terminate { layer, etype, code }))
 }
 
-/// What a receiver with one receive of 64 octets, number 1, makes of a segment: the error, with its Terminate, which shows
-/// the DDP header and nothing behind it, no completion but a flushed one, and memory as it was.
+/// Feeds a segment to a receiver with one receive of 64 octets, number 1. Checks the error, the Terminate with the
+/// DDP header only, the flushed completion, and that memory is unchanged.
 #[track_caller]
 fn refuses(ulpdu: &[u8], code: [u8; 3]) {
     let (_, mut b) = pair_by(Rfc7306Profile::RFC_7306);
@@ -169,11 +169,12 @@ fn refuses(ulpdu: &[u8], code: [u8; 3]) {
 fn refused_by(mut b: Endpoint, ulpdu: &[u8], [layer, etype, code]: [u8; 3]) {
     assert_eq!(b.feed(&framed(ulpdu)), failed(layer, etype, code));
     assert!(b.log.receives.iter().all(|one| one.status == FLUSHED));
-    let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
-    assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
+    let headers = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
+    assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &headers)]);
 }
 
-/// RFC7306-4-03, RFC7306-6.3-07, RFC7306-6.1-02 and RFC7306-8.1-02: seven octets, nine, none, more than the receive has.
+/// RFC7306-4-03, RFC7306-6.3-07, RFC7306-6.1-02 and RFC7306-8.1-02: seven octets, nine, none, and more than the
+/// receive holds.
 #[test]
 fn an_immediate_of_any_other_length_is_refused() {
     for bytes in [0, 1, 7, 9, 16, 100] {
@@ -183,9 +184,9 @@ fn an_immediate_of_any_other_length_is_refused() {
     }
 }
 
-/// RFC7306-8.2-01 and RFC7306-8.2-02: number, offset and buffer are looked at as with a Send.
+/// RFC7306-8.2-01 and RFC7306-8.2-02: number, offset and buffer are checked as for a Send.
 #[test]
-fn an_immediate_out_of_its_turn_is_refused() {
+fn an_immediate_out_of_order_is_refused() {
     refuses(&segment(0x48, [0, 2, 0], &OCTETS), [1, 2, 3]);
     refuses(&segment(0x48, [0, 0, 0], &OCTETS), [1, 2, 3]);
     refuses(&segment(0x48, [0, 1, 8], &OCTETS), [1, 2, 4]);
@@ -193,7 +194,7 @@ fn an_immediate_out_of_its_turn_is_refused() {
     refused_by(b, &segment(0x48, [0, 1, 0], &OCTETS), [1, 2, 2]);
 }
 
-/// RFC7306-8.2-03 and RFC7306-8.2-04: the operation where it belongs, and the version.
+/// RFC7306-8.2-03 and RFC7306-8.2-04: queue of the operation, and version.
 #[test]
 fn an_immediate_of_another_version_or_queue_is_refused() {
     refuses(&segment(0x88, [0, 1, 0], &OCTETS), [0, 2, 5]);
@@ -205,9 +206,9 @@ fn an_immediate_of_another_version_or_queue_is_refused() {
     refuses(&segment(0x8c, [0, 1, 0], &OCTETS), [0, 2, 6]);
 }
 
-/// The message is one segment: neither a first one that is not the last, nor the rest of a Send.
+/// The message is one segment: neither an incomplete one, nor one inside an incomplete Send.
 #[test]
-fn an_immediate_in_pieces_is_refused() {
+fn an_immediate_of_several_segments_is_refused() {
     let mut first = segment(0x48, [0, 1, 0], &OCTETS);
     first[0] = 0x01;
     refuses(&first, [0, 2, 7]);
@@ -220,9 +221,9 @@ fn an_immediate_in_pieces_is_refused() {
     refused_by(b, &segment(0x48, [0, 1, 4], &OCTETS), [0, 2, 7]);
 }
 
-/// RFC7306-4.1-04: the word for a tag to invalidate is not looked at.
+/// RFC7306-4.1-04: the field for a tag to invalidate is ignored.
 #[test]
-fn the_word_for_a_tag_is_ignored() {
+fn the_tag_field_of_an_immediate_is_ignored() {
     let (_, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     b.receive(1, &[]);
     let mut ulpdu = segment(0x48, [0, 1, 0], &OCTETS);
@@ -231,9 +232,9 @@ fn the_word_for_a_tag_is_ignored() {
     assert_eq!((b.log.receives[0].immediate, b.log.receives[0].flags), (OCTETS, CompletionFlags::empty()));
 }
 
-/// RFC7306-1.1-05: without the extensions each of their operations does not exist, on whatever queue it comes.
+/// RFC7306-1.1-05: without the extensions each of their operations is unknown, on every queue.
 #[test]
-fn a_stream_without_extensions_knows_none_of_their_operations() {
+fn without_extensions_their_operations_are_unknown() {
     for ulp in [0x48, 0x49, 0x4a, 0x4b] {
         for (qn, code) in [(0, [0, 2, 6]), (1, [0, 2, 6]), (2, [0, 2, 6]), (3, [1, 2, 1])] {
             let mut b = Endpoint::responder();
@@ -245,9 +246,9 @@ fn a_stream_without_extensions_knows_none_of_their_operations() {
     }
 }
 
-/// A request for what the stream does not have fails, like a Read where none is allowed; so does one of another length.
+/// A request that the stream does not support fails, like a Read with an ORD of 0. So does one of another length.
 #[test]
-fn an_immediate_that_cannot_be_sent_fails_with_its_stream() {
+fn an_immediate_that_cannot_be_sent_ends_the_stream() {
     let mut a = Endpoint::initiator();
     immediate(&mut a, 1, SendOpcode::Immediate, OCTETS);
     assert!(a.pull(SEGMENT_BYTES).is_empty());
@@ -262,9 +263,9 @@ fn an_immediate_that_cannot_be_sent_fails_with_its_stream() {
     }
 }
 
-/// Which text a stream goes by is settled before it starts.
+/// The variant of RFC 7306 is fixed when the stream starts.
 #[test]
-fn extensions_are_chosen_before_the_start() {
+fn extensions_cannot_change_after_the_start() {
     let mut side = Endpoint::idle(config());
     side.stream.set_extensions(Some(Rfc7306Profile::RFC_7306));
     side.stream.start(StreamStart::plain(Role::Responder, true));

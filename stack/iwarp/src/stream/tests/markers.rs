@@ -1,4 +1,4 @@
-//! Streams with markers: any traffic, any segmentation, each direction by itself.
+//! Streams with markers: any traffic, any segmentation, each direction separately.
 
 use proptest::prelude::*;
 
@@ -12,21 +12,22 @@ fn started(role: Role, markers: Markers, crc: bool) -> Endpoint {
     side
 }
 
-/// An initiator that sends markers and a responder that asked for them; `both`: the other way round too.
+/// An initiator that sends markers and a responder that asked for them. With `both`, the other direction has markers
+/// too.
 fn marked_pair(both: bool) -> (Endpoint, Endpoint) {
     let a = started(Role::Initiator, Markers { sent: true, received: both }, true);
     let b = started(Role::Responder, Markers { sent: both, received: true }, true);
     (a, b)
 }
 
-/// The octets between the markers of a stream that begins with one. Written without our code.
+/// Removes the markers of a stream that begins with one. Independent of the implementation.
 fn without_markers(stream: &[u8]) -> Vec<u8> {
     let kept = |at: &usize| at % 512 >= 4;
     (0..stream.len()).filter(kept).map(|at| stream[at]).collect()
 }
 
-/// RFC 5044 s4.3, s7.1.2 rule 7: the stream of one side has a marker every 512 octets from its first FPDU on, whatever
-/// the segments are; without them it is the stream of FPDUs.
+/// RFC 5044 s4.3, s7.1.2 rule 7: the stream of one side has a marker every 512 octets from its first FPDU on, for any
+/// segment size. Without them it is the stream of FPDUs.
 #[test]
 fn the_stream_has_a_marker_every_512_octets() {
     for room in [140, 256, 536, 1448, 8960] {
@@ -41,13 +42,13 @@ fn the_stream_has_a_marker_every_512_octets() {
         let content = without_markers(&stream);
         let mut at = 0;
         while at < content.len() {
-            // A place in the content is 4 octets further in the stream for every marker before it.
+            // A position in the content is 4 octets further in the stream for every marker before it.
             headers.push(at + 4 * (at / 508 + 1));
             at += fpdu::fpdu_bytes(u16::from_be_bytes([content[at], content[at + 1]]).into());
         }
         for marker in (0..stream.len()).step_by(512) {
             let begun = headers.iter().rev().find(|&&header| header < marker).copied();
-            // Right behind an FPDU's CRC, so that the next one's header follows: the value is zero.
+            // Directly after the CRC of an FPDU, so the header of the next one follows: the value is zero.
             let between = headers.contains(&(marker + 4));
             let pointer = if between { 0 } else { marker - begun.unwrap() };
             assert_eq!(
@@ -59,9 +60,9 @@ fn the_stream_has_a_marker_every_512_octets() {
     }
 }
 
-/// RFC 5044 s5.1, s4.5: a unit is whole FPDUs; the largest is MULPDU for segments with markers.
+/// RFC 5044 s5.1, s4.5: a unit is whole FPDUs, the largest of MULPDU for segments with markers.
 #[test]
-fn segments_hold_whole_fpdus_of_the_size_that_the_formula_allows() {
+fn segments_hold_whole_fpdus_of_mulpdu() {
     let mut a = started(Role::Initiator, Markers { sent: true, received: false }, true);
     let source = a.filled(100_000, EVERYTHING);
     a.write(1, &[all(&source)], (STag(7), 0));
@@ -96,8 +97,8 @@ fn one_direction_may_have_markers_and_the_other_none() {
     }
 }
 
-/// RFC 5044 s8, code 3: a marker that points elsewhere, behind a right CRC, is told to the peer as 2/0/3; with a wrong
-/// CRC it is 2/0/2. What follows is not delivered.
+/// RFC 5044 s8, code 3: a marker that points elsewhere, with a correct CRC, is reported as 2/0/3. With a wrong CRC it
+/// is 2/0/2. What follows is not delivered.
 #[test]
 fn a_marker_mismatch_ends_the_stream_with_code_3() {
     for (fix_crc, code) in [(true, 3), (false, 2)] {
@@ -107,9 +108,9 @@ fn a_marker_mismatch_ends_the_stream_with_code_3() {
         b.receive(2, &[all(&sink)]);
         let source = a.filled(1200, EVERYTHING);
         a.send(1, &[all(&source)]);
-        a.send_inline(2, b"behind it");
+        a.send_inline(2, b"after it");
         let mut units = a.pull_all(SEGMENT_BYTES);
-        // The first FPDU, with the markers at 0, 512 and 1024 of the stream.
+        // The first FPDU, with the markers at octets 0, 512 and 1024 of the stream.
         let end = fpdu::fpdu_bytes(18 + 1200) + 3 * 4;
         units[0][515] ^= 8;
         if fix_crc {
@@ -125,11 +126,11 @@ fn a_marker_mismatch_ends_the_stream_with_code_3() {
     }
 }
 
-/// RFC 5044 s4.4: a Terminate is an FPDU like any other, markers included.
+/// RFC 5044 s4.4: a Terminate is an FPDU like any other, with markers.
 #[test]
 fn a_terminate_has_markers_too() {
     let (mut a, mut b) = marked_pair(true);
-    a.send_inline(1, b"no receive waits for this");
+    a.send_inline(1, b"no receive is posted");
     let unit = a.pull(SEGMENT_BYTES);
     b.feed(&unit).unwrap_err();
     let unit = b.pull(SEGMENT_BYTES);
@@ -162,10 +163,10 @@ fn marked_fpdus_may_be_split_at_every_octet() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Markers in any direction, messages of any size, segments of any size on the way out and of any other on the way
-    /// in: every octet lands once and right.
+    /// Markers in any direction, messages of any size, and different segment sizes for sending and receiving: every
+    /// octet is placed once and correctly.
     #[test]
-    fn messages_go_through_whatever_the_segments(
+    fn messages_arrive_unchanged_for_any_segmentation(
         sizes in proptest::collection::vec(prop_oneof![0..64usize, 0..2500usize, 0..20_000usize], 1..8),
         room in 140..9000usize,
         cuts in proptest::collection::vec(1..3000usize, 1..20),
@@ -199,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_octets_end_the_stream_or_nothing(
+    fn hostile_octets_end_the_stream_or_have_no_effect(
         octets in proptest::collection::vec(any::<u8>(), 0..1500),
         crc: bool,
     ) {

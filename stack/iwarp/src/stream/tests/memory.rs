@@ -1,4 +1,4 @@
-//! Steering tags in the order of a stream: invalidated by the peer, by us, bound, registered, fenced.
+//! Steering tags in the order of a stream: invalidated by the peer or locally, bound, registered, fenced.
 
 use super::*;
 use crate::completion::CompletionFlags;
@@ -8,7 +8,7 @@ use ironwarp_mem::{AccessScope, FastRegion, Window};
 const OWN_STREAM: AccessScope = AccessScope::new(PD, QpNum(1));
 
 impl Endpoint {
-    /// A region of this stream alone.
+    /// A region that only this stream may use.
     fn own(&self, access: Access) -> Region {
         self.table.register_in_scope(OWN_STREAM, vec![0u8; 256], access).unwrap()
     }
@@ -59,14 +59,14 @@ impl Endpoint {
     }
 }
 
-/// A pool of which windows and fast regions are made.
+/// A region from which windows and fast regions are made.
 fn pool(side: &Endpoint) -> Region {
     side.filled(4096, Access::LOCAL_WRITE | Access::BIND)
 }
 
-/// RFC 5040 s5.3: the tag is invalidated, and the receiver is told which.
+/// RFC 5040 s5.3: the tag is invalidated, and the completion names it.
 #[test]
-fn a_send_with_invalidate_ends_the_streams_own_tag_and_says_so() {
+fn a_send_with_invalidate_invalidates_a_tag_of_the_stream() {
     for (opcode, solicited) in
         [(SendOpcode::SendInvalidate, false), (SendOpcode::SendSolicitedInvalidate, true)]
     {
@@ -88,9 +88,9 @@ fn a_send_with_invalidate_ends_the_streams_own_tag_and_says_so() {
     }
 }
 
-/// RFC 5040 s5.3: it happens on delivery, so not before the last segment.
+/// RFC 5040 s5.3: the tag is invalidated on delivery, so not before the last segment.
 #[test]
-fn the_tag_lives_until_the_send_is_whole() {
+fn the_tag_is_valid_until_the_send_is_complete() {
     let (mut a, mut b) = pair();
     let (source, inbox) = (a.filled(2000, EVERYTHING), b.region(2000, EVERYTHING));
     let region = b.own(Access::REMOTE_READ);
@@ -103,7 +103,7 @@ fn the_tag_lives_until_the_send_is_whole() {
     assert_eq!(Endpoint::bytes(&inbox), pattern(2000));
 }
 
-/// RFC 5040 s5.3, s7.2 (4, 5), s8.1.1 (2, 7): what may not be invalidated ends the stream, and stays valid.
+/// RFC 5040 s5.3, s7.2 (4, 5), s8.1.1 (2, 7): a tag that may not be invalidated stays valid and ends the stream.
 #[test]
 fn a_send_with_invalidate_for_anything_else_is_refused() {
     let refused = |make: fn(&Endpoint) -> Region, code: u8| {
@@ -113,12 +113,12 @@ fn a_send_with_invalidate_for_anything_else_is_refused() {
         a.send_invalidating(1, region.stag());
         let error = Terminate { layer: 0, etype: 1, code };
         assert_eq!(b.feed(&a.pull(SEGMENT_BYTES)), Err(StreamError::Failed(error)));
-        assert_eq!(Endpoint::bytes(&inbox), pattern(64), "nothing of it was placed");
-        // RFC 5040 s4.8, figure 10: the segment's header is shown; there is no Read Request to show.
-        let shown = ulpdus(&b.pull(SEGMENT_BYTES)).remove(0);
-        assert_eq!(shown[18..24], [0x01, code, 0xc0, 0, 0, 22]);
-        assert_eq!(shown[24..26], [0x41, 0x44]);
-        assert_eq!(shown.len(), 18 + 4 + 2 + 18);
+        assert_eq!(Endpoint::bytes(&inbox), pattern(64), "nothing was placed");
+        // RFC 5040 s4.8, figure 10: the header of the segment is included. There is no Read Request to include.
+        let terminate = ulpdus(&b.pull(SEGMENT_BYTES)).remove(0);
+        assert_eq!(terminate[18..24], [0x01, code, 0xc0, 0, 0, 22]);
+        assert_eq!(terminate[24..26], [0x41, 0x44]);
+        assert_eq!(terminate.len(), 18 + 4 + 2 + 18);
         assert_eq!(ids(&b.log.receives), [(1, FLUSHED)]);
     };
     refused(|side| side.region(64, EVERYTHING), 9);
@@ -138,10 +138,10 @@ fn a_send_with_invalidate_for_anything_else_is_refused() {
     );
 }
 
-/// semantics "Memory": the completion of a Send with Invalidate, and later ones of that queue pair, wait for
-/// quiescence.
+/// `docs/semantics.md`, Memory: the completion of a Send with Invalidate waits for quiescence, and so do later ones
+/// of that queue pair.
 #[test]
-fn the_completion_waits_until_no_core_uses_the_tag() {
+fn the_completion_of_a_send_with_invalidate_waits_for_quiescence() {
     let (mut a, mut b) = pair();
     let mut busy = b.table.core(CoreId(1)).unwrap();
     let (region, inbox) = (b.own(Access::REMOTE_READ), b.region(64, EVERYTHING));
@@ -151,7 +151,7 @@ fn the_completion_waits_until_no_core_uses_the_tag() {
     a.send_invalidating(2, region.stag());
     a.send_inline(3, b"behind");
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
-    assert!(!b.may_be_read(region.stag(), region.base_to()), "revoked at once");
+    assert!(!b.may_be_read(region.stag(), region.base_to()), "the tag is revoked at once");
     assert_eq!(ids(&b.log.receives), [(1, OK)]);
     assert!(b.stream.awaits_epoch());
     b.feed(&[]).unwrap();
@@ -165,7 +165,7 @@ fn the_completion_waits_until_no_core_uses_the_tag() {
     assert!(!b.stream.awaits_epoch());
 }
 
-/// RFC 5044 s7.1.2, rule 4 holds FPDUs only: a responder's tags may be told in its MPA reply.
+/// RFC 5044 s7.1.2, rule 4 holds back FPDUs only: a responder may pass its tags in the MPA reply.
 #[test]
 fn a_responder_binds_before_the_peers_first_fpdu() {
     let mut b = Endpoint::responder();
@@ -182,7 +182,7 @@ fn a_responder_binds_before_the_peers_first_fpdu() {
 
 /// A stream that ends while a delivery waits flushes that receive like the others, once.
 #[test]
-fn a_held_delivery_is_flushed_with_its_stream() {
+fn a_pending_delivery_is_flushed_with_its_stream() {
     let (mut a, mut b) = pair();
     let mut busy = b.table.core(CoreId(1)).unwrap();
     let (region, inbox) = (b.own(Access::REMOTE_READ), b.region(64, EVERYTHING));
@@ -196,7 +196,7 @@ fn a_held_delivery_is_flushed_with_its_stream() {
     assert_eq!(ids(&b.log.receives), [(1, FLUSHED)]);
 }
 
-/// RDMAC verbs s8: bound, used by the peer, invalidated by it, bound again under another tag.
+/// RDMAC verbs s8: bound, used by the peer, invalidated by the peer, bound again with another tag.
 #[test]
 fn a_window_is_bound_used_invalidated_and_bound_again() {
     let (mut a, mut b) = pair();
@@ -208,7 +208,7 @@ fn a_window_is_bound_used_invalidated_and_bound_again() {
         run(&mut a, &mut b);
         let sink = a.region(512, Access::LOCAL_WRITE);
         a.read(7, all(&sink), (window.stag(), over.addr));
-        // RFC 5040 s5.5 (18): without the fence the tag could end before the Read is answered.
+        // RFC 5040 s5.5 (18): without the fence the tag could be invalidated before the Read is answered.
         a.post(8, SendOpcode::SendInvalidate, |wqe| {
             wqe.set_inline(b"done");
             wqe.flags.insert(SendFlags::FENCE);
@@ -224,9 +224,9 @@ fn a_window_is_bound_used_invalidated_and_bound_again() {
     assert_eq!(b.log.receives.len(), 3);
 }
 
-/// RFC 5040 s8.1.1 (3): a peer reaches nothing beside its window.
+/// RFC 5040 s8.1.1 (3): a peer has no access outside its window.
 #[test]
-fn a_peer_that_reaches_beside_its_window_is_terminated() {
+fn an_access_outside_the_window_ends_the_stream() {
     let (mut a, mut b) = pair();
     let (pool, source) = (pool(&b), a.filled(16, EVERYTHING));
     let mut window = b.window();
@@ -238,9 +238,9 @@ fn a_peer_that_reaches_beside_its_window_is_terminated() {
     assert_eq!(Endpoint::bytes(&pool), pattern(4096));
 }
 
-/// RDMAC verbs s8.2.2 (9): a binding takes effect before any later request, so the tag can be told in the next Send.
+/// RDMAC verbs s8.2.2 (9): a binding takes effect before any later request, so the next Send may pass the tag.
 #[test]
-fn a_binding_is_done_before_the_send_that_tells_of_it_leaves() {
+fn a_binding_takes_effect_before_the_next_send() {
     let mut b = Endpoint::initiator();
     let pool = pool(&b);
     let mut window = b.window();
@@ -248,12 +248,12 @@ fn a_binding_is_done_before_the_send_that_tells_of_it_leaves() {
     b.send_inline(2, b"use it");
     assert!(!b.pull(SEGMENT_BYTES).is_empty());
     assert!(b.may_be_read(window.stag(), pool.base_to()));
-    assert_eq!(ids(&b.log.sends), [(1, OK)], "it waits for nobody");
+    assert_eq!(ids(&b.log.sends), [(1, OK)], "it does not wait");
 }
 
-/// RFC 5040 s5.5 (15): completions keep the order of posting, those of requests that send nothing too.
+/// RFC 5040 s5.5 (15): completions keep the order of posting, also for requests that send nothing.
 #[test]
-fn a_binding_completes_behind_the_send_before_it() {
+fn a_binding_completes_after_the_earlier_send() {
     let mut b = Endpoint::initiator();
     let pool = pool(&b);
     let mut window = b.window();
@@ -266,7 +266,7 @@ fn a_binding_completes_behind_the_send_before_it() {
     assert_eq!(ids(&b.log.sends), [(1, OK), (2, OK)]);
 }
 
-/// RDMAC verbs s7.10: a binding that may not be is a completion error, and ends the stream.
+/// RDMAC verbs s7.10: a binding that is not allowed completes with an error and ends the stream.
 #[test]
 fn a_binding_that_is_not_allowed_ends_the_stream_with_a_local_error() {
     let refused = |over: fn(&Endpoint) -> Region, access| {
@@ -276,11 +276,11 @@ fn a_binding_that_is_not_allowed_ends_the_stream_with_a_local_error() {
         b.bind(4, &mut window, all(&region), access);
         b.send_inline(5, b"behind");
         let sent = ulpdus(&b.pull(SEGMENT_BYTES));
-        assert_eq!(sent, Vec::<Vec<u8>>::new(), "a Terminate goes instead of what comes behind");
+        assert_eq!(sent, Vec::<Vec<u8>>::new(), "a Terminate replaces the later messages");
         assert_eq!(
             ulpdus(&b.pull(SEGMENT_BYTES)).remove(0)[18..],
             [0, 0, 0, 0],
-            "RFC 5040 s7.1: a local error shows nothing"
+            "RFC 5040 s7.1: a local error includes no header"
         );
         assert_eq!(ids(&b.log.sends), [(4, CompletionStatus::MemoryBind), (5, FLUSHED)]);
     };
@@ -291,9 +291,9 @@ fn a_binding_that_is_not_allowed_ends_the_stream_with_a_local_error() {
     refused(pool, Access::LOCAL_WRITE);
 }
 
-/// A window is the peer's: a request of ours that names it fails.
+/// A window is for the peer: a local request that names it fails.
 #[test]
-fn a_window_is_no_source_and_no_sink_of_ours() {
+fn a_window_cannot_be_used_by_local_requests() {
     let mut b = Endpoint::initiator();
     let pool = pool(&b);
     let mut window = b.window();
@@ -304,7 +304,7 @@ fn a_window_is_no_source_and_no_sink_of_ours() {
 }
 
 #[test]
-fn a_fast_region_is_made_used_as_a_sink_and_ended_in_order() {
+fn a_fast_region_is_registered_used_and_invalidated_in_order() {
     let (mut a, mut b) = pair();
     let (pool, source) = (pool(&a), b.filled(512, Access::REMOTE_READ));
     let mut region = a.table.fast_region(PD).unwrap();
@@ -321,9 +321,9 @@ fn a_fast_region_is_made_used_as_a_sink_and_ended_in_order() {
     assert_eq!(a.log.sends[2].opcode, CompletionOpcode::Invalidate);
 }
 
-/// RFC 5040 s8.1.1 (7): a fast region of the whole domain is not the peer's to end; one of this stream is.
+/// RFC 5040 s8.1.1 (7): a peer may invalidate a fast region of this stream, but not one of the protection domain.
 #[test]
-fn a_fast_region_has_the_scope_that_was_asked_for() {
+fn a_fast_region_has_the_requested_scope() {
     for (flags, ends) in [(SendFlags::empty(), false), (SendFlags::STREAM_SCOPE, true)] {
         let (mut a, mut b) = pair();
         let (pool, inbox) = (pool(&b), b.region(64, EVERYTHING));
@@ -336,15 +336,15 @@ fn a_fast_region_has_the_scope_that_was_asked_for() {
     }
 }
 
-/// RDMAC verbs s8.2.2 (9, 10): an invalidation does not wait for what is before it, unless a local fence says so.
+/// RDMAC verbs s8.2.2 (9, 10): an invalidation does not wait for earlier requests, unless a local fence is set.
 #[test]
-fn a_local_fence_holds_an_invalidation_until_everything_before_has_completed() {
+fn a_local_fence_holds_an_invalidation_until_all_earlier_requests_complete() {
     let mut a = Endpoint::initiator();
     let source = a.filled(64, EVERYTHING);
     a.send(1, &[all(&source)]);
     a.invalidate(2, source.stag(), SendFlags::LOCAL_FENCE);
     a.send_inline(3, b"behind");
-    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 1, "what is behind a fence waits with it");
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 1, "requests after a fenced one wait too");
     assert!(a.may_be_read(source.stag(), source.base_to()));
     assert!(a.pull(SEGMENT_BYTES).is_empty());
     a.ack_all();
@@ -354,9 +354,10 @@ fn a_local_fence_holds_an_invalidation_until_everything_before_has_completed() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
 
-/// Without a fence the memory of an earlier Send may go from under it: the application's own error, and only its own.
+/// Without a fence the memory of an earlier Send may be invalidated before the Send. This is an error of the
+/// application, and affects nothing else.
 #[test]
-fn an_invalidation_without_a_fence_overtakes() {
+fn an_invalidation_without_a_fence_takes_effect_at_once() {
     let mut a = Endpoint::initiator();
     let source = a.filled(4000, EVERYTHING);
     a.send(1, &[all(&source)]);
@@ -364,7 +365,7 @@ fn an_invalidation_without_a_fence_overtakes() {
     a.pull_all(SEGMENT_BYTES);
     assert!(
         !a.may_be_read(source.stag(), source.base_to()),
-        "sent whole, not acknowledged, and the tag has ended"
+        "completely sent, not acknowledged, and the tag is invalid"
     );
     assert!(a.log.sends.is_empty());
     a.ack_all();
@@ -378,7 +379,7 @@ fn a_read_fence_waits_for_reads_only() {
     let (sink, source) = (a.region(64, EVERYTHING), b.filled(64, EVERYTHING));
     a.send_inline(1, b"in flight");
     a.post(2, SendOpcode::Send, |wqe| {
-        wqe.set_inline(b"fenced, but by nothing");
+        wqe.set_inline(b"fenced, with nothing to wait for");
         wqe.flags.insert(SendFlags::FENCE);
     });
     a.read(3, all(&sink), remote(&source));
@@ -396,26 +397,27 @@ fn a_read_fence_waits_for_reads_only() {
     assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 1, "the Read is answered; no Send is acknowledged yet");
 }
 
-/// RDMAC verbs s8.2.2 (8): the sink's tag ends after the response is delivered and before the Read completes.
+/// RDMAC verbs s8.2.2 (8): the tag of the sink is invalidated after the response is placed and before the Read
+/// completes.
 #[test]
-fn a_read_with_invalidate_ends_its_sinks_tag() {
+fn a_read_with_invalidate_invalidates_the_tag_of_its_sink() {
     let (mut a, mut b) = pair();
     let (sink, source) = (a.region(3000, EVERYTHING), b.filled(3000, EVERYTHING));
     a.post(1, SendOpcode::ReadInvalidate, |wqe| at_remote(wqe, &[all(&sink)], remote(&source)));
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
-    let answer = b.pull_all(SEGMENT_BYTES);
-    a.feed(&answer[0]).unwrap();
+    let responses = b.pull_all(SEGMENT_BYTES);
+    a.feed(&responses[0]).unwrap();
     assert!(a.may_be_read(sink.stag(), sink.base_to()));
-    answer[1..].iter().for_each(|unit| a.feed(unit).unwrap());
+    responses[1..].iter().for_each(|unit| a.feed(unit).unwrap());
     assert!(!a.may_be_read(sink.stag(), sink.base_to()));
     assert_eq!(Endpoint::bytes(&sink), pattern(3000));
     let read = a.log.sends[0];
     assert_eq!((read.opcode, read.status, read.byte_len), (CompletionOpcode::Read, OK, 3000));
 }
 
-/// semantics "Memory": completions that say that a tag has ended wait for quiescence, and later ones behind them.
+/// `docs/semantics.md`, Memory: completions that report an invalidation wait for quiescence, and so do later ones.
 #[test]
-fn our_own_invalidations_complete_when_no_core_uses_the_tag() {
+fn local_invalidations_complete_after_quiescence() {
     for by_read in [false, true] {
         let (mut a, mut b) = pair();
         let mut busy = a.table.core(CoreId(1)).unwrap();
@@ -437,10 +439,10 @@ fn our_own_invalidations_complete_when_no_core_uses_the_tag() {
     }
 }
 
-/// A window that the peer has just invalidated is bound when no core uses its old tag; what is behind waits its turn,
-/// answers to the peer do not.
+/// A window that the peer has just invalidated is bound when no core uses its old tag. Later requests wait; responses
+/// to the peer do not.
 #[test]
-fn a_binding_waits_for_the_windows_last_use_and_holds_only_the_send_queue() {
+fn a_binding_waits_for_quiescence_and_delays_only_the_send_queue() {
     let (mut a, mut b) = pair();
     let mut busy = b.table.core(CoreId(1)).unwrap();
     let (pool, source) = (pool(&b), b.filled(64, EVERYTHING));
@@ -455,7 +457,7 @@ fn a_binding_waits_for_the_windows_last_use_and_holds_only_the_send_queue() {
     a.read(9, all(&sink), remote(&source));
     run(&mut a, &mut b);
     assert_eq!(ids(&b.log.sends), [(1, OK)]);
-    assert_eq!(ids(&a.log.sends), [(9, OK)], "the peer's Read is answered meanwhile");
+    assert_eq!(ids(&a.log.sends), [(9, OK)], "the peer's Read is answered in the meantime");
     assert!(b.stream.awaits_epoch());
     busy.quiesce();
     b.retry_after_epoch();
@@ -464,9 +466,9 @@ fn a_binding_waits_for_the_windows_last_use_and_holds_only_the_send_queue() {
     assert_eq!(ids(&b.log.sends), [(1, OK), (2, OK), (3, OK)]);
 }
 
-/// RFC 5040 s4.1: the field is zero in every message that invalidates nothing, whatever a request says.
+/// RFC 5040 s4.1: the field is zero in every message that invalidates nothing, whatever the request contains.
 #[test]
-fn the_tag_to_invalidate_is_sent_by_the_two_messages_that_have_one_only() {
+fn only_two_messages_carry_a_tag_to_invalidate() {
     for (opcode, control, word) in [
         (SendOpcode::Send, 0x43, 0),
         (SendOpcode::SendInvalidate, 0x44, 0xabcd),

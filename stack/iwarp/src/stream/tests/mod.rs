@@ -1,4 +1,4 @@
-//! One side of a connection as a test holds it: a stream, its rings, its memory, a log of completions.
+//! Test fixtures: one side of a connection with its stream, rings, memory and a log of completions.
 
 mod atomic;
 mod atomic_forwarding;
@@ -24,11 +24,11 @@ use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 
 use super::*;
-use crate::completion::{CompletionOpcode, CompletionStatus};
+use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
 use crate::mpa::fpdu;
 use crate::wr::{SendFlags, SendOpcode};
 
-/// A segment's payload at MTU 1500 with timestamps.
+/// The payload of a segment at MTU 1500 with timestamps.
 const SEGMENT_BYTES: usize = 1448;
 const PD: PdId = PdId(1);
 const EVERYTHING: Access = Access::all();
@@ -77,8 +77,8 @@ impl ByteStream for Pieces {
 struct CompletionLog {
     sends: Vec<Completion>,
     receives: Vec<Completion>,
-    /// What other cores were asked for, and how much more they may be asked.
-    asked: Vec<(CoreId, u32, AtomicTarget, AtomicOp)>,
+    /// The operations that were forwarded, and the credits that are left.
+    forwarded_ops: Vec<(CoreId, u32, AtomicTarget, AtomicOp)>,
     credits: usize,
 }
 
@@ -90,7 +90,11 @@ impl CompletionSink for CompletionLog {
     fn on_receive_completion(&mut self, completion: Completion) {
         self.receives.push(completion);
     }
+}
 
+impl SharedReceives for CompletionLog {}
+
+impl AtomicForwarder for CompletionLog {
     fn forward_atomic(
         &mut self,
         owner: CoreId,
@@ -99,7 +103,7 @@ impl CompletionSink for CompletionLog {
         operation: AtomicOp,
     ) -> Result<(), NoCredit> {
         self.credits = self.credits.checked_sub(1).ok_or(NoCredit)?;
-        self.asked.push((owner, serial, *target, operation));
+        self.forwarded_ops.push((owner, serial, *target, operation));
         Ok(())
     }
 }
@@ -172,7 +176,7 @@ impl Endpoint {
 
     fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, CompletionLog>) -> R) -> R {
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
-        call(stream, &mut Io { sends, receives, rq_producer: None, completions: log, memory, stats })
+        call(stream, &mut Io { sends, receives, rq_producer: None, callbacks: log, memory, stats })
     }
 
     fn region(&self, bytes: usize, access: Access) -> Region {
@@ -219,12 +223,12 @@ impl Endpoint {
         self.rq.publish();
     }
 
-    /// One unit, empty when there is nothing to send.
+    /// Returns the next unit, empty if there is nothing to send.
     fn pull(&mut self, room: usize) -> Vec<u8> {
         let mut out = vec![0xee; room];
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
         let bytes = stream
-            .unit_source(Io { sends, receives, rq_producer: None, completions: log, memory, stats })
+            .unit_source(Io { sends, receives, rq_producer: None, callbacks: log, memory, stats })
             .fill(&mut out);
         self.pulled += bytes as u64;
         self.check();
@@ -239,7 +243,7 @@ impl Endpoint {
     fn feed(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         self.arrived.push(bytes);
         let Endpoint { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
-        let mut io = Io { sends, receives, rq_producer: None, completions: log, memory, stats };
+        let mut io = Io { sends, receives, rq_producer: None, callbacks: log, memory, stats };
         let outcome = stream.on_readable(arrived, scratch, &mut io);
         self.check();
         outcome
@@ -249,7 +253,7 @@ impl Endpoint {
         assert_eq!(self.with(|stream, io| stream.check(io)), Ok(()));
     }
 
-    /// Everything pulled so far is acknowledged.
+    /// Acknowledges everything that was pulled.
     fn ack_all(&mut self) {
         let total = self.pulled;
         self.with(|stream, io| stream.on_acked(total, io));
@@ -274,13 +278,13 @@ fn at_remote(wqe: &mut SendWqe, gather: &[Sge], (stag, to): (STag, u64)) {
 }
 
 fn memory() -> (MemTable, CoreMem) {
-    // A known secret: the same tags in every run.
+    // A known secret, so that every run has the same tags.
     let table = MemTable::with_secret(MemLimits { regions_max: 256, cores_max: 2 }, [1, 2]).unwrap();
     let core = table.core(CoreId(0)).unwrap();
     (table, core)
 }
 
-/// Octets that are all different from zero and from their neighbours.
+/// Octets that differ from zero and from their neighbours.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i % 251) as u8 + 1).collect()
 }
@@ -293,7 +297,7 @@ fn remote(region: &Region) -> (STag, u64) {
     (region.stag(), region.base_to())
 }
 
-/// The FPDU around a ULPDU.
+/// Returns the FPDU of a ULPDU.
 fn framed(ulpdu: &[u8]) -> Vec<u8> {
     let mut fpdu = vec![0; fpdu::fpdu_bytes(ulpdu.len())];
     fpdu[2..2 + ulpdu.len()].copy_from_slice(ulpdu);
@@ -301,7 +305,7 @@ fn framed(ulpdu: &[u8]) -> Vec<u8> {
     fpdu
 }
 
-/// The ULPDUs in a unit, which must be whole FPDUs and nothing else (RFC 5044 s5.1).
+/// Returns the ULPDUs of a unit, which must consist of whole FPDUs (RFC 5044 s5.1).
 fn ulpdus(mut unit: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while !unit.is_empty() {
@@ -312,7 +316,7 @@ fn ulpdus(mut unit: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// Two sides and what is between them: units go over and are acknowledged until neither has more to send.
+/// Exchanges and acknowledges units until neither side has more to send.
 fn run(a: &mut Endpoint, b: &mut Endpoint) {
     loop {
         let (from_a, from_b) = (a.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));

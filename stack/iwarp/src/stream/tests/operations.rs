@@ -1,12 +1,11 @@
-//! Each operation alone: what arrives, what completes, when.
+//! Each operation alone: what arrives, what completes, and when.
 
 use super::*;
 use crate::completion::CompletionFlags;
 use crate::rdmap::ReadRequest;
 use ironwarp_mem::AccessScope;
 
-/// A whole untagged message in one segment, laid out by hand: control octets, the tag to invalidate, queue, number,
-/// offset 0.
+/// A whole untagged message in one segment: control octets, the tag to invalidate, queue, number, offset 0, payload.
 fn raw_segment(ulp: u8, word: u32, (qn, msn): (u8, u8), payload: &[u8]) -> Vec<u8> {
     let place = [0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, 0];
     framed(&[&[0x41, ulp], &word.to_be_bytes()[..], &place, payload].concat())
@@ -32,7 +31,7 @@ fn a_send_fills_the_oldest_receive_and_completes_when_acknowledged() {
 }
 
 #[test]
-fn a_send_completes_with_its_last_byte_and_not_before() {
+fn a_send_completes_when_its_last_byte_is_acknowledged() {
     let mut a = Endpoint::initiator();
     let source = a.filled(2000, EVERYTHING);
     a.send(1, &[all(&source)]);
@@ -44,9 +43,9 @@ fn a_send_completes_with_its_last_byte_and_not_before() {
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
-/// The start-up frame was part of the byte count that TCP acknowledges.
+/// The start-up frame counts among the octets that TCP acknowledges.
 #[test]
-fn what_was_sent_before_full_operation_is_not_mistaken_for_fpdus() {
+fn octets_of_start_up_do_not_complete_requests() {
     let mut a = Endpoint::idle(config());
     a.with(|stream, io| stream.on_acked(20, io));
     a.stream.start(StreamStart { startup_bytes_sent: 20, ..StreamStart::plain(Role::Initiator, true) });
@@ -58,9 +57,9 @@ fn what_was_sent_before_full_operation_is_not_mistaken_for_fpdus() {
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
-/// RFC 5040 s5.3: a Send with solicited event asks for one.
+/// RFC 5040 s5.3: a Send with Solicited Event sets the flag of the completion.
 #[test]
-fn a_solicited_send_says_so_to_its_receiver() {
+fn a_solicited_send_sets_the_flag_of_the_completion() {
     let (mut a, mut b) = pair();
     let sink = b.region(8, EVERYTHING);
     b.receive(1, &[all(&sink)]);
@@ -74,7 +73,7 @@ fn a_solicited_send_says_so_to_its_receiver() {
 
 /// RFC 5044 s4.4, figure 5, without its marker: the FPDU of a Send of 24 zero octets.
 #[test]
-fn a_send_goes_out_octet_for_octet_as_the_example_shows_it() {
+fn a_send_has_the_octets_of_the_rfc_example() {
     let mut a = Endpoint::initiator();
     a.send_inline(1, &[0; 24]);
     let mut expected = vec![0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
@@ -85,7 +84,7 @@ fn a_send_goes_out_octet_for_octet_as_the_example_shows_it() {
 
 /// RFC 5040 s4.1: octets 2 to 5 are the tag to invalidate, its most significant octet first.
 #[test]
-fn a_send_with_invalidate_goes_out_octet_for_octet() {
+fn a_send_with_invalidate_has_the_specified_octets() {
     for (opcode, ulp) in [(SendOpcode::SendInvalidate, 0x44), (SendOpcode::SendSolicitedInvalidate, 0x46)] {
         let mut a = Endpoint::initiator();
         a.post(1, opcode, |wqe| {
@@ -99,9 +98,9 @@ fn a_send_with_invalidate_goes_out_octet_for_octet() {
     }
 }
 
-/// RFC 5040 s4.1: and so it is understood when it comes.
+/// RFC 5040 s4.1: the same octets, received.
 #[test]
-fn a_send_with_invalidate_is_taken_octet_for_octet() {
+fn the_specified_octets_of_a_send_with_invalidate_are_accepted() {
     for (ulp, solicited) in [(0x44, false), (0x46, true)] {
         let mut b = Endpoint::responder();
         let own = b
@@ -120,7 +119,7 @@ fn a_send_with_invalidate_is_taken_octet_for_octet() {
     }
 }
 
-/// RFC 5041 s4.3: what the upper layer adds to a message is the same in each of its segments.
+/// RFC 5041 s4.3: the field for RDMAP is the same in each segment of a message.
 #[test]
 fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
     for (opcode, ulp) in [
@@ -138,9 +137,9 @@ fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
     }
 }
 
-/// RFC 5041 s4.3: message number 0 comes after 0xffffffff, on each queue for itself.
+/// RFC 5041 s4.3: message number 0 follows 0xffffffff, on each queue separately.
 #[test]
-fn the_numbers_of_what_is_sent_wrap() {
+fn sent_message_numbers_wrap() {
     let mut a = Endpoint::initiator();
     let sink = a.region(8, EVERYTHING);
     let (sends, reads) = a.stream.sender.next_msns();
@@ -162,10 +161,10 @@ fn the_numbers_of_what_is_sent_wrap() {
     assert_eq!(next_msns, expected.each_ref().map(|(qn, msn)| (*qn, &msn[..])));
 }
 
-/// RFC 5040 s4.1: the tag to invalidate is not looked at in the messages that invalidate nothing: neither one that a Send
-/// with Invalidate would end nor one that there is not.
+/// RFC 5040 s4.1: messages that invalidate nothing ignore the field for a tag, whether it holds a valid tag or an
+/// unknown one.
 #[test]
-fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
+fn other_messages_ignore_the_tag_field() {
     for is_own in [true, false] {
         let mut b = Endpoint::responder();
         let own = b
@@ -183,17 +182,17 @@ fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
         let (source_stag, source_to) = remote(&own);
         let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes: 8, source_stag, source_to };
         b.feed(&raw_segment(0x41, tag, (1, 1), &request.encode())).unwrap();
-        assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES))[0][14..], pattern(8), "the region is still good");
-        let told = Terminate { layer: 1, etype: 2, code: 2 };
+        assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES))[0][14..], pattern(8), "the region is still valid");
+        let terminate = Terminate { layer: 1, etype: 2, code: 2 };
         let end = b.feed(&raw_segment(0x47, tag, (2, 1), &[0x12, 2, 0, 0]));
-        assert_eq!(end, Err(StreamError::PeerTerminated(told)));
+        assert_eq!(end, Err(StreamError::PeerTerminated(terminate)));
         assert_eq!(b.counted(Counter::IwarpRxInvalidates), 0);
     }
 }
 
-/// RFC 5040 s5.1: a valid Write is not delivered to the far application.
+/// RFC 5040 s5.1: a valid Write is not delivered to the peer's application.
 #[test]
-fn a_write_is_placed_and_nobody_is_told() {
+fn a_write_is_placed_without_a_completion_at_the_peer() {
     let (mut a, mut b) = pair();
     let (source, target) = (a.filled(4000, EVERYTHING), b.region(5000, EVERYTHING));
     let (stag, to) = remote(&target);
@@ -211,9 +210,10 @@ fn a_write_is_placed_and_nobody_is_told() {
     assert_eq!(b.counted(Counter::IwarpRxWrites), 1);
 }
 
-/// RFC 5041 s5.2: each segment's offset is the message's plus that of its payload; only the last says so.
+/// RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload. Only the last has L
+/// set.
 #[test]
-fn the_segments_of_a_write_continue_where_the_one_before_ended() {
+fn each_segment_of_a_write_continues_the_previous_one() {
     let mut a = Endpoint::initiator();
     let source = a.filled(3000, EVERYTHING);
     a.write(1, &[all(&source)], (STag(5), 16_384));
@@ -225,7 +225,7 @@ fn the_segments_of_a_write_continue_where_the_one_before_ended() {
 }
 
 #[test]
-fn a_read_brings_the_peers_memory() {
+fn a_read_returns_the_peers_memory() {
     let (mut a, mut b) = pair();
     let (sink, source) = (a.region(10_000, Access::LOCAL_WRITE), b.filled(10_000, Access::REMOTE_READ));
     a.read(9, all(&sink), remote(&source));
@@ -239,8 +239,8 @@ fn a_read_brings_the_peers_memory() {
     assert!(b.log.sends.is_empty() && b.log.receives.is_empty());
 }
 
-/// RFC 5040 s5.2.1 and RFC 5041 s5.2: of a Read of no bytes neither steering tag nor offset is looked at, on either
-/// side. Some initiators start every connection with one.
+/// RFC 5040 s5.2.1 and RFC 5041 s5.2: a Read of no bytes needs neither a valid steering tag nor a valid offset, on
+/// either side. Some initiators start every connection with one.
 #[test]
 fn an_empty_read_needs_no_memory_at_all() {
     let (mut a, mut b) = pair();
@@ -250,7 +250,7 @@ fn an_empty_read_needs_no_memory_at_all() {
     assert_eq!((a.stream.state(), b.stream.state()), (StreamState::Open, StreamState::Open));
 }
 
-/// RFC 5041 s5.2: an empty message is one segment, whose steering tag and offset are not looked at.
+/// RFC 5041 s5.2: an empty message is one segment, whose steering tag and offset are not checked.
 #[test]
 fn an_empty_write_needs_no_memory_at_all() {
     let (mut a, mut b) = pair();
@@ -288,7 +288,7 @@ fn messages_are_gathered_and_scattered_across_elements() {
 }
 
 #[test]
-fn inline_bytes_are_those_of_the_time_of_posting() {
+fn inline_bytes_are_copied_when_they_are_posted() {
     let (mut a, mut b) = pair();
     let (sink, target) = (b.region(256, EVERYTHING), b.region(256, EVERYTHING));
     b.receive(1, &[all(&sink)]);
@@ -304,9 +304,9 @@ fn inline_bytes_are_those_of_the_time_of_posting() {
     assert_eq!(Endpoint::bytes(&target)[..100], pattern(100));
 }
 
-/// Success without a completion is told by the ring's side counter.
+/// The side counter of the ring reports success without a completion.
 #[test]
-fn unsignaled_sends_complete_in_silence() {
+fn unsignalled_sends_produce_no_completion() {
     let (mut a, mut b) = pair();
     let target = b.region(8, EVERYTHING);
     for wr_id in 0..3 {
@@ -331,9 +331,9 @@ fn completing_on_copy_waits_for_no_acknowledgement() {
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
-/// RFC 5044 s4.1: with CRCs off the field is still there.
+/// RFC 5044 s4.1: with CRCs off the field is still present.
 #[test]
-fn without_crc_everything_works_and_nothing_is_checked() {
+fn without_crc_nothing_is_checked() {
     let mut a = Endpoint::started(config(), Role::Initiator, false);
     let mut b = Endpoint::started(config(), Role::Responder, false);
     let sink = b.region(4, EVERYTHING);
@@ -348,7 +348,7 @@ fn without_crc_everything_works_and_nothing_is_checked() {
 }
 
 #[test]
-fn a_stream_is_drained_when_everything_is_acknowledged_and_answered() {
+fn a_stream_is_drained_when_all_requests_are_acknowledged_and_answered() {
     let (mut a, mut b) = pair();
     let source = b.filled(64, EVERYTHING);
     let sink = a.region(64, EVERYTHING);
@@ -356,7 +356,7 @@ fn a_stream_is_drained_when_everything_is_acknowledged_and_answered() {
     assert!(!a.with(|stream, io| stream.is_drained(io)));
     let request = a.pull(SEGMENT_BYTES);
     b.feed(&request).unwrap();
-    assert!(!b.with(|stream, io| stream.is_drained(io)), "an answer is owed");
+    assert!(!b.with(|stream, io| stream.is_drained(io)), "a response is pending");
     run(&mut a, &mut b);
     assert!(a.with(|stream, io| stream.is_drained(io)));
     assert!(b.with(|stream, io| stream.is_drained(io)));

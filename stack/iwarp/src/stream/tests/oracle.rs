@@ -1,4 +1,4 @@
-//! Random traffic against a model, any segmentation of the bytes, and hostile bytes.
+//! Random traffic against a model, with any segmentation of the bytes, and hostile bytes.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 0..12)
 }
 
-/// One side's memory: what it sends from, what the peer writes and reads, where its Reads and receives land.
+/// The memory of one side: the source of Sends, the area that the peer writes and reads, and the sinks of Reads and
+/// receives.
 struct Areas {
     source: Region,
     target: Region,
@@ -53,25 +54,25 @@ fn areas(side: &mut Endpoint, incoming: &[Op], outgoing: &[Op], seed: u8) -> Are
     made
 }
 
-fn post_all(side: &mut Endpoint, ops: &[Op], ours: &Areas, theirs: &Areas) {
-    let (stag, base) = remote(&theirs.target);
-    let mut sinks = ours.sinks.iter();
+fn post_all(side: &mut Endpoint, ops: &[Op], local: &Areas, peer: &Areas) {
+    let (stag, base) = remote(&peer.target);
+    let mut sinks = local.sinks.iter();
     for (wr_id, op) in ops.iter().enumerate() {
         let wr_id = wr_id as u64;
-        let piece = |bytes: &usize| ours.source.slice(0, *bytes as u32).unwrap();
+        let piece = |bytes: &usize| local.source.slice(0, *bytes as u32).unwrap();
         match op {
             Op::Send(bytes) => side.send(wr_id, &[piece(bytes)]),
             Op::Write(at, bytes) => side.write(wr_id, &[piece(bytes)], (stag, base + *at as u64)),
-            // A Read of the peer's source area: nobody writes it, so its bytes are known.
+            // Reads use the peer's source area, which nothing writes, so its bytes are known.
             Op::Read(at, bytes) => {
                 let sink = sinks.next().unwrap().slice(0, *bytes as u32).unwrap();
-                side.read(wr_id, sink, (theirs.source.stag(), theirs.source.base_to() + *at as u64));
+                side.read(wr_id, sink, (peer.source.stag(), peer.source.base_to() + *at as u64));
             }
         }
     }
 }
 
-/// What the model says about one direction: `ops` from `from` to `to`.
+/// Checks one direction against the model: `ops` from `from` to `to`.
 fn check(ops: &[Op], from: &Areas, to: &Areas, target_before: &[u8], sender: &Endpoint, receiver: &Endpoint) {
     let (source, peer_source) = (Endpoint::bytes(&from.source), Endpoint::bytes(&to.source));
     let mut target = target_before.to_vec();
@@ -101,8 +102,8 @@ fn check(ops: &[Op], from: &Areas, to: &Areas, target_before: &[u8], sender: &En
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Both directions at once, any segment size, acknowledgements late or early: every byte lands once and right,
-    /// every request completes once and in order.
+    /// Both directions at once, any segment size, acknowledgements late or early: every byte is placed once and
+    /// correctly, every request completes once and in order.
     #[test]
     fn two_streams_agree_with_the_model(
         ops_a in ops(),
@@ -118,7 +119,7 @@ proptest! {
         let in_a = areas(&mut a, &ops_b, &ops_a, 1);
         let in_b = areas(&mut b, &ops_a, &ops_b, 2);
         let (before_a, before_b) = (Endpoint::bytes(&in_a.target), Endpoint::bytes(&in_b.target));
-        // The responder may not speak first: an empty Write opens the way, as the first message of `ops_a` would.
+        // The responder may not send first: an empty Write opens its gate, as the first message of `ops_a` would.
         b.feed(&framed(&[0xc1, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
         post_all(&mut a, &ops_a, &in_a, &in_b);
         post_all(&mut b, &ops_b, &in_b, &in_a);
@@ -142,7 +143,7 @@ proptest! {
         check(&ops_b, &in_b, &in_a, &before_a, &b, &a);
     }
 
-    /// RFC 5044 s5.1: a receiver works whatever became of the alignment of FPDUs with segments.
+    /// RFC 5044 s5.1: a receiver works for any alignment of FPDUs with segments.
     #[test]
     fn any_segmentation_of_the_stream_gives_the_same_result(
         ops in ops(),
@@ -163,16 +164,16 @@ proptest! {
             assert_eq!(b.arrived.available(), 0);
             let inboxes: Vec<Vec<u8>> = in_b.inboxes.iter().map(Endpoint::bytes).collect();
             let received: Vec<_> = b.log.receives.iter().map(|done| (done.wr_id, done.byte_len)).collect();
-            // Steering tags differ from run to run; the answers owed are known by their lengths.
-            let owed: Vec<usize> = b.pull_all(SEGMENT_BYTES).iter().map(Vec::len).collect();
-            (Endpoint::bytes(&in_b.target), inboxes, received, owed)
+            // Steering tags differ from run to run, so the pending responses are compared by their lengths.
+            let response_lengths: Vec<usize> = b.pull_all(SEGMENT_BYTES).iter().map(Vec::len).collect();
+            (Endpoint::bytes(&in_b.target), inboxes, received, response_lengths)
         };
         prop_assert_eq!(outcome(&cuts), outcome(&[usize::MAX]));
     }
 
-    /// No octets can make anything panic, and none that are refused reach memory.
+    /// No input causes a panic, and refused input does not reach memory.
     #[test]
-    fn hostile_octets_end_the_stream_or_nothing(
+    fn hostile_octets_end_the_stream_or_have_no_effect(
         crc: bool,
         octets in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
@@ -187,7 +188,7 @@ proptest! {
         }
     }
 
-    /// The same with octets that get past the CRC and look like segments.
+    /// Like the test above, with octets that pass the CRC and look like segments.
     #[test]
     fn hostile_segments_end_the_stream_or_are_well_formed(
         segments in proptest::collection::vec(
@@ -220,7 +221,7 @@ proptest! {
     }
 }
 
-/// RFC 5044 s6: every octet boundary of a short stream.
+/// RFC 5044 s6: a short stream, split at every octet.
 #[test]
 fn fpdus_may_be_split_at_every_octet() {
     let mut a = Endpoint::initiator();

@@ -1,5 +1,5 @@
-//! Segments of Read Responses that are not what the oldest Read waits for, what may come between those that are, and
-//! Terminates in every shape.
+//! Read Response segments that do not match the oldest Read, messages between those that do, and Terminates of every
+//! form.
 
 use super::*;
 use crate::ddp::{Tagged, Untagged};
@@ -34,10 +34,10 @@ fn untagged(opcode: u8, qn: u32, msn: u32, mo: u32, payload: &[u8], last: bool) 
     framed(&ulpdu)
 }
 
-/// RFC 5040 s5.2.2: the answer has to continue the oldest Read. Each way not to has its Terminate; that Read says so, the
-/// later requests are flushed, and nothing of the segment is placed.
+/// RFC 5040 s5.2.2: the response must continue the oldest Read. Each violation has its Terminate. That Read completes
+/// with an error, later requests are flushed, and nothing is placed.
 #[test]
-fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
+fn a_response_that_does_not_match_the_oldest_read_fails_it() {
     type Wrong = fn(&Region, &Region) -> Vec<u8>;
     let cases: [(Wrong, [u8; 3]); 9] = [
         (|_, second| response(second, 0, &[9; 8], true), [1, 1, 0]),
@@ -59,14 +59,14 @@ fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
         assert_eq!(ids(&side.log.sends), want, "case {number}");
         assert_eq!(Endpoint::bytes(&first), [[5; 40].as_slice(), &[0; 60]].concat(), "case {number}");
         assert_eq!(Endpoint::bytes(&second), [0; 8], "case {number}");
-        let told = ulpdus(&side.pull(SEGMENT_BYTES)).remove(0);
-        assert_eq!(told[18..20], [layer << 4 | etype, code], "case {number}");
+        let terminate = ulpdus(&side.pull(SEGMENT_BYTES)).remove(0);
+        assert_eq!(terminate[18..20], [layer << 4 | etype, code], "case {number}");
     }
 }
 
-/// RFC 5040 s5.2.2: an empty answer to a Read that asked for something is no answer; to one that asked for nothing it is.
+/// RFC 5040 s5.2.2: an empty response is valid only for a Read of no octets.
 #[test]
-fn an_empty_response_answers_an_empty_read_alone() {
+fn an_empty_response_is_valid_only_for_an_empty_read() {
     let (mut side, first, _) = requester();
     let error = Terminate { layer: 0, etype: 2, code: 7 };
     assert_eq!(side.feed(&response(&first, 0, &[], true)), Err(StreamError::Failed(error)));
@@ -78,10 +78,10 @@ fn an_empty_response_answers_an_empty_read_alone() {
     assert_eq!(ids(&side.log.sends), [(1, OK)]);
 }
 
-/// RFC 5041 s5.2: tagged messages say themselves where they go, so the segments of several may come in any order, and of
+/// RFC 5041 s5.2: tagged segments carry their own position, so those of several messages may interleave, with
 /// untagged ones between them.
 #[test]
-fn messages_that_interleave_are_all_placed() {
+fn interleaved_messages_are_all_placed() {
     let (mut side, first, second) = requester();
     let (written, inbox) = (side.region(40, EVERYTHING), side.region(20, EVERYTHING));
     side.receive(9, &[all(&inbox)]);
@@ -109,20 +109,20 @@ fn messages_that_interleave_are_all_placed() {
     assert_eq!((ids(&side.log.receives), Endpoint::bytes(&second)), (vec![(9, OK)], vec![9; 8]));
     side.ack_all();
     assert_eq!(ids(&side.log.sends), [(1, OK), (2, OK), (3, OK)]);
-    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "and the Read of the peer's is answered");
+    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "and the peer's Read is answered");
 }
 
-/// RFC 5040 s5.4: a Terminate is taken between the segments of a Send, with every set of headers that it may show, none
-/// of which is looked at.
+/// RFC 5040 s5.4: a Terminate is accepted between the segments of a Send, with every set of included headers. None of
+/// these is checked.
 #[test]
-fn a_terminate_of_any_shape_is_taken_anywhere() {
+fn a_terminate_of_any_form_is_accepted_anywhere() {
     let shapes = [(0x00, 0), (0x80, 2), (0xc0, 2 + 14), (0xc0, 2 + 18), (0xe0, 2 + 18 + 28), (0xe0, 0)];
-    for (bits, shown) in shapes {
+    for (bits, header_bytes) in shapes {
         let (mut side, ..) = requester();
         let inbox = side.region(20, EVERYTHING);
         side.receive(9, &[all(&inbox)]);
         side.feed(&untagged(3, 0, 1, 0, &[7; 10], false)).unwrap();
-        let header = [&[0x12, 2, bits, 0][..], &vec![0xaa; shown]].concat();
+        let header = [&[0x12, 2, bits, 0][..], &vec![0xaa; header_bytes]].concat();
         let error = Terminate { layer: 1, etype: 2, code: 2 };
         let outcome = side.feed(&untagged(7, 2, 1, 0, &header, true));
         assert_eq!(outcome, Err(StreamError::PeerTerminated(error)), "{bits:02x}");
@@ -130,9 +130,9 @@ fn a_terminate_of_any_shape_is_taken_anywhere() {
     }
 }
 
-/// RFC 5040 s4.8, s5.4: it is one segment, the first of its queue, at offset 0.
+/// RFC 5040 s4.8, s5.4: a Terminate is one segment, the first of its queue, at offset 0.
 #[test]
-fn a_terminate_of_more_than_one_segment_is_itself_refused() {
+fn a_terminate_of_several_segments_is_refused() {
     for (msn, mo, last, [layer, etype, code]) in
         [(1, 0, false, [0, 2, 7]), (1, 4, true, [1, 2, 4]), (2, 0, true, [1, 2, 3])]
     {

@@ -1,13 +1,13 @@
-//! The rules of RFC 5040 s5.5, ordering and completions, one test for each that two sides can show.
+//! The rules of RFC 5040 s5.5 on ordering and completions, one test for each rule that two sides can show.
 //!
-//! Rules 1 and 2 promise nothing; 3 to 9 say what an application may not rely on. Where this stack is stricter than a
-//! rule asks, the test shows what it does.
+//! Rules 1 and 2 promise nothing; rules 3 to 9 say what an application may not rely on. Where this stack is stricter
+//! than a rule, the test shows the actual behaviour.
 
 use super::*;
 use crate::ddp::Tagged;
 use ironwarp_mem::AccessScope;
 
-/// Two sides with a target region on the far one and three receives there.
+/// Two sides with a target region and three receives on the second.
 fn pair_with_target() -> (Endpoint, Endpoint, Region, Region) {
     let (a, mut b) = pair();
     let target = b.filled(4096, EVERYTHING);
@@ -16,7 +16,7 @@ fn pair_with_target() -> (Endpoint, Endpoint, Region, Region) {
     (a, b, target, inbox)
 }
 
-/// Feeds whole units and answers what came back.
+/// Feeds whole units and returns the units that come back.
 fn deliver(from: &mut Endpoint, to: &mut Endpoint) -> Vec<Vec<u8>> {
     for unit in from.pull_all(SEGMENT_BYTES) {
         to.feed(&unit).unwrap();
@@ -24,9 +24,9 @@ fn deliver(from: &mut Endpoint, to: &mut Endpoint) -> Vec<Vec<u8>> {
     to.pull_all(SEGMENT_BYTES)
 }
 
-/// Rule 2: nothing orders what the two ends send; a side sends while the other's message is half way.
+/// Rule 2: the two directions are not ordered. A side sends while it has received a part of the other's message.
 #[test]
-fn rule_2_the_two_ends_do_not_wait_for_each_other() {
+fn rule_2_the_two_directions_are_independent() {
     let (mut a, mut b, _, _inbox) = pair_with_target();
     let source = a.filled(3000, EVERYTHING);
     let sink = a.region(3000, EVERYTHING);
@@ -42,16 +42,16 @@ fn rule_2_the_two_ends_do_not_wait_for_each_other() {
     assert_eq!(ids(&a.log.receives), [(1, OK)]);
 }
 
-/// Delivers an empty Write, so that the responder may speak.
+/// Delivers an empty Write, so that the responder may send.
 fn deliver_empty_write(responder: &mut Endpoint) {
     let mut header = vec![0; 14];
     Tagged { last: true, ulp: 0x40, stag: STag(0), tagged_offset: 0 }.encode(&mut header);
     responder.feed(&framed(&header)).unwrap();
 }
 
-/// Rule 3 lets overlapping messages be placed in any order. TCP delivers in order, so the last one wins here.
+/// Rule 3 lets overlapping messages be placed in any order. TCP delivers in order, so here the last one wins.
 #[test]
-fn rule_3_of_two_writes_to_one_place_the_later_one_stays() {
+fn rule_3_the_later_of_two_writes_to_one_place_wins() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     a.post(1, SendOpcode::Write, |wqe| {
         wqe.set_inline(&[1; 8]);
@@ -65,9 +65,9 @@ fn rule_3_of_two_writes_to_one_place_the_later_one_stays() {
     assert_eq!(Endpoint::bytes(&target)[..8], [2; 8]);
 }
 
-/// Rules 4 and 16: a Send is not delivered before it is whole.
+/// Rules 4 and 16: a Send is not delivered before its last segment.
 #[test]
-fn rules_4_and_16_a_send_is_delivered_when_it_is_whole() {
+fn rules_4_and_16_a_send_is_delivered_when_it_is_complete() {
     let (mut a, mut b) = pair();
     let (source, inbox) = (a.filled(3000, EVERYTHING), b.region(3000, EVERYTHING));
     b.receive(1, &[all(&inbox)]);
@@ -81,9 +81,9 @@ fn rules_4_and_16_a_send_is_delivered_when_it_is_whole() {
     assert_eq!((b.log.receives.len(), Endpoint::bytes(&inbox)), (1, pattern(3000)));
 }
 
-/// Rules 5 and 10: when a Send is delivered, what was written before it is there.
+/// Rules 5 and 10: when a Send is delivered, all earlier Writes are placed.
 #[test]
-fn rules_5_and_10_a_delivered_send_vouches_for_the_writes_before_it() {
+fn rules_5_and_10_earlier_writes_are_placed_when_a_send_is_delivered() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     let source = a.filled(4096, EVERYTHING);
     target.fill(0, 4096, 0).unwrap();
@@ -99,36 +99,36 @@ fn rules_5_and_10_a_delivered_send_vouches_for_the_writes_before_it() {
     assert_eq!(b.log.receives[1].byte_len, 9, "in the order in which they were sent");
 }
 
-/// Rules 6, 11 and 19: a Read completes with the last segment of its response, and responses come in order.
+/// Rules 6, 11 and 19: a Read completes with the last segment of its response, and responses arrive in order.
 #[test]
-fn rules_6_11_and_19_a_read_completes_when_its_response_is_whole() {
+fn rules_6_11_and_19_a_read_completes_when_its_response_is_complete() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     let (one, two) = (a.region(4096, EVERYTHING), a.region(64, EVERYTHING));
     a.read(1, all(&one), remote(&target));
     a.read(2, all(&two), remote(&target));
-    let answers = deliver(&mut a, &mut b);
-    for unit in &answers[..answers.len() - 1] {
+    let responses = deliver(&mut a, &mut b);
+    for unit in &responses[..responses.len() - 1] {
         assert!(a.log.sends.is_empty());
         a.feed(unit).unwrap();
     }
-    a.feed(answers.last().unwrap()).unwrap();
+    a.feed(responses.last().unwrap()).unwrap();
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
     assert_eq!((Endpoint::bytes(&one), Endpoint::bytes(&two)), (pattern(4096), pattern(64)));
 }
 
-/// Rule 9: a completed Send or Write says that the peer's TCP has it, not that its application does.
+/// Rule 9: a completed Send or Write shows that the peer's TCP has it, not that the peer's application has.
 #[test]
-fn rule_9_a_completed_send_says_nothing_of_the_far_application() {
+fn rule_9_a_completed_send_may_not_be_processed_by_the_peer() {
     let (mut a, _b, _, _inbox) = pair_with_target();
-    a.send_inline(1, b"on its way");
+    a.send_inline(1, b"in flight");
     a.pull_all(SEGMENT_BYTES);
     a.ack_all();
-    assert_eq!(ids(&a.log.sends), [(1, OK)], "though nobody has looked at it");
+    assert_eq!(ids(&a.log.sends), [(1, OK)], "although the application has not polled it");
 }
 
-/// Rules 12 and 17: what was written before a Read Request is what the Read brings, an empty Read between them or not.
+/// Rules 12 and 17: a Read returns earlier Writes, with or without an empty Read between them.
 #[test]
-fn rules_12_and_17_a_read_brings_what_was_written_before_it() {
+fn rules_12_and_17_a_read_returns_earlier_writes() {
     for between in [false, true] {
         let (mut a, mut b, target, _inbox) = pair_with_target();
         let (source, sink) = (a.filled(4096, EVERYTHING), a.region(4096, EVERYTHING));
@@ -143,9 +143,9 @@ fn rules_12_and_17_a_read_brings_what_was_written_before_it() {
     }
 }
 
-/// Rule 12, its last paragraph: a Write behind a Read may be seen by it, unless it is fenced.
+/// Rule 12, last paragraph: a Read may return a later Write, unless that is fenced.
 #[test]
-fn rule_12_only_a_fence_keeps_a_later_write_from_an_earlier_read() {
+fn rule_12_only_a_fence_hides_a_later_write_from_a_read() {
     for (flags, expected) in [(SendFlags::empty(), 9), (SendFlags::FENCE, 1)] {
         let (mut a, mut b, target, _inbox) = pair_with_target();
         let sink = a.region(64, EVERYTHING);
@@ -162,9 +162,9 @@ fn rule_12_only_a_fence_keeps_a_later_write_from_an_earlier_read() {
     }
 }
 
-/// Rule 13: messages leave in the order of posting, whatever they are.
+/// Rule 13: messages of every kind are sent in the order of posting.
 #[test]
-fn rule_13_messages_leave_in_the_order_of_posting() {
+fn rule_13_messages_are_sent_in_the_order_of_posting() {
     let (mut a, _b, target, _inbox) = pair_with_target();
     let sink = a.region(8, EVERYTHING);
     a.send_inline(1, b"1");
@@ -176,23 +176,23 @@ fn rule_13_messages_leave_in_the_order_of_posting() {
     assert_eq!(sent, [0x43, 0x41, 0x40, 0x43]);
 }
 
-/// Rules 14 and 15: nothing completes before the layer below has it, nor before what was posted earlier.
+/// Rules 14 and 15: a request completes after the layer below has it, and after all earlier requests.
 #[test]
-fn rules_14_and_15_completions_wait_for_tcp_and_for_each_other() {
+fn rules_14_and_15_completions_wait_for_tcp_and_earlier_requests() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     let sink = a.region(64, EVERYTHING);
     a.send_inline(1, b"first");
     a.read(2, all(&sink), remote(&target));
     a.write(3, &[], remote(&target));
-    let answers = deliver(&mut a, &mut b);
+    let responses = deliver(&mut a, &mut b);
     assert!(a.log.sends.is_empty(), "nothing is acknowledged");
-    answers.iter().for_each(|unit| a.feed(unit).unwrap());
-    assert!(a.log.sends.is_empty(), "the Read is done and waits for the Send before it");
+    responses.iter().for_each(|unit| a.feed(unit).unwrap());
+    assert!(a.log.sends.is_empty(), "the Read is answered and waits for the earlier Send");
     a.ack_all();
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK)]);
 }
 
-/// Rule 18: a Send behind a Read Request may be delivered before the Read is answered.
+/// Rule 18: a Send after a Read Request may be delivered before the Read is answered.
 #[test]
 fn rule_18_a_send_is_delivered_before_an_earlier_read_is_answered() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
@@ -203,10 +203,10 @@ fn rule_18_a_send_is_delivered_before_an_earlier_read_is_answered() {
         b.feed(&unit).unwrap();
     }
     assert_eq!(ids(&b.log.receives), [(1, OK)]);
-    assert!(!b.stream.responses.is_empty(), "the answer is still owed");
+    assert!(!b.stream.responses.is_empty(), "the response is still pending");
 }
 
-/// Rule 20: responses go out in the order of the requests.
+/// Rule 20: responses are sent in the order of the requests.
 #[test]
 fn rule_20_responses_keep_the_order_of_their_requests() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
@@ -214,8 +214,8 @@ fn rule_20_responses_keep_the_order_of_their_requests() {
     for (id, sink) in sinks.iter().enumerate() {
         a.read(id as u64, all(sink), remote(&target));
     }
-    let answers = deliver(&mut a, &mut b);
-    let order: Vec<STag> = answers
+    let responses = deliver(&mut a, &mut b);
+    let order: Vec<STag> = responses
         .iter()
         .flat_map(|unit| ulpdus(unit))
         .filter(|ulpdu| ulpdu[0] & 0x40 != 0)
@@ -224,10 +224,10 @@ fn rule_20_responses_keep_the_order_of_their_requests() {
     assert_eq!(order, sinks.iter().map(Region::stag).collect::<Vec<_>>());
 }
 
-/// RFC 5040 appendix B: a Read is not answered before the Send in front of it completes, here one whose completion waits
-/// until no core uses the tag that it ends.
+/// RFC 5040 appendix B: a Read is answered after the Send before it completes. Here that completion waits until no
+/// core uses the invalidated tag.
 #[test]
-fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
+fn a_read_is_answered_after_the_earlier_send_completes() {
     let (mut a, mut b, source, _inbox) = pair_with_target();
     let mut busy = b.table.core(CoreId(1)).unwrap();
     let (near, sink) = (AccessScope::new(PD, QpNum(1)), a.region(4096, EVERYTHING));
@@ -238,7 +238,7 @@ fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
         wqe.remote_stag = own.stag();
     });
     a.read(2, all(&sink), remote(&source));
-    assert!(deliver(&mut a, &mut b).is_empty(), "nothing is answered");
+    assert!(deliver(&mut a, &mut b).is_empty(), "no response is sent");
     assert!(b.log.receives.is_empty() && b.stream.awaits_epoch());
     busy.quiesce();
     b.with(|stream, io| stream.retry_after_epoch(io));
@@ -250,10 +250,10 @@ fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
     assert_eq!(Endpoint::bytes(&sink), pattern(4096));
 }
 
-/// RFC 5040 s6.1: with IRD Reads owed the next is refused; with ORD outstanding the next waits, so two of our own
-/// streams never meet that refusal.
+/// RFC 5040 s6.1: with IRD Reads pending the next one is refused, and with ORD outstanding the next one waits. So two
+/// streams of this stack never cause that refusal.
 #[test]
-fn reads_within_ord_never_meet_a_full_ird() {
+fn reads_within_ord_are_never_refused() {
     let limits = StreamConfig { ord: 2, ird: 2, ..config() };
     let (mut a, mut b) =
         (Endpoint::started(limits, Role::Initiator, true), Endpoint::started(limits, Role::Responder, true));
@@ -264,9 +264,9 @@ fn reads_within_ord_never_meet_a_full_ird() {
     assert!(a.log.sends.iter().all(|read| read.status == OK));
 }
 
-/// The largest and the smallest of everything: no bytes in every operation that has bytes, in one stream.
+/// Every operation that carries bytes, with no bytes, in one stream.
 #[test]
-fn messages_of_no_bytes_complete_like_others() {
+fn empty_messages_complete_like_others() {
     let (mut a, mut b) = pair();
     (1..=4).for_each(|id| b.receive(id, &[]));
     let window_like =

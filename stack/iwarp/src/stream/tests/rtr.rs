@@ -1,4 +1,4 @@
-//! The ready-to-receive indication, in both roles and every kind (RFC 6581 s5, s9.2).
+//! The ready-to-receive indication, in both roles and of every kind (RFC 6581 s5, s9.2).
 
 use super::*;
 use crate::mpa::startup::{ReadDepths, Rtr, RtrKinds};
@@ -21,15 +21,15 @@ const FOUR: ReadDepths = ReadDepths { ird: 4, ord: 4 };
 const KINDS: [(Rtr, RtrKinds); 3] =
     [(Rtr::Send, RtrKinds::SEND), (Rtr::Write, RtrKinds::WRITE), (Rtr::Read, RtrKinds::READ)];
 
-/// RFC 6581 s9.2: an FPDU without payload; the steering tags are not 0, which some adapters refuse.
+/// RFC 6581 s9.2: an FPDU without payload. The steering tags are not 0, which some adapters refuse.
 #[test]
-fn each_kind_lies_on_the_wire_as_an_empty_message() {
+fn each_kind_of_indication_is_an_empty_message() {
     let sent = |rtr| {
         let mut side = initiator(rtr, FOUR);
         side.send_inline(1, b"later");
         let unit = ulpdus(&side.pull(SEGMENT_BYTES));
-        assert_eq!(unit.len(), 1, "the indication goes alone");
-        assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "what was posted goes behind it");
+        assert_eq!(unit.len(), 1, "the indication is a unit of its own");
+        assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "posted requests are sent after it");
         unit[0].clone()
     };
     let untagged = |control, qn, rest: &[u8]| {
@@ -41,8 +41,8 @@ fn each_kind_lies_on_the_wire_as_an_empty_message() {
     assert_eq!(sent(Rtr::Read), untagged(0x41, 1, &nowhere));
 }
 
-/// RFC 6581 s5, s9.2: no application sees the indication: it consumes no receive and completes no request, and what was
-/// posted at either end goes behind it.
+/// RFC 6581 s5, s9.2: no application sees the indication. It consumes no receive and completes no request, and it is
+/// sent before all posted requests.
 #[test]
 fn no_application_sees_the_indication() {
     for (rtr, kind) in KINDS {
@@ -51,15 +51,15 @@ fn no_application_sees_the_indication() {
         a.receive(1, &[all(&in_a)]);
         b.receive(1, &[all(&in_b)]);
         b.send_inline(7, b"server");
-        assert!(b.pull(SEGMENT_BYTES).is_empty(), "the fence holds until the indication comes");
+        assert!(b.pull(SEGMENT_BYTES).is_empty(), "the fence holds until the indication arrives");
         assert!(a.with(|stream, io| stream.wants_tx(io)));
         let indication = a.pull(SEGMENT_BYTES);
         b.feed(&indication).unwrap();
         assert!(b.stream.may_send() && b.log.receives.is_empty());
-        let answers = b.pull_all(SEGMENT_BYTES);
-        assert!(!answers.is_empty());
-        for answer in answers {
-            a.feed(&answer).unwrap();
+        let responses = b.pull_all(SEGMENT_BYTES);
+        assert!(!responses.is_empty());
+        for response in responses {
+            a.feed(&response).unwrap();
         }
         assert_eq!(Endpoint::bytes(&in_a), *b"server\0\0");
         assert!(a.log.sends.is_empty());
@@ -71,10 +71,10 @@ fn no_application_sees_the_indication() {
     }
 }
 
-/// RFC 6581 s9.1: an indication by Read takes a place among the Reads until it is answered, even where the application
-/// has none; its answer completes nobody's request.
+/// RFC 6581 s9.1: a Read indication counts as an outstanding Read until it is answered, even with an ORD of 0. Its
+/// response completes no request.
 #[test]
-fn a_read_indication_takes_one_place_until_it_is_answered() {
+fn a_read_indication_counts_as_outstanding_until_it_is_answered() {
     let one = ReadDepths { ird: 1, ord: 1 };
     let (mut a, mut b) = (initiator(Rtr::Read, one), responder(RtrKinds::READ, one));
     let (sink, source) = (a.region(64, EVERYTHING), b.filled(64, EVERYTHING));
@@ -82,8 +82,8 @@ fn a_read_indication_takes_one_place_until_it_is_answered() {
     let indication = a.pull(SEGMENT_BYTES);
     assert!(a.pull(SEGMENT_BYTES).is_empty(), "the application's Read waits");
     b.feed(&indication).unwrap();
-    let answer = b.pull(SEGMENT_BYTES);
-    a.feed(&answer).unwrap();
+    let response = b.pull(SEGMENT_BYTES);
+    a.feed(&response).unwrap();
     assert!(a.log.sends.is_empty());
     run(&mut a, &mut b);
     assert_eq!((ids(&a.log.sends), Endpoint::bytes(&sink)), (vec![(1, OK)], pattern(64)));
@@ -91,28 +91,28 @@ fn a_read_indication_takes_one_place_until_it_is_answered() {
     let (mut a, mut b) = (initiator(Rtr::Read, none), responder(RtrKinds::READ, one));
     run(&mut a, &mut b);
     assert!(a.log.sends.is_empty() && a.stream.error().is_none() && b.stream.error().is_none());
-    // The application's own Reads are still refused: none was agreed on.
+    // The application's own Reads are still refused: the negotiated ORD is 0.
     a.read(1, all(&sink), remote(&source));
     a.pull(SEGMENT_BYTES);
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalOperation)]);
 }
 
-/// RFC 5040 s5.2.2: a wrong answer to an indication by Read is no fault of the application's Read behind it, which is
+/// RFC 5040 s5.2.2: a wrong response to a Read indication does not fail the application's next Read, which is
 /// flushed.
 #[test]
-fn a_wrong_answer_to_a_read_indication_fails_nobodys_read() {
+fn a_wrong_response_to_a_read_indication_fails_no_posted_read() {
     let mut a = initiator(Rtr::Read, FOUR);
     let sink = a.region(8, EVERYTHING);
     a.read(1, all(&sink), (STag(9), 0));
-    assert_eq!(a.pull_all(SEGMENT_BYTES).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both are out");
-    let answer = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too much"].concat();
-    assert!(a.feed(&framed(&answer)).is_err());
+    assert_eq!(a.pull_all(SEGMENT_BYTES).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both were sent");
+    let response = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too long"].concat();
+    assert!(a.feed(&framed(&response)).is_err());
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
 }
 
-/// RFC 6581 s9.1: no more Reads than were agreed on, though the queue pair was made for more.
+/// RFC 6581 s9.1: the negotiated depths apply, although the queue pair was created with larger ones.
 #[test]
-fn the_negotiated_numbers_of_reads_hold() {
+fn the_negotiated_read_depths_apply() {
     let mut a = Endpoint::idle(config());
     let reads = Some(ReadDepths { ird: 1, ord: 2 });
     a.stream.start(StreamStart { reads, ..StreamStart::plain(Role::Initiator, true) });
@@ -129,22 +129,23 @@ fn the_negotiated_numbers_of_reads_hold() {
     assert_eq!(a.feed(&requests), Err(StreamError::Failed(no_buffer)));
 }
 
-/// RFC 6581 s9.2 speaks of a zero-length FULPDU: an FPDU without any ULPDU is taken for one too, when it comes first.
+/// RFC 6581 s9.2 mentions a zero-length FULPDU: an FPDU without ULPDU is accepted as an indication if it is the
+/// first.
 #[test]
-fn an_empty_ulpdu_is_an_indication_when_it_comes_first() {
+fn an_empty_ulpdu_is_an_indication_only_as_the_first_fpdu() {
     let mut b = responder(RtrKinds::all(), FOUR);
     b.feed(&framed(&[])).unwrap();
     assert!(b.stream.may_send());
     assert!(b.feed(&framed(&[])).is_err(), "and an error afterwards");
     let mut b = responder(RtrKinds::WRITE | RtrKinds::READ, FOUR);
-    assert!(b.feed(&framed(&[])).is_err(), "or when Sends were not agreed on");
+    assert!(b.feed(&framed(&[])).is_err(), "or if Sends were not negotiated");
     assert!(Endpoint::responder().feed(&framed(&[])).is_err(), "or in the client-server model");
 }
 
-/// Only the first FPDU is an indication. A Send of no octets that comes later, or in the client-server model, is the
+/// Only the first FPDU is an indication. A later Send of no octets, or one in the client-server model, is the
 /// application's and consumes a receive.
 #[test]
-fn an_empty_send_is_the_applications_unless_it_is_the_indication() {
+fn an_empty_send_consumes_a_receive_unless_it_is_the_indication() {
     let empty = framed(&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     let second = framed(&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0]);
     let mut b = responder(RtrKinds::SEND, FOUR);
@@ -160,9 +161,9 @@ fn an_empty_send_is_the_applications_unless_it_is_the_indication() {
     }
 }
 
-/// A peer that sends its application's first message instead of an indication is understood, as every peer does.
+/// A peer may send its application's first message instead of an indication; all implementations accept that.
 #[test]
-fn any_first_fpdu_opens_the_way() {
+fn any_first_fpdu_opens_the_gate() {
     let mut b = responder(RtrKinds::all(), FOUR);
     let sink = b.region(8, EVERYTHING);
     b.receive(1, &[all(&sink)]);
@@ -173,9 +174,10 @@ fn any_first_fpdu_opens_the_way() {
     assert_eq!((ids(&b.log.receives), b.stream.may_send()), (vec![(1, OK)], true));
 }
 
-/// RFC 6581 s9.1, s9.2: an initiator that cannot keep the terms sends a Terminate as its first FPDU, and nothing else.
+/// RFC 6581 s9.1, s9.2: an initiator that cannot meet the terms sends a Terminate as its first FPDU, and nothing
+/// else.
 #[test]
-fn an_initiator_that_cannot_go_on_sends_a_terminate_first() {
+fn an_initiator_that_cannot_meet_the_terms_sends_a_terminate_first() {
     use crate::mpa::MpaFault;
     for (fault, code) in
         [(MpaFault::LocalCatastrophic, 5), (MpaFault::InsufficientIrd, 6), (MpaFault::NoMatchingRtr, 7)]
@@ -186,14 +188,14 @@ fn an_initiator_that_cannot_go_on_sends_a_terminate_first() {
         let units = a.pull_all(SEGMENT_BYTES);
         assert_eq!((units.len(), &ulpdus(&units[0])[0][18..]), (1, &[0x20, code, 0, 0][..]));
         assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
-        let told = Terminate { layer: 2, etype: 0, code };
-        assert_eq!(b.feed(&units[0]), Err(StreamError::PeerTerminated(told)));
+        let terminate = Terminate { layer: 2, etype: 0, code };
+        assert_eq!(b.feed(&units[0]), Err(StreamError::PeerTerminated(terminate)));
     }
 }
 
-/// Q3: a responder's FPDUs may come before our indication is out. It still goes first of what we send.
+/// Q3: a responder's FPDUs may arrive before the indication is sent. The indication is still sent first.
 #[test]
-fn a_responder_that_speaks_first_does_not_open_our_gate() {
+fn an_early_fpdu_of_the_responder_does_not_replace_the_indication() {
     let mut a = initiator(Rtr::Write, FOUR);
     let sink = a.region(8, EVERYTHING);
     a.receive(1, &[all(&sink)]);

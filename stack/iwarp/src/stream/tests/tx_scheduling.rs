@@ -1,4 +1,4 @@
-//! What goes first, what waits, what shares a segment.
+//! The order of transmission: what is sent first, what waits, what shares a segment.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const READ_REQUEST: u8 = 1;
 const READ_RESPONSE: u8 = 2;
 const SEND: u8 = 3;
 
-/// A side that owes `reads` responses of `bytes` octets each.
+/// A side with `reads` pending responses of `bytes` octets each.
 fn with_pending_responses(config: StreamConfig, reads: usize, bytes: usize) -> (Endpoint, Region) {
     let mut asker = Endpoint::initiator();
     let mut side = Endpoint::started(config, Role::Responder, true);
@@ -26,9 +26,10 @@ fn with_pending_responses(config: StreamConfig, reads: usize, bytes: usize) -> (
     (side, source)
 }
 
-/// RFC 5044 s7.1.2, rule 4: the responder sends no FPDU before the initiator's first. It is held, not failed.
+/// RFC 5044 s7.1.2, rule 4: a responder sends no FPDU before the initiator's first. Its requests wait and do not
+/// fail.
 #[test]
-fn a_responder_is_held_until_the_first_fpdu() {
+fn a_responder_waits_for_the_first_fpdu() {
     let (mut a, mut b) = pair();
     let sink = a.region(8, EVERYTHING);
     a.receive(1, &[all(&sink)]);
@@ -56,7 +57,7 @@ fn nothing_is_sent_before_the_stream_has_started() {
 
 /// RFC 5040 s5.5, rule 15: completions come in the order of posting.
 #[test]
-fn sends_that_are_acknowledged_wait_behind_an_earlier_read() {
+fn acknowledged_sends_complete_after_an_earlier_read() {
     let (mut a, mut b) = pair();
     let (sink, source) = (a.region(64, EVERYTHING), b.filled(64, EVERYTHING));
     b.receive(1, &[all(&source)]);
@@ -72,9 +73,9 @@ fn sends_that_are_acknowledged_wait_behind_an_earlier_read() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
 
-/// A Read's response may overtake the acknowledgement of an earlier Send.
+/// The response to a Read may arrive before the acknowledgement of an earlier Send.
 #[test]
-fn a_read_that_is_answered_waits_behind_an_unacknowledged_send() {
+fn an_answered_read_completes_after_an_earlier_send() {
     let (mut a, mut b) = pair();
     let (sink, source) = (a.region(64, EVERYTHING), b.filled(64, EVERYTHING));
     b.receive(1, &[all(&source)]);
@@ -90,9 +91,9 @@ fn a_read_that_is_answered_waits_behind_an_unacknowledged_send() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
 
-/// RFC 5040 s6.1: no more Reads are outstanding than were agreed on.
+/// RFC 5040 s6.1: at most ORD Reads are outstanding.
 #[test]
-fn reads_beyond_ord_wait_for_an_answer() {
+fn reads_beyond_ord_wait_for_a_response() {
     let mut a = Endpoint::started(StreamConfig { ord: 2, ..config() }, Role::Initiator, true);
     let mut b = Endpoint::responder();
     let (sink, source) = (a.region(8, EVERYTHING), b.filled(8, EVERYTHING));
@@ -126,9 +127,9 @@ fn a_fenced_request_waits_for_earlier_reads() {
     assert_eq!(opcodes(&a.pull_all(SEGMENT_BYTES)), [WRITE]);
 }
 
-/// RFC 5044 s5.1: several FPDUs may share a segment when all of them are whole in it.
+/// RFC 5044 s5.1: several FPDUs may share a segment if all of them are whole.
 #[test]
-fn small_messages_that_wait_share_a_segment() {
+fn waiting_small_messages_share_a_segment() {
     let mut a = Endpoint::initiator();
     for wr_id in 0..40 {
         a.send_inline(wr_id, &[7; 32]);
@@ -140,9 +141,9 @@ fn small_messages_that_wait_share_a_segment() {
     assert_eq!(units[0].len(), 25 * 56);
 }
 
-/// A large message is cut to fill a segment only when enough of it is left.
+/// A large message is cut to fill a segment only if enough of the segment is left.
 #[test]
-fn a_large_message_fills_the_rest_of_a_segment_when_that_is_worth_a_header() {
+fn a_large_message_is_cut_to_fill_a_segment_only_if_enough_is_left() {
     let mut a = Endpoint::initiator();
     let source = a.filled(3000, EVERYTHING);
     a.send_inline(1, &[1; 16]);
@@ -160,7 +161,7 @@ fn a_large_message_fills_the_rest_of_a_segment_when_that_is_worth_a_header() {
     assert_eq!(units[1].len(), SEGMENT_BYTES);
 }
 
-/// RFC 5044 s4.5: MULPDU = EMSS - (6 + EMSS mod 4); no FPDU passes the segment.
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + EMSS mod 4). No FPDU exceeds the segment.
 #[test]
 fn a_message_is_cut_at_mulpdu_for_any_segment_size() {
     for room in [fpdu::SEGMENT_BYTES_MIN, 536, 1447, 1448, 1449, 1450, 8948, 64_776] {
@@ -191,7 +192,7 @@ fn sends_and_responses_alternate_by_message() {
 }
 
 #[test]
-fn a_send_may_go_between_the_segments_of_a_response_and_a_write_may_not() {
+fn a_send_may_interrupt_a_response_and_a_write_may_not() {
     let (mut side, _source) =
         with_pending_responses(StreamConfig { interleave_untagged: true, ..config() }, 1, 6000);
     assert_eq!(opcodes(&[side.pull(SEGMENT_BYTES)]), [READ_RESPONSE]);
@@ -213,9 +214,9 @@ fn without_the_setting_a_response_is_not_interrupted() {
     assert_eq!(rest.last(), Some(&SEND));
 }
 
-/// RFC 5041 s5.3: tagged and untagged messages may come mixed; a Send inside a response, a response inside a Send.
+/// RFC 5041 s5.3: tagged and untagged messages may mix: a Send inside a response, and a response inside a Send.
 #[test]
-fn a_receiver_takes_untagged_segments_between_tagged_ones() {
+fn untagged_segments_are_accepted_between_tagged_ones() {
     let (mut a, mut b) = pair();
     let (sink, source, inbox) =
         (a.region(3000, EVERYTHING), b.filled(3000, EVERYTHING), a.region(3000, EVERYTHING));
@@ -234,9 +235,9 @@ fn a_receiver_takes_untagged_segments_between_tagged_ones() {
     assert_eq!((ids(&a.log.sends), ids(&a.log.receives)), (vec![(1, OK)], vec![(1, OK)]));
 }
 
-/// RFC 5040 s4.4: sink steering tag and offset go into the response as they came.
+/// RFC 5040 s4.4: the response repeats steering tag and offset of the sink.
 #[test]
-fn a_response_echoes_the_sink_untouched() {
+fn a_response_repeats_the_sink_of_the_request() {
     let (mut a, mut b) = pair();
     let (sink, source) = (a.region(3000, EVERYTHING), b.filled(3000, EVERYTHING));
     a.read(1, sink.slice(100, 2500).unwrap(), remote(&source));

@@ -1,12 +1,12 @@
-//! What RFC 7306 adds to the sending side.
+//! The send side of RFC 7306.
 //!
-//! Each of its messages is one untagged segment of a fixed length, so nothing is ever under way between two calls. A
-//! request for one on a stream that does not have them fails, and the stream with it, like a Read where no Reads are
-//! allowed. Rare beside Sends, Writes and Reads: all of it is out of their way.
+//! Each message is one untagged segment of a fixed length, so none is ever partly sent. Such a request fails on a
+//! stream without extensions, and the stream fails with it, like a Read with an ORD of 0. These functions are out of
+//! line, because Sends, Writes and Reads are more frequent.
 //!
-//! An atomic operation on a word of this core is carried out when its response is the next to leave, as a Read's source is
-//! copied then: what was asked before has been answered, and what is asked behind it has not begun (s5.4, s7). What another
-//! core has done is only told here.
+//! An atomic operation on a word of this core is carried out when its response is next to be sent, as a Read's source
+//! is copied then. All earlier requests were answered, and no later one has begun (s5.4, s7). For an operation of
+//! another core, only its outcome is sent here.
 
 use ironwarp_mem::{Access, AtomicTarget};
 use ironwarp_stats::Counter;
@@ -20,14 +20,14 @@ use crate::rdmap::{
     RdmapFault, ResponderEntry, Rfc7306Profile, TerminatedHeaders,
 };
 use crate::stream::cursor::MemoryView;
-use crate::stream::{CompletionSink, Io, Stream};
+use crate::stream::{AtomicForwarder, CompletionSink, Io, Stream};
 use crate::wr::{SendOpcode, SendWqe};
 
 /// Octets of the word that an atomic operation changes.
 const WORD_BYTES: u32 = 8;
 
 impl Stream {
-    /// The segment of a request that RFC 5040 does not have.
+    /// Writes the segment of a request that is not in RFC 5040.
     #[cold]
     #[inline(never)]
     pub(super) fn extended_segment<const MARKED: bool>(
@@ -55,13 +55,13 @@ impl Stream {
         let bytes = wqe.inline_bytes().filter(|_| wqe.is_inline()).unwrap_or_default();
         let octets = Immediate::decode(bytes).map_err(|_| CompletionStatus::LocalLength)?.encode();
         let Some(written) = self.untagged_segment(profile, opcode, &octets, room) else { return Ok(None) };
-        self.send_progress.set_end_here(self.sender.next);
+        self.send_progress.set_done_when_acked(self.sender.next);
         self.sender.advance(octets.len(), true);
         Ok(Some(written))
     }
 
-    /// RFC 7306 s5.2.1. The number that the peer repeats is that of the request's slot: no two that are outstanding share
-    /// it.
+    /// RFC 7306 s5.2.1. The identifier that the peer repeats is the sequence number of the request, so it is unique
+    /// among the outstanding requests.
     fn atomic_request<const MARKED: bool>(
         &mut self,
         profile: Rfc7306Profile,
@@ -100,11 +100,11 @@ impl Stream {
         Ok(written)
     }
 
-    /// Answers the oldest atomic operation that the peer waits for, and carries it out where no other core has. Nothing is done to the word while
-    /// there is no room for the answer.
+    /// Sends the response to the oldest atomic operation of the peer, and carries it out if no other core has.
+    /// Without space for the response the word is not changed.
     #[cold]
     #[inline(never)]
-    pub(super) fn atomic_response<C: CompletionSink, const MARKED: bool>(
+    pub(super) fn atomic_response<C: CompletionSink + AtomicForwarder, const MARKED: bool>(
         &mut self,
         mut room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
@@ -138,14 +138,15 @@ impl Stream {
         written
     }
 
-    /// The word's value before. The tag is looked up again, since it may have been revoked while the request waited.
+    /// Returns the word's value before the operation. The tag is resolved again, because it may have been revoked
+    /// while the request waited.
     fn execute_atomic<C>(&mut self, request: &AtomicRequest, io: &Io<'_, C>) -> Result<u64, RdmapFault> {
         let target = self.atomic_target(request);
         let word = io.memory.word(&target)?;
         let original = if self.config.atomic_locked {
             word.apply_locked(&request.operation)
         } else {
-            // A tag that leads to another owner's word by now was revoked, and given out again since.
+            // A tag that now names a word of another owner was revoked and reused.
             let owned = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
             owned.apply(&request.operation)
         };
@@ -158,13 +159,13 @@ impl Stream {
         Ok(original)
     }
 
-    /// The word that the peer names. RFC 7306 leaves the checks to those of a Read's source; the right is its own.
+    /// Returns the word in a request. RFC 7306 requires the checks of a Read's source, with a right of its own.
     pub(in crate::stream) fn atomic_target(&self, request: &AtomicRequest) -> AtomicTarget {
         let (scope, need) = (self.access_scope(), Access::REMOTE_ATOMIC);
         AtomicTarget { stag: request.stag, to: request.tagged_offset, scope, need }
     }
 
-    /// Writes a whole message of one segment, with the next number of its queue; `None` when it does not fit.
+    /// Writes a message of one segment with the next number of its queue; `None` if it does not fit.
     fn untagged_segment<const MARKED: bool>(
         &mut self,
         profile: Rfc7306Profile,
@@ -186,7 +187,8 @@ impl Stream {
     }
 }
 
-/// An Atomic Request as a Terminate shows it: its DDP header alone, which was not kept but is known (RFC 7306 s8.1).
+/// Returns an Atomic Request as a Terminate shows it: the DDP header alone, rebuilt because it was not stored (RFC
+/// 7306 s8.1).
 #[cold]
 fn terminated_headers(profile: Rfc7306Profile, msn: u32) -> TerminatedHeaders {
     let mut ulpdu = [0; UNTAGGED_BYTES + ATOMIC_REQUEST_BYTES];

@@ -1,12 +1,12 @@
-//! The sending side: what TCP pulls (RFC 5040 s5, RFC 5041 s5.2, RFC 5044 s4.5).
+//! The send side: the units that TCP pulls (RFC 5040 s5, RFC 5041 s5.2, RFC 5044 s4.5).
 //!
-//! Two queues feed the wire: the send queue and the responses owed to the peer. They alternate by message. A tagged
-//! message is never interrupted by another tagged one, which strict receivers refuse; with `interleave_untagged` untagged
-//! ones may go between the segments of a Read Response.
+//! The send queue and the queue of responses alternate by message. A tagged message never interrupts another tagged
+//! one, because strict receivers refuse that. With `interleave_untagged`, untagged messages may go between the
+//! segments of a Read Response.
 //!
-//! A unit is as many whole FPDUs as fit into the room: a message is cut at MULPDU, and small messages that wait
-//! share a segment. Every FPDU is copied first and its CRC taken over the copy. Where the peer wants markers, the room
-//! counts for less and they are put in when the FPDU is sealed.
+//! A unit is as many whole FPDUs as fit in the segment. A message is cut at MULPDU, and small messages share a
+//! segment. Every payload is copied first and its CRC computed from the copy. With markers the segment holds less;
+//! they are inserted when the FPDU is complete.
 
 mod extended;
 mod segment_space;
@@ -22,7 +22,7 @@ pub(super) use segment_space::SegmentSpace;
 pub(super) use sender::Sender;
 
 use super::cursor::MemoryView;
-use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use super::{AtomicForwarder, CompletionSink, Io, Stream, StreamCallbacks, StreamError, StreamState};
 use crate::completion::CompletionStatus;
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::mpa::MpaFault;
@@ -35,20 +35,20 @@ use crate::rdmap::{
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
 use sender::Gate;
 
-/// A message that does not fit into the rest of a segment is cut to fill it only when at least this part of the
-/// segment is left: less is not worth one more header.
+/// A message that does not fit in the rest of a segment is cut only if at least this fraction of the segment is left.
+/// A smaller piece is not worth another header.
 const MIN_FILL_DIVISOR: usize = 4;
 
-/// Which queue sends next.
+/// The queue that sends next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TxChoice {
     Sends,
     Responses,
-    /// A request that sends nothing.
+    /// A request of the send queue that sends nothing.
     Local,
 }
 
-/// The stream as TCP pulls from it.
+/// A stream as a source of units for TCP.
 pub struct StreamSource<'s, 'i, C> {
     stream: &'s mut Stream,
     io: Io<'i, C>,
@@ -56,20 +56,20 @@ pub struct StreamSource<'s, 'i, C> {
 }
 
 impl<C> StreamSource<'_, '_, C> {
-    /// Lets it be pulled from until `bytes` are used up. The unit that passes them is still whole.
+    /// Limits the source to `bytes`. The unit that exceeds the limit is still complete.
     #[must_use]
     pub fn with_byte_limit(mut self, bytes: i64) -> Self {
         self.byte_limit = bytes;
         self
     }
 
-    /// What is left of the allowance: below zero when the last unit passed it.
+    /// Returns the rest of the limit, negative if the last unit exceeded it.
     pub fn remaining_bytes(&self) -> i64 {
         self.byte_limit
     }
 }
 
-impl<C: CompletionSink> UnitSource for StreamSource<'_, '_, C> {
+impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         if self.byte_limit <= 0 {
             return 0;
@@ -84,26 +84,26 @@ impl<C: CompletionSink> UnitSource for StreamSource<'_, '_, C> {
         self.byte_limit <= 0 || self.stream.has_nothing_to_send(&mut self.io)
     }
 
-    /// RFC 5040 s5.4: nothing goes behind a Terminate.
+    /// RFC 5040 s5.4: nothing follows a Terminate.
     fn is_last(&self) -> bool {
         self.stream.state == StreamState::Terminating
     }
 }
 
 impl Stream {
-    /// What TCP pulls from, for one call. A send that cannot be carried out ends the stream; look at
+    /// Returns the source of units for one call. A send that cannot be carried out ends the stream, so check
     /// [`Stream::state`] afterwards.
-    pub fn unit_source<'s, 'i, C: CompletionSink>(&'s mut self, io: Io<'i, C>) -> StreamSource<'s, 'i, C> {
+    pub fn unit_source<'s, 'i, C: StreamCallbacks>(&'s mut self, io: Io<'i, C>) -> StreamSource<'s, 'i, C> {
         StreamSource { stream: self, io, byte_limit: i64::MAX }
     }
 
-    /// Whether there is something to pull now.
+    /// Returns whether a unit is available now.
     #[inline]
-    pub fn wants_tx<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+    pub fn wants_tx<C>(&self, io: &mut Io<'_, C>) -> bool {
         !self.has_nothing_to_send(io) && self.has_sendable(io)
     }
 
-    /// Whether the stream runs with no request that is not sent and no answer owed: what nearly always comes.
+    /// Returns whether the stream is open and has neither an unsent request nor a pending response: the common case.
     #[inline]
     fn has_nothing_to_send<C>(&self, io: &mut Io<'_, C>) -> bool {
         self.state == StreamState::Open
@@ -113,7 +113,7 @@ impl Stream {
     }
 
     #[inline(never)]
-    fn has_sendable<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+    fn has_sendable<C>(&self, io: &mut Io<'_, C>) -> bool {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => {
                 io.sends.refresh();
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    fn fill<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+    fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
                 None => self.fill_open::<C, false>(room, io),
@@ -141,7 +141,7 @@ impl Stream {
         }
     }
 
-    fn fill_open<C: CompletionSink, const MARKED: bool>(
+    fn fill_open<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: &mut [u8],
         io: &mut Io<'_, C>,
@@ -150,7 +150,7 @@ impl Stream {
         let mut used = 0;
         while let Some(left) = room.get_mut(used..) {
             let mut room = SegmentSpace::<MARKED>::new(left);
-            // RFC 5044 s4.5: MULPDU is never offered below 128 octets because a segment is partly filled.
+            // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
             let worth =
                 room.bytes.len() >= whole / MIN_FILL_DIVISOR && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
             room.may_cut = used == 0 || worth;
@@ -169,8 +169,8 @@ impl Stream {
         used
     }
 
-    /// Nothing of the application's may be sent yet, but what sends nothing is carried out: a peer may have been told of
-    /// a tag already.
+    /// No request of the application may be sent yet, but those that send nothing are carried out: a peer may already
+    /// know a tag.
     #[cold]
     fn fill_gated<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         self.run_local_requests(io);
@@ -182,8 +182,8 @@ impl Stream {
         while self.next_tx(io) == Some(TxChoice::Local) && self.run_local_request(io) {}
     }
 
-    /// Writes one FPDU and answers its octets, 0 when nothing is sent.
-    fn next_fpdu<C: CompletionSink, const MARKED: bool>(
+    /// Writes one FPDU. Returns its length, or 0 if nothing is sent.
+    fn next_fpdu<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
@@ -202,7 +202,7 @@ impl Stream {
         outcome.inspect(|_| io.stats.count(Counter::IwarpTxFpdus)).unwrap_or(0)
     }
 
-    /// Whose turn it is: a message under way first, then the two queues by turns.
+    /// Selects the next sender: a message in progress first, then the two queues alternately.
     fn next_tx<C>(&self, io: &Io<'_, C>) -> Option<TxChoice> {
         if self.sender.under_way {
             return Some(TxChoice::Sends);
@@ -227,26 +227,27 @@ impl Stream {
         }
     }
 
-    /// Whether a request may be begun now; `head` is the oldest that has not completed.
+    /// Returns whether a request may begin now. `head` is the oldest request that has not completed.
     fn may_begin(&self, wqe: &SendWqe, head: u32) -> bool {
         let fences = SendFlags::FENCE.union(SendFlags::LOCAL_FENCE);
         if wqe.flags.intersects(fences) && self.is_fenced(wqe.flags, head) {
             return false;
         }
-        // RFC 5040 s6.1: a Read waits while as many as were negotiated are outstanding. With none allowed at all
-        // waiting would be for ever; it begins, and fails.
+        // RFC 5040 s6.1: a Read waits while ORD Reads are outstanding. With an ORD of 0 it would wait forever, so it
+        // begins and fails.
         let waits_for_room =
             wqe.opcode.expects_response() && !self.outstanding.has_room() && self.outstanding.ord() > 0;
         !waits_for_room && !self.sender.awaits_epoch
     }
 
-    /// A read fence is held until the Reads before it are answered, a local fence until everything has completed.
+    /// Returns whether a fence holds the request: a read fence until all earlier Reads are answered, a local fence
+    /// until all earlier requests have completed.
     fn is_fenced(&self, flags: SendFlags, head: u32) -> bool {
         (flags.contains(SendFlags::FENCE) && !self.outstanding.is_empty())
             || (flags.contains(SendFlags::LOCAL_FENCE) && head != self.sender.next)
     }
 
-    /// Writes one segment of the send queue's request. Nothing is written when it does not fit.
+    /// Writes one segment of the current request. Nothing is written if it does not fit.
     fn send_segment<C: CompletionSink, const MARKED: bool>(
         &mut self,
         room: SegmentSpace<'_, MARKED>,
@@ -269,7 +270,7 @@ impl Stream {
         }
     }
 
-    /// A segment of a Send or a Write.
+    /// Writes a segment of a Send or Write.
     fn message_segment<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
@@ -292,7 +293,7 @@ impl Stream {
         self.message_header(wqe, last, header);
         let written = self.encode_fpdu(room, header_bytes + payload_bytes);
         if last {
-            self.send_progress.set_end_here(self.sender.next);
+            self.send_progress.set_done_when_acked(self.sender.next);
             self.sender.send_msn =
                 self.sender.send_msn.wrapping_add(u32::from(wqe.opcode != SendOpcode::Write));
         }
@@ -300,7 +301,7 @@ impl Stream {
         Ok(Some(written))
     }
 
-    /// Copies the next octets of a request into `payload`.
+    /// Copies the next octets of a request to `payload`.
     #[inline(always)]
     fn copy_payload(
         &mut self,
@@ -318,15 +319,16 @@ impl Stream {
         Ok(())
     }
 
+    #[inline(always)]
     fn message_header(&self, wqe: &SendWqe, last: bool, out: &mut [u8]) {
         let (opcode, invalidate) = match wqe.opcode {
             SendOpcode::Send => (Opcode::Send, STag(0)),
             SendOpcode::SendSolicited => (Opcode::SendSolicited, STag(0)),
             SendOpcode::SendInvalidate => (Opcode::SendInvalidate, wqe.remote_stag),
             SendOpcode::SendSolicitedInvalidate => (Opcode::SendSolicitedInvalidate, wqe.remote_stag),
-            // The others never come here: what reads has its own segment, what is local has none.
+            // Only Writes are left: Reads have a segment of their own, and local requests have none.
             _ => {
-                // RFC 5041 s5.2: each segment's offset is the message's plus that of its payload.
+                // RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload.
                 let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
                 let ulp = Opcode::Write.control();
                 Tagged { last, ulp, stag: wqe.remote_stag, tagged_offset }.encode(out);
@@ -334,11 +336,11 @@ impl Stream {
             }
         };
         let (qn, msn, mo) = (SEND_QUEUE, self.sender.send_msn, self.sender.sent);
-        // RFC 5040 s4.1: the steering tag to invalidate is zero for Sends that invalidate nothing.
+        // RFC 5040 s4.1: the field for a tag is zero in Sends that invalidate nothing.
         Untagged { last, ulp: opcode.control(), ulp_word: invalidate.0, qn, msn, mo }.encode(out);
     }
 
-    /// A Read Request (RFC 5040 s4.4).
+    /// Writes a Read Request (RFC 5040 s4.4).
     #[inline(never)]
     fn read_request<const MARKED: bool>(
         &mut self,
@@ -365,8 +367,7 @@ impl Stream {
         Ok(Some(written))
     }
 
-    /// What a Read asks for, once its sink is found good: one element, with local write right (the peer's answer
-    /// needs no remote right).
+    /// Checks the sink of a Read: one element with the local write right. The peer's response needs no remote right.
     fn checked_request(&self, wqe: &SendWqe, view: MemoryView<'_>) -> Result<ReadRequest, CompletionStatus> {
         let (list, bytes) = (wqe.gather(), wqe.message_bytes());
         let sink = list.at(0).filter(|_| list.len() == 1 && !wqe.is_inline());
@@ -387,10 +388,10 @@ impl Stream {
         })
     }
 
-    /// A segment of the oldest Read Response. The source is looked up again for every segment, since it may have
-    /// been revoked, and always copied, since it may change at any moment.
+    /// Writes a segment of the oldest Read Response. The source is resolved for every segment, because it may have
+    /// been revoked, and always copied, because it may change at any time.
     #[inline(never)]
-    fn response_segment<C: CompletionSink, const MARKED: bool>(
+    fn response_segment<C: CompletionSink + AtomicForwarder, const MARKED: bool>(
         &mut self,
         mut room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
@@ -426,7 +427,7 @@ impl Stream {
         payload: &mut [u8],
         io: &Io<'_, C>,
     ) -> Result<(), RdmapFault> {
-        // RFC 5040 s5.2.1: steering tag and offset of an empty Read are not looked at.
+        // RFC 5040 s5.2.1: steering tag and offset of an empty Read are not checked.
         if payload.is_empty() {
             return Ok(());
         }
@@ -437,7 +438,7 @@ impl Stream {
         span.copy_out(0, payload).map_err(|_| RdmapFault::BaseOrBounds)
     }
 
-    /// Completes an FPDU in `room`.
+    /// Completes the FPDU in `room`.
     pub(super) fn encode_fpdu<const MARKED: bool>(
         &mut self,
         room: SegmentSpace<'_, MARKED>,
@@ -451,8 +452,8 @@ impl Stream {
         written
     }
 
-    /// A request that cannot be carried out completes with its own status and ends the stream. RFC 5040 s7.1, case
-    /// 1: a Terminate goes instead of the message, and shows no headers.
+    /// Completes a request that cannot be carried out with its own status and ends the stream. RFC 5040 s7.1, case 1:
+    /// a Terminate replaces the message and includes no headers.
     #[cold]
     pub(super) fn fail_send<C: CompletionSink>(
         &mut self,
@@ -461,7 +462,7 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) {
         io.stats.count(Counter::IwarpLocalErrors);
-        // RFC 6581 s9.3: the start-up of a peer-to-peer connection ends with the indication.
+        // RFC 6581 s9.3: start-up of the peer-to-peer model ends with the indication.
         let error = match self.sender.rtr() {
             Some(_) => MpaFault::LocalCatastrophic.into(),
             None => RdmapFault::LocalCatastrophic.into(),
@@ -471,7 +472,7 @@ impl Stream {
         self.clear_and_flush(io);
     }
 
-    /// The stream's last unit.
+    /// Writes the last unit of the stream.
     #[cold]
     fn fill_terminate(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(StreamError::Failed(error)) = self.error else { return 0 };

@@ -1,30 +1,30 @@
-//! What the sending side of a stream remembers between calls, and whether it may send at all.
+//! The state of the send side between calls, and whether it may send at all.
 
 use crate::mpa::startup::Rtr;
 use crate::stream::Role;
 use crate::stream::cursor::SgeCursor;
 
-/// What the sending side remembers.
+/// The state of the send side.
 pub(in crate::stream) struct Sender {
     pub(super) gate: Gate,
-    /// The last message was of the send queue, so a response goes first.
+    /// The last message came from the send queue, so a response is next.
     pub(super) responses_first: bool,
-    /// The slot of the request that comes next or is under way.
+    /// The sequence number of the current or next request.
     pub(super) next: u32,
-    /// Whether part of it is sent.
+    /// A part of the request was sent.
     pub(super) under_way: bool,
-    /// It waits until no core uses the steering tag that it binds.
+    /// The request waits until no core uses the steering tag that it binds.
     pub(super) awaits_epoch: bool,
     pub(super) sent: u32,
     pub(super) cursor: SgeCursor,
-    /// The number of the next message on queue 0, and on queue 1.
+    /// The next message numbers on queue 0 and on queue 1.
     pub(super) send_msn: u32,
     pub(super) read_msn: u32,
-    /// The same on queue 3.
+    /// The next message number on queue 3.
     pub(super) atomic_msn: u32,
 }
 
-/// Whether requests may be sent yet.
+/// Whether requests may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Gate {
     /// RFC 5044 s7.1.2, rule 4: a responder waits for the initiator's first FPDU.
@@ -59,8 +59,8 @@ impl Sender {
         };
     }
 
-    /// An FPDU has arrived. Answers whether it is the first that a responder waits for: the initiator is in full
-    /// operation.
+    /// An FPDU has arrived. Returns whether it is the first one that a responder waits for, which shows that the
+    /// initiator is in full operation.
     #[inline]
     pub(in crate::stream) fn open_gate(&mut self) -> bool {
         let first = self.gate == Gate::Closed;
@@ -70,17 +70,17 @@ impl Sender {
         first
     }
 
-    /// The indication that goes first.
+    /// Returns the indication that must be sent first.
     pub(in crate::stream) fn rtr(&self) -> Option<Rtr> {
         if let Gate::Rtr(rtr) = self.gate { Some(rtr) } else { None }
     }
 
-    /// The indication is out.
+    /// The indication was sent.
     pub(in crate::stream) fn rtr_sent(&mut self) {
         self.gate = Gate::Open;
     }
 
-    /// The numbers of the next messages on queue 0 and on queue 1.
+    /// Returns the next message numbers on queue 0 and on queue 1.
     pub(in crate::stream) fn next_msns(&mut self) -> (&mut u32, &mut u32) {
         (&mut self.send_msn, &mut self.read_msn)
     }
@@ -116,7 +116,7 @@ impl Sender {
         self.awaits_epoch = false;
     }
 
-    /// Moves past a segment of the request under way.
+    /// Moves past a segment of the current request.
     #[inline]
     pub(super) fn advance(&mut self, bytes: usize, last: bool) {
         self.under_way = !last;
@@ -126,7 +126,7 @@ impl Sender {
             self.cursor = SgeCursor::default();
             self.responses_first = true;
         } else {
-            // A segment is at most 16 bits long and a message at most 32.
+            // A segment is shorter than 2^16 octets and a message shorter than 2^32, so this does not wrap.
             self.sent = self.sent.wrapping_add(bytes as u32);
         }
     }

@@ -10,10 +10,11 @@ use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
-use super::{AppQp, QueuePair};
+use super::AppQp;
+use crate::context::Context;
 use crate::context::cq::AppCq;
-use crate::context::{Context, QpState};
 use crate::error::VerbsError;
+use crate::objects::{QpState, QueuePair};
 use crate::wr::{RecvWr, SendWr, Source};
 
 impl Context {

@@ -1,19 +1,18 @@
-//! How many of the places for incoming connections each host has.
+//! Incoming connections counted by host.
 //!
-//! A host of IPv6 has as many addresses as it likes, so there a host is a network of 64 bits
-//! (RFC 4291 s2.5.1).
+//! An IPv6 host can use any number of addresses, so an IPv6 host is a network of 64 bits here (RFC 4291 s2.5.1).
 //!
-//! A short list in the order of addresses: finding a host costs a binary search, and a new one moves those behind it.
+//! A short sorted list: a look-up costs a binary search, an insertion moves the entries after it.
 
 use core::net::{IpAddr, Ipv6Addr};
 
-/// The places that each host has, where it has any.
+/// The number of connections of each host that has any.
 pub(super) struct HalfOpenByHost {
     hosts: Vec<(IpAddr, u32)>,
 }
 
 impl HalfOpenByHost {
-    /// For as many hosts as there are places.
+    /// With room for as many hosts as there are slots.
     pub(super) fn new(capacity: u32) -> Self {
         HalfOpenByHost { hosts: Vec::with_capacity(capacity as usize) }
     }
@@ -33,13 +32,13 @@ impl HalfOpenByHost {
         }
     }
 
-    /// Places that the host has.
+    /// The number of connections of a host.
     pub(super) fn count(&self, host: IpAddr) -> u32 {
         let at = self.find(host).ok();
         at.and_then(|at| self.hosts.get(at)).map_or(0, |(_, connections)| *connections)
     }
 
-    /// The most that a host has.
+    /// The maximum over all hosts.
     pub(super) fn max_count(&self) -> u32 {
         self.hosts.iter().map(|(_, connections)| *connections).max().unwrap_or_default()
     }
@@ -55,7 +54,7 @@ impl HalfOpenByHost {
     }
 }
 
-/// What stands for everything that may be the same host.
+/// The key of all addresses that may be the same host.
 fn host_key(host: IpAddr) -> IpAddr {
     match host {
         IpAddr::V4(_) => host,
@@ -67,7 +66,7 @@ fn host_key(host: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    /// An address of its own for each connection gives a host of IPv6 no more places.
+    /// A different address for each connection gives an IPv6 host no more slots.
     #[test]
     fn the_addresses_of_one_ipv6_network_are_one_host() {
         let mut half_open_by_host = HalfOpenByHost::new(8);

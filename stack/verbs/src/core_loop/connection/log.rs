@@ -1,9 +1,9 @@
-//! What an operator reads of the life of connections: one line when one comes up, when a Terminate names an error, and
-//! when it ends. The events that contexts are told of are the source; data never is.
+//! The operator's log of connections: one line when a connection comes up, when a Terminate names an error, and when
+//! it ends. Written from the contexts' events; it contains no application data.
 
 use crate::event::{DisconnectReason, Event};
 
-/// Writes an event into the log, where it is news for more than the application.
+/// Logs an event that concerns the operator.
 #[cold]
 #[inline(never)]
 pub(in crate::core_loop) fn log_event(core: u16, event: &Event) {

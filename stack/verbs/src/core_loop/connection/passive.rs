@@ -1,43 +1,47 @@
-//! Incoming connections until a queue pair takes them over: listening, the MPA request, accept and reject.
+//! Incoming connections until a queue pair takes them over: listeners, the MPA request, accept and reject.
 //!
 //! ```text
 //! TCP up --> AwaitingRequest --whole request--> Asked (the context decides) --accept--> a queue pair's
 //!                                            `--reject--> SendingReject --reply out, FIN--> gone
 //! ```
-//! Their number is bounded, and so is the time that each may take, so that half-open start-ups cannot exhaust us
-//! (RFC 5042 s6.4.1). When all places are taken, the host that has the most gives one up to a host that has fewer.
+//! Their number and the time of each are bounded, so that half-open start-ups cannot exhaust the core (RFC 5042
+//! s6.4.1). When all slots are in use, the host with the most connections loses one to a host with fewer.
 
 use core::net::{IpAddr, SocketAddr};
 
+use super::ConnectionManager;
 use super::half_open_by_host::HalfOpenByHost;
 use super::setup::Setup;
-use super::*;
 use crate::core_loop::cores::InterCoreMessage;
-use crate::core_loop::qp::Phase;
+use crate::core_loop::data_path::{ConnOwner, DataPath, ROUND_UNITS_MAX, TxSource};
+use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{
     Decision, FrameBytes, Negotiated, Responder, ResponderParams, StartupFault, StartupFrameSource,
     responder::Progress,
 };
-use ironwarp_tcp::{ByteStream, ListenerId, UnitSource};
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{Blocked, ByteStream, ConnId, ListenerId, TcpEvents, UnitSource};
+use ironwarp_types::Nanos;
 
 use crate::channel::Notification;
-use crate::context::{CmParams, MpaParams};
 use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
+use crate::objects::{CmParams, MpaParams};
 
-/// Where an incoming connection is.
+/// The state of an incoming connection.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 enum PassiveState {
-    /// Its request is awaited.
+    /// Waits for the MPA request.
     AwaitingRequest(Responder),
-    /// The context was asked and has not answered.
+    /// Waits for the context's decision.
     AwaitingDecision(Decision),
-    /// The refusal is on its way.
+    /// The rejecting Reply Frame is being sent.
     SendingReject(StartupFrameSource),
-    /// Our FIN is on its way.
+    /// FIN is sent.
     Closing,
 }
 
-/// An incoming connection that has no queue pair.
+/// An incoming connection without a queue pair.
 pub(in crate::core_loop) struct Passive {
     pub(in crate::core_loop) conn: ConnId,
     pub(in crate::core_loop) tx_queued: bool,
@@ -56,19 +60,19 @@ impl UnitSource for Passive {
     }
 }
 
-/// A listening address and the context that asked for it.
+/// A listening address and the context that owns it.
 struct Listener {
     id: ListenerId,
     local: SocketAddr,
     context: u16,
 }
 
-/// Incoming connections, by place, and who listens.
+/// Incoming connections by slot, and the listeners.
 pub(in crate::core_loop) struct PassiveTable {
     slots: Box<[Option<Passive>]>,
     free: Vec<u32>,
     half_open_by_host: HalfOpenByHost,
-    /// Counts up at every arrival: tells an answer to an earlier occupant of a place from one to this one.
+    /// Counts arrivals, so that a decision for an earlier occupant of a slot is recognized.
     generation: u32,
     listeners: Vec<Listener>,
 }
@@ -92,12 +96,12 @@ impl PassiveTable {
         self.slots.len() as u32
     }
 
-    /// Incoming connections that there are.
+    /// The number of incoming connections.
     pub(in crate::core_loop) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Listening addresses that there are.
+    /// The number of listening addresses.
     pub(in crate::core_loop) fn listeners(&self) -> usize {
         self.listeners.len()
     }
@@ -125,8 +129,8 @@ impl PassiveTable {
         Some(passive)
     }
 
-    /// Who gives a place up to `host` when all are taken: of the host that has the most, and at least two more, the
-    /// connection that has said nothing for longest, or the oldest where all have.
+    /// The slot to free for `host` when all are in use. Of the host with the most connections, and at least two more
+    /// than `host`, it is the oldest connection without a request, else the oldest.
     #[cold]
     fn eviction_candidate(&self, host: IpAddr) -> Option<u32> {
         let largest = self.half_open_by_host.max_count();
@@ -142,151 +146,174 @@ impl PassiveTable {
         self.slots.iter().enumerate().filter_map(of_largest).max().map(|(_, slot)| slot)
     }
 
-    /// How to answer a request that still waits for its answer.
+    /// The pending decision for a request, if it is not decided yet.
     fn pending_decision(&mut self, (slot, generation): (u32, u32)) -> Option<Decision> {
         let passive = self.at(slot).filter(|passive| passive.generation == generation)?;
         if let PassiveState::AwaitingDecision(decision) = &passive.state { Some(*decision) } else { None }
     }
 }
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// A context takes connections for an address.
-    pub(in crate::core_loop) fn listen(&mut self, context: u16, local: SocketAddr) {
-        match self.tcp.listen(local) {
+impl ConnectionManager {
+    /// A context listens on an address.
+    pub(in crate::core_loop) fn listen<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        match dp.tcp.listen(local) {
             Ok(id) => {
                 self.passives.listeners.push(Listener { id, local, context });
-                self.broadcast(InterCoreMessage::Listen { context, local });
+                dp.broadcast(InterCoreMessage::Listen { context, local });
             }
             Err(_) => self.send_event(context, Event::ListenFailed { local }),
         }
     }
 
-    pub(in crate::core_loop) fn unlisten(&mut self, context: u16, local: SocketAddr) {
-        self.remove_listener(context, local);
-        self.broadcast(InterCoreMessage::Unlisten { context, local });
+    pub(in crate::core_loop) fn unlisten<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        self.remove_listener(dp, context, local);
+        dp.broadcast(InterCoreMessage::Unlisten { context, local });
     }
 
-    /// The core that leads listens for an address, and so does this one: what is taken there is taken here.
-    pub(in crate::core_loop) fn add_listener(&mut self, context: u16, local: SocketAddr) {
-        let listener = self.tcp.listen(local);
+    /// The leader listens on an address, so this core does too. The leader has checked that the address is free.
+    pub(in crate::core_loop) fn add_listener<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        let listener = dp.tcp.listen(local);
         debug_assert!(listener.is_ok(), "all cores have the same listeners");
         if let Ok(id) = listener {
             self.passives.listeners.push(Listener { id, local, context });
         }
     }
 
-    pub(in crate::core_loop) fn remove_listener(&mut self, context: u16, local: SocketAddr) {
-        self.remove_listeners(|listener| listener.context == context && listener.local == local);
+    pub(in crate::core_loop) fn remove_listener<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        self.remove_listeners(dp, |listener| listener.context == context && listener.local == local);
     }
 
-    pub(in crate::core_loop) fn close_listeners(&mut self, context: u16) {
-        self.remove_listeners(|listener| listener.context == context);
+    pub(in crate::core_loop) fn close_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
+        self.remove_listeners(dp, |listener| listener.context == context);
     }
 
-    fn remove_listeners(&mut self, which: impl Fn(&Listener) -> bool) {
+    fn remove_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, which: impl Fn(&Listener) -> bool) {
         for listener in self.passives.listeners.extract_if(.., |listener| which(listener)) {
-            self.tcp.unlisten(listener.id);
+            dp.tcp.unlisten(listener.id);
         }
     }
 
-    /// A peer's TCP connection is up.
+    /// The TCP connection of a peer is established.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_incoming_connection(
+    pub(in crate::core_loop) fn on_incoming_connection<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         conn: ConnId,
         events: TcpEvents,
     ) {
-        let listener = self.tcp.listener(conn);
+        let listener = dp.tcp.listener(conn);
         let context =
             self.passives.listeners.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
         let responder = Responder::new(self.mpa.crc, self.mpa.markers);
-        let slot = context.and_then(|context| self.insert_passive(now, conn, context, responder));
+        let slot = context.and_then(|context| self.insert_passive(dp, now, conn, context, responder));
         let Some(slot) = slot else {
-            self.stats.count(Counter::VerbsHalfOpenDropped);
-            self.tcp.abort(now, conn, &mut self.wire);
-            return self.tcp.release(conn);
+            dp.stats.count(Counter::VerbsHalfOpenDropped);
+            dp.tcp.abort(now, conn, &mut dp.wire);
+            return dp.tcp.release(conn);
         };
-        self.set_owner(conn, ConnOwner::Passive(slot));
+        dp.set_owner(conn, ConnOwner::Passive(slot));
         self.arm_passive(slot, now + self.mpa.startup_timeout());
-        self.on_passive_events(now, slot, conn, events);
+        self.on_passive_events(dp, now, slot, conn, events);
     }
 
-    /// A place for a new connection, of which somebody may have to be displaced.
-    fn insert_passive(
+    /// A slot for a new connection; another connection may be aborted for it.
+    fn insert_passive<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         conn: ConnId,
         context: u16,
         responder: Responder,
     ) -> Option<u32> {
-        let host = self.tcp.flow(conn)?.remote.ip();
+        let host = dp.tcp.flow(conn)?.remote.ip();
         if self.passives.free.is_empty() {
             let slot = self.passives.eviction_candidate(host)?;
-            self.stats.count(Counter::VerbsHalfOpenEvicted);
-            self.abort_passive(now, slot);
+            dp.stats.count(Counter::VerbsHalfOpenEvicted);
+            self.abort_passive(dp, now, slot);
         }
         self.passives.insert(conn, host, context, responder)
     }
 
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_passive_events(
+    pub(in crate::core_loop) fn on_passive_events<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
         events: TcpEvents,
     ) {
         if events.contains(TcpEvents::READABLE) {
-            self.on_request_bytes(now, slot, conn);
+            self.on_request_bytes(dp, now, slot, conn);
         }
         if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
-            self.enqueue_tx(TxSource::Passive(slot));
+            self.enqueue_passive(dp, slot);
         }
         if events.intersects(TcpEvents::ENDED) {
-            self.release_passive(slot, conn);
+            self.release_passive(dp, slot, conn);
         } else if events.contains(TcpEvents::PEER_CLOSED) {
-            self.on_passive_peer_closed(now, slot);
+            self.on_passive_peer_closed(dp, now, slot);
         }
     }
 
-    fn on_request_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+    fn on_request_bytes<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
         let Some(passive) = self.passives.at(slot) else { return };
         let responder = match &passive.state {
             PassiveState::AwaitingRequest(responder) => responder,
             PassiveState::AwaitingDecision(_) => {
-                return self.on_bad_request(now, slot, StartupFault::TrailingBytes);
+                return self.on_bad_request(dp, now, slot, StartupFault::TrailingBytes);
             }
-            // Nothing behind a refusal is wanted.
+            // Bytes after a reject are discarded.
             PassiveState::SendingReject(_) | PassiveState::Closing => {
-                return self.tcp.rx(conn).consume(usize::MAX);
+                return dp.tcp.rx(conn).consume(usize::MAX);
             }
         };
-        match responder.on_bytes(&mut self.tcp.rx(conn)) {
+        match responder.on_bytes(&mut dp.tcp.rx(conn)) {
             Progress::NeedMore => {}
             Progress::Request { private_data, decision } if self.may_report_request(slot, &private_data) => {
-                self.report_connect_request(slot, decision, private_data);
+                self.report_connect_request(dp, slot, decision, private_data);
             }
             Progress::Request { .. } => {
-                self.stats.count(Counter::VerbsHalfOpenDropped);
-                self.abort_passive(now, slot);
+                dp.stats.count(Counter::VerbsHalfOpenDropped);
+                self.abort_passive(dp, now, slot);
             }
-            Progress::Fault(fault) => self.on_bad_request(now, slot, fault),
+            Progress::Fault(fault) => self.on_bad_request(dp, now, slot, fault),
         }
     }
 
-    /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Octets behind the request are one, whether they
-    /// come with it or later: nothing may come before our answer.
+    /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Bytes after the request are such a fault, in
+    /// the same segment or later: none may arrive before our reply.
     #[cold]
-    fn on_bad_request(&mut self, now: Nanos, slot: u32, fault: StartupFault) {
-        self.stats.count(fault.counter());
-        self.abort_passive(now, slot);
+    fn on_bad_request<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: StartupFault) {
+        dp.stats.count(fault.counter());
+        self.abort_passive(dp, now, slot);
     }
 
-    /// Whether a context can be asked: it keeps up with what it was told, and the peer says no more than is accepted. A
-    /// peer that asks and leaves, again and again, must not fill our memory with questions.
+    /// Returns whether the context can be asked: it reads its notifications, and the private data is within the limit.
+    /// A peer that connects and leaves repeatedly must not fill memory with events.
     fn may_report_request(&mut self, slot: u32, private_data: &PrivateData) -> bool {
         let limit = usize::from(self.shared.config.limits.private_data_bytes);
         let context = self.passives.at(slot).map(|passive| usize::from(passive.context));
@@ -294,9 +321,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         private_data.len() <= limit && link.is_some_and(|link| !link.has_delayed())
     }
 
-    fn report_connect_request(&mut self, slot: u32, decision: Decision, private_data: PrivateData) {
+    fn report_connect_request<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        slot: u32,
+        decision: Decision,
+        private_data: PrivateData,
+    ) {
         let Some(passive) = self.passives.at(slot) else { return };
-        let Some(flow) = self.tcp.flow(passive.conn) else { return };
+        let Some(flow) = dp.tcp.flow(passive.conn) else { return };
         passive.state = PassiveState::AwaitingDecision(decision);
         let enhanced = decision.peer_enhanced();
         let mpa_request = MpaRequestInfo {
@@ -310,49 +343,52 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.send_event(context, Event::ConnectRequest { request, local, remote, private_data, mpa_request });
     }
 
-    /// The context binds a request to a queue pair.
-    pub(in crate::core_loop) fn accept(
+    /// The context accepts a request with a queue pair.
+    pub(in crate::core_loop) fn accept<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         request: (u32, u32),
         slot: u32,
         cm_params: Box<CmParams>,
     ) {
-        let reply = self.accept_reply(request, slot, &cm_params);
-        let Some(qp) = self.qps.at(slot) else { return };
+        let reply = self.accept_reply(dp, request, slot, &cm_params);
+        let Some(qp) = dp.qps.at(slot) else { return };
         let context = qp.context;
         self.send_notification(context, Notification::CmParamsReturned(cm_params));
-        let passive = reply.and_then(|reply| Some((reply, self.remove_passive(request.0)?)));
+        let passive = reply.and_then(|reply| Some((reply, self.remove_passive(dp, request.0)?)));
         let Some(((frame, agreed), passive)) = passive else {
-            // The peer has gone, or start-up took too long.
-            return self.fail_connect(now, slot, ConnectFailure::Closed);
+            // The peer is gone, or start-up timed out.
+            return self.fail_connect(dp, now, slot, ConnectFailure::Closed);
         };
-        self.attach_conn(slot, passive.conn);
-        if let Some(qp) = self.qps.at(slot) {
-            qp.enter(Phase::Setup(Setup::Replying { frame, agreed }));
+        self.attach_conn(dp, slot, passive.conn);
+        if let Some(qp) = dp.qps.at(slot) {
+            qp.enter(Lifecycle::Setup(Setup::Replying { frame, agreed }));
         }
         self.arm_qp(slot, now + self.mpa.startup_timeout());
-        self.enqueue_tx(TxSource::Qp(slot));
+        dp.enqueue_tx(slot);
     }
 
     /// The Reply Frame that accepts a request with the queue pair at `slot`.
-    fn accept_reply(
+    fn accept_reply<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         request: (u32, u32),
         slot: u32,
         cm_params: &CmParams,
     ) -> Option<(StartupFrameSource, Negotiated)> {
         let MpaParams { reads, rtr, .. } = cm_params.mpa_params;
-        let reads = reads.unwrap_or(self.qps.at(slot)?.reads);
+        let reads = reads.unwrap_or(dp.qps.at(slot)?.reads);
         let answer = ResponderParams { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
         let (frame, agreed) =
             self.passives.pending_decision(request)?.accept(answer, &cm_params.private_data).ok()?;
         Some((StartupFrameSource::new(frame), agreed))
     }
 
-    /// The context refuses a request.
-    pub(in crate::core_loop) fn reject(
+    /// The context rejects a request.
+    pub(in crate::core_loop) fn reject<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         context: u16,
         request: (u32, u32),
@@ -362,81 +398,123 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let reply = self.passives.pending_decision(request);
         let reply = reply.and_then(|decision| decision.reject(wanted, &cm_params.private_data).ok());
         if let Some(reply) = reply {
-            self.send_reject(now, request.0, reply);
+            self.send_reject(dp, now, request.0, reply);
         }
         self.send_notification(context, Notification::CmParamsReturned(cm_params));
     }
 
-    fn send_reject(&mut self, now: Nanos, slot: u32, reply: FrameBytes) {
+    fn send_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, reply: FrameBytes) {
         if let Some(passive) = self.passives.at(slot) {
             passive.state = PassiveState::SendingReject(StartupFrameSource::new(reply));
         }
         self.arm_passive(slot, now + self.mpa.terminate_timeout());
-        self.enqueue_tx(TxSource::Passive(slot));
+        self.enqueue_passive(dp, slot);
     }
 
-    /// After a turn at sending: a refusal that TCP has pulled whole is followed by FIN.
-    pub(in crate::core_loop) fn close_after_reject(&mut self, now: Nanos, slot: u32) {
+    /// After a scheduling round: FIN follows a reject that TCP has pulled completely.
+    pub(in crate::core_loop) fn close_after_reject<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.state, PassiveState::SendingReject(frame) if frame.is_done()) {
-            // The place and its timer stay until the connection is over, so that those who close are bounded too.
+            // The slot and its timer stay until the connection has ended, so that closing connections are bounded too.
             passive.state = PassiveState::Closing;
-            let events = self.tcp.close(now, conn, &mut self.wire);
+            let events = dp.tcp.close(now, conn, &mut dp.wire);
             if events.intersects(TcpEvents::ENDED) {
-                self.release_passive(slot, conn);
+                self.release_passive(dp, slot, conn);
             }
         }
     }
 
-    /// The peer's FIN: an answer to ours, or the end of its asking.
-    fn on_passive_peer_closed(&mut self, now: Nanos, slot: u32) {
+    /// The peer's FIN: the reply to ours, or the peer gave up.
+    fn on_passive_peer_closed<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
-            self.abort_passive(now, slot);
+            self.abort_passive(dp, now, slot);
         }
     }
 
-    /// Start-up took too long.
-    pub(in crate::core_loop) fn on_passive_timer(&mut self, now: Nanos, slot: u32) {
+    /// Start-up timed out.
+    pub(in crate::core_loop) fn on_passive_timer<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
-            self.stats.count(Counter::VerbsStartupTimeouts);
+            dp.stats.count(Counter::VerbsStartupTimeouts);
         }
-        self.abort_passive(now, slot);
+        self.abort_passive(dp, now, slot);
     }
 
-    fn abort_passive(&mut self, now: Nanos, slot: u32) {
-        if let Some(passive) = self.remove_passive(slot) {
-            self.set_owner(passive.conn, ConnOwner::Unowned);
-            self.tcp.abort(now, passive.conn, &mut self.wire);
-            self.tcp.release(passive.conn);
+    fn abort_passive<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        if let Some(passive) = self.remove_passive(dp, slot) {
+            dp.set_owner(passive.conn, ConnOwner::Unowned);
+            dp.tcp.abort(now, passive.conn, &mut dp.wire);
+            dp.tcp.release(passive.conn);
         }
     }
 
-    /// Drops the incoming connections that wait for a context that is gone.
+    /// Aborts the incoming connections that wait for a context that is gone.
     #[cold]
-    pub(in crate::core_loop) fn abort_passives_of(&mut self, now: Nanos, context: u16) {
+    pub(in crate::core_loop) fn abort_passives_of<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        context: u16,
+    ) {
         for slot in 0..self.passives.slots.len() as u32 {
             if self.passives.at(slot).is_some_and(|passive| passive.context == context) {
-                self.abort_passive(now, slot);
+                self.abort_passive(dp, now, slot);
             }
         }
     }
 
-    fn release_passive(&mut self, slot: u32, conn: ConnId) {
-        self.remove_passive(slot);
-        self.set_owner(conn, ConnOwner::Unowned);
-        self.tcp.release(conn);
+    fn release_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+        self.remove_passive(dp, slot);
+        dp.set_owner(conn, ConnOwner::Unowned);
+        dp.tcp.release(conn);
     }
 
-    /// Frees a place and its timer.
-    fn remove_passive(&mut self, slot: u32) -> Option<Passive> {
+    /// Frees a slot and its timer.
+    fn remove_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Option<Passive> {
         self.arm_passive(slot, Nanos::MAX);
         let passive = self.passives.remove(slot)?;
         if passive.tx_queued {
-            self.tx_ready.retain(|source| *source != TxSource::Passive(slot));
+            dp.tx_ready.retain(|source| *source != TxSource::Passive(slot));
         }
         Some(passive)
+    }
+
+    /// The scheduling round of an incoming connection.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core_loop) fn serve_passive<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) {
+        let Some(passive) = self.passives.at(slot) else { return };
+        passive.tx_queued = false;
+        let sent = dp.tcp.transmit(now, passive.conn, passive, &mut dp.wire, ROUND_UNITS_MAX);
+        dp.work += sent.units;
+        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) {
+            self.enqueue_passive(dp, slot);
+        }
+        self.close_after_reject(dp, now, slot);
+    }
+
+    /// Lists an incoming connection as a sender unless it is listed.
+    fn enqueue_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+        let tx_queued = self.passives.at(slot).map(|passive| &mut passive.tx_queued);
+        if tx_queued.is_some_and(|tx_queued| !core::mem::replace(tx_queued, true)) {
+            dp.tx_ready.push_back(TxSource::Passive(slot));
+        }
     }
 }

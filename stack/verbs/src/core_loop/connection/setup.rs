@@ -1,46 +1,82 @@
-//! Connection set-up of queue pairs, up to the TCP connection: the link address, a port, the handshake.
+//! Connection set-up of queue pairs, up to the TCP connection: the route, a port, the handshake.
 //!
-//! ```text
-//! connect: Resolving --link address--> Opening --TCP up--> Requesting --reply accepts--> Running
-//!              ^----------- revision 1, where the peer closed on revision 2 ----'
-//! accept:  Replying --reply pulled by TCP--> Running, up once the initiator's indication has come
-//! ```
-//! Any of them ends in a failure that the context is told about: nobody answers, refused, timed out, closed, a
-//! start-up frame that breaks the protocol, a peer that rejects. What comes behind TCP is in [`super::startup`].
+//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). Set-up in any state can fail: no
+//! route, refused, timed out, closed, a start-up frame that breaks the protocol, a reject. The context gets an event
+//! with the reason. The steps after the TCP connection are in [`super::startup`].
 
 use core::net::SocketAddr;
 
-use super::*;
-use crate::core_loop::qp::Phase;
+use super::ConnectionManager;
+use crate::core_loop::data_path::{ConnOwner, DataPath};
+use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated, StartupFrameSource};
 use ironwarp_net::Route;
-use ironwarp_tcp::UnitSource;
-use ironwarp_types::Flow;
+use ironwarp_port::Port;
+use ironwarp_tcp::{ConnId, UnitSource};
+use ironwarp_types::{Flow, Nanos};
 
-use crate::context::CmParams;
 use crate::event::ConnectFailure;
+use crate::objects::CmParams;
 
-/// How far set-up has come.
+/// The states of set-up.
 pub(in crate::core_loop) enum Setup {
-    /// The peer's link address, or the gateway's, is asked for.
+    /// Waits for the route: the link address of the peer or of the gateway.
     Resolving { target: ConnectTarget },
-    /// TCP shakes hands.
+    /// TCP connects.
     Opening { target: ConnectTarget },
-    /// Our request is out, or on its way out; the reply is awaited.
+    /// The Request Frame is being sent, or the reply is awaited.
     Requesting { initiator: Initiator, frame: StartupFrameSource, target: ConnectTarget },
-    /// We accepted; the reply is on its way out. The stream starts when TCP has all of it.
+    /// The Reply Frame that accepts is being sent. The stream starts when TCP has pulled all of it.
     Replying { frame: StartupFrameSource, agreed: Negotiated },
 }
 
-/// Where a connection is to lead and what it is begun with. Kept until the reply is there, since the first attempt may
-/// not be the last.
+/// The peer and the parameters of a connection. Kept until the reply arrives, since a second attempt may be necessary.
 pub(in crate::core_loop) struct ConnectTarget {
     pub(super) remote: SocketAddr,
     pub(super) cm_params: Box<CmParams>,
 }
 
+impl ConnectTarget {
+    #[cfg(test)]
+    pub(in crate::core_loop) fn new(remote: SocketAddr, cm_params: Box<CmParams>) -> Self {
+        ConnectTarget { remote, cm_params }
+    }
+
+    #[cfg(test)]
+    pub(in crate::core_loop) fn revision(&self) -> u8 {
+        self.cm_params.mpa_params.revision
+    }
+}
+
 impl Setup {
-    /// What the connection was to be begun with, to be given back.
+    /// The route is known: TCP connects.
+    pub(in crate::core_loop) fn open(self) -> Setup {
+        match self {
+            Setup::Resolving { target } => Setup::Opening { target },
+            other => other,
+        }
+    }
+
+    /// TCP is connected: the Request Frame is sent.
+    pub(in crate::core_loop) fn request(self, initiator: Initiator, frame: StartupFrameSource) -> Setup {
+        match self {
+            Setup::Opening { target } => Setup::Requesting { initiator, frame, target },
+            other => other,
+        }
+    }
+
+    /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt uses revision 1.
+    pub(in crate::core_loop) fn with_revision_1(self) -> Setup {
+        match self {
+            Setup::Requesting { target: ConnectTarget { remote, mut cm_params }, .. } => {
+                cm_params.mpa_params.revision = 1;
+                Setup::Resolving { target: ConnectTarget { remote, cm_params } }
+            }
+            other => other,
+        }
+    }
+
+    /// The parameters of the attempt, to be returned to the context.
     pub(super) fn into_connect_target(self) -> Option<ConnectTarget> {
         match self {
             Setup::Resolving { target } | Setup::Opening { target } | Setup::Requesting { target, .. } => {
@@ -60,86 +96,103 @@ impl UnitSource for Setup {
     }
 }
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl ConnectionManager {
     /// The application connects an idle queue pair.
-    pub(in crate::core_loop) fn connect(
+    pub(in crate::core_loop) fn connect<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         slot: u32,
         remote: SocketAddr,
         cm_params: Box<CmParams>,
     ) {
-        self.begin_connect(now, slot, ConnectTarget { remote, cm_params });
+        self.begin_connect(dp, now, slot, ConnectTarget { remote, cm_params });
     }
 
     /// Begins an attempt.
-    pub(super) fn begin_connect(&mut self, now: Nanos, slot: u32, target: ConnectTarget) {
-        let Some(qp) = self.qps.at(slot) else { return };
-        // An IPv4 peer in IPv6's notation is an IPv4 peer.
+    pub(super) fn begin_connect<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        target: ConnectTarget,
+    ) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        // An IPv4-mapped address (RFC 4291 s2.5.5.2) means the IPv4 peer.
         let remote = SocketAddr::new(target.remote.ip().to_canonical(), target.remote.port());
-        qp.enter(Phase::Setup(Setup::Resolving { target: ConnectTarget { remote, ..target } }));
-        self.arm_qp(slot, now + self.mpa.startup_timeout());
-        self.resolving.push(slot);
-        self.resolve(now, slot);
+        qp.enter(Lifecycle::Setup(Setup::Resolving { target: ConnectTarget { remote, ..target } }));
+        self.begin_resolving(dp, now, slot);
     }
 
-    /// Tries again for everyone who waits for a link address.
-    pub(in crate::core_loop) fn retry_resolving(&mut self, now: Nanos) {
-        if self.resolving.is_empty() || self.route_changes_seen == self.route_changes() {
+    /// Resolves the route to the peer, now or when the network layer learns it.
+    pub(super) fn begin_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        self.arm_qp(slot, now + self.mpa.startup_timeout());
+        self.resolving.push(slot);
+        self.resolve(dp, now, slot);
+    }
+
+    /// Tries again for every queue pair that waits for a route.
+    pub(in crate::core_loop) fn retry_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+        if self.resolving.is_empty() {
             return;
         }
         let mut index = self.resolving.len();
         while index > 0 {
             index -= 1;
             if let Some(slot) = self.resolving.get(index).copied() {
-                self.resolve(now, slot);
+                self.resolve(dp, now, slot);
             }
         }
     }
 
-    /// Opens the TCP connection if the way to the peer is known.
-    fn resolve(&mut self, now: Nanos, slot: u32) {
-        let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Resolving { target }) = &qp.phase else { return };
+    /// Opens the TCP connection if the route is known.
+    fn resolve<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
         let remote = target.remote;
-        let path = match self.route(now, remote.ip()) {
-            Route::Ready(path) => path,
+        let path_to_peer = match dp.route(now, remote.ip()) {
+            Route::Ready(path_to_peer) => path_to_peer,
             Route::Pending => return,
-            Route::Unreachable => return self.fail_resolving(now, slot, ConnectFailure::Unreachable),
+            Route::Unreachable => return self.fail_resolving(dp, now, slot, ConnectFailure::Unreachable),
         };
-        let address = path.local_addr();
-        let (steering, core) = (self.steering, self.core);
+        let address = path_to_peer.local_addr();
+        let (steering, core) = (dp.steering, self.core);
         let is_own_flow =
             |flow: &Flow, hash| steering.is_none_or(|steering| steering.home(flow, hash) == core);
-        let Some(port) = self.tcp.ephemeral_port_where(address, remote, is_own_flow) else {
-            return self.fail_resolving(now, slot, ConnectFailure::NoResources);
+        let Some(port) = dp.tcp.ephemeral_port_where(address, remote, is_own_flow) else {
+            return self.fail_resolving(dp, now, slot, ConnectFailure::NoResources);
         };
         let flow = Flow { local: SocketAddr::new(address, port), remote };
-        match self.tcp.connect(now, flow, path, &mut self.wire) {
-            Ok(conn) => self.enter_opening(slot, conn),
-            Err(_) => self.fail_resolving(now, slot, ConnectFailure::NoResources),
+        match dp.tcp.connect(now, flow, path_to_peer, &mut dp.wire) {
+            Ok(conn) => self.enter_opening(dp, slot, conn),
+            Err(_) => self.fail_resolving(dp, now, slot, ConnectFailure::NoResources),
         }
     }
 
-    /// A connection becomes a queue pair's.
-    pub(super) fn attach_conn(&mut self, slot: u32, conn: ConnId) {
-        self.set_owner(conn, ConnOwner::Qp(slot));
-        if let Some(qp) = self.qps.at(slot) {
+    /// Attaches a connection to a queue pair.
+    pub(super) fn attach_conn<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+        dp.set_owner(conn, ConnOwner::Qp(slot));
+        if let Some(qp) = dp.qps.at(slot) {
             qp.conn = Some(conn);
-            self.tcp.set_timeouts(conn, qp.timeouts.resolve(self.timeouts));
+            dp.tcp.set_timeouts(conn, qp.timeouts.resolve(self.timeouts));
         }
     }
 
-    fn enter_opening(&mut self, slot: u32, conn: ConnId) {
+    fn enter_opening<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
         self.resolving.retain(|waiting| *waiting != slot);
-        self.attach_conn(slot, conn);
-        let Some(qp) = self.qps.at(slot) else { return };
-        if let Phase::Setup(Setup::Resolving { target }) = core::mem::replace(&mut qp.phase, Phase::Idle) {
-            qp.enter(Phase::Setup(Setup::Opening { target }));
+        self.attach_conn(dp, slot, conn);
+        if let Some(qp) = dp.qps.at(slot) {
+            qp.lifecycle.advance_setup(Setup::open);
         }
     }
 
-    fn fail_resolving(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
-        self.fail_connect(now, slot, reason);
+    fn fail_resolving<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        reason: ConnectFailure,
+    ) {
+        self.fail_connect(dp, now, slot, reason);
     }
 }

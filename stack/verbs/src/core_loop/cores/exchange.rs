@@ -1,23 +1,27 @@
-//! The core loop's side of it: what goes to other cores, and what comes from them.
+//! The exchange of frames and messages with other cores, from the core loop's side.
 
-use ironwarp_net::{IcmpError, Received};
+use ironwarp_net::Received;
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_types::{Clock, Nanos};
 
-use super::{InterCoreMessage, LEADER, OtherCores, Steered};
-use crate::core_loop::*;
+use super::{InterCoreMessage, OtherCores, Steered};
+use crate::core_loop::CoreLoop;
+use crate::core_loop::data_path::DataPath;
 
-/// Frames taken over from one other core in one iteration, as many as four bursts bring; so that whoever is flooded
-/// elsewhere cannot starve the frames that arrive here.
+/// Frames taken from one other core in one iteration, as many as four bursts, so that a flood there does not starve
+/// the frames that arrive here.
 const STEERED_BUDGET: usize = 128;
 
-/// Mail taken from one other core in one iteration.
+/// Messages taken from one other core in one iteration.
 const MESSAGE_BUDGET: usize = 64;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// Hands over what was received for others, and takes what others have received for us. What is taken here is at home:
-    /// nobody is asked again whose it is.
+    /// Publishes what was received for other cores and handles what they received for this one. A steered frame is not
+    /// steered again.
     #[inline(never)]
     pub(in crate::core_loop) fn exchange(&mut self, now: Nanos) {
-        let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
+        let Some(other_cores) = self.dp.other_cores.as_deref_mut() else { return };
         other_cores.publish();
         other_cores.budget_exhausted = false;
         if other_cores.has_input() {
@@ -27,12 +31,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     #[inline(never)]
     fn receive_from_cores(&mut self, now: Nanos) {
-        let Some(mut other_cores) = self.other_cores.take() else { return };
+        let Some(mut other_cores) = self.dp.other_cores.take() else { return };
         for other in 0..other_cores.channels.len() {
             self.receive_messages(now, &mut other_cores, other);
             self.receive_steered(now, &mut other_cores, other);
         }
-        self.other_cores = Some(other_cores);
+        self.dp.other_cores = Some(other_cores);
     }
 
     fn receive_steered(&mut self, now: Nanos, other_cores: &mut OtherCores<P::Frame>, other: usize) {
@@ -45,27 +49,27 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.on_steered(now, steered);
         }
         other_cores.budget_exhausted |= taken == STEERED_BUDGET;
-        self.work += taken;
-        self.stats.add(Counter::CoresSteeredIn, taken as u64);
+        self.dp.work += taken;
+        self.dp.stats.add(Counter::CoresSteeredIn, taken as u64);
     }
 
     fn on_steered(&mut self, now: Nanos, steered: Steered<P::Frame>) {
         match steered {
             Steered::Segment(port, segment) => {
-                self.wire.select(port);
-                // One of ours to ourselves: so are the answers.
-                if segment.remote_mac == self.net().mac() {
-                    self.wire.loop_back(segment.remote_mac);
+                self.dp.wire.select(port);
+                // A segment from this host to itself: its replies are looped back too.
+                if segment.remote_mac == self.dp.net().mac() {
+                    self.dp.wire.loop_back(segment.remote_mac);
                 }
                 self.on_received(now, Received::Segment(segment));
             }
             Steered::IcmpError(port, error) => {
-                self.wire.select(port);
+                self.dp.wire.select(port);
                 self.on_icmp_error(now, &error);
             }
             Steered::ForLeader(port, frame) => {
-                self.wire.select(port);
-                self.nets.at_mut::<P>(port).on_handed_frame(now, frame, &mut self.wire);
+                self.dp.wire.select(port);
+                self.dp.nets.at_mut::<P>(port).on_handed_frame(now, frame, &mut self.dp.wire);
             }
         }
     }
@@ -78,20 +82,26 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         {
             read += 1;
             match message {
-                InterCoreMessage::Listen { context, local } => self.add_listener(context, local),
-                InterCoreMessage::Unlisten { context, local } => self.remove_listener(context, local),
-                InterCoreMessage::ContextGone { context } => self.on_context_gone(context),
+                InterCoreMessage::Listen { context, local } => {
+                    self.cm.add_listener(&mut self.dp, context, local)
+                }
+                InterCoreMessage::Unlisten { context, local } => {
+                    self.cm.remove_listener(&mut self.dp, context, local)
+                }
+                InterCoreMessage::ContextGone { context } => self.cm.on_context_gone(&mut self.dp, context),
                 InterCoreMessage::Net(port, net_message) => {
-                    self.wire.select(port);
-                    self.nets.at_mut::<P>(port).on_core_message(now, net_message, &mut self.wire);
+                    self.dp.wire.select(port);
+                    self.dp.nets.at_mut::<P>(port).on_core_message(now, net_message, &mut self.dp.wire);
                 }
             }
         }
         other_cores.budget_exhausted |= read == MESSAGE_BUDGET;
-        self.work += read;
+        self.dp.work += read;
     }
+}
 
-    /// Tells the others what was found out in this iteration.
+impl<P: Port> DataPath<P> {
+    /// Sends the network updates of this iteration to the other cores.
     #[inline(never)]
     pub(in crate::core_loop) fn send_net_messages(&mut self) {
         let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
@@ -100,40 +110,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             while let Some(net_message) = self.nets.at_mut::<P>(port).take_core_message() {
                 other_cores.send_net_message(port, net_message, &self.stats);
             }
-        }
-    }
-
-    /// Tells all other cores something that must arrive.
-    #[cold]
-    pub(in crate::core_loop) fn broadcast(&mut self, message: InterCoreMessage) {
-        if let Some(other_cores) = self.other_cores.as_deref_mut() {
-            other_cores.broadcast(message);
-        }
-    }
-
-    /// Whether the other cores have heard all that must reach them; until then contexts have to wait.
-    pub(in crate::core_loop) fn all_messages_sent(&self) -> bool {
-        self.other_cores.as_ref().is_none_or(|other_cores| !other_cores.has_backlog())
-    }
-
-    /// Somebody reports about a flow: that is for the core that it belongs to.
-    #[cold]
-    #[inline(never)]
-    pub(in crate::core_loop) fn steer_icmp_error(&mut self, now: Nanos, error: IcmpError) {
-        if let Some(other_cores) = &mut self.other_cores
-            && let Some(to) = other_cores.other_core_of(&error.flow, error.hash)
-        {
-            return other_cores.steer(to, Steered::IcmpError(self.wire.selected(), error), &self.stats);
-        }
-        self.on_icmp_error(now, &error);
-    }
-
-    /// A frame of ARP or neighbour discovery, on a core that follows.
-    #[cold]
-    #[inline(never)]
-    pub(in crate::core_loop) fn steer_to_leader(&mut self, frame: P::Frame) {
-        if let Some(other_cores) = &mut self.other_cores {
-            other_cores.steer(LEADER, Steered::ForLeader(self.wire.selected(), frame), &self.stats);
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What the cores of one stack have to do with each other: frames that arrived elsewhere, and news.
+//! The rings between the cores of one stack: frames that arrived at another core, and messages.
 //!
-//! Every two cores share two rings each way. The ring of **frames** may drop: what finds it full is lost as on a wire, is
-//! counted, and TCP sends it again. The ring of **mail** may not, save for news that whoever misses them asks for again.
-//! Both are written in batches and drained once an iteration, behind the receive stage, so a core never waits for
-//! another.
+//! Every two cores share two rings each way. The ring of **frames** may drop: a frame that finds it full is lost as on
+//! a wire, is counted, and TCP retransmits it. The ring of **messages** must not drop, except network updates that the
+//! receiver requests again. Both are written in batches and drained once an iteration, after the receive stage, so a
+//! core never waits for another.
 //!
-//! A frame is looked at where it arrives: link, network and TCP checks, and what flow it is of. If the flow belongs to
-//! another core the segment goes there as it is, in its buffer, which returns to its pool from there. ICMP errors follow
-//! the flow that they quote. Core 0 leads: frames of ARP and neighbour discovery go there, and so do the contexts' wishes
-//! to listen, so that all cores agree on who listens where.
+//! A frame is checked where it arrives (link, network, TCP) and its flow is determined there. If the flow belongs to
+//! another core, the segment goes there in its buffer, which returns to its pool from there. ICMP errors follow the
+//! flow that they quote. Core 0 leads: it handles ARP, neighbour discovery and the contexts' listeners, so that all
+//! cores have the same listeners.
 //!
-//! A stack of one core has none of this: it tests one pointer for each frame and twice an iteration.
+//! On a stack of one core this costs one pointer test for each frame and two an iteration.
 
 mod exchange;
 
@@ -23,35 +23,35 @@ use ironwarp_rings::spsc;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::Flow;
 
-/// The core that speaks for the others.
+/// The core that leads: it handles ARP, neighbour discovery and listeners.
 pub(crate) const LEADER: u16 = 0;
 
-/// Mail in flight from one core to another.
+/// Messages in the ring from one core to another.
 const MESSAGE_RING_ENTRIES: usize = 256;
 
-/// Mail that waits here because that ring is full: a few for each context, and no more is made while any waits.
+/// Messages that wait because that ring is full: a few for each context. None is created while any waits.
 const MESSAGE_BACKLOG_ENTRIES: usize = 128;
 
-/// Something that arrived at one core and belongs to another.
+/// A frame or error that arrived at one core and belongs to another.
 pub(super) enum Steered<F> {
-    /// From the port of this number, here and below.
+    /// A segment from the port of this number, as in the other variants.
     Segment(u8, TcpSegment<F>),
-    /// Somebody on the way reports about a flow of that core.
+    /// An ICMP error for a flow of that core.
     IcmpError(u8, IcmpError),
-    /// ARP or neighbour discovery, not looked at yet.
+    /// ARP or neighbour discovery, not parsed yet.
     ForLeader(u8, F),
 }
 
-/// What cores tell each other.
+/// Messages between cores.
 #[derive(Clone, Copy)]
 pub(super) enum InterCoreMessage {
-    /// A context takes connections for an address.
+    /// A context listens on an address.
     Listen { context: u16, local: SocketAddr },
-    /// It takes no more of them.
+    /// A context stops listening on an address.
     Unlisten { context: u16, local: SocketAddr },
-    /// A context is gone, and all its listeners are.
+    /// A context is gone, with all its listeners.
     ContextGone { context: u16 },
-    /// What one core knows of the network of a port and others must or may know.
+    /// An update of the network of a port.
     Net(u8, CoreMessage),
 }
 
@@ -61,7 +61,7 @@ struct CoreChannel<F> {
     frames_in: spsc::Consumer<Steered<F>>,
     messages_out: spsc::Producer<InterCoreMessage>,
     messages_in: spsc::Consumer<InterCoreMessage>,
-    /// Mail that found the ring full, oldest first.
+    /// Messages that found the ring full, oldest first.
     backlog: VecDeque<InterCoreMessage>,
 }
 
@@ -69,18 +69,18 @@ struct CoreChannel<F> {
 pub(crate) struct OtherCores<F> {
     core: u16,
     steering: Steering,
-    /// By core; none for this one.
+    /// By core; `None` for this one.
     channels: Box<[Option<CachePadded<CoreChannel<F>>>]>,
-    /// More has come than was taken in one iteration.
+    /// Another core's ring had more than one iteration takes.
     budget_exhausted: bool,
-    /// Frames were handed over that the others do not see yet.
+    /// Frames are staged that the other cores do not see yet.
     staged: bool,
-    /// Mail waits here for room.
+    /// Messages wait for room in a ring.
     has_backlog: bool,
 }
 
-/// The ends of the rings between all cores, for each core its own. None where there is one core. Each ring of frames has
-/// places for `frames`.
+/// The ends of the rings between all cores, for each core its own; `None` on a stack of one core. Each frame ring has
+/// `frames` entries.
 pub(crate) fn core_mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<OtherCores<F>>>> {
     let cores = steering.cores();
     if cores == 1 {
@@ -106,7 +106,7 @@ pub(crate) fn core_mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<
     .collect()
 }
 
-/// Both ends of what two cores share.
+/// Both ends of the rings between two cores.
 fn channel_pair<F>(frames: usize) -> (CoreChannel<F>, CoreChannel<F>) {
     let ((frames_to_b, frames_from_a), (frames_to_a, frames_from_b)) =
         (spsc::channel(frames), spsc::channel(frames));
@@ -126,24 +126,24 @@ fn channel_pair<F>(frames: usize) -> (CoreChannel<F>, CoreChannel<F>) {
 }
 
 impl<F> OtherCores<F> {
-    /// The part of this core in what the stack knows of the network.
+    /// The role of this core in the network of the stack.
     pub(super) fn role(&self) -> CoreRole {
         if self.core == LEADER { CoreRole::Leader } else { CoreRole::Follower }
     }
 
-    /// Whose a flow is.
+    /// The map from flows to cores.
     pub(super) fn steering(&self) -> Steering {
         self.steering
     }
 
-    /// The core that a flow belongs to, if it is another.
+    /// The core of a flow, if it is another one.
     #[inline(never)]
     pub(super) fn other_core_of(&self, flow: &Flow, hash: u32) -> Option<u16> {
         let home = self.steering.home(flow, hash);
         (home != self.core).then_some(home)
     }
 
-    /// Hands something to another core, with the next batch.
+    /// Stages a frame or error for another core; it is published with the next batch.
     #[inline(never)]
     pub(super) fn steer(&mut self, to: u16, what: Steered<F>, stats: &CoreStats) {
         let channel = self.channels.get_mut(usize::from(to)).and_then(Option::as_mut);
@@ -152,7 +152,7 @@ impl<F> OtherCores<F> {
         stats.count(if staged_frame { Counter::CoresSteeredOut } else { Counter::CoresSteeredDropped });
     }
 
-    /// Lets the others see what was handed to them.
+    /// Publishes the staged frames.
     #[inline]
     fn publish(&mut self) {
         if core::mem::take(&mut self.staged) {
@@ -165,20 +165,20 @@ impl<F> OtherCores<F> {
         self.channels.iter_mut().flatten().for_each(|channel| channel.frames_out.publish());
     }
 
-    /// Whether one of them has sent mail or frames.
+    /// Returns whether another core has sent messages or frames.
     #[inline]
     fn has_input(&mut self) -> bool {
         let mut channels = self.channels.iter_mut().flatten();
         channels.any(|channel| channel.messages_in.available() | channel.frames_in.available() != 0)
     }
 
-    /// Tells all other cores something that must arrive.
-    fn broadcast(&mut self, message: InterCoreMessage) {
+    /// Sends a message that must arrive to all other cores.
+    pub(super) fn broadcast(&mut self, message: InterCoreMessage) {
         self.channels.iter_mut().flatten().for_each(|channel| channel.send(message));
         self.update_has_backlog();
     }
 
-    /// Tells those whom it concerns.
+    /// Sends a network update to the cores that it concerns.
     fn send_net_message(&mut self, port: u8, net_message: CoreMessage, stats: &CoreStats) {
         let (core, for_leader) = (self.core, net_message.is_for_leader());
         let concerned = |at: usize| !for_leader || (at == usize::from(LEADER) && core != LEADER);
@@ -195,7 +195,7 @@ impl<F> OtherCores<F> {
         self.update_has_backlog();
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Moves waiting messages to the rings as far as there is room.
     #[inline]
     fn flush_backlog(&mut self) {
         if self.has_backlog {
@@ -208,13 +208,13 @@ impl<F> OtherCores<F> {
         self.has_backlog = self.channels.iter().flatten().any(|channel| !channel.backlog.is_empty());
     }
 
-    /// Whether another core leaves its mail unread.
+    /// Returns whether messages wait because another core does not read its own.
     #[inline]
     pub(super) fn has_backlog(&self) -> bool {
         self.has_backlog
     }
 
-    /// Whether the next iteration has something to do for others already.
+    /// Returns whether the next iteration already has messages or frames to exchange.
     #[inline]
     pub(super) fn has_pending_work(&self) -> bool {
         self.budget_exhausted || self.has_backlog()
@@ -226,7 +226,7 @@ impl<F> CoreChannel<F> {
         self.flush_backlog();
         let refused =
             if self.backlog.is_empty() { self.messages_out.push(message).err() } else { Some(message) };
-        // Nobody reads what is sent to a core that is gone.
+        // Messages to a core that is gone are dropped.
         self.backlog.extend(refused.filter(|_| !self.messages_out.is_abandoned()));
     }
 

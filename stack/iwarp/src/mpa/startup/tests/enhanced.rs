@@ -1,9 +1,9 @@
-//! Revision 2: frames on the wire, and each rule of RFC 6581 by itself.
+//! Revision 2: frames on the wire, and each rule of RFC 6581 separately.
 
 use super::*;
 use crate::mpa::MpaFault;
 
-/// What an initiator of revision 2 asks for: peer to peer, every indication, 16 Reads in and 8 out.
+/// The request of an initiator of revision 2: peer-to-peer, every kind of RTR, IRD 16 and ORD 8.
 fn enhanced() -> Enhanced {
     Enhanced { peer_to_peer: true, rtr: RtrKinds::all(), reads: READS }
 }
@@ -16,7 +16,7 @@ fn request(enhanced: Enhanced) -> Vec<u8> {
     Initiator::start(proposal(enhanced), b"").unwrap().1.to_vec()
 }
 
-/// What the initiator of `proposal` makes of a reply with these four octets.
+/// Returns what the initiator of `proposal` concludes from a reply with these four octets.
 fn replied(proposal: Proposal, octets: [u8; 4]) -> (Negotiated, Option<MpaFault>) {
     let (initiator, _) = Initiator::start(proposal, b"").unwrap();
     match initiator.on_bytes(&mut Bytes(reply_with(0x50, 2, &octets))) {
@@ -25,10 +25,10 @@ fn replied(proposal: Proposal, octets: [u8; 4]) -> (Negotiated, Option<MpaFault>
     }
 }
 
-/// RFC 6581 s6 and s9: S, revision 2, a length that counts the four octets, flags A and B above the IRD, C and D above
-/// the ORD, network byte order.
+/// RFC 6581 s6 and s9: S, revision 2, a length that includes the four octets, flags A and B above the IRD, C and D
+/// above the ORD, network byte order.
 #[test]
-fn an_enhanced_request_lies_as_rfc_6581_draws_it() {
+fn an_enhanced_request_has_the_layout_of_rfc_6581() {
     let (_, frame) = Initiator::start(proposal(enhanced()), b"hi").unwrap();
     assert_eq!(frame[..], b"MPA ID Req Frame\x50\x02\x00\x06\xc0\x10\xc0\x08hi"[..]);
     let only = |rtr, ird, ord| Enhanced { peer_to_peer: true, rtr, reads: ReadDepths { ird, ord } }.encode();
@@ -37,41 +37,41 @@ fn an_enhanced_request_lies_as_rfc_6581_draws_it() {
     assert_eq!(only(RtrKinds::READ, 0, 0x3fff), [0x80, 0, 0x7f, 0xff]);
 }
 
-/// RFC 6581 s9.2: without A, the flags B, C and D are zero when sent and ignored when received.
+/// RFC 6581 s9.2: without A, the flags B, C and D are sent as zero and ignored on receive.
 #[test]
-fn the_client_server_model_names_no_indication() {
+fn the_client_server_model_has_no_indication() {
     let client = Enhanced { peer_to_peer: false, ..enhanced() };
     assert_eq!(client.encode(), [0, 16, 0, 8]);
     let decoded = Enhanced::decode([0x40, 16, 0xc0, 8]);
     assert_eq!(decoded, Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: READS });
 }
 
-/// RFC 6581 s9.2, s10: the reply mirrors A, names the indications that both can do, and carries our numbers of Reads.
+/// RFC 6581 s9.2, s10: the reply repeats A, names the RTR kinds that both support, and has the responder's depths.
 #[test]
-fn an_enhanced_reply_lies_as_rfc_6581_draws_it() {
-    let (_, decision) = asked(&request(enhanced()));
+fn an_enhanced_reply_has_the_layout_of_rfc_6581() {
+    let (_, decision) = decode_request(&request(enhanced()));
     assert_eq!((decision.revision(), decision.peer_enhanced()), (2, Some(enhanced())));
-    let (reply, settled) = decision.accept(ANSWER, b"ok").unwrap();
+    let (reply, settled) = decision.accept(PARAMS, b"ok").unwrap();
     assert_eq!(reply[..], b"MPA ID Rep Frame\x50\x02\x00\x06\xc0\x10\xc0\x08ok"[..]);
     assert_eq!((settled.rtr_awaited, settled.peer_reads), (RtrKinds::all(), Some(READS)));
     let client = Enhanced { peer_to_peer: false, ..enhanced() };
-    let (reply, settled) = asked(&request(client)).1.accept(ANSWER, b"").unwrap();
+    let (reply, settled) = decode_request(&request(client)).1.accept(PARAMS, b"").unwrap();
     assert_eq!(reply[16..], [0x50, 2, 0, 4, 0, 16, 0, 8]);
     assert_eq!(settled.rtr_awaited, RtrKinds::empty());
 }
 
-/// RFC 6581 s9.1: a refusal can say which numbers of Reads would do; the initiator's application hears them.
+/// RFC 6581 s9.1: a rejection may name acceptable depths, which the initiator's application receives.
 #[test]
-fn an_enhanced_refusal_carries_numbers_of_reads() {
+fn an_enhanced_rejection_carries_read_depths() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"").unwrap();
     let wanted = ReadDepths { ird: 0, ord: 32 };
-    let reply = asked(&request).1.reject(wanted, b"more").unwrap();
+    let reply = decode_request(&request).1.reject(wanted, b"more").unwrap();
     assert_eq!(reply[16..], *b"\x70\x02\x00\x08\xc0\x00\xc0\x20more");
     let rejected = initiator::Progress::Rejected { private_data: data(b"more"), peer_reads: Some(wanted) };
     assert_eq!(initiator.on_bytes(&mut Bytes(reply.to_vec())), rejected);
 }
 
-/// RFC 6581 s10: an enhanced request has an enhanced reply, and no other has. In revision 1 the S bit is reserved.
+/// RFC 6581 s10: only an enhanced request has an enhanced reply. In revision 1 the S bit is reserved.
 #[test]
 fn a_reply_of_the_other_kind_is_refused() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
@@ -84,9 +84,10 @@ fn a_reply_of_the_other_kind_is_refused() {
     assert_eq!(initiate(&reply_with(0x50, 1, b"four")), accepted(b"four", agreed(true)));
 }
 
-/// RFC 5044 s7.1.1: R says no. A refusal without enhanced data, of either revision, is heard with what it says.
+/// RFC 5044 s7.1.1: R rejects. A rejection of either revision without enhanced data is accepted, with its private
+/// data.
 #[test]
-fn a_refusal_without_enhanced_data_is_heard() {
+fn a_rejection_without_enhanced_data_is_accepted() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
     for (flags, revision) in [(0x60, 2), (0x60, 1), (0x20, 1)] {
         let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, revision, b"full")));
@@ -95,19 +96,19 @@ fn a_refusal_without_enhanced_data_is_heard() {
     }
 }
 
-/// RFC 6581 s6, s10: revision 2 without S is the frame of revision 1, and is answered without S.
+/// RFC 6581 s6, s10: revision 2 without S has the frame of revision 1, and its reply has no S.
 #[test]
-fn revision_2_without_enhanced_data_is_answered_without() {
-    let (said, decision) = asked(&request_with(0x40, 2, b"four"));
+fn a_request_without_enhanced_data_has_a_reply_without_it() {
+    let (said, decision) = decode_request(&request_with(0x40, 2, b"four"));
     assert_eq!((said, decision.peer_enhanced()), (data(b"four"), None));
-    let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
+    let (reply, settled) = decision.accept(PARAMS, b"").unwrap();
     assert_eq!((&reply[16..], settled), (&[0x40, 2, 0, 0][..], Negotiated { revision: 2, ..agreed(true) }));
     assert_eq!(initiate(&reply), accepted(b"", Negotiated { revision: 2, ..agreed(true) }));
 }
 
-/// RFC 6581 s6, RFC 5044 s7.1.2, rule 9: S announces four octets that must be there.
+/// RFC 6581 s6, RFC 5044 s7.1.2, rule 9: with S the four octets must be present.
 #[test]
-fn a_frame_without_the_data_that_it_announces_is_refused() {
+fn a_frame_without_its_announced_enhanced_data_is_refused() {
     for said in 0..4 {
         let fault = StartupFault::EnhancedDataMissing;
         assert_eq!(respond(&request_with(0x50, 2, &[0; 4][..said])), responder::Progress::Fault(fault));
@@ -115,22 +116,23 @@ fn a_frame_without_the_data_that_it_announces_is_refused() {
     }
 }
 
-/// RFC 6581 s6, s9: the application has the four octets less, 508, and does not see them; reserved bits are not checked.
+/// RFC 6581 s6, s9: the application's private data is at most 508 octets and does not contain the enhanced data.
+/// Reserved bits are not checked.
 #[test]
-fn the_data_is_taken_off_the_private_data() {
+fn enhanced_data_reduces_the_private_data() {
     let said = [&enhanced().encode()[..], &[7; 508]].concat();
-    let (private_data, decision) = asked(&request_with(0x5f, 2, &said));
+    let (private_data, decision) = decode_request(&request_with(0x5f, 2, &said));
     assert_eq!((&private_data[..], decision.peer_enhanced()), (&[7; 508][..], Some(enhanced())));
     let too_long = PrivateDataTooLong { asked: 509, allowed: 508 };
     assert_eq!(Initiator::start(proposal(enhanced()), &[0; 509]).unwrap_err(), too_long);
-    assert_eq!(decision.accept(ANSWER, &[0; 509]).unwrap_err(), too_long);
+    assert_eq!(decision.accept(PARAMS, &[0; 509]).unwrap_err(), too_long);
     assert_eq!(decision.reject(READS, &[0; 509]).unwrap_err(), too_long);
-    assert_eq!(decision.accept(ANSWER, &[0; 508]).unwrap().0.len(), 20 + 512);
+    assert_eq!(decision.accept(PARAMS, &[0; 508]).unwrap().0.len(), 20 + 512);
 }
 
 /// RFC 6581 s9.1: the initiator's ORD is at most the responder's IRD.
 #[test]
-fn an_initiator_keeps_within_what_the_responder_takes() {
+fn the_initiators_ord_is_at_most_the_responders_ird() {
     for (said, ord) in [(0, 0), (3, 3), (8, 8), (9, 8), (0x3ffe, 8), (0x3fff, 8)] {
         let [high, low] = (0x8000 | said as u16).to_be_bytes();
         let (agreed, fault) = replied(proposal(enhanced()), [high, low, 0x80, 0]);
@@ -139,10 +141,10 @@ fn an_initiator_keeps_within_what_the_responder_takes() {
     }
 }
 
-/// RFC 6581 s9.1: the initiator's IRD is at least the responder's ORD; without the resources it ends the connection
+/// RFC 6581 s9.1: the initiator's IRD is at least the responder's ORD. Without the resources it ends the connection
 /// with code 6.
 #[test]
-fn an_initiator_without_the_places_says_so() {
+fn an_initiator_without_the_resources_fails_with_code_6() {
     let few = Proposal { reads: ReadDepths { ird: 4, ord: 8 }, ird_max: 16, ..proposal(enhanced()) };
     let outcome = |ord: u16| {
         let [high, low] = (0x8000 | ord).to_be_bytes();
@@ -151,15 +153,15 @@ fn an_initiator_without_the_places_says_so() {
     };
     assert_eq!(outcome(0), (4, None));
     assert_eq!(outcome(4), (4, None));
-    assert_eq!(outcome(5), (5, None), "there are places for 16");
+    assert_eq!(outcome(5), (5, None), "the IRD limit is 16");
     assert_eq!(outcome(16), (16, None));
     assert_eq!(outcome(17), (4, Some(MpaFault::InsufficientIrd)));
     assert_eq!(outcome(0x3fff), (4, None), "left to the applications");
 }
 
-/// RFC 6581 s9.2: one of the indications that both can do; a Write where possible, a Read only where there is a place.
+/// RFC 6581 s9.2: an RTR that both sides support: a Write if possible, a Read only with an IRD of at least 1.
 #[test]
-fn an_initiator_sends_an_indication_that_the_responder_takes() {
+fn an_initiator_sends_an_indication_that_both_sides_support() {
     let sent = |octets| {
         let (agreed, fault) = replied(proposal(enhanced()), octets);
         (agreed.rtr_to_send, fault)
@@ -172,7 +174,7 @@ fn an_initiator_sends_an_indication_that_the_responder_takes() {
     assert_eq!(sent([0xbf, 0xff, 0x40, 0]), (Some(Rtr::Read), None), "the IRD is left to the applications");
     assert_eq!(sent([0x80, 0, 0x40, 0]), (None, Some(MpaFault::NoMatchingRtr)));
     assert_eq!(sent([0x80, 8, 0, 0]), (None, Some(MpaFault::NoMatchingRtr)));
-    assert_eq!(sent([0x40, 8, 0xc0, 0]), (None, None), "without A nothing is awaited");
+    assert_eq!(sent([0x40, 8, 0xc0, 0]), (None, None), "without A no indication is awaited");
     let writes = Enhanced { rtr: RtrKinds::WRITE, ..enhanced() };
     let (agreed, fault) = replied(proposal(writes), [0xc0, 8, 0x40, 0]);
     assert_eq!((agreed.rtr_to_send, fault), (None, Some(MpaFault::NoMatchingRtr)));
@@ -180,13 +182,13 @@ fn an_initiator_sends_an_indication_that_the_responder_takes() {
     assert_eq!(replied(proposal(client), [0x80, 8, 0x80, 0]).0.rtr_to_send, None);
 }
 
-/// RFC 6581 s9.2: the kinds of the initiator's that the responder takes; when there are none, its own.
+/// RFC 6581 s9.2: the initiator's kinds that the responder accepts, or the responder's own if there are none.
 #[test]
-fn a_responder_names_the_indications_that_both_can_do() {
+fn a_responder_names_the_indications_that_both_sides_support() {
     let named = |theirs, ours| {
         let request = request(Enhanced { rtr: theirs, ..enhanced() });
         let (reply, settled) =
-            asked(&request).1.accept(ResponderParams { rtr: ours, ..ANSWER }, b"").unwrap();
+            decode_request(&request).1.accept(ResponderParams { rtr: ours, ..PARAMS }, b"").unwrap();
         let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
         assert_eq!(said.rtr, settled.rtr_awaited);
         said.rtr
@@ -197,27 +199,27 @@ fn a_responder_names_the_indications_that_both_can_do() {
     assert_eq!(named(write | read, read | send), read);
     assert_eq!(named(send, write | read), write | read);
     assert_eq!(named(RtrKinds::empty(), write), write);
-    assert_eq!(named(read, RtrKinds::empty()), read, "a responder takes one kind at least");
+    assert_eq!(named(read, RtrKinds::empty()), read, "a responder accepts at least one kind");
 }
 
-/// RFC 6581 s9.1: the responder's IRD may be raised for a Read indication when there is no other way.
+/// RFC 6581 s9.1: the responder raises its IRD for a Read indication if the initiator supports no other.
 #[test]
-fn a_responder_without_places_makes_one_for_the_only_indication_there_is() {
-    let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..ANSWER };
+fn a_responder_raises_its_ird_for_the_only_possible_indication() {
+    let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..PARAMS };
     let answered = |rtr| {
         let request = request(Enhanced { rtr, reads: ReadDepths::default(), ..enhanced() });
-        let (reply, settled) = asked(&request).1.accept(none, b"").unwrap();
+        let (reply, settled) = decode_request(&request).1.accept(none, b"").unwrap();
         (Enhanced::decode(*reply[20..].first_chunk().unwrap()).rtr, settled.reads.ird)
     };
     assert_eq!(answered(RtrKinds::READ), (RtrKinds::READ, 1));
     assert_eq!(answered(RtrKinds::READ | RtrKinds::WRITE), (RtrKinds::WRITE, 0));
 }
 
-/// Every octet boundary of an enhanced request and of its reply.
+/// An enhanced request and its reply, split at every octet.
 #[test]
-fn enhanced_frames_are_waited_for_octet_by_octet() {
+fn enhanced_frames_may_arrive_octet_by_octet() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"data").unwrap();
-    let reply = asked(&request).1.accept(ANSWER, b"said").unwrap().0;
+    let reply = decode_request(&request).1.accept(PARAMS, b"said").unwrap().0;
     for arrived in 0..request.len() {
         assert_eq!(respond(&request[..arrived]), responder::Progress::NeedMore);
     }

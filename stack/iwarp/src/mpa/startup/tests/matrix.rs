@@ -1,21 +1,21 @@
-//! Every combination of what two sides can want, against tables written from RFC 6581 s9.1 and s9.2 alone.
+//! Every combination of the terms of two sides, against tables written from RFC 6581 s9.1 and s9.2 alone.
 
 use super::*;
 use crate::mpa::MpaFault;
 
-/// Numbers of Reads worth trying: none, one, a few, many, as many as there are places, one more, not negotiated.
+/// Read depths to test: none, one, a few, many, the maximum, one more, not negotiated.
 const DEPTHS: [u16; 7] = [0, 1, 4, 15, 16, 17, READS_UNNEGOTIATED];
-/// Places for inbound Reads on either side.
+/// The largest IRD of either side.
 const PLACES: u16 = 16;
-/// What holds on a side that leaves its number to the application.
+/// The depth of a side that leaves it to the application.
 const OWN: u16 = 12;
 
-/// The number in force on a side that offers `said`.
+/// Returns the local depth of a side that offers `said`.
 fn local(said: u16) -> u16 {
     if said == READS_UNNEGOTIATED { OWN } else { said }
 }
 
-/// What the two frames say of Reads and what each side then keeps to.
+/// The depths in the two frames, and those that each side then uses.
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     reply: ReadDepths,
@@ -24,7 +24,7 @@ struct Outcome {
     fault: Option<MpaFault>,
 }
 
-/// RFC 6581 s9.1, sentence by sentence. The initiator offers `offer`, the responder has `own`.
+/// RFC 6581 s9.1, sentence by sentence. The initiator offers `offer`; the responder has `own`.
 fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
     // "respond to an initiator ORD value of 0x3FFF by leaving its local endpoint IRD unchanged", "setting the IRD to
     // 0x3FFF in its reply"; otherwise the reply holds the value that it set.
@@ -57,14 +57,14 @@ fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
     }
 }
 
-/// The two sides of ours.
-fn ours(offer: ReadDepths, own: ReadDepths) -> Outcome {
+/// Runs the two sides of the implementation.
+fn implementation(offer: ReadDepths, own: ReadDepths) -> Outcome {
     let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
     let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
     let proposal = Proposal { enhanced: Some(enhanced), reads, ird_max: PLACES, ..plain(true) };
     let (initiator, request) = Initiator::start(proposal, b"").unwrap();
-    let answer = ResponderParams { reads: own, rtr: RtrKinds::all() };
-    let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
+    let params = ResponderParams { reads: own, rtr: RtrKinds::all() };
+    let (reply, responder) = decode_request(&request).1.accept(params, b"").unwrap();
     let said = Enhanced::decode(*reply[20..].first_chunk().unwrap()).reads;
     let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
     let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!("{progress:?}") };
@@ -79,11 +79,11 @@ fn depths() -> impl Iterator<Item = ReadDepths> {
 
 /// RFC 6581 s9.1: 49 offers, each to 36 responders.
 #[test]
-fn every_pair_of_numbers_of_reads_ends_as_the_table_says() {
+fn every_pair_of_read_depths_matches_the_table() {
     for offer in depths() {
         for own in depths().filter(|own| own.ird != READS_UNNEGOTIATED && own.ord != READS_UNNEGOTIATED) {
-            let outcome = ours(offer, own);
-            assert_eq!(outcome, oracle(offer, own), "offered {offer:?}, answered with {own:?}");
+            let outcome = implementation(offer, own);
+            assert_eq!(outcome, oracle(offer, own), "offered {offer:?}, replied with {own:?}");
             // "The relationships between these parameters after a successful negotiation".
             let negotiated = ![offer.ird, offer.ord].contains(&READS_UNNEGOTIATED);
             if negotiated && outcome.fault.is_none() {
@@ -94,9 +94,9 @@ fn every_pair_of_numbers_of_reads_ends_as_the_table_says() {
     }
 }
 
-/// RFC 6581 s9.1: whatever numbers a reply holds, lawful or not, from an initiator of every offer.
+/// RFC 6581 s9.1: any depths in a reply, allowed or not, to an initiator with any offer.
 #[test]
-fn every_reply_is_taken_as_the_table_says() {
+fn every_reply_matches_the_table() {
     for offer in depths() {
         for reply in depths() {
             let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
@@ -119,27 +119,28 @@ fn every_reply_is_taken_as_the_table_says() {
     }
 }
 
-/// RFC 6581 s9.2: both models, every set of indications on either side, with and without places for a Read.
+/// RFC 6581 s9.2: both models, every set of RTR kinds on either side, with and without an IRD for a Read.
 #[test]
-fn every_pair_of_indications_ends_as_the_table_says() {
+fn every_pair_of_indications_matches_the_table() {
     let sets = || (0..8).map(RtrKinds::from_bits_truncate);
     for (peer_to_peer, ird) in [(false, 4), (true, 4), (true, 0)] {
-        for (theirs, ours) in sets().flat_map(|theirs| sets().map(move |ours| (theirs, ours))) {
-            let enhanced = Enhanced { peer_to_peer, rtr: theirs, reads: READS };
+        for (offered, accepted) in sets().flat_map(|offered| sets().map(move |accepted| (offered, accepted)))
+        {
+            let enhanced = Enhanced { peer_to_peer, rtr: offered, reads: READS };
             let proposal = Proposal { enhanced: Some(enhanced), ..plain(true) };
             let (initiator, request) = Initiator::start(proposal, b"").unwrap();
-            let answer = ResponderParams { reads: ReadDepths { ird, ord: 4 }, rtr: ours };
-            let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
+            let params = ResponderParams { reads: ReadDepths { ird, ord: 4 }, rtr: accepted };
+            let (reply, responder) = decode_request(&request).1.accept(params, b"").unwrap();
             let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
             // "the responder MUST set Control Flag A" as the request has it.
             assert_eq!(said.peer_to_peer, peer_to_peer);
-            assert_eq!(said.rtr.is_empty(), !peer_to_peer, "one kind at least");
+            assert_eq!(said.rtr.is_empty(), !peer_to_peer, "at least one kind");
             assert_eq!(responder.rtr_awaited, said.rtr);
             let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
             let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!() };
-            let able = if ours.is_empty() { RtrKinds::all() } else { ours };
-            let may = peer_to_peer && able.intersects(theirs);
-            assert_eq!(agreed.rtr_to_send.is_some(), may, "{theirs:?} and {ours:?} with {ird} places");
+            let able = if accepted.is_empty() { RtrKinds::all() } else { accepted };
+            let may = peer_to_peer && able.intersects(offered);
+            assert_eq!(agreed.rtr_to_send.is_some(), may, "{offered:?} and {accepted:?}, IRD {ird}");
             assert_eq!(fault, (peer_to_peer && !may).then_some(MpaFault::NoMatchingRtr));
             if let Some(rtr) = agreed.rtr_to_send {
                 let kind = match rtr {
@@ -147,8 +148,8 @@ fn every_pair_of_indications_ends_as_the_table_says() {
                     Rtr::Write => RtrKinds::WRITE,
                     Rtr::Read => RtrKinds::READ,
                 };
-                assert!(said.rtr.contains(kind) && theirs.contains(kind) && able.contains(kind));
-                assert!(rtr != Rtr::Read || responder.reads.ird > 0, "a Read finds its place");
+                assert!(said.rtr.contains(kind) && offered.contains(kind) && able.contains(kind));
+                assert!(rtr != Rtr::Read || responder.reads.ird > 0, "the IRD allows the Read");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Start-up as the two sides see it: framing and revision 1 here, revision 2 in [`enhanced`], every combination of what
-//! two sides can want in [`matrix`].
+//! Start-up of the two sides: framing and revision 1 here, revision 2 in [`enhanced`], every combination of terms in
+//! [`matrix`].
 
 mod enhanced;
 mod matrix;
@@ -51,14 +51,14 @@ fn with(frame: &[u8], flags: u8, revision: u8, data: &[u8]) -> Vec<u8> {
 }
 
 const READS: ReadDepths = ReadDepths { ird: 16, ord: 8 };
-const ANSWER: ResponderParams = ResponderParams { reads: READS, rtr: RtrKinds::all() };
+const PARAMS: ResponderParams = ResponderParams { reads: READS, rtr: RtrKinds::all() };
 
 /// An initiator of revision 1.
 fn plain(crc: bool) -> Proposal {
     Proposal { crc, markers: false, enhanced: None, reads: READS, ird_max: 16 }
 }
 
-/// What two sides of revision 1 without markers agree on.
+/// The terms of two sides of revision 1 without markers.
 fn agreed(crc: bool) -> Negotiated {
     Negotiated {
         crc,
@@ -71,15 +71,15 @@ fn agreed(crc: bool) -> Negotiated {
     }
 }
 
-fn accepted(said: &[u8], agreed: Negotiated) -> initiator::Progress {
-    initiator::Progress::Accepted { private_data: data(said), agreed, fault: None }
+fn accepted(private_data: &[u8], agreed: Negotiated) -> initiator::Progress {
+    initiator::Progress::Accepted { private_data: data(private_data), agreed, fault: None }
 }
 
 fn respond(bytes: &[u8]) -> responder::Progress {
     Responder::new(true, false).on_bytes(&mut Bytes(bytes.to_vec()))
 }
 
-fn asked(bytes: &[u8]) -> (PrivateData, Decision) {
+fn decode_request(bytes: &[u8]) -> (PrivateData, Decision) {
     match respond(bytes) {
         responder::Progress::Request { private_data, decision } => (private_data, decision),
         other => panic!("{other:?}"),
@@ -96,7 +96,7 @@ fn data(bytes: &[u8]) -> PrivateData {
 
 /// RFC 5044 s7.1.1, figure 8.
 #[test]
-fn frames_lie_as_figure_8_draws_them() {
+fn frames_have_the_layout_of_figure_8() {
     let (_, request) = Initiator::start(plain(true), b"hi").unwrap();
     assert_eq!(request[..], b"MPA ID Req Frame\x40\x01\x00\x02hi"[..]);
     let (_, request) = Initiator::start(plain(false), b"").unwrap();
@@ -109,9 +109,9 @@ fn frames_lie_as_figure_8_draws_them() {
 #[test]
 fn a_request_is_accepted_and_both_sides_agree() {
     let (initiator, request) = Initiator::start(plain(true), b"please").unwrap();
-    let (said, decision) = asked(&request);
-    assert_eq!((said, decision.revision(), decision.peer_enhanced()), (data(b"please"), 1, None));
-    let (reply, settled) = decision.accept(ANSWER, b"welcome").unwrap();
+    let (private_data, decision) = decode_request(&request);
+    assert_eq!((private_data, decision.revision(), decision.peer_enhanced()), (data(b"please"), 1, None));
+    let (reply, settled) = decision.accept(PARAMS, b"welcome").unwrap();
     assert_eq!(settled, agreed(true));
     assert_eq!(reply[..], b"MPA ID Rep Frame\x40\x01\x00\x07welcome"[..]);
     assert_eq!(initiator.on_bytes(&mut Bytes(reply.to_vec())), accepted(b"welcome", agreed(true)));
@@ -119,22 +119,22 @@ fn a_request_is_accepted_and_both_sides_agree() {
 
 /// RFC 5044 s7.1.2, rules 2 and 3.
 #[test]
-fn a_request_is_refused_with_a_reason() {
-    let reply = asked(&REQUEST).1.reject(ReadDepths::default(), b"full").unwrap();
+fn a_request_is_rejected_with_private_data() {
+    let reply = decode_request(&REQUEST).1.reject(ReadDepths::default(), b"full").unwrap();
     assert_eq!(reply[..], b"MPA ID Rep Frame\x60\x01\x00\x04full"[..]);
     let rejected = initiator::Progress::Rejected { private_data: data(b"full"), peer_reads: None };
     assert_eq!(initiate(&reply), rejected);
 }
 
-/// RFC 5044 s7.1.1: C in either frame turns CRCs on; only both without it turns them off. A reply never clears it.
+/// RFC 5044 s7.1.1: C in either frame turns CRCs on. They are off only without C in both. A reply never clears C.
 #[test]
-fn crc_is_on_unless_neither_side_wants_it() {
+fn crcs_are_on_unless_both_sides_decline_them() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let flags = if theirs { 0x40 } else { 0 };
         let mut bytes = Bytes(request_with(flags, 1, b""));
         let progress = Responder::new(ours, false).on_bytes(&mut bytes);
         let responder::Progress::Request { decision, .. } = progress else { panic!() };
-        let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
+        let (reply, settled) = decision.accept(PARAMS, b"").unwrap();
         assert_eq!((reply[16] & 0x40 != 0, settled), (ours || theirs, agreed(ours || theirs)));
         let (initiator, _) = Initiator::start(plain(ours), b"").unwrap();
         let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, 1, b"")));
@@ -142,15 +142,15 @@ fn crc_is_on_unless_neither_side_wants_it() {
     }
 }
 
-/// RFC 5044 s7.1.1: M asks the other side for markers, each direction by itself.
+/// RFC 5044 s7.1.1: M asks the other side for markers, each direction separately.
 #[test]
-fn each_side_says_whether_it_wants_markers() {
+fn each_side_requests_markers_for_its_own_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let flags = if theirs { 0xc0 } else { 0x40 };
         let mut bytes = Bytes(request_with(flags, 1, b""));
         let progress = Responder::new(true, ours).on_bytes(&mut bytes);
         let responder::Progress::Request { decision, .. } = progress else { panic!() };
-        let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
+        let (reply, settled) = decision.accept(PARAMS, b"").unwrap();
         let markers = Markers { sent: theirs, received: ours };
         assert_eq!((reply[16] & 0x80 != 0, settled.markers), (ours, markers));
         assert_eq!(decision.reject(ReadDepths::default(), b"").unwrap()[16] & 0x80, 0);
@@ -161,7 +161,7 @@ fn each_side_says_whether_it_wants_markers() {
     }
 }
 
-/// RFC 5044 s7.1.1: the reserved bits, R in a request, and in revision 1 the S bit, are not checked.
+/// RFC 5044 s7.1.1: the reserved bits, R in a request, and S in revision 1 are not checked.
 #[test]
 fn reserved_bits_are_not_checked() {
     for flags in [0x20, 0x1f, 0x10, 0x0f] {
@@ -180,12 +180,12 @@ fn anything_but_mpa_is_refused_at_its_first_octet() {
 
 /// RFC 5044 s7.1.2, rule 8.
 #[test]
-fn two_initiators_find_each_other_out() {
+fn two_initiators_refuse_each_other() {
     assert_eq!(initiate(&REQUEST), initiator::Progress::Fault(StartupFault::SameRole));
     assert_eq!(respond(&REPLY), responder::Progress::Fault(StartupFault::SameRole));
 }
 
-/// RFC 5044 s7.1.1: a revision that we cannot work with closes the connection.
+/// RFC 5044 s7.1.1: an unsupported revision closes the connection.
 #[test]
 fn other_revisions_are_refused() {
     for revision in [0, 3, 255] {
@@ -195,7 +195,7 @@ fn other_revisions_are_refused() {
     }
 }
 
-/// RFC 5044 s7.1.1: 512 octets at most, found before they have arrived.
+/// RFC 5044 s7.1.1: 512 octets at most. A longer length is found before the data arrives.
 #[test]
 fn private_data_is_bounded() {
     let largest = request_with(0x40, 1, &[7; 512]);
@@ -207,13 +207,13 @@ fn private_data_is_bounded() {
     assert_eq!(respond(&header), responder::Progress::Fault(StartupFault::PrivateDataTooLong(513)));
     let too_long = PrivateDataTooLong { asked: 513, allowed: 512 };
     assert_eq!(Initiator::start(plain(true), &[0; 513]).unwrap_err(), too_long);
-    assert_eq!(asked(&REQUEST).1.accept(ANSWER, &[0; 513]).unwrap_err(), too_long);
+    assert_eq!(decode_request(&REQUEST).1.accept(PARAMS, &[0; 513]).unwrap_err(), too_long);
 }
 
-/// RFC 5044 s7.1.1: private data that is longer than its length says. Only the responder can tell: behind a reply
-/// FPDUs may follow in the same segment.
+/// RFC 5044 s7.1.1: private data longer than its length field. Only the responder can detect it, because FPDUs may
+/// follow a reply in the same segment.
 #[test]
-fn octets_behind_a_request_are_refused_and_behind_a_reply_kept() {
+fn octets_after_a_request_are_refused_and_after_a_reply_kept() {
     let mut request = REQUEST.to_vec();
     request.push(0);
     assert_eq!(respond(&request), responder::Progress::Fault(StartupFault::TrailingBytes));
@@ -224,12 +224,12 @@ fn octets_behind_a_request_are_refused_and_behind_a_reply_kept() {
 }
 
 #[test]
-fn a_frame_is_waited_for_octet_by_octet() {
+fn a_frame_may_arrive_octet_by_octet() {
     let frame = request_with(0x40, 1, b"data");
     for arrived in 0..frame.len() {
         let mut bytes = Bytes(frame[..arrived].to_vec());
         assert_eq!(Responder::new(true, false).on_bytes(&mut bytes), responder::Progress::NeedMore);
-        assert_eq!(bytes.0.len(), arrived, "nothing is taken before the frame is whole");
+        assert_eq!(bytes.0.len(), arrived, "nothing is consumed before the frame is complete");
     }
 }
 
@@ -243,9 +243,9 @@ fn a_frame_is_one_unit() {
     assert_eq!(source.fill(&mut room), 0);
 }
 
-/// RFC 5044 s7.1.1: a length that reaches beyond what arrives is waited for, never read from what is not there.
+/// RFC 5044 s7.1.1: private data that has not arrived is waited for, and no octets beyond the received ones are read.
 #[test]
-fn a_reply_is_waited_for_octet_by_octet_and_leaves_what_follows() {
+fn a_reply_may_arrive_octet_by_octet_and_keeps_what_follows() {
     let frame = reply_with(0x40, 1, b"data");
     for arrived in 0..frame.len() {
         let mut bytes = Bytes(frame[..arrived].to_vec());
@@ -266,7 +266,7 @@ proptest! {
         crc: bool,
         reject: bool,
         enhanced in proptest::option::of((any::<bool>(), 0..8u8, 0..0x4000u16, 0..0x4000u16)),
-        said in proptest::collection::vec(any::<u8>(), 0..=508),
+        private_data in proptest::collection::vec(any::<u8>(), 0..=508),
     ) {
         let kind = if request { Kind::Request } else { Kind::Reply };
         let enhanced = enhanced.map(|(peer_to_peer, rtr, ird, ord)| Enhanced {
@@ -275,9 +275,9 @@ proptest! {
             reads: ReadDepths { ird, ord },
         });
         let revision = if enhanced.is_some() { 2 } else { 1 };
-        let frame = Frame { kind, markers, crc, reject, revision, enhanced, private_data: data(&said) };
+        let frame = Frame { kind, markers, crc, reject, revision, enhanced, private_data: data(&private_data) };
         let mut bytes = Bytes(frame.encode().to_vec());
-        prop_assert_eq!(bytes.0.len(), HEADER_BYTES + said.len() + if enhanced.is_some() { 4 } else { 0 });
+        prop_assert_eq!(bytes.0.len(), HEADER_BYTES + private_data.len() + if enhanced.is_some() { 4 } else { 0 });
         prop_assert_eq!(Frame::decode(kind, &mut bytes), Ok(Some(frame)));
         prop_assert!(bytes.0.is_empty());
     }

@@ -1,8 +1,8 @@
-//! What a responder refuses, with the word as it was.
+//! Requests that a responder refuses, without changing the word.
 
 use super::*;
 
-/// A responder with one word, 5, and a receive.
+/// A responder with one word of value 5, and a receive.
 struct Target {
     side: Endpoint,
     word: Region,
@@ -19,20 +19,21 @@ fn target_with(access: Access) -> Target {
 }
 
 impl Target {
-    /// RFC7306-8.1-02: the Terminate shows the DDP header and never the request; the word stays as it was.
+    /// RFC7306-8.1-02: the Terminate includes the DDP header and never the request. The word is unchanged.
     #[track_caller]
     fn refuses(mut self, ulpdu: &[u8], code: [u8; 3]) {
         assert_eq!(self.side.feed(&framed(ulpdu)), failed(code));
-        assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was touched");
+        assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was changed");
         let [layer, etype, code] = code;
-        let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
-        assert_eq!(ulpdus(&self.side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
+        let headers = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
+        assert_eq!(ulpdus(&self.side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &headers)]);
     }
 }
 
-/// RFC7306-8.2-05 and RFC7306-8.2-08: tag, domain, bounds, wrap and right, as for a Read's source, with the codes of one.
+/// RFC7306-8.2-05 and RFC7306-8.2-08: tag, domain, bounds, wrap and right are checked as for the source of a Read,
+/// with the same codes.
 #[test]
-fn a_word_that_the_peer_may_not_reach_is_refused() {
+fn a_word_that_the_peer_may_not_access_is_refused() {
     let add = AtomicOp::add(1);
     let v = target();
     let (stag, to) = at(&v.word, 0);
@@ -57,10 +58,10 @@ fn a_word_that_the_peer_may_not_reach_is_refused() {
     v.refuses(&request(1, place, add), [0, 1, 0]);
 }
 
-/// RFC7306-5.1.1-01 to RFC7306-5.1.1-05, RFC7306-5.1.2-04 to RFC7306-5.1.2-08, RFC7306-8.2-06 and RFC7306-8.2-07: the address
-/// is a multiple of eight bytes, or nothing is done. RFC7306-5.2.1-05 and RFC7306-5.2.1-06: the tagged offset need not be.
+/// RFC7306-5.1.1-01 to RFC7306-5.1.1-05, RFC7306-5.1.2-04 to RFC7306-5.1.2-08, RFC7306-8.2-06 and RFC7306-8.2-07: the
+/// address must be a multiple of eight bytes. RFC7306-5.2.1-05 and RFC7306-5.2.1-06: the tagged offset need not be.
 #[test]
-fn a_misaligned_word_is_refused_and_not_touched() {
+fn a_misaligned_word_is_refused_and_unchanged() {
     for operation in [AtomicOp::add(1), AtomicOp::compare_and_swap(0, 1)] {
         for off in 1..8 {
             let v = target();
@@ -70,9 +71,9 @@ fn a_misaligned_word_is_refused_and_not_touched() {
     }
 }
 
-/// RFC7306-5.2.1-13, RFC7306-5.2.1-03 and RFC7306-10-01: reserved operations, and Swap where it is not one.
+/// RFC7306-5.2.1-13, RFC7306-5.2.1-03 and RFC7306-10-01: reserved operations, and Swap without support for it.
 #[test]
-fn an_atomic_operation_that_does_not_exist_is_refused() {
+fn an_unknown_atomic_operation_is_refused() {
     for code in (0..16).filter(|code| ![0, 2].contains(code)) {
         let v = target();
         let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
@@ -81,10 +82,10 @@ fn an_atomic_operation_that_does_not_exist_is_refused() {
     }
 }
 
-/// RFC7306-4-01: exactly 52 octets, of which DDP's buffer has room for no more; one segment; RFC7306-8.2-02: its own turn;
-/// RFC7306-8.2-03 and RFC7306-8.2-04: its queue and its version.
+/// RFC7306-4-01: exactly 52 octets, which is also the size of the DDP buffer, in one segment. RFC7306-8.2-02: in
+/// order. RFC7306-8.2-03 and RFC7306-8.2-04: on its queue, with its version.
 #[test]
-fn a_request_of_the_wrong_shape_is_refused() {
+fn a_malformed_atomic_request_is_refused() {
     for (bytes, code) in [(0, [0, 2, 0xff]), (28, [0, 2, 0xff]), (51, [0, 2, 0xff]), (53, [1, 2, 5])] {
         let v = target();
         let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
@@ -108,12 +109,12 @@ fn a_request_of_the_wrong_shape_is_refused() {
         change(&mut ulpdu);
         v.refuses(&ulpdu, code);
     }
-    // A Read Request on a stream with longer requests is still exactly as long as one.
+    // A Read Request keeps its exact length on a stream whose buffers are larger.
     let v = target();
     v.refuses(&segment(0x41, [1, 1, 0], &[0; 29]), [0, 2, 0xff]);
 }
 
-/// A tag that ends between the request and its turn: the refusal names the request by the header that it had.
+/// The tag is revoked while the request waits. The Terminate includes the header of that request.
 #[test]
 fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
     let (mut a, mut b) = pair();
@@ -122,19 +123,19 @@ fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
     a.read(1, sink(&before, 0), at(&source, 0));
     atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
     let unit = a.pull(SEGMENT_BYTES);
-    let shown = ulpdus(&unit).remove(1);
+    let headers = ulpdus(&unit).remove(1);
     b.feed(&unit).unwrap();
     drop(target);
-    let (answer, end) = (b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));
-    assert_eq!(ulpdus(&answer).len(), 1, "the Read before it is answered");
-    let shown = [&[0x01, 0x00, 0xc0, 0, 0, shown.len() as u8], &shown[..18]].concat();
-    assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &shown)]);
+    let (response, end) = (b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));
+    assert_eq!(ulpdus(&response).len(), 1, "the Read before it is answered");
+    let headers = [&[0x01, 0x00, 0xc0, 0, 0, headers.len() as u8], &headers[..18]].concat();
+    assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &headers)]);
 }
 
-/// Where there are several cores and nobody is told of their words, each changes them with locked instructions; without,
-/// one that is another's is not touched.
+/// With several cores and no forwarding, each core changes words with locked instructions. Without locked
+/// instructions, a core does not change the word of another.
 #[test]
-fn a_word_of_another_core_is_changed_by_locked_instructions_or_not_at_all() {
+fn a_word_of_another_core_is_changed_only_by_locked_instructions() {
     for locked in [false, true] {
         let mut done = 0;
         for _ in 0..32 {
@@ -156,8 +157,8 @@ fn a_word_of_another_core_is_changed_by_locked_instructions_or_not_at_all() {
     }
 }
 
-/// A response that nobody asked for finds no buffer on queue 3 (RFC 5041 s7.1).
+/// A response without a request finds no buffer on queue 3 (RFC 5041 s7.1).
 #[test]
-fn a_response_that_nobody_asked_for_is_refused() {
+fn an_atomic_response_without_a_request_is_refused() {
     target().refuses(&response(1, 0, 9), [1, 2, 2]);
 }

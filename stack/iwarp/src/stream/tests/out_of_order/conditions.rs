@@ -1,4 +1,4 @@
-//! What has to hold before a segment may go first (RFC 5044 s6, RFC 5041 s7.1; semantics.md, Placement).
+//! The conditions of out-of-order placement (RFC 5044 s6, RFC 5041 s7.1; `docs/semantics.md`, Placement).
 
 use super::*;
 
@@ -15,10 +15,10 @@ fn write_to(
     (target, arrival, units)
 }
 
-/// RFC5041-5.3-04, RFC5044-3-09: a segment beyond a gap is in memory before the gap closes, and the octets before it
+/// RFC5041-5.3-04, RFC5044-3-09: a segment beyond a gap is in memory before the gap closes, and the octets of the gap
 /// are not.
 #[test]
-fn a_segment_beyond_a_gap_goes_to_memory_at_once() {
+fn a_segment_beyond_a_gap_is_placed_at_once() {
     let (mut a, mut b) = out_of_order_pair();
     let (target, mut arrival, units) = write_to(&mut a, &b, 6000, EVERYTHING);
     b.arrive(&mut arrival, units[2].clone()).unwrap();
@@ -32,9 +32,10 @@ fn a_segment_beyond_a_gap_goes_to_memory_at_once() {
     assert_eq!((placed(&b), b.counted(Counter::IwarpRxFpdus)), (1, 0));
 }
 
-/// semantics.md, Placement: never the final segment of a Write. Its last octet is what an application polls.
+/// `docs/semantics.md`, Placement: the final segment of a Write is never placed out of order. Applications poll its
+/// last octet.
 #[test]
-fn the_end_of_a_write_waits_for_its_turn() {
+fn the_end_of_a_write_is_placed_in_order() {
     let (mut a, mut b) = out_of_order_pair();
     let (target, mut arrival, units) = write_to(&mut a, &b, 6000, EVERYTHING);
     for unit in units[1..].iter().rev() {
@@ -46,9 +47,9 @@ fn the_end_of_a_write_waits_for_its_turn() {
     assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedLast)), (3, 1));
 }
 
-/// The setting is off by default, and asks for nothing else.
+/// The setting is off by default, and nothing else enables it.
 #[test]
-fn without_the_setting_everything_waits() {
+fn without_the_setting_nothing_is_placed_out_of_order() {
     let (mut a, mut b) = (sender(), receiver(false, MARKED, true));
     let (target, mut arrival, units) = write_to(&mut a, &b, 6000, EVERYTHING);
     assert!(!b.stream.places_out_of_order());
@@ -58,10 +59,10 @@ fn without_the_setting_everything_waits() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (vec![0; 6000], 0));
 }
 
-/// RFC 5044 s6, RFC5044-6-02: without markers no start beyond a gap is known, though every segment here begins with an FPDU
-/// whose CRC is right: a receiver must not depend on alignment (RFC5044-A.4-01).
+/// RFC 5044 s6, RFC5044-6-02: without markers no start beyond a gap is known, although every segment here begins with
+/// a valid FPDU. A receiver must not depend on alignment (RFC5044-A.4-01).
 #[test]
-fn without_markers_everything_waits() {
+fn without_markers_nothing_is_placed_out_of_order() {
     let (mut a, mut b) = (Endpoint::initiator(), receiver(OUT_OF_ORDER, Markers::default(), true));
     let (target, mut arrival, units) = write_to(&mut a, &b, 6000, EVERYTHING);
     assert!(!b.stream.places_out_of_order());
@@ -72,9 +73,9 @@ fn without_markers_everything_waits() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (vec![0; 6000], 0));
 }
 
-/// RFC 5044 s6, rule 2 speaks of FPDUs with valid CRCs: without CRCs there are none.
+/// RFC 5044 s6, rule 2 requires FPDUs with valid CRCs. Without CRCs there are none.
 #[test]
-fn without_crcs_everything_waits() {
+fn without_crcs_nothing_is_placed_out_of_order() {
     let (mut a, mut b) = (sender(), receiver(OUT_OF_ORDER, MARKED, false));
     let (target, mut arrival, units) = write_to(&mut a, &b, 6000, EVERYTHING);
     assert!(!b.stream.places_out_of_order());
@@ -84,10 +85,10 @@ fn without_crcs_everything_waits() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (vec![0; 6000], 0));
 }
 
-/// RFC 5044 s6: a peer's application writes octets that are an FPDU, CRC included, and something on the way cuts the stream
-/// where they begin. The marker behind them says whose they are.
+/// RFC 5044 s6: the peer's application writes octets that form a valid FPDU, and a middlebox cuts the stream where
+/// they begin. The next marker shows to which FPDU they belong.
 #[test]
-fn octets_that_look_like_an_fpdu_are_not_taken_for_one() {
+fn payload_that_looks_like_an_fpdu_is_not_placed() {
     let (mut a, mut b) = out_of_order_pair();
     let (secret, target) = (b.region(64, EVERYTHING), b.region(1400, EVERYTHING));
     let mut forged = vec![0x81, 0x40];
@@ -95,7 +96,7 @@ fn octets_that_look_like_an_fpdu_are_not_taken_for_one() {
     forged.extend(secret.base_to().to_be_bytes());
     forged.extend([0x66; 32]);
     let source = a.region(1400, EVERYTHING);
-    // The payload begins behind a marker, a length field and a header: 20 octets; the next marker stands at 512.
+    // The payload begins after a marker, a length field and a header: 20 octets. The next marker is at 512.
     source.write_at(60 - 20, &framed(&forged)).unwrap();
     a.write(1, &[all(&source)], remote(&target));
     let (mut arrival, units) = stream_of(&mut a);
@@ -108,15 +109,15 @@ fn octets_that_look_like_an_fpdu_are_not_taken_for_one() {
     assert_eq!((Endpoint::bytes(&secret), Endpoint::bytes(&target)), (vec![0; 64], Endpoint::bytes(&source)));
 }
 
-/// RFC5044-6-03: a wrong CRC, or a wrong marker behind a right one, places nothing and stops early placement for good. In
-/// its turn it ends the stream (RFC 5044 s8).
+/// RFC5044-6-03: a wrong CRC, or a wrong marker with a correct CRC, places nothing and stops out-of-order placement
+/// for good. In order it ends the stream (RFC 5044 s8).
 #[test]
-fn a_damaged_fpdu_waits_and_so_does_everything_after_it() {
+fn a_damaged_fpdu_stops_out_of_order_placement() {
     for (fix_crc, code) in [(false, 2), (true, 3)] {
         let (mut a, mut b) = out_of_order_pair();
         let (target, mut arrival, units) = write_to(&mut a, &b, 8000, EVERYTHING);
         let unit = units[2].clone();
-        // The last marker in the unit, so that the first one still finds the start.
+        // The last marker in the unit, so that the first one still locates the start.
         let marker = (unit.end - 1) / 512 * 512;
         arrival.octets[marker + 3] ^= 8;
         if fix_crc {
@@ -131,9 +132,9 @@ fn a_damaged_fpdu_waits_and_so_does_everything_after_it() {
     }
 }
 
-/// RFC 5044 s8 lets the sending TCP mend it: what came damaged and was sent again right is taken in order.
+/// RFC 5044 s8: a damaged FPDU that the sending TCP retransmits correctly is accepted in order.
 #[test]
-fn a_damaged_fpdu_that_comes_again_right_harms_nothing() {
+fn a_damaged_fpdu_may_be_retransmitted_correctly() {
     let (mut a, mut b) = out_of_order_pair();
     let (target, mut arrival, units) = write_to(&mut a, &b, 8000, EVERYTHING);
     arrival.octets[units[2].end - 1] ^= 1;
@@ -145,9 +146,9 @@ fn a_damaged_fpdu_that_comes_again_right_harms_nothing() {
     assert_eq!(b.counted(Counter::IwarpRxWrites), 1);
 }
 
-/// RFC 5041 s5.3: only tagged segments say themselves where they go.
+/// RFC 5041 s5.3: only tagged segments carry their own position.
 #[test]
-fn untagged_segments_wait() {
+fn untagged_segments_are_placed_in_order() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, inbox) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
     b.receive(1, &[all(&inbox)]);
@@ -158,12 +159,12 @@ fn untagged_segments_wait() {
     assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedUntagged)), (0, units.len() as u64 - 1));
 }
 
-/// RFC5044-A.3-02 and RFC 5041 s7.1: every check before placement is made before early placement too. What fails it waits
-/// for its turn, and ends the stream then.
+/// RFC5044-A.3-02 and RFC 5041 s7.1: every check before placement also applies out of order. A segment that fails one
+/// waits, and ends the stream in order.
 #[test]
-fn a_tag_that_does_not_allow_it_is_obeyed_early_too() {
-    /// A region that the peer may not write 6000 octets of, where it would begin, the error type and code, and how many
-    /// of the segments beyond the gap lie in it all the same.
+fn access_checks_apply_to_out_of_order_placement() {
+    /// A region of which the peer may not write 6000 octets, the start of the Write, the error type and code, and how
+    /// many of the segments beyond the gap are inside the region nevertheless.
     type Case = (fn(&Endpoint) -> (Option<Region>, (STag, u64)), (u8, u8), u64);
     fn with_region(region: Region) -> (Option<Region>, (STag, u64)) {
         let at = remote(&region);
@@ -195,9 +196,9 @@ fn a_tag_that_does_not_allow_it_is_obeyed_early_too() {
     }
 }
 
-/// A stream that has ended, or that waits for memory, places nothing.
+/// A stream that has ended, or that waits for quiescence, places nothing.
 #[test]
-fn a_stream_that_does_not_read_places_nothing() {
+fn a_stream_that_accepts_no_fpdus_places_nothing() {
     let (mut a, mut b) = out_of_order_pair();
     let (target, mut arrival, units) = write_to(&mut a, &b, 6000, EVERYTHING);
     b.with(|stream, io| stream.abort(io));

@@ -1,4 +1,4 @@
-//! What happens when the turn of a segment comes that was placed early, and when it never comes.
+//! In-order handling of segments that were placed out of order, and streams that end before.
 
 use ironwarp_mem::{AlignedBuf, AtomicOp};
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::rdmap::Rfc7306Profile;
 use crate::stream::out_of_order::PLACED_RUNS_MAX;
 
-/// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is early, delivery is not: a Send behind a Write is delivered when
-/// all before it is there, and the segments that were placed early are not copied again.
+/// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is out of order, delivery is not. A Send after a Write is
+/// delivered when everything before it was placed, and segments placed out of order are not copied again.
 #[test]
 fn delivery_waits_for_the_gap_to_close() {
     let (mut a, mut b) = out_of_order_pair();
@@ -15,7 +15,7 @@ fn delivery_waits_for_the_gap_to_close() {
     let inbox = b.region(16, EVERYTHING);
     b.receive(1, &[all(&inbox)]);
     a.write(1, &[all(&source)], remote(&target));
-    a.send_inline(2, b"it is there");
+    a.send_inline(2, b"it was placed");
     let (mut arrival, units) = stream_of(&mut a);
     b.arrive(&mut arrival, units[1].start..).unwrap();
     assert_eq!((b.log.receives.len(), b.counted(Counter::IwarpRxWrites)), (0, 0));
@@ -26,10 +26,10 @@ fn delivery_waits_for_the_gap_to_close() {
     assert_eq!(arrival.available(), 0);
 }
 
-/// semantics.md, Placement: a range once placed is never placed again after delivery. Memory that its owner has changed
-/// since is left alone, whatever comes again.
+/// `docs/semantics.md`, Placement: octets are not placed again after delivery. Memory that its owner has changed
+/// since then stays as it is, whatever is retransmitted.
 #[test]
-fn what_was_placed_early_is_not_placed_again() {
+fn octets_placed_out_of_order_are_not_placed_again() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
     a.write(1, &[all(&source)], remote(&target));
@@ -46,10 +46,10 @@ fn what_was_placed_early_is_not_placed_again() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (expected, 1));
 }
 
-/// The last of two messages to one place stays the last, though the first is a Send whose receive lies where a segment of the
-/// Write behind it was placed early.
+/// The last of two messages to one place wins. Here the first is a Send whose receive overlaps a segment of the
+/// following Write that was placed out of order.
 #[test]
-fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
+fn a_write_after_a_send_to_the_same_memory_wins() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
     b.receive(1, &[target.slice(0, 4).unwrap(), target.slice(2 * FULL, 16).unwrap()]);
@@ -63,19 +63,19 @@ fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
     assert_eq!(b.counted(Counter::IwarpOutOfOrderOverwritten), 1);
 }
 
-/// A tag that ends between the placement and the turn ends the stream as if nothing had been placed; the octets written
-/// while it was good stay.
+/// A tag that is revoked between placement and in-order handling ends the stream as usual. The octets written while
+/// it was valid remain.
 #[test]
-fn a_tag_that_ends_before_the_turn_ends_the_stream() {
+fn a_tag_revoked_after_placement_ends_the_stream() {
     for at in [0, 1] {
         let (mut a, mut b) = out_of_order_pair();
-        // A tag of the stream's own, which its peer may end (RFC 5040 s8.1.1).
+        // A tag of this stream, which its peer may invalidate (RFC 5040 s8.1.1).
         let scope = AccessScope::new(PD, QpNum(1));
         let target = b.table.register_in_scope(scope, vec![0u8; 6000], EVERYTHING).unwrap();
         let (source, inbox) = (a.filled(6000, EVERYTHING), b.region(16, EVERYTHING));
         b.receive(1, &[all(&inbox)]);
         if at == 0 {
-            // In the gap.
+            // This segment is the gap.
             a.post(1, SendOpcode::SendInvalidate, |wqe| {
                 wqe.set_inline(b"over");
                 wqe.remote_stag = target.stag();
@@ -96,13 +96,13 @@ fn a_tag_that_ends_before_the_turn_ends_the_stream() {
     }
 }
 
-/// RFC 5044 s8, RFC 5041 s7.1: an error in the gap ends the stream; what lies behind it is not delivered, though part of
-/// it is in memory.
+/// RFC 5044 s8, RFC 5041 s7.1: an error in the gap ends the stream. Later octets are not delivered, though some of
+/// them are in memory.
 #[test]
 fn an_error_in_the_gap_ends_the_stream() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
-    a.send_inline(1, b"no receive waits for this");
+    a.send_inline(1, b"no receive is posted");
     a.write(2, &[all(&source)], remote(&target));
     let (mut arrival, units) = stream_of(&mut a);
     b.arrive(&mut arrival, units[1].start..).unwrap();
@@ -113,9 +113,9 @@ fn an_error_in_the_gap_ends_the_stream() {
     assert_eq!((arrival.available(), b.stream.places_out_of_order()), (0, false));
 }
 
-/// RFC 5040 s5.5, rules 5 and 6: a connection that is lost leaves what was placed, and every request is flushed.
+/// RFC 5040 s5.5, rules 5 and 6: when the connection is lost, placed octets remain, and every request is flushed.
 #[test]
-fn a_connection_that_is_lost_leaves_what_was_placed() {
+fn placed_octets_remain_when_the_connection_is_lost() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
     let inbox = b.region(16, EVERYTHING);
@@ -129,10 +129,10 @@ fn a_connection_that_is_lost_leaves_what_was_placed() {
     b.check();
 }
 
-/// RFC5040-5.5-02 would allow either, and RFC5041-5.3-05 that a segment is placed twice: so the later of two messages to one
-/// place stays, whichever came first.
+/// RFC5040-5.5-02 allows either result, and RFC5041-5.3-05 allows placing a segment twice. Here the later of two
+/// messages to one place wins, in any order of arrival.
 #[test]
-fn the_later_of_two_messages_to_one_place_stays() {
+fn the_later_of_two_messages_to_one_place_wins() {
     let (mut a, mut b) = out_of_order_pair();
     let (first, second) = (a.filled(6000, EVERYTHING), a.region(6000, EVERYTHING));
     second.write_at(0, &vec![0x77; 6000]).unwrap();
@@ -141,7 +141,7 @@ fn the_later_of_two_messages_to_one_place_stays() {
     a.write(2, &[all(&second)], remote(&target));
     let (mut arrival, units) = stream_of(&mut a);
     let half = units.len() / 2;
-    // The second comes first, then all of the first but its first segment.
+    // The second message arrives first, then all of the first except its first segment.
     b.arrive(&mut arrival, units[half].start..).unwrap();
     assert_eq!(Endpoint::bytes(&target)[..3 * FULL], vec![0x77; 3 * FULL]);
     b.arrive(&mut arrival, units[1].start..units[half].start).unwrap();
@@ -154,9 +154,9 @@ fn the_later_of_two_messages_to_one_place_stays() {
     );
 }
 
-/// More gaps than are noted: the rest is placed in order.
+/// With more gaps than the record has runs, the remaining segments are placed in order.
 #[test]
-fn what_finds_no_room_is_placed_in_its_turn() {
+fn segments_without_space_in_the_record_are_placed_in_order() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(60_000, EVERYTHING), b.region(60_000, EVERYTHING));
     a.write(1, &[all(&source)], remote(&target));
@@ -176,10 +176,10 @@ fn what_finds_no_room_is_placed_in_its_turn() {
     assert_eq!((Endpoint::bytes(&target), arrival.available()), (pattern(60_000), 0));
 }
 
-/// RFC 5044 A.4: an FPDU that lies in several segments is placed when its last octet has come, wherever its start is; one
-/// whose start is missing waits.
+/// RFC 5044 A.4: an FPDU in several segments is placed when its last octet has arrived. One whose start is missing
+/// waits.
 #[test]
-fn fpdus_that_are_cut_are_placed_when_they_are_whole() {
+fn fpdus_in_several_segments_are_placed_when_complete() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(8000, EVERYTHING), b.region(8000, EVERYTHING));
     a.write(1, &[all(&source)], remote(&target));
@@ -202,10 +202,10 @@ fn fpdus_that_are_cut_are_placed_when_they_are_whole() {
     );
 }
 
-/// RFC 5040 s5.2.2: of Read Responses only what the oldest Read still misses may go first; the answer to a later Read, or
-/// one that nobody asked for, waits.
+/// RFC 5040 s5.2.2: a Read Response is placed out of order only within the missing part of the oldest Read. A
+/// response to a later Read, or to none, waits.
 #[test]
-fn a_read_response_goes_first_within_what_its_read_misses() {
+fn a_read_response_is_placed_within_the_missing_part_of_its_read() {
     let reader = |markers| {
         let mut side = Endpoint::idle(StreamConfig { place_out_of_order: OUT_OF_ORDER, ..config() });
         side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, true) });
@@ -226,7 +226,7 @@ fn a_read_response_goes_first_within_what_its_read_misses() {
     b.ack_all();
     let (mut arrival, units) = stream_of(&mut a);
     b.arrive(&mut arrival, units[1].start..).unwrap();
-    // Five segments each: of the first answer three are placed; both ends wait, and so does the rest of the second.
+    // Five segments each. Three of the first response are placed; its ends wait, and so does the second response.
     assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedLast)), (3, 2));
     assert_eq!(b.counted(Counter::IwarpOutOfOrderSkippedResponse), 4);
     assert_eq!(Endpoint::bytes(&sinks[0])[FULL..4 * FULL], pattern(6000)[FULL..4 * FULL]);
@@ -234,16 +234,16 @@ fn a_read_response_goes_first_within_what_its_read_misses() {
     b.arrive(&mut arrival, units[0].clone()).unwrap();
     assert_eq!(ids(&b.log.sends), [(0, OK), (1, OK)]);
     assert_eq!((Endpoint::bytes(&sinks[0]), Endpoint::bytes(&sinks[1])), (pattern(6000), pattern(6000)));
-    // To a side with no Read outstanding the same stream is an answer that nobody asked for.
-    let mut nobody = reader(MARKED);
-    nobody.arrive(&mut arrival, units[1].clone()).unwrap();
-    assert_eq!(placed(&nobody), 0);
+    // For a side without an outstanding Read the same stream is a response to no request.
+    let mut no_reader = reader(MARKED);
+    no_reader.arrive(&mut arrival, units[1].clone()).unwrap();
+    assert_eq!(placed(&no_reader), 0);
 }
 
-/// An atomic operation that comes before a Write in the stream and is carried out when part of the Write is in memory
-/// already: what it stores there does not stay, since the Write is the later one.
+/// An atomic operation precedes a Write in the stream, and a part of the Write is already placed. The result of the
+/// operation must not remain, because the Write is the later one.
 #[test]
-fn an_atomic_over_what_was_placed_early_makes_the_write_land_again() {
+fn an_atomic_over_placed_octets_causes_a_second_placement() {
     let (mut a, mut b) = out_of_order_pair();
     for side in [&mut a, &mut b] {
         (side.stream.config.extensions, side.stream.config.atomic_locked) =
@@ -260,7 +260,7 @@ fn an_atomic_over_what_was_placed_early_makes_the_write_land_again() {
     let (mut arrival, units) = stream_of(&mut a);
     assert!(units.len() > 5);
     b.arrive(&mut arrival, units[3].clone()).unwrap();
-    assert_eq!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "placed early");
+    assert_eq!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "placed out of order");
     b.arrive(&mut arrival, units[0].clone()).unwrap();
     assert!(!b.pull(SEGMENT_BYTES).is_empty());
     assert_ne!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "the operation has been carried out");

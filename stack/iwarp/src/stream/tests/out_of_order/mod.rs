@@ -1,4 +1,4 @@
-//! Placement out of order: what may go to memory before its turn, what may not, and that nothing else changes.
+//! Out-of-order placement: what may be placed, what may not, and that nothing else changes.
 
 mod conditions;
 mod in_order_delivery;
@@ -12,12 +12,12 @@ use ironwarp_tcp::{LatestArrival, OutOfOrderBytes};
 use super::*;
 use crate::mpa::startup::Markers;
 
-/// A stream of which some octets have arrived, in any order. What lies beyond a gap is shown as TCP shows it.
+/// A stream of which some octets have arrived, in any order. Octets beyond a gap are presented as TCP does.
 struct Arrival {
     octets: Vec<u8>,
     present: Vec<bool>,
     consumed: usize,
-    /// Where pieces begin.
+    /// The starts of the pieces.
     cuts: BTreeSet<usize>,
     latest: Range<usize>,
 }
@@ -28,7 +28,7 @@ impl Arrival {
         Arrival { octets, present, consumed: 0, cuts: BTreeSet::new(), latest: 0..0 }
     }
 
-    /// The octets of `range` arrive as one segment. Answers whether they come next.
+    /// The octets of `range` arrive as one segment. Returns whether they are in order.
     fn arrive(&mut self, range: Range<usize>) -> bool {
         let next = self.end_of_run(self.consumed);
         self.present[range.clone()].fill(true);
@@ -45,7 +45,7 @@ impl Arrival {
         (0..from).rev().find(|&at| !self.present[at]).map_or(0, |gap| gap + 1)
     }
 
-    /// From `at` to the next cut or gap.
+    /// Returns the octets from `at` to the next cut or gap.
     fn from(&self, at: usize) -> &[u8] {
         let cut = self.cuts.range(at + 1..).next().copied().unwrap_or(self.octets.len());
         &self.octets[at..cut.min(self.end_of_run(at)).max(at)]
@@ -99,11 +99,11 @@ impl OutOfOrderBytes for Arrival {
 }
 
 impl Endpoint {
-    /// A segment arrives, as TCP would tell it.
+    /// A segment arrives. The stream is called as the core loop calls it.
     fn arrive(&mut self, arrival: &mut Arrival, segment: impl RangeBounds<usize>) -> Result<(), StreamError> {
         let next = arrival.arrive(within(segment, arrival.octets.len()));
         let Endpoint { stream, sends, receives, memory, stats, log, scratch, .. } = self;
-        let mut io = Io { sends, receives, rq_producer: None, completions: log, memory, stats };
+        let mut io = Io { sends, receives, rq_producer: None, callbacks: log, memory, stats };
         let outcome = if next {
             stream.on_readable(arrival, scratch, &mut io)
         } else {
@@ -137,19 +137,19 @@ fn sender() -> Endpoint {
     side
 }
 
-/// A side that receives; with markers and CRCs it may place early.
+/// A side that receives. With markers and CRCs it may place out of order.
 fn receiver(place_out_of_order: bool, markers: Markers, crc: bool) -> Endpoint {
     let mut side = Endpoint::idle(StreamConfig { place_out_of_order, ..config() });
     side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Responder, crc) });
     side
 }
 
-/// Two sides of which the far one asked for markers and places early.
+/// Two sides, of which the second asked for markers and places out of order.
 fn out_of_order_pair() -> (Endpoint, Endpoint) {
     (sender(), receiver(OUT_OF_ORDER, MARKED, true))
 }
 
-/// Everything that a side has to send, and where each unit lies in it.
+/// Returns everything that a side has to send, and the range of each unit.
 fn stream_of(side: &mut Endpoint) -> (Arrival, Vec<Range<usize>>) {
     let units = side.pull_all(SEGMENT_BYTES);
     let mut at = 0;
@@ -164,7 +164,7 @@ fn stream_of(side: &mut Endpoint) -> (Arrival, Vec<Range<usize>>) {
 /// Payload octets of a full segment of a marked stream.
 const FULL: usize = SEGMENT_BYTES - 3 * 4 - 6 - 14;
 
-/// How many FPDUs were placed early.
+/// Returns the number of FPDUs placed out of order.
 fn placed(side: &Endpoint) -> u64 {
     side.counted(Counter::IwarpOutOfOrderPlacements)
 }

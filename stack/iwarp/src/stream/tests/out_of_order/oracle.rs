@@ -1,4 +1,4 @@
-//! Any traffic, any segments in any order: memory and completions are those of placement in order.
+//! Any traffic, with segments in any order: memory and completions equal those of in-order placement.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ enum Op {
 }
 
 const AREA: usize = 16_384;
-/// Places are few, so that messages often share memory.
+/// There are few places, so that messages often share memory.
 const PLACES: usize = 8;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -28,19 +28,19 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..10)
 }
 
-/// What is drawn for one run.
+/// The random parameters of one run.
 #[derive(Clone, Copy)]
 struct ScenarioParams<'a> {
     ops: &'a [Op],
-    /// A segment's payload on the way out.
+    /// The segment payload of the sender.
     room: usize,
     markers: bool,
     crc: bool,
 }
 
-/// A sender and a receiver with everything posted, and what lies between them.
+/// A sender and a receiver with all requests posted, and the stream between them.
 struct Scenario {
-    /// Keeps the memory that is sent from.
+    /// Keeps the memory of the sender registered.
     _sender: Endpoint,
     _sources: Vec<Region>,
     receiver: Endpoint,
@@ -50,7 +50,7 @@ struct Scenario {
     units: Vec<Range<usize>>,
 }
 
-/// All that an application can see.
+/// Everything that an application can observe.
 #[derive(PartialEq, Debug)]
 struct Outcome {
     area: Vec<u8>,
@@ -90,20 +90,20 @@ impl Scenario {
     }
 
     fn outcome(&self) -> Outcome {
-        let told = |done: &Completion| (done.wr_id, done.byte_len, done.status);
+        let summary = |done: &Completion| (done.wr_id, done.byte_len, done.status);
         Outcome {
             area: Endpoint::bytes(&self.area),
             inboxes: self.inboxes.iter().map(Endpoint::bytes).collect(),
             sends: ids(&self.receiver.log.sends),
-            receives: self.receiver.log.receives.iter().map(told).collect(),
+            receives: self.receiver.log.receives.iter().map(summary).collect(),
         }
     }
 }
 
-/// Receives for the Sends, and the Reads, each from a place of its own at `source`.
+/// Posts receives for the Sends, and the Reads, each from a different place at `source`.
 fn post_at_receiver(side: &mut Endpoint, ops: &[Op], area: &Region, source: (STag, u64)) -> Vec<Region> {
     let mut inboxes = Vec::new();
-    // RFC 5044 s7.1.2: the first FPDU lets the other side speak.
+    // RFC 5044 s7.1.2: the first FPDU lets the other side send.
     side.write(100, &[], (STag(0), 0));
     for (wr_id, op) in ops.iter().enumerate() {
         match *op {
@@ -122,7 +122,7 @@ fn post_at_receiver(side: &mut Endpoint, ops: &[Op], area: &Region, source: (STa
     inboxes
 }
 
-/// Sends and Writes whose octets tell one message from the next.
+/// Posts Sends and Writes with different octets in each message.
 fn post_at_sender(side: &mut Endpoint, ops: &[Op], (stag, base): (STag, u64)) -> Vec<Region> {
     let mut sources = Vec::new();
     for (wr_id, op) in ops.iter().enumerate() {
@@ -140,7 +140,7 @@ fn post_at_sender(side: &mut Endpoint, ops: &[Op], (stag, base): (STag, u64)) ->
     sources
 }
 
-/// A stream of `bytes` octets in segments of these sizes, in turn.
+/// Cuts a stream of `bytes` octets in segments of these sizes, in rotation.
 fn cut(bytes: usize, sizes: &[usize]) -> Vec<Range<usize>> {
     let mut at = 0;
     let pieces = sizes.iter().cycle().map(|size| {
@@ -151,7 +151,7 @@ fn cut(bytes: usize, sizes: &[usize]) -> Vec<Range<usize>> {
     pieces.take_while(|piece| !piece.is_empty()).collect()
 }
 
-/// Segments in the order in which they arrive: each is overtaken by as many as its delay says, and some come twice.
+/// Returns the segments in order of arrival: each is delayed by this many others, and some arrive twice.
 fn arrivals(segments: &[Range<usize>], delays: &[usize], again: &[bool]) -> Vec<Range<usize>> {
     let mut order = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
@@ -168,11 +168,11 @@ fn arrivals(segments: &[Range<usize>], delays: &[usize], again: &[bool]) -> Vec<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// RFC 5041 s5.3 and s5.4, RFC 5040 s5.5: whatever overtakes what and wherever the stream is cut, with markers and CRCs or
-    /// without, what is delivered is at every moment the beginning of what placement in order delivers, and at the end
-    /// memory is the same, places included that several messages share.
+    /// RFC 5041 s5.3 and s5.4, RFC 5040 s5.5: for any order of arrival and any segmentation, with markers and CRCs or
+    /// without. What is delivered is always a prefix of what in-order placement delivers. At the end memory is the
+    /// same, also where messages share it.
     #[test]
-    fn nothing_but_the_moment_of_placement_changes(
+    fn out_of_order_placement_has_the_result_of_in_order_placement(
         ops in ops(),
         room in 300..3000usize,
         sizes in proptest::option::of(proptest::collection::vec(1..2500usize, 1..20)),
@@ -199,9 +199,9 @@ proptest! {
         prop_assert!(markers && crc || placed(&scenario.receiver) == 0);
     }
 
-    /// The same with nothing in order: the first segment comes last.
+    /// The extreme case: segments arrive in reverse order.
     #[test]
-    fn a_stream_that_arrives_backwards_is_the_same_stream(ops in ops(), room in 300..3000usize) {
+    fn segments_in_reverse_order_give_the_same_result(ops in ops(), room in 300..3000usize) {
         let params = ScenarioParams { ops: &ops, room, markers: true, crc: true };
         let mut in_order = Scenario::new(!OUT_OF_ORDER, params);
         in_order.arrive(..);
@@ -212,7 +212,7 @@ proptest! {
         prop_assert!(scenario.outcome() == in_order.outcome());
     }
 
-    /// Octets that are anything, shown in any order, place nothing and end the stream or nothing.
+    /// Random octets, in any order, place nothing. They end the stream or have no effect.
     #[test]
     fn hostile_octets_beyond_a_gap_place_nothing(
         octets in proptest::collection::vec(any::<u8>(), 600..4000),

@@ -1,0 +1,281 @@
+//! The line: a queue pair that carries the control messages between two machines.
+//!
+//! Lines of JSON are cut into inline Sends. iWARP has no receiver-not-ready, so each end posts receives before the
+//! connection is made and spends a credit a Send; a note, which needs no credit, gives credits back. Receives beyond
+//! the credits are kept for notes: an end sends one after [`CREDIT_UPDATE_AFTER`] Sends of the other, which cannot have more
+//! than [`CREDITS`] on their way. An end that has nothing to say says so once a second, since a user-space stack that
+//! is killed sends neither FIN nor reset. The line is looked after every [`POLLS_PER_CONTROL_POLL`] turns of the polled loop and
+//! costs a counter between.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ironwarp::{
+    Access, AlignedBuf, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
+    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
+};
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::RdmaError;
+use crate::control::Carrier;
+
+/// Turns between two looks at the line: a power of two.
+pub const POLLS_PER_CONTROL_POLL: u32 = 64;
+/// Looks between two looks at the clock.
+const POLLS_PER_CLOCK_READ: u32 = 16;
+/// The language of the messages. Ends that speak different ones do not talk.
+const VERSION: u32 = 2;
+
+/// Sends on their way that the receiver has not given back.
+const CREDITS: u32 = 12;
+/// Sends taken after which their credits go back.
+const CREDIT_UPDATE_AFTER: u32 = 6;
+/// Receives: the credits, and room for the notes.
+const RECEIVES: u32 = 16;
+/// Depth of the send queue: an acknowledgement may lag behind a credit.
+const SENDS: u32 = 64;
+/// Bytes of one Send, all inline.
+const SEND_BYTES: usize = 256;
+/// What a Send is, a zero, and the credits that it gives back, big-endian.
+const HEADER_BYTES: usize = 4;
+const DATA: u8 = b'D';
+const CREDIT_UPDATE: u8 = b'N';
+/// No message is longer; a peer that goes on without an end speaks another language.
+const MESSAGE_BYTES_MAX: usize = 1 << 16;
+/// An end that has nothing to say shows after this time that it is there.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// An end that was not heard for so long has gone: it may have been opening a gigabyte of memory.
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What the near end says when it asks for a line, and the server when it takes the call.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Greeting {
+    control: u32,
+}
+
+/// The greeting of this build.
+pub fn greeting() -> Vec<u8> {
+    serde_json::to_vec(&Greeting { control: VERSION }).unwrap_or_default()
+}
+
+/// Whether these bytes ask for a line at all.
+pub fn is_greeting(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<Greeting>(bytes).is_ok()
+}
+
+/// Fails, with what to tell the peer, unless the greeting is one of our language.
+pub fn check_greeting(bytes: &[u8]) -> Result<(), String> {
+    match serde_json::from_slice::<Greeting>(bytes) {
+        Ok(Greeting { control: VERSION }) => Ok(()),
+        Ok(Greeting { control }) => {
+            Err(format!("control messages of version {control}; here version {VERSION}"))
+        }
+        Err(_) => Err("not a near end of iwarp-perf".to_owned()),
+    }
+}
+
+/// One end of the line.
+pub struct ControlChannel {
+    /// The queue pair.
+    pub qp: QueuePair,
+    /// Where its work completes.
+    pub cq: CompletionQueue,
+    region: Region,
+    scatter: Vec<[Sge; 1]>,
+    /// Sends that the other end has receives for.
+    credits: u32,
+    /// Credits to give back.
+    credits_to_return: u32,
+    /// What is still to be said.
+    tx_bytes: VecDeque<u8>,
+    /// The beginning of a message.
+    rx_bytes: Vec<u8>,
+    carrier: Carrier,
+    poll_count: u32,
+    last_tx: Instant,
+    last_rx: Instant,
+    /// Ends the line when set.
+    halt: Option<Arc<AtomicBool>>,
+}
+
+impl ControlChannel {
+    /// Makes an end with its receives posted, not yet connected.
+    pub fn new(
+        ctx: &mut Context,
+        pd: ProtectionDomain,
+        carrier: Carrier,
+        halt: Option<Arc<AtomicBool>>,
+    ) -> Result<Self, RdmaError> {
+        let bytes = RECEIVES as usize * SEND_BYTES;
+        let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
+        let region = ctx.register(pd, buffer, Access::LOCAL_WRITE)?;
+        let slots = 0..RECEIVES as usize;
+        let scatter: Result<Vec<_>, RdmaError> =
+            slots.map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();
+        let cq = ctx.create_cq((SENDS + RECEIVES) * 2)?;
+        let attr = QpAttr {
+            send_depth: SENDS,
+            recv_depth: RECEIVES,
+            max_sge: 1,
+            inline_bytes: SEND_BYTES,
+            ..QpAttr::new(cq)
+        };
+        let (qp, now) = (ctx.create_qp(pd, &attr)?, Instant::now());
+        let mut control = ControlChannel {
+            qp,
+            cq,
+            region,
+            scatter: scatter?,
+            credits: CREDITS,
+            credits_to_return: 0,
+            tx_bytes: VecDeque::new(),
+            rx_bytes: Vec::new(),
+            carrier,
+            poll_count: 0,
+            last_tx: now,
+            last_rx: now,
+            halt,
+        };
+        (0..RECEIVES as usize).try_for_each(|slot| control.post_receive(ctx, slot))?;
+        Ok(control)
+    }
+
+    /// Tells both threads' ends of the channel that nobody is there any more.
+    pub fn close(&mut self) {
+        self.carrier.close();
+    }
+
+    /// Takes what has come, says what is to be said. Fails, with the reason, when the line is dead.
+    pub fn poll(&mut self, ctx: &mut Context) -> Result<(), String> {
+        self.poll_completions(ctx)?;
+        self.flush(ctx)?;
+        self.poll_count = self.poll_count.wrapping_add(1);
+        if self.poll_count.is_multiple_of(POLLS_PER_CLOCK_READ) { self.on_timer(ctx) } else { Ok(()) }
+    }
+
+    fn poll_completions(&mut self, ctx: &mut Context) -> Result<(), String> {
+        let mut reaped = [Completion::default(); RECEIVES as usize];
+        let count = ctx.poll_cq(self.cq, &mut reaped).map_err(|error| error.to_string())?;
+        for completion in reaped.iter().take(count) {
+            if completion.status != CompletionStatus::Success {
+                return Err("its connection ended".to_owned());
+            }
+            if completion.opcode == CompletionOpcode::Receive {
+                self.on_receive(completion.wr_id as usize, completion.byte_len as usize)?;
+                self.post_receive(ctx, completion.wr_id as usize).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_receive(&mut self, slot: usize, len: usize) -> Result<(), String> {
+        let mut bytes = [0; SEND_BYTES];
+        let bytes = bytes.get_mut(..len).ok_or_else(protocol_error)?;
+        self.region.read_at(slot * SEND_BYTES, bytes).map_err(|error| error.to_string())?;
+        let (&[kind, 0, high, low], payload) =
+            bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(protocol_error)?
+        else {
+            return Err(protocol_error());
+        };
+        self.last_rx = Instant::now();
+        self.credits += u32::from(u16::from_be_bytes([high, low]));
+        match kind {
+            _ if self.credits > CREDITS => Err(protocol_error()),
+            CREDIT_UPDATE if payload.is_empty() => Ok(()),
+            DATA => {
+                self.credits_to_return += 1;
+                self.on_bytes(payload)
+            }
+            _ => Err(protocol_error()),
+        }
+    }
+
+    /// Hands whole messages on.
+    fn on_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.rx_bytes.extend_from_slice(bytes);
+        while let Some(end) = self.rx_bytes.iter().position(|&byte| byte == b'\n') {
+            let rest = self.rx_bytes.split_off(end + 1);
+            let message = std::mem::replace(&mut self.rx_bytes, rest);
+            if !self.carrier.on_line(&message) {
+                return Err(protocol_error());
+            }
+        }
+        if self.rx_bytes.len() > MESSAGE_BYTES_MAX { Err(protocol_error()) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, ctx: &mut Context) -> Result<(), String> {
+        if self.tx_bytes.is_empty() {
+            self.tx_bytes.extend(self.carrier.next_line().unwrap_or_default().into_bytes());
+        }
+        while !self.tx_bytes.is_empty() && self.credits > 0 {
+            let part = self.tx_bytes.len().min(SEND_BYTES - HEADER_BYTES);
+            let payload: Vec<u8> = self.tx_bytes.drain(..part).collect();
+            self.send(ctx, DATA, &payload)?;
+        }
+        if self.credits_to_return >= CREDIT_UPDATE_AFTER {
+            self.send(ctx, CREDIT_UPDATE, &[])
+        } else {
+            Ok(())
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Context, kind: u8, payload: &[u8]) -> Result<(), String> {
+        // Never more than the other end's credits.
+        let [high, low] = (self.credits_to_return as u16).to_be_bytes();
+        let bytes = [&[kind, 0, high, low], payload].concat();
+        ctx.post_send(self.qp, &SendWr::send_inline(0, &bytes)).map_err(|error| error.to_string())?;
+        self.credits_to_return = 0;
+        self.credits -= u32::from(kind == DATA);
+        self.last_tx = Instant::now();
+        Ok(())
+    }
+
+    fn on_timer(&mut self, ctx: &mut Context) -> Result<(), String> {
+        if self.halt.as_ref().is_some_and(|halt| halt.load(Ordering::Relaxed)) {
+            return Err("this end was stopped".to_owned());
+        }
+        if self.last_rx.elapsed() > PEER_TIMEOUT {
+            return Err(format!("nothing was heard of it for {} s", PEER_TIMEOUT.as_secs()));
+        }
+        if self.last_tx.elapsed() > HEARTBEAT_INTERVAL && self.credits > 0 {
+            return self.send(ctx, DATA, &[]);
+        }
+        Ok(())
+    }
+
+    fn post_receive(&mut self, ctx: &mut Context, slot: usize) -> Result<(), RdmaError> {
+        let scatter = self.scatter.get(slot).map_or(&[][..], |scatter| &scatter[..]);
+        Ok(ctx.post_recv(self.qp, &RecvWr::new(slot as u64, scatter))?)
+    }
+}
+
+fn protocol_error() -> String {
+    "it speaks no language of ours".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_of_another_version_is_told_apart_from_a_stranger() {
+        assert_eq!(check_greeting(&greeting()), Ok(()));
+        let other = check_greeting(br#"{"control":7}"#).expect_err("another version");
+        assert_eq!(other, "control messages of version 7; here version 1");
+        assert!(is_greeting(br#"{"control":7}"#));
+        for other_protocol in [&b""[..], b"rping", br#"{"case":0,"lane":0}"#] {
+            assert_eq!(
+                check_greeting(other_protocol).expect_err("a stranger"),
+                "not a near end of iwarp-perf"
+            );
+        }
+    }
+
+    #[test]
+    fn the_notes_that_may_be_on_their_way_find_receives_beyond_the_credits() {
+        assert!(CREDITS + CREDITS.div_ceil(CREDIT_UPDATE_AFTER) <= RECEIVES);
+    }
+}

@@ -1,0 +1,217 @@
+//! The line to another machine, as an end of the stack has it: calling, being called, noticing that the other end has gone.
+//!
+//! A near end calls a server over the device that is measured; the line is a queue pair of its own ([`ControlChannel`]). Whatever
+//! ends it cuts this end off, and says why; nothing that goes over it waits for ever.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ironwarp::{ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
+
+use super::super::control_channel::{ControlChannel, check_greeting, greeting, is_greeting};
+use super::{Endpoint, RdmaError};
+use crate::control::Carrier;
+
+/// Calling the server: the stack's own limits on each step are shorter.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Ending the line in order.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Turns between two looks at what is not urgent.
+const POLLS_PER_LINK_CHECK: u32 = 1 << 10;
+
+/// What came of waiting for a call.
+pub enum Incoming {
+    /// A near end, and where it is.
+    Request(ConnectionRequest, SocketAddr),
+    /// The user said halt.
+    Halted,
+    /// The device lost its link: it must not be polled until it has one.
+    NoLink,
+}
+
+impl Endpoint {
+    /// Looks whether the other end of the line is still there.
+    pub(super) fn poll_control(&mut self) {
+        if self.watch_link && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK) {
+            let up = self.with_worker(Worker::link_up).unwrap_or(false);
+            if !up {
+                return self.on_control_lost("its link went down".to_owned());
+            }
+        }
+        if let (Some(control), None) = (&mut self.control, &self.control_loss)
+            && let Err(why) = control.poll(&mut self.ctx)
+        {
+            self.on_control_lost(why);
+        }
+    }
+
+    fn on_control_lost(&mut self, why: String) {
+        if let Some(control) = &mut self.control {
+            control.close();
+        }
+        self.control_loss.get_or_insert(why);
+    }
+
+    /// Why the other machine can no longer be talked to.
+    pub fn control_loss(&self) -> Option<&str> {
+        self.control_loss.as_deref()
+    }
+
+    /// Whether the other machine can no longer be talked to.
+    pub fn is_control_lost(&self) -> bool {
+        self.control_loss.is_some()
+    }
+
+    /// The next news of a test's connections. What concerns the line is dealt with here.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            match self.ctx.poll_event()? {
+                Event::ConnectRequest { request, private_data, .. } if is_greeting(&private_data) => {
+                    self.reject(request, b"busy with another near end");
+                }
+                Event::Disconnected { qp, reason } if self.is_control_qp(qp) => {
+                    self.on_control_lost(format!("its connection ended: {reason:?}"));
+                }
+                Event::Terminated { qp, terminate, .. } if self.is_control_qp(qp) => {
+                    self.on_control_lost(format!("its connection ended: {terminate:?}"));
+                }
+                other => return Some(other),
+            }
+        }
+    }
+
+    fn is_control_qp(&self, qp: QueuePair) -> bool {
+        self.control.as_ref().is_some_and(|control| control.qp == qp)
+    }
+
+    /// Refuses a request. One that has timed out meanwhile needs no answer.
+    pub fn reject(&mut self, request: ConnectionRequest, why: &[u8]) {
+        let _ = self.ctx.reject(request, why);
+    }
+
+    /// Calls the server: makes the line.
+    pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<(), RdmaError> {
+        let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, None)?);
+        self.ctx.connect(control.qp, peer, &greeting())?;
+        let start = Instant::now();
+        let failed = |why: String| Err(RdmaError::ControlConnect(peer, why));
+        loop {
+            self.poll();
+            match self.ctx.poll_event() {
+                Some(Event::Established { private_data, .. }) => {
+                    return check_greeting(&private_data).or_else(failed);
+                }
+                Some(Event::Rejected { private_data, .. }) => return failed(rejection_text(&private_data)),
+                Some(Event::ConnectFailed { reason, .. }) => {
+                    return failed(connect_failure_text(reason).to_owned());
+                }
+                Some(Event::Disconnected { reason, .. }) => return failed(format!("hung up: {reason:?}")),
+                None if start.elapsed() > CONNECT_TIMEOUT => return failed("timed out".to_owned()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends a wait, or the line, when the device loses its link.
+    pub fn watch_link(&mut self) {
+        self.watch_link = true;
+    }
+
+    /// Waits for a near end's call. Strangers are turned away with a line on standard error.
+    pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming, RdmaError> {
+        while !halt.load(Ordering::Relaxed) {
+            self.poll();
+            if self.watch_link
+                && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK)
+                && !self.with_worker(Worker::link_up)?
+            {
+                return Ok(Incoming::NoLink);
+            }
+            let Some(Event::ConnectRequest { request, remote, private_data, .. }) = self.ctx.poll_event()
+            else {
+                continue;
+            };
+            match check_greeting(&private_data) {
+                Ok(()) => return Ok(Incoming::Request(request, remote)),
+                Err(why) => {
+                    eprintln!("iwarp-perf: {remote} was turned away: {why}");
+                    self.reject(request, why.as_bytes());
+                }
+            }
+        }
+        Ok(Incoming::Halted)
+    }
+
+    /// Takes a call: makes the line. `halt` ends it.
+    pub fn accept_client(
+        &mut self,
+        request: ConnectionRequest,
+        carrier: Carrier,
+        halt: Arc<AtomicBool>,
+    ) -> Result<(), RdmaError> {
+        let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt))?);
+        let qp = control.qp;
+        self.ctx.accept(request, qp, &greeting())?;
+        let start = Instant::now();
+        loop {
+            self.poll();
+            match self.ctx.poll_event() {
+                Some(Event::Established { qp: up, .. }) if up == qp => return Ok(()),
+                Some(Event::ConnectFailed { qp: down, reason }) if down == qp => {
+                    return Err(RdmaError::Disconnected(connect_failure_text(reason).to_owned()));
+                }
+                None if start.elapsed() > CONNECT_TIMEOUT => {
+                    return Err(RdmaError::Timeout("taking the call"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Says nothing more over the line and waits until it has ended; a line that was cut is dropped.
+    pub fn close_control(&mut self, initiate: bool) {
+        if initiate && let Some(control) = &self.control {
+            let _ = self.ctx.disconnect(control.qp);
+        }
+        let start = Instant::now();
+        while !self.is_control_lost() && start.elapsed() < DISCONNECT_TIMEOUT {
+            self.poll();
+            let _ = self.poll_event();
+        }
+        self.destroy_control();
+    }
+
+    /// Gives the line's queues back.
+    pub fn destroy_control(&mut self) {
+        let Some(control) = self.control.take() else { return };
+        self.control_loss = None;
+        let (start, _) = (Instant::now(), self.ctx.destroy_qp(control.qp));
+        while self.ctx.destroy_cq(control.cq).is_err() && start.elapsed() < DISCONNECT_TIMEOUT {
+            self.poll();
+            while self.poll_event().is_some() {}
+        }
+    }
+}
+
+/// Why a call came to nothing, in words.
+fn connect_failure_text(reason: ConnectFailure) -> &'static str {
+    match reason {
+        ConnectFailure::Unreachable => "unreachable: nobody answers for the address",
+        ConnectFailure::Refused => "refused: is a server there?",
+        ConnectFailure::TimedOut => "timed out",
+        ConnectFailure::Closed => {
+            "closed during start-up: another protocol at this port, or MPA settings that it refuses"
+        }
+        ConnectFailure::Protocol => "speaks another protocol: name the port of an iwarp-perf server",
+        _ => "no connection was free",
+    }
+}
+
+fn rejection_text(why: &[u8]) -> String {
+    match String::from_utf8_lossy(why) {
+        why if why.is_empty() => "rejected without a reason".to_owned(),
+        why => format!("rejected: {why}"),
+    }
+}

@@ -1,0 +1,233 @@
+//! A station: one core that plays both ends over its own queues of the device, polled by one thread.
+//!
+//! The near end is an ordinary one; the far end stands beside it and has a turn with each of the near end's, so that the
+//! same loops measure it. Nothing is shared with another station but the stacks that both belong to.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ironwarp::{PortVisit, ProtectionDomain, Stack, Worker};
+use ironwarp_bench::baseline::frames::{Layout, one_core_transfer};
+use ironwarp_bench::report::CorePolls;
+use ironwarp_bench::{Case, Slice, StopCondition, Transport};
+use ironwarp_port::Port;
+
+use super::case::RdmaCase;
+use super::endpoint::{Endpoint, RdmaError};
+use super::open_case::{AtomicWords, words};
+
+/// What all stations' ends of one side belong to.
+pub struct SharedStack {
+    stack: Arc<Stack>,
+    cores: u16,
+    pd: ProtectionDomain,
+}
+
+impl SharedStack {
+    /// A stack and the number of its cores.
+    pub fn new(stack: Stack, cores: usize) -> Self {
+        SharedStack { pd: stack.alloc_pd(), stack: Arc::new(stack), cores: cores as u16 }
+    }
+}
+
+/// One core, both ends.
+pub struct LoopbackWorker {
+    client: Endpoint,
+    /// The cases, in their places: those over the stack that this core takes part in.
+    open: Vec<Option<RdmaCase>>,
+    peer: SocketAddr,
+    /// Turns while others were measured.
+    poll_count: u32,
+}
+
+/// The far end of a station.
+pub struct ServerHalf {
+    endpoint: Endpoint,
+    open: Vec<Option<RdmaCase>>,
+    /// The case that is served.
+    serving_case: Option<usize>,
+    /// The case whose queue pairs are let in.
+    connecting_case: Option<usize>,
+    failed: Option<RdmaError>,
+}
+
+impl ServerHalf {
+    /// One turn. What fails is told when the slice is over.
+    pub fn poll(&mut self) {
+        if let Err(error) = self.try_poll() {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn try_poll(&mut self) -> Result<(), RdmaError> {
+        if let Some(open) = self.serving_case.and_then(|case| self.open.get_mut(case)?.as_mut()) {
+            return open.serve(&mut self.endpoint);
+        }
+        self.endpoint.poll();
+        if let Some(open) = self.connecting_case.and_then(|case| self.open.get_mut(case)?.as_mut())
+            && let Some(event) = self.endpoint.poll_event()
+        {
+            open.accept_one(&mut self.endpoint, event)?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), RdmaError> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+impl LoopbackWorker {
+    /// A core of two stacks that are joined back to back. The far end listens at `peer`, a port of this station's own.
+    pub fn new(
+        client: (&SharedStack, Worker),
+        server: (&SharedStack, Worker),
+        peer: SocketAddr,
+    ) -> Result<Self, RdmaError> {
+        let of = |(shared, worker): (&SharedStack, Worker)| {
+            Endpoint::of_core(&shared.stack, worker, (shared.cores, shared.pd))
+        };
+        let (mut client, mut endpoint) = (of(client)?, of(server)?);
+        endpoint.listen(peer)?;
+        let server_half = ServerHalf {
+            endpoint,
+            open: Vec::new(),
+            serving_case: None,
+            connecting_case: None,
+            failed: None,
+        };
+        *client.server_half() = Some(Box::new(server_half));
+        Ok(LoopbackWorker { client, open: Vec::new(), peer, poll_count: 0 })
+    }
+
+    /// One turn of both ends.
+    pub fn poll(&mut self) {
+        self.client.poll();
+    }
+
+    /// A turn while others are measured: the far end's core may own words that they ask for. The near end, which has nothing to
+    /// do, would keep them waiting; it is looked after now and then.
+    pub fn poll_mostly_server(&mut self) {
+        /// Turns of the far end to one of both.
+        const SERVER_POLLS_PER_POLL: u32 = 64;
+        self.poll_count = self.poll_count.wrapping_add(1);
+        match self.client.server_half() {
+            Some(server_half) if !self.poll_count.is_multiple_of(SERVER_POLLS_PER_POLL) => server_half.poll(),
+            _ => self.poll(),
+        }
+    }
+
+    /// Lets the far end's core hear what it was told.
+    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+        self.server_half()?.endpoint.apply_control_requests()
+    }
+
+    /// Opens and connects the next case, or leaves its place empty where this station has no part in it.
+    /// `words` are the far end's, where stations share them.
+    pub fn open(
+        &mut self,
+        case: &Case,
+        participates: bool,
+        words: Option<AtomicWords>,
+    ) -> Result<(), RdmaError> {
+        let participates = participates && case.test.transport() == Transport::Ironwarp;
+        let own_case = || Case { qps: case.qps / case.cores, cores: 1, ..case.clone() };
+        let number = self.open.len();
+        let client = participates.then(|| RdmaCase::new(&mut self.client, &own_case(), true)).transpose()?;
+        let server_half = self.server_half()?;
+        let server = || RdmaCase::with_words(&mut server_half.endpoint, &own_case(), false, words);
+        let server = participates.then(server).transpose()?;
+        server_half.open.push(server);
+        server_half.connecting_case = Some(number);
+        let (peer, endpoint) = (self.peer, &mut self.client);
+        // Each station has one case at a time that is connected, so it is the first of what is offered.
+        let connected = client.map(|mut open| open.connect(endpoint, 0, peer).map(|()| open)).transpose()?;
+        self.open.push(connected);
+        let server_half = self.server_half()?;
+        server_half.connecting_case = None;
+        server_half.check()
+    }
+
+    /// What the far end has done with atomic operations so far: those on words of its own core, and those that it mailed.
+    pub fn atomics(&mut self) -> [u64; 2] {
+        self.server_half().map_or([0; 2], |server_half| server_half.endpoint.atomics())
+    }
+
+    /// Words for the far ends of all stations.
+    pub fn words(&mut self, case: &Case) -> Result<AtomicWords, RdmaError> {
+        words(&mut self.server_half()?.endpoint, case)
+    }
+
+    /// The far end's words in a case.
+    pub fn words_of(&mut self, number: usize) -> Result<Option<AtomicWords>, RdmaError> {
+        Ok(self.server_half()?.open.get(number).and_then(Option::as_ref).map(|open| open.words().clone()))
+    }
+
+    /// This station's part of a slice, and what its part of all slices must have added to the far end's words.
+    pub fn slice(
+        &mut self,
+        number: usize,
+        case: &Case,
+        until: StopCondition<'_>,
+    ) -> Result<(Slice, u64), RdmaError> {
+        if case.test.transport() == Transport::Frames {
+            return Ok((self.frames(Layout::new(case.bytes, case.mtu), until)?, 0));
+        }
+        self.server_half()?.serving_case = Some(number);
+        let open = self.open.get_mut(number).and_then(Option::as_mut).ok_or(RdmaError::NoDevice)?;
+        let outcome = open.run_client(&mut self.client, until)?;
+        let server_half = self.server_half()?;
+        server_half.serving_case = None;
+        server_half.check()?;
+        Ok(outcome)
+    }
+
+    /// Raw frames over the same two queues, while the stacks stand still.
+    fn frames(&mut self, layout: Layout, until: StopCondition<'_>) -> Result<Slice, RdmaError> {
+        let mut server_half = self.client.server_half().take().ok_or(RdmaError::NoDevice)?;
+        let server = &mut server_half.endpoint;
+        let outcome =
+            self.client.with_worker(|worker| worker.with_port(ClientPort { server, layout, until }));
+        *self.client.server_half() = Some(server_half);
+        outcome?.ok_or(RdmaError::NoDevice)?
+    }
+
+    /// How often the near end's core has looked for work.
+    pub fn polls(&self) -> Vec<CorePolls> {
+        self.client.polls()
+    }
+
+    fn server_half(&mut self) -> Result<&mut ServerHalf, RdmaError> {
+        self.client.server_half().as_deref_mut().ok_or(RdmaError::NoDevice)
+    }
+}
+
+struct ClientPort<'a> {
+    server: &'a mut Endpoint,
+    layout: Layout,
+    until: StopCondition<'a>,
+}
+
+struct ServerPort<'a, N> {
+    client: &'a mut N,
+    layout: Layout,
+    until: StopCondition<'a>,
+}
+
+impl PortVisit for ClientPort<'_> {
+    type Output = Result<Slice, RdmaError>;
+
+    fn visit<P: Port>(self, client: &mut P) -> Self::Output {
+        let ClientPort { server, layout, until } = self;
+        let outcome = server.with_worker(|worker| worker.with_port(ServerPort { client, layout, until }))?;
+        outcome.ok_or(RdmaError::NoDevice)
+    }
+}
+
+impl<N: Port> PortVisit for ServerPort<'_, N> {
+    type Output = Slice;
+
+    fn visit<P: Port>(self, server: &mut P) -> Slice {
+        one_core_transfer(self.client, server, self.layout, self.until)
+    }
+}

@@ -1,0 +1,489 @@
+//! An open case: its completion queue and, for each queue pair, a lane with the memory that it works on.
+//!
+//! Every lane has two regions. From `source` it sends, writes and is read; into `sink` it receives, is written and
+//! reads. Both are cut into slots of one message. Without validation one slot serves all messages, as in perftest.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use ironwarp::{
+    AcceptParams, Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr,
+    QueuePair, RecvWr, Region, RemoteMemory, STag, Sge,
+};
+use ironwarp_bench::pattern::Pattern;
+use ironwarp_bench::{Case, Test};
+use ironwarp_types::limits::INLINE_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::{Endpoint, RdmaError};
+
+/// Connecting or disconnecting every queue pair of a case.
+const CM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Queue pairs that connect at a time: fewer than a peer keeps half-open unless told otherwise (`limits.half_open`).
+const CONNECTING_MAX: usize = 64;
+/// Receives beyond those that stand for credits: room for the credits themselves, and for the checks of validation.
+const SPARE_RECEIVES: u32 = 8;
+/// Sends beyond the depth: credits and checks.
+const SPARE_SENDS: u32 = 16;
+/// Receives of a latency test: one is used at a time, the rest is for the far end's next turn.
+const LATENCY_RECEIVES: u32 = 4;
+/// Reads that one end may have outstanding, at most.
+const READS_MAX: u32 = 64;
+/// Both ends fill and check with the same pattern.
+pub const SEED: u64 = 0x1a7;
+
+/// One end of a case.
+pub struct OpenCase {
+    /// The case.
+    pub case: Case,
+    /// Where everything completes.
+    pub cq: CompletionQueue,
+    /// A lane a queue pair.
+    pub qps: Vec<QpContext>,
+    /// The lane that the next message of a latency test is for.
+    pub next_index: usize,
+    /// The words of an atomic test, each in a cache line of its own: one set of them, or one for the queue pairs of each
+    /// core. The near end's stay as they are.
+    pub words: AtomicWords,
+}
+
+/// Sets of words, which the far ends of several stations may share.
+pub type AtomicWords = Arc<Vec<Region>>;
+
+/// Bytes from one word to the next.
+pub const WORD_STRIDE: usize = 64;
+
+/// One queue pair and what it works on.
+pub struct QpContext {
+    /// The queue pair.
+    pub qp: QueuePair,
+    /// What is sent, written and read from here.
+    pub source: Region,
+    /// Where it lands.
+    pub sink: Region,
+    /// The same places at the other end; the sink is where its words are in an atomic test.
+    pub remote: RemoteBuffers,
+    /// Where our words are in an atomic test.
+    words: Option<(u32, u64)>,
+    /// How its messages are framed, once the near end is connected.
+    pub framing: Option<Framing>,
+    /// A gather list a slot of the source.
+    pub gather: Vec<[Sge; 1]>,
+    /// A scatter list a slot of the sink.
+    pub scatter: Vec<[Sge; 1]>,
+    /// Messages that this end has begun, over all slices.
+    pub sent: u64,
+    /// Messages that this end has received, over all slices.
+    pub received: u64,
+    receives_posted: u64,
+}
+
+/// Where an end's memory lies, for the other end.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct RemoteBuffers {
+    source: (u32, u64),
+    sink: (u32, u64),
+}
+
+/// What travels as private data, both ways.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Hello {
+    case: usize,
+    qp_index: usize,
+    buffers: RemoteBuffers,
+}
+
+impl RemoteBuffers {
+    /// The far source, at an offset.
+    pub fn source(&self, offset: u64) -> RemoteMemory {
+        RemoteMemory { stag: STag(self.source.0), tagged_offset: self.source.1.wrapping_add(offset) }
+    }
+
+    /// The far sink, at an offset.
+    pub fn sink(&self, offset: u64) -> RemoteMemory {
+        RemoteMemory { stag: STag(self.sink.0), tagged_offset: self.sink.1.wrapping_add(offset) }
+    }
+}
+
+/// How many slots and receives a case needs at each end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueSizes {
+    /// Messages that the source has room for.
+    pub source_slots: u32,
+    /// Messages that the sink has room for: one a receive, so that each is still whole when it is looked at.
+    pub sink_slots: u32,
+    /// Receives that stand for credits of the other end.
+    pub receives: u32,
+    /// Depth of the send queue.
+    pub sends: u32,
+    /// Reads outstanding.
+    pub reads: u32,
+}
+
+impl QueueSizes {
+    /// The shape that a case asks for.
+    pub fn of(case: &Case) -> Self {
+        let receives = match case.test {
+            test if test.consumes_receives() && case.validate => case.depth,
+            test if test.consumes_receives() => case.depth * 2,
+            _ => LATENCY_RECEIVES,
+        };
+        let (source_slots, sink_slots) = match case.validate {
+            true => (case.depth, receives.max(case.depth) + SPARE_RECEIVES),
+            // Each value that comes back has its own place.
+            false if case.test.is_atomic() => (1, case.depth),
+            false => (1, 1),
+        };
+        // A Write with Immediate is two requests.
+        let requests = if case.test == Test::WriteImmBw { case.depth * 2 } else { case.depth };
+        let (sends, reads) = (requests + SPARE_SENDS, case.depth.min(READS_MAX));
+        QueueSizes { source_slots, sink_slots, receives, sends, reads }
+    }
+}
+
+impl OpenCase {
+    /// Makes everything but the connections.
+    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<AtomicWords>) -> Result<Self, RdmaError> {
+        let sizes = QueueSizes::of(case);
+        let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
+        let cq = endpoint.ctx.create_cq(cqes)?;
+        let words = shared.map_or_else(|| words(endpoint, case), Ok)?;
+        let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), next_index: 0, words };
+        match open.create_qps(endpoint, sizes) {
+            Ok(()) => Ok(open),
+            // A server goes on after a case that did not fit: what was made so far is given back.
+            Err(error) => open.destroy(endpoint).and(Err(error)),
+        }
+    }
+
+    fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<(), RdmaError> {
+        for index in 0..self.case.qps {
+            let mut qp_ctx = QpContext::new(endpoint, &self.case, sizes, self.cq, index)?;
+            qp_ctx.words = self.words.iter().cycle().nth(index as usize).map(stag_and_to);
+            self.qps.push(qp_ctx);
+        }
+        for index in 0..self.qps.len() {
+            (0..sizes.receives + SPARE_RECEIVES).try_for_each(|_| self.post_receive(endpoint, index))?;
+        }
+        Ok(())
+    }
+
+    /// Posts the next receive of a lane.
+    pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<(), RdmaError> {
+        let qp_ctx = &mut self.qps[index];
+        let slot = (qp_ctx.receives_posted % qp_ctx.scatter.len() as u64) as usize;
+        qp_ctx.receives_posted += 1;
+        endpoint.ctx.post_recv(qp_ctx.qp, &RecvWr::new(wr_id(index, slot), &qp_ctx.scatter[slot]))?;
+        Ok(())
+    }
+
+    /// Connects the near end's lanes. `number` is the case's place in its group.
+    pub fn connect(
+        &mut self,
+        endpoint: &mut Endpoint,
+        number: usize,
+        peer: SocketAddr,
+    ) -> Result<(), RdmaError> {
+        let (mut started, mut up) = (0, 0);
+        let start = Instant::now();
+        while up < self.qps.len() {
+            while started < self.qps.len().min(up + CONNECTING_MAX) {
+                let qp_ctx = &self.qps[started];
+                let (private_data, extensions) =
+                    (&hello(number, started, qp_ctx)[..], extensions(&self.case));
+                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
+                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
+                started += 1;
+            }
+            endpoint.poll();
+            match endpoint.poll_event() {
+                Some(Event::Established { qp, private_data, .. }) => {
+                    let hello = serde_json::from_slice::<Hello>(&private_data);
+                    let qp_ctx = self.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
+                    if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
+                        qp_ctx.remote = hello.buffers;
+                        qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
+                        up += 1;
+                    }
+                }
+                Some(other) => check_cm_event(other)?,
+                None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
+                None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("connecting")),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// How the lanes that are connected frame their messages.
+    pub fn framing(&self) -> Vec<Framing> {
+        self.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect()
+    }
+
+    /// Closes the near end's connections and waits until they are.
+    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+        self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
+        let qps = self.qps.len();
+        wait_for_disconnects(endpoint, qps)
+    }
+
+    /// Gives everything back.
+    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+        self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
+        let start = Instant::now();
+        while endpoint.ctx.destroy_cq(self.cq).is_err() {
+            endpoint.poll();
+            while endpoint.poll_event().is_some() {}
+            if start.elapsed() > CM_TIMEOUT {
+                return Err(RdmaError::Timeout("giving queue pairs back"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Accepts the near end's lanes, of all cases of a group.
+pub fn accept(
+    endpoint: &mut Endpoint,
+    cases: &mut [Option<&mut OpenCase>],
+    from: Option<IpAddr>,
+) -> Result<(), RdmaError> {
+    let mut missing: usize = cases.iter().flatten().map(|case| case.qps.len()).sum();
+    let start = Instant::now();
+    while missing > 0 {
+        endpoint.poll();
+        match endpoint.poll_event() {
+            Some(event) => missing -= usize::from(accept_one(endpoint, cases, from, event)?),
+            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
+            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("accepting")),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Lets a lane in that asks for it. Answers whether the news is that one is up.
+pub fn accept_one(
+    endpoint: &mut Endpoint,
+    cases: &mut [Option<&mut OpenCase>],
+    from: Option<IpAddr>,
+    event: Event,
+) -> Result<bool, RdmaError> {
+    let (request, remote, private_data) = match event {
+        Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
+        Event::Established { .. } => return Ok(true),
+        other => return check_cm_event(other).map(|()| false),
+    };
+    let known = from.is_none_or(|from| from == remote.ip());
+    let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
+    let qp_ctx = theirs.and_then(|theirs| {
+        let open = cases.get_mut(theirs.case)?.as_mut()?;
+        let extensions = extensions(&open.case);
+        Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
+    });
+    match qp_ctx {
+        Some((theirs, extensions, qp_ctx)) => {
+            qp_ctx.remote = theirs.buffers;
+            let private_data = &hello(theirs.case, theirs.qp_index, qp_ctx)[..];
+            let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
+            endpoint.ctx.accept_with(request, qp_ctx.qp, &params)?;
+        }
+        // Somebody else who found the port.
+        None => endpoint.reject(request, b"not a test of this run"),
+    }
+    Ok(false)
+}
+
+/// Waits until so many connections have ended.
+pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> Result<(), RdmaError> {
+    let start = Instant::now();
+    while connections > 0 {
+        endpoint.poll();
+        match endpoint.poll_event() {
+            Some(Event::Disconnected { .. }) => connections -= 1,
+            Some(_) => {}
+            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
+            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("disconnecting")),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Fails on news that means there will be no connection.
+fn check_cm_event(event: Event) -> Result<(), RdmaError> {
+    match event {
+        Event::ConnectFailed { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
+        Event::Disconnected { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
+        Event::Rejected { private_data, .. } => {
+            Err(RdmaError::Disconnected(String::from_utf8_lossy(&private_data).into_owned()))
+        }
+        Event::ListenFailed { local } => Err(RdmaError::Disconnected(format!("{local} is taken"))),
+        _ => Ok(()),
+    }
+}
+
+fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
+    let buffers = RemoteBuffers {
+        source: stag_and_to(&ours.source),
+        sink: ours.words.unwrap_or_else(|| stag_and_to(&ours.sink)),
+    };
+    // Three small numbers and four large ones: far below the 512 bytes of private data.
+    serde_json::to_vec(&Hello { case, qp_index, buffers }).unwrap_or_default()
+}
+
+fn stag_and_to(region: &Region) -> (u32, u64) {
+    (region.stag().0, region.base_to())
+}
+
+/// What a case's connections carry beyond RFC 5040; what the configuration says where it needs nothing.
+fn extensions(case: &Case) -> Option<Extensions> {
+    case.test.needs_rfc7306().then_some(Extensions::Rfc7306)
+}
+
+/// Room for the words of an atomic test, all of them zero; none for another one. Queue pairs are dealt out to the cores in
+/// turn, and so are sets of words to the queue pairs.
+pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords, RdmaError> {
+    let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
+    let sets: Result<Vec<Region>, RdmaError> =
+        owners.into_iter().map(|owner| register_words(endpoint, case, owner)).collect();
+    sets.map(Arc::new)
+}
+
+fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region, RdmaError> {
+    let bytes = case.words as usize * WORD_STRIDE;
+    let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
+    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let (ctx, pd) = (&endpoint.ctx, endpoint.pd);
+    Ok(match owner {
+        Some(core) => ctx.register_on_core(pd, buffer, access, core)?,
+        None => ctx.register(pd, buffer, access)?,
+    })
+}
+
+impl QpContext {
+    fn new(
+        endpoint: &mut Endpoint,
+        case: &Case,
+        sizes: QueueSizes,
+        cq: CompletionQueue,
+        index: u32,
+    ) -> Result<Self, RdmaError> {
+        let bytes = case.bytes as usize;
+        let region = |slots: u32, access| -> Result<Region, RdmaError> {
+            let memory = bytes * slots as usize;
+            let buffer = AlignedBuf::pages(memory).map_err(|_| RdmaError::Memory(memory))?;
+            Ok(endpoint.ctx.register(endpoint.pd, buffer, access)?)
+        };
+        let source = region(sizes.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+        let sink = region(sizes.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let slots = |region: &Region| -> Result<Vec<[Sge; 1]>, RdmaError> {
+            (0..region.len() / bytes)
+                .map(|slot| Ok([region.slice(slot * bytes, case.bytes as u32)?]))
+                .collect()
+        };
+        let (gather, scatter) = (slots(&source)?, slots(&sink)?);
+        let attr = QpAttr {
+            send_depth: sizes.sends,
+            recv_depth: sizes.receives + SPARE_RECEIVES,
+            max_sge: 1,
+            inline_bytes: INLINE_BYTES_MAX.min(case.inline as usize),
+            ird: sizes.reads as u16,
+            ord: sizes.reads as u16,
+            core: endpoint.core_of(index),
+            ..QpAttr::new(cq)
+        };
+        let pd = endpoint.pd;
+        let qp = endpoint.retry_while_busy(|ctx| ctx.create_qp(pd, &attr))?;
+        let qp_ctx = QpContext {
+            qp,
+            source,
+            sink,
+            remote: RemoteBuffers::default(),
+            words: None,
+            framing: None,
+            gather,
+            scatter,
+            sent: 0,
+            received: 0,
+            receives_posted: 0,
+        };
+        // What is read is the same all the time.
+        qp_ctx.fill_source(case, 0, 0)?;
+        Ok(qp_ctx)
+    }
+
+    /// Fills a slot of the source with a message's pattern, where the case is validated.
+    pub fn fill_source(&self, case: &Case, slot: usize, message: u64) -> Result<(), RdmaError> {
+        if !case.validate {
+            return Ok(());
+        }
+        let mut bytes = vec![0; case.bytes as usize];
+        Pattern::new(SEED, message).fill(&mut bytes, 0);
+        Ok(self.source.write_at(slot * bytes.len(), &bytes)?)
+    }
+
+    /// The bytes of an inline message: an application that sends inline has them on its stack.
+    pub fn inline_bytes(&self, bytes: u64) -> Result<ArrayVec<u8, INLINE_BYTES_MAX>, RdmaError> {
+        let mut message = ArrayVec::from([0; INLINE_BYTES_MAX]);
+        message.truncate(bytes as usize);
+        self.source.read_at(0, &mut message)?;
+        Ok(message)
+    }
+
+    /// Whether a slot of the sink holds a message's pattern in all but its last `skipped_tail_bytes` bytes.
+    pub fn sink_matches(
+        &self,
+        case: &Case,
+        slot: usize,
+        message: u64,
+        skipped_tail_bytes: usize,
+    ) -> Result<bool, RdmaError> {
+        let mut bytes = vec![0; case.bytes as usize];
+        self.sink.read_at(slot * bytes.len(), &mut bytes)?;
+        let checked = bytes.len().saturating_sub(skipped_tail_bytes);
+        Ok(Pattern::new(SEED, message).first_mismatch(&bytes[..checked], 0).is_none())
+    }
+}
+
+/// A work request's number: the lane above, the slot below.
+pub fn wr_id(qp_index: usize, slot: usize) -> u64 {
+    (qp_index as u64) << 32 | slot as u64
+}
+
+/// The lane and slot of a work request's number.
+pub fn qp_and_slot(wr_id: u64) -> (usize, usize) {
+    ((wr_id >> 32) as usize, (wr_id & 0xffff_ffff) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ironwarp_bench::PathKind;
+
+    #[test]
+    fn a_number_holds_lane_and_slot() {
+        assert_eq!(qp_and_slot(wr_id(1023, 4095)), (1023, 4095));
+    }
+
+    #[test]
+    fn validated_messages_have_a_slot_each() {
+        let mut case = Case::new(Test::SendBw, 1 << 20, 9000, PathKind::Memif);
+        case.depth = 8;
+        assert_eq!((QueueSizes::of(&case).source_slots, QueueSizes::of(&case).sink_slots), (1, 1));
+        case.validate = true;
+        let sizes = QueueSizes::of(&case);
+        assert_eq!((sizes.source_slots, sizes.receives), (8, 8));
+        assert!(sizes.sink_slots >= sizes.receives + SPARE_RECEIVES);
+    }
+
+    #[test]
+    fn places_fit_private_data() {
+        let buffers = RemoteBuffers { source: (u32::MAX, u64::MAX), sink: (u32::MAX, u64::MAX) };
+        let bytes = serde_json::to_vec(&Hello { case: usize::MAX, qp_index: usize::MAX, buffers })
+            .expect("plain data");
+        assert!(bytes.len() <= 512, "{}", bytes.len());
+    }
+}

@@ -1,0 +1,441 @@
+//! One way: Sends, Writes, Writes with Immediate or Reads, as many on their way as the depth allows.
+//!
+//! Both ends run the same loop; which of them begins messages is the case's affair: the near end, or both. Work
+//! requests are posted in lists, every n-th asks for a completion, and a completion stands for all before it.
+//!
+//! Sends and Immediate Data need receives at the other end, and iWARP has no receiver-not-ready. So a sender spends credits, one a
+//! receive; a Send of no bytes gives back a fixed number of them, and needs none itself, since a few receives are
+//! kept beyond the credits. Validated Writes need to know when to look: after each lot of `depth` messages a Send of
+//! no bytes asks the other end to check them, and another one says that it has.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use ironwarp::{Completion, CompletionOpcode, SendWr};
+use ironwarp_bench::{ServerSlice, Slice, StopCondition, StopSignal, Test};
+
+use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::open_case::{OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
+use super::ready_queue::ReadyQueue;
+use super::timer::{Timer, nanos};
+
+/// Completions reaped at a time.
+const REAP: usize = 32;
+/// Work requests posted together, at most.
+const LIST_MAX: usize = 64;
+/// How long after the stop the far end waits for messages that were sent and have not arrived.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the far end polls on so that what came last is acknowledged.
+const LINGER: Duration = Duration::from_millis(1);
+
+/// One end of an open case that streams.
+pub struct BandwidthTest {
+    /// Whether this end begins messages.
+    sends: bool,
+    qp_states: Vec<BandwidthQpState>,
+    /// Lanes that may begin messages.
+    ready: ReadyQueue,
+    /// Messages posted, over all lanes and slices.
+    posted: u64,
+    /// Messages of this end that are complete, over all lanes, in this slice.
+    completed: u64,
+    /// Messages that arrived in this slice, where this end can tell.
+    arrived: u64,
+    errors: u64,
+    verified_bytes: u64,
+    /// Credits given back at a time.
+    credit_batch: u64,
+    /// Where completions are reaped to: kept, since clearing it takes longer than a look at an empty queue.
+    reaped: Box<[Completion]>,
+}
+
+/// One lane's account, over all slices.
+#[derive(Clone, Copy, Debug, Default)]
+struct BandwidthQpState {
+    /// Messages posted.
+    posted: u64,
+    /// Messages known to be complete.
+    completed: u64,
+    /// Receives that the other end has for our Sends.
+    credits: u64,
+    /// Messages received for which no credit was given back yet.
+    credits_to_return: u64,
+    /// Messages received.
+    received: u64,
+    /// A lot of validated Writes is being checked by the other end.
+    awaiting_check: bool,
+}
+
+impl BandwidthTest {
+    /// This end's side of a case.
+    pub fn new(open: &OpenCase, client: bool) -> Self {
+        let receives = u64::from(QueueSizes::of(&open.case).receives);
+        let qp_state = BandwidthQpState { credits: receives, ..BandwidthQpState::default() };
+        BandwidthTest {
+            sends: client || open.case.bidirectional,
+            qp_states: vec![qp_state; open.qps.len()],
+            ready: ReadyQueue::all(open.qps.len()),
+            posted: 0,
+            completed: 0,
+            arrived: 0,
+            errors: 0,
+            verified_bytes: 0,
+            credit_batch: (receives / 4).max(1),
+            reaped: Box::new([Completion::default(); REAP]),
+        }
+    }
+
+    fn begin(&mut self) {
+        (self.completed, self.arrived, self.errors, self.verified_bytes) = (0, 0, 0, 0);
+    }
+
+    /// The near end of a slice. Answers it, and the messages that the far end must wait for.
+    pub fn run_client(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        until: StopCondition<'_>,
+    ) -> Result<(Slice, u64), RdmaError> {
+        self.begin();
+        let posted_before = self.posted;
+        let mut timer = Timer::new(until, open.case.rate);
+        while !timer.is_over(self.completed) {
+            let allowed = timer.allowance(self.posted - posted_before);
+            self.post(endpoint, open, allowed)?;
+            self.poll(endpoint, open)?;
+        }
+        self.drain(endpoint, open, until)?;
+        let slice = timer.slice(self.completed, open.case.bytes);
+        let slice = Slice { errors: self.errors, verified_bytes: self.verified_bytes, ..slice };
+        Ok((slice, self.posted - posted_before))
+    }
+
+    /// The far end of a slice.
+    pub fn run_server(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        stop: &StopSignal,
+    ) -> Result<ServerSlice, RdmaError> {
+        self.begin();
+        let start = Instant::now();
+        while stop.raised().is_none() {
+            if self.sends {
+                self.post(endpoint, open, u64::MAX)?;
+            }
+            self.poll(endpoint, open)?;
+        }
+        let elapsed_ns = nanos(start.elapsed());
+        let missing = self.wait_for_remaining(endpoint, open, stop.raised().unwrap_or(0))?;
+        Ok(ServerSlice {
+            messages: self.completed,
+            bytes: self.completed * open.case.bytes,
+            elapsed_ns,
+            errors: self.errors + missing,
+            verified_bytes: self.verified_bytes,
+            cpu_ns: 0,
+        })
+    }
+
+    /// One turn of the loop: the worker, then what has completed.
+    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
+        let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
+        for index_in_batch in 0..count {
+            let completion = self.reaped[index_in_batch];
+            let (index, slot) = qp_and_slot(completion.wr_id);
+            match completion.opcode {
+                CompletionOpcode::Receive if completion.byte_len == 0 => {
+                    self.on_empty_send(endpoint, open, index)?
+                }
+                CompletionOpcode::Receive => self.on_message(endpoint, open, index, slot)?,
+                CompletionOpcode::ReceiveImmediate => {
+                    self.on_immediate(endpoint, open, index, completion.immediate)?
+                }
+                _ => self.on_complete(open, index)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts on every lane what it may, at most `allowed` messages in all.
+    fn post(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        mut allowed: u64,
+    ) -> Result<(), RdmaError> {
+        // A list is posted whole: that is what is measured.
+        let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
+        while allowed >= list
+            && let Some(index) = self.ready.pop()
+        {
+            for _ in 0..self.free_slots(&open.case, index).min(allowed) / list {
+                self.post_list(endpoint, open, index, list)?;
+                allowed -= list;
+            }
+            if self.free_slots(&open.case, index) >= list {
+                self.ready.push(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages that a lane may begin.
+    fn free_slots(&self, case: &ironwarp_bench::Case, index: usize) -> u64 {
+        let qp_state = &self.qp_states[index];
+        let depth = u64::from(case.depth);
+        let outstanding = qp_state.posted - qp_state.completed;
+        let free_slots = depth.saturating_sub(outstanding);
+        match case.test {
+            test if test.consumes_receives() => free_slots.min(qp_state.credits),
+            // A lot is checked before its slots are written again.
+            Test::WriteBw if case.validate && qp_state.awaiting_check => 0,
+            Test::WriteBw if case.validate => free_slots.min(depth - qp_state.posted % depth),
+            _ => free_slots,
+        }
+    }
+
+    fn post_list(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+        list: u64,
+    ) -> Result<(), RdmaError> {
+        let (case, qp_ctx, qp_state) = (&open.case, &open.qps[index], &mut self.qp_states[index]);
+        let slots = qp_ctx.gather.len() as u64;
+        for message in qp_state.posted..qp_state.posted + list {
+            let slot = (message % slots) as usize;
+            match case.test {
+                Test::ReadBw if case.validate => {
+                    qp_ctx.sink.fill(slot * case.bytes as usize, case.bytes as usize, 0)?
+                }
+                Test::ReadBw => {}
+                _ => qp_ctx.fill_source(case, slot, message)?,
+            }
+        }
+        post_messages(endpoint, open, index, qp_state.posted..qp_state.posted + list)?;
+        qp_state.posted += list;
+        self.posted += list;
+        if case.test.consumes_receives() {
+            qp_state.credits -= list;
+        }
+        if case.test == Test::WriteBw
+            && case.validate
+            && qp_state.posted.is_multiple_of(u64::from(case.depth))
+        {
+            qp_state.awaiting_check = true;
+            self.post_empty_send(endpoint, open, index)?;
+        }
+        Ok(())
+    }
+
+    /// A Send of no bytes: a credit, a question or an answer.
+    fn post_empty_send(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &OpenCase,
+        index: usize,
+    ) -> Result<(), RdmaError> {
+        let wr = SendWr::send_inline(wr_id(index, 0), &[]).unsignaled();
+        Ok(endpoint.ctx.post_send(open.qps[index].qp, &wr)?)
+    }
+
+    /// A Send of no bytes came.
+    fn on_empty_send(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+    ) -> Result<(), RdmaError> {
+        open.post_receive(endpoint, index)?;
+        if open.case.test.consumes_receives() {
+            self.qp_states[index].credits += self.credit_batch;
+            self.ready.push(index);
+        } else if self.qp_states[index].awaiting_check {
+            self.qp_states[index].awaiting_check = false;
+            self.ready.push(index);
+        } else {
+            self.check_batch(open, index)?;
+            self.post_empty_send(endpoint, open, index)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a lot of Writes, all of which were placed before the Send that asks for it (RFC 5040 s5.5).
+    fn check_batch(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+        for slot in 0..open.case.depth as usize {
+            let message = self.qp_states[index].received;
+            self.qp_states[index].received += 1;
+            self.check(open, index, slot, message)?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, open: &OpenCase, index: usize, slot: usize, message: u64) -> Result<(), RdmaError> {
+        self.errors += u64::from(!open.qps[index].sink_matches(&open.case, slot, message, 0)?);
+        self.verified_bytes += open.case.bytes;
+        Ok(())
+    }
+
+    /// Immediate Data came: it says which message was written before it (RFC 7306 s6).
+    fn on_immediate(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+        octets: [u8; 8],
+    ) -> Result<(), RdmaError> {
+        let message = self.qp_states[index].received;
+        self.errors += u64::from(octets != message.to_be_bytes());
+        let slot = slot_of(&open.qps[index], message);
+        self.on_message(endpoint, open, index, slot)
+    }
+
+    /// A message came.
+    fn on_message(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+        slot: usize,
+    ) -> Result<(), RdmaError> {
+        let message = self.qp_states[index].received;
+        self.qp_states[index].received += 1;
+        self.arrived += 1;
+        if open.case.validate {
+            self.check(open, index, slot, message)?;
+        }
+        open.post_receive(endpoint, index)?;
+        self.qp_states[index].credits_to_return += 1;
+        if self.qp_states[index].credits_to_return >= self.credit_batch {
+            self.qp_states[index].credits_to_return -= self.credit_batch;
+            self.post_empty_send(endpoint, open, index)?;
+        }
+        Ok(())
+    }
+
+    /// A message of ours is complete, and with it all before it that asked for no completion.
+    fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+        let every = u64::from(open.case.signal_every);
+        if open.case.test == Test::ReadBw && open.case.validate {
+            for message in self.qp_states[index].completed..self.qp_states[index].completed + every {
+                let slots = open.qps[index].gather.len() as u64;
+                // What is read is always the far end's message 0.
+                self.check(open, index, (message % slots) as usize, 0)?;
+            }
+        }
+        self.qp_states[index].completed += every;
+        self.completed += every;
+        self.ready.push(index);
+        Ok(())
+    }
+
+    /// Fills up what was begun, a lot or a stretch without completions, and waits until all of it is complete.
+    fn drain(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        until: StopCondition<'_>,
+    ) -> Result<(), RdmaError> {
+        while !until.halted() {
+            let mut waiting = false;
+            for index in 0..self.qp_states.len() {
+                let completion_unit = completion_unit(&open.case);
+                let remainder = self.qp_states[index].posted % completion_unit;
+                if remainder > 0 && self.free_slots(&open.case, index) > 0 {
+                    self.post_list(endpoint, open, index, 1)?;
+                }
+                let qp_state = &self.qp_states[index];
+                waiting |= remainder > 0 || qp_state.posted != qp_state.completed || qp_state.awaiting_check;
+            }
+            if !waiting {
+                return Ok(());
+            }
+            self.poll(endpoint, open)?;
+        }
+        Ok(())
+    }
+
+    /// After the stop: completes what this end has begun, and waits for what the other end has sent. Answers the
+    /// messages that did not come.
+    fn wait_for_remaining(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        expected: u64,
+    ) -> Result<u64, RdmaError> {
+        static NEVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        if self.sends {
+            let budget = ironwarp_bench::Budget::iterations(0, 0);
+            self.drain(endpoint, open, StopCondition { budget, halt: &NEVER })?;
+        }
+        let expected = if open.case.test.consumes_receives() { expected } else { 0 };
+        let (mut seen, mut last_arrival) = (self.arrived, Instant::now());
+        while self.arrived < expected && last_arrival.elapsed() < ARRIVAL_TIMEOUT {
+            self.poll(endpoint, open)?;
+            if self.arrived > seen {
+                (seen, last_arrival) = (self.arrived, Instant::now());
+            }
+        }
+        // The acknowledgements of what came last are still to be sent.
+        let rest = Instant::now();
+        while rest.elapsed() < LINGER {
+            self.poll(endpoint, open)?;
+        }
+        Ok(expected.saturating_sub(self.arrived))
+    }
+}
+
+/// Posts a list of messages: a Send, Write or Read each, or a Write and behind it Immediate Data that says which it is.
+fn post_messages(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    index: usize,
+    messages: Range<u64>,
+) -> Result<(), RdmaError> {
+    let (case, qp_ctx) = (&open.case, &open.qps[index]);
+    let inline = if open.is_inline() { Some(qp_ctx.inline_bytes(case.bytes)?) } else { None };
+    let numbers: ArrayVec<[u8; 8], LIST_MAX> = messages.clone().map(u64::to_be_bytes).collect();
+    let mut wrs = ArrayVec::<SendWr<'_>, { 2 * LIST_MAX }>::new();
+    for (message, number) in messages.zip(&numbers) {
+        let slot = slot_of(qp_ctx, message);
+        let (id, offset) = (wr_id(index, slot), slot as u64 * case.bytes);
+        let wr = match (case.test, inline.as_deref()) {
+            (Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
+            (Test::SendBw, None) => SendWr::send(id, &qp_ctx.gather[slot]),
+            (Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, qp_ctx.remote.sink(offset)),
+            (Test::WriteBw, None) => SendWr::write(id, &qp_ctx.gather[slot], qp_ctx.remote.sink(offset)),
+            (Test::WriteImmBw, _) => {
+                let there = qp_ctx.remote.sink(offset);
+                let [write, immediate] =
+                    SendWr::write_with_immediate(id, &qp_ctx.gather[slot], there, number);
+                wrs.push(write);
+                immediate
+            }
+            _ => SendWr::read(id, &qp_ctx.scatter[slot], qp_ctx.remote.source(0)),
+        };
+        wrs.push(if is_signaled(case, message) { wr } else { wr.unsignaled() });
+    }
+    endpoint.ctx.post_sends(qp_ctx.qp, &wrs).map_err(|(_, error)| error.into())
+}
+
+/// Where a message lies, at both ends.
+fn slot_of(qp_ctx: &QpContext, message: u64) -> usize {
+    (message % qp_ctx.gather.len() as u64) as usize
+}
+
+/// Whether a message asks for a completion.
+fn is_signaled(case: &ironwarp_bench::Case, message: u64) -> bool {
+    (message + 1).is_multiple_of(u64::from(case.signal_every))
+}
+
+/// Messages after which a lane may stop: a whole lot, or a whole stretch up to a completion.
+fn completion_unit(case: &ironwarp_bench::Case) -> u64 {
+    match case.test {
+        Test::WriteBw if case.validate => u64::from(case.depth),
+        _ => u64::from(case.signal_every),
+    }
+}

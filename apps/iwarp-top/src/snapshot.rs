@@ -1,0 +1,127 @@
+//! A look at a page: what every counter says, and how fast it grew since the look before, by core and by port.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ironwarp_stats::{CounterInfo, ReadError, Sample, StatsReader};
+use serde_json::{Map, Value, json};
+
+/// The version of the JSON.
+const SCHEMA: u32 = 1;
+/// The layers that count by port.
+const PORT_LAYERS: [&str; 2] = ["port", "net"];
+
+/// What is looked at.
+pub(crate) struct ObservedProcess {
+    reader: StatsReader,
+    last: Option<(Instant, Sample)>,
+}
+
+/// One look.
+pub(crate) struct Snapshot<'a> {
+    pub(crate) pid: u32,
+    pub(crate) counters: &'a [CounterInfo],
+    now: Sample,
+    /// The sample before, and the seconds since then.
+    before: Option<(f64, Sample)>,
+    cores: usize,
+    ports: usize,
+}
+
+/// Whose counters: a core's, what it counts of all its ports together, or a port's, what all cores count of it.
+#[derive(Clone, Copy)]
+pub(crate) enum Column {
+    Core(usize),
+    Port(usize),
+}
+
+impl ObservedProcess {
+    pub(crate) fn open(page: &Path) -> Result<Self, ReadError> {
+        Ok(ObservedProcess { reader: StatsReader::open(page)?, last: None })
+    }
+
+    /// Whether whoever counts there has ended. A process that was killed leaves its page behind.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.reader.is_removed() || !Path::new("/proc").join(self.reader.pid().to_string()).exists()
+    }
+
+    pub(crate) fn snapshot(&mut self) -> Result<Snapshot<'_>, ReadError> {
+        let (at, now) = (Instant::now(), self.reader.sample()?);
+        let last = self.last.replace((at, now.clone()));
+        let before = last.map(|(then, sample)| (at.duration_since(then).as_secs_f64(), sample));
+        let (pid, cores, ports) = (self.reader.pid(), self.reader.cores(), self.reader.ports());
+        Ok(Snapshot { pid, counters: self.reader.counters(), now, before, cores, ports })
+    }
+}
+
+impl Snapshot<'_> {
+    pub(crate) fn cores(&self) -> impl Iterator<Item = Column> + Clone + use<> {
+        (0..self.cores).map(Column::Core)
+    }
+
+    pub(crate) fn ports(&self) -> impl Iterator<Item = Column> + Clone + use<> {
+        (0..self.ports).map(Column::Port)
+    }
+
+    /// Whether a counter is counted by port.
+    pub(crate) fn is_port_counter(info: &CounterInfo) -> bool {
+        PORT_LAYERS.contains(&info.layer.as_str())
+    }
+
+    /// Seconds since the look before.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        self.before.as_ref().map(|(seconds, _)| *seconds)
+    }
+
+    /// What a counter says.
+    pub(crate) fn value(&self, column: Column, counter: usize) -> u64 {
+        self.sum_at(&self.now, column, counter)
+    }
+
+    /// How much a counter grew in a second.
+    pub(crate) fn rate(&self, column: Column, counter: usize) -> Option<f64> {
+        let (seconds, before) = self.before.as_ref()?;
+        let grown = self.value(column, counter).wrapping_sub(self.sum_at(before, column, counter));
+        Some(grown as f64 / seconds.max(f64::EPSILON))
+    }
+
+    /// The place of a counter, where the process has one of that name.
+    pub(crate) fn counter_index(&self, name: &str) -> Option<usize> {
+        self.counters.iter().position(|counter| counter.name == name)
+    }
+
+    /// All of it as one line.
+    pub(crate) fn json(&self) -> Value {
+        let cores: Vec<_> = self.cores().map(|core| self.column_json(core)).collect();
+        let ports: Vec<_> = self.ports().map(|port| self.column_json(port)).collect();
+        json!({ "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores, "ports": ports })
+    }
+
+    fn column_json(&self, column: Column) -> Value {
+        let (key, number) = match column {
+            Column::Core(core) => ("core", core),
+            Column::Port(port) => ("port", port),
+        };
+        json!({
+            key: number,
+            "counters": self.values_by_name(column, |counter| self.value(column, counter).into()),
+            "per_second": self.before.as_ref().map(|_| self.values_by_name(column, |counter| self.rate(column, counter).into())),
+        })
+    }
+
+    /// Every counter of a core; of a port those that are counted by port.
+    fn values_by_name(&self, column: Column, value: impl Fn(usize) -> Value) -> Map<String, Value> {
+        let wanted = |info: &CounterInfo| matches!(column, Column::Core(_)) || Self::is_port_counter(info);
+        let counters = self.counters.iter().enumerate().filter(|(_, info)| wanted(info));
+        counters.map(|(index, info)| (info.name.clone(), value(index))).collect()
+    }
+
+    fn sum_at(&self, sample: &Sample, column: Column, counter: usize) -> u64 {
+        let value =
+            |port, core| sample.port(port, core).and_then(|values| values.get(counter)).copied().unwrap_or(0);
+        match column {
+            Column::Core(core) => (0..self.ports).map(|port| value(port, core)).fold(0, u64::wrapping_add),
+            Column::Port(port) => (0..self.cores).map(|core| value(port, core)).fold(0, u64::wrapping_add),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! From rounds to the figures of a report.
+
+use super::{CaseRounds, Rounds};
+use crate::report::{Comparison, MedianRange, RoundLog, TestResult};
+use crate::{Case, Latency, Slice};
+
+/// Nanoseconds a second.
+const NS_PER_S: f64 = 1e9;
+
+/// One case's figures over the rounds that count.
+pub struct CaseTotals {
+    /// Every round trip of those rounds, for latency tests.
+    pub latency: Option<Latency>,
+    messages: u64,
+    bytes: u64,
+    elapsed_ns: u64,
+    cpu_ns: Option<u64>,
+    errors: u64,
+    verified_bytes: u64,
+}
+
+impl CaseTotals {
+    /// Adds up the slices that count. Errors are added up over all rounds: a lost message is news whatever the
+    /// floor did.
+    pub fn of(rounds: &CaseRounds<'_>) -> Self {
+        let mut totals = CaseTotals {
+            latency: None,
+            messages: 0,
+            bytes: 0,
+            elapsed_ns: 0,
+            cpu_ns: Some(0),
+            errors: rounds.all().map(|(_, slice)| slice.errors).sum(),
+            verified_bytes: rounds.all().map(|(_, slice)| slice.verified_bytes).sum(),
+        };
+        rounds.counted().for_each(|slice| totals.add(slice));
+        totals
+    }
+
+    fn add(&mut self, slice: &Slice) {
+        self.messages += slice.messages;
+        self.bytes += slice.bytes;
+        self.elapsed_ns += slice.elapsed_ns;
+        self.cpu_ns = self.cpu_ns.zip(slice.cpu_ns).map(|(sum, ns)| sum + ns);
+        if let Some(latency) = &slice.latency {
+            self.latency.get_or_insert_default().merge(latency);
+        }
+    }
+
+    /// The report's entry for a case, compared with the baselines that ran in the same rounds.
+    pub fn result(
+        &self,
+        case: &Case,
+        device: Option<String>,
+        rounds: &CaseRounds<'_>,
+        baselines: &[(&Case, CaseRounds<'_>)],
+    ) -> TestResult {
+        let seconds = self.elapsed_ns as f64 / NS_PER_S;
+        let timed = self.elapsed_ns > 0;
+        let counted = self.messages > 0;
+        let all = rounds.rounds();
+        TestResult {
+            hop_ns: hop(all),
+            rounds: Some(all.counted().count() as u32),
+            rounds_dropped: Some(all.dropped() as u32),
+            iterations: Some(self.messages),
+            seconds: timed.then_some(seconds),
+            rtt_ns: self.latency.as_ref().and_then(Latency::summary),
+            messages_per_s: (timed && counted).then(|| self.messages as f64 / seconds),
+            gbit_per_s: (timed && counted && !case.test.is_latency())
+                .then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64),
+            cpu_ns_per_message: self.cpu_ns.filter(|_| counted).map(|ns| ns as f64 / self.messages as f64),
+            verified_bytes: (case.validate || self.verified_bytes > 0).then_some(self.verified_bytes),
+            errors: Some(self.errors),
+            notes: notes(all),
+            against: (!baselines.is_empty()).then(|| {
+                baselines.iter().map(|(other, theirs)| compare(case, rounds, other, theirs)).collect()
+            }),
+            round_log: Some(log(rounds)),
+            ..TestResult::unmeasured(case, device)
+        }
+    }
+}
+
+fn hop(rounds: &Rounds) -> Option<f64> {
+    MedianRange::of(rounds.counted().filter_map(|round| round.hop_ns)).map(|spread| spread.median)
+}
+
+fn notes(rounds: &Rounds) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !rounds.has_steady() && !rounds.rounds.is_empty() {
+        notes.push("the floor moved by more than 20 % under every round; all of them count".to_owned());
+    }
+    notes
+}
+
+/// Ratios of the rounds that count, ours over theirs.
+fn compare(case: &Case, ours: &CaseRounds<'_>, other: &Case, theirs: &CaseRounds<'_>) -> Comparison {
+    let pairs: Vec<(&Slice, &Slice)> = ours.counted().zip(theirs.counted()).collect();
+    let at = |q: f64| {
+        MedianRange::of(
+            pairs.iter().filter_map(|(a, b)| Some(quantile(a, q)? / quantile(b, q).filter(|ns| *ns > 0.0)?)),
+        )
+    };
+    let both_time = case.test.is_latency() && other.test.is_latency();
+    let added = pairs.iter().filter_map(|(a, b)| Some(quantile(a, 0.5)? - quantile(b, 0.5)?));
+    let gbit =
+        pairs.iter().filter_map(|(a, b)| Some(a.gbit_per_s()? / b.gbit_per_s().filter(|gbit| *gbit > 0.0)?));
+    Comparison {
+        baseline: other.baseline_name(),
+        path: Some(other.path),
+        ratio_p50: both_time.then(|| at(0.5)).flatten(),
+        ratio_p999: both_time.then(|| at(0.999)).flatten(),
+        ratio_gbit: (!both_time).then(|| MedianRange::of(gbit)).flatten(),
+        added_ns_p50: both_time.then(|| MedianRange::of(added).map(|spread| spread.median)).flatten(),
+    }
+}
+
+fn quantile(slice: &Slice, q: f64) -> Option<f64> {
+    slice.latency.as_ref()?.quantile(q).map(|ns| ns as f64)
+}
+
+fn log(rounds: &CaseRounds<'_>) -> Vec<RoundLog> {
+    rounds
+        .all()
+        .map(|(round, slice)| RoundLog {
+            hop_ns: round.hop_ns,
+            floor_moved_percent: round.floor_moved.map(|moved| moved * 100.0),
+            steal_ms: round.activity.steal_ns.map(|ns| ns as f64 / 1e6),
+            context_switches: round.activity.context_switches,
+            dropped: !round.is_steady(),
+            p50_ns: slice.latency.as_ref().and_then(|latency| latency.quantile(0.5)),
+            gbit_per_s: slice.latency.is_none().then(|| slice.gbit_per_s()).flatten(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Activity;
+    use crate::rounds::Round;
+    use crate::{PathKind, Test};
+
+    fn lat(ns: u64) -> Slice {
+        let mut latency = Latency::new();
+        (0..100).for_each(|_| latency.record(ns));
+        Slice {
+            latency: Some(latency),
+            messages: 100,
+            elapsed_ns: 100 * ns,
+            cpu_ns: Some(200),
+            ..Slice::default()
+        }
+    }
+
+    fn bw(bytes: u64) -> Slice {
+        Slice { bytes, messages: 10, elapsed_ns: 1000, errors: 1, ..Slice::default() }
+    }
+
+    fn rounds(slices: Vec<(Slice, Slice, f64)>) -> Rounds {
+        let round = |(floor, ours, moved)| Round {
+            slices: vec![floor, ours],
+            hop_ns: Some(80.0),
+            activity: Activity::default(),
+            floor_moved: Some(moved),
+        };
+        Rounds { rounds: slices.into_iter().map(round).collect() }
+    }
+
+    fn result(rounds: &Rounds, floor: Test, ours: Test) -> TestResult {
+        let (floor, ours) = (case(floor), case(ours));
+        CaseTotals::of(&rounds.case(1)).result(&ours, None, &rounds.case(1), &[(&floor, rounds.case(0))])
+    }
+
+    fn case(test: Test) -> Case {
+        Case::new(test, 64, 1500, PathKind::Memif)
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round_and_not_over_the_whole() {
+        // 2, 3 and 4 times the floor, which itself moves a hundredfold between rounds.
+        let all = rounds(vec![
+            (lat(100), lat(200), 0.0),
+            (lat(10_000), lat(30_000), 0.0),
+            (lat(1000), lat(4000), 0.0),
+        ]);
+        let result = result(&all, Test::FrameLat, Test::SendLat);
+        let against = &result.against.expect("one baseline")[0];
+        let ratio = against.ratio_p50.expect("both are latencies");
+        assert!(
+            (ratio.median - 3.0).abs() < 0.01
+                && (ratio.min - 2.0).abs() < 0.01
+                && (ratio.max - 4.0).abs() < 0.01
+        );
+        assert!((against.added_ns_p50.expect("both are latencies") - 3000.0).abs() < 10.0);
+        assert_eq!((against.baseline.as_str(), against.ratio_gbit), ("frame-lat", None));
+    }
+
+    #[test]
+    fn a_dropped_round_is_in_the_log_and_in_no_figure() {
+        let all = rounds(vec![(lat(100), lat(200), 0.0), (lat(100), lat(9000), 0.5)]);
+        let result = result(&all, Test::FrameLat, Test::SendLat);
+        assert_eq!((result.rounds, result.rounds_dropped, result.iterations), (Some(1), Some(1), Some(100)));
+        assert_eq!(result.rtt_ns.expect("a latency").max, 200);
+        let log = result.round_log.expect("rounds");
+        assert_eq!(log.iter().map(|round| round.dropped).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn bandwidth_is_compared_as_bandwidth() {
+        let all = rounds(vec![(bw(1000), bw(500), 0.0), (bw(1000), bw(300), 0.0)]);
+        let result = result(&all, Test::FrameBw, Test::WriteBw);
+        let against = &result.against.expect("one baseline")[0];
+        assert_eq!(against.ratio_gbit.expect("both are bandwidths").median, 0.4);
+        assert_eq!((against.ratio_p50, against.added_ns_p50), (None, None));
+        assert_eq!(result.gbit_per_s, Some(800.0 * 8.0 / 2000.0));
+        assert_eq!((result.errors, result.cpu_ns_per_message), (Some(2), None));
+    }
+
+    #[test]
+    fn a_restless_floor_is_said_aloud() {
+        let all = rounds(vec![(lat(100), lat(200), 0.9)]);
+        let result = result(&all, Test::FrameLat, Test::SendLat);
+        assert_eq!(result.rounds, Some(1));
+        assert!(result.notes[0].contains("every round"), "{:?}", result.notes);
+    }
+
+    #[test]
+    fn a_case_that_never_ran_has_no_rates() {
+        let result = result(&rounds(vec![]), Test::FrameLat, Test::SendLat);
+        assert_eq!((result.rtt_ns, result.messages_per_s, result.cpu_ns_per_message), (None, None, None));
+        assert_eq!(result.iterations, Some(0));
+    }
+}

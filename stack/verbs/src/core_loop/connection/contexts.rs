@@ -1,0 +1,243 @@
+//! The mailbox and doorbell stages: requests of contexts.
+//!
+//! A context attaches by a flag, sends control messages, and rings a doorbell for queue pairs with new work. When a
+//! context is gone, its connections are reset and its objects are freed here, once.
+
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_types::Nanos;
+
+use super::{ConnectionManager, log_event};
+use crate::channel::{ContextChannel, ControlMessage, Notification};
+use crate::core_loop::cores::{InterCoreMessage, LEADER};
+use crate::core_loop::data_path::DataPath;
+use crate::event::Event;
+use crate::objects::QpState;
+
+/// Control messages taken from one context in one iteration, so that a flood of them does not starve frames.
+pub(in crate::core_loop) const CONTROL_BUDGET: usize = 16;
+
+/// Events of shared receive queues handled in one iteration.
+const SRQ_EVENT_BUDGET: usize = 64;
+
+/// Doorbells taken from one context in one iteration.
+const DOORBELL_BUDGET: usize = 256;
+
+impl ConnectionManager {
+    /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
+    /// a context had either.
+    #[inline(always)]
+    pub(in crate::core_loop) fn serve_contexts<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        budget: usize,
+    ) -> bool {
+        if let Some(arrived) = self.shared.cores[usize::from(self.core)].take_new_contexts() {
+            arrived.into_iter().for_each(|link| self.attach_context(link));
+        }
+        let mut served = false;
+        for context in 0..self.contexts.len() {
+            let link = self.contexts.get_mut(context).and_then(Option::as_mut);
+            if link.is_some_and(|link| !link.is_idle()) {
+                served = true;
+                self.serve_context(dp, now, context, budget);
+            }
+        }
+        served
+    }
+
+    /// Handles the control messages of one context and sends its delayed notifications.
+    #[cold]
+    #[inline(never)]
+    fn serve_context<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: usize, budget: usize) {
+        for _ in 0..budget {
+            let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
+            let Some(message) = link.control.pop() else { break };
+            dp.work += 1;
+            self.on_control(dp, now, context as u16, message);
+        }
+        self.clean_up_if_abandoned(dp, now, context as u16);
+    }
+
+    /// The doorbell stage: lists queue pairs with new work.
+    #[inline(always)]
+    pub(in crate::core_loop) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) {
+        for context in 0..self.contexts.len() {
+            for _ in 0..DOORBELL_BUDGET {
+                let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
+                let Some(slot) = link.doorbell.next() else { break };
+                dp.work += 1;
+                self.on_doorbell(dp, slot);
+            }
+        }
+    }
+
+    fn attach_context(&mut self, link: ContextChannel) {
+        let context_slot = usize::from(link.number);
+        if self.contexts.len() <= context_slot {
+            self.contexts.resize_with(context_slot + 1, || None);
+        }
+        self.contexts[context_slot] = Some(link);
+    }
+
+    fn on_control<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        context: u16,
+        message: ControlMessage,
+    ) {
+        match message {
+            ControlMessage::CreateQp(mut qp) => {
+                // A doorbell before this message was ignored; set-up finds the work that it announced.
+                qp.bell.clear();
+                qp.context = context;
+                dp.queues.reset_share(qp.slot, qp.handle, qp.share);
+                dp.qps.insert(qp);
+            }
+            ControlMessage::CreateCq(mut cq) => {
+                cq.context = context;
+                dp.queues.insert(cq);
+            }
+            ControlMessage::CreateSrq(mut srq) => {
+                srq.context = context;
+                dp.queues.insert_srq(srq);
+            }
+            ControlMessage::ResizeCq { slot, ring } => dp.queues.resize(slot, ring),
+            ControlMessage::ArmSrq { slot, limit } => dp.queues.arm_srq(slot, limit),
+            ControlMessage::DestroySrq { slot } => {
+                if let Some(srq) = dp.queues.remove_srq(slot) {
+                    self.send_notification(context, Notification::SrqReturned(srq));
+                }
+            }
+            ControlMessage::DestroyQp { slot } if self.owns_qp(dp, context, slot) => {
+                self.destroy_qp(dp, now, slot)
+            }
+            ControlMessage::DestroyCq { slot } => {
+                if let Some(cq) = dp.queues.remove(slot) {
+                    self.send_notification(context, Notification::CqReturned(cq));
+                }
+            }
+            ControlMessage::Connect { slot, remote, cm_params } => {
+                self.connect(dp, now, slot, remote, cm_params)
+            }
+            ControlMessage::Listen { local } => self.listen(dp, context, local),
+            ControlMessage::Unlisten { local } => self.unlisten(dp, context, local),
+            ControlMessage::Accept { request, slot, cm_params } => {
+                self.accept(dp, now, request, slot, cm_params)
+            }
+            ControlMessage::Reject { request, cm_params } => {
+                self.reject(dp, now, context, request, cm_params)
+            }
+            ControlMessage::Disconnect { slot } if self.owns_qp(dp, context, slot) => {
+                self.disconnect(dp, now, slot)
+            }
+            ControlMessage::Atomic { cq, wr_id, target, operation } => {
+                let outcome = dp.execute_local_atomic(&target, &operation);
+                dp.queues.on_local_atomic(cq, wr_id, (&operation, outcome));
+            }
+            // The queue pair was destroyed before the message arrived.
+            ControlMessage::DestroyQp { .. } | ControlMessage::Disconnect { .. } => {}
+        }
+    }
+
+    /// Returns whether the context owns the queue pair in a slot: the message may be older than the slot's occupant.
+    fn owns_qp<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, slot: u32) -> bool {
+        dp.qps.at(slot).is_some_and(|qp| qp.context == context)
+    }
+
+    /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
+    fn on_doorbell<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        // The doorbell is cleared before the rings are read, so that later work rings it again.
+        qp.bell.clear();
+        if qp.shared.state() == QpState::Error {
+            return dp.flush(slot);
+        }
+        dp.enqueue_tx(slot);
+    }
+
+    /// Sends a notification to a context. If its ring is full, the core keeps the notification until the context
+    /// reads.
+    pub(in crate::core_loop) fn send_notification(&mut self, context: u16, notification: Notification) {
+        let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
+        if link.notify(notification) {
+            self.stats.count(Counter::VerbsNotificationsDelayed);
+        }
+    }
+
+    pub(in crate::core_loop) fn send_event(&mut self, context: u16, event: Event) {
+        log_event(self.core, &event);
+        self.send_notification(context, Notification::Event(event));
+    }
+
+    /// Reports peers that support atomic operations after all, and shared receive queues that run low. A peer can
+    /// cause the latter repeatedly, so such an event stays queued once while the context leaves its notifications
+    /// unread.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core_loop) fn report_queue_events<P: Port>(&mut self, dp: &mut DataPath<P>) {
+        while let Some(slot) = dp.queues.next_peer_with_atomics() {
+            self.on_peer_with_atomics(dp, slot);
+        }
+        for _ in 0..dp.queues.srq_events().min(SRQ_EVENT_BUDGET) {
+            let Some((context, srq_event)) = dp.queues.next_srq_event() else { continue };
+            let link = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
+            if link.is_some_and(ContextChannel::has_delayed) {
+                dp.queues.requeue(srq_event);
+            } else if let Some(event) = dp.queues.take_event(srq_event) {
+                dp.work += 1;
+                self.send_event(context, event);
+            }
+        }
+    }
+
+    /// Reports the state of a port's link to every context.
+    pub(in crate::core_loop) fn report_link(&mut self, port: u8, up: bool) {
+        for link in self.contexts.iter_mut().flatten() {
+            link.notify_link_change(port, up);
+        }
+    }
+
+    /// If a context dropped its rings: ends its queue pairs, closes its listeners, frees its objects.
+    fn clean_up_if_abandoned<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
+        let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
+        dp.work += link.flush_delayed();
+        // Its remaining messages come first: afterwards another context may use its slots.
+        if !link.control.is_abandoned() || link.control.peek().is_some() {
+            return;
+        }
+        self.clean_up_context(dp, now, context);
+    }
+
+    /// The leader closed the listeners of a context that is gone. The other cores follow; only then is its number
+    /// free.
+    pub(in crate::core_loop) fn on_context_gone<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
+        self.close_listeners(dp, context);
+        if let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {
+            link.listeners_closed = true;
+        }
+    }
+
+    #[cold]
+    fn clean_up_context<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
+        if self.core == LEADER {
+            self.on_context_gone(dp, context);
+            dp.broadcast(InterCoreMessage::ContextGone { context });
+        }
+        let owned: Vec<u32> = dp.qps.owned_by(context).collect();
+        for slot in owned {
+            self.destroy_qp(dp, now, slot);
+        }
+        self.abort_passives_of(dp, now, context);
+        dp.queues.remove_owned_by(context);
+        let context_slot = self.contexts.get_mut(usize::from(context));
+        if let Some(context_slot) = context_slot
+            .filter(|context_slot| context_slot.as_ref().is_some_and(|link| link.listeners_closed))
+        {
+            *context_slot = None;
+            self.shared.release_context_id(context);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Handles the data path's outcomes, TCP's events of a queue pair's connection in the order of its life, and its
+//! timers.
+
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{ByteStream, ConnId, TcpEvents};
+use ironwarp_types::Nanos;
+
+use super::ConnectionManager;
+use crate::core_loop::data_path::{DataPath, RxAttention, RxOutcome, TxOutcome};
+use crate::core_loop::lifecycle::Lifecycle;
+use crate::event::Event;
+
+impl ConnectionManager {
+    /// Received bytes that the data path could not handle alone.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core_loop) fn on_rx_outcome<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        (slot, conn): (u32, ConnId),
+        outcome: RxOutcome,
+    ) {
+        match outcome {
+            RxOutcome::Done => {}
+            RxOutcome::NotFpdus => self.on_non_fpdu_bytes(dp, now, slot, conn),
+            RxOutcome::Attention(attention) => self.on_rx_attention(dp, now, slot, attention),
+        }
+    }
+
+    /// Reads received bytes on the data path and handles the outcome.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core_loop) fn on_readable<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        conn: ConnId,
+    ) {
+        let outcome = dp.on_readable(slot, conn);
+        self.on_rx_outcome(dp, now, (slot, conn), outcome);
+    }
+
+    /// FPDUs arrived before the fence was open or after a disconnect, or they ended the stream.
+    fn on_rx_attention<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        RxAttention { end, fence_closed, wants_tx }: RxAttention,
+    ) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        if let Lifecycle::HalfClosed(half_closed) = &mut qp.lifecycle {
+            half_closed.rx_since_timer = true;
+        }
+        let established = qp.lifecycle.established();
+        if fence_closed && qp.stream.may_send() && (end.is_none() || established) {
+            let (context, event) = (qp.context, Event::CommunicationEstablished { qp: qp.handle });
+            self.send_event(context, event);
+            if !established {
+                self.on_rtr(dp, slot);
+            }
+        }
+        if let Some(end) = end {
+            return self.on_stream_end(dp, now, slot, end);
+        }
+        if wants_tx {
+            dp.enqueue_tx(slot);
+        }
+        self.close_if_drained(dp, now, slot);
+    }
+
+    /// Bytes of a connection that carries no FPDUs, or not yet.
+    #[cold]
+    #[inline(never)]
+    fn on_non_fpdu_bytes<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
+        if let Some(Lifecycle::Setup(_)) = dp.qps.at(slot).map(|qp| &qp.lifecycle) {
+            self.on_startup_bytes(dp, now, slot, conn);
+        }
+        let Some(qp) = dp.qps.at(slot) else { return };
+        match qp.lifecycle {
+            // FPDUs follow the start-up frame in the same segment.
+            _ if qp.lifecycle.takes_fpdus() => self.on_readable(dp, now, slot, conn),
+            Lifecycle::Idle | Lifecycle::Setup(_) => {}
+            // Bytes after the end are acknowledged and discarded: a reset would destroy our Terminate.
+            _ => {
+                let mut bytes = dp.tcp.rx(conn);
+                bytes.consume(usize::MAX);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core_loop) fn on_rare_qp_events<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        conn: ConnId,
+        events: TcpEvents,
+    ) {
+        if events.contains(TcpEvents::OUT_OF_ORDER) && dp.owns_conn(slot, conn) {
+            dp.on_out_of_order(slot, conn);
+        }
+        self.on_qp_closing(dp, now, slot, conn, events);
+    }
+
+    /// The peer's FIN, or the end of the TCP connection. Bytes in the same segment may have ended the connection or
+    /// replaced it: the end does not concern a new connection.
+    #[cold]
+    pub(in crate::core_loop) fn on_qp_closing<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        conn: ConnId,
+        events: TcpEvents,
+    ) {
+        if dp.defer_close(slot, conn, events) {
+            return;
+        }
+        if events.contains(TcpEvents::PEER_CLOSED) && dp.owns_conn(slot, conn) {
+            self.on_peer_closed(dp, now, slot, conn);
+        }
+        if !events.intersects(TcpEvents::ENDED) {
+            return;
+        }
+        if dp.owns_conn(slot, conn) {
+            self.on_tcp_closed(dp, now, slot, conn, events);
+        } else {
+            dp.tcp.release(conn);
+        }
+    }
+
+    /// The result of a scheduling round that concerns the state of the connection or its timer.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core_loop) fn on_tx_outcome<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        outcome: TxOutcome,
+    ) {
+        if outcome.read_started {
+            self.arm_read_timer(dp, now, slot);
+        }
+        if outcome.check_state {
+            self.after_tx(dp, now, slot);
+        }
+    }
+
+    /// Arms the timer of an outstanding Read: without progress within the user timeout the connection ends. TCP does
+    /// not detect this, since the peer may have acknowledged everything.
+    #[inline(never)]
+    pub(in crate::core_loop) fn arm_read_timer<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        if let Lifecycle::Running(running) = &mut qp.lifecycle
+            && running.read_progress_at_arm.is_none()
+        {
+            running.read_progress_at_arm = qp.stream.read_progress();
+            let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
+            self.arm_qp(slot, deadline);
+        }
+    }
+
+    /// The user timeout of a queue pair.
+    pub(in crate::core_loop) fn user_timeout_of<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        slot: u32,
+    ) -> Nanos {
+        dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts.resolve(self.timeouts).user_timeout)
+    }
+
+    /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data
+    /// that could time out. Sends that wait when the timer is armed may wait until it expires. Returns whether they
+    /// did.
+    pub(in crate::core_loop) fn responder_sends_timed_out<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) -> bool {
+        let Some(qp) = dp.qps.at(slot).filter(|qp| !qp.stream.may_send()) else { return false };
+        let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
+        let waits = qp.sq.refresh() != qp.sq.head();
+        if core::mem::replace(&mut running.sends_waited_at_arm, waits) && waits {
+            return true;
+        }
+        let silence = self.user_timeout_of(dp, slot);
+        self.arm_qp(slot, now + silence);
+        false
+    }
+
+    /// The timer of a running queue pair: a hold-off is over, or a Read had its time. Returns whether the Read made no
+    /// progress.
+    pub(in crate::core_loop) fn reads_timed_out<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) -> bool {
+        let Some(qp) = dp.qps.at(slot) else { return false };
+        let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
+        let seen = running.read_progress_at_arm.take();
+        if seen.is_some() && seen == qp.stream.read_progress() {
+            dp.stats.count(Counter::VerbsReadTimeouts);
+            return true;
+        }
+        if qp.stream.read_progress().is_some() {
+            self.arm_read_timer(dp, now, slot);
+        }
+        false
+    }
+
+    /// Arms a queue pair's deadline; [`Nanos::MAX`] disarms it.
+    pub(in crate::core_loop) fn arm_qp(&mut self, slot: u32, deadline: Nanos) {
+        self.wheel.arm(slot, deadline);
+    }
+
+    /// Arms an incoming connection's deadline; [`Nanos::MAX`] disarms it.
+    pub(in crate::core_loop) fn arm_passive(&mut self, slot: u32, deadline: Nanos) {
+        self.wheel.arm(self.qps_max + slot, deadline);
+    }
+}

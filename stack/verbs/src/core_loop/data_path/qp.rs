@@ -1,0 +1,203 @@
+//! Queue pairs, the core's half: the rings, the stream and the state of the connection.
+
+use core::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+
+use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_iwarp::rdmap::Rfc7306Profile;
+use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
+use ironwarp_mem::CoreMem;
+use ironwarp_rings::doorbell::DoorbellFlag;
+use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
+use ironwarp_stats::CoreStats;
+use ironwarp_tcp::{ConnId, TcpEvents};
+use ironwarp_types::PdId;
+
+use super::queues::{QueueTable, SelectedQueues};
+use crate::core_loop::lifecycle::Lifecycle;
+use crate::objects::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
+use crate::shared::SlotLease;
+
+/// The parts of a queue pair's two halves.
+pub(crate) struct QpSetup {
+    pub(crate) handle: QueuePair,
+    pub(crate) pd: PdId,
+    /// The protection domain of its receives.
+    pub(crate) recv_pd: PdId,
+    pub(crate) bell: Arc<DoorbellFlag>,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) sq: SlotConsumer<SendWqe>,
+    pub(crate) rq: SlotConsumer<RecvWqe>,
+    /// The producer of the receive ring, if receives come from a shared queue.
+    pub(crate) rq_producer: Option<SlotProducer<RecvWqe>>,
+    pub(crate) attr: QpAttr,
+    /// Atomic operations use locked instructions instead of owners.
+    pub(crate) atomic_locked: bool,
+}
+
+impl QpSetup {
+    fn stream_config(&self) -> StreamConfig {
+        StreamConfig {
+            qp: self.handle.num(),
+            pd: self.pd,
+            recv_pd: self.recv_pd,
+            ord: self.attr.ord,
+            ird: self.attr.ird,
+            send_depth: self.attr.send_depth.next_power_of_two(),
+            complete_on_copy: self.attr.complete_on_copy,
+            interleave_untagged: true,
+            place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
+            extensions: None,
+            atomic_locked: self.atomic_locked,
+        }
+    }
+}
+
+/// The core's half of a queue pair. On cache lines of its own, since another core's queue pair may be its neighbour in
+/// memory.
+#[repr(align(64))]
+pub(crate) struct QpCore {
+    pub(in crate::core_loop) handle: QueuePair,
+    pub(in crate::core_loop) bell: Arc<DoorbellFlag>,
+    pub(in crate::core_loop) shared: Arc<QpShared>,
+    pub(in crate::core_loop) sq: SlotConsumer<SendWqe>,
+    pub(in crate::core_loop) rq: SlotConsumer<RecvWqe>,
+    rq_producer: Option<SlotProducer<RecvWqe>>,
+    pub(in crate::core_loop) slot: u32,
+    /// Keeps the slot in use for as long as this half exists.
+    lease: Option<SlotLease>,
+    selected_queues: SelectedQueues,
+    /// How much of a shared receive queue its peer may take.
+    pub(in crate::core_loop) share: Option<ReceiveShare>,
+    /// The context that owns it, by number.
+    pub(in crate::core_loop) context: u16,
+    pub(in crate::core_loop) conn: Option<ConnId>,
+    /// The state of its connection.
+    pub(in crate::core_loop) lifecycle: Lifecycle,
+    /// The depths of Reads that it was created for.
+    pub(in crate::core_loop) reads: ReadDepths,
+    /// The RDMAP stream. It is idle before the connection and ended after it.
+    pub(in crate::core_loop) stream: Stream,
+    /// Whether it is in the list of senders.
+    pub(in crate::core_loop) tx_queued: bool,
+    /// Whether it is in the list of memory waiters.
+    pub(in crate::core_loop) awaits_memory: bool,
+    /// The DRR deficit in bytes: negative after an overdraft, which is deducted from the next quantum.
+    pub(in crate::core_loop) deficit: i64,
+    /// The timeouts that the application set.
+    pub(in crate::core_loop) timeouts: QpTimeouts,
+    /// TCP events of an orderly end that wait for a held delivery: input that is not handled yet, independent of the
+    /// state in which it arrived.
+    pub(in crate::core_loop) deferred_close: TcpEvents,
+}
+
+impl QpCore {
+    pub(crate) fn new(setup: QpSetup) -> Self {
+        let (stream, reads) = (Stream::new(setup.stream_config()), setup.attr.reads());
+        let (timeouts, share) = (setup.attr.timeouts(), setup.attr.srq_share);
+        QpCore {
+            handle: setup.handle,
+            bell: setup.bell,
+            shared: setup.shared,
+            sq: setup.sq,
+            rq: setup.rq,
+            rq_producer: setup.rq_producer,
+            slot: 0,
+            lease: None,
+            selected_queues: SelectedQueues::default(),
+            share,
+            context: 0,
+            conn: None,
+            lifecycle: Lifecycle::Idle,
+            reads,
+            stream,
+            tx_queued: false,
+            awaits_memory: false,
+            deficit: 0,
+            timeouts,
+            deferred_close: TcpEvents::empty(),
+        }
+    }
+
+    /// Returns whether its receives come from a shared queue.
+    pub(in crate::core_loop) fn uses_srq(&self) -> bool {
+        self.rq_producer.is_some()
+    }
+
+    pub(crate) fn handle(&self) -> QueuePair {
+        self.handle
+    }
+
+    /// Assigns the slots on a core and the extensions of the connection.
+    pub(crate) fn assign_slot(
+        &mut self,
+        lease: SlotLease,
+        selected_queues: SelectedQueues,
+        extensions: Option<Rfc7306Profile>,
+    ) {
+        self.stream.set_extensions(extensions);
+        (self.slot, self.selected_queues) =
+            (lease.slot(), SelectedQueues { qp: lease.slot(), ..selected_queues });
+        self.lease = Some(lease);
+    }
+
+    /// The stream, and what it borrows for a call.
+    pub(in crate::core_loop) fn stream_io<'a>(
+        &'a mut self,
+        queues: &'a mut QueueTable,
+        memory: &'a CoreMem,
+        stats: &'a CoreStats,
+    ) -> (&'a mut Stream, Io<'a, QueueTable>) {
+        queues.select(self.selected_queues);
+        let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
+        (&mut self.stream, Io { sends, receives, rq_producer, callbacks: queues, memory, stats })
+    }
+
+    /// Enters the next state of the connection, publishes it to the application and returns the state before.
+    pub(in crate::core_loop) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
+        self.shared.set(next.qp_state());
+        // A post publishes a receive, then reads the state; the core sets the state, then reads the receives for the
+        // last time. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        self.lifecycle.enter(next)
+    }
+}
+
+/// All queue pairs of a core, by slot.
+pub(in crate::core_loop) struct QpTable {
+    qps: Box<[Option<Box<QpCore>>]>,
+}
+
+impl QpTable {
+    pub(in crate::core_loop) fn new(capacity: u32) -> Self {
+        QpTable { qps: (0..capacity).map(|_| None).collect() }
+    }
+
+    pub(in crate::core_loop) fn capacity(&self) -> u32 {
+        self.qps.len() as u32
+    }
+
+    /// The number of queue pairs.
+    pub(in crate::core_loop) fn count(&self) -> usize {
+        self.qps.iter().flatten().count()
+    }
+
+    pub(in crate::core_loop) fn insert(&mut self, qp: Box<QpCore>) {
+        if let Some(entry) = self.qps.get_mut(qp.slot as usize) {
+            *entry = Some(qp);
+        }
+    }
+
+    pub(in crate::core_loop) fn remove(&mut self, slot: u32) -> Option<Box<QpCore>> {
+        self.qps.get_mut(slot as usize)?.take()
+    }
+
+    pub(in crate::core_loop) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
+        self.qps.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    /// The slots of the queue pairs that a context owns.
+    pub(in crate::core_loop) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
+        self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot)
+    }
+}

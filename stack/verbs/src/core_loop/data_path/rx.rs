@@ -1,0 +1,95 @@
+//! Received bytes: FPDUs to placements, deliveries and completions; acknowledgements to completions.
+
+use ironwarp_iwarp::StreamError;
+use ironwarp_port::Port;
+use ironwarp_tcp::{ByteStream, ConnId, TcpEvents};
+
+use super::DataPath;
+use crate::core_loop::lifecycle::Lifecycle;
+
+/// What is left for the connection manager after received bytes.
+#[must_use]
+pub(in crate::core_loop) enum RxOutcome {
+    /// Nothing.
+    Done,
+    /// The connection carries no FPDUs, or not yet. The bytes stay with TCP.
+    NotFpdus,
+    /// The stream ended, or the connection is in another state than full operation with an open fence.
+    Attention(RxAttention),
+}
+
+/// The result of received FPDUs that may change the state of the connection.
+pub(in crate::core_loop) struct RxAttention {
+    /// Why the stream ended.
+    pub(in crate::core_loop) end: Option<StreamError>,
+    /// RFC 5044 s7.1.2: the responder's fence was closed before these FPDUs.
+    pub(in crate::core_loop) fence_closed: bool,
+    /// Whether the stream has something to send.
+    pub(in crate::core_loop) wants_tx: bool,
+}
+
+impl<P: Port> DataPath<P> {
+    /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.
+    #[inline]
+    pub(in crate::core_loop) fn on_readable(&mut self, slot: u32, conn: ConnId) -> RxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return RxOutcome::Done };
+        if !qp.lifecycle.takes_fpdus() {
+            return RxOutcome::NotFpdus;
+        }
+        let fence_closed = !qp.stream.may_send();
+        let usual = matches!(qp.lifecycle, Lifecycle::Running(_)) && !fence_closed;
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
+        let mut bytes = self.tcp.rx(conn);
+        let end = stream.on_readable(&mut bytes, &mut self.scratch, &mut io).err();
+        let wants_tx = stream.wants_tx(&mut io);
+        if stream.awaits_epoch() {
+            self.wait_for_memory(slot);
+        }
+        if !usual || end.is_some() {
+            return RxOutcome::Attention(RxAttention { end, fence_closed, wants_tx });
+        }
+        if wants_tx {
+            self.enqueue_tx(slot);
+        }
+        RxOutcome::Done
+    }
+
+    /// Bytes after a gap, on a connection with out-of-order placement.
+    pub(in crate::core_loop) fn on_out_of_order(&mut self, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if qp.lifecycle.takes_fpdus() {
+            let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
+            stream.on_out_of_order(&self.tcp.rx(conn), &mut self.scratch, &io);
+        }
+    }
+
+    /// Completes what TCP has acknowledged and continues to send. Returns whether a disconnect waits for that.
+    #[inline]
+    #[must_use]
+    pub(in crate::core_loop) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {
+        let acked = self.tcp.acked_bytes(conn);
+        let Some(qp) = self.qps.at(slot) else { return false };
+        let draining = matches!(qp.lifecycle, Lifecycle::Draining(_));
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
+        stream.on_acked(acked, &mut io);
+        let waits = stream.awaits_epoch();
+        if stream.wants_tx(&mut io) || self.tcp.wants_transmit(conn) {
+            self.enqueue_tx(slot);
+        }
+        if waits {
+            self.wait_for_memory(slot);
+        }
+        draining
+    }
+
+    /// A connection without an owner: it only has to end.
+    #[cold]
+    pub(in crate::core_loop) fn on_orphan_events(&mut self, conn: ConnId, events: TcpEvents) {
+        if events.contains(TcpEvents::READABLE) {
+            self.tcp.rx(conn).consume(usize::MAX);
+        }
+        if events.intersects(TcpEvents::ENDED) {
+            self.tcp.release(conn);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The transmit stage: scheduling rounds of senders.
+//!
+//! Deficit round robin by bytes: each round of a queue pair has a quantum of [`QUANTUM_BYTES`]. The last unit may
+//! exceed it; the overdraft is deducted from the next quantum, so that queue pairs get equal bytes whatever the sizes
+//! of their messages. A long Write or Read Response on one queue pair delays a small message on another by a bounded
+//! number of segments. A sender that is stopped by a full device ring or an empty pool stays listed; one that is
+//! stopped by a window or by congestion is listed again on TCP's event.
+
+use ironwarp_iwarp::stream::StreamState;
+use ironwarp_port::Port;
+use ironwarp_tcp::{Blocked, ConnId};
+use ironwarp_types::Nanos;
+
+use super::{DataPath, TxSource};
+use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
+
+/// The quantum of a queue pair in bytes of FPDUs: four full segments of 9000 bytes or 23 of 1500.
+const QUANTUM_BYTES: i64 = 32 * 1024;
+
+/// Segments in a round, retransmissions included: bounds the cost of small messages, whose bytes hardly count.
+pub(in crate::core_loop) const ROUND_UNITS_MAX: usize = 64;
+
+/// What is left for the connection manager after a scheduling round of a queue pair.
+#[derive(Clone, Copy, Default)]
+#[must_use]
+pub(in crate::core_loop) struct TxOutcome {
+    /// A Read is outstanding and its timer is not armed.
+    pub(in crate::core_loop) read_started: bool,
+    /// The connection is in another state than full operation: the round may have completed that state.
+    pub(in crate::core_loop) check_state: bool,
+}
+
+impl TxOutcome {
+    /// Returns whether nothing is left to do.
+    #[inline]
+    pub(in crate::core_loop) fn is_done(self) -> bool {
+        !(self.read_started | self.check_state)
+    }
+}
+
+impl<P: Port> DataPath<P> {
+    /// Lists a queue pair as a sender unless it is listed.
+    #[inline(never)]
+    pub(in crate::core_loop) fn enqueue_tx(&mut self, slot: u32) {
+        let tx_queued = self.qps.at(slot).map(|qp| &mut qp.tx_queued);
+        if tx_queued.is_some_and(|tx_queued| !core::mem::replace(tx_queued, true)) {
+            self.tx_ready.push_back(TxSource::Qp(slot));
+        }
+    }
+
+    /// The scheduling round of a queue pair.
+    #[inline]
+    pub(in crate::core_loop) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
+        qp.tx_queued = false;
+        let Some(conn) = qp.conn else { return TxOutcome::default() };
+        match &qp.lifecycle {
+            // FPDUs are held back; sent bytes may need a retransmission.
+            Lifecycle::Running(Running { holdoff_until, .. })
+            | Lifecycle::Draining(Draining { holdoff_until, .. })
+                if now < *holdoff_until =>
+            {
+                self.serve_without_stream(now, slot, conn)
+            }
+            Lifecycle::Running(_)
+            | Lifecycle::AwaitingRtr
+            | Lifecycle::Draining(_)
+            | Lifecycle::Terminating { .. } => self.serve_stream(now, slot, conn),
+            _ => self.serve_without_stream(now, slot, conn),
+        }
+    }
+
+    /// The round of a queue pair whose stream sends nothing: start-up frames, retransmissions, a FIN.
+    #[cold]
+    #[inline(never)]
+    fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
+        let sent = match &mut qp.lifecycle {
+            Lifecycle::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, ROUND_UNITS_MAX),
+            _ => self.tcp.transmit(now, conn, &mut (), &mut self.wire, ROUND_UNITS_MAX),
+        };
+        self.work += sent.units;
+        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == ROUND_UNITS_MAX {
+            self.enqueue_tx(slot);
+        }
+        TxOutcome { check_state: true, ..TxOutcome::default() }
+    }
+
+    /// The scheduling round of a queue pair whose stream runs.
+    fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
+        let allowance = qp.deficit + QUANTUM_BYTES;
+        let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
+        let mut source = stream.unit_source(io).with_byte_limit(allowance);
+        let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wire, ROUND_UNITS_MAX);
+        let left = source.remaining_bytes();
+        self.work += sent.units;
+        // A sender with nothing left to send does not save its quantum.
+        qp.deficit = left.min(0);
+        let (waits, reads) = (qp.stream.awaits_epoch(), qp.stream.read_progress().is_some());
+        let running = if let Lifecycle::Running(running) = &qp.lifecycle { Some(running) } else { None };
+        let read_started = reads && running.is_some_and(|running| running.read_progress_at_arm.is_none());
+        let simply_runs = running.is_some() && qp.stream.state() == StreamState::Open;
+        let stopped = matches!(sent.blocked, Blocked::Pool | Blocked::Wire);
+        if stopped || left <= 0 || sent.units == ROUND_UNITS_MAX {
+            self.enqueue_tx(slot);
+        }
+        if waits {
+            self.wait_for_memory(slot);
+        }
+        TxOutcome { read_started, check_state: !simply_runs }
+    }
+}

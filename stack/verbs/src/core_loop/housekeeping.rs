@@ -1,0 +1,179 @@
+//! Network housekeeping: links, announcements of our addresses, address conflicts, and the paths of connections.
+//!
+//! Nothing here is on the path of a frame. The tables of the network belong to the data path, which reads them for every
+//! frame; this part borrows them. Results that concern contexts are returned to the core loop.
+
+use ironwarp_net::Path;
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_types::Nanos;
+
+use super::data_path::DataPath;
+use crate::config::Config;
+
+/// The interval between two refreshes of all paths: half the lifetime of a neighbour entry, so that entries in use are
+/// confirmed before they expire.
+const PATH_REFRESH_INTERVAL: Nanos = Nanos::from_secs(30);
+
+/// Connections whose paths are refreshed in one iteration: a few microseconds.
+const PATH_REFRESH_BUDGET: u32 = 256;
+
+/// The state of network housekeeping on one core.
+pub(super) struct NetHousekeeping<P: Port> {
+    /// Returns whether a device's link is up.
+    link_up: fn(&mut P) -> bool,
+    /// [`Nanos::MAX`]: a link that is up stays up.
+    link_poll_interval: Nanos,
+    /// Ports whose link is down, one bit each.
+    links_down: u8,
+    /// Whether an address conflict was logged.
+    conflict_reported: bool,
+    /// Whether our addresses were announced on a link.
+    announced: bool,
+    /// [`DataPath::route_changes`] at the last refresh.
+    route_changes_seen: u32,
+    /// The connection whose path is refreshed next, while a refresh is in progress.
+    path_refresh_next: Option<u32>,
+    /// When all paths are refreshed again.
+    path_refresh_due: Nanos,
+}
+
+impl<P: Port> NetHousekeeping<P> {
+    /// A core that does not lead announces nothing: for it `announced` is true at once.
+    pub(super) fn new(
+        now: Nanos,
+        link_up: fn(&mut P) -> bool,
+        link_poll_interval: Nanos,
+        announced: bool,
+    ) -> Self {
+        NetHousekeeping {
+            link_up,
+            link_poll_interval,
+            links_down: 0,
+            conflict_reported: false,
+            announced,
+            route_changes_seen: 0,
+            path_refresh_next: None,
+            path_refresh_due: now,
+        }
+    }
+
+    #[inline]
+    pub(super) fn announced(&self) -> bool {
+        self.announced
+    }
+
+    /// Returns whether routes changed since the last refresh.
+    #[inline]
+    pub(super) fn routes_changed(&self, dp: &DataPath<P>) -> bool {
+        dp.route_changes() != self.route_changes_seen
+    }
+
+    /// Returns whether a refresh is in progress.
+    #[inline]
+    pub(super) fn is_refreshing(&self) -> bool {
+        self.path_refresh_next.is_some()
+    }
+
+    #[inline]
+    pub(super) fn path_refresh_due(&self) -> Nanos {
+        self.path_refresh_due
+    }
+
+    #[inline]
+    pub(super) fn wants_path_refresh(&self, dp: &DataPath<P>, now: Nanos) -> bool {
+        self.routes_changed(dp) || now >= self.path_refresh_due || self.is_refreshing()
+    }
+
+    /// Begins a refresh of all paths if routes changed or the interval is over.
+    pub(super) fn begin_path_refresh(&mut self, dp: &DataPath<P>, now: Nanos) {
+        if self.routes_changed(dp) || now >= self.path_refresh_due {
+            self.path_refresh_next = Some(0);
+            self.path_refresh_due = now + PATH_REFRESH_INTERVAL;
+        }
+    }
+
+    /// Refreshes the paths of the next connections.
+    pub(super) fn refresh_paths(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+        self.route_changes_seen = dp.route_changes();
+        let (nets, wire) = (&mut dp.nets, &mut dp.wire);
+        let update = |path: &mut Path, mtu_bytes: u16| {
+            wire.select(path.port());
+            let net = nets.at_mut::<P>(path.port());
+            net.refresh(now, path, wire);
+            if mtu_bytes < path.mtu_bytes() {
+                net.lower_path_mtu(now, path.remote_addr(), mtu_bytes);
+            }
+        };
+        self.path_refresh_next =
+            self.path_refresh_next.and_then(|at| dp.tcp.update_paths(at, PATH_REFRESH_BUDGET, update));
+    }
+
+    /// Announces our addresses once a link is up, since a peer may remember another station for them, and returns whether
+    /// it did. Links that are down then are announced on when they come up.
+    #[cold]
+    pub(super) fn announce_on_links(&mut self, dp: &mut DataPath<P>, now: Nanos) -> bool {
+        let ports = dp.wire.devices();
+        self.links_down =
+            (0..ports).filter(|port| !self.is_link_up(dp, *port)).fold(0, |all, port| all | 1 << port);
+        if u32::from(ports) == self.links_down.count_ones() {
+            self.links_down = 0;
+            return false;
+        }
+        self.announced = true;
+        for port in (0..ports).filter(|port| self.links_down & 1 << port == 0) {
+            announce(dp, now, port);
+        }
+        true
+    }
+
+    pub(super) fn is_link_up(&self, dp: &mut DataPath<P>, port: u8) -> bool {
+        dp.wire.select(port);
+        (self.link_up)(dp.wire.port_mut())
+    }
+
+    /// When the links are checked next; `None` if they stay up.
+    pub(super) fn next_link_check(&self, now: Nanos) -> Option<Nanos> {
+        (self.link_poll_interval != Nanos::MAX).then(|| now + self.link_poll_interval)
+    }
+
+    /// Returns the new state of a port's link if it changed. Connections live on until TCP's user timeout.
+    pub(super) fn check_link(&mut self, dp: &mut DataPath<P>, now: Nanos, port: u8) -> Option<bool> {
+        let (up, lost) = (self.is_link_up(dp, port), self.links_down & 1 << port != 0);
+        if up != lost {
+            return None;
+        }
+        self.links_down ^= 1 << port;
+        dp.stats.count(Counter::VerbsLinkChanges);
+        tracing::info!(core = dp.core, port, "the link is {}", if up { "up" } else { "down" });
+        if up {
+            // Another station may be at the other end now.
+            announce(dp, now, port);
+        }
+        Some(up)
+    }
+
+    /// Logs once that another station has an address of ours: frames would reach one of the two, or neither.
+    pub(super) fn warn_of_address_conflicts(&mut self, dp: &DataPath<P>, config: &Config) {
+        let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
+        if self.conflict_reported
+            || dp.nets.iter().all(|net| signs.iter().all(|sign| net.counted(*sign) == 0))
+        {
+            return;
+        }
+        self.conflict_reported = true;
+        let configured = config.net_configs().filter_map(|net| net.prefixes().ok()).flatten();
+        let ours: Vec<String> = configured.map(|prefix| prefix.addr.to_string()).collect();
+        tracing::warn!(
+            "another station on the link claims an address of net.address or net.addresses ({}); give each node an \
+             address of its own",
+            ours.join(", ")
+        );
+    }
+}
+
+/// Announces our addresses on a link.
+fn announce<P: Port>(dp: &mut DataPath<P>, now: Nanos, port: u8) {
+    dp.wire.select(port);
+    dp.nets.at_mut::<P>(port).on_link_up(now, &mut dp.wire);
+}

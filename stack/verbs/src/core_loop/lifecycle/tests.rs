@@ -1,0 +1,190 @@
+//! The diagram is the specification: a test reads its table of edges and walks all of them, and all pairs without one.
+
+use core::net::{Ipv4Addr, SocketAddr};
+
+use ironwarp_iwarp::mpa::startup::{
+    Enhanced, FrameBytes, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
+    StartupFrameSource,
+};
+
+use super::*;
+use crate::core_loop::connection::setup::ConnectTarget;
+use crate::event::PrivateData;
+use crate::objects::{CmParams, MpaParams};
+
+/// The edges of the diagram.
+const EDGES: usize = 31;
+
+const STAGES: [Stage; 12] = [
+    Stage::Idle,
+    Stage::Resolving,
+    Stage::Opening,
+    Stage::Requesting,
+    Stage::Replying,
+    Stage::AwaitingRtr,
+    Stage::Running,
+    Stage::Draining,
+    Stage::HalfClosed,
+    Stage::Terminating,
+    Stage::Closing,
+    Stage::Ended,
+];
+
+/// The states that the diagram's table names after `from`.
+fn edges_of(from: Stage) -> Vec<String> {
+    let start = format!("//! {from:?} ");
+    let line =
+        include_str!("../lifecycle.rs").lines().find(|line| line.starts_with(&start) && line.contains("->"));
+    let (_, next) = line.and_then(|line| line.split_once("->")).expect("the table has a line for each state");
+    next.split_whitespace().map(str::to_owned).collect()
+}
+
+fn target() -> ConnectTarget {
+    let cm_params = CmParams { private_data: PrivateData::new(), mpa_params: MpaParams::default() };
+    ConnectTarget::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), Box::new(cm_params))
+}
+
+fn request() -> (Initiator, StartupFrameSource) {
+    let reads = ReadDepths { ird: 1, ord: 1 };
+    let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads };
+    let proposal = Proposal { crc: true, markers: false, enhanced: Some(enhanced), reads, ird_max: 1 };
+    let (initiator, frame) = Initiator::start(proposal, &[]).expect("no private data is not too long");
+    (initiator, StartupFrameSource::new(frame))
+}
+
+fn negotiated() -> Negotiated {
+    let reads = ReadDepths { ird: READS_UNNEGOTIATED, ord: READS_UNNEGOTIATED };
+    let markers = Markers { sent: false, received: false };
+    let (rtr_to_send, rtr_awaited) = (None, RtrKinds::empty());
+    Negotiated { crc: true, markers, revision: 1, peer_reads: None, reads, rtr_to_send, rtr_awaited }
+}
+
+/// A connection in a state.
+fn sample(stage: Stage) -> Lifecycle {
+    let established = true;
+    let running = Lifecycle::Running(Running::default());
+    match stage {
+        Stage::Idle => Lifecycle::Idle,
+        Stage::Resolving => Lifecycle::Setup(Setup::Resolving { target: target() }),
+        Stage::Opening => Lifecycle::Setup(Setup::Opening { target: target() }),
+        Stage::Requesting => {
+            let (initiator, frame) = request();
+            Lifecycle::Setup(Setup::Requesting { initiator, frame, target: target() })
+        }
+        Stage::Replying => {
+            let frame = StartupFrameSource::new(FrameBytes::new());
+            Lifecycle::Setup(Setup::Replying { frame, agreed: negotiated() })
+        }
+        Stage::AwaitingRtr => Lifecycle::AwaitingRtr,
+        Stage::Running => running,
+        Stage::Draining => running.draining(Nanos::MAX, DrainProgress::default()),
+        Stage::HalfClosed => running.half_closed(Nanos::MAX),
+        Stage::Terminating => running.terminating(DisconnectReason::Terminated),
+        Stage::Closing => Lifecycle::Closing { cause: None, established },
+        Stage::Ended => Lifecycle::Ended,
+    }
+}
+
+#[test]
+fn every_edge_of_the_diagram_can_be_walked() {
+    let mut walked = 0;
+    for from in STAGES {
+        for next in STAGES.into_iter().filter(|next| edges_of(from).contains(&format!("{next:?}"))) {
+            let mut lifecycle = sample(from);
+            assert!(lifecycle.may_enter(&sample(next)), "{from:?} -> {next:?}");
+            let before = lifecycle.enter(sample(next));
+            assert_eq!((before.stage(), lifecycle.stage()), (from, next));
+            walked += 1;
+        }
+    }
+    assert_eq!(
+        walked,
+        STAGES.into_iter().map(|from| edges_of(from).len()).sum::<usize>(),
+        "no name is misspelt"
+    );
+    assert_eq!(walked, EDGES);
+}
+
+#[test]
+fn every_pair_of_states_without_an_edge_is_refused() {
+    let mut refused = 0;
+    for from in STAGES {
+        for next in STAGES.into_iter().filter(|next| !edges_of(from).contains(&format!("{next:?}"))) {
+            assert!(!sample(from).may_enter(&sample(next)), "{from:?} -> {next:?}");
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 12 * 12 - EDGES);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "Ended -> Running")]
+fn a_refused_state_cannot_be_entered() {
+    sample(Stage::Ended).enter(sample(Stage::Running));
+}
+
+#[test]
+fn set_up_keeps_the_target_until_the_reply() {
+    let (initiator, frame) = request();
+    let mut lifecycle = sample(Stage::Resolving);
+    lifecycle.advance_setup(Setup::open);
+    assert_eq!(lifecycle.stage(), Stage::Opening);
+    lifecycle.advance_setup(|setup| setup.request(initiator, frame));
+    assert_eq!(lifecycle.stage(), Stage::Requesting);
+    lifecycle.advance_setup(Setup::with_revision_1);
+    let Lifecycle::Setup(Setup::Resolving { target }) = lifecycle else { panic!("resolves again") };
+    assert_eq!(target.revision(), 1);
+}
+
+#[test]
+fn set_up_is_not_advanced_in_other_states() {
+    for stage in STAGES.into_iter().filter(|stage| !matches!(sample(*stage), Lifecycle::Setup(_))) {
+        let mut lifecycle = sample(stage);
+        lifecycle.advance_setup(Setup::open);
+        assert_eq!(lifecycle.stage(), stage);
+    }
+}
+
+/// RFC 6581 s5: a connection that ends before the RTR was never up.
+#[test]
+fn a_connection_without_its_rtr_is_never_established() {
+    let mut lifecycle = sample(Stage::AwaitingRtr);
+    for next in [
+        |from: &Lifecycle| from.draining(Nanos::ZERO, DrainProgress::default()),
+        |from: &Lifecycle| from.half_closed(Nanos::ZERO),
+        |from: &Lifecycle| from.terminating(DisconnectReason::Terminated),
+        |from: &Lifecycle| from.closing(),
+    ] {
+        lifecycle.enter(next(&lifecycle));
+        assert!(!lifecycle.established(), "{:?}", lifecycle.stage());
+    }
+}
+
+#[test]
+fn an_rtr_after_a_disconnect_establishes_the_connection() {
+    let mut lifecycle = sample(Stage::AwaitingRtr);
+    assert!(!lifecycle.on_rtr_after_disconnect());
+    lifecycle.enter(lifecycle.draining(Nanos::ZERO, DrainProgress::default()));
+    assert!(lifecycle.on_rtr_after_disconnect());
+    assert!(lifecycle.established() && lifecycle.qp_state() == QpState::Draining);
+}
+
+#[test]
+fn a_cause_stays_from_terminate_to_fin() {
+    let mut lifecycle = sample(Stage::Running);
+    assert_eq!(lifecycle.closing().cause(), None);
+    lifecycle.enter(lifecycle.terminating(DisconnectReason::Terminated));
+    lifecycle.enter(lifecycle.closing());
+    assert_eq!(lifecycle.cause(), Some(DisconnectReason::Terminated));
+}
+
+#[test]
+fn the_application_sees_five_states() {
+    let seen = STAGES.map(|stage| sample(stage).qp_state());
+    assert_eq!(seen[..1], [QpState::Idle]);
+    assert_eq!(seen[1..6], [QpState::Connecting; 5]);
+    assert_eq!(seen[6..7], [QpState::Established]);
+    assert_eq!(seen[7..9], [QpState::Draining; 2]);
+    assert_eq!(seen[9..], [QpState::Error; 3]);
+}

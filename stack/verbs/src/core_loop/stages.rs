@@ -1,0 +1,316 @@
+//! The stages of an iteration: each drives the data path and passes its outcomes to the connection manager.
+//!
+//! A received frame goes through net (headers, checksums), TCP (order) and, if its connection has whole FPDUs, through
+//! the queue pair's stream, which checks, places and delivers them.
+
+use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
+use ironwarp_port::Port;
+use ironwarp_tcp::{ConnId, TcpEvents};
+use ironwarp_types::{Clock, Nanos};
+
+use super::CoreLoop;
+use super::connection::{CONTROL_BUDGET, TimerOwner};
+use super::cores::{LEADER, Steered};
+use super::data_path::{ConnOwner, RxOutcome, TxSource};
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// The receive stage: at most `bursts` bursts from each port.
+    pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
+        for port in 0..self.dp.wire.devices() {
+            self.dp.wire.select(port);
+            self.receive_from(now, port, bursts);
+        }
+    }
+
+    /// Receives from one port. Handling a frame may select another.
+    #[inline(always)]
+    fn receive_from(&mut self, now: Nanos, port: u8, bursts: usize) {
+        if self.dp.wire.has_own() {
+            self.receive_loopback(now, port);
+        }
+        for _ in 0..bursts.max(1) {
+            let Some(mut burst) = self.dp.rx_burst.take() else { return };
+            self.dp.wire.select(port);
+            self.dp.wire.rx_burst(&mut burst);
+            let frames = burst.len();
+            if frames > 0 {
+                self.dp.work += frames;
+                for frame in burst.drain(..) {
+                    self.on_frame(now, port, frame);
+                }
+            }
+            self.dp.rx_burst = Some(burst);
+            if frames == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Receives one burst of frames that this host sent to itself.
+    #[cold]
+    fn receive_loopback(&mut self, now: Nanos, port: u8) {
+        let Some(mut burst) = self.dp.rx_burst.take() else { return };
+        self.dp.wire.rx_own(&mut burst);
+        self.dp.work += burst.len();
+        for frame in burst.drain(..) {
+            self.dp.wire.select(port);
+            let net = self.dp.nets.at_mut::<P>(port);
+            if let Some(received) = net.on_own_frame(now, frame, &mut self.dp.wire) {
+                self.on_received(now, received);
+            }
+        }
+        self.dp.rx_burst = Some(burst);
+    }
+
+    #[inline]
+    fn on_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
+        self.dp.wire.select(port);
+        let net = self.dp.nets.at_mut::<P>(port);
+        if let Some(received) = net.on_frame(now, frame, &mut self.dp.wire) {
+            self.on_received(now, received);
+        }
+    }
+
+    #[inline]
+    pub(super) fn on_received(&mut self, now: Nanos, received: Received<P::Frame>) {
+        let segment = match received {
+            Received::Segment(segment) => segment,
+            Received::IcmpError(error) => return self.steer_icmp_error(now, error),
+            Received::ForLeader(frame) => return self.steer_to_leader(frame),
+        };
+        let dp = &mut self.dp;
+        if let Some(other_cores) = &mut dp.other_cores
+            && let Some(to) = other_cores.other_core_of(&segment.flow, segment.hash)
+        {
+            return other_cores.steer(to, Steered::Segment(dp.wire.selected(), segment), &dp.stats);
+        }
+        let (net, wire) = (dp.nets.at::<P>(dp.wire.selected()), &mut dp.wire);
+        let (flow, mac) = (segment.flow, segment.remote_mac);
+        let path_to_peer = || net.path_to(&flow, mac);
+        if let Some((conn, events)) = dp.tcp.on_segment(now, segment, path_to_peer, wire) {
+            self.on_tcp_events(now, conn, events);
+        }
+    }
+
+    /// An ICMP error goes to the core of the flow that it quotes.
+    #[cold]
+    #[inline(never)]
+    fn steer_icmp_error(&mut self, now: Nanos, error: IcmpError) {
+        let dp = &mut self.dp;
+        if let Some(other_cores) = &mut dp.other_cores
+            && let Some(to) = other_cores.other_core_of(&error.flow, error.hash)
+        {
+            return other_cores.steer(to, Steered::IcmpError(dp.wire.selected(), error), &dp.stats);
+        }
+        self.on_icmp_error(now, &error);
+    }
+
+    /// A frame of ARP or neighbour discovery, received by a core that does not lead.
+    #[cold]
+    #[inline(never)]
+    fn steer_to_leader(&mut self, frame: P::Frame) {
+        let dp = &mut self.dp;
+        if let Some(other_cores) = &mut dp.other_cores {
+            other_cores.steer(LEADER, Steered::ForLeader(dp.wire.selected(), frame), &dp.stats);
+        }
+    }
+
+    /// A path MTU that TCP accepts holds for later connections too.
+    #[cold]
+    pub(super) fn on_icmp_error(&mut self, now: Nanos, error: &IcmpError) {
+        let port = self.dp.wire.selected();
+        if let Some((conn, events)) = self.dp.tcp.on_icmp_error(now, error, &mut self.dp.wire) {
+            self.on_tcp_events(now, conn, events);
+        }
+        if let IcmpErrorKind::TooBig { mtu_bytes } = error.kind
+            && self.dp.tcp.is_mtu_at_most(error, mtu_bytes)
+        {
+            self.dp.wire.select(port);
+            self.dp.net().lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
+        }
+    }
+
+    /// Passes TCP's events on to the connection's owner.
+    pub(super) fn on_tcp_events(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
+        match self.dp.owner(conn) {
+            ConnOwner::Qp(slot) => self.on_qp_events(now, slot, conn, events),
+            ConnOwner::Passive(slot) => self.cm.on_passive_events(&mut self.dp, now, slot, conn, events),
+            ConnOwner::Unowned if events.contains(TcpEvents::ESTABLISHED) => {
+                self.cm.on_incoming_connection(&mut self.dp, now, conn, events)
+            }
+            ConnOwner::Unowned => self.dp.on_orphan_events(conn, events),
+        }
+    }
+
+    /// The order is that of a connection's life.
+    fn on_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+        let (dp, cm) = (&mut self.dp, &mut self.cm);
+        if events.contains(TcpEvents::ESTABLISHED) {
+            cm.on_tcp_established(dp, slot);
+        }
+        if events.contains(TcpEvents::ACKED) && dp.on_acked(slot, conn) {
+            cm.close_if_drained(dp, now, slot);
+        }
+        if events.contains(TcpEvents::READABLE) {
+            let outcome = dp.on_readable(slot, conn);
+            if !matches!(outcome, RxOutcome::Done) {
+                cm.on_rx_outcome(dp, now, (slot, conn), outcome);
+            }
+        }
+        if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
+            dp.enqueue_tx(slot);
+        }
+        if events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED | TcpEvents::OUT_OF_ORDER) {
+            cm.on_rare_qp_events(dp, now, slot, conn, events);
+        }
+    }
+
+    /// The mailbox stage: messages of other cores first, since a listener of theirs is one here, then those of contexts.
+    pub(super) fn serve_mailboxes(&mut self, now: Nanos) {
+        let mut budget = CONTROL_BUDGET;
+        if self.dp.other_cores.is_some() {
+            self.exchange(now);
+            self.poll_remote_atomics(now);
+            if !self.dp.all_messages_sent() {
+                budget = 0;
+            }
+        }
+        if self.cm.serve_contexts(&mut self.dp, now, budget) {
+            self.idle_until = Nanos::ZERO;
+        }
+    }
+
+    /// Executes atomic operations for other cores and handles their replies.
+    #[inline(never)]
+    fn poll_remote_atomics(&mut self, now: Nanos) {
+        self.dp.serve_remote_atomics();
+        if !self.dp.queues.has_outstanding_remote_atomics() {
+            return;
+        }
+        self.dp.spin_for_reply();
+        for core in 0..self.dp.atomics_cores() {
+            if !self.dp.has_outstanding_to(core) {
+                continue;
+            }
+            if self.dp.take_replies(core) {
+                self.on_core_gone(now, core);
+            }
+            self.dp.send_waiting_requests(core);
+        }
+    }
+
+    /// Another core is gone for good and its last replies are taken: streams that wait for it end.
+    #[cold]
+    fn on_core_gone(&mut self, now: Nanos, core: u16) {
+        for slot in 0..self.dp.qps.capacity() {
+            if self.dp.waits_for_core(slot, core) {
+                self.cm.terminate_without_owner(&mut self.dp, now, slot);
+            }
+        }
+        self.dp.cancel_requests_to(core);
+    }
+
+    /// The timer stage: the nets' timers, TCP's, and the deadlines of set-up and teardown.
+    pub(super) fn run_timers(&mut self, now: Nanos) {
+        if !self.housekeeping.announced() && self.housekeeping.announce_on_links(&mut self.dp, now) {
+            self.arm_link(now);
+        }
+        self.dp.on_net_timers(now);
+        if self.housekeeping.wants_path_refresh(&self.dp, now) {
+            self.refresh_paths(now);
+        }
+        self.dp.run_tcp_timers(now);
+        if !self.dp.timer_events.is_empty() {
+            self.on_timer_events(now);
+        }
+        while let Some(owner) = self.cm.pop_expired(now) {
+            self.on_timer(now, owner);
+        }
+    }
+
+    /// Routes changed, or the refresh of all paths is due.
+    #[cold]
+    fn refresh_paths(&mut self, now: Nanos) {
+        self.housekeeping.begin_path_refresh(&self.dp, now);
+        if self.housekeeping.routes_changed(&self.dp) {
+            self.cm.retry_resolving(&mut self.dp, now);
+        }
+        self.housekeeping.refresh_paths(&mut self.dp, now);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_timer_events(&mut self, now: Nanos) {
+        while let Some((conn, events)) = self.dp.timer_events.pop() {
+            self.dp.work += 1;
+            self.on_tcp_events(now, conn, events);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_timer(&mut self, now: Nanos, owner: TimerOwner) {
+        self.dp.work += 1;
+        match owner {
+            TimerOwner::Qp(slot) => self.cm.on_qp_timer(&mut self.dp, now, slot),
+            TimerOwner::Passive(slot) => self.cm.on_passive_timer(&mut self.dp, now, slot),
+            TimerOwner::Link => self.on_link_timer(now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_link_timer(&mut self, now: Nanos) {
+        self.arm_link(now);
+        self.housekeeping.warn_of_address_conflicts(&self.dp, &self.shared.config);
+        for port in 0..self.dp.wire.devices() {
+            if let Some(up) = self.housekeeping.check_link(&mut self.dp, now, port) {
+                self.cm.report_link(port, up);
+            }
+        }
+    }
+
+    fn arm_link(&mut self, now: Nanos) {
+        if let Some(deadline) = self.housekeeping.next_link_check(now) {
+            self.cm.arm_link(deadline);
+        }
+    }
+
+    /// Queue pairs that waited until no core uses a steering tag read and send again: a core leaves the epoch in an
+    /// iteration of its own.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll_memory_waiters(&mut self, now: Nanos) {
+        let (dp, cm) = (&mut self.dp, &mut self.cm);
+        let mut index = dp.memory_waiters.len();
+        while let Some(slot) = dp.next_memory_ready(&mut index) {
+            dp.work += 1;
+            dp.enqueue_tx(slot);
+            if let Some(conn) = dp.qps.at(slot).and_then(|qp| qp.conn) {
+                cm.on_readable(dp, now, slot, conn);
+                cm.resume_deferred_close(dp, now, slot, conn);
+            }
+        }
+    }
+
+    /// The transmit stage: a scheduling round for each sender.
+    pub(super) fn transmit(&mut self, now: Nanos) {
+        let (dp, cm) = (&mut self.dp, &mut self.cm);
+        for _ in 0..dp.tx_ready.len() {
+            // Of several ports one may be full: TCP asks for the sender's own.
+            if !P::SEVERAL && !dp.wire.has_room() {
+                return;
+            }
+            let Some(source) = dp.tx_ready.pop_front() else { return };
+            match source {
+                TxSource::Qp(slot) => {
+                    let outcome = dp.serve_qp(now, slot);
+                    if !outcome.is_done() {
+                        cm.on_tx_outcome(dp, now, slot, outcome);
+                    }
+                }
+                TxSource::Passive(slot) => cm.serve_passive(dp, now, slot),
+            }
+        }
+    }
+}

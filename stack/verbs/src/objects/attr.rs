@@ -1,0 +1,221 @@
+//! What a queue pair is made for, and the words that its two halves share.
+
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
+use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
+
+use super::timeouts::QpTimeouts;
+use super::{CompletionQueue, KeepAlive, SharedReceiveQueue};
+use crate::error::VerbsError;
+use crate::event::NegotiatedParams;
+
+/// Where a queue pair is in its life. Receives may be posted in every state, sends from [`QpState::Connecting`] on;
+/// what is posted in [`QpState::Error`] completes as flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum QpState {
+    /// Made, not connected.
+    Idle = 0,
+    /// Being connected: sends are held.
+    Connecting = 1,
+    /// Connected.
+    Established = 2,
+    /// Closing: what was posted is still sent, nothing more may be posted.
+    Draining = 3,
+    /// Ended: everything is flushed.
+    Error = 4,
+}
+
+/// What a new queue pair is made for.
+#[derive(Clone, Debug)]
+pub struct QpAttr {
+    /// Where sends complete.
+    pub send_cq: CompletionQueue,
+    /// Where receives complete.
+    pub recv_cq: CompletionQueue,
+    /// Where receives come from, when not from a queue of its own.
+    pub srq: Option<SharedReceiveQueue>,
+    /// How much of that queue this queue pair's peer may take. `None`: as much as there is.
+    pub srq_share: Option<ReceiveShare>,
+    /// The core that it connects from. `None` is the one with the fewest queue pairs. A queue pair that accepts lives on
+    /// the core that the connection came to.
+    pub core: Option<u16>,
+    /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
+    pub send_depth: u32,
+    /// Receives outstanding, 1 to 65536; rounded up to a power of two.
+    pub recv_depth: u32,
+    /// Gather or scatter elements in a request, 1 to 16.
+    pub max_sge: usize,
+    /// Inline bytes in a request, 0 to 256.
+    pub inline_bytes: usize,
+    /// Reads that the peer may have outstanding here (IRD).
+    pub ird: u16,
+    /// Reads that we may have outstanding at the peer (ORD).
+    pub ord: u16,
+    /// Complete Sends and Writes when their bytes are copied, not when the peer's TCP has acknowledged them. A
+    /// completion then says only that the memory is free.
+    pub complete_on_copy: bool,
+    /// Place tagged segments that lie beyond a gap before their turn, on connections whose start-up settles on markers and
+    /// CRCs. `None` is what the configuration says (`ddp.place_out_of_order`), by default not.
+    pub place_out_of_order: Option<bool>,
+    /// How long unacknowledged sends, and Reads without an answer, may wait before the connection is given up. `None`
+    /// is what the configuration says (`tcp.user_timeout_ms`).
+    pub user_timeout: Option<Duration>,
+    /// Probes of an idle peer. `None` is what the configuration says (`tcp.keep_alive`), by default none.
+    pub keep_alive: Option<KeepAlive>,
+}
+
+impl QpAttr {
+    /// 128 sends, 128 receives, 16 Reads each way, everything completing in one queue.
+    pub fn new(cq: CompletionQueue) -> Self {
+        QpAttr {
+            send_cq: cq,
+            recv_cq: cq,
+            srq: None,
+            srq_share: None,
+            core: None,
+            send_depth: 128,
+            recv_depth: 128,
+            max_sge: SGE_MAX,
+            inline_bytes: INLINE_BYTES_MAX,
+            ird: 16,
+            ord: 16,
+            complete_on_copy: false,
+            place_out_of_order: None,
+            user_timeout: None,
+            keep_alive: None,
+        }
+    }
+
+    pub(crate) fn timeouts(&self) -> QpTimeouts {
+        QpTimeouts { user_timeout: self.user_timeout, keep_alive: self.keep_alive }
+    }
+
+    /// The numbers of Reads as one.
+    pub(crate) fn reads(&self) -> ReadDepths {
+        ReadDepths { ird: self.ird, ord: self.ord }
+    }
+
+    pub(crate) fn validate(&self, reads_max: u16, cores: usize) -> Result<(), VerbsError> {
+        let last = cores.saturating_sub(1) as u64;
+        check_range("core", self.core.unwrap_or_default().into(), 0, last, "below core.count")?;
+        let (most, depth) = (WORK_DEPTH_MAX.into(), "1 to 65536");
+        check_range("send depth", self.send_depth.into(), 1, most, depth)?;
+        check_range("receive depth", self.recv_depth.into(), 1, most, depth)?;
+        check_range("elements", self.max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
+        check_range("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
+        let share = self.srq_share.map_or(1, |share| share.receives);
+        check_range("receive share", share.into(), 1, most, depth)?;
+        let reads = "0 to limits.read_depth";
+        check_range("ird", self.ird.into(), 0, reads_max.into(), reads)?;
+        check_range("ord", self.ord.into(), 0, reads_max.into(), reads)?;
+        self.timeouts().validate()
+    }
+}
+
+/// How MPA frames the messages of a connection (RFC 5044 s7.1.1), as the two sides' requests settled it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Framing {
+    /// Whether CRCs are in use, both ways.
+    pub crc: bool,
+    /// In which directions markers are.
+    pub markers: Markers,
+}
+
+/// How much of a shared receive queue the peer of one queue pair may take (RFC 5042 s6.4.3.1).
+///
+/// Counted are the receives that its messages took and that no post has replaced yet; a post replaces the one that was
+/// taken first, by whomever. Who takes one more than its share is told of with
+/// [`Event::SrqShareExceeded`](crate::Event::SrqShareExceeded).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReceiveShare {
+    /// Receives, 1 to 65536.
+    pub receives: u32,
+    /// Whether a message beyond the share finds no receive, which ends its connection and leaves the receives to the
+    /// others. Otherwise the application is told, and does what it likes.
+    pub enforced: bool,
+}
+
+/// The most requests that a send or receive queue may be made for.
+pub(crate) const WORK_DEPTH_MAX: u32 = 1 << 16;
+
+pub(crate) fn check_range(
+    what: &'static str,
+    value: u64,
+    least: u64,
+    most: u64,
+    allowed: &'static str,
+) -> Result<(), VerbsError> {
+    let ok = (least..=most).contains(&value);
+    if ok { Ok(()) } else { Err(VerbsError::OutOfRange { what, value, allowed }) }
+}
+
+/// What the core writes and the application reads of a queue pair.
+pub(crate) struct QpShared {
+    state: AtomicU8,
+    /// What start-up settled, packed into one word: 0 until it has.
+    negotiated: AtomicU64,
+}
+
+impl QpShared {
+    pub(crate) fn new() -> Self {
+        QpShared { state: AtomicU8::new(QpState::Idle as u8), negotiated: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        match self.state.load(Ordering::Acquire) {
+            0 => QpState::Idle,
+            1 => QpState::Connecting,
+            2 => QpState::Established,
+            3 => QpState::Draining,
+            _ => QpState::Error,
+        }
+    }
+
+    pub(crate) fn set(&self, state: QpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// RFC 6581 s9: the numbers of Reads have 14 bits each; the revision has the lowest byte, so that the word is not 0.
+    pub(crate) fn set_negotiated(&self, negotiated: NegotiatedParams, framing: Framing) {
+        let [own, peer] = [negotiated.reads, negotiated.peer_reads.unwrap_or_default()];
+        let depths = [own.ird, own.ord, peer.ird, peer.ord];
+        let flags = u64::from(negotiated.revision)
+            | u64::from(framing.crc) << HAS_CRC
+            | u64::from(framing.markers.sent) << SENDS_MARKERS
+            | u64::from(framing.markers.received) << RECEIVES_MARKERS
+            | u64::from(negotiated.peer_reads.is_some()) << HAS_PEER_READS;
+        let word = depths.iter().fold(0, |word, &depth| word << DEPTH_BITS | u64::from(depth) & DEPTH_MASK);
+        self.negotiated.store(word << FLAG_BITS | flags, Ordering::Release);
+    }
+
+    pub(crate) fn negotiated(&self) -> Option<NegotiatedParams> {
+        let word = self.negotiated.load(Ordering::Acquire);
+        let depth = |place: u32| (word >> (FLAG_BITS + DEPTH_BITS * place) & DEPTH_MASK) as u16;
+        let peer_reads = ReadDepths { ird: depth(1), ord: depth(0) };
+        (word != 0).then_some(NegotiatedParams {
+            revision: (word & 0x7) as u8,
+            peer_reads: (word >> HAS_PEER_READS & 1 != 0).then_some(peer_reads),
+            reads: ReadDepths { ird: depth(3), ord: depth(2) },
+        })
+    }
+
+    pub(crate) fn framing(&self) -> Option<Framing> {
+        let word = self.negotiated.load(Ordering::Acquire);
+        let has = |flag: u32| word >> flag & 1 != 0;
+        let markers = Markers { sent: has(SENDS_MARKERS), received: has(RECEIVES_MARKERS) };
+        (word != 0).then_some(Framing { crc: has(HAS_CRC), markers })
+    }
+}
+
+const DEPTH_BITS: u32 = 14;
+const DEPTH_MASK: u64 = (1 << DEPTH_BITS) - 1;
+const FLAG_BITS: u32 = 8;
+/// Above the three bits of the revision.
+const HAS_CRC: u32 = 3;
+const SENDS_MARKERS: u32 = 4;
+const RECEIVES_MARKERS: u32 = 5;
+const HAS_PEER_READS: u32 = 7;
+const _: () = assert!(FLAG_BITS + 4 * DEPTH_BITS == u64::BITS);
