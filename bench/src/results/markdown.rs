@@ -2,6 +2,8 @@
 
 use core::fmt::Write;
 
+use serde_json::Value;
+
 use super::input::{Error, Run, Runs};
 use super::{Question, Row};
 use crate::report::MedianRange;
@@ -28,7 +30,7 @@ pub fn markdown(questions: &[Question], runs: &mut Runs) -> Result<String, Error
 
 /// One question. Appends whether each of its goals is reached.
 fn section(question: &Question, runs: &mut Runs, goals: &mut Vec<bool>) -> Result<String, Error> {
-    let (mut origin, mut rows) = (Vec::new(), String::new());
+    let (mut origin, mut rows, mut switches) = (Vec::new(), String::new(), Vec::new());
     for row in question.rows {
         let run = runs.run(row.file)?;
         for line in provenance(run) {
@@ -36,6 +38,7 @@ fn section(question: &Question, runs: &mut Runs, goals: &mut Vec<bool>) -> Resul
                 origin.push(line);
             }
         }
+        switches.extend(context_switches(run.result(row.select)?));
         rows.push_str(&table_row(row, run, goals)?);
     }
     // Stable: machines, then commits, then commands, each in the order of the rows.
@@ -43,6 +46,10 @@ fn section(question: &Question, runs: &mut Runs, goals: &mut Vec<bool>) -> Resul
     let mut text = format!("\n## {}\n\n{}\n\n", question.title, question.text);
     for (kind, line) in origin {
         let _ = writeln!(text, "- {}: {line}", ["Machine", "Commit", "Command", "Figures"][kind]);
+    }
+    if !switches.is_empty() {
+        let mean = number(switches.iter().sum::<f64>() / switches.len() as f64);
+        let _ = writeln!(text, "- Load: the client had {mean} context switches a round, mean of all rounds");
     }
     let _ = write!(text, "\n| | figure | goal | |\n| --- | --- | --- | --- |\n{rows}");
     Ok(text)
@@ -52,10 +59,19 @@ fn section(question: &Question, runs: &mut Runs, goals: &mut Vec<bool>) -> Resul
 fn provenance(run: &Run) -> Vec<(usize, String)> {
     let commit = run.build.commit.as_deref().unwrap_or_default();
     let profile = run.build.profile.as_deref().map_or_else(String::new, |profile| format!(", {profile}"));
-    let mut lines =
-        vec![(0, run.machine.summary()), (1, format!("`{commit}`{profile}")), (2, format!("`{}`", run.command))];
+    let mut lines = vec![
+        (0, run.machine.summary()),
+        (1, format!("`{commit}`{profile}")),
+        (2, format!("`{}`", run.command)),
+    ];
     lines.extend(run.recorded.iter().map(|recorded| (3, recorded.clone())));
     lines
+}
+
+/// How often the client lost its processor in each round: what else ran on the machine.
+fn context_switches(result: &Value) -> impl Iterator<Item = f64> {
+    let rounds = result["round_log"].as_array().into_iter().flatten();
+    rounds.filter_map(|round| round["context_switches"].as_f64())
 }
 
 fn table_row(row: &Row, run: &Run, goals: &mut Vec<bool>) -> Result<String, Error> {

@@ -1,6 +1,6 @@
-//! Small reports in, the page out.
+//! Small reports in, the page out; and `bench/RESULTS.md` beside what is generated.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ fn report(command: &str, results: Value) -> Value {
 }
 
 fn latency() -> Value {
-    let round = |p50_ns: u64, dropped: bool| json!({"p50_ns": p50_ns, "dropped": dropped});
+    let round = |p50_ns: u64, dropped: bool| json!({"p50_ns": p50_ns, "dropped": dropped, "context_switches": p50_ns / 1000});
     let against = json!({"baseline": "frame-lat", "ratio_p50": {"median": 2.5, "min": 2.25, "max": 3.0},
                          "added_ns_p50": 300.0});
     report(
@@ -96,6 +96,7 @@ Over memif.
 - Commit: `0123abc`
 - Command: `iwarp-perf suite`
 - Command: `scripts/segment-cost.sh`
+- Load: the client had 3.75 context switches a round, mean of all rounds
 
 | | figure | goal | |
 | --- | --- | --- | --- |
@@ -200,4 +201,13 @@ fn two_hops_are_those_of_the_run() {
         let page = markdown(&[question], &mut Runs::new(&folder.0)).expect("a report");
         assert!(page.contains(expected), "{page}");
     }
+}
+
+#[test]
+fn the_page_in_the_repository_is_what_is_generated() {
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let generated =
+        markdown(QUESTIONS, &mut Runs::new(&bench.join("results"))).expect("the reports of bench/results");
+    let written = std::fs::read_to_string(bench.join("RESULTS.md")).expect("bench/RESULTS.md");
+    assert!(generated == written, "run `iwarp-perf results --from bench/results --write bench/RESULTS.md`");
 }
