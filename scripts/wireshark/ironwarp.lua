@@ -80,17 +80,17 @@ local function add_startup(revision, length, tree, info)
         return
     end
     local ird, ord = reads:range(0, 2), reads:range(2, 2)
-    branch:add(fields.peer, inbound)
-    branch:add(fields.rtr_send, inbound)
-    branch:add(fields.ird, inbound)
-    branch:add(fields.rtr_write, outbound)
-    branch:add(fields.rtr_read, outbound)
-    branch:add(fields.ord, outbound)
+    branch:add(fields.peer, ird)
+    branch:add(fields.rtr_send, ird)
+    branch:add(fields.ird, ird)
+    branch:add(fields.rtr_write, ord)
+    branch:add(fields.rtr_read, ord)
+    branch:add(fields.ord, ord)
     local private = octets(revision, at + 4, length.value - 4)
     if length.value > 4 and private then
         branch:add(fields.private, private)
     end
-    info:append(string.format(" [IRD %d ORD %d]", inbound:bitfield(2, 14), outbound:bitfield(2, 14)))
+    info:append(string.format(" [IRD %d ORD %d]", ird:bitfield(2, 14), ord:bitfield(2, 14)))
 end
 
 function extra.dissector(_, pinfo, tree)

@@ -47,7 +47,7 @@ impl SharedWords {
     /// At least `words` words, in whole lines, of an open file: it grows to hold them, and grown parts are zero.
     ///
     /// The file must be open for reading and writing. Choose a file system that lives in memory (`/run`,
-    /// `/dev/shm`): elsewhere the kernel may stop a storing thread while it writes the file out. Whoever may write
+    /// `/dev/shm`): elsewhere the kernel may stop a storing thread while it writes the file out. A process that may write
     /// the file may also cut it short, which ends this process by a signal at its next access.
     pub fn in_file(file: &File, words: usize) -> io::Result<Self> {
         let words = words.max(1).next_multiple_of(LINE_WORDS);
@@ -170,7 +170,7 @@ mod tests {
     // Miri maps no files.
     #[cfg(not(miri))]
     #[test]
-    fn a_store_is_seen_by_whoever_reads_the_file() {
+    fn a_store_is_visible_to_readers_of_the_file() {
         let path = std::env::temp_dir().join(format!("ironwarp-arch-{}", std::process::id()));
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

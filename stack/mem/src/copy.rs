@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Copies `src` to `dst`: all but the last byte in any order, then the last byte with release ordering.
 ///
-/// Whoever loads that last byte with acquire ordering, and finds it, finds the others too.
+/// A reader that loads the last byte with acquire ordering, and sees the new value, sees the other bytes too.
 ///
 /// # Safety
 /// `dst` must be valid for writes of `src.len()` bytes, which are accessed only through this module meanwhile.

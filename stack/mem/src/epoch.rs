@@ -1,7 +1,7 @@
 //! Quiescence by epochs: when may memory be given up that some core could still be copying to?
 //!
 //! The scheme is quiescent-state based reclamation. One word holds the current epoch; each core has a padded word
-//! with the epoch that it last announced, or [`OFFLINE`]. Whoever revokes something does so first and then advances
+//! with the epoch that it last announced, or [`OFFLINE`]. A revocation happens first and then advances
 //! the epoch; the thing is out of every core's hands once each core is parked or has announced that epoch.
 //!
 //! Why that is right:

@@ -253,8 +253,8 @@ fn a_call_that_reaches_another_core_than_the_owner_changes_nothing() {
     let target = word_of(&region, 0);
     let owner = usize::from(cores[0].word(&target).unwrap().owner().0);
     let call = AtomicCall::new(1, &target, AtomicOp::add(1));
-    for stranger in (0..cores.len()).filter(|&core| core != owner) {
-        assert_eq!(call.run(&cores[stranger]).outcome, Err(WordError::Access(AccessError::Revoked)));
+    for other in (0..cores.len()).filter(|&core| core != owner) {
+        assert_eq!(call.run(&cores[other]).outcome, Err(WordError::Access(AccessError::Revoked)));
     }
     assert_eq!(region.load_u64_acquire(0), Ok(0));
 }

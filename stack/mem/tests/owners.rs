@@ -118,7 +118,7 @@ fn a_million_additions_from_two_cores_lose_none() {
     }
 }
 
-/// RFC7306-5.1.2-03: two cores advance each word by comparing and swapping. Whoever saw the value that it expected made
+/// RFC7306-5.1.2-03: two cores advance each word by comparing and swapping. The core that saw the expected value made
 /// the step, and nobody else did.
 #[test]
 fn chains_of_compare_and_swap_have_one_winner_a_link() {

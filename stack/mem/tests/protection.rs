@@ -106,8 +106,8 @@ fn the_first_failing_check_names_the_error() {
     let (table, core) = table(4);
     let region = region_of(&table, 8, Access::empty());
     let all_wrong = |stag, pd, need| core.resolve(stag, pd, u64::MAX, 9, need).err();
-    let stranger = STag(region.stag().0 ^ 1);
-    assert_eq!(all_wrong(stranger, PdId(8), Access::REMOTE_READ), Some(AccessError::UnknownStag));
+    let unknown = STag(region.stag().0 ^ 1);
+    assert_eq!(all_wrong(unknown, PdId(8), Access::REMOTE_READ), Some(AccessError::UnknownStag));
     assert_eq!(all_wrong(region.stag(), PdId(8), Access::REMOTE_READ), Some(AccessError::WrongPd));
     assert_eq!(all_wrong(region.stag(), PD, Access::REMOTE_READ), Some(AccessError::NoRight));
     assert_eq!(all_wrong(region.stag(), PD, Access::empty()), Some(AccessError::Wrap));

@@ -76,7 +76,7 @@ fn memory_freed_after_its_token_is_never_touched_by_a_core_that_was_copying() {
 
 // semantics.md, "Placement": applications poll the last byte.
 #[test]
-fn whoever_sees_the_last_byte_sees_the_whole_message() {
+fn a_reader_of_the_last_byte_sees_the_whole_message() {
     let table = table(1);
     let mut core = core_of(&table, 0);
     let region = table.register(PD, vec![0u8; 65], WRITE).expect("room");

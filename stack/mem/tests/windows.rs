@@ -274,7 +274,7 @@ fn a_window_that_is_dropped_or_ended_by_hand_is_dead_at_once() {
     assert_eq!(fixture.core.bind(&again, STREAM), Err(BindError::NotBindable));
 }
 
-/// Windows count as regions: a program that makes too many is told so.
+/// Windows count as regions: a program that makes too many gets an error.
 #[test]
 fn windows_take_places_of_the_table_and_give_them_back() {
     let table = MemTable::with_secret(MemLimits { regions_max: 2, cores_max: 1 }, [3, 4]).unwrap();

@@ -79,7 +79,7 @@ fn a_follower_asks_the_leader_who_asks_the_network_once() {
 }
 
 #[test]
-fn what_the_leader_knows_already_is_told_to_whoever_asks_later() {
+fn a_known_neighbour_is_sent_to_a_follower_on_request() {
     let mut cores = Cores::new(AT_ONCE);
     cores.leader.receive(&arp_frame(ArpOperation::Request, PEER, v4(1)));
     while cores.leader.net.take_core_message().is_some() {}
@@ -104,7 +104,7 @@ fn a_neighbour_in_use_on_a_follower_stays_known() {
     let mut cores = Cores::new(AT_ONCE);
     cores.route(PEER.addr);
     for _ in 0..200 {
-        // Whoever is asked answers.
+        // The requested station replies.
         for frame in cores.leader.sent() {
             if frame.get(12..14) == Some(&[8, 6]) {
                 cores.leader.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));

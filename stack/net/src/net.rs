@@ -106,8 +106,8 @@ impl Net {
     }
 
     /// How often the answer of [`Net::route`] may have changed, modulo 2^32: a neighbour answered, moved, or did
-    /// not answer any more, or an address of ours came into use. Whoever waits for a way asks again when this differs
-    /// from what it saw last; whoever keeps paths brings them up to date with [`Net::refresh`].
+    /// not answer any more, or an address of ours came into use. A caller that waits for a route asks again when this differs
+    /// from what it saw last; an owner of paths updates them with [`Net::refresh`].
     pub fn route_changes(&self) -> u32 {
         self.route_changes
     }

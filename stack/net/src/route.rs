@@ -1,7 +1,7 @@
 //! Which station a packet goes to first, from which address, and whether we know its link address.
 //!
 //! Source: RFC 1122 s3.3.1 (on-link by prefix, else a gateway; the longest prefix wins). RFC 1122 s2.3.2.2 and RFC 4861
-//! s7.2.2 ask to save a packet that waits for an address: whoever asks here has not built one yet, and asks again when
+//! s7.2.2 ask to save a packet that waits for an address: the caller here has not built one yet, and asks again when
 //! [`Net::route_changes`] says so; every answer to a received segment goes back to the link address that it came from.
 //! So no packet ever waits in this layer, and none is lost to waiting.
 

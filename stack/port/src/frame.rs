@@ -26,7 +26,7 @@ pub trait Frame: Sized + 'static {
     /// What the device said about a received frame.
     fn rx(&self) -> RxMeta;
 
-    /// Replaces what the device said: for whoever changed or copied the bytes after the device had looked at them.
+    /// Replaces the device's receive metadata, after the bytes were changed or copied.
     fn set_rx(&mut self, rx: RxMeta);
 
     /// Fixes the bytes and states what the device must fill in.
@@ -34,7 +34,7 @@ pub trait Frame: Sized + 'static {
 }
 
 /// A frame whose bytes are fixed. Clones share the buffer, which returns to its pool when the last one and the
-/// driver have let go of it: this is how TCP keeps what it may have to send again.
+/// driver have released it: this is how TCP keeps what it may have to send again.
 pub trait Sealed: Clone + Sized + 'static {
     /// The frame as it goes out, save for the checksums that the device fills in.
     fn bytes(&self) -> &[u8];

@@ -30,7 +30,7 @@ fn is_full(levels: PoolLevels) -> bool {
     levels.rx_available == levels.rx_frames && levels.tx_available == levels.tx_frames
 }
 
-/// Sends every frame back until one says goodbye, answers that too, and lets go of the driver before the peer leaves.
+/// Sends every frame back until one says goodbye, answers that too, and closes the device before the peer exits.
 fn echo_until_goodbye(port: &mut DpdkPort) {
     loop {
         let frames = receive(port);

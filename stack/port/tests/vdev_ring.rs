@@ -218,7 +218,7 @@ fn a_ring_device_loops_to_itself() {
     });
 }
 
-/// What leaves from a queue arrives in the queue of the same number, and frames may be let go of behind another queue.
+/// What leaves from a queue arrives in the queue of the same number, and frames may be released through another queue.
 #[test]
 fn each_queue_of_a_pair_has_its_own_ring() {
     alone("each_queue_of_a_pair_has_its_own_ring", Needs::Nothing, |lab| {

@@ -1,19 +1,18 @@
-//! Doorbells: which queues have new work, each named at most once.
+//! Doorbells: the queues that have new work, each listed at most once.
 //!
-//! The producer publishes work into a queue's own ring, then rings the queue's bell. A bell that rings already is not
-//! put into the doorbell ring again, so a loop costs what is active, and a ring with a place for every queue is never
-//! full. The listener silences a bell before it looks at the queue: work published after that look rings again.
+//! The producer publishes work in the queue's own ring, then sets the queue's flag. A flag that is set already is not put
+//! into the doorbell ring again. A loop therefore costs O(active), and a ring with a slot for every queue never fills. The
+//! receiver clears a flag before it reads the queue: work published after that read sets the flag again.
 //!
-//! No wake-up is lost, because ringing and silencing are both read-modify-writes of one word and so happen in some
-//! order. If the producer came first and found the bell ringing, the listener's silencing reads a value that follows
-//! the producer's, and with it everything published before: the look at the queue sees the work. If it came second,
-//! it finds the bell silent and puts the queue into the ring. (A plain look at the bell would need a sequentially
-//! consistent fence on either side instead, which costs more than the exchange.)
+//! No wake-up is lost, because setting and clearing are both read-modify-writes of one word, which have a total order. If
+//! the producer is first and finds the flag set, the receiver's clear reads a value that follows the producer's, and sees
+//! all work published before. If the producer is second, it finds the flag clear and puts the queue into the ring. (A plain
+//! load of the flag would need a sequentially consistent fence on each side, which costs more than the exchange.)
 //!
-//! A queue's number may be given to another queue, with another bell, while the first one's name is still in the
-//! ring. Then the ring can be short of a place; the listener is told, and hears every queue's number once. Hearing a
-//! number without work is harmless.
-//! Cost: 5 ns to ring and 5 to silence, an exchange each; under a nanosecond to hear nothing.
+//! A queue's number may be given to another queue, with another flag, while the first one's entry is still in the ring.
+//! Then the ring can overflow; the receiver sees a mark and visits every queue once. Visiting a queue without work is
+//! harmless.
+//! Cost: 5 ns to set and 5 ns to clear, an exchange each; under a nanosecond to find no entry.
 
 use core::ops::Range;
 
@@ -33,7 +32,7 @@ pub fn channel(queues: usize) -> (DoorbellSender, DoorbellReceiver) {
     )
 }
 
-/// One queue's bell, shared by the two ends. On a cache line of its own: bells of other queues ring on other cores.
+/// One queue's flag, shared by the two ends. It has a cache line of its own, because other cores set the flags of other queues.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct DoorbellFlag {
@@ -47,21 +46,21 @@ impl Default for DoorbellFlag {
 }
 
 impl DoorbellFlag {
-    /// Silences the bell. The listener does it when it has heard the queue's number, before it looks at the queue.
+    /// Clears the flag. The receiver does this after it takes the queue's number and before it reads the queue.
     #[inline]
     pub fn clear(&self) {
         self.pending.swap(false, Ordering::AcqRel);
     }
 }
 
-/// The end that rings.
+/// The producer's end.
 pub struct DoorbellSender {
     queue_ids: spsc::Producer<u32>,
     overflowed: Arc<CachePadded<AtomicBool>>,
 }
 
 impl DoorbellSender {
-    /// Rings the bell of queue `id`, after work was published there. Answers whether the bell was silent.
+    /// Sets the flag of queue `id`, after work was published there. Returns whether the flag was clear.
     #[inline]
     pub fn ring(&mut self, id: u32, bell: &DoorbellFlag) -> bool {
         if bell.pending.swap(true, Ordering::AcqRel) {
@@ -78,24 +77,24 @@ impl DoorbellSender {
         self.overflowed.store(true, Ordering::Release);
     }
 
-    /// Whether the listener is gone.
+    /// Returns whether the receiver was dropped.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
         self.queue_ids.is_abandoned()
     }
 }
 
-/// The end that hears.
+/// The receiver's end.
 pub struct DoorbellReceiver {
     queue_ids: spsc::Consumer<u32>,
     overflowed: Arc<CachePadded<AtomicBool>>,
     queues: u32,
-    /// Numbers still to be heard because the ring was short of a place.
+    /// Numbers still to be visited after an overflow.
     rescan: Range<u32>,
 }
 
 impl DoorbellReceiver {
-    /// The number of the next queue that has work, or may have. Its bell is silenced before the queue is looked at.
+    /// Returns the number of the next queue that may have work. Clear its flag before you read the queue.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "a listener is polled and never exhausted")]
     pub fn next(&mut self) -> Option<u32> {
@@ -105,14 +104,14 @@ impl DoorbellReceiver {
         self.rescan.next().or_else(|| self.queue_ids.pop())
     }
 
-    /// Begins with the lowest number, also when a sweep is under way: what was swept may have new work.
+    /// Starts at the lowest number, also during a rescan: queues visited before may have new work.
     #[cold]
     fn start_rescan(&mut self) {
         self.overflowed.swap(false, Ordering::AcqRel);
         self.rescan = 0..self.queues;
     }
 
-    /// Whether the ringer is gone. What it rang can still be heard.
+    /// Returns whether the sender was dropped. Its entries can still be read.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
         self.queue_ids.is_abandoned()
@@ -124,35 +123,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_that_rings_is_not_put_in_again_until_it_is_silenced() {
+    fn a_set_flag_is_not_listed_again_until_it_is_cleared() {
         let (mut sender, mut receiver) = channel(2);
         let bells = [DoorbellFlag::default(), DoorbellFlag::default()];
         assert!(sender.ring(1, &bells[1]) && sender.ring(0, &bells[0]));
         assert!(!sender.ring(1, &bells[1]) && !sender.ring(0, &bells[0]));
         assert_eq!([receiver.next(), receiver.next(), receiver.next()], [Some(1), Some(0), None]);
-        assert!(!sender.ring(1, &bells[1]), "heard, and not yet silenced");
+        assert!(!sender.ring(1, &bells[1]), "taken, and not yet cleared");
         bells[1].clear();
         assert!(sender.ring(1, &bells[1]));
         assert_eq!([receiver.next(), receiver.next()], [Some(1), None]);
     }
 
     #[test]
-    fn a_ring_without_a_place_makes_every_number_heard_once() {
+    fn an_overflow_visits_every_queue_once() {
         let (mut sender, mut receiver) = channel(2);
-        // One number after another belongs to three queues, whose names are all in the ring.
+        // One number belongs to three queues in sequence; all three entries are in the ring.
         let bells: [DoorbellFlag; 3] = core::array::from_fn(|_| DoorbellFlag::default());
         for bell in &bells {
             assert!(sender.ring(0, bell));
         }
-        let heard: Vec<u32> = core::iter::from_fn(|| receiver.next()).collect();
-        assert_eq!(heard, [0, 1, 0, 0]);
+        let visited: Vec<u32> = core::iter::from_fn(|| receiver.next()).collect();
+        assert_eq!(visited, [0, 1, 0, 0]);
         bells[2].clear();
         assert!(sender.ring(0, &bells[2]));
         assert_eq!([receiver.next(), receiver.next()], [Some(0), None]);
     }
 
     #[test]
-    fn each_end_can_tell_that_the_other_is_gone() {
+    fn each_end_detects_that_the_other_was_dropped() {
         let (mut sender, mut receiver) = channel(1);
         sender.ring(0, &DoorbellFlag::default());
         drop(sender);

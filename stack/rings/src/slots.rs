@@ -9,7 +9,7 @@
 //! in place, as often as it likes and in any order, until it releases it: a request stays readable until its work is
 //! acknowledged, and nothing is ever copied. A slot changes hands by a release store of the index that its owner
 //! advances and an acquire load of it on the other side. Requests are named by sequence numbers of 32 bits, which
-//! wrap. Beside `head` lies a counter that the consumer publishes: requests that ended without telling anybody.
+//! wrap. Beside `head` lies a counter that the consumer publishes: requests that completed without a completion entry.
 //! Slots begin on cache lines, so a request that fits one costs one line.
 
 use core::fmt;
@@ -56,19 +56,19 @@ impl fmt::Display for Full {
 
 impl core::error::Error for Full {}
 
-/// The end that posts. It moves between threads, and one uses it at a time.
+/// The producer's end. It is `Send` but not `Sync`: one thread uses it at a time.
 pub struct SlotProducer<T> {
     ring: Arc<Ring<T>>,
     /// The sequence number that the consumer knows.
     tail: u32,
     /// The sequence number of the next request.
     staged: u32,
-    /// The consumer's index when it was last looked at.
+    /// The consumer's index when it was last read.
     cached_head: u32,
     not_sync: NotSync,
 }
 
-/// The end that works. It moves between threads, and one uses it at a time.
+/// The consumer's end. It is `Send` but not `Sync`: one thread uses it at a time.
 ///
 /// ```compile_fail
 /// fn shared_between_threads<T: Sync>(_: T) {}
@@ -77,14 +77,14 @@ pub struct SlotProducer<T> {
 pub struct SlotConsumer<T> {
     ring: Arc<Ring<T>>,
     head: u32,
-    /// The producer's index when it was last looked at.
+    /// The producer's index when it was last read.
     cached_tail: u32,
     unsignaled: u32,
     not_sync: NotSync,
 }
 
 impl<T> SlotProducer<T> {
-    /// Writes the next request in place and hands it over, with any that are staged. Answers its sequence number.
+    /// Writes the next request in place and hands it over, with any that are staged. Returns its sequence number.
     #[inline]
     pub fn post(&mut self, write: impl FnOnce(&mut T)) -> Result<u32, Full> {
         let seq = self.stage(write)?;
@@ -92,7 +92,7 @@ impl<T> SlotProducer<T> {
         Ok(seq)
     }
 
-    /// Writes the next request in place; the consumer sees it once it is published. Answers its sequence number.
+    /// Writes the next request in place; the consumer sees it once it is published. Returns its sequence number.
     ///
     /// The slot holds whatever was written there a round ago: `write` sets every field that the consumer will read.
     #[inline]
@@ -102,7 +102,7 @@ impl<T> SlotProducer<T> {
         }
         let seq = self.staged;
         // SAFETY: the slot lies in front of `head`, so it is the producer's until it is published: the consumer has
-        // let go of every reference to it, and one thread at a time uses the one producer.
+        // dropped every reference to it. The producer is not `Sync`, so one thread at a time is here.
         self.ring.slot(seq).with_mut(|slot| write(unsafe { &mut *slot }));
         self.staged = seq.wrapping_add(1);
         Ok(seq)
@@ -117,7 +117,7 @@ impl<T> SlotProducer<T> {
         }
     }
 
-    /// Whether so many requests can be staged now. The consumer's index is looked at only when it seems that they cannot.
+    /// Returns whether `requests` more fit now. Reads the consumer's index only if the cached one shows too little room.
     #[inline]
     pub fn has_room(&mut self, requests: usize) -> bool {
         self.cached_free() >= requests || {
@@ -131,7 +131,7 @@ impl<T> SlotProducer<T> {
         (self.depth() - self.staged.wrapping_sub(self.cached_head)) as usize
     }
 
-    /// Requests that have been staged and not released. Always looks at the consumer's index.
+    /// Requests that have been staged and not released. Always reads the consumer's index.
     pub fn outstanding(&mut self) -> u32 {
         self.cached_head = self.ring.consumer.end.published();
         self.staged.wrapping_sub(self.cached_head)
@@ -143,13 +143,13 @@ impl<T> SlotProducer<T> {
         self.ring.slots.len() as u32
     }
 
-    /// Requests that ended without telling anybody, so far, modulo 2^32.
+    /// Requests that completed without a completion entry, modulo 2^32.
     #[inline]
     pub fn unsignaled(&self) -> u32 {
         self.ring.consumer.unsignaled.load(Ordering::Relaxed)
     }
 
-    /// Whether the consumer is gone: nobody will work on anything any more.
+    /// Returns whether the consumer was dropped.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
         self.ring.consumer.end.is_dropped()
@@ -164,7 +164,7 @@ impl<T> Drop for SlotProducer<T> {
 }
 
 impl<T> SlotConsumer<T> {
-    /// Looks for newly published requests. Answers the sequence number behind the last.
+    /// Reads the producer's index for newly published requests. Returns the sequence number after the last.
     #[inline]
     pub fn refresh(&mut self) -> u32 {
         self.cached_tail = self.ring.producer.published();
@@ -204,8 +204,8 @@ impl<T> SlotConsumer<T> {
         }
     }
 
-    /// Counts requests that ended without telling anybody. Done before they are released, it is seen by whoever sees
-    /// their slots free.
+    /// Counts requests that completed without a completion entry. Called before their release, so a producer that sees their
+    /// slots free sees the count.
     #[inline]
     pub fn add_unsignaled(&mut self, n: u32) {
         self.unsignaled = self.unsignaled.wrapping_add(n);
@@ -218,7 +218,7 @@ impl<T> SlotConsumer<T> {
         self.ring.slots.len() as u32
     }
 
-    /// Whether the producer is gone. What it posted is still there, and nothing comes after that.
+    /// Returns whether the producer was dropped. Its published requests are still there.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
         self.ring.producer.is_dropped()
@@ -331,11 +331,11 @@ mod tests {
     #[test]
     fn sequence_numbers_wrap() {
         let (mut producer, mut consumer) = ring::<u64>(2);
-        let near_the_end = u32::MAX - 2;
-        (producer.tail, producer.staged, producer.cached_head) = (near_the_end, near_the_end, near_the_end);
-        (consumer.head, consumer.cached_tail) = (near_the_end, near_the_end);
-        producer.ring.producer.publish(near_the_end);
-        producer.ring.consumer.end.publish(near_the_end);
+        let before_wrap = u32::MAX - 2;
+        (producer.tail, producer.staged, producer.cached_head) = (before_wrap, before_wrap, before_wrap);
+        (consumer.head, consumer.cached_tail) = (before_wrap, before_wrap);
+        producer.ring.producer.publish(before_wrap);
+        producer.ring.consumer.end.publish(before_wrap);
         for value in 0..20 {
             let seq = producer.post(|slot| *slot = value).unwrap();
             producer.post(|slot| *slot = value + 100).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_silent_counter_wraps_and_is_the_producers_to_read() {
+    fn the_unsignaled_counter_wraps_and_the_producer_reads_it() {
         let (producer, mut consumer) = ring::<u64>(1);
         consumer.add_unsignaled(u32::MAX);
         assert_eq!(producer.unsignaled(), u32::MAX);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_can_tell_that_the_other_is_gone() {
+    fn each_end_detects_that_the_other_was_dropped() {
         let (mut producer, mut consumer) = ring::<u64>(2);
         assert!(!producer.is_abandoned() && !consumer.is_abandoned());
         producer.stage(|slot| *slot = 1).unwrap();

@@ -49,7 +49,7 @@ pub enum SimError {
         /// What is wrong.
         what: String,
     },
-    /// Whoever watches the frames found one that must not be.
+    /// A frame checker found an invalid frame.
     #[error("port {port} at {at:?} sent what it must not: {what}")]
     Watch {
         /// The port's number, in the order of adding.

@@ -39,7 +39,7 @@ impl CoreStats {
     /// Adds `n`. Wraps at 2^64.
     #[inline(always)]
     pub fn add(&self, counter: Counter, n: u64) {
-        // Whoever reads takes each word as it is: no other memory hangs on its value, so nothing is ordered.
+        // A reader takes each word as it is: no other memory hangs on its value, so nothing is ordered.
         if let Some(word) = self.words.get(counter as usize) {
             word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
         }

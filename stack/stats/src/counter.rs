@@ -195,7 +195,7 @@ counters! {
         CoresSteeredOut = "cores_steered_out": "Frames and reports handed to the core that they belong to.",
         CoresSteeredIn = "cores_steered_in": "Frames and reports taken over from other cores.",
         CoresSteeredDropped = "cores_steered_dropped": "Frames and reports dropped because the other core did not take them over in time.",
-        CoresMessagesDropped = "cores_messages_dropped": "News for other cores that found no place; whoever needs them asks again.",
+        CoresMessagesDropped = "cores_messages_dropped": "Messages for other cores that found the ring full; the receiver requests them again.",
     }
     "atomics" {
         AtomicsLocalCore = "atomics_local_core": "Atomic operations of peers carried out by the core that their connection lives on.",

@@ -155,7 +155,7 @@ fn a_peer_that_never_completes_its_fpdu_is_aborted_when_others_wait() {
     assert_eq!(all.available(0), 40 * 1_460);
     all.s.advance(Nanos::from_secs(100));
     assert!(all.s.node.events.is_empty(), "no connection was refused");
-    let hoarder = all.peers[0].2;
+    let over_quota = all.peers[0].2;
     // The peer of another connection retries with backoff.
     all.send(1, 0, 1_460);
     for wait_ms in [200, 400, 800, 1_600, 3_200, 3_000] {
@@ -166,9 +166,9 @@ fn a_peer_that_never_completes_its_fpdu_is_aborted_when_others_wait() {
     all.s.advance(Nanos::from_secs(1));
     all.send(1, 1_460, 1_460);
     all.s.advance(Nanos::from_millis(1));
-    assert_eq!(all.s.node.take_events(hoarder), TcpEvents::TIMED_OUT);
+    assert_eq!(all.s.node.take_events(over_quota), TcpEvents::TIMED_OUT);
     assert_eq!(all.s.node.read(Counter::TcpRxPressureResets), 1);
-    all.s.node.tcp.release(hoarder);
+    all.s.node.tcp.release(over_quota);
     all.peers.remove(0);
     all.s.node.check();
     let (first, second) = (all.available(0), all.available(1));

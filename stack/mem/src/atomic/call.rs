@@ -36,7 +36,7 @@ enum Kind {
     Swap,
 }
 
-/// What came of an [`AtomicCall`].
+/// The result of an [`AtomicCall`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicReply {
     /// The caller's own number, as it was given.

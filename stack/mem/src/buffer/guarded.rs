@@ -1,6 +1,6 @@
 //! Memory with a margin on each side that no region covers: for tests that look for bytes written outside.
 //!
-//! [`guarded`] gives the owner that a region is made of, and the [`GuardZones`] that stay with whoever looks. The margins hold
+//! [`guarded`] gives the owner that a region is made of, and the [`GuardZones`] that the test keeps. The margins hold
 //! a pattern from the start and nobody has a reason to touch them, so [`GuardZones::are_intact`] fails for good as soon as
 //! something was placed beyond the region's first or last byte.
 

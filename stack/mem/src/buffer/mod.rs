@@ -80,7 +80,7 @@ impl RawMemory {
     }
 }
 
-// SAFETY: whoever made it promised all of this.
+// SAFETY: the caller of the unsafe constructor promised all of this.
 unsafe impl StableBytes for RawMemory {
     fn stable_bytes(&mut self) -> NonNull<[u8]> {
         self.0

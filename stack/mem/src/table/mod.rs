@@ -4,7 +4,7 @@
 //! slots are allocated at the start. Regions are the only thing here that can run out, and that is
 //! [`RegisterError::TableFull`].
 //!
-//! Memory of revoked regions is dropped by whoever registers, deregisters or polls a token next, or by a core that has
+//! Memory of revoked regions is dropped by the next call that registers, deregisters or polls a token, or by a core that has
 //! nothing else to do, a bounded number of regions at a time and outside the lock.
 
 mod cold_slot;
@@ -357,7 +357,7 @@ pub(crate) struct TableInner {
     pub epochs: Arc<Epochs>,
     regions_max: u32,
     registry: Mutex<Registry>,
-    /// How many regions the graveyard holds, for whoever asks without the lock.
+    /// The number of regions that wait for release, readable without the lock.
     pending_free_count: AtomicUsize,
     /// Whether any range has ever been pinned.
     has_pinned: AtomicBool,

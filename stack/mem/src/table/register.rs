@@ -93,7 +93,7 @@ impl TableInner {
         }
         drop(registry);
         let (slot, stag) = taken.map_err(|registration| self.limit_error(&registration))?;
-        // Whoever finds the tag live finds this set: the slot is opened after it.
+        // A core that finds the tag live finds this set: the slot is opened after it.
         if pin.is_some() {
             self.has_pinned.store(true, Ordering::Relaxed);
         }

@@ -50,7 +50,7 @@ impl ArpIn {
         possible.then_some(ArpIn { is_request, mac: MacAddr(mac.0), sender, target })
     }
 
-    /// RFC 5227 s2.1.1: whoever asks without an address of its own wants to use the one that it asks for.
+    /// RFC 5227 s2.1.1: a request without a sender address probes the target address.
     pub(crate) fn is_probe(&self) -> bool {
         self.is_request && self.sender.is_unspecified()
     }

@@ -102,7 +102,7 @@ pub(crate) fn solicitation<F: Frame>(
     emit(frame, link, to_mac, (ours, to), Body { kind: SOLICITATION, flags: 0, target, option })
 }
 
-/// Writes an advertisement of our address `ours` to whoever asked, or to everybody (RFC 4861 s7.2.4 and s7.2.6).
+/// Writes an advertisement of our address `ours` to the requester, or to all nodes (RFC 4861 s7.2.4 and s7.2.6).
 pub(crate) fn advertisement<F: Frame>(
     frame: &mut F,
     link: &Link,

@@ -24,7 +24,7 @@ use ironwarp_types::{MacAddr, Nanos};
 use crate::config::NeighbourConfig;
 use crate::flow::{FlowHasher, FlowTable};
 
-/// Places looked at for a neighbour that a request from the wire would add: strangers get no full scan.
+/// Slots examined for a neighbour that a request from the wire would add. An unsolicited entry gets no full scan.
 const UNSOLICITED_SCAN: usize = 8;
 
 /// The most entries: a pass over all of them, which due ones cause, stays below about 100 us.
@@ -166,7 +166,7 @@ impl Neighbours {
         }
     }
 
-    /// The link address of a neighbour, where it is known, and whether it was told in answer to us.
+    /// The link address of a neighbour, if it is known, and whether it came in reply to a request of ours.
     pub(crate) fn known(&self, addr: IpAddr) -> Option<(MacAddr, bool)> {
         match self.find(addr).and_then(|at| self.entries.get(at))?.state {
             State::Known { mac, sure, .. } => Some((mac, sure)),

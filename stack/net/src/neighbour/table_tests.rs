@@ -101,14 +101,14 @@ fn an_unknown_station_is_not_added_unless_asked_for() {
 }
 
 #[test]
-fn strangers_take_each_others_places_but_not_those_in_use_or_asked() {
+fn unsolicited_entries_replace_each_other_but_not_those_in_use() {
     let mut table = table(4);
     table.learn(SECOND, addr(1), NeighbourUpdate::by_arp(mac(1), true));
     table.ask(SECOND, addr(1));
     table.ask(SECOND, addr(2));
-    for stranger in 10..60 {
+    for unsolicited in 10..60 {
         assert_eq!(
-            table.learn(SECOND, addr(stranger), NeighbourUpdate::by_arp(mac(stranger), true)),
+            table.learn(SECOND, addr(unsolicited), NeighbourUpdate::by_arp(mac(unsolicited), true)),
             LearnOutcome::Added
         );
         table.check().expect("invariants");

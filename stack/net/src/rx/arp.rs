@@ -54,7 +54,7 @@ impl Net {
             Claim::NotOurs => return false,
             Claim::Lost => {
                 self.stats.count(Counter::NetAddressesDuplicate);
-                // Whoever waits for the address hears that it will not come.
+                // Callers that wait for the address learn that it is lost.
                 self.on_route_change(1);
                 self.publish_addresses();
             }
@@ -80,7 +80,7 @@ impl Net {
                 self.stats.count(Counter::NetNeighboursChanged);
                 self.on_route_change(1);
             }
-            // A stranger is added only when it asks for us: a reply that nobody asked for teaches nothing.
+            // An unknown station is added only when it requests our address: an unsolicited reply adds nothing.
             LearnOutcome::Ignored if update.add => self.stats.count(Counter::NetNeighbourTableFull),
             LearnOutcome::Confirmed | LearnOutcome::Added | LearnOutcome::Ignored => {}
         }

@@ -1,4 +1,4 @@
-//! A writer behind a thread of its own, so that whoever records frames never waits for a disk.
+//! A writer on a thread of its own: recording a frame never waits for a disk.
 //!
 //! Takes bytes; they reach the file in order, in pieces of [`CHUNK_BYTES`]. What has not been written yet is bounded by
 //! [`BACKLOG_BYTES`]: beyond that the recorder asks [`Backlog::is_full`] first and leaves frames out. A failure of the

@@ -1,6 +1,6 @@
 //! Buffers of one size, allocated at start and lent out from a free list.
 //!
-//! A buffer is reached through handles. Whoever drops the last handle of a buffer puts it back; dropping happens
+//! A buffer is reached through handles. Dropping the last handle of a buffer returns it; dropping happens
 //! under the free list's lock, so that of two threads that let go at once exactly one finds itself the last.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -24,7 +24,7 @@ pub struct MemoryPort {
 /// Where frames go that a port sends.
 enum WayOut {
     One(Arc<Lane>),
-    /// One of these, and the port's own number for whoever chooses.
+    /// One of these, and the port's own number.
     Several(Arc<Queues>, usize),
 }
 
@@ -49,7 +49,7 @@ impl MemoryPort {
         }
     }
 
-    /// Knobs and counts, for whoever watches from outside.
+    /// Controls and counters for an observer outside the port.
     pub fn control(&self) -> MemoryControl {
         self.control.clone()
     }
@@ -166,7 +166,7 @@ fn caps_of(config: &MemoryConfig) -> PortCaps {
         tx_offloads: config.tx_offloads,
         rss_hash: config.rss_hash,
         spread: match config.queue_rule {
-            // Whoever is at the far end sends from the queue of the core that the flow belongs to.
+            // The peer sends from the queue of the core that owns the flow.
             QueueRule::AsSent | QueueRule::Toeplitz => Spread::Toeplitz { entries: TABLE_ENTRIES },
             QueueRule::All(_) => Spread::Unknown,
         },

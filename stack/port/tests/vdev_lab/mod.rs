@@ -76,7 +76,7 @@ fn turn() -> File {
     file
 }
 
-/// Removes the folder of a test runner that was itself killed. Whoever has the turn is the only one with a folder.
+/// Removes the folder of a test runner that was itself killed. Only the test that holds the lock has a folder.
 fn sweep() {
     let entries = std::fs::read_dir(std::env::temp_dir()).expect("the folder for temporary files");
     let folders = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(FOLDERS));

@@ -15,8 +15,8 @@
 //! back, neither side tells how far it has come. A core that is about to sleep arms an
 //! [`NotifyState`](crate::notify::NotifyState) and looks once more; a caller fires it after [`Caller::call`].
 //!
-//! Whoever drops its end leaves calls unanswered: [`Caller::is_abandoned`] tells. Calls and replies are plain data, which
-//! nobody misses when they are left in the box. Frames that one core hands to another may be lost at any time and take no
+//! Dropping an end leaves calls unanswered; [`Caller::is_abandoned`] reports that. Calls and replies are plain data, so those
+//! left in the mailbox need no destructor. Frames that one core hands to another may be lost at any time and take no
 //! reply, so they go through an [`spsc`](crate::spsc) ring of their own, whose producer drops what finds no room.
 //! Cost: one line's way there and one back for a call that is waited for; 2 to 5 ns a call in a batch.
 
@@ -145,8 +145,8 @@ impl<Q: Copy, R: Copy> Caller<Q, R> {
         self.mailbox.callee_dropped.load(Ordering::Acquire)
     }
 
-    /// Waits for no reply any more and makes no further call: for whoever has found the callee gone, and then taken its last
-    /// replies.
+    /// Stops waiting for replies and makes no further call. Call this after [`Self::is_abandoned`] returned true and the last
+    /// replies were taken.
     #[cold]
     pub fn abandon_calls(&mut self) {
         (self.credits, self.replies_taken) = (0, self.calls_sent);

@@ -1,4 +1,4 @@
-//! Places in which plain values cross from one core to another, each of which says itself whether it is filled.
+//! Slots that carry plain values from one core to another; a mark in each slot shows whether it is filled.
 //!
 //! ```text
 //!  value    0   1   2   3 | 4   5   6   7 | 8   9 ...
@@ -6,12 +6,11 @@
 //!  its phase once the value is there:
 //!           1   1   1   1 | 0   0   0   0 | 1   1 ...
 //! ```
-//! Values are numbered, and go round the places. The mark of a place changes each time it is filled and lies in the same cache
-//! line as the value, so a value that somebody waits for takes one line's way. There is no index that both sides know: who fills
-//! a place must know otherwise that its last value was taken. Whoever will fill a place soon says so before it makes the value:
-//! the line, of which the other side has a copy, is on its way meanwhile; once it is filled, it is handed to the cache that both
-//! sides share.
-//! Cost: under a nanosecond for a look at a place that is empty; one line's way, 60 to 150 ns, for a value that is waited for.
+//! Values are numbered and use the slots in a circle. The mark of a slot changes each time it is filled and lies in the same
+//! cache line as the value, so a value that the reader waits for costs the latency of one line. There is no shared index: the
+//! writer must know otherwise that the slot's last value was taken. A writer prefetches the slot before it computes the value,
+//! because the reader has a copy of the line. After the write it demotes the line to the cache that both cores share.
+//! Cost: under a nanosecond to read an empty slot; 60 to 150 ns, the latency of one line, for a value that is waited for.
 
 use core::mem::MaybeUninit;
 
@@ -34,7 +33,7 @@ struct Slot<T> {
     phase: AtomicU8,
 }
 
-// SAFETY: values only move through a row, and whoever calls `put` and `take` sees to it that a place is one thread's at a time.
+// SAFETY: values only move through a row, and the callers of `put` and `take` promise that one thread at a time uses a slot.
 unsafe impl<T: Send> Send for PhaseRing<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for PhaseRing<T> {}

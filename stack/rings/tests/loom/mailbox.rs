@@ -1,4 +1,4 @@
-//! Mailboxes between cores: nothing is lost, doubled or overtaken, with a single credit, whoever waits for whom.
+//! Mailboxes between cores: nothing is lost, doubled or overtaken, with a single credit, for both directions of waiting.
 
 use ironwarp_rings::mailbox::{self, Caller};
 use ironwarp_rings::notify::NotifyState;
@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-/// A call to a word's owner: who asks, and the how manieth of its calls it is.
+/// A call to a word's owner: the calling core, and the index of the call.
 type Call = (usize, usize);
 /// The word's value before, and the call.
 type Reply = (usize, Call);
@@ -132,10 +132,10 @@ fn two_cores_that_call_each_other_with_one_credit_both_get_on() {
     });
 }
 
-/// What the owner did to memory before it replied is seen by whoever has the reply, though nothing but the mailbox
+/// What the owner did to memory before it replied is visible to the caller that has the reply, though nothing but the mailbox
 /// orders the two.
 #[test]
-fn whoever_has_the_reply_sees_the_word_changed() {
+fn a_caller_with_the_reply_sees_the_word_changed() {
     loom::model(|| {
         let word = Arc::new(AtomicUsize::new(0));
         let (mut caller, mut owner) = mailbox::pair(1);
@@ -159,7 +159,7 @@ fn whoever_has_the_reply_sees_the_word_changed() {
 
 /// What the caller did before it called is seen by the owner that has the call.
 #[test]
-fn whoever_has_the_call_sees_what_came_before_it() {
+fn a_callee_with_the_call_sees_earlier_writes() {
     loom::model(|| {
         let data = Arc::new(AtomicUsize::new(0));
         let (mut caller, mut owner) = mailbox::pair::<(), usize>(1);
@@ -220,7 +220,7 @@ fn a_core_that_goes_to_sleep_over_its_reply_is_woken() {
     });
 }
 
-/// Two calls to an owner that answers some and goes. Whoever finds it gone, then takes its replies, and then gives up has
+/// Two calls to an owner that answers some and goes. A caller that finds it dropped, takes its replies and then gives up has
 /// heard of everything that it did; the other calls were never begun.
 fn abandon_after(served: usize) {
     loom::model(move || {
@@ -251,16 +251,16 @@ fn abandon_after(served: usize) {
         };
         let was_gone = poll(&mut caller);
         core.join().unwrap();
-        assert!(was_gone || poll(&mut caller), "whoever goes is seen to be gone");
+        assert!(was_gone || poll(&mut caller), "a dropped end is detected");
     });
 }
 
 #[test]
-fn whoever_gives_up_an_owner_has_heard_all_that_it_did() {
+fn a_caller_that_abandons_an_owner_has_all_its_replies() {
     abandon_after(1);
 }
 
 #[test]
-fn whoever_gives_up_an_owner_that_did_nothing_hears_nothing() {
+fn a_caller_that_abandons_an_idle_owner_gets_no_reply() {
     abandon_after(0);
 }

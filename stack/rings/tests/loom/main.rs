@@ -62,11 +62,11 @@ fn values_that_nobody_takes_are_dropped_by_whichever_end_goes_last() {
 }
 
 #[test]
-fn whoever_sees_the_producer_gone_sees_its_last_value() {
+fn a_consumer_that_sees_the_producer_dropped_sees_its_last_value() {
     loom::model(|| {
         let (mut producer, mut consumer) = spsc::channel(2);
         let sender = thread::spawn(move || producer.stage(7).unwrap());
-        // An earlier look must not hide what came after it.
+        // An earlier read must not hide later values.
         let early = consumer.pop();
         if consumer.is_abandoned() {
             assert_eq!(early.or_else(|| consumer.pop()), Some(7));
@@ -76,7 +76,7 @@ fn whoever_sees_the_producer_gone_sees_its_last_value() {
 }
 
 #[test]
-fn whoever_sees_the_other_end_of_a_queue_gone_sees_its_last_word() {
+fn an_end_that_sees_the_other_dropped_sees_its_last_index() {
     loom::model(|| {
         let (mut producer, mut consumer) = slots::ring::<usize>(1);
         producer.post(|slot| *slot = 1).unwrap();
@@ -116,7 +116,7 @@ fn a_slot_is_never_written_while_it_is_read() {
 }
 
 #[test]
-fn whoever_sees_a_slot_free_sees_it_counted_as_silent() {
+fn a_producer_that_sees_a_slot_free_sees_it_counted_as_unsignaled() {
     loom::model(|| {
         let (mut producer, mut consumer) = slots::ring::<usize>(1);
         producer.post(|_| ()).unwrap();
@@ -220,7 +220,7 @@ fn bells_that_found_no_place_are_heard_all_the_same() {
 }
 
 #[test]
-fn whoever_arms_and_finds_nothing_is_woken() {
+fn a_thread_that_arms_and_finds_nothing_is_woken() {
     loom::model(|| {
         let (mut core, mut application) = spsc::channel(1);
         let armed = Arc::new(NotifyState::default());

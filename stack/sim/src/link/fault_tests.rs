@@ -106,7 +106,7 @@ fn a_long_queue_marks_and_a_short_one_does_not() {
 
 /// RFC 1191 s4 and RFC 4443 s3.2.
 #[test]
-fn the_sender_of_a_packet_that_is_too_large_is_told() {
+fn the_sender_of_a_packet_too_large_gets_an_icmp_error() {
     for (v6, tagged) in KINDS {
         let mut link = link(LinkConfig {
             mtu_bytes: 139,
@@ -135,7 +135,7 @@ fn the_sender_of_a_packet_that_is_too_large_is_told() {
 }
 
 #[test]
-fn nobody_is_told_of_what_fits_or_by_a_silent_link() {
+fn a_packet_that_fits_or_a_silent_link_sends_no_icmp_error() {
     let mut fits = link(LinkConfig { mtu_bytes: 140, answers_too_big: true, ..LinkConfig::ideal() });
     assert_eq!(fits.offer(Nanos(0), &mut segment(false, true)).len(), 1);
     let mut silent = link(LinkConfig { mtu_bytes: 139, ..LinkConfig::ideal() });

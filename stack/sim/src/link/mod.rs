@@ -31,7 +31,7 @@ pub struct LinkConfig {
     pub paused_until: Nanos,
     /// The largest packet that passes, in bytes; zero is no limit.
     pub mtu_bytes: u16,
-    /// Whether the sender of a packet that is too large is told, as a router would, after the link's delay.
+    /// Whether the link returns an ICMP error for a packet that is too large, as a router does, after its delay.
     pub answers_too_big: bool,
     /// Packets marked as having met congestion, of those whose sender can hear it.
     pub mark_ppm: u32,

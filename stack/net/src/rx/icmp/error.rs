@@ -158,7 +158,7 @@ fn quote((source, target): (IpAddr, IpAddr), packet_bytes: u16, upper: &[u8]) ->
     })
 }
 
-/// What TCP is told. `None` for an MTU that the quoted packet would have fitted: it says nothing, or lies.
+/// The report for TCP. `None` for an MTU that the quoted packet fits: such a report is wrong.
 fn kind(report: Report, quote: &Quote) -> Option<IcmpErrorKind> {
     match report {
         Report::Soft => Some(IcmpErrorKind::Soft),

@@ -263,7 +263,7 @@ fn an_address_that_nobody_has_is_used_after_three_probes() {
     let seen = bench.net.route_changes();
     pass_to_next(&mut bench);
     assert_announces_us(&bench.sent());
-    assert_ne!(bench.net.route_changes(), seen, "whoever waited asks again");
+    assert_ne!(bench.net.route_changes(), seen, "waiting callers ask again");
     let took = bench.now - begun;
     assert!(took >= Nanos::from_secs(4) && took <= Nanos::from_secs(9), "{took:?}");
     assert_eq!(bench.net.address_state(v4(1).into()), Some(AddressState::Usable));
@@ -288,7 +288,7 @@ fn an_address_that_somebody_has_or_wants_is_not_used() {
 
 /// RFC 5227 s2.1: an address that we lost is the other station's, and that station is a neighbour like any other.
 #[test]
-fn whoever_has_the_address_that_we_lost_is_a_neighbour() {
+fn the_station_that_owns_our_lost_address_is_a_neighbour() {
     let mut bench = Bench::with(Default::default(), |cfg| {
         cfg.duplicate_probes.ipv4 = 1;
         cfg.addresses.push(Prefix { addr: v4(9).into(), len: 24 });

@@ -372,7 +372,7 @@ fn router_messages_and_redirects_are_counted_and_ignored() {
     }
 }
 
-/// RFC 4861 s7.2.4: whoever has no address yet is answered by telling everybody.
+/// RFC 4861 s7.2.4: a solicitation from the unspecified address is answered to all nodes.
 #[test]
 fn a_probe_for_our_address_is_answered_to_everybody() {
     let mut bench = Bench::dual();
