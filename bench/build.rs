@@ -9,8 +9,9 @@ fn main() {
     emit("IRONWARP_PROFILE", std::env::var("PROFILE").ok());
     emit("IRONWARP_TARGET", std::env::var("TARGET").ok());
     println!("cargo::rerun-if-changed=build.rs");
-    for path in ["../.git/HEAD", "../.git/index"] {
-        if std::path::Path::new(path).exists() {
+    // In a linked worktree `.git` is a file: git itself names the paths.
+    for name in ["HEAD", "index"] {
+        if let Some(path) = output_of("git", &["rev-parse", "--git-path", name]) {
             println!("cargo::rerun-if-changed={path}");
         }
     }

@@ -15,6 +15,7 @@ pub mod output;
 pub mod pattern;
 mod record;
 pub mod report;
+pub mod results;
 pub mod rounds;
 mod slice;
 

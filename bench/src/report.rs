@@ -16,6 +16,9 @@ pub const SCHEMA: u32 = 1;
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
+    /// The command as it was typed.
+    #[serde(default)]
+    pub command: Option<String>,
     /// Where it ran.
     pub machine: Machine,
     /// What ran.

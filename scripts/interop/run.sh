@@ -2,7 +2,7 @@
 # The interop lab: Linux siw, in a virtual machine built from Debian packages, against the project's programs.
 #   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp|pci|release]... [--only PATTERN]...
 #                                                [--archive FILE]
-#   scripts/interop/run.sh [--programs FOLDER] --compare [--rounds N]     measures beside siw in one guest; built as shipped
+#   scripts/interop/run.sh [--programs FOLDER] --compare [--rounds N] [--json FILE]     measures beside siw in one guest; built as shipped
 #   scripts/interop/run.sh --list
 # Builds the programs unless they lie in FOLDER. The machine, and what failing cells leave, lie in the build folder under
 # interop/. Ends with `N passed, N failed, N skipped`.

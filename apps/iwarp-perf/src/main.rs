@@ -15,6 +15,7 @@ mod doctor;
 mod parent;
 mod plan;
 mod rdma;
+mod results;
 mod server;
 
 use std::process::ExitCode;
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
     }
     if doctor::is_requested(&arguments) {
         return doctor::main(&arguments);
+    }
+    if results::is_requested(&arguments) {
+        return results::main(&arguments);
     }
     match Args::read(&arguments) {
         Ok(args) => parent::main(&args),

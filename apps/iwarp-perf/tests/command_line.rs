@@ -56,6 +56,13 @@ fn bad_arguments_are_refused_in_one_line_that_names_them() {
 }
 
 #[test]
+fn results_that_are_missing_are_named() {
+    let text = refusal("results --from /no/such");
+    assert_eq!(text, "iwarp-perf: /no/such/suite.json: No such file or directory (os error 2)");
+    assert!(refusal("results --form x").contains("--form"));
+}
+
+#[test]
 fn a_role_that_nobody_gave_is_not_taken() {
     let output = run("__client 1 warn");
     assert!(String::from_utf8(output.stderr).expect("text").contains("started by iwarp-perf itself"));

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// A build. What was unknown when it was made is absent.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Build {
     /// The version of the workspace.
     pub version: String,

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{allowed, read_kernel_file};
 
 /// A machine. What the kernel does not say is absent.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Machine {
     /// Its name.
     pub hostname: Option<String>,

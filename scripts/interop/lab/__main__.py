@@ -31,6 +31,7 @@ def main():
     parser.add_argument("--archive", type=pathlib.Path, metavar="FILE", help="of scripts/release.sh, for the cells of release")
     parser.add_argument("--compare", action="store_true", help="measure beside siw in one guest, in place of the cells")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of --compare; its figures are medians of them")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="of --compare; as bench/results/siw.json, for iwarp-perf results")
     parser.add_argument("--group", choices=GROUPS, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
     arguments = parser.parse_args()
@@ -45,7 +46,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.compare:
         folder = arguments.logs / "compare"
-        return 0 if compare(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only) else 1
+        return 0 if compare(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only, arguments.json) else 1
     matrix = Matrix(arguments.image, arguments.programs, arguments.logs, arguments.archive)
     chosen = matrix.choose(devices, arguments.only, arguments.smoke)
     groups = [group for group in GROUPS if any(group_of(device, each.name) == group for device, each in chosen)]

@@ -35,6 +35,13 @@ TESTS = (
 TYPICAL, AVERAGE = 4, 3
 
 TRANSPORTS = ("siw", "af_packet", "memif", "memif, CRC")
+# The same in the JSON: transport, path, CRC.
+KEYS = {
+    "siw": ("siw", "veth", False),
+    "af_packet": ("ironwarp", "af_packet", False),
+    "memif": ("ironwarp", "memif", False),
+    "memif, CRC": ("ironwarp", "memif", True),
+}
 
 # On a busy machine perftest now and then cannot tell how fast its clock runs, and measures nothing.
 ATTEMPTS = 3
@@ -90,13 +97,15 @@ crc = false
 """
 
 
-def compare(image, programs, folder, rounds, patterns):
-    """Measures those tests whose names match, prints a table, and gives whether all of it could be measured."""
+def compare(image, programs, folder, rounds, patterns, report):
+    """Measures those tests whose names match and prints a table. Writes JSON to the file `report`, unless it is None.
+    Returns whether everything was measured."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     image = with_programs(image, folder, programs, ("iwarp-perf",))
     guest = Guest(image, folder, ["-netdev", "user,id=n0,restrict=on"], memory_mib=3072, processor=PROCESSOR)
     guest.boot()
+    origin = {}
     figures = {test: {way: [] for way in TRANSPORTS} for test, _, _ in TESTS if matches(test, patterns)}
     try:
         guest.must(NAMESPACE_SETUP)
@@ -106,9 +115,9 @@ def compare(image, programs, folder, rounds, patterns):
         for number in range(rounds):
             for test, tool, factor in (each for each in TESTS if each[0] in figures):
                 figures[test]["siw"].append(perftest(guest, test, tool) * factor)
-                figures[test]["memif"].append(ours(guest, test, "--pair memif --no-crc"))
-                figures[test]["memif, CRC"].append(ours(guest, test, "--pair memif"))
-                figures[test]["af_packet"].append(ours_over_veth(guest, test))
+                figures[test]["memif"].append(ours(guest, test, "--pair memif --no-crc", origin))
+                figures[test]["memif, CRC"].append(ours(guest, test, "--pair memif", origin))
+                figures[test]["af_packet"].append(ours_over_veth(guest, test, origin))
                 text = ", ".join(f"{way} {values[-1]:.4g}" for way, values in figures[test].items())
                 print(f"round {number + 1} of {rounds}: {test}: {text}", flush=True)
     except Failed as failure:
@@ -116,6 +125,10 @@ def compare(image, programs, folder, rounds, patterns):
     finally:
         guest.stop()
     print(table(figures))
+    if report and origin:
+        command = f"scripts/interop/run.sh --compare --rounds {rounds} --json {report}"
+        results = results_of(figures)
+        report.write_text(json.dumps({"schema": 1, "command": command, **origin, "results": results}, indent=1) + "\n")
     return all(not math.isnan(median(values)) for ways in figures.values() for values in ways.values())
 
 
@@ -137,22 +150,39 @@ def perftest(guest, test, tool):
     return math.nan
 
 
-def ours_over_veth(guest, test):
+def ours_over_veth(guest, test, origin):
     """A figure of ours between two processes with raw sockets at the ends of a veth."""
     server = guest.start("iwarp-perf server --config /tmp/a.toml", 150)
     guest.must("sleep 3")
     try:
-        return ours(guest, test, f"--config /tmp/b.toml --connect {OUR_ADDRESSES[0]}")
+        return ours(guest, test, f"--config /tmp/b.toml --connect {OUR_ADDRESSES[0]}", origin)
     finally:
         server.kill()
 
 
-def ours(guest, test, way):
-    """A figure of iwarp-perf's: microseconds, or Gbit/s."""
+def ours(guest, test, way, origin):
+    """A figure of iwarp-perf's: microseconds, or Gbit/s. Puts the machine and the build of its report into `origin`."""
     _, _, kind = test.rpartition("-")
     guest.must(f"rm -f /tmp/r.json; iwarp-perf {test} {way} {DURATION_OPTIONS[kind]} --json /tmp/r.json", 150)
-    result = json.loads(guest.must("cat /tmp/r.json"))["results"][0]
+    written = json.loads(guest.must("cat /tmp/r.json"))
+    origin.update(machine=written["machine"], build=written["build"])
+    result = written["results"][0]
     return result["rtt_ns"]["p50"] / 1000 if kind == "lat" else result["gbit_per_s"]
+
+
+def results_of(figures):
+    """The results of the JSON: what was measured, as median, min and max of the rounds."""
+    results = []
+    for test, ways in figures.items():
+        latency = test.endswith("-lat")
+        for way, values in ways.items():
+            kept = [value * 1000 if latency else value for value in values if not math.isnan(value)]
+            if kept:
+                transport, path, crc = KEYS[way]
+                spread = {"median": statistics.median(kept), "min": min(kept), "max": max(kept)}
+                results.append({"test": test, "transport": transport, "path": path, "crc": crc,
+                                "bytes": 64 if latency else 1 << 20, "p50_ns" if latency else "gbit_per_s": spread})
+    return results
 
 
 def table(figures):

@@ -29,6 +29,7 @@ Examples:
   iwarp-perf server --config configs/memif-server.toml    the far end by itself, and the near end that goes with it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
   iwarp-perf doctor --config configs/tap.toml      whether it works on this machine, and what to do where not
+  iwarp-perf results --from bench/results          a page of results from the JSON of runs
 
 Latency is printed as the full round trip; half of it stands beside it for Sends and Writes.
 Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.";

@@ -45,6 +45,7 @@ fn start(args: &Args) -> Result<ExitCode, CliExit> {
     let mut outcome = Outcome {
         report: Report {
             schema: SCHEMA,
+            command: Some(command()),
             machine: Machine::local(),
             build: Build::current(FEATURES),
             results: Vec::new(),
@@ -63,6 +64,13 @@ const FEATURES: &[&str] = if cfg!(feature = "dpdk-static") {
 } else {
     &[]
 };
+
+/// The command as it was typed, the program without its folder, for the report.
+fn command() -> String {
+    let quoted = |word: String| if word.contains(char::is_whitespace) { format!("'{word}'") } else { word };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    std::iter::once(PROGRAM.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
 
 /// Files that cannot be written are better refused now than after three minutes.
 fn check_outputs(args: &Args) -> Result<(), CliExit> {

@@ -1,0 +1,105 @@
+//! The page: a heading, then a section for each question.
+
+use core::fmt::Write;
+
+use serde_json::Value;
+
+use super::input::{Error, Run, Runs};
+use super::{Question, Row};
+use crate::report::MedianRange;
+
+const INTRODUCTION: &str = "\
+`scripts/results.sh` runs the commands below and writes this file. `iwarp-perf results` generates it from the JSON in
+`bench/results`; a test fails when the two differ. `scripts/interop/run.sh --compare --json` writes the comparison with siw.
+
+A figure is the median, with [min–max] over the rounds that count. A round trip is the full one. The machines are
+shared: ratios of one run are comparable, times and rates of two runs are not. Simulated TCP goodput, which is exact, is
+in `apps/iwarp-sim/tests/golden/curves.csv`.
+";
+
+/// The page that answers `questions` from `runs`.
+pub fn markdown(questions: &[Question], runs: &mut Runs) -> Result<String, Error> {
+    let (mut sections, mut goals) = (String::new(), Vec::new());
+    for question in questions {
+        sections.push_str(&section(question, runs, &mut goals)?);
+    }
+    let reached = goals.iter().filter(|&&reached| reached).count();
+    let summary = format!("{reached} of {} goals are reached.", goals.len());
+    Ok(format!("# Results\n\n{INTRODUCTION}\n{summary}\n{sections}"))
+}
+
+/// One question. Appends whether each of its goals is reached.
+fn section(question: &Question, runs: &mut Runs, goals: &mut Vec<bool>) -> Result<String, Error> {
+    let (mut origin, mut rows, mut switches) = (Vec::new(), String::new(), Vec::new());
+    for row in question.rows {
+        let run = runs.run(row.file)?;
+        for line in provenance(run) {
+            if !origin.contains(&line) {
+                origin.push(line);
+            }
+        }
+        switches.extend(context_switches(run.result(row.select)?));
+        rows.push_str(&table_row(row, run, goals)?);
+    }
+    // Stable: machines, then commits, then commands, each in the order of the rows.
+    origin.sort_by_key(|(kind, _)| *kind);
+    let mut text = format!("\n## {}\n\n{}\n\n", question.title, question.text);
+    for (kind, line) in origin {
+        let _ = writeln!(text, "- {}: {line}", ["Machine", "Commit", "Command", "Figures"][kind]);
+    }
+    if !switches.is_empty() {
+        let mean = number(switches.iter().sum::<f64>() / switches.len() as f64);
+        let _ = writeln!(text, "- Load: the client had {mean} context switches a round, mean of all rounds");
+    }
+    let _ = write!(text, "\n| | figure | goal | |\n| --- | --- | --- | --- |\n{rows}");
+    Ok(text)
+}
+
+/// Where a run's figures are from: each line with its place in the list.
+fn provenance(run: &Run) -> Vec<(usize, String)> {
+    let commit = run.build.commit.as_deref().unwrap_or_default();
+    let profile = run.build.profile.as_deref().map_or_else(String::new, |profile| format!(", {profile}"));
+    let mut lines = vec![
+        (0, run.machine.summary()),
+        (1, format!("`{commit}`{profile}")),
+        (2, format!("`{}`", run.command)),
+    ];
+    lines.extend(run.recorded.iter().map(|recorded| (3, recorded.clone())));
+    lines
+}
+
+/// How often the client lost its processor in each round: what else ran on the machine.
+fn context_switches(result: &Value) -> impl Iterator<Item = f64> {
+    let rounds = result["round_log"].as_array().into_iter().flatten();
+    rounds.filter_map(|round| round["context_switches"].as_f64())
+}
+
+fn table_row(row: &Row, run: &Run, goals: &mut Vec<bool>) -> Result<String, Error> {
+    let value = row.figure.of(run, row.select)?;
+    let (goal, reached) = match row.goal.judge(row.figure, value.median, run, row.select)? {
+        Some((goal, reached)) => {
+            goals.push(reached);
+            (goal, if reached { "reached" } else { "**not reached**" })
+        }
+        None => (String::new(), ""),
+    };
+    Ok(format!("| {} | {} | {goal} | {reached} |\n", row.name, figure(value, row.figure.unit())))
+}
+
+fn figure(value: MedianRange, unit: &str) -> String {
+    let median = format!("{} {unit}", number(value.median));
+    match value.min < value.max {
+        true => format!("{median} [{}–{}]", number(value.min), number(value.max)),
+        false => median,
+    }
+}
+
+/// Three digits; all digits of a larger whole part.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size < 0.1 => format!("{value:.3}"),
+        size if size < 10.0 => format!("{value:.2}"),
+        size if size < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}

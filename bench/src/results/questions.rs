@@ -1,0 +1,333 @@
+//! The questions of `bench/RESULTS.md`, with their goals. A new row needs a file that `scripts/results.sh` writes.
+
+use super::Goal::{AtLeast, AtMost, AtMostOrAdded, None as NoGoal, TwoHopsAnd};
+use super::{Figure, Goal, Question, Row};
+
+const SUITE: &str = "suite.json";
+const SCALING: &str = "scaling.json";
+const ATOMICS: &str = "atomics.json";
+const SEGMENT: &str = "segment-cost.json";
+const SIW: &str = "siw.json";
+
+/// What is measured and reported.
+pub const QUESTIONS: &[Question] = &[
+    Question {
+        title: "How far is a 64 B round trip from a raw frame's?",
+        text: "Over memif, MTU 1500, with CRC. Ratios are ours to the raw frame's in the same round.",
+        rows: &[
+            row("raw frame", SUITE, FRAME_64, Figure::RoundTrip, NoGoal),
+            row("Send", SUITE, SEND_64, Figure::RoundTrip, NoGoal),
+            row("Write", SUITE, WRITE_64, Figure::RoundTrip, NoGoal),
+            row("Read", SUITE, READ_64, Figure::RoundTrip, NoGoal),
+            row("Send to raw frame, p50", SUITE, SEND_64, against("frame-lat", "ratio_p50"), NEAR_FLOOR),
+            row("Write to raw frame, p50", SUITE, WRITE_64, against("frame-lat", "ratio_p50"), NEAR_FLOOR),
+            row("Read to raw frame, p50", SUITE, READ_64, against("frame-lat", "ratio_p50"), NoGoal),
+            row("Send to raw frame, p99.9", SUITE, SEND_64, against("frame-lat", "ratio_p999"), AtMost(3.0)),
+            row(
+                "Write to raw frame, p99.9",
+                SUITE,
+                WRITE_64,
+                against("frame-lat", "ratio_p999"),
+                AtMost(3.0),
+            ),
+        ],
+    },
+    Question {
+        title: "How much shorter is a 64 B round trip than kernel TCP's?",
+        text: "Ours over memif to TCP over veth with both ends spinning, in the same round. An eighth is 0.125.",
+        rows: &[
+            row("TCP", SUITE, TCP_64, Figure::RoundTrip, NoGoal),
+            row("Send to TCP, p50", SUITE, SEND_64, against("tcp-lat", "ratio_p50"), AtMost(0.125)),
+            row("Write to TCP, p50", SUITE, WRITE_64, against("tcp-lat", "ratio_p50"), AtMost(0.125)),
+        ],
+    },
+    Question {
+        title: "How much bandwidth have 1 MiB Writes?",
+        text: "Over memif, with CRC, one core at each end, one queue pair; goodput to that of raw frames over memif and of \
+               kernel TCP over veth in the same round.",
+        rows: &[
+            row("MTU 9000", SUITE, WRITE_9000, GBIT, NoGoal),
+            row(
+                "MTU 9000, to raw frames",
+                SUITE,
+                WRITE_9000,
+                against("frame-bw", "ratio_gbit"),
+                AtLeast(0.35),
+            ),
+            row("MTU 9000, to TCP", SUITE, WRITE_9000, against("tcp-bw", "ratio_gbit"), AtLeast(4.0)),
+            row("MTU 1500", SUITE, WRITE_1500, GBIT, NoGoal),
+            row(
+                "MTU 1500, to raw frames",
+                SUITE,
+                WRITE_1500,
+                against("frame-bw", "ratio_gbit"),
+                AtLeast(0.3),
+            ),
+            row("MTU 1500, to TCP", SUITE, WRITE_1500, against("tcp-bw", "ratio_gbit"), AtLeast(2.5)),
+        ],
+    },
+    Question {
+        title: "How many 64 B messages a second has one core?",
+        text: "Over memif, one core at each end, with CRC. Queued messages share a segment. In lists of 16, a completion is \
+               requested for each list. One to a segment: 64 queue pairs with one message outstanding each.",
+        rows: &[
+            row("raw frames", "rate-frame.json", "test=frame-bw", Figure::Rate, NoGoal),
+            row("Send", "rate-send.json", "test=send-bw", Figure::Rate, NoGoal),
+            row("Write", "rate-write.json", "test=write-bw", Figure::Rate, NoGoal),
+            row("Read", "rate-read.json", "test=read-bw", Figure::Rate, NoGoal),
+            row("Write with Immediate", "rate-write-imm.json", "test=write-imm-bw", Figure::Rate, NoGoal),
+            row("Send, lists of 16", "rate-send-list.json", "test=send-bw", Figure::Rate, AtLeast(20.0)),
+            row("Write, lists of 16", "rate-write-list.json", "test=write-bw", Figure::Rate, AtLeast(20.0)),
+            row(
+                "Write, one to a segment",
+                "rate-write-alone.json",
+                "test=write-bw",
+                Figure::Rate,
+                AtLeast(8.0),
+            ),
+        ],
+    },
+    Question {
+        title: "How do two cores scale?",
+        text: "Over ring ports. Each core runs both ends over its own queue. Goodput of two cores to that of one, 64 B \
+               messages; 8 B atomic operations on words of the same core.",
+        rows: &[
+            row("raw frames", SCALING, "test=frame-bw cores=2", against("frame-bw", "ratio_gbit"), NoGoal),
+            row("Send", SCALING, "test=send-bw cores=2", against("send-bw", "ratio_gbit"), NoGoal),
+            row("Write", SCALING, "test=write-bw cores=2", against("write-bw", "ratio_gbit"), NoGoal),
+            row("Read", SCALING, "test=read-bw cores=2", against("read-bw", "ratio_gbit"), NoGoal),
+            row("FetchAdd", SCALING, "test=atomic-bw cores=2", against("atomic-bw", "ratio_gbit"), NoGoal),
+        ],
+    },
+    Question {
+        title: "How much longer does a FetchAdd on another core's word take?",
+        text: "Over ring ports, two cores. A hop is the time of a cache line from one core to the other.",
+        rows: &[
+            row("word of the same core", ATOMICS, FETCH_ADD_LOCAL, Figure::RoundTrip, NoGoal),
+            row("word of another core", ATOMICS, FETCH_ADD_REMOTE, Figure::RoundTrip, NoGoal),
+            row(
+                "difference",
+                ATOMICS,
+                FETCH_ADD_REMOTE,
+                against("atomic-lat", "added_ns_p50"),
+                TwoHopsAnd(100.0),
+            ),
+        ],
+    },
+    Question {
+        title: "Owner cores or locked instructions?",
+        text: "Over ring ports, two cores that run both ends, four queue pairs a core, 16 operations outstanding each. The \
+               rate when the owner core executes an operation, to the rate with locked instructions.",
+        rows: &[
+            owner(
+                "FetchAdd, 1024 words, each core its own",
+                "operation=fetch-add words=1024 owner=local atomics=owner",
+            ),
+            owner("FetchAdd, one shared word", "operation=fetch-add words=1 owner=spread atomics=owner"),
+            owner("FetchAdd, 16 shared words", "operation=fetch-add words=16 owner=spread atomics=owner"),
+            owner("FetchAdd, 1024 shared words", "operation=fetch-add words=1024 owner=spread atomics=owner"),
+            owner("CmpSwap, one shared word", "operation=cmp-swap words=1 owner=spread atomics=owner"),
+            owner("CmpSwap, 1024 shared words", "operation=cmp-swap words=1024 owner=spread atomics=owner"),
+        ],
+    },
+    Question {
+        title: "How many instructions has a 64 B round trip?",
+        text: "A Send there and a Send back, both ends and the port, one thread over memory ports, counted by callgrind.",
+        rows: &[row("Send", "round-trip-cost.json", "test=round-trip-cost", INSTRUCTIONS, NoGoal)],
+    },
+    Question {
+        title: "How many instructions has a TCP segment?",
+        text: "An established connection, MTU 1500, sixteen segments a poll, counted by callgrind; ratios are ours to stock \
+               smoltcp's over the same port. Checksums by the device or in software. Received: from the frame to the \
+               bytes, with one acknowledgement a poll. Sent: from the bytes to the frame. The cost of received \
+               acknowledgements is for sixteen segments.",
+        rows: &[
+            row("received, checksums by the device", SEGMENT, RECEIVED_DEVICE.0, INSTRUCTIONS, NoGoal),
+            row("… to smoltcp", SEGMENT, RECEIVED_DEVICE.0, instructions_to(RECEIVED_DEVICE.1), NoGoal),
+            row("received, checksums in software", SEGMENT, RECEIVED_SOFTWARE.0, INSTRUCTIONS, NoGoal),
+            row("… to smoltcp", SEGMENT, RECEIVED_SOFTWARE.0, instructions_to(RECEIVED_SOFTWARE.1), NoGoal),
+            row("sent, checksums by the device", SEGMENT, SENT_DEVICE.0, INSTRUCTIONS, NoGoal),
+            row("… to smoltcp", SEGMENT, SENT_DEVICE.0, instructions_to(SENT_DEVICE.1), NoGoal),
+            row("sent, checksums in software", SEGMENT, SENT_SOFTWARE.0, INSTRUCTIONS, NoGoal),
+            row("… to smoltcp", SEGMENT, SENT_SOFTWARE.0, instructions_to(SENT_SOFTWARE.1), NoGoal),
+            row("16 acknowledged, checksums by the device", SEGMENT, ACKED_DEVICE.0, INSTRUCTIONS, NoGoal),
+            row("… to smoltcp", SEGMENT, ACKED_DEVICE.0, instructions_to(ACKED_DEVICE.1), NoGoal),
+            row("16 acknowledged, checksums in software", SEGMENT, ACKED_SOFTWARE.0, INSTRUCTIONS, NoGoal),
+            row("… to smoltcp", SEGMENT, ACKED_SOFTWARE.0, instructions_to(ACKED_SOFTWARE.1), NoGoal),
+        ],
+    },
+    Question {
+        title: "How much shorter is a 64 B round trip than Linux siw's?",
+        text: "perftest over siw and veth beside `iwarp-perf`, in turns in one emulated guest, so only ratios are \
+               comparable. Both poll. Without CRC, as siw has it.",
+        rows: &[
+            row("Send, siw", SIW, "test=send-lat transport=siw", P50, NoGoal),
+            row("Send, memif", SIW, "test=send-lat transport=ironwarp path=memif crc=false", P50, NoGoal),
+            row(
+                "Send, siw to memif",
+                SIW,
+                "test=send-lat transport=ironwarp path=memif crc=false",
+                SEND_SIW,
+                AtLeast(5.0),
+            ),
+            row(
+                "Send, siw to memif with CRC",
+                SIW,
+                "test=send-lat transport=ironwarp path=memif crc=true",
+                SEND_SIW,
+                NoGoal,
+            ),
+            row(
+                "Send, siw to af_packet",
+                SIW,
+                "test=send-lat transport=ironwarp path=af_packet",
+                SEND_SIW,
+                NoGoal,
+            ),
+            row(
+                "Write, siw to memif",
+                SIW,
+                "test=write-lat transport=ironwarp path=memif crc=false",
+                WRITE_SIW,
+                NoGoal,
+            ),
+            row(
+                "Write, siw to af_packet",
+                SIW,
+                "test=write-lat transport=ironwarp path=af_packet",
+                WRITE_SIW,
+                NoGoal,
+            ),
+            row(
+                "Read, siw to memif",
+                SIW,
+                "test=read-lat transport=ironwarp path=memif crc=false",
+                READ_SIW,
+                NoGoal,
+            ),
+            row(
+                "Read, siw to af_packet",
+                SIW,
+                "test=read-lat transport=ironwarp path=af_packet",
+                READ_SIW,
+                NoGoal,
+            ),
+        ],
+    },
+    Question {
+        title: "How much more bandwidth have 1 MiB messages than over Linux siw?",
+        text: "The same guest, messages of 1 MiB.",
+        rows: &[
+            row("Write, siw", SIW, "test=write-bw transport=siw", GBIT, NoGoal),
+            row("Write, memif", SIW, "test=write-bw transport=ironwarp path=memif crc=false", GBIT, NoGoal),
+            row(
+                "Write, memif to siw",
+                SIW,
+                "test=write-bw transport=ironwarp path=memif crc=false",
+                gbit_to("test=write-bw transport=siw"),
+                NoGoal,
+            ),
+            row(
+                "Write, memif with CRC to siw",
+                SIW,
+                "test=write-bw transport=ironwarp path=memif crc=true",
+                gbit_to("test=write-bw transport=siw"),
+                NoGoal,
+            ),
+            row(
+                "Write, af_packet to siw",
+                SIW,
+                "test=write-bw transport=ironwarp path=af_packet",
+                gbit_to("test=write-bw transport=siw"),
+                NoGoal,
+            ),
+            row(
+                "Send, memif to siw",
+                SIW,
+                "test=send-bw transport=ironwarp path=memif crc=false",
+                gbit_to("test=send-bw transport=siw"),
+                NoGoal,
+            ),
+            row(
+                "Read, memif to siw",
+                SIW,
+                "test=read-bw transport=ironwarp path=memif crc=false",
+                gbit_to("test=read-bw transport=siw"),
+                NoGoal,
+            ),
+        ],
+    },
+];
+
+const FRAME_64: &str = "test=frame-lat bytes=64";
+const SEND_64: &str = "test=send-lat bytes=64 validated=false";
+const WRITE_64: &str = "test=write-lat bytes=64 validated=false";
+const READ_64: &str = "test=read-lat bytes=64 validated=false";
+const TCP_64: &str = "test=tcp-lat bytes=64 path=veth wait=spin";
+const WRITE_9000: &str = "test=write-bw bytes=1048576 mtu=9000 validated=false";
+const WRITE_1500: &str = "test=write-bw bytes=1048576 mtu=1500 validated=false";
+const FETCH_ADD_LOCAL: &str = "test=atomic-lat owner=local atomics=owner";
+const FETCH_ADD_REMOTE: &str = "test=atomic-lat owner=remote atomics=owner";
+
+/// Ours, and stock smoltcp's.
+type Pair = (&'static str, &'static str);
+const RECEIVED_DEVICE: Pair = (
+    "segment=receive checksums=device transport=ironwarp",
+    "segment=receive checksums=device transport=smoltcp",
+);
+const RECEIVED_SOFTWARE: Pair = (
+    "segment=receive checksums=software transport=ironwarp",
+    "segment=receive checksums=software transport=smoltcp",
+);
+const SENT_DEVICE: Pair =
+    ("segment=send checksums=device transport=ironwarp", "segment=send checksums=device transport=smoltcp");
+const SENT_SOFTWARE: Pair = (
+    "segment=send checksums=software transport=ironwarp",
+    "segment=send checksums=software transport=smoltcp",
+);
+const ACKED_DEVICE: Pair =
+    ("segment=acked checksums=device transport=ironwarp", "segment=acked checksums=device transport=smoltcp");
+const ACKED_SOFTWARE: Pair = (
+    "segment=acked checksums=software transport=ironwarp",
+    "segment=acked checksums=software transport=smoltcp",
+);
+
+const INSTRUCTIONS: Figure = Figure::Value { key: "/instructions", scale: 1.0, unit: "instructions" };
+const GBIT: Figure = Figure::Value { key: "/gbit_per_s", scale: 1.0, unit: "Gbit/s" };
+const P50: Figure = Figure::Value { key: "/p50_ns", scale: 1e3, unit: "µs" };
+const SEND_SIW: Figure = siw_to_ours("test=send-lat transport=siw");
+const WRITE_SIW: Figure = siw_to_ours("test=write-lat transport=siw");
+const READ_SIW: Figure = siw_to_ours("test=read-lat transport=siw");
+
+/// Twice the raw frame's round trip, or 350 ns more.
+const NEAR_FLOOR: Goal = AtMostOrAdded(2.0, 350.0);
+
+const fn row(
+    name: &'static str,
+    file: &'static str,
+    select: &'static str,
+    figure: Figure,
+    goal: Goal,
+) -> Row {
+    Row { name, file, select, figure, goal }
+}
+
+const fn owner(name: &'static str, select: &'static str) -> Row {
+    row(name, ATOMICS, select, against("atomic-bw-locked", "ratio_gbit"), NoGoal)
+}
+
+const fn against(baseline: &'static str, key: &'static str) -> Figure {
+    Figure::Against { baseline, key }
+}
+
+const fn instructions_to(divisor: &'static str) -> Figure {
+    Figure::Quotient { key: "/instructions", divisor }
+}
+
+const fn gbit_to(divisor: &'static str) -> Figure {
+    Figure::Quotient { key: "/gbit_per_s", divisor }
+}
+
+const fn siw_to_ours(dividend: &'static str) -> Figure {
+    Figure::Inverse { key: "/p50_ns", dividend }
+}

@@ -1,0 +1,213 @@
+//! Small reports in, the page out; and `bench/RESULTS.md` beside what is generated.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const ROWS: &[Row] = &[
+    row("Send", "lat.json", "test=send-lat", Figure::RoundTrip, Goal::None),
+    row("Send to frame", "lat.json", "test=send-lat", RATIO, Goal::AtMostOrAdded(2.0, 350.0)),
+    row("Send to frame, strictly", "lat.json", "test=send-lat", RATIO, Goal::AtMost(2.0)),
+    row("instructions", "cost.json", "test=segment-cost", INSTRUCTIONS, Goal::AtMost(1000.0)),
+];
+const RATIO: Figure = Figure::Against { baseline: "frame-lat", key: "ratio_p50" };
+const INSTRUCTIONS: Figure = Figure::Value { key: "/instructions", scale: 1.0, unit: "instructions" };
+const QUESTION: Question = Question { title: "How long?", text: "Over memif.", rows: ROWS };
+
+const fn row(
+    name: &'static str,
+    file: &'static str,
+    select: &'static str,
+    figure: Figure,
+    goal: Goal,
+) -> Row {
+    Row { name, file, select, figure, goal }
+}
+
+/// A folder of reports, removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    /// Both reports that `QUESTION` needs.
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ironwarp-results-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a writable folder");
+        let folder = Folder(path);
+        folder.put("lat.json", &latency().to_string());
+        folder.put("cost.json", &cost().to_string());
+        folder
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).expect("a writable folder");
+    }
+
+    fn page(&self) -> Result<String, String> {
+        markdown(&[QUESTION], &mut Runs::new(&self.0)).map_err(|error| error.to_string())
+    }
+
+    /// The error, without the folder.
+    fn error(&self) -> String {
+        let error = self.page().expect_err("an input that cannot be used");
+        error.replace(&format!("{}/", self.0.display()), "")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn report(command: &str, results: Value) -> Value {
+    json!({"schema": 1, "command": command, "machine": {"cpu": "AMD EPYC", "cores": 2},
+           "build": {"commit": "0123abc"}, "results": results})
+}
+
+fn latency() -> Value {
+    let round = |p50_ns: u64, dropped: bool| json!({"p50_ns": p50_ns, "dropped": dropped, "context_switches": p50_ns / 1000});
+    let against = json!({"baseline": "frame-lat", "ratio_p50": {"median": 2.5, "min": 2.25, "max": 3.0},
+                         "added_ns_p50": 300.0});
+    report(
+        "iwarp-perf suite",
+        json!([{"test": "send-lat", "transport": "ironwarp", "against": [against],
+                "round_log": [round(2000, false), round(2400, false), round(2200, false), round(9000, true)]}]),
+    )
+}
+
+fn cost() -> Value {
+    let result = json!({"test": "segment-cost", "transport": "ironwarp", "instructions": 1048});
+    report("scripts/segment-cost.sh", json!([result]))
+}
+
+#[test]
+fn a_question_is_a_section_with_its_origin_its_figures_and_its_goals() {
+    let page = Folder::new("page").page().expect("both reports");
+    let expected = "
+1 of 3 goals are reached.
+
+## How long?
+
+Over memif.
+
+- Machine: AMD EPYC, 2 processors
+- Commit: `0123abc`
+- Command: `iwarp-perf suite`
+- Command: `scripts/segment-cost.sh`
+- Load: the client had 3.75 context switches a round, mean of all rounds
+
+| | figure | goal | |
+| --- | --- | --- | --- |
+| Send | 2.20 µs [2.00–2.40] |  |  |
+| Send to frame | 2.50 × [2.25–3.00] | ≤ 2 × or ≤ 350 ns more (300 ns) | reached |
+| Send to frame, strictly | 2.50 × [2.25–3.00] | ≤ 2 × | **not reached** |
+| instructions | 1048 instructions | ≤ 1000 instructions | **not reached** |
+";
+    let (introduction, rest) = page.split_once("\n\n1 of").expect("a summary");
+    assert!(introduction.starts_with("# Results\n\n"));
+    assert_eq!(format!("\n1 of{rest}"), expected);
+}
+
+#[test]
+fn figures_that_a_person_recorded_are_marked() {
+    let folder = Folder::new("recorded");
+    let mut report = cost();
+    report["recorded"] = json!("from the run's printed table");
+    folder.put("cost.json", &report.to_string());
+    assert!(folder.page().expect("both").contains("\n- Figures: from the run's printed table\n"));
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let folder = Folder::new("missing");
+    std::fs::remove_file(folder.0.join("cost.json")).expect("just written");
+    assert_eq!(folder.error(), "cost.json: No such file or directory (os error 2)");
+}
+
+#[test]
+fn malformed_json_is_named_with_its_place() {
+    let folder = Folder::new("malformed");
+    folder.put("lat.json", "{\"schema\": 1,");
+    assert!(folder.error().starts_with("lat.json: not a report: EOF while parsing"), "{}", folder.error());
+}
+
+#[test]
+fn a_missing_key_of_the_report_is_named() {
+    for (key, error) in [
+        ("command", "lat.json: not a report: missing field `command`"),
+        ("build", "lat.json: not a report: missing field `build`"),
+        ("machine", "lat.json: not a report: missing field `machine`"),
+    ] {
+        let folder = Folder::new(key);
+        let mut report = latency();
+        report.as_object_mut().expect("an object").remove(key);
+        folder.put("lat.json", &report.to_string());
+        assert!(folder.error().starts_with(error), "{}", folder.error());
+    }
+}
+
+#[test]
+fn a_value_that_is_not_allowed_is_named_with_its_key() {
+    let edits: [(&str, Value, &str); 7] = [
+        ("/schema", json!(2), "lat.json: schema: 2: must be 1"),
+        ("/build/commit", Value::Null, "lat.json: build.commit: missing: must be the commit that ran"),
+        (
+            "/results/0/test",
+            json!("send-lag"),
+            "lat.json: results[0].test: send-lag: must be one of send-lat, ",
+        ),
+        ("/results/0/transport", json!("x"), "lat.json: results[0].transport: x: must be a transport"),
+        (
+            "/results/0/test",
+            json!("read-lat"),
+            "lat.json: results: no result with test=send-lat: must be one",
+        ),
+        ("/results/0/round_log", Value::Null, "lat.json: round_log[].p50_ns (test=send-lat): missing"),
+        (
+            "/results/0/against",
+            Value::Null,
+            "lat.json: against (test=send-lat): no comparison with frame-lat",
+        ),
+    ];
+    for (index, (pointer, value, error)) in edits.into_iter().enumerate() {
+        let folder = Folder::new(&format!("value-{index}"));
+        let mut report = latency();
+        *report.pointer_mut(pointer).expect("a key") = value;
+        folder.put("lat.json", &report.to_string());
+        assert!(folder.error().starts_with(error), "{}", folder.error());
+    }
+}
+
+#[test]
+fn two_hops_are_those_of_the_run() {
+    const DIFFERENCE: Row = row(
+        "difference",
+        "lat.json",
+        "test=send-lat",
+        Figure::Against { baseline: "frame-lat", key: "added_ns_p50" },
+        Goal::TwoHopsAnd(100.0),
+    );
+    for (hop_ns, expected) in [
+        (100.0, "| difference | 300 ns | ≤ two hops + 100 ns = 300 ns | reached |"),
+        (99.0, "| difference | 300 ns | ≤ two hops + 100 ns = 298 ns | **not reached** |"),
+    ] {
+        let folder = Folder::new(&format!("hops-{hop_ns}"));
+        let mut report = latency();
+        report["results"][0]["hop_ns"] = json!(hop_ns);
+        folder.put("lat.json", &report.to_string());
+        let question = Question { rows: &[DIFFERENCE], ..QUESTION };
+        let page = markdown(&[question], &mut Runs::new(&folder.0)).expect("a report");
+        assert!(page.contains(expected), "{page}");
+    }
+}
+
+#[test]
+fn the_page_in_the_repository_is_what_is_generated() {
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let generated =
+        markdown(QUESTIONS, &mut Runs::new(&bench.join("results"))).expect("the reports of bench/results");
+    let written = std::fs::read_to_string(bench.join("RESULTS.md")).expect("bench/RESULTS.md");
+    assert!(generated == written, "run `iwarp-perf results --from bench/results --write bench/RESULTS.md`");
+}

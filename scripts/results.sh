@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Measures again what bench/RESULTS.md reports and writes that file.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'TXT'
+usage: scripts/results.sh [--quick] [--only NAME]...
+
+Builds, runs the commands of bench/RESULTS.md that two processors suffice for, keeps the JSON of each as
+bench/results/NAME.json, and generates bench/RESULTS.md. Needs root or sudo, and valgrind. Nothing else should run on the
+machine. The comparison with siw is measured by scripts/interop/run.sh --compare --json bench/results/siw.json.
+
+  --quick      the ordinary release build and short runs, about two minutes; without it the build as shipped and about ten
+  --only NAME  only this run; may be given several times
+
+Names: suite, rate-frame, rate-send, rate-write, rate-read, rate-write-imm, rate-send-list, rate-write-list,
+rate-write-alone, scaling, atomics, round-trip-cost, segment-cost
+
+examples:
+  scripts/results.sh
+  scripts/results.sh --quick --only suite --only atomics
+TXT
+}
+
+NAMES=" suite rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone scaling atomics round-trip-cost segment-cost "
+quick=()
+seconds=5
+only=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) quick=(--quick); seconds=1 ;;
+        --only)
+            [[ "$NAMES" == *" ${2:-} "* ]] || { echo "--only ${2:-}: must be one of$NAMES" >&2; exit 2; }
+            only+=" $2 "
+            shift
+            ;;
+        -h | --help) usage; exit 0 ;;
+        *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+require_cargo
+install_packages build
+install_packages test
+
+build=${CARGO_TARGET_DIR:-target}
+if [ ${#quick[@]} -gt 0 ]; then
+    cargo build --release --quiet --locked -p iwarp-perf
+    program=$build/release/iwarp-perf
+else
+    scripts/build-guided.sh iwarp-perf
+    program=$build/guided/dist/iwarp-perf
+fi
+if [ "$(id -u)" -eq 0 ]; then root=(); else root=(sudo); fi
+
+# wanted NAME: whether this run is asked for.
+wanted() {
+    [ -z "$only" ] || [[ "$only" == *" $1 "* ]] || return 1
+    echo "== $1"
+}
+
+# perf NAME TEST OPTION...: a run of iwarp-perf.
+perf() {
+    local name=$1
+    shift
+    ! wanted "$name" || "${root[@]}" "$program" "$@" --json "bench/results/$name.json"
+}
+
+# rate NAME TEST OPTION...: messages of 64 B one way.
+rate() { perf "rate-$1" "$2" --pair memif --size 64 --duration "$seconds" "${@:3}"; }
+
+# cost NAME: a script that counts instructions.
+cost() { ! wanted "$1" || "scripts/$1.sh" --json "bench/results/$1.json"; }
+
+lists=(--depth 1024 --post-list 16 --signal-every 16)
+perf suite suite --pair memif "${quick[@]}"
+rate frame frame-bw
+rate send send-bw
+rate write write-bw
+rate read read-bw
+rate write-imm write-imm-bw
+rate send-list send-bw "${lists[@]}"
+rate write-list write-bw "${lists[@]}"
+rate write-alone write-bw --qps 64 --depth 1
+perf scaling scaling --pair ring --duration "$seconds"
+perf atomics atomics --pair ring --duration "$seconds"
+cost round-trip-cost
+cost segment-cost
+
+"$program" results --from bench/results --write bench/RESULTS.md
+echo "results: bench/RESULTS.md"
