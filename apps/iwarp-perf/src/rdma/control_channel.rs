@@ -261,14 +261,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_of_another_version_is_told_apart_from_a_stranger() {
+    fn a_greeting_of_another_version_is_a_named_error() {
         assert_eq!(check_greeting(&greeting()), Ok(()));
         let other = check_greeting(br#"{"control":7}"#).expect_err("another version");
-        assert_eq!(other, "control messages of version 7; here version 1");
+        assert_eq!(other, "control messages of version 7; here version 2");
         assert!(is_greeting(br#"{"control":7}"#));
         for other_protocol in [&b""[..], b"rping", br#"{"case":0,"lane":0}"#] {
             assert_eq!(
-                check_greeting(other_protocol).expect_err("a stranger"),
+                check_greeting(other_protocol).expect_err("not a greeting"),
                 "not a near end of iwarp-perf"
             );
         }

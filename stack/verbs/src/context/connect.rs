@@ -89,8 +89,7 @@ impl Context {
         params: &AcceptParams<'_>,
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let cm_params =
-            params.cm_params(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
+        let cm_params = params.cm_params(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
         let core = usize::from(request.core);
         self.check_control_room(core, 2)?;
         let (slot, half) = self.assign_core(qp, request.core, params.extensions)?;
