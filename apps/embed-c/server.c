@@ -1,4 +1,4 @@
-/* The server: called once a turn, it takes what has come and returns. It never waits. */
+/* The server: each call of the step function handles all events and completions, and returns. It never waits. */
 #include "embed.h"
 
 #include <rte_byteorder.h>
@@ -111,7 +111,7 @@ static int post_reply(struct server *server, const struct client_slot *slot, con
     wr.inline_data = bytes;
     wr.inline_bytes = length;
     int32_t posted = iw_post_send(server->ctx, slot->qp, &wr, 1, NULL);
-    /* A client that went away meanwhile is told of by an event. */
+    /* An event reports a client that disconnected meanwhile. */
     return posted == IW_OK || posted == IW_E_STATE ? 0 : report_error("answering");
 }
 

@@ -91,7 +91,7 @@ impl Client {
         })
     }
 
-    /// Takes what has come and, unless it is to stop, asks for more. Never waits.
+    /// Handles events and completions and, unless it is stopping, sends the next request. Never waits.
     pub fn poll(&mut self, more: bool) -> Result<(), EmbedError> {
         while let Some(event) = self.ctx.poll_event() {
             self.on_event(event)?;

@@ -1,4 +1,4 @@
-//! The server: one step takes what has come, starts what it asks for, and returns.
+//! The server: one step handles events and completions, starts the requested work, and returns.
 //!
 //! The disk is a region without remote rights. A read goes disk → client in one RDMA Write and its answer behind it, in
 //! order; a write goes client → disk in one RDMA Read, and is answered when the Read is complete.
@@ -80,7 +80,7 @@ impl Server {
         Ok(Server { ctx, pd, cq, disk, requests, sessions, config })
     }
 
-    /// Takes what has come. Never waits.
+    /// Handles events and completions. Never waits.
     pub fn poll(&mut self) -> Result<(), EmbedError> {
         while let Some(event) = self.ctx.poll_event() {
             self.on_event(event)?;
@@ -176,7 +176,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
         let free = session.slots.iter_mut().enumerate().find(|(_, state)| matches!(state, SlotState::Free));
         let Some((slot, state)) = free else {
-            // More than the window allows: whoever does so is no client of ours.
+            // More than the window allows: a protocol error of the client.
             return self.disconnect(number);
         };
         *state = match bytes.get(..len).and_then(Request::decode) {

@@ -104,7 +104,7 @@ fn many_clients_read_what_they_wrote_and_are_refused_what_is_not_there() {
 }
 
 #[test]
-fn a_client_too_many_is_told_so_and_may_come_back() {
+fn a_client_beyond_the_limit_is_rejected_and_may_retry() {
     let mut bed = TestBed::with_clients(1);
     let mut first = [bed.client(0)];
     bed.work(&mut first, 10);
@@ -198,7 +198,7 @@ fn what_is_no_request_is_answered_and_the_connection_goes_on() {
     bed.work(&mut clients, 20);
 }
 
-/// RFC 5041 s7: a made-up tag ends the connection of whoever made it up, and nobody else's.
+/// RFC 5041 s7: an invalid tag ends the connection that used it, and no other.
 #[test]
 fn memory_that_a_client_does_not_have_ends_its_connection_alone() {
     let mut bed = TestBed::with_clients(3);
@@ -216,7 +216,7 @@ fn memory_that_a_client_does_not_have_ends_its_connection_alone() {
 /// More requests than the window has places, or a request longer than any: there is no receive for it, and iWARP has no
 /// receiver-not-ready.
 #[test]
-fn whoever_breaks_the_window_is_gone_alone() {
+fn a_client_that_exceeds_the_window_is_disconnected_alone() {
     let mut bed = TestBed::with_clients(2);
     let mut clients = [bed.client(0)];
     bed.work(&mut clients, 10);

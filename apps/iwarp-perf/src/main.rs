@@ -1,7 +1,7 @@
 //! `iwarp-perf`: RDMA tests beside raw frames and kernel TCP.
 //!
 //! The process that a user starts is the parent: it reads the command line, makes a plan, starts a near end for each
-//! session, shows progress, prints and writes what came of it. It never touches a device itself, so that a driver
+//! session, shows progress, prints and writes the results. It never touches a device itself, so that a driver
 //! that takes its process down takes one session down and not the report.
 //!
 //! Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.

@@ -105,7 +105,7 @@ for end in dv0 dv1; do ethtool -K $end tx off gso off tso off >/dev/null; ip lin
 ip addr add 10.78.0.1/24 dev dv0";
 
 #[test]
-fn what_is_wrong_with_an_interface_is_told_by_doctor_and_server_alike() {
+fn doctor_and_server_report_the_same_interface_fault() {
     if !may_unshare() {
         return;
     }
@@ -166,7 +166,7 @@ nsenter -t $OTHER -n sh -ec 'ip addr add 10.78.0.2/24 dev dv0; ip link set dv0 u
 }
 
 #[test]
-fn a_far_end_that_is_not_what_it_should_be_is_told() {
+fn a_wrong_server_is_reported() {
     if !may_unshare() {
         return;
     }

@@ -113,7 +113,7 @@ fn every_rdma_test_checks_every_byte_over_memory() {
     }
 }
 
-/// Whoever asks for the number of a test that has one size gets it.
+/// A test with one size prints its number alone.
 #[test]
 fn immediate_data_says_which_message_it_is_there_and_back() {
     for (test, options, bytes) in [
@@ -157,7 +157,7 @@ fn the_words_of_an_atomic_test_add_up() {
 
 /// Each core plays both ends; every test stands beside itself on one core, and beside raw frames.
 #[test]
-fn what_two_cores_bring_is_told_beside_what_they_bring_to_raw_frames() {
+fn the_gain_of_two_cores_is_reported_beside_that_of_raw_frames() {
     let json = measured("scaling", &["scaling", "--pair", "memory", "--cores", "2", "--iterations", "2000"]);
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 10);

@@ -1,5 +1,5 @@
 //! Both ends as processes of their own over memif, as on two machines: a server, near ends that come and go, and what
-//! a user is told. And the pairs that start both ends themselves over a DPDK device.
+//! the user sees. And the pairs that start both ends themselves over a DPDK device.
 #![cfg(feature = "dpdk")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -153,7 +153,7 @@ fn a_server_writes_what_it_hears_and_says() {
     assert!(octets.len() > 20 * 777, "{} bytes", octets.len());
 }
 
-/// A memif's client needs its server's socket. Whoever calls alone is told what is missing, and is not kept waiting.
+/// A memif's client needs its server's socket. A client without a server gets an error that names the missing socket, at once.
 #[test]
 fn a_memif_without_its_server_is_named_with_what_to_do() {
     let (_alone, lab) = (alone(), Lab::new("forsaken"));
@@ -221,7 +221,7 @@ fn ends_that_wait_for_events_get_every_byte() {
     }
 }
 
-/// RFC 5044 s7.1.1: a CRC is in use when either end asks, markers go to whoever asks. The report says what came of two
+/// RFC 5044 s7.1.1: a CRC is in use when either end asks, markers are sent to the end that asks. The report states the result of two
 /// configurations that ask for different things.
 #[test]
 fn framing_is_reported_as_it_was_settled_and_not_as_this_end_asked() {

@@ -1,7 +1,7 @@
 //! One end of the stack: its worker, its context, and the link below.
 //!
 //! The worker is polled by the thread that pings. A memif must not be polled while its other end comes or goes, since
-//! the driver takes its rings away under whoever polls: then the loop stands still until the link is up again.
+//! the driver removes its rings during a poll: then the loop stands still until the link is up again.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};

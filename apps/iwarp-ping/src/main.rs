@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(PingError::Argument(line)) => bad_arguments(PROGRAM, line),
         Err(PingError::Setup(SetupError::Config(error))) => bad_arguments(PROGRAM, error),
-        // It was told when that client was given up.
+        // The error was printed when that client was abandoned.
         Err(PingError::Peer(_)) if args.server => ExitCode::FAILURE,
         Err(error) => fail(PROGRAM, error),
     }

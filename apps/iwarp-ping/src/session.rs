@@ -178,7 +178,7 @@ impl Session {
         self.post(endpoint, &[SendWr::read(0, &sink, source.at)])
     }
 
-    /// The text is here: the client is told.
+    /// The text has arrived: notifies the client.
     fn on_read(&mut self, endpoint: &mut Endpoint, server_config: &ServerConfig) -> Result<(), PingError> {
         self.inspect_text(server_config)?;
         self.step = Step::Sink;

@@ -53,7 +53,7 @@ fn assert_names(line: &str, words: &[&str]) {
 }
 
 #[test]
-fn help_has_examples_and_the_version_is_told() {
+fn help_has_examples_and_version_is_printed() {
     let help = run("--help", None);
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8(help.stdout).expect("text");

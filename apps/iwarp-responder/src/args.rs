@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Where to listen; the address defaults to the configuration's, the port to 4791
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Connect there rather than listen, and answer whoever accepts
+    /// Connect to this address instead of listening, and answer the peer that accepts
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "once", "refuse"])]
     pub(crate) connect: Option<SocketAddr>,
     /// Connections to make

@@ -112,7 +112,7 @@ fn a_missing_key_is_named() {
 }
 
 #[test]
-fn text_that_is_not_toml_is_told_by_its_line() {
+fn invalid_toml_is_reported_with_its_line() {
     assert_names(&refused(&format!("{MEMORY}this is not TOML\n"), &[]), &["line 5"]);
 }
 
@@ -162,7 +162,7 @@ fn receives_that_no_memory_could_hold_are_refused() {
 }
 
 #[test]
-fn help_has_examples_and_the_version_is_told() {
+fn help_has_examples_and_version_is_printed() {
     let help = Config::of(MEMORY).run(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert_names(&String::from_utf8_lossy(&help.stdout), &["Examples:", "--once", "--pcap"]);

@@ -40,7 +40,7 @@ impl ObservedProcess {
         Ok(ObservedProcess { reader: StatsReader::open(page)?, last: None })
     }
 
-    /// Whether whoever counts there has ended. A process that was killed leaves its page behind.
+    /// Returns whether the process that counts has ended. A killed process leaves its page behind.
     pub(crate) fn has_ended(&self) -> bool {
         self.reader.is_removed() || !Path::new("/proc").join(self.reader.pid().to_string()).exists()
     }

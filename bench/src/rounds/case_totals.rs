@@ -20,7 +20,7 @@ pub struct CaseTotals {
 }
 
 impl CaseTotals {
-    /// Adds up the slices that count. Errors are added up over all rounds: a lost message is news whatever the
+    /// Adds up the slices that count. Errors are added up over all rounds: a lost message counts whatever the
     /// floor did.
     pub fn of(rounds: &CaseRounds<'_>) -> Self {
         let mut totals = CaseTotals {

@@ -371,7 +371,7 @@ static void run_operation(struct peer *p)
 		do_reads(p);
 }
 
-/* Either end may close. Whoever does, the connection's end is told. */
+/* Either end may close; the end of the connection is printed in both cases. */
 static void disconnect_peer(struct peer *p)
 {
 	struct rdma_cm_event *event;

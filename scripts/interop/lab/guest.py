@@ -93,7 +93,7 @@ class Guest:
         self.must("; ".join(f"echo {value} > /sys/module/siw/parameters/{name}" for name, value in parameters.items()))
 
     def degrade(self, netem):
-        """Lets frames of both directions suffer what netem is told. Nothing restores the way."""
+        """Applies a netem setting to frames of both directions. Nothing removes it."""
         # By their paths: the shell would run busybox's own tc and ip, which know less.
         if netem is None:
             self.must("/sbin/tc qdisc del dev eth0 root; /sbin/tc qdisc del dev eth0 ingress; true")

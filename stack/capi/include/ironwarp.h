@@ -402,7 +402,7 @@ struct iw_poll_result {
     // Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     uint64_t work;
     // Nanoseconds until the next timer is due: until then there is nothing to do unless a frame, a request or another
-    // worker's news comes. UINT64_MAX when no timer is armed.
+    // worker's message comes. UINT64_MAX when no timer is armed.
     uint64_t idle_ns;
 };
 
@@ -424,7 +424,7 @@ struct iw_conn_params {
     uint32_t size;
     // Bytes of private data; `iw_limits.private_data_bytes` always fit.
     uint32_t private_data_bytes;
-    // What the far application is told.
+    // Private data for the peer's application.
     const uint8_t *private_data;
     // IW_EXTENSIONS_*: what the connection carries beside Send, Write and Read. Nothing on the wire asks the peer; both
     // programs must want the same.
@@ -530,7 +530,7 @@ struct iw_terminate {
     uint8_t sent;
 };
 
-// A piece of news. Which fields it has depends on its kind; others are 0.
+// An event. The kind determines the fields that are set; others are 0.
 struct iw_event {
     // IW_EVENT_*.
     uint32_t kind;
@@ -566,7 +566,7 @@ struct iw_mr_info {
     uint64_t offset;
     // Bytes.
     uint64_t length;
-    // The steering tag: `lkey` of an element, and what the peer is told.
+    // The steering tag: `lkey` of an element, and the number that the peer gets.
     uint32_t stag;
     // IW_ACCESS_*.
     uint32_t access;
@@ -1009,13 +1009,12 @@ int32_t iw_drain(struct iw_ctx *ctx,
                  uint64_t deadline_ns,
                  struct iw_drain_progress *drained);
 
-// Takes the next piece of news, oldest first: 1, or 0 when there is none. To be called as often as the program pleases, and
+// Takes the oldest event: 1, or 0 when there is none. To be called as often as the program pleases, and
 // while objects are being destroyed: their memory is freed here.
 //
 // # Safety
 // `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
-int32_t iw_event_poll(struct iw_ctx *ctx,
-                      struct iw_event *out);
+int32_t iw_event_poll(struct iw_ctx *ctx, struct iw_event *out);
 
 // Registers memory of the program's own: a pool of huge pages, a mapping, its heap. It stays the program's: nothing is
 // copied, and nothing is freed.
@@ -1221,7 +1220,7 @@ int32_t iw_cq_resize(struct iw_ctx *ctx,
 int32_t iw_cq_poll(struct iw_ctx *ctx, struct iw_cq cq, struct iw_wc *wcs, uint32_t count);
 
 // Asks for one event at the queue's descriptor with its next completion, or its next solicited or failed one. Arm, then
-// poll once more: what came before raises no event.
+// poll once more: earlier completions raise no event.
 //
 // # Safety
 // `ctx` is null or a handle that this library gave out.

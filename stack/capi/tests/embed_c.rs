@@ -81,7 +81,7 @@ fn a_program_that_owns_dpdk_serves_and_checks_over_rings() {
     assert_eq!(printed(program(), &arguments(&lcores, &prefix, &rest)), DONE);
 }
 
-/// The ports are the program's own, made by its EAL arguments; the stack is told their name.
+/// The ports are the program's own, made by its EAL arguments; the stack gets their names.
 #[test]
 fn two_programs_that_own_their_ports_talk_over_memif() {
     if !has_dpdk() {

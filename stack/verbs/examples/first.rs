@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (far, mut far_core) =
         Stack::builder(Config::in_memory("10.0.0.2/24")?).memory_port(far_port).build_one()?;
 
-    // The far end listens, and will tell whoever connects where its memory is.
+    // The server listens, and sends each client the address of its memory.
     let mut server = far.context()?;
     let pd = server.alloc_pd();
     let target = server.register(pd, vec![0u8; 4096], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;

@@ -15,7 +15,7 @@ use crate::core_loop::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
 use crate::objects::CmParams;
 
-/// Control messages in flight from one context to one core: a burst of connects fits, a runaway caller is told
+/// Control messages in flight from one context to one core: a burst of connects fits, a runaway caller gets an error
 /// [`Busy`](crate::VerbsError::Busy).
 pub(crate) const CONTROL_MESSAGES_MAX: usize = 1024;
 
@@ -59,7 +59,7 @@ pub(crate) enum ControlMessage {
 /// What a core tells a context.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 pub(crate) enum Notification {
-    /// News for the application.
+    /// Notifications for the application.
     Event(Event),
     /// A peer has atomic operations, whatever was remembered of it.
     PeerHasAtomics(IpAddr),
@@ -199,7 +199,7 @@ mod tests {
 
     /// A context that reads nothing costs the core one notice for a link that flaps for ever, and hears the last of it.
     #[test]
-    fn a_link_that_flaps_unheard_is_told_once() {
+    fn a_link_that_flaps_while_unread_raises_one_event() {
         let (mut core, mut context) = context_channel(0, 1);
         for flap in 0..10 * NOTIFICATIONS_MAX {
             context.notify_link_change(1, flap % 2 == 0);

@@ -77,7 +77,7 @@ pub(crate) fn open_ring(
     Ok(ring_pair_of_queues(&eal, &settings(config), stats)?)
 }
 
-/// What DPDK is told about the device.
+/// The DPDK arguments of the device.
 enum Device {
     None,
     Virtual(Vdev),

@@ -1,4 +1,4 @@
-//! What a context is told about its connections.
+//! The events that a context gets about its connections.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 /// Bytes that the peer's application put beside the connection set-up (RFC 5044 s7.1.1), at most 512.
 pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
 
-/// A connection's news, in the order in which it happened.
+/// An event of a connection. Events keep the order in which they happened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {

@@ -11,7 +11,7 @@
 //! | [`CompletionQueue`] | where work requests end |
 //! | [`QueuePair`] | a connection's send and receive queues |
 //! | [`SharedReceiveQueue`] | receives for many queue pairs |
-//! | [`Event`] | a connection's news |
+//! | [`Event`] | an event of a connection |
 //!
 //! `examples/first.rs` shows all of them in one page; `examples/reactor.rs` shows an application that owns `main` and
 //! polls the worker from its own loop, `examples/pinned.rs` a worker on a thread of the library's.

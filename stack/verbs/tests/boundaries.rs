@@ -65,7 +65,7 @@ fn a_protection_domain_of_another_stack_is_refused() {
 }
 
 /// Contexts of one stack are threads of one application: what one of them registers, queue pairs of another may use in
-/// the same domain. Whoever wants them apart gives each its own domain.
+/// the same domain. An application that wants them separate gives each its own domain.
 #[test]
 fn contexts_of_one_stack_share_their_domains() {
     let mut pair = Pair::new();

@@ -164,7 +164,7 @@ fn an_unanswered_request_is_dropped_at_the_start_up_timeout() {
     pair.until("the failure", |pair| failure(pair).is_some());
     assert_eq!(failure(&pair), Some(ConnectFailure::Closed));
     assert_eq!(pair.far.counter("verbs_startup_timeouts"), 1);
-    // The late answer is told that nobody waits for it.
+    // The late accept gets an event that the request is gone.
     let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) else { panic!("no request") };
     let late_attr = QpAttr::new(pair.far.cq);
     let late = pair.far.ctx.create_qp(pair.far.pd, &late_attr).unwrap();
@@ -358,7 +358,7 @@ fn a_destroyed_queue_pair_refuses_posts() {
     assert!(matches!(pair.near.ctx.destroy_qp(near), Err(VerbsError::UnknownQueuePair)));
 }
 
-/// A call that tells a core two things at once finds room for both when the core has heard what it was told before, however
+/// A call that sends a core two messages finds room for both after the core has read the earlier ones, however
 /// much that was.
 #[test]
 fn calls_use_the_ring_slots_that_a_core_has_freed() {

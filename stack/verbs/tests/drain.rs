@@ -33,7 +33,7 @@ fn a_drain_carries_out_what_was_posted_and_then_closes() {
         pair.far.ctx.drain(far_off()).expect("both sides end") == DrainProgress::default()
             && pair.near.ctx.drain(far_off()).expect("goes on") == DrainProgress::default()
     });
-    pair.until("news of the end", |pair| {
+    pair.until("the event of the end", |pair| {
         pair.near.is_disconnected(near) && pair.near.is_disconnected(other) && pair.far.is_disconnected(far)
     });
     assert_eq!(common::contents(&target), pattern(100_000, 1));

@@ -189,7 +189,7 @@ fn the_second_ports_gateway_is_resolved_on_that_port() {
     assert_eq!((after[0], after[1]), (before[0], before[1] + 1));
 }
 
-/// The loss of one link is told with the port's number and leaves the other's connections alone. The connection over it
+/// The loss of one link raises an event with the port's number and leaves the other's connections alone. The connection over it
 /// ends when TCP gives its peer up, as ever.
 #[test]
 fn a_failed_link_does_not_affect_the_other_fabric() {
@@ -215,7 +215,7 @@ fn a_failed_link_does_not_affect_the_other_fabric() {
     write(&mut pair, again, 300_000);
 }
 
-/// A link that comes up after the others is told of, and announced to.
+/// A link that comes up after the others raises an event and gets announcements.
 #[test]
 fn a_link_that_comes_up_later_raises_an_event() {
     let (near, _far) = pair(&device(1, 1500), &device(2, 1500));

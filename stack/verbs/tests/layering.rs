@@ -1,7 +1,7 @@
-//! The rules that keep the house: arrows between crates point down, and `unsafe` stays in its six rooms.
+//! The rules of the layout: dependencies between crates point down, and `unsafe` is limited to listed folders.
 //!
-//! The rules are those of `docs/architecture.md`. A crate that is not listed here fails the test, so a new room is
-//! given its place on purpose.
+//! The rules are those of `docs/architecture.md`. A crate that is not listed here fails the test, so a new crate is
+//! added on purpose.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,8 +32,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli"]),
 ];
 
-/// The folders whose code may say `unsafe`.
-const UNSAFE_ROOMS: &[&str] =
+/// The folders whose code may use `unsafe`.
+const UNSAFE_FOLDERS: &[&str] =
     &["dpdk-sys", "stack/port/src/dpdk", "stack/mem", "stack/rings", "stack/arch", "stack/capi"];
 
 fn root() -> PathBuf {
@@ -63,7 +63,7 @@ fn crates_import_downward_only() {
     let rules: BTreeMap<_, _> = ARROWS.iter().copied().collect();
     let names: Vec<String> = members().iter().map(|path| name_of(path)).collect();
     for (member, name) in members().iter().zip(&names) {
-        let allowed = rules.get(name.as_str()).unwrap_or_else(|| panic!("{name} has no place in the house"));
+        let allowed = rules.get(name.as_str()).unwrap_or_else(|| panic!("{name} is not listed in ARROWS"));
         let manifest = parse(&member.join("Cargo.toml"));
         let Some(dependencies) = manifest.get("dependencies").and_then(|table| table.as_table()) else {
             continue;
@@ -86,18 +86,20 @@ fn unsafe_is_limited_to_listed_folders() {
             let relative = file.strip_prefix(root()).expect("inside the workspace").to_owned();
             // Tests that count allocations must implement an allocator, which is an unsafe trait.
             let counts_allocations = relative.components().any(|part| part.as_os_str() == "tests");
-            let room = UNSAFE_ROOMS.iter().any(|room| relative.starts_with(room));
-            if !room && !counts_allocations && says_unsafe(&fs::read_to_string(&file).expect("a source file"))
+            let listed = UNSAFE_FOLDERS.iter().any(|folder| relative.starts_with(folder));
+            if !listed
+                && !counts_allocations
+                && uses_unsafe(&fs::read_to_string(&file).expect("a source file"))
             {
                 offenders.push(relative);
             }
         }
     }
-    assert!(offenders.is_empty(), "unsafe outside its rooms: {offenders:?}");
+    assert!(offenders.is_empty(), "unsafe outside the listed folders: {offenders:?}");
 }
 
 /// Whether code, not a comment or a lint's name, uses the keyword.
-fn says_unsafe(text: &str) -> bool {
+fn uses_unsafe(text: &str) -> bool {
     text.lines().map(|line| line.split("//").next().unwrap_or("")).any(|code| {
         ["unsafe {", "unsafe fn", "unsafe impl", "unsafe trait", "unsafe extern"]
             .iter()
@@ -109,7 +111,7 @@ fn says_unsafe(text: &str) -> bool {
 fn crates_not_listed_forbid_unsafe_code() {
     for member in members() {
         let relative = member.strip_prefix(root()).expect("inside the workspace").to_owned();
-        if UNSAFE_ROOMS.iter().any(|room| Path::new(room).starts_with(&relative)) {
+        if UNSAFE_FOLDERS.iter().any(|folder| Path::new(folder).starts_with(&relative)) {
             continue;
         }
         for file in ["src/lib.rs", "src/main.rs"].map(|file| member.join(file)) {

@@ -64,7 +64,7 @@ fn an_orderly_close_raises_established_and_disconnected_at_both_ends() {
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &[])).unwrap();
     pair.near.ctx.post_send(near, &SendWr::send(2, &[])).unwrap();
     pair.until("the message", |pair| pair.far.completions.len() == 1 && pair.near.completions.len() == 1);
-    assert_eq!(lines.heard(), [""; 0], "data is no news");
+    assert_eq!(lines.heard(), [""; 0], "data is not logged");
 
     pair.near.ctx.disconnect(near).unwrap();
     pair.until("its end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));

@@ -1,5 +1,5 @@
-//! Whoever connects and is no initiator of MPA (RFC 5044 s7.1.2, s8 code 4): TCP is closed, nothing is said, our
-//! application hears nothing, and the next one that calls is answered.
+//! Peers that connect and are no MPA initiators (RFC 5044 s7.1.2, s8 code 4): TCP is closed without a message, the
+//! application gets no event, and the next peer is served.
 
 mod common;
 
@@ -7,8 +7,8 @@ use common::messages::{NODE, fpdu, reply, request, send};
 use common::peer::Scene;
 use ironwarp_tcp::TcpEvents;
 
-/// What a stranger says, by name, and whether that is enough to be wrong.
-fn strangers() -> Vec<(&'static str, Vec<u8>, bool)> {
+/// The first bytes of such peers, by name, and whether they suffice to be invalid.
+fn malformed_requests() -> Vec<(&'static str, Vec<u8>, bool)> {
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut octets = request(0x40, 1, b"");
         change(&mut octets);
@@ -38,7 +38,7 @@ fn bytes_that_are_no_request_close_the_connection_silently() {
     scene.node.ctx.listen(NODE.parse().unwrap()).unwrap();
     scene.turn();
     let (mut wrong, mut late) = (0, 0);
-    for (name, octets, is_wrong) in strangers() {
+    for (name, octets, is_wrong) in malformed_requests() {
         let before = scene.peer.connections;
         scene.peer.connect(NODE);
         scene.peer.say(&octets);

@@ -5,7 +5,7 @@ mod common;
 use common::Pair;
 use ironwarp::{RemoteMemory, SendWr};
 
-/// semantics "Memory": dropping a region hands its memory over; the idle core lets go of it, a bounded number of regions
+/// docs/semantics.md, "Memory": dropping a region hands its memory over; the idle core releases it, a bounded number of regions
 /// in a turn.
 #[test]
 fn regions_dropped_while_a_core_is_busy_are_released_when_it_is_idle() {

@@ -24,7 +24,7 @@ fn cabled() -> (Pair, MemoryControl) {
     (Pair { near, far, at: common::FAR.parse().unwrap() }, cable)
 }
 
-/// semantics "Completions and threads", device events: the loss of the link is told to every context, once, and its return
+/// semantics "Completions and threads", device events: the loss of the link raises one event at every context, and so does its return
 /// too. A connection that TCP has not given up goes on.
 #[test]
 fn link_down_and_up_raise_events() {
@@ -119,7 +119,7 @@ fn many_completions_wake_once() {
     assert_eq!(reap(&mut pair.near.ctx, cq), (0..32).collect::<Vec<_>>());
 }
 
-/// RDMAC verbs s8.2.5: what came before arming raises no event, so whoever arms polls once more before he sleeps.
+/// RDMAC verbs s8.2.5: completions before arming raise no event, so the application polls once more before it sleeps.
 #[test]
 fn arming_requires_another_poll() {
     let (mut pair, near, cq, target) = apart(64);

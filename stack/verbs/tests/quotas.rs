@@ -102,7 +102,7 @@ fn every_posted_receive_credits_the_share() {
     assert_eq!((shared.received(), shared.told()), (100, vec![]));
 }
 
-/// Where the share is not enforced the application is told, once for each time that it is passed, and decides itself.
+/// Where the share is not enforced the application gets an event each time it is exceeded, and decides.
 #[test]
 fn exceeding_a_share_raises_an_event_and_does_not_end_the_queue_pair() {
     let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: false }));
@@ -225,7 +225,7 @@ fn a_silent_initiator_does_not_block_another() {
     assert_eq!(scene.node.counter("verbs_half_open_evicted"), 1);
 }
 
-/// Whoever has the most gives way, the one that has said nothing before the one that has asked, and never to somebody who
+/// The host with the most connections loses one, a silent one before one with a request, and never to a host that
 /// would then have as much.
 #[test]
 fn the_host_with_the_most_half_open_connections_loses_one() {

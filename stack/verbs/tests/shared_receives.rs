@@ -126,7 +126,7 @@ fn the_srq_limit_event_is_raised_once_for_each_arming() {
     shared.send(0, b"1 left");
     shared.received(1);
     shared.pair.turn();
-    assert_eq!(lows(&shared), 1, "it was told already");
+    assert_eq!(lows(&shared), 1, "the event was raised already");
     shared.pair.far.ctx.arm_srq(shared.srq, 3).unwrap();
     shared.pair.turn();
     assert_eq!(lows(&shared), 2, "low when it is armed is low");

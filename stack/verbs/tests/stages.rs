@@ -29,7 +29,7 @@ fn post(scene: &mut Scene, qp: QueuePair) {
     scene.node.ctx.post_send(qp, &SendWr::send_inline(7, b"posted")).unwrap();
 }
 
-/// What the peer has heard and whether it was told that its words arrived, once the node has had so many iterations.
+/// What the peer has received and whether it has the acknowledgement of its data, after so many iterations of the node.
 fn after(scene: &mut Scene, iterations: usize) -> (usize, bool) {
     (0..iterations).for_each(|_| {
         scene.node.worker.poll(1);

@@ -295,7 +295,7 @@ fn a_missing_reply_times_out_start_up() {
 }
 
 /// RFC 5044 s7.1.1: CRCs are in use unless neither side asks; markers in each direction are for its receiver to ask. Both
-/// sides can say what came of it.
+/// sides can report the result.
 #[test]
 fn query_returns_the_negotiated_crc_and_markers() {
     let choices = [(false, false), (false, true), (true, false), (true, true)];

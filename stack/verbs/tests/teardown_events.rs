@@ -1,5 +1,5 @@
 //! Every way to the end of a connection, against a peer that says only what the test tells it: what it hears, and what
-//! our application is told.
+//! our application gets as events.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn connected() -> (Scene, QueuePair, ironwarp::Region) {
     (scene, qp, inbox)
 }
 
-/// What our application was told, in order, by name.
+/// The events of our application, in order, by name.
 fn told(scene: &Scene) -> Vec<&'static str> {
     let name = |event: &Event| match event {
         Event::Established { .. } => "established",

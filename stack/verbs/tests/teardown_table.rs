@@ -48,7 +48,7 @@ enum Cause {
     Fault,
 }
 
-/// What our application is told.
+/// The events of our application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Told {
     Fatal,

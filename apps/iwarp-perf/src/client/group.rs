@@ -175,7 +175,7 @@ impl<'a> Measurement<'a> {
         }
     }
 
-    /// Ends the session in good order: the far end lets go of its device before this end does.
+    /// Ends the session in order: the server closes its device before the client does.
     pub fn finish(mut self) -> Result<(), ClientError> {
         if !self.server.is_remote() {
             return self.server.shut_down();

@@ -47,7 +47,7 @@ pub fn session(parent: &Channel<ToClient>, halt: &AtomicBool, session: &Session)
 /// What the configurations of such stacks say.
 const LOCKED: &str = "[rdmap]\natomic_execution = \"locked\"\n";
 
-/// Who is still at work. Whoever is done polls on for the others, since its core may own their words; one that fails or
+/// The loopback workers that still measure. A finished one polls on for the others, since its core may own their words; one that fails or
 /// panics is done too, so nobody waits in vain.
 struct DoneGuard<'a>(&'a AtomicUsize);
 
@@ -70,7 +70,7 @@ fn run_then_poll<T>(
     outcome
 }
 
-/// Polls a station, by `poll`, as long as others are at work, and until what came last is acknowledged: nobody polls it then, and
+/// Polls a station, by `poll`, as long as others are at work, and until the last received data is acknowledged: nobody polls it then, and
 /// the next slice would begin with repetitions.
 fn poll_until_all_done(
     remaining: &AtomicUsize,

@@ -86,13 +86,13 @@ fn run(parent: &Channel<ToClient>, halt: Arc<AtomicBool>) {
     let _ = parent.send(&last);
 }
 
-/// Measures a session's groups. A halted one ends in good order after what was measured is told.
+/// Measures a session's groups. A halted one ends in order after its results are reported.
 fn run_session(
     parent: &Channel<ToClient>,
     halt: Arc<AtomicBool>,
     session: &Session,
 ) -> Result<(), ClientError> {
-    // An application that sleeps wakes up wherever there is room, unless it was told where.
+    // An application that sleeps wakes up wherever there is room, unless a core was configured.
     if matches!(session.server_placement, ServerPlacement::RingLoopback | ServerPlacement::MemoryLoopback) {
         return loopback::session(parent, &halt, session);
     }

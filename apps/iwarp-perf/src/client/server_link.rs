@@ -21,7 +21,7 @@ use crate::server;
 /// Starting a device may take long; serving the end of a slice does not.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A far end that was told goodbye leaves by itself, after cleaning up.
+/// A server that received the goodbye message exits by itself, after cleaning up.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Fruitless looks between two looks at the clock.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 12;

@@ -45,7 +45,7 @@ enum Output {
     Carrier(Sender<String>),
 }
 
-/// The far side of a channel that has no socket: whoever carries the messages takes and gives them here.
+/// The other side of a channel without a socket: the carrier of the messages takes and gives them here.
 pub struct Carrier {
     outbox: Receiver<String>,
     callbacks: Option<CarrierCallbacks>,
@@ -112,7 +112,7 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
         Ok(Channel { out: Output::Socket(socket), inbox })
     }
 
-    /// A channel over something else than a socket. The two functions are as in [`Channel::new`], called by whoever
+    /// A channel over something else than a socket. The two functions are as in [`Channel::new`], called by the thread that
     /// carries the messages.
     pub fn over_carrier(
         mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
@@ -207,7 +207,7 @@ mod tests {
         let on_close = move || closed_tx.send(()).expect("the test waits");
         let channel: Channel<u32> = Channel::new(ours, Dispatch::Queue, on_close).expect("a thread");
         drop(theirs);
-        closed_rx.recv().expect("the end is told");
+        closed_rx.recv().expect("the end is reported");
         assert_eq!(channel.recv(), Err(ChannelError::Closed));
         assert_eq!(channel.send(&1), Err(ChannelError::Closed));
     }
@@ -229,13 +229,13 @@ mod tests {
         assert!(carrier.on_line(b"8\n") && !carrier.on_line(b"GET /\n"));
         assert_eq!(channel.recv(), Ok(8));
         drop(carrier);
-        closed_rx.recv().expect("the end is told");
+        closed_rx.recv().expect("the end is reported");
         assert_eq!(channel.recv(), Err(ChannelError::Closed));
         assert_eq!(channel.send(&1), Err(ChannelError::Closed));
     }
 
     #[test]
-    fn silence_is_told_apart_from_an_end() {
+    fn silence_is_distinguished_from_an_end() {
         let (channel, _theirs) = pair();
         assert_eq!(channel.recv_within(Duration::from_millis(1)), Err(ChannelError::TimedOut));
     }

@@ -70,7 +70,7 @@ pub enum ToServer {
         /// Messages, frames or bytes that should have arrived, as the test counts.
         expected: u64,
     },
-    /// Let go of the group's queue pairs.
+    /// Destroy the group's queue pairs.
     Release,
     /// Stop using the device: the near end is about to leave.
     Goodbye,

@@ -1,5 +1,5 @@
 //! What more cores bring: the same tests on one core and on all, each core playing both ends over its own queues. And who
-//! should change a word: its owner, or whoever is asked, with locked instructions.
+//! should change a word: its owner, or the receiving core, with locked instructions.
 
 use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, WordOwner};
 

@@ -111,7 +111,7 @@ impl RdmaCase {
         }
     }
 
-    /// A turn of a far end that serves without end: what has come is answered.
+    /// One iteration of a server without a limit: answers all received requests.
     pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         match &mut self.test {
             RdmaTest::Latency(reaped) => {

@@ -148,7 +148,7 @@ impl ControlChannel {
         self.carrier.close();
     }
 
-    /// Takes what has come, says what is to be said. Fails, with the reason, when the line is dead.
+    /// Receives and sends control messages. Fails, with the reason, when the connection is lost.
     pub fn poll(&mut self, ctx: &mut Context) -> Result<(), String> {
         self.poll_completions(ctx)?;
         self.flush(ctx)?;

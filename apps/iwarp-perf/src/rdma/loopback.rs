@@ -52,7 +52,7 @@ pub struct ServerHalf {
 }
 
 impl ServerHalf {
-    /// One turn. What fails is told when the slice is over.
+    /// One iteration. A failure is reported when the slice ends.
     pub fn poll(&mut self) {
         if let Err(error) = self.try_poll() {
             self.failed.get_or_insert(error);
@@ -117,7 +117,7 @@ impl LoopbackWorker {
         }
     }
 
-    /// Lets the far end's core hear what it was told.
+    /// Lets the server's core process its control messages.
     pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
         self.server_half()?.endpoint.apply_control_requests()
     }

@@ -264,7 +264,7 @@ pub fn accept(
     Ok(())
 }
 
-/// Lets a lane in that asks for it. Answers whether the news is that one is up.
+/// Accepts a connection request of this case. Returns whether the event reports an established connection.
 pub fn accept_one(
     endpoint: &mut Endpoint,
     cases: &mut [Option<&mut OpenCase>],
@@ -312,7 +312,7 @@ pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> 
     Ok(())
 }
 
-/// Fails on news that means there will be no connection.
+/// Fails on an event that means that no connection follows.
 fn check_cm_event(event: Event) -> Result<(), RdmaError> {
     match event {
         Event::ConnectFailed { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),

@@ -1,8 +1,8 @@
 //! The far end on a machine of its own: serves one near end after another until Ctrl-C.
 //!
 //! Whatever a near end does — vanishes, speaks another language, asks for more than fits — ends its own run alone.
-//! A memif must not be polled while its other end comes or goes, since the driver takes its rings away under whoever
-//! polls: the loop stands still from a near end's goodbye until the link is down, and until it is up again. A near end
+//! A memif must not be polled while its other end comes or goes, since the driver removes its rings meanwhile: the
+//! loop pauses from a client's goodbye until the link is down, and until it is up again. A near end
 //! that is killed can still take a server over memif down with it.
 
 use std::net::SocketAddr;

@@ -102,7 +102,7 @@ fn advertise(it: &mut ScriptedPeer, qp: QueuePair, spoil: fn(&mut Advertisement)
 }
 
 #[test]
-fn a_client_that_speaks_garbage_is_told_apart_and_ends_a_server_for_one() {
+fn a_client_that_sends_garbage_is_a_named_error_and_ends_a_server_for_one() {
     for (violation, fault) in CLIENT_VIOLATIONS {
         let (port, mut peer) = connected_ports();
         let server = serve(port, server_config());
@@ -126,7 +126,7 @@ fn a_persistent_server_goes_on_after_every_kind_of_garbage() {
         let qp = peer.connect();
         violation(&mut peer, qp);
         peer.await_end(qp);
-        // Whoever was connected beside it goes on.
+        // The other connection continues.
         peer.ping(well, 1);
         peer.ctx.disconnect(well).expect("connected");
         peer.await_end(well);
@@ -147,7 +147,7 @@ fn a_persistent_server_goes_on_after_every_kind_of_garbage() {
 
 /// What a client has of a ping when it goes, and how it goes.
 #[test]
-fn a_client_that_goes_away_midway_is_told_apart_from_one_that_leaves() {
+fn a_client_that_disconnects_midway_differs_from_one_that_finishes() {
     let (port, mut peer) = connected_ports();
     let server = serve(port, ServerConfig { persistent: true, ..server_config() });
     for abrupt in [false, true] {

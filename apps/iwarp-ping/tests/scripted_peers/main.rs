@@ -1,4 +1,4 @@
-//! Far ends that break the protocol: each is told apart, ends alone, and a persistent server goes on.
+//! Peers that break the protocol: each gets a named error, ends alone, and a persistent server continues.
 //!
 //! The end under test runs on a thread of its own; the test plays the other one by hand over memory.
 #![forbid(unsafe_code)]

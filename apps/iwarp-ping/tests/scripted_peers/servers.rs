@@ -158,7 +158,7 @@ fn a_server_that_says_nothing_is_given_up() {
 #[test]
 fn ctrl_c_ends_a_call_that_nobody_has_answered() {
     for count in [None, Some(2)] {
-        let (port, _stranger) = connected_ports();
+        let (port, _peer_port) = connected_ports();
         let mut client =
             Client::new(endpoint(port), ClientConfig { count, ..client_config() }).expect("a client");
         match (client.run(&AtomicBool::new(true)), count) {
@@ -169,7 +169,7 @@ fn ctrl_c_ends_a_call_that_nobody_has_answered() {
 }
 
 #[test]
-fn a_refusal_is_told_with_its_reason() {
+fn a_reject_is_reported_with_its_reason() {
     let (port, mut peer) = connected_ports();
     peer.listen();
     let client = run_client(port, client_config());

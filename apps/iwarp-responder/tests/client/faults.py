@@ -111,7 +111,7 @@ CUTS = (0, 1, 2, 3, 4, 15, 16, 19, 20, 21, 50)
 
 
 class Outcome:
-    """What came back, until the responder ended the connection."""
+    """The bytes received until the responder ended the connection."""
 
     def __init__(self, stream, fault):
         self.terminate, self.messages = None, 0
@@ -159,7 +159,7 @@ def startup_fault(address, name):
 
 
 def markers(address):
-    """RFC 5044 s4.3: whoever is asked for markers has to send them. They stand in a Read Response and in a Terminate."""
+    """RFC 5044 s4.3: an end that is asked for markers has to send them. They stand in a Read Response and in a Terminate."""
     stream = iwarp.Initiator(address, TIMEOUT_S)
     memory = iwarp.decode_advertisement(stream.start_up(markers=True))
     payload = bytes(index % 251 for index in range(min(memory.length, 20000)))

@@ -250,7 +250,7 @@ fn is_reported(events: &[Value], fault: &str, terminate: &[u8; 3]) {
     assert!(of_kind(events, "terminate_received").is_empty(), "{fault}: {events:?}");
 }
 
-/// Of the faulty connection nothing was told; the good one behind it was connected and closed.
+/// The faulty connection raised no event; the good one after it connected and closed.
 fn assert_next_connection_works(events: &[Value], fault: &str) {
     let connected = of_kind(events, "connected");
     assert_eq!(connected.len(), 1, "{fault}: {events:?}");

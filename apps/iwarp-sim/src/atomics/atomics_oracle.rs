@@ -205,8 +205,8 @@ impl AtomicsConn {
         let [client, server] = &self.endpoints;
         let is_planned =
             matches!(self.plan.ending, AtomicsConnEnding::Graceful | AtomicsConnEnding::Revoked { .. });
-        let is_told = is_planned && client.terminates + server.terminates > 0;
-        if !(self.bad_atomic_posted || is_told) || self.context_dropped {
+        let is_reported = is_planned && client.terminates + server.terminates > 0;
+        if !(self.bad_atomic_posted || is_reported) || self.context_dropped {
             return Ok(());
         }
         let missed = client.was_aborted && !server.terminated_on_clean_link;

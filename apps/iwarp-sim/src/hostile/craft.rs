@@ -198,7 +198,7 @@ pub fn traffic_after_attack(sender: &mut PeerSender, target: &VictimInfo) -> Vec
     let RemoteMemory { stag, tagged_offset } = target.shared;
     let write = tagged(WRITE, stag.0, tagged_offset, &SHORT_PAYLOAD);
     let send = sender.send(&SHORT_PAYLOAD, None);
-    let reproach = UntaggedHeader { queue: 2, msn: 1, mo: 0, word: 0 };
-    let terminate = untagged(TERMINATE, reproach, &[0x12, 0x02, 0, 0]);
+    let header = UntaggedHeader { queue: 2, msn: 1, mo: 0, word: 0 };
+    let terminate = untagged(TERMINATE, header, &[0x12, 0x02, 0, 0]);
     [write, send, terminate].iter().flat_map(|ulpdu| sender.fpdu(ulpdu, Damage::None)).collect()
 }

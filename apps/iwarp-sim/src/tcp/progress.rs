@@ -170,8 +170,8 @@ impl TaskProgress {
 
     /// Records how much was read, where the task asks for it.
     pub(super) fn record_arrivals(&mut self) {
-        let news = self.arrivals.last().is_none_or(|(_, taken)| *taken != self.taken);
-        if self.task.notes_arrivals && news && self.taken > 0 {
+        let has_new_bytes = self.arrivals.last().is_none_or(|(_, taken)| *taken != self.taken);
+        if self.task.notes_arrivals && has_new_bytes && self.taken > 0 {
             self.arrivals.push((self.now, self.taken));
         }
     }

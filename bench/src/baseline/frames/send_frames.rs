@@ -1,6 +1,6 @@
 //! Raw frames one way, as fast as the device takes them.
 //!
-//! Counted where they arrive: the rate is what came in over the time from the first arrival to the last.
+//! Counted where they arrive: the rate is the received frames over the time from the first arrival to the last.
 
 use std::time::{Duration, Instant};
 

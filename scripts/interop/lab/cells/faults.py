@@ -22,10 +22,10 @@ def idle_peer(lab, sections=""):
 
 
 def must_disconnect(node, reasons, seconds=20):
-    """Our application is told that its connection has ended, and how."""
+    """Our application gets an event with the reason of the end."""
     node.wait_for(lambda: node.of("disconnected"), seconds, "does not hear that its peer has gone")
     told = node.of("disconnected")[0]["reason"]
-    check(told in reasons, f"the connection's end is told as {told}, not as one of {reasons}")
+    check(told in reasons, f"the end is reported as {told}, not as one of {reasons}")
 
 
 def still_serves(lab, node):
@@ -51,7 +51,7 @@ def we_leave(lab):
     # The guest's connection manager tells its program.
     job.must()
     told = [line["reason"] for line in node.of("disconnected")]
-    check(told == ["Closed"], f"the leave was told as {told}")
+    check(told == ["Closed"], f"the close was reported as {told}")
 
 
 @cell("faults/peer-process-killed", HOST_DEVICES)

@@ -1,6 +1,6 @@
 """Verbs of the guest's against iwarp-responder: every operation that siw has, in both roles of the connection.
 
-Whoever connects, the guest's program does the operations and compares; ours keeps memory, echoes Sends and answers.
+In both roles, the guest's program does the operations and compares; ours keeps memory, echoes Sends and answers.
 """
 
 from fabric import HOST_DEVICES
@@ -167,7 +167,7 @@ def refused(lab, operation, opcode):
     node.must_end(60)
     told = [(line["layer"], line["type"], line["code"]) for line in node.of("terminate_received")]
     # RFC 5040 s4.8: RDMAP, remote operation error, unexpected opcode.
-    check(told == [(0, 2, 6)], f"the application was told of Terminates {told}, not of 0/2/6")
+    check(told == [(0, 2, 6)], f"the application got Terminates {told}, not of 0/2/6")
     asked = [line for line in node.of("completion") if line["opcode"] == opcode]
     # What is only sent is complete once TCP has its acknowledgement; what is answered is not.
     well = opcode == "Immediate" or (asked and asked[0]["status"] != "Success")

@@ -1,4 +1,4 @@
-//! What a handle points to: a slot that is never given back to the allocator, so that a stale handle is told from a
+//! What a handle points to: a slot that is never given back to the allocator, so that a stale handle is distinguished from a
 //! live one.
 //!
 //! A slot begins with a number for its kind. Its state says whether its object is there, and whether a call is inside:
@@ -83,7 +83,7 @@ impl<K> FreeHandles<K> {
     }
 }
 
-// SAFETY: the body of a slot is reached only by whoever changed its state from READY or BROKEN to INSIDE.
+// SAFETY: the body of a slot is reached only by the thread that changed its state from READY or BROKEN to INSIDE.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 /// Makes a handle for an object.
@@ -114,7 +114,7 @@ pub(crate) unsafe fn with<K: HandleKind, R>(
 ) -> Result<R, ApiError> {
     // SAFETY: the caller's promise.
     let guard = unsafe { HandleGuard::enter(handle, &[READY]) }?;
-    // SAFETY: whoever is inside is alone.
+    // SAFETY: only one thread is inside.
     match unsafe { &mut *guard.slot.body.get() } {
         Some(object) => body(object),
         None => Err(ApiError::new(IW_E_HANDLE)),
@@ -129,7 +129,7 @@ pub(crate) unsafe fn close_handle<K: HandleKind + Sync>(handle: *const K) -> Res
     // SAFETY: the caller's promise.
     let mut guard = unsafe { HandleGuard::enter(handle, &[READY, POISONED]) }?;
     guard.exit_state = CLOSED;
-    // SAFETY: whoever is inside is alone.
+    // SAFETY: only one thread is inside.
     let body = unsafe { &mut *guard.slot.body.get() }.take();
     drop(guard);
     // SAFETY: handles are never freed, and this one was live a moment ago.

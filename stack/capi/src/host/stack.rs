@@ -152,7 +152,7 @@ fn adopted(flags: u32) -> Result<Option<verbs::dpdk::Eal>, ApiError> {
     if !check_flags(flags)? {
         return Ok(None);
     }
-    // SAFETY: a program that sets the flag promises to keep its environment until it has closed what came of it.
+    // SAFETY: a program that sets the flag promises to keep its environment until it has closed the returned stack.
     let eal = unsafe { verbs::dpdk::Eal::adopt() };
     eal.map(Some).map_err(|error| ApiError::with_detail(IW_E_DEVICE, error))
 }

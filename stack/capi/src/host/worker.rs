@@ -10,7 +10,7 @@ pub struct iw_worker(Slot<Runner>);
 
 /// Where the worker is.
 pub(crate) enum Runner {
-    /// With whoever polls it.
+    /// Owned by the thread that polls it.
     Polled(Worker),
     /// On a thread of the library's.
     Threaded(WorkerThread),
@@ -27,7 +27,7 @@ pub struct iw_poll_result {
     /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     pub work: u64,
     /// Nanoseconds until the next timer is due: until then there is nothing to do unless a frame, a request or another
-    /// worker's news comes. UINT64_MAX when no timer is armed.
+    /// worker's message comes. UINT64_MAX when no timer is armed.
     pub idle_ns: u64,
 }
 

@@ -63,7 +63,7 @@ pub struct iw_conn_params {
     pub size: u32,
     /// Bytes of private data; `iw_limits.private_data_bytes` always fit.
     pub private_data_bytes: u32,
-    /// What the far application is told.
+    /// Private data for the peer's application.
     pub private_data: *const u8,
     /// IW_EXTENSIONS_*: what the connection carries beside Send, Write and Read. Nothing on the wire asks the peer; both
     /// programs must want the same.

@@ -1,4 +1,4 @@
-//! News of connections.
+//! Events of connections.
 
 use verbs::{ConnectFailure, DisconnectReason, Event, PrivateData, Terminate};
 
@@ -84,7 +84,7 @@ pub struct iw_terminate {
     pub sent: u8,
 }
 
-/// A piece of news. Which fields it has depends on its kind; others are 0.
+/// An event. The kind determines the fields that are set; others are 0.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_event {
@@ -116,7 +116,7 @@ pub struct iw_event {
     pub private_data: [u8; 512],
 }
 
-/// Takes the next piece of news, oldest first: 1, or 0 when there is none. To be called as often as the program pleases, and
+/// Takes the oldest event: 1, or 0 when there is none. To be called as often as the program pleases, and
 /// while objects are being destroyed: their memory is freed here.
 ///
 /// # Safety

@@ -1,4 +1,4 @@
-/* Words that the program and its peers change together: every sum is exact, whoever owns them. */
+/* Words that the program and its peers change together: every sum is exact, for any owner. */
 #include "check.h"
 
 static struct pair pair;

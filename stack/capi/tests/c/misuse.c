@@ -77,7 +77,7 @@ static void nulls(void)
     ANSWERS(IW_E_POINTER, iw_conn_params_init(NULL));
 }
 
-/* A handle of another kind is told from one of this kind, whatever the compiler was made to believe. */
+/* A handle of another kind is detected at run time, even after a cast. */
 static void foreign_handles(void)
 {
     void *worker = pair.near.worker, *ctx = pair.near.ctx, *mr = pair.near.mr, *stack = pair.near.stack;

@@ -17,7 +17,7 @@ pub enum IdlePolicy {
     /// Look again after the processor's pause instruction: kinder to a sibling thread.
     #[default]
     Pause,
-    /// Give the processor to whoever else wants it: for more loops than processors.
+    /// Yield the processor: for more loops than processors.
     Yield,
 }
 

@@ -1,4 +1,4 @@
-//! What a configuration file may say, and how it is told that it may not.
+//! Accepted configuration files, and the errors for others.
 
 use core::net::IpAddr;
 

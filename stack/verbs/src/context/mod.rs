@@ -222,7 +222,7 @@ impl Context {
         self.send_control(core, ControlMessage::Atomic { cq, wr_id, target, operation: *operation })
     }
 
-    /// The next piece of news, oldest first.
+    /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<Event> {
         for core in 0..self.cores.len() {
             while let Some(notification) = self.cores.get_mut(core).and_then(|link| link.notifications.pop())

@@ -121,7 +121,7 @@ fn an_interface_that_does_not_exist_is_named_with_those_that_do() {
 }
 
 #[test]
-fn an_interface_in_use_is_told_by_who_uses_it() {
+fn an_interface_in_use_is_reported_with_its_user() {
     let mut machine = Machine::new();
     machine.links[0].xdp = true;
     names(&machine.only(Severity::Fault, AF_XDP, ""), &["veth1", "in use", "XDP", "xdp off"]);
@@ -178,7 +178,7 @@ fn an_address_that_the_kernel_has_is_refused_where_it_would_answer_too() {
 }
 
 #[test]
-fn a_card_with_the_wrong_driver_is_told_how_to_be_bound() {
+fn a_card_with_the_wrong_driver_is_reported_with_the_remedy() {
     let machine = Machine::new();
     let gone = machine.only(Severity::Fault, "pci = { address = \"0000:04:00.0\" }", "");
     names(&gone, &["0000:04:00.0", "no such card", "nic.sh list"]);
@@ -196,7 +196,7 @@ fn a_card_with_the_wrong_driver_is_told_how_to_be_bound() {
 }
 
 #[test]
-fn a_card_that_may_not_be_opened_is_told_by_its_group() {
+fn a_card_that_cannot_be_opened_is_reported_with_its_group() {
     let machine = Machine::new();
     std::fs::remove_file(machine.root.join("dev/vfio/7")).expect("a file");
     names(&machine.only(Severity::Fault, PCI, ""), &["dev/vfio/7", "not bound", "group 7"]);

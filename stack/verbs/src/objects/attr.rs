@@ -126,15 +126,15 @@ pub struct Framing {
 
 /// How much of a shared receive queue the peer of one queue pair may take (RFC 5042 s6.4.3.1).
 ///
-/// Counted are the receives that its messages took and that no post has replaced yet; a post replaces the one that was
-/// taken first, by whomever. Who takes one more than its share is told of with
+/// The count is of receives that its messages consumed and that no post has credited yet. A post credits the oldest consumed
+/// receive, whichever queue pair consumed it. A queue pair that exceeds its share raises
 /// [`Event::SrqShareExceeded`](crate::Event::SrqShareExceeded).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceiveShare {
     /// Receives, 1 to 65536.
     pub receives: u32,
     /// Whether a message beyond the share finds no receive, which ends its connection and leaves the receives to the
-    /// others. Otherwise the application is told, and does what it likes.
+    /// others. Otherwise the application gets the event and decides.
     pub enforced: bool,
 }
 

@@ -31,7 +31,7 @@ impl MpaRevision {
 /// How to connect. `None` is what the configuration, or the queue pair, says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectParams<'a> {
-    /// What the far application is told: at most 251 bytes in revision 2, 255 in revision 1; 508 and 512 with
+    /// Private data for the peer's application: at most 251 bytes in revision 2, 255 in revision 1; 508 and 512 with
     /// `mpa.long_private_data`.
     pub private_data: &'a [u8],
     /// The revision to begin with.
@@ -52,7 +52,7 @@ pub struct ConnectParams<'a> {
 /// How to accept. `None` is what the configuration, or the queue pair, says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptParams<'a> {
-    /// What the far application is told.
+    /// Private data for the peer's application.
     pub private_data: &'a [u8],
     /// The numbers of Reads to answer with, at most those that the queue pair was made for.
     pub reads: Option<ReadDepths>,
@@ -65,7 +65,7 @@ pub struct AcceptParams<'a> {
 /// How to reject.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RejectParams<'a> {
-    /// What the far application is told.
+    /// Private data for the peer's application.
     pub private_data: &'a [u8],
     /// The numbers of Reads that would do (RFC 6581 s9.1). Revision 1 has no place for them.
     pub reads: Option<ReadDepths>,

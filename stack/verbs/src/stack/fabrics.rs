@@ -38,7 +38,7 @@ impl<P: Port> CorePorts<P> {
         CorePorts { cores: (0..cores).map(|_| (Vec::new(), Vec::new())).collect(), spread: None }
     }
 
-    /// A port spreads flows like this. All cores must agree on whose a flow is, whichever port it comes by: where two ports
+    /// How a port distributes flows. All cores must agree on the core that owns a flow, whatever its port: where two ports
     /// differ nobody can foretell it.
     pub(super) fn merge_spread(&mut self, spread: Spread) {
         let all = self.spread.get_or_insert(spread);

@@ -71,7 +71,7 @@ mod tests {
 
     /// Two nodes with two processors each.
     #[test]
-    fn a_port_on_another_node_than_its_processor_is_told_of() {
+    fn a_port_on_another_node_than_its_processor_is_reported() {
         let folder = std::env::temp_dir().join(format!("ironwarp-nodes-{}", std::process::id()));
         for (node, list) in [("node0", "0,2\n"), ("node1", "1,3\n")] {
             std::fs::create_dir_all(folder.join(node)).unwrap();

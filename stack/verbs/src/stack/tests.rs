@@ -152,7 +152,7 @@ impl Scene {
 const OK: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::FlushedInError;
 
-/// RFC 5040 s5.5, RFC 5041 s6.2.1: the peer's TCP was told that the message has arrived, so the end that comes behind it
+/// RFC 5040 s5.5, RFC 5041 s6.2.1: the peer's TCP has the acknowledgement of the message, so the end that comes behind it
 /// in order does not undo it, though its delivery waits for another core.
 #[test]
 fn a_held_delivery_survives_the_peers_fin() {

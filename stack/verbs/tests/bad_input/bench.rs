@@ -125,7 +125,7 @@ impl Bench {
         assert!(self.scene.node.completions.iter().all(|done| done.qp == qp.num()));
     }
 
-    /// Nothing is told to the peer but FIN. It closes too; every request is complete, nothing else was said or told.
+    /// The peer gets only a FIN and closes too; every request is complete, and there is no other event or message.
     #[track_caller]
     pub fn is_over(&mut self, victim: Victim, reason: DisconnectReason) {
         let scene = &mut self.scene;
@@ -136,7 +136,7 @@ impl Bench {
         self.leaves_nothing(&victim);
     }
 
-    /// Every receive has its completion, no more is told of the victim, and the bystander is well.
+    /// Every receive has its completion, the victim raises no other event, and the bystander still works.
     #[track_caller]
     pub fn leaves_nothing(&mut self, victim: &Victim) {
         let scene = &mut self.scene;

@@ -243,7 +243,7 @@ fn private_data_of_every_length() {
     }
 }
 
-/// TCP is closed at once, and neither the peer nor our application is told anything.
+/// TCP is closed at once, without a message to the peer and without an event.
 #[track_caller]
 fn is_let_go(scene: &mut Scene) {
     scene.until("the end", |scene| scene.peer.events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED));

@@ -126,7 +126,10 @@ fn writes() {
         say(&mut scene, &vector);
         scene.until(name, |scene| scene.node.counter("iwarp_rx_writes") == 1);
         assert!(contents(&target) == [octets, &[0xee]].concat(), "{name}");
-        assert!(scene.node.completions.is_empty() && scene.node.events.is_empty(), "nobody is told");
+        assert!(
+            scene.node.completions.is_empty() && scene.node.events.is_empty(),
+            "no event and no completion"
+        );
     }
 }
 
@@ -292,7 +295,7 @@ fn value(region: &Region) -> u64 {
 }
 
 /// RFC 7306 s5.1, s5.2.1: what each Atomic Request makes of the word that it names. What answers it is among the vectors
-/// that are sent. RFC7306-1.1-01: all of them are there; RFC7306-5.2.1-12: no application is told of any.
+/// that are sent. RFC7306-1.1-01: all of them are there; RFC7306-5.2.1-12: none raises an event.
 #[test]
 fn atomic_requests() {
     for (name, before, after) in [

@@ -353,7 +353,7 @@ fn the_owner_refuses_memory_deregistered_meanwhile_in_order() {
 }
 
 /// RFC7306-5.1.1-03, RFC7306-8.2-03, RFC7306-8.2-06 and RFC7306-8.2-07: what may not be asked is refused where it arrives,
-/// behind what was asked before, whoever owns the word.
+/// behind what was asked before, for any owner of the word.
 #[test]
 fn invalid_atomics_are_refused_on_the_receiving_core() {
     type Spoil = fn(&Node, RemoteMemory) -> RemoteMemory;
@@ -426,7 +426,7 @@ fn a_destroyed_queue_pair_leaves_the_credit_queue() {
 }
 
 /// A core that has gone for good keeps nobody waiting: streams whose operations are with it end, those in line for it too,
-/// and whoever asks for its words later. Nobody else is disturbed, and the others rest again.
+/// and any stream that requests its words later. Others are not affected, and the other cores become idle again.
 #[test]
 fn a_stopped_core_leaves_no_request_waiting() {
     let mut bench = bench(2);
@@ -576,7 +576,7 @@ fn local_atomics_are_checked_and_reserve_a_completion_slot() {
 }
 
 /// What a context has asked for before it goes is carried out before it is forgotten: nothing of it ends in the queues of
-/// whoever has its places afterwards.
+/// the next user of its slots.
 #[test]
 fn requests_of_a_dropped_context_reach_no_other() {
     const ASKED: u64 = 40;

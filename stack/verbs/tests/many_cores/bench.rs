@@ -236,7 +236,7 @@ impl Node {
         self.workers[core].check().unwrap_or_else(|fault| panic!("core {core}: {fault}"));
     }
 
-    /// Accepts whoever asks, keeps every other event and every completion.
+    /// Accepts every request, keeps every other event and every completion.
     pub fn listen_to_events(&mut self) {
         while let Some(event) = self.ctx.poll_event() {
             match event {

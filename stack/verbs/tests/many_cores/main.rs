@@ -162,7 +162,7 @@ fn a_retry_uses_a_port_that_hashes_to_the_same_core() {
     let incoming =
         |bench: &Bench| bench.far.workers.iter().map(|one| one.resource_usage().incoming).sum::<usize>();
     assert_eq!(incoming(&bench), ATTEMPTS);
-    // Whoever was asked goes, which resets what waited for it, and another listens.
+    // The listening context is dropped, which resets its waiting connections, and another listens.
     let next = bench.far.stack.context().expect("room");
     drop(std::mem::replace(&mut bench.far.ctx, next));
     while incoming(&bench) > 0 {

@@ -131,7 +131,7 @@ fn q17_our_fin_follows_all_posted_work() {
 }
 
 /// Q17: siw's close behind a Terminate may become a reset that destroys it. A reset right behind data ends the
-/// connection as one: everything is flushed, and what came before it stays delivered.
+/// connection as one: everything is flushed, and data received before it stays delivered.
 #[test]
 fn q17_a_reset_right_after_data_ends_the_connection() {
     let mut scene = Scene::new(|_| {});

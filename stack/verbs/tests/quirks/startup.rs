@@ -265,7 +265,7 @@ fn a_missing_rtr_times_out_start_up() {
     assert_eq!(reason, ConnectFailure::TimedOut);
 }
 
-/// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Ours cannot, when it was told to offer
+/// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Ours cannot, when it is configured to offer
 /// Sends alone, and says so.
 #[test]
 fn q6_an_rtr_that_was_not_offered_is_not_sent() {

@@ -21,7 +21,7 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Turns between two looks at what is not urgent.
 const POLLS_PER_LINK_CHECK: u32 = 1 << 10;
 
-/// What came of waiting for a call.
+/// The result of waiting for a client.
 pub enum Incoming {
     /// A near end, and where it is.
     Request(ConnectionRequest, SocketAddr),
@@ -64,7 +64,7 @@ impl Endpoint {
         self.control_loss.is_some()
     }
 
-    /// The next news of a test's connections. What concerns the line is dealt with here.
+    /// Returns the next event of a test's connections. Events of the control connection are handled here.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
             match self.ctx.poll_event()? {
@@ -119,7 +119,7 @@ impl Endpoint {
         self.watch_link = true;
     }
 
-    /// Waits for a near end's call. Strangers are turned away with a line on standard error.
+    /// Waits for a client. A peer that is none is rejected with a line on standard error.
     pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming, RdmaError> {
         while !halt.load(Ordering::Relaxed) {
             self.poll();

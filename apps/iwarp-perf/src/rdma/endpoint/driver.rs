@@ -69,8 +69,8 @@ impl Driver {
         }
     }
 
-    /// Lets the cores hear what they were told, without a look at their devices. What is told to one core comes to the
-    /// others through it, so whoever has heard tells, and the others hear then.
+    /// Lets the cores process control messages without polling their devices. A message to one core is forwarded to the
+    /// others by it, so every core is polled again after the first one.
     pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
         self.with_workers(|workers| {
             for _ in 0..2 {

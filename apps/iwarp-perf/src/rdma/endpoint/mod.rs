@@ -165,7 +165,7 @@ impl Endpoint {
         })
     }
 
-    /// One core of a stack of `cores`: its worker, polled by whoever uses this end, and a context of its own. Those with one
+    /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a context of its own. Those with one
     /// domain may share memory.
     pub fn of_core(
         stack: &Arc<Stack>,

@@ -44,7 +44,7 @@ pub trait EventSource {
 pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -> Result<usize, RdmaError> {
     loop {
         source.arm()?;
-        // What came before raises no event.
+        // Earlier completions raise no event.
         let count = source.reap()?;
         if count > 0 {
             return Ok(count);
@@ -76,7 +76,7 @@ pub fn until_readable(event: BorrowedFd<'_>, at_most: Duration) -> io::Result<bo
         };
         match poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&left)) {
             Ok(0) => return Ok(false),
-            // Whoever armed it is the only reader, so it can at worst be empty.
+            // The thread that armed it is the only reader, so it can at worst be empty.
             Ok(_) => match rustix::io::read(event, &mut [0_u8; 8]) {
                 Ok(_) => return Ok(true),
                 Err(Errno::AGAIN) => {}

@@ -22,7 +22,7 @@ const REAP: usize = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Turns between two looks at whether somebody said so.
 const POLLS_PER_HALT_CHECK: u32 = 1 << 10;
-/// How long the far end polls on so that what came last is acknowledged.
+/// How long the server polls on so that the last received data is acknowledged.
 const LINGER: Duration = Duration::from_millis(1);
 /// From one queue pair's first word to the next one's: prime to every number of words that is none of its multiples.
 const WORD_STEP_PER_QP: u64 = 7919;

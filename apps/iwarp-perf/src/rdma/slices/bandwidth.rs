@@ -27,7 +27,7 @@ const LIST_MAX: usize = 64;
 /// How long after the stop the far end waits for messages that were sent and have not arrived.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the far end polls on so that what came last is acknowledged.
+/// How long the server polls on so that the last received data is acknowledged.
 const LINGER: Duration = Duration::from_millis(1);
 
 /// One end of an open case that streams.
@@ -380,7 +380,7 @@ impl BandwidthTest {
                 (seen, last_arrival) = (self.arrived, Instant::now());
             }
         }
-        // The acknowledgements of what came last are still to be sent.
+        // The acknowledgements of the last data are still to be sent.
         let rest = Instant::now();
         while rest.elapsed() < LINGER {
             self.poll(endpoint, open)?;

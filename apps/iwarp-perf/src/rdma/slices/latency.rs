@@ -17,7 +17,7 @@ use super::timer::nanos;
 
 /// Completions reaped at a time.
 const REAP: usize = 16;
-/// Where they go: kept by whoever polls, since clearing it takes longer than a look at an empty queue.
+/// Buffer for polled completions. The poller keeps it, since clearing it takes longer than polling an empty queue.
 pub type Reaped = [Completion; REAP];
 /// How long the far end keeps polling after the stop, so that its last messages are acknowledged.
 const LINGER: Duration = Duration::from_millis(20);
@@ -251,7 +251,7 @@ pub fn latency_server(
     Ok(server)
 }
 
-/// A turn of the far end: what has come is answered.
+/// One iteration of the server: answers all received requests.
 pub fn poll_latency_server(
     endpoint: &mut Endpoint,
     open: &mut OpenCase,

@@ -47,7 +47,7 @@ pub struct iw_mr_info {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// The steering tag: `lkey` of an element, and what the peer is told.
+    /// The steering tag: `lkey` of an element, and the number that the peer gets.
     pub stag: u32,
     /// IW_ACCESS_*.
     pub access: u32,

@@ -110,7 +110,7 @@ pub unsafe extern "C" fn iw_cq_poll(ctx: *mut iw_ctx, cq: iw_cq, wcs: *mut iw_wc
 const CHUNK: usize = 32;
 
 /// Asks for one event at the queue's descriptor with its next completion, or its next solicited or failed one. Arm, then
-/// poll once more: what came before raises no event.
+/// poll once more: earlier completions raise no event.
 ///
 /// # Safety
 /// `ctx` is null or a handle that this library gave out.

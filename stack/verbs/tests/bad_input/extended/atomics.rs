@@ -27,7 +27,7 @@ proptest! {
     #![proptest_config(cases(24))]
 
     /// RFC 7306 s5.1.1, s5.1.2, s8.2: addresses that are no multiple of eight. RFC7306-5.1.1-02, RFC7306-5.1.1-04,
-    /// RFC7306-5.1.2-05 and RFC7306-5.1.2-07: nothing is done, the peer is told and so is our application.
+    /// RFC7306-5.1.2-05 and RFC7306-5.1.2-07: nothing is changed, the peer gets a Terminate and our application an event.
     #[test]
     fn misaligned_words(begins in begins(), code in operation(), at in 0..(PAGE as u64 - 8), operands: [u64; 4]) {
         let at = if at % 8 == 0 { at + 1 } else { at };
@@ -283,7 +283,7 @@ fn every_reason_to_refuse_an_atomic() {
     ALL.into_iter().for_each(|why| may_not_be_changed(Begins::Peer, why, 0x100, 0));
 }
 
-/// Words outside a draft's dialect: Swap is refused by the RFC and by draft -10, and done by -01 and -03.
+/// Words outside a draft's profile: Swap is refused by the RFC and by draft -10, and done by -01 and -03.
 #[test]
 fn swap_by_each_draft() {
     for (extensions, is_there) in
