@@ -74,7 +74,7 @@ fn memory_freed_after_its_token_is_never_touched_by_a_core_that_was_copying() {
     }
 }
 
-// semantics.md, "Placement": applications poll the last byte.
+// docs/semantics.md, "Placement": applications poll the last byte.
 #[test]
 fn a_reader_of_the_last_byte_sees_the_whole_message() {
     let table = table(1);

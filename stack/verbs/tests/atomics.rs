@@ -244,7 +244,7 @@ fn connect_with_extensions_there(pair: &mut Pair) -> QueuePair {
     near
 }
 
-/// semantics.md "Atomics": what was remembered of a peer is forgotten when it answers an atomic operation after all.
+/// docs/semantics.md, "Atomics": what was remembered of a peer is forgotten when it answers an atomic operation after all.
 #[test]
 fn a_peer_that_responds_is_removed_from_the_lacking_list() {
     let lacking = |address: &str| {

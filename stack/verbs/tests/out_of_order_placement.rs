@@ -72,7 +72,7 @@ fn segments_after_a_lost_one_are_placed_at_once() {
     assert!(writes > 0 && responses > 0, "{writes} and {responses}");
 }
 
-/// semantics.md, Placement: off by default. Markers alone change nothing.
+/// docs/semantics.md, "Placement": off by default. Markers alone change nothing.
 #[test]
 fn without_the_setting_markers_place_nothing_out_of_order() {
     assert_eq!(transfer(marked, None), [0, 0]);

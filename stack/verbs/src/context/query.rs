@@ -232,7 +232,7 @@ impl LacksAtomicsCache {
 mod tests {
     use super::*;
 
-    /// semantics.md "Atomics": remembered by address, for a while, and never more than there are places for.
+    /// docs/semantics.md, "Atomics": remembered by address, for a while, and never more than there are places for.
     #[test]
     fn a_peer_that_lacks_atomics_is_remembered_for_a_while() {
         let (begun, hour) = (Instant::now(), Duration::from_secs(3600));

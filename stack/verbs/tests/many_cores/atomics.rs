@@ -322,7 +322,7 @@ fn operations_beyond_the_credits_wait_in_order() {
     bench.mail_is_at_rest();
 }
 
-/// RFC7306-8.2-04, semantics.md "Atomics": memory that is given up while an operation on it is on its way to the owner is
+/// RFC7306-8.2-04, docs/semantics.md, "Atomics": memory that is given up while an operation on it is on its way to the owner is
 /// not touched; the owner refuses, what was asked before is answered first, and then the stream ends with the Terminate for
 /// a tag that leads nowhere.
 #[test]

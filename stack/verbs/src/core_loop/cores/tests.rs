@@ -77,7 +77,7 @@ fn nothing_waits_for_a_core_that_is_gone() {
     assert!(!near.has_backlog());
 }
 
-/// design decision 4 and issue 5: no cache line that one core writes is another's. Each end of a ring lies in a line of its
+/// docs/design-decisions.md, decision 4: no cache line that one core writes is another's. Each end of a ring lies in a line of its
 /// own (`ironwarp-rings` pads the words that both ends read), and so does what a core keeps of another.
 #[test]
 fn what_a_core_writes_shares_no_line_with_what_another_writes() {
