@@ -308,7 +308,7 @@ mod model {
     fn a_core_never_sees_one_tag_with_the_extent_of_another() {
         loom::model(|| {
             let (epochs, slot) = (Arc::new(Epochs::new(1)), Arc::new(Slot::new()));
-            open(&slot, STag(1));
+            publish(&slot, STag(1));
             let mut core = EpochSlot::claim(&epochs, 0).expect("a free core");
             let seen = Arc::clone(&slot);
             let runner = thread::spawn(move || {
@@ -326,7 +326,7 @@ mod model {
             let target = epochs.advance();
             if epochs.oldest() >= target {
                 slot.mark_free();
-                open(&slot, STag(2));
+                publish(&slot, STag(2));
             }
             runner.join().expect("the core ran");
         });
