@@ -14,10 +14,10 @@ pub mod dpdk;
 mod frame;
 pub mod instrument;
 pub mod memory;
+mod per_port;
 mod port;
 #[cfg(test)]
 mod sample;
-mod several;
 mod wire;
 
 #[cfg(all(feature = "dpdk", dpdk_missing))]
@@ -27,6 +27,6 @@ compile_error!(
 );
 
 pub use frame::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
+pub use per_port::PerPort;
 pub use port::{Burst, Port, PortCaps, Spread};
-pub use several::{PerPort, Ports};
-pub use wire::Wire;
+pub use wire::{Wire, Wires};

@@ -14,18 +14,6 @@ pub trait Port: 'static {
     /// The device's frame buffer.
     type Frame: Frame;
 
-    /// Whether this stands for several devices, of which one at a time is [selected](Port::select). Constant, so that
-    /// what it asks is not in the code of one device.
-    const SEVERAL: bool = false;
-
-    /// Devices that this stands for.
-    fn devices(&self) -> u8 {
-        1
-    }
-
-    /// From now on everything else is about the device of this number.
-    fn select(&mut self, _number: u8) {}
-
     /// What the device can do. Constant while the port runs.
     fn caps(&self) -> &PortCaps;
 

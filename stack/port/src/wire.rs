@@ -1,118 +1,95 @@
 //! A port together with the frames that wait to leave through it.
 //!
-//! Takes sealed frames one at a time, gives them to the device in bursts. The last [`RESERVE_FRAMES`] places of the
-//! waiting burst are kept for acknowledgements and control frames, so a full transmit ring stops data before it
-//! stops ACKs.
+//! Takes sealed frames one at a time and gives them to the device in bursts. The last [`RESERVE_FRAMES`] entries of the
+//! waiting burst are kept for acknowledgements and control frames, so a full transmit ring stops data before it stops
+//! ACKs.
 //!
-//! Frames to ourselves never reach the device, which would send them out and not back in: once somebody has switched the
-//! loop on, they wait here until the receive stage fetches them, as many as [`LOOP_FRAMES`]. While it is off, which is
-//! nearly always, a frame costs one test of a flag.
-//!
-//! Frames to an own address never reach the device. The first route to an own address switches the loop on: frames with our
-//! link address as destination return at the next receive stage, copied into fresh frames, through the same checks. Until then
-//! the cost is one test of a flag for each frame.
+//! A device does not return frames for this host's own address, so they are looped back here, at most [`LOOP_FRAMES`] at a
+//! time. The first route to an own address switches the loop on; until then it costs one test of a flag for each frame.
+//! Looped frames return at the next receive stage, copied into fresh frames, through the same checks.
 
 use arrayvec::ArrayVec;
 use ironwarp_types::MacAddr;
 
 use crate::{Burst, Frame, PerPort, Port, PortCaps, RxMeta, Sealed};
 
-/// Places kept back from data for acknowledgements, ARP and resets.
+/// Entries that are kept from data for acknowledgements, ARP and resets.
 pub const RESERVE_FRAMES: usize = 8;
 
-/// Frames to ourselves that may wait: two bursts.
+/// Frames from this host to itself that may wait: two bursts.
 pub const LOOP_FRAMES: usize = 64;
 
-/// A port and its frames in waiting.
-///
-/// A port of several devices is asked about one at a time, see [`Wire::select`]; each has its own frames in waiting.
+/// A port and the frames that wait to leave through it.
 pub struct Wire<P: Port> {
     port: P,
-    port_queues: PerPort<PortQueues<<P::Frame as Frame>::Sealed>>,
-    at: u8,
-}
-
-/// What waits for one device.
-struct PortQueues<S> {
-    waiting: Burst<S>,
-    /// Frames for this address come back. [`None`] sends them out like any other.
+    waiting: Burst<SealedOf<P>>,
+    /// Frames for this address are looped back. [`None`] sends them out like any other.
     own: Option<MacAddr>,
-    looped: ArrayVec<S, LOOP_FRAMES>,
+    looped: ArrayVec<SealedOf<P>, LOOP_FRAMES>,
 }
 
-impl<S> PortQueues<S> {
-    fn new() -> Self {
-        PortQueues { waiting: Burst::new(), own: None, looped: ArrayVec::new() }
+type SealedOf<P> = <<P as Port>::Frame as Frame>::Sealed;
+
+/// All ports of a core.
+pub type Wires<P> = PerPort<Wire<P>>;
+
+impl<P: Port> Wires<P> {
+    /// Hands the waiting frames of every port to its device.
+    #[inline(always)]
+    pub fn flush(&mut self) {
+        self.for_each_mut(|_, wire| wire.flush());
+    }
+
+    /// Returns whether a port takes a data frame now. Flushes a port whose burst is full.
+    #[inline(always)]
+    pub fn any_has_room(&mut self) -> bool {
+        let mut any = false;
+        self.for_each_mut(|_, wire| any |= wire.has_room());
+        any
+    }
+
+    /// Returns the number of frames that wait in all ports.
+    #[inline(always)]
+    pub fn waiting_frames(&self) -> usize {
+        self.fold(0, |frames, wire| frames + wire.waiting_frames())
     }
 }
 
 impl<P: Port> Wire<P> {
-    /// Takes the port over.
+    /// Takes ownership of the port.
     pub fn new(port: P) -> Self {
-        let others = (1..port.devices()).map(|_| PortQueues::new());
-        Wire { port_queues: PerPort::new(PortQueues::new(), others), port, at: 0 }
+        Wire { port, waiting: Burst::new(), own: None, looped: ArrayVec::new() }
     }
 
-    /// From now on everything is about the device of this number. One device is always selected.
-    #[inline(always)]
-    pub fn select(&mut self, number: u8) {
-        if P::SEVERAL && number != self.at {
-            self.at = number;
-            self.port.select(number);
-        }
-    }
-
-    /// The number of the selected device.
-    #[inline(always)]
-    pub fn selected(&self) -> u8 {
-        if P::SEVERAL { self.at } else { 0 }
-    }
-
-    /// How many devices there are.
-    #[inline(always)]
-    pub fn devices(&self) -> u8 {
-        if P::SEVERAL { self.port.devices() } else { 1 }
-    }
-
-    #[inline(always)]
-    fn queues(&self) -> &PortQueues<<P::Frame as Frame>::Sealed> {
-        self.port_queues.at::<P>(self.at)
-    }
-
-    #[inline(always)]
-    fn parts(&mut self) -> (&mut P, &mut PortQueues<<P::Frame as Frame>::Sealed>) {
-        (&mut self.port, self.port_queues.at_mut::<P>(self.at))
-    }
-
-    /// What the device can do.
+    /// Returns what the device can do.
     pub fn caps(&self) -> &PortCaps {
         self.port.caps()
     }
 
     /// Appends received frames to `into`.
+    #[inline]
     pub fn rx_burst(&mut self, into: &mut Burst<P::Frame>) {
         self.port.rx_burst(into);
     }
 
-    /// From now on frames for the link address `own` come back through [`Wire::rx_own`].
+    /// Loops frames for the link address `own` back from now on; [`Wire::rx_own`] returns them.
     pub fn loop_back(&mut self, own: MacAddr) {
-        self.parts().1.own = Some(own);
+        self.own = Some(own);
     }
 
-    /// Whether frames to ourselves wait.
+    /// Returns whether looped frames wait.
     #[inline]
     pub fn has_own(&self) -> bool {
-        !self.queues().looped.is_empty()
+        !self.looped.is_empty()
     }
 
-    /// Appends frames to ourselves to `into`, up to its room: copies in frames of the transmit pool, since what was sent
-    /// stays as it is until it is acknowledged. While the pool is empty they wait. No device has looked at them.
+    /// Appends looped frames to `into`, up to its room. They are copied into frames of the transmit pool, since a sent
+    /// frame stays unchanged until it is acknowledged. While the pool is empty they wait. No device has checked them.
     #[cold]
     pub fn rx_own(&mut self, into: &mut Burst<P::Frame>) {
-        let (port, queues) = self.parts();
-        let room = into.remaining_capacity().min(queues.looped.len());
-        let copied = queues.looped.iter().take(room).map_while(|sealed| {
-            let mut frame = port.alloc()?;
+        let room = into.remaining_capacity().min(self.looped.len());
+        let copied = self.looped.iter().take(room).map_while(|sealed| {
+            let mut frame = self.port.alloc()?;
             frame.resize(sealed.bytes().len());
             // A frame that came from the same pool fits.
             if frame.bytes().len() == sealed.bytes().len() {
@@ -123,77 +100,58 @@ impl<P: Port> Wire<P> {
         });
         let before = into.len();
         into.extend(copied);
-        queues.looped.drain(..into.len() - before);
+        self.looped.drain(..into.len() - before);
     }
 
-    /// An empty frame to fill, or `None` when the transmit pool is empty.
+    /// Returns an empty frame to fill, or `None` when the transmit pool is empty.
+    #[inline]
     pub fn alloc(&mut self) -> Option<P::Frame> {
         self.port.alloc()
     }
 
-    /// Whether a data frame may be pushed now. Flushes first when the burst is full.
+    /// Returns whether a data frame may be pushed now. Flushes first when the burst is full.
+    #[inline]
     pub fn has_room(&mut self) -> bool {
-        let (port, queues) = self.parts();
-        if queues.waiting.remaining_capacity() <= RESERVE_FRAMES {
-            port.tx_burst(&mut queues.waiting);
+        if self.waiting.remaining_capacity() <= RESERVE_FRAMES {
+            self.port.tx_burst(&mut self.waiting);
         }
-        queues.waiting.remaining_capacity().min(queues.looped.remaining_capacity()) > RESERVE_FRAMES
+        self.waiting.remaining_capacity().min(self.looped.remaining_capacity()) > RESERVE_FRAMES
     }
 
-    /// Queues a frame. Answers `false`, and drops the frame, when even the reserve is taken: TCP will send again.
-    pub fn push(&mut self, frame: <P::Frame as Frame>::Sealed) -> bool {
-        let (port, queues) = self.parts();
-        if queues.own.is_some() && queues.is_own(&frame) {
-            return queues.looped.try_push(frame).is_ok();
+    /// Queues a frame. Returns `false` and drops the frame when even the reserve is used up; TCP sends it again.
+    #[inline]
+    pub fn push(&mut self, frame: SealedOf<P>) -> bool {
+        if self.own.is_some() && self.is_own(&frame) {
+            return self.looped.try_push(frame).is_ok();
         }
-        if queues.waiting.is_full() {
-            port.tx_burst(&mut queues.waiting);
+        if self.waiting.is_full() {
+            self.port.tx_burst(&mut self.waiting);
         }
-        queues.waiting.try_push(frame).is_ok()
+        self.waiting.try_push(frame).is_ok()
     }
 
-    /// Hands the waiting frames to the device, of several devices to each.
+    /// Hands the waiting frames to the device.
+    #[inline]
     pub fn flush(&mut self) {
-        if !P::SEVERAL {
-            return self.flush_selected();
-        }
-        for number in 0..self.devices() {
-            self.select(number);
-            self.flush_selected();
+        if !self.waiting.is_empty() {
+            self.port.tx_burst(&mut self.waiting);
         }
     }
 
-    #[inline(always)]
-    fn flush_selected(&mut self) {
-        let (port, queues) = self.parts();
-        if !queues.waiting.is_empty() {
-            port.tx_burst(&mut queues.waiting);
-        }
-    }
-
-    /// Frames that no device has taken yet, and those to ourselves that nobody has fetched.
+    /// Returns the number of frames that wait for the device, and of looped frames.
+    #[inline]
     pub fn waiting_frames(&self) -> usize {
-        if P::SEVERAL {
-            self.port_queues.iter().map(PortQueues::frames).sum()
-        } else {
-            self.queues().frames()
-        }
-    }
-
-    /// The port itself, for control.
-    pub fn port_mut(&mut self) -> &mut P {
-        &mut self.port
-    }
-}
-
-impl<S: Sealed> PortQueues<S> {
-    fn frames(&self) -> usize {
         self.waiting.len() + self.looped.len()
     }
 
-    /// Whether a frame goes to ourselves.
+    /// Returns the port itself, for control.
+    pub fn port_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+
+    /// Returns whether a frame is addressed to this host.
     #[cold]
-    fn is_own(&self, frame: &S) -> bool {
+    fn is_own(&self, frame: &SealedOf<P>) -> bool {
         frame.bytes().first_chunk::<6>().is_some_and(|to| self.own == Some(MacAddr(*to)))
     }
 }
@@ -374,5 +332,50 @@ mod tests {
         let mut got = Burst::new();
         wire.rx_burst(&mut got);
         assert_eq!(got[0].bytes(), sent);
+    }
+
+    /// All ports of a core with two, and the peer of each.
+    fn two_wires() -> (Wires<MemoryPort>, [MemoryPort; 2]) {
+        let ((first, first_peer), (second, second_peer)) = (wire(), wire());
+        (Wires::new(first, [second]), [first_peer, second_peer])
+    }
+
+    #[test]
+    fn each_frame_leaves_through_the_port_it_was_pushed_to() {
+        let (mut wires, [mut first, mut second]) = two_wires();
+        for mark in 0..6 {
+            assert!(push(wires.at_mut(mark % 2), mark));
+        }
+        assert_eq!((wires.numbers(), wires.waiting_frames()), (0..2, 6));
+        wires.flush();
+        assert_eq!((marks(&mut first), marks(&mut second)), (vec![0, 2, 4], vec![1, 3, 5]));
+    }
+
+    #[test]
+    fn a_stopped_device_does_not_stop_another_port() {
+        let (mut wires, [_, mut second]) = two_wires();
+        stop_device(wires.first_mut(), 0);
+        fill_with_data(wires.first_mut());
+        assert!(!wires.at_mut(0).has_room() && wires.any_has_room());
+        assert!(push(wires.at_mut(1), 7));
+        wires.flush();
+        assert_eq!(marks(&mut second), [7]);
+    }
+
+    #[test]
+    fn the_loop_is_switched_on_for_each_port_by_itself() {
+        let (mut wires, _) = two_wires();
+        wires.at_mut(1).loop_back(OWN);
+        assert!(push_to(wires.at_mut(1), OWN, 3) && push_to(wires.at_mut(0), OWN, 4));
+        assert!(wires.at(1).has_own() && !wires.at(0).has_own());
+        assert_eq!(own_marks(wires.at_mut(1)), [3]);
+    }
+
+    #[test]
+    fn a_number_without_a_port_names_the_first_port() {
+        let (mut wires, [mut first, _]) = two_wires();
+        assert!(push(wires.at_mut(9), 5));
+        wires.flush();
+        assert_eq!(marks(&mut first), [5]);
     }
 }

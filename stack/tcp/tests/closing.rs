@@ -213,7 +213,7 @@ fn an_abort_resets_the_peer_and_frees_everything() {
     s.transmit(&mut Pattern::new(1_000, 100), 32);
     s.sent();
     let id = s.id();
-    s.node.tcp.abort(s.node.now, id, &mut s.node.wire);
+    s.node.tcp.abort(s.node.now, id, &mut s.node.wires);
     s.expect(&["R 1001"]);
     assert_eq!(state(&s), State::Closed);
     s.node.tcp.release(id);
@@ -227,14 +227,14 @@ fn an_abort_resets_the_peer_and_frees_everything() {
 fn a_stale_id_does_nothing() {
     let mut s = script();
     let id = s.id();
-    s.node.tcp.abort(s.node.now, id, &mut s.node.wire);
+    s.node.tcp.abort(s.node.now, id, &mut s.node.wires);
     s.node.tcp.release(id);
     s.sent();
     s.connect();
     s.sent();
     assert_ne!(s.id(), id);
-    assert_eq!(s.node.tcp.close(s.node.now, id, &mut s.node.wire), TcpEvents::empty());
-    s.node.tcp.abort(s.node.now, id, &mut s.node.wire);
+    assert_eq!(s.node.tcp.close(s.node.now, id, &mut s.node.wires), TcpEvents::empty());
+    s.node.tcp.abort(s.node.now, id, &mut s.node.wires);
     s.node.tcp.release(id);
     assert_eq!((s.node.tcp.emss(id), s.node.tcp.acked_bytes(id)), (0, 0));
     s.expect(&[]);

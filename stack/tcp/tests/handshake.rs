@@ -148,7 +148,7 @@ fn active_and_passive_opens_beyond_the_limit_are_refused() {
     s.sent();
     let path = s.node.path_to(2);
     let flow = ironwarp_types::Flow { local: addr(1, 1_001), remote: addr(2, 80) };
-    assert_eq!(s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wire), Err(ConnectError::Full));
+    assert_eq!(s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wires), Err(ConnectError::Full));
     s.our_port = 4_420;
     s.peer("S 0 win 65535 <mss 1460>");
     s.expect(&[]);
@@ -160,7 +160,7 @@ fn two_connections_cannot_have_the_same_endpoints() {
     let mut s = Script::new(config());
     s.connect();
     let (path, flow) = (s.node.path_to(2), s.node.tcp.flow(s.id()).expect("a flow"));
-    assert_eq!(s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wire), Err(ConnectError::InUse));
+    assert_eq!(s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wires), Err(ConnectError::InUse));
 }
 
 /// RFC 9293 s3.10.7.3: a reset that acknowledges our SYN refuses the connection.

@@ -135,7 +135,7 @@ fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
         ecn: Ecn::NotEct,
     };
     let net = &node.net;
-    let event = node.tcp.on_segment(node.now, segment, || net.path_to(&flow, mac(2)), &mut node.wire);
+    let event = node.tcp.on_segment(node.now, segment, || net.path_to(&flow, mac(2)), &mut node.wires);
     node.events.extend(event);
 }
 
@@ -190,7 +190,7 @@ proptest! {
                 Step::Flush => node.flush(),
                 Step::Close => {
                     if let Some(&id) = conns.first() {
-                        node.tcp.close(node.now, id, &mut node.wire);
+                        node.tcp.close(node.now, id, &mut node.wires);
                     }
                 }
             }

@@ -116,7 +116,7 @@ fn icmp(s: &mut Script, seq: u32, kind: IcmpErrorKind) {
     let flow = s.node.tcp.flow(s.id()).expect("a connection");
     let seq = Seq(s.our_numbers.iss.expect("a SYN").wrapping_add(seq));
     let error = IcmpError { flow, hash: s.node.net.hasher().hash(&flow), seq, kind };
-    let event = s.node.tcp.on_icmp_error(s.node.now, &error, &mut s.node.wire);
+    let event = s.node.tcp.on_icmp_error(s.node.now, &error, &mut s.node.wires);
     s.node.events.extend(event);
     s.node.check();
 }

@@ -76,7 +76,7 @@ impl Side {
         let established = matches!(self.node.tcp.state(id), State::Established | State::CloseWait);
         if established && !self.closed && self.source.left == 0 && self.taken == self.expected {
             self.closed = true;
-            assert_eq!(self.node.tcp.close(self.node.now, id, &mut self.node.wire), TcpEvents::empty());
+            assert_eq!(self.node.tcp.close(self.node.now, id, &mut self.node.wires), TcpEvents::empty());
         }
     }
 }

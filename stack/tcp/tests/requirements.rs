@@ -70,7 +70,7 @@ fn every_sent_segment_has_a_correct_checksum_and_source() {
     peer.send(&mut node, 101);
     node.flush();
     all.extend(peer.receive_all(&mut node));
-    node.tcp.close(node.now, id, &mut node.wire);
+    node.tcp.close(node.now, id, &mut node.wires);
     all.extend(peer.receive_all(&mut node));
     peer.send_raw(&mut node, RawSegment { dst_port: 1, ..peer.raw(ACK) });
     all.extend(captured(&mut node, peer.port));
@@ -206,7 +206,7 @@ fn only_our_syns_announce_a_segment_size_of_the_mtu_less_forty() {
             peer.send_raw(&mut node, RawSegment { seq: peer.iss, ack: 0, ..peer.raw(SYN) });
             peer.send(&mut node, 10);
             node.transmit(id, &mut Pattern::new(10, 10), 1);
-            node.tcp.close(node.now, id, &mut node.wire);
+            node.tcp.close(node.now, id, &mut node.wires);
             for captured in peer.receive_all(&mut node) {
                 let announces = options_of(&captured).iter().any(|(kind, _)| *kind == 2);
                 assert_eq!(announces, captured.has(SYN), "{captured:?}");
@@ -289,7 +289,7 @@ fn an_open_to_a_multicast_or_unspecified_address_is_refused() {
     {
         let flow = Flow { local: addr(1, 5_000), remote: remote.parse().expect("an address") };
         let path = node.path_to(2);
-        let refused = node.tcp.connect(node.now, flow, path, &mut node.wire);
+        let refused = node.tcp.connect(node.now, flow, path, &mut node.wires);
         assert_eq!(refused, Err(ConnectError::InvalidAddress), "{remote}");
     }
     assert!(node.sent().is_empty());

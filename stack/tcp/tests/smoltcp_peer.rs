@@ -165,7 +165,7 @@ impl TcpSide {
             self.node.transmit(id, &mut self.source, 16);
             if self.source.left == 0 && self.taken == BYTES && !self.closed {
                 self.closed = true;
-                self.node.tcp.close(now, id, &mut self.node.wire);
+                self.node.tcp.close(now, id, &mut self.node.wires);
             }
         }
         self.node.sent()

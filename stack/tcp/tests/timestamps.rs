@@ -252,7 +252,7 @@ fn an_active_open_reuses_a_flow_in_time_wait_with_timestamps() {
         s.advance(Nanos::from_millis(wait_ms));
         let flow = Flow { local: addr(1, s.our_port), remote: addr(2, s.peer_port) };
         let path = s.node.path_to(2);
-        let id = s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wire);
+        let id = s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wires);
         assert_eq!(id.err(), (!again).then_some(ConnectError::InUse), "{wait_ms} ms");
         s.node.check();
         let sent = s.sent();

@@ -21,7 +21,6 @@
 //! at the far end ends the connection, since iWARP has no receiver-not-ready.
 #![forbid(unsafe_code)]
 
-mod channel;
 pub mod config;
 mod context;
 mod core_loop;

@@ -9,9 +9,9 @@ use crossbeam_utils::CachePadded;
 use ironwarp_mem::MemTable;
 use ironwarp_types::PdId;
 
-use crate::channel::ContextChannel;
 use crate::config::{Config, LimitsConfig};
 use crate::context::LacksAtomicsCache;
+use crate::core_loop::channel::ContextChannel;
 use crate::error::VerbsError;
 
 /// Numbers the stacks, queue pairs and completion queues of the process, so that a handle never names an object of another

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::{MemLimits, MemTable};
 use ironwarp_net::Steering;
-use ironwarp_port::instrument::{Instrumented, PortControl, WallClock};
+use ironwarp_port::Port;
+use ironwarp_port::instrument::{Instrumented, WallClock};
 use ironwarp_port::memory::MemoryPort;
-use ironwarp_port::{Port, Ports, Spread};
 use ironwarp_stats::{CoreStats, Counter, PageDimensions, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
@@ -254,7 +254,7 @@ impl StackBuilder {
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        stack_parts.assemble(fabrics.single(), |_| true, &clocks, secret)
+        stack_parts.assemble(fabrics, |_| true, &clocks, secret)
     }
 }
 
@@ -309,7 +309,6 @@ impl StackParts {
     fn finish<P: Port + Send + HasLink>(self, ports: Vec<Vec<P>>) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<Instrumented<P, WallClock>, StackClock>: Send,
-        CoreLoop<Ports<Instrumented<P, WallClock>>, StackClock>: Send,
     {
         let clocks = StackClocks {
             core: StackClock(TscClock::calibrated()),
@@ -317,10 +316,7 @@ impl StackParts {
             link_poll_interval: LINK_POLL_INTERVAL,
         };
         let fabrics = self.instrument(ports, &clocks)?;
-        if fabrics.is_single() {
-            return self.assemble(fabrics.single(), |port| port.port_mut().link_up(), &clocks, secret()?);
-        }
-        self.assemble(fabrics.combined(), |ports| ports.selected().port_mut().link_up(), &clocks, secret()?)
+        self.assemble(fabrics, |port| port.port_mut().link_up(), &clocks, secret()?)
     }
 
     /// Puts the fault injector and the tap before each port, and gives each core its ports.
@@ -355,7 +351,7 @@ impl StackParts {
 
     fn assemble<P: Port, C: Clock + Clone + 'static, W>(
         self,
-        (ports, spread): (Vec<(P, Vec<PortControl>)>, Spread),
+        fabrics: CorePorts<P>,
         link_up: fn(&mut P) -> bool,
         clocks: &StackClocks<C, W>,
         secret: [u64; 2],
@@ -364,11 +360,12 @@ impl StackParts {
         CoreLoop<P, C>: Send,
     {
         let config = &self.shared.config;
-        let other_cores = core_mesh(Steering::new(config.core.count, spread), steered_frames(config));
+        let other_cores =
+            core_mesh(Steering::new(config.core.count, fabrics.spread()), steered_frames(config));
         let mut workers = Vec::new();
         let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);
-        for (((core, (port, controls)), other_cores), remote_atomics) in
-            (0..).zip(ports).zip(other_cores).zip(remote_atomics)
+        for (((core, (ports, controls)), other_cores), remote_atomics) in
+            (0..).zip(fabrics.into_cores()).zip(other_cores).zip(remote_atomics)
         {
             let stats = self.stats.core(core);
             let port_stats =
@@ -378,7 +375,7 @@ impl StackParts {
             let parts = CoreParts {
                 core,
                 clock,
-                port,
+                ports,
                 link_up,
                 link_poll_interval,
                 mem,

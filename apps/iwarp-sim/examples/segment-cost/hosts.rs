@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_net::{Net, NetConfig, Received};
-use ironwarp_port::{Burst, Wire};
+use ironwarp_port::{Burst, Wire, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ByteStream, ConnId, State, Tcp, TcpConfig, TcpEvents, UnitSource};
 use ironwarp_types::{Flow, Nanos};
@@ -40,7 +40,7 @@ pub struct Ironwarp {
     host: u8,
     net: Net,
     tcp: Tcp<BenchPort>,
-    wire: Wire<BenchPort>,
+    wires: Wires<BenchPort>,
     /// `Some`, except while the burst is being emptied: taking it moves a pointer, not the frames.
     received: Option<Box<Burst<BenchFrame>>>,
     conn: Option<ConnId>,
@@ -60,10 +60,12 @@ impl UnitSource for Endless {
 
 impl Ironwarp {
     fn on_frame(&mut self, now: Nanos, frame: BenchFrame) {
-        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else { return };
+        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, self.wires.first_mut()) else {
+            return;
+        };
         let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
         let path = || net.path_to(&flow, mac);
-        let Some((id, events)) = self.tcp.on_segment(now, segment, path, &mut self.wire) else { return };
+        let Some((id, events)) = self.tcp.on_segment(now, segment, path, &mut self.wires) else { return };
         if events.contains(TcpEvents::ESTABLISHED) {
             self.conn = Some(id);
         }
@@ -92,7 +94,15 @@ impl Host for Ironwarp {
         };
         let tcp = Tcp::new(config, net.hasher(), [3, 4], stats);
         let source = Endless((0..9_000).map(|at| at as u8).collect());
-        Ironwarp { host, net, tcp, wire, received: Some(Box::default()), conn: None, source }
+        Ironwarp {
+            host,
+            net,
+            tcp,
+            wires: Wires::single(wire),
+            received: Some(Box::default()),
+            conn: None,
+            source,
+        }
     }
 
     fn listen(&mut self) {
@@ -103,26 +113,26 @@ impl Host for Ironwarp {
         let remote = address(2, PORT);
         let flow = Flow { local: SocketAddr::new(address(self.host, 0).ip(), 50_000), remote };
         let path = self.net.path_to(&flow, link_address(2));
-        self.tcp.connect(now, flow, path, &mut self.wire).expect("a place");
-        self.wire.flush();
+        self.tcp.connect(now, flow, path, &mut self.wires).expect("a place");
+        self.wires.flush();
     }
 
     fn receive(&mut self, now: Nanos) {
         let Some(mut burst) = self.received.take() else { return };
-        self.wire.rx_burst(&mut burst);
+        self.wires.first_mut().rx_burst(&mut burst);
         burst.drain(..).for_each(|frame| self.on_frame(now, frame));
         self.received = Some(burst);
-        self.net.on_timers(now, &mut self.wire);
-        self.tcp.on_timers(now, &mut self.wire, &mut |_, _| ());
-        self.tcp.flush_acks(now, &mut self.wire);
-        self.wire.flush();
+        self.net.on_timers(now, self.wires.first_mut());
+        self.tcp.on_timers(now, &mut self.wires, &mut |_, _| ());
+        self.tcp.flush_acks(now, &mut self.wires);
+        self.wires.flush();
     }
 
     fn send(&mut self, now: Nanos) {
         if let Some(id) = self.conn {
-            self.tcp.transmit(now, id, &mut self.source, &mut self.wire, TURN);
+            self.tcp.transmit(now, id, &mut self.source, &mut self.wires, TURN);
         }
-        self.wire.flush();
+        self.wires.flush();
     }
 
     fn is_open(&self) -> bool {

@@ -12,7 +12,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ironwarp::{MacAddr, Nanos};
 use ironwarp_net::{Net, NetConfig, Received};
 use ironwarp_port::memory::{MemoryFrame, MemoryPort};
-use ironwarp_port::{Burst, Wire};
+use ironwarp_port::{Burst, Wire, Wires};
 use ironwarp_sim::Node;
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ByteStream, ConnId, Tcp, TcpConfig, TcpEvents};
@@ -28,7 +28,7 @@ pub struct Hostile {
     address: IpAddr,
     net: Net,
     tcp: Tcp<MemoryPort>,
-    wire: Wire<MemoryPort>,
+    wires: Wires<MemoryPort>,
     oracle: SharedOracle,
     rng: SeededEntropy,
     attack_conns: Vec<AttackConn>,
@@ -58,7 +58,7 @@ impl Hostile {
             address: address.into(),
             tcp: Tcp::new(tcp, net.hasher(), secret, stats),
             net,
-            wire,
+            wires: Wires::single(wire),
             oracle: oracle.clone(),
             rng,
             attack_conns: Vec::new(),
@@ -69,17 +69,18 @@ impl Hostile {
     fn receive(&mut self, now: Nanos) {
         for _ in 0..RX_BURSTS_PER_POLL {
             let mut burst: Burst<MemoryFrame> = Burst::new();
-            self.wire.rx_burst(&mut burst);
+            self.wires.first_mut().rx_burst(&mut burst);
             if burst.is_empty() {
                 return;
             }
             for frame in burst {
-                let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else {
+                let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, self.wires.first_mut())
+                else {
                     continue;
                 };
                 let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
                 let path = || net.path_to(&flow, mac);
-                if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, &mut self.wire) {
+                if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, &mut self.wires) {
                     self.on_events(now, conn, events);
                 }
             }
@@ -87,9 +88,9 @@ impl Hostile {
     }
 
     fn timers(&mut self, now: Nanos) {
-        self.net.on_timers(now, &mut self.wire);
+        self.net.on_timers(now, self.wires.first_mut());
         let mut fired = Vec::new();
-        self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| fired.push((conn, events)));
+        self.tcp.on_timers(now, &mut self.wires, &mut |conn, events| fired.push((conn, events)));
         for (conn, events) in fired {
             self.on_events(now, conn, events);
         }
@@ -135,7 +136,7 @@ impl Hostile {
             let local = self.tcp.ephemeral_port(self.address, remote).unwrap_or(40_000 + number as u16);
             let flow = Flow { local: SocketAddr::new(self.address, local), remote };
             let path = self.net.path_to(&flow, mac);
-            let opened = self.tcp.connect(now, flow, path, &mut self.wire);
+            let opened = self.tcp.connect(now, flow, path, &mut self.wires);
             let mut oracle = oracle.borrow_mut();
             match opened {
                 Ok(conn) => {
@@ -166,13 +167,13 @@ impl Hostile {
         match action {
             ConnAction::Keep => {}
             ConnAction::Close => {
-                let events = self.tcp.close(now, conn, &mut self.wire);
+                let events = self.tcp.close(now, conn, &mut self.wires);
                 if events.intersects(TcpEvents::ENDED) {
                     self.end(now, conn);
                 }
             }
             ConnAction::Abort => {
-                self.tcp.abort(now, conn, &mut self.wire);
+                self.tcp.abort(now, conn, &mut self.wires);
                 self.end(now, conn);
             }
         }
@@ -201,12 +202,12 @@ impl Hostile {
     fn transmit(&mut self, now: Nanos) {
         for attack_conn in &mut self.attack_conns {
             let conn = attack_conn.conn;
-            self.tcp.transmit(now, conn, attack_conn, &mut self.wire, TX_UNITS_PER_POLL);
+            self.tcp.transmit(now, conn, attack_conn, &mut self.wires, TX_UNITS_PER_POLL);
         }
     }
 
     fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        if self.tcp.has_pending_acks() || self.wire.waiting_frames() > 0 {
+        if self.tcp.has_pending_acks() || self.wires.waiting_frames() > 0 {
             return Some(now);
         }
         let oracle = self.oracle.borrow();
@@ -225,8 +226,8 @@ impl Node for Hostile {
             self.poll_conn(now, index);
         }
         self.transmit(now);
-        self.tcp.flush_acks(now, &mut self.wire);
-        self.wire.flush();
+        self.tcp.flush_acks(now, &mut self.wires);
+        self.wires.flush();
         self.next_deadline(now)
     }
 

@@ -62,7 +62,7 @@ pub struct Io<'a, C> {
     /// The producer of the receive ring, if receives come from a shared receive queue.
     pub rq_producer: Option<&'a mut SlotProducer<RecvWqe>>,
     /// The core loop, as [`StreamCallbacks`].
-    pub callbacks: &'a mut C,
+    pub callbacks: C,
     /// The core's view of registered memory.
     pub memory: &'a CoreMem,
     /// The core's counters.

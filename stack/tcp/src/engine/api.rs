@@ -1,7 +1,7 @@
 //! The calls of the core loop on a connection: transmit, acknowledge, close and queries.
 
 use ironwarp_net::{IcmpError, Path};
-use ironwarp_port::{Port, Wire};
+use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
@@ -20,10 +20,10 @@ impl<P: Port> Tcp<P> {
         now: Nanos,
         id: ConnId,
         source: &mut impl UnitSource,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
         segments_max: usize,
     ) -> Transmitted {
-        match self.conn_and_io(id, now, wire) {
+        match self.conn_and_io(id, now, wires) {
             Some((conn, mut io)) => conn.transmit(&mut io, source, segments_max),
             None => Transmitted::default(),
         }
@@ -31,7 +31,7 @@ impl<P: Port> Tcp<P> {
 
     /// Sends the ACKs that have been pending for a whole iteration without payload to carry them, and those that must
     /// not wait. Call once per iteration.
-    pub fn flush_acks(&mut self, now: Nanos, wire: &mut Wire<P>) {
+    pub fn flush_acks(&mut self, now: Nanos, wires: &mut Wires<P>) {
         if self.shared.acks.is_empty() {
             return;
         }
@@ -41,7 +41,7 @@ impl<P: Port> Tcp<P> {
             |tcp, slot, round| {
                 let conn = tcp.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
                 conn.is_some_and(|conn| {
-                    let mut io = TcpIo::for_path(&conn.path, now, wire, &mut tcp.shared);
+                    let mut io = TcpIo::for_path(&conn.path, now, wires, &mut tcp.shared);
                     conn.send_due_acks(&mut io, round)
                 })
             },
@@ -49,10 +49,15 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Runs the expired timers: retransmits, and reports events of connections to `events`.
-    pub fn on_timers(&mut self, now: Nanos, wire: &mut Wire<P>, events: &mut impl FnMut(ConnId, TcpEvents)) {
-        TcpIo { now, wire, shared: &mut self.shared }.ensure_terminate_reserve();
+    pub fn on_timers(
+        &mut self,
+        now: Nanos,
+        wires: &mut Wires<P>,
+        events: &mut impl FnMut(ConnId, TcpEvents),
+    ) {
+        TcpIo { now, wire: wires.first_mut(), shared: &mut self.shared }.ensure_terminate_reserve();
         while let Some(at) = self.shared.wheel.pop_expired(now) {
-            self.on_timer(now, at, wire, events);
+            self.on_timer(now, at, wires, events);
         }
         let base = self.shared.config.connections_max;
         self.time_wait.expire(now, &mut self.flows, base);
@@ -69,11 +74,11 @@ impl<P: Port> Tcp<P> {
         &mut self,
         now: Nanos,
         at: u32,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
         events: &mut impl FnMut(ConnId, TcpEvents),
     ) {
         let Some(id) = self.id_of(at) else { return };
-        let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return };
+        let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return };
         let before = conn.state;
         let happened = conn.on_timer(&mut io);
         self.on_state_change(at, before, now);
@@ -98,8 +103,8 @@ impl<P: Port> Tcp<P> {
 
     /// Closes our direction. The FIN follows everything pulled so far, and nothing more is pulled. Returns CLOSED when
     /// the connection ends at once, which happens before the peer has answered; otherwise that event follows.
-    pub fn close(&mut self, now: Nanos, id: ConnId, wire: &mut Wire<P>) -> TcpEvents {
-        let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return TcpEvents::empty() };
+    pub fn close(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) -> TcpEvents {
+        let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return TcpEvents::empty() };
         let before = conn.state;
         conn.close(&mut io);
         let over = conn.state == State::Closed && before != State::Closed;
@@ -108,8 +113,8 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Aborts a connection with a reset. No event follows.
-    pub fn abort(&mut self, now: Nanos, id: ConnId, wire: &mut Wire<P>) {
-        let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return };
+    pub fn abort(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) {
+        let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return };
         let before = conn.state;
         conn.abort(&mut io);
         self.on_state_change(id.slot, before, now);

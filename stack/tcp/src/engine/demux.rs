@@ -1,7 +1,7 @@
 //! Demultiplexing of arriving segments: to a connection, to TIME-WAIT, to a listener, or to none of them.
 
 use ironwarp_net::{Path, TcpSegment};
-use ironwarp_port::{Port, Wire};
+use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
@@ -22,7 +22,7 @@ impl<P: Port> Tcp<P> {
         now: Nanos,
         arrived: TcpSegment<P::Frame>,
         path: impl FnOnce() -> Path,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let Some(segment) = Segment::parse(&arrived) else {
@@ -31,13 +31,13 @@ impl<P: Port> Tcp<P> {
         };
         match self.find(arrived.hash, &arrived.flow) {
             Some(at) if at < self.shared.config.connections_max => {
-                self.on_connection_segment(now, at, segment, arrived, wire)
+                self.on_connection_segment(now, at, segment, arrived, wires)
             }
             Some(at) => {
-                self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wire);
+                self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wires);
                 None
             }
-            None => self.on_unknown_flow(now, segment, arrived, path, wire),
+            None => self.on_unknown_flow(now, segment, arrived, path, wires),
         }
     }
 
@@ -49,12 +49,12 @@ impl<P: Port> Tcp<P> {
         segment: Segment,
         arrived: TcpSegment<P::Frame>,
         path: impl FnOnce() -> Path,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
         let path = path();
         match self.accept_syn_cookie(now, &segment, &arrived, &path) {
-            Some(at) => return self.on_connection_segment(now, at?, segment, arrived, wire),
-            None => self.on_no_connection(now, &segment, &arrived, path, wire),
+            Some(at) => return self.on_connection_segment(now, at?, segment, arrived, wires),
+            None => self.on_no_connection(now, &segment, &arrived, path, wires),
         }
         None
     }
@@ -76,13 +76,13 @@ impl<P: Port> Tcp<P> {
         at: u32,
         segment: Segment,
         arrived: TcpSegment<P::Frame>,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.as_mut()?;
         let id = ConnId { slot: at, generation: slot.generation };
         let before = conn.state;
-        let mut io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let events = conn.on_segment(&mut io, segment, arrived);
         if conn.state != before {
             self.on_state_change(at, before, now);
@@ -98,7 +98,7 @@ impl<P: Port> Tcp<P> {
         segment: &Segment,
         arrived: &TcpSegment<P::Frame>,
         path: Path,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) {
         self.shared.stats.count(Counter::TcpRxTimeWait);
         let base = self.shared.config.connections_max;
@@ -106,12 +106,12 @@ impl<P: Port> Tcp<P> {
         let iss_is_free = !self.is_half_open_full();
         if wanted && self.time_wait.may_reuse_for_syn(at - base, segment, iss_is_free) {
             self.reused_snd_nxt = self.time_wait.remove(at - base, &mut self.flows, base);
-            self.on_no_connection(now, segment, arrived, path, wire);
+            self.on_no_connection(now, segment, arrived, path, wires);
             self.reused_snd_nxt = None;
             return;
         }
         let answer = self.time_wait.on_segment(at - base, now, segment);
-        let mut io = TcpIo::for_path(&path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&path, now, wires, &mut self.shared);
         if let Some(header) = answer
             && io.may_reply()
         {
@@ -128,16 +128,16 @@ impl<P: Port> Tcp<P> {
         segment: &Segment,
         arrived: &TcpSegment<P::Frame>,
         path: Path,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) {
         if !segment.has(Flags::RST | Flags::ACK)
             && segment.has(Flags::SYN)
             && let Some(listener) = self.listeners.find(arrived.flow.local)
         {
-            return self.open_passively(now, listener, segment, arrived, path, wire);
+            return self.open_passively(now, listener, segment, arrived, path, wires);
         }
         self.shared.stats.count(Counter::TcpDropNoConnection);
-        let mut io = TcpIo::for_path(&path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&path, now, wires, &mut self.shared);
         if !segment.has(Flags::RST) && io.may_reply() {
             let ack = segment.has(Flags::ACK).then_some(segment.ack);
             io.send_reset(&path, &arrived.flow, (ack, segment.seq.plus(segment.seq_len())));

@@ -15,7 +15,7 @@
 //! RFC 8201.
 
 use ironwarp_net::{IcmpError, IcmpErrorKind};
-use ironwarp_port::{Port, Wire};
+use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
@@ -32,10 +32,10 @@ impl<P: Port> Tcp<P> {
         &mut self,
         now: Nanos,
         error: &IcmpError,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
         let found = self.find(error.hash, &error.flow).and_then(|at| self.id_of(at));
-        let Some((id, (conn, mut io))) = found.and_then(|id| Some((id, self.conn_and_io(id, now, wire)?)))
+        let Some((id, (conn, mut io))) = found.and_then(|id| Some((id, self.conn_and_io(id, now, wires)?)))
         else {
             self.shared.stats.count(Counter::TcpDropIcmp);
             return None;

@@ -17,7 +17,7 @@ mod rx_stream;
 mod time_wait;
 
 use ironwarp_net::{FlowHasher, FlowTable};
-use ironwarp_port::{Port, Wire};
+use ironwarp_port::{Port, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Nanos, Seq};
 
@@ -101,11 +101,11 @@ impl<P: Port> Tcp<P> {
         &'a mut self,
         id: ConnId,
         now: Nanos,
-        wire: &'a mut Wire<P>,
+        wires: &'a mut Wires<P>,
     ) -> Option<(&'a mut Conn, TcpIo<'a, P>)> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let conn = if slot.generation == id.generation { slot.conn.as_mut()? } else { return None };
-        let io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
+        let io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         Some((conn, io))
     }
 

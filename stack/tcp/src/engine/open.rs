@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use ironwarp_net::{Path, TcpSegment};
-use ironwarp_port::{Port, Wire};
+use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
@@ -55,7 +55,7 @@ impl<P: Port> Tcp<P> {
         now: Nanos,
         flow: Flow,
         path: Path,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) -> Result<ConnId, ConnectError> {
         if is_invalid_endpoint(flow.local) || is_invalid_endpoint(flow.remote) {
             return Err(ConnectError::InvalidAddress);
@@ -65,7 +65,7 @@ impl<P: Port> Tcp<P> {
         let new_conn = self.reserve_slot(now, flow, hash, path).ok_or(ConnectError::Full)?;
         self.shared.stats.count(Counter::TcpActiveOpens);
         let conn = Conn::active(&self.shared.config, new_conn);
-        self.start_handshake(now, conn, wire).ok_or(ConnectError::Full)
+        self.start_handshake(now, conn, wires).ok_or(ConnectError::Full)
     }
 
     /// Fails if a connection or a TIME-WAIT that must continue occupies the flow. Ends a TIME-WAIT that may be reused.
@@ -91,10 +91,10 @@ impl<P: Port> Tcp<P> {
         segment: &Segment,
         arrived: &TcpSegment<P::Frame>,
         path: Path,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) {
         if self.is_half_open_full() {
-            return self.send_syn_cookie(now, listener, segment, arrived, path, wire);
+            return self.send_syn_cookie(now, listener, segment, arrived, path, wires);
         }
         let Some(new_conn) = self.reserve_slot(now, arrived.flow, arrived.hash, path) else {
             self.shared.stats.count(Counter::TcpDropConnectionTableFull);
@@ -104,7 +104,7 @@ impl<P: Port> Tcp<P> {
         let options = SynOptions::parse(segment.option_list(arrived));
         let conn = Conn::passive(&self.shared.config, new_conn, listener, segment, options);
         self.half_open += 1;
-        self.start_handshake(now, conn, wire);
+        self.start_handshake(now, conn, wires);
     }
 
     /// Returns whether the limit of half-open connections or of slots is reached.
@@ -121,11 +121,10 @@ impl<P: Port> Tcp<P> {
         segment: &Segment,
         arrived: &TcpSegment<P::Frame>,
         path: Path,
-        wire: &mut Wire<P>,
+        wires: &mut Wires<P>,
     ) {
         // Established connections have priority on a busy device.
-        wire.select(path.port());
-        if !self.shared.config.syn_cookies || !wire.has_room() {
+        if !self.shared.config.syn_cookies || !wires.at_mut(path.port()).has_room() {
             self.shared.stats.count(Counter::TcpDropHalfOpenFull);
             return;
         }
@@ -151,7 +150,7 @@ impl<P: Port> Tcp<P> {
                 cookies::cookie_timestamp(stamps.tsval, &conn.negotiated_options(offer), conn.opts.ecn);
         }
         self.shared.stats.count(Counter::TcpSynCookiesSent);
-        let mut io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         io.send_control(&conn.path, &flow, header, options.as_slice());
     }
 
@@ -205,12 +204,12 @@ impl<P: Port> Tcp<P> {
         Some(NewConn { slot, flow, hash, path, iss, ts_offset, now })
     }
 
-    fn start_handshake(&mut self, now: Nanos, mut conn: Conn, wire: &mut Wire<P>) -> Option<ConnId> {
+    fn start_handshake(&mut self, now: Nanos, mut conn: Conn, wires: &mut Wires<P>) -> Option<ConnId> {
         conn.cold.in_flow_table = true;
         let at = conn.slot;
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.insert(conn);
-        let mut io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         conn.send_syn(&mut io);
         Some(ConnId { slot: at, generation: slot.generation })
     }

@@ -112,7 +112,7 @@ impl Conn {
     }
 
     /// Moves SND.UNA to the segment's acknowledgement number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_ack_advance<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -150,7 +150,7 @@ impl Conn {
     }
 
     /// Moves SND.UNA and releases the acknowledged units. Returns the count of newly acknowledged sequence numbers.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance_una<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,

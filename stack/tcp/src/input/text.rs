@@ -102,7 +102,7 @@ impl Conn {
     }
 
     /// Accepts payload at RCV.NXT.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_in_order_text<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,

@@ -11,7 +11,7 @@ mod timeout;
 mod transmit;
 
 use ironwarp_net::Path;
-use ironwarp_port::{Frame, Port, Wire};
+use ironwarp_port::{Frame, Port, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
 
@@ -105,16 +105,15 @@ pub(crate) struct TcpIo<'a, P: Port> {
 }
 
 impl<'a, P: Port> TcpIo<'a, P> {
-    /// Creates the context and selects the port of `path`.
+    /// Creates the context with the port of `path`.
     #[inline(always)]
     pub(crate) fn for_path(
         path: &Path,
         now: Nanos,
-        wire: &'a mut Wire<P>,
+        wires: &'a mut Wires<P>,
         shared: &'a mut EngineShared<P>,
     ) -> Self {
-        wire.select(path.port());
-        TcpIo { now, wire, shared }
+        TcpIo { now, wire: wires.at_mut(path.port()), shared }
     }
 }
 
@@ -153,7 +152,7 @@ impl<P: Port> TcpIo<'_, P> {
     #[inline]
     fn frame(&mut self, len: usize) -> Option<P::Frame> {
         // A spare frame that was allocated for another port may be too small.
-        let spare = self.shared.spare.take().filter(|frame| !P::SEVERAL || frame.capacity() >= len);
+        let spare = self.shared.spare.take().filter(|frame| frame.capacity() >= len);
         let frame = spare.or_else(|| self.wire.alloc());
         let sized = frame.and_then(|mut frame| {
             frame.resize(len);
@@ -165,14 +164,14 @@ impl<P: Port> TcpIo<'_, P> {
         sized
     }
 
-    /// Returns a frame of `len` bytes from the terminate reserve. With several ports it may be another port's and
-    /// shorter; the units that use it are short.
+    /// Returns a frame of up to `len` bytes from the terminate reserve. It may be shorter, since it may come from another
+    /// port; the units that use it are short.
     #[cold]
     #[inline(never)]
     fn take_terminate_reserve(&mut self, len: usize) -> Option<P::Frame> {
         let mut frame = self.shared.terminate_reserve.pop()?;
         frame.resize(len);
-        (P::SEVERAL || frame.bytes().len() == len).then_some(frame)
+        Some(frame)
     }
 
     /// Refills the terminate reserve.

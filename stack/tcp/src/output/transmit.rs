@@ -19,6 +19,7 @@ use crate::stream::UnitSource;
 
 impl Conn {
     /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to send.
+    #[inline]
     pub(crate) fn transmit<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_net::{Net, NetConfig, Path, Received};
-use ironwarp_port::Wire;
+use ironwarp_port::{Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ConnId, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource};
 use ironwarp_types::{Flow, MacAddr, Nanos};
@@ -13,7 +13,7 @@ use super::port::{PortHandle, QueuePort};
 pub struct Node {
     pub net: Net,
     pub tcp: Tcp<QueuePort>,
-    pub wire: Wire<QueuePort>,
+    pub wires: Wires<QueuePort>,
     pub port_handle: PortHandle,
     pub stats: CoreStats,
     pub now: Nanos,
@@ -43,7 +43,7 @@ impl Node {
         Node {
             net,
             tcp,
-            wire,
+            wires: Wires::single(wire),
             port_handle,
             stats,
             now: Nanos::from_secs(1),
@@ -61,36 +61,36 @@ impl Node {
     pub fn connect(&mut self, local_port: u16, remote: SocketAddr, remote_host: u8) -> ConnId {
         let flow = Flow { local: addr(self.host, local_port), remote };
         let path = self.path_to(remote_host);
-        self.tcp.connect(self.now, flow, path, &mut self.wire).expect("a free slot")
+        self.tcp.connect(self.now, flow, path, &mut self.wires).expect("a free slot")
     }
 
     /// Processes an arriving frame.
     pub fn receive(&mut self, bytes: &[u8]) {
         let frame = QueuePort::arrived(bytes);
-        if let Some(Received::Segment(segment)) = self.net.on_frame(self.now, frame, &mut self.wire) {
+        if let Some(Received::Segment(segment)) = self.net.on_frame(self.now, frame, self.wires.first_mut()) {
             let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
-            let event = self.tcp.on_segment(self.now, segment, || net.path_to(&flow, mac), &mut self.wire);
+            let event = self.tcp.on_segment(self.now, segment, || net.path_to(&flow, mac), &mut self.wires);
             self.events.extend(event);
             self.check_step();
         }
     }
 
     pub fn timers(&mut self) {
-        self.net.on_timers(self.now, &mut self.wire);
+        self.net.on_timers(self.now, self.wires.first_mut());
         let events = &mut self.events;
-        self.tcp.on_timers(self.now, &mut self.wire, &mut |id, event| events.push((id, event)));
+        self.tcp.on_timers(self.now, &mut self.wires, &mut |id, event| events.push((id, event)));
         self.check_step();
     }
 
     pub fn transmit(&mut self, id: ConnId, source: &mut impl UnitSource, segments_max: usize) -> Transmitted {
-        let done = self.tcp.transmit(self.now, id, source, &mut self.wire, segments_max);
+        let done = self.tcp.transmit(self.now, id, source, &mut self.wires, segments_max);
         self.check_step();
         done
     }
 
     pub fn flush(&mut self) {
-        self.tcp.flush_acks(self.now, &mut self.wire);
-        self.wire.flush();
+        self.tcp.flush_acks(self.now, &mut self.wires);
+        self.wires.flush();
         self.check_step();
     }
 
@@ -107,7 +107,7 @@ impl Node {
     }
 
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
-        self.wire.flush();
+        self.wires.flush();
         self.port_handle.sent.borrow_mut().drain(..).collect()
     }
 

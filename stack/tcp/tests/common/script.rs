@@ -172,6 +172,6 @@ impl Script {
 
     pub fn close(&mut self) -> TcpEvents {
         let id = self.id();
-        self.node.tcp.close(self.node.now, id, &mut self.node.wire)
+        self.node.tcp.close(self.node.now, id, &mut self.node.wires)
     }
 }

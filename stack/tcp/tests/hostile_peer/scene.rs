@@ -110,7 +110,7 @@ impl Scene {
             peer.seq = peer.seq.wrapping_add(1);
         };
         let our_fin = |peer: &mut Peer, node: &mut Node| {
-            node.tcp.close(node.now, id, &mut node.wire);
+            node.tcp.close(node.now, id, &mut node.wires);
             peer.receive_all(node);
         };
         match state {

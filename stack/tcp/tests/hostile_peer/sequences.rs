@@ -127,7 +127,7 @@ impl Attack {
             Step::Connect(port) => {
                 let flow = ironwarp_types::Flow { local: addr(1, PORT), remote: addr(2, FIRST_PORT + port) };
                 let path = node.path_to(2);
-                self.conns.extend(node.tcp.connect(node.now, flow, path, &mut node.wire));
+                self.conns.extend(node.tcp.connect(node.now, flow, path, &mut node.wires));
             }
             Step::Time(ns) => {
                 node.now += Nanos(ns);
@@ -141,12 +141,12 @@ impl Attack {
             Step::Read(bytes) => self.conns.iter().for_each(|&id| node.tcp.rx(id).consume(bytes)),
             Step::Close => {
                 if let Some(&id) = self.conns.first() {
-                    node.tcp.close(node.now, id, &mut node.wire);
+                    node.tcp.close(node.now, id, &mut node.wires);
                 }
             }
             Step::Abort => {
                 if let Some(id) = self.conns.pop() {
-                    node.tcp.abort(node.now, id, &mut node.wire);
+                    node.tcp.abort(node.now, id, &mut node.wires);
                     node.tcp.release(id);
                 }
             }

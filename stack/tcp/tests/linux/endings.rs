@@ -76,7 +76,7 @@ fn our_abort_resets_linux() {
         let id = stack.transfers[transfer].id;
         stack.run_until("a stream", |stack| stack.tcp.acked_bytes(id) > BYTES);
         let now = stack.now();
-        stack.tcp.abort(now, id, &mut stack.wire);
+        stack.tcp.abort(now, id, &mut stack.wires);
         stack.run_until("an error at Linux", |_| linux.is_finished());
         assert_eq!(linux.join().expect("Linux's side"), ErrorKind::ConnectionReset);
         stack.release_all();
@@ -183,7 +183,7 @@ fn a_simultaneous_open_with_linux_creates_one_connection() {
         // Hold Linux's SYN until ours has left.
         let syn = hold_syn(&mut stack);
         let transfer = stack.connect_from(50_001, (kernel::linux(), 50_000).into(), BYTES);
-        stack.wire.flush();
+        stack.wires.flush();
         stack.poll_with(syn);
         stack.run_until("one connection", |stack| {
             stack.transfers[transfer].events.contains(TcpEvents::ESTABLISHED)
@@ -202,9 +202,9 @@ fn hold_syn(stack: &mut UserStack) -> Burst<ironwarp_port::dpdk::MbufFrame> {
     let mut held = Burst::new();
     stack.run_until("Linux's SYN", |stack| {
         let now = stack.now();
-        let _ = stack.net.route(now, kernel::linux(), &mut stack.wire);
+        let _ = stack.net.route(now, kernel::linux(), stack.wires.first_mut());
         let mut burst = Burst::new();
-        stack.wire.port_mut().rx_burst(&mut burst);
+        stack.wires.first_mut().port_mut().rx_burst(&mut burst);
         for frame in burst {
             // An IPv4 packet with a TCP SYN and no other flags but those of ECN.
             let bytes = ironwarp_port::Frame::bytes(&frame);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ironwarp_net::{DuplicateProbes, Net, NetConfig, Received, Route};
 use ironwarp_port::dpdk::{DpdkPort, Eal, MbufFrame};
 use ironwarp_port::instrument::{Capture, CaptureLimits, Instrumented, PortControl, WallClock};
-use ironwarp_port::{Burst, Wire};
+use ironwarp_port::{Burst, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ConnId, State, Tcp, TcpConfig, TcpEvents};
 use ironwarp_types::{Flow, MacAddr, Nanos};
@@ -40,7 +40,7 @@ pub type LinuxPort = Instrumented<DpdkPort, WallClock>;
 pub struct UserStack {
     pub net: Net,
     pub tcp: Tcp<LinuxPort>,
-    pub wire: Wire<LinuxPort>,
+    pub wires: Wires<LinuxPort>,
     pub faults: PortControl,
     pub stats: CoreStats,
     /// Connections that the kernel opened and that have no transfer yet, with their events.
@@ -101,7 +101,7 @@ impl UserStack {
         UserStack {
             net,
             tcp,
-            wire,
+            wires: Wires::single(wire),
             faults,
             stats,
             accepted: Vec::new(),
@@ -118,7 +118,7 @@ impl UserStack {
     /// One iteration of a core loop.
     pub fn poll(&mut self) {
         let mut burst = Burst::new();
-        self.wire.rx_burst(&mut burst);
+        self.wires.first_mut().rx_burst(&mut burst);
         self.poll_with(burst);
         std::thread::yield_now();
     }
@@ -127,23 +127,24 @@ impl UserStack {
     pub fn poll_with(&mut self, burst: Burst<MbufFrame>) {
         let now = self.now();
         for frame in burst {
-            if let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) {
+            if let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, self.wires.first_mut()) {
                 let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
-                let event = self.tcp.on_segment(now, segment, || net.path_to(&flow, mac), &mut self.wire);
+                let event = self.tcp.on_segment(now, segment, || net.path_to(&flow, mac), &mut self.wires);
                 if let Some((id, events)) = event {
                     record_events(&mut self.transfers, &mut self.accepted, id, events);
                 }
             }
         }
-        self.net.on_timers(now, &mut self.wire);
+        self.net.on_timers(now, self.wires.first_mut());
         let (transfers, accepted) = (&mut self.transfers, &mut self.accepted);
-        self.tcp
-            .on_timers(now, &mut self.wire, &mut |id, events| record_events(transfers, accepted, id, events));
+        self.tcp.on_timers(now, &mut self.wires, &mut |id, events| {
+            record_events(transfers, accepted, id, events)
+        });
         for transfer in &mut self.transfers {
-            transfer.poll(now, &mut self.tcp, &mut self.wire);
+            transfer.poll(now, &mut self.tcp, &mut self.wires);
         }
-        self.tcp.flush_acks(now, &mut self.wire);
-        self.wire.flush();
+        self.tcp.flush_acks(now, &mut self.wires);
+        self.wires.flush();
         debug_assert_eq!(self.tcp.check(), Ok(()));
     }
 
@@ -179,13 +180,13 @@ impl UserStack {
         let mut path = None;
         self.run_until("Linux's link address", |stack| {
             let now = stack.now();
-            if let Route::Ready(ready) = stack.net.route(now, remote.ip(), &mut stack.wire) {
+            if let Route::Ready(ready) = stack.net.route(now, remote.ip(), stack.wires.first_mut()) {
                 path = Some(ready);
             }
             path.is_some()
         });
         let path = path.expect("just found");
-        let id = self.tcp.connect(self.now(), flow, path, &mut self.wire).expect("a free slot");
+        let id = self.tcp.connect(self.now(), flow, path, &mut self.wires).expect("a free slot");
         self.transfer(id, sends, TcpEvents::empty())
     }
 
@@ -269,18 +270,18 @@ impl Transfer {
         self.events.intersects(TcpEvents::ENDED)
     }
 
-    fn poll(&mut self, now: Nanos, tcp: &mut Tcp<LinuxPort>, wire: &mut Wire<LinuxPort>) {
+    fn poll(&mut self, now: Nanos, tcp: &mut Tcp<LinuxPort>, wires: &mut Wires<LinuxPort>) {
         if self.reads {
             read_all(&mut tcp.rx(self.id), &mut self.taken);
         }
         if self.is_over() {
             return;
         }
-        tcp.transmit(now, self.id, &mut self.source, wire, 16);
+        tcp.transmit(now, self.id, &mut self.source, wires, 16);
         let open = matches!(tcp.state(self.id), State::Established | State::CloseWait);
         if self.closes && open && !self.closed && self.source.left == 0 {
             self.closed = true;
-            self.events |= tcp.close(now, self.id, wire);
+            self.events |= tcp.close(now, self.id, wires);
         }
     }
 }

@@ -7,8 +7,8 @@ use core::net::SocketAddr;
 use std::time::Instant;
 
 use super::Context;
-use crate::channel::ControlMessage;
 use crate::core_loop::LEADER;
+use crate::core_loop::channel::ControlMessage;
 use crate::error::VerbsError;
 use crate::event::ConnectionRequest;
 use crate::objects::{AcceptParams, ConnectParams, MpaRevision, QpState, QueuePair, RejectParams};

@@ -12,7 +12,7 @@ use ironwarp_rings::spsc;
 use rustix::event::EventfdFlags;
 
 use super::{Context, CqInfo};
-use crate::channel::ControlMessage;
+use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{CqCore, CqParts};
 use crate::error::VerbsError;
 use crate::objects::CompletionQueue;

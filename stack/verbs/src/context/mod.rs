@@ -23,7 +23,7 @@ pub use connect::DrainProgress;
 pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
 
-use crate::channel::{ControlMessage, CoreChannel, Notification, context_channel};
+use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, context_channel};
 use crate::error::VerbsError;
 use crate::event::Event;
 use crate::objects::{CompletionQueue, QueuePair};

@@ -13,9 +13,9 @@ use ironwarp_types::QpNum;
 
 use super::cq::insert_into_table;
 use super::{Context, ProtectionDomain, QpInfo};
-use crate::channel::ControlMessage;
 use crate::config::{AtomicExecution, Extensions};
-use crate::core_loop::{QpCore, QpSetup, SelectedQueues, SrqSlot};
+use crate::core_loop::channel::ControlMessage;
+use crate::core_loop::{QpCore, QpQueueSlots, QpSetup, SrqSlot};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 use crate::objects::{CompletionQueue, QpAttr, QpShared, QpState, QueuePair, SharedReceiveQueue};
@@ -220,7 +220,7 @@ impl Context {
             return Err(VerbsError::WrongState(state));
         }
         let srq = app.srq.map(|srq| self.srq(srq)).transpose()?;
-        let queues = SelectedQueues {
+        let queues = QpQueueSlots {
             send_cq: self.cq(app.send_cq)?.slot_on(core.into()),
             recv_cq: self.cq(app.recv_cq)?.slot_on(core.into()),
             srq: srq.map(|srq| SrqSlot::new(srq.slot_on(core.into()))),

@@ -30,7 +30,8 @@ use crate::worker::{PollResult, ResourceUsage};
 pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) core: u16,
     pub(crate) clock: C,
-    pub(crate) port: P,
+    /// At least one.
+    pub(crate) ports: Vec<P>,
     pub(crate) link_up: fn(&mut P) -> bool,
     /// [`Nanos::MAX`]: a link that is up stays up.
     pub(crate) link_poll_interval: Nanos,
@@ -53,26 +54,21 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let limits = &config.limits;
         let now = parts.clock.now();
         let role = parts.other_cores.as_ref().map_or(CoreRole::Single, |other_cores| other_cores.role());
-        let mut wire = Wire::new(parts.port);
         let mut nets = Vec::new();
-        for (port, stats) in (0..wire.devices()).zip(parts.port_stats) {
-            wire.select(port);
-            let net = net_config(&config.for_port(port.into()), wire.caps().mac, parts.secret)?;
-            nets.push(Net::new(NetConfig { role, port, ..net }, wire.caps(), stats));
+        for (number, (port, stats)) in (0..).zip(parts.ports.iter().zip(parts.port_stats)) {
+            let net = net_config(&config.for_port(number.into()), port.caps().mac, parts.secret)?;
+            nets.push(Net::new(NetConfig { role, port: number, ..net }, port.caps(), stats));
         }
-        let mut nets = nets.into_iter();
-        // There is a page of counters for each port, and at least one port.
-        let first = nets.next().ok_or(ConfigError::Parse("a stack has at least one port".into()))?;
-        let nets = PerPort::new(first, nets);
-        let first = nets.at::<P>(0);
+        let nets = per_port(nets)?;
+        let wires = per_port(parts.ports.into_iter().map(Wire::new))?;
         let tcp_config = tcp_config(config);
         let connections = tcp_config.connections_max as usize;
         let dp = DataPath {
             core: parts.core,
             steering: parts.other_cores.as_ref().map(|other_cores| other_cores.steering()),
             other_cores: parts.other_cores,
-            tcp: Tcp::new(tcp_config, first.hasher(), parts.secret, parts.stats.clone()),
-            wire,
+            tcp: Tcp::new(tcp_config, nets.at(0).hasher(), parts.secret, parts.stats.clone()),
+            wires,
             mem: parts.mem,
             atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
@@ -127,8 +123,8 @@ where
     }
 
     fn port_any(&mut self) -> &mut dyn core::any::Any {
-        self.dp.wire.flush();
-        self.dp.wire.port_mut()
+        self.dp.wires.flush();
+        self.dp.wires.first_mut().port_mut()
     }
 }
 
@@ -137,6 +133,13 @@ impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
     fn drop(&mut self) {
         self.shared.cores[usize::from(self.dp.core)].mark_dropped();
     }
+}
+
+/// One value for each port, of which a stack has at least one.
+fn per_port<T>(all: impl IntoIterator<Item = T>) -> Result<PerPort<T>, ConfigError> {
+    let mut all = all.into_iter();
+    let first = all.next().ok_or(ConfigError::Parse("a stack has at least one port".into()))?;
+    Ok(PerPort::new(first, all))
 }
 
 fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConfig, ConfigError> {

@@ -48,7 +48,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             flows: tcp.flows,
             rx_frames: tcp.rx_frames,
             tx_units: tcp.tx_units,
-            waiting_frames: self.dp.wire.waiting_frames(),
+            waiting_frames: self.dp.wires.waiting_frames(),
             ready_senders: self.dp.tx_ready.len(),
             resolving: self.cm.resolving.len(),
             timers: self.cm.armed_timers(),

@@ -96,11 +96,10 @@ impl<P: Port> NetHousekeeping<P> {
     /// Refreshes the paths of the next connections.
     pub(super) fn refresh_paths(&mut self, dp: &mut DataPath<P>, now: Nanos) {
         self.route_changes_seen = dp.route_changes();
-        let (nets, wire) = (&mut dp.nets, &mut dp.wire);
+        let (nets, wires) = (&mut dp.nets, &mut dp.wires);
         let update = |path: &mut Path, mtu_bytes: u16| {
-            wire.select(path.port());
-            let net = nets.at_mut::<P>(path.port());
-            net.refresh(now, path, wire);
+            let net = nets.at_mut(path.port());
+            net.refresh(now, path, wires.at_mut(path.port()));
             if mtu_bytes < path.mtu_bytes() {
                 net.lower_path_mtu(now, path.remote_addr(), mtu_bytes);
             }
@@ -113,23 +112,22 @@ impl<P: Port> NetHousekeeping<P> {
     /// it did. Links that are down then are announced on when they come up.
     #[cold]
     pub(super) fn announce_on_links(&mut self, dp: &mut DataPath<P>, now: Nanos) -> bool {
-        let ports = dp.wire.devices();
+        let ports = dp.wires.numbers();
         self.links_down =
-            (0..ports).filter(|port| !self.is_link_up(dp, *port)).fold(0, |all, port| all | 1 << port);
-        if u32::from(ports) == self.links_down.count_ones() {
+            ports.clone().filter(|port| !self.is_link_up(dp, *port)).fold(0, |all, port| all | 1 << port);
+        if ports.len() == self.links_down.count_ones() as usize {
             self.links_down = 0;
             return false;
         }
         self.announced = true;
-        for port in (0..ports).filter(|port| self.links_down & 1 << port == 0) {
+        for port in ports.filter(|port| self.links_down & 1 << port == 0) {
             announce(dp, now, port);
         }
         true
     }
 
     pub(super) fn is_link_up(&self, dp: &mut DataPath<P>, port: u8) -> bool {
-        dp.wire.select(port);
-        (self.link_up)(dp.wire.port_mut())
+        (self.link_up)(dp.wires.at_mut(port).port_mut())
     }
 
     /// When the links are checked next; `None` if they stay up.
@@ -174,6 +172,5 @@ impl<P: Port> NetHousekeeping<P> {
 
 /// Announces our addresses on a link.
 fn announce<P: Port>(dp: &mut DataPath<P>, now: Nanos, port: u8) {
-    dp.wire.select(port);
-    dp.nets.at_mut::<P>(port).on_link_up(now, &mut dp.wire);
+    dp.nets.at_mut(port).on_link_up(now, dp.wires.at_mut(port));
 }

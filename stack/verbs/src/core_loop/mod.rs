@@ -26,6 +26,7 @@
 //! back.
 
 mod build;
+pub(crate) mod channel;
 mod check;
 mod connection;
 mod cores;
@@ -43,7 +44,7 @@ use ironwarp_types::{Clock, Nanos};
 pub(crate) use build::{CoreParts, steered_frames};
 pub(crate) use cores::{LEADER, core_mesh};
 pub(crate) use data_path::qp::{QpCore, QpSetup};
-pub(crate) use data_path::queues::{CqCore, CqParts, CqRing, SelectedQueues, SrqCore, SrqSlot};
+pub(crate) use data_path::queues::{CqCore, CqParts, CqRing, QpQueueSlots, SrqCore, SrqSlot};
 pub(crate) use data_path::remote_atomics::remote_atomics_mesh;
 
 use connection::ConnectionManager;
@@ -118,7 +119,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let doorbell_work = self.dp.work;
         if doorbell_work > 0 && queue_was_empty {
             self.transmit(now);
-            self.dp.wire.flush();
+            self.dp.wires.flush();
             if self.dp.work > doorbell_work + 1 {
                 now = self.clock.now();
             }
@@ -136,8 +137,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.poll_memory_waiters(now);
         }
         self.transmit(now);
-        self.dp.tcp.flush_acks(now, &mut self.dp.wire);
-        self.dp.wire.flush();
+        self.dp.tcp.flush_acks(now, &mut self.dp.wires);
+        self.dp.wires.flush();
         self.dp.queues.notify();
         if self.dp.queues.has_events() {
             self.cm.report_queue_events(&mut self.dp);
@@ -160,7 +161,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.dp.tcp.has_pending_acks()
             || !self.dp.tx_ready.is_empty()
             || !self.dp.memory_waiters.is_empty()
-            || self.dp.wire.waiting_frames() > 0
+            || self.dp.wires.waiting_frames() > 0
             || self.housekeeping.is_refreshing()
             || self.dp.other_cores.as_ref().is_some_and(|other_cores| {
                 other_cores.has_pending_work() || self.dp.queues.has_outstanding_remote_atomics()

@@ -16,22 +16,28 @@ use super::data_path::{ConnOwner, RxOutcome, TxSource};
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The receive stage: at most `bursts` bursts from each port.
     pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
-        for port in 0..self.dp.wire.devices() {
-            self.dp.wire.select(port);
+        self.receive_from(now, 0, bursts);
+        if self.dp.wires.is_several() {
+            self.receive_from_others(now, bursts);
+        }
+    }
+
+    #[inline(never)]
+    fn receive_from_others(&mut self, now: Nanos, bursts: usize) {
+        for port in self.dp.wires.numbers().skip(1) {
             self.receive_from(now, port, bursts);
         }
     }
 
-    /// Receives from one port. Handling a frame may select another.
+    /// Receives from one port.
     #[inline(always)]
     fn receive_from(&mut self, now: Nanos, port: u8, bursts: usize) {
-        if self.dp.wire.has_own() {
+        if self.dp.wires.at(port).has_own() {
             self.receive_loopback(now, port);
         }
         for _ in 0..bursts.max(1) {
             let Some(mut burst) = self.dp.rx_burst.take() else { return };
-            self.dp.wire.select(port);
-            self.dp.wire.rx_burst(&mut burst);
+            self.dp.wires.at_mut(port).rx_burst(&mut burst);
             let frames = burst.len();
             if frames > 0 {
                 self.dp.work += frames;
@@ -50,44 +56,43 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     fn receive_loopback(&mut self, now: Nanos, port: u8) {
         let Some(mut burst) = self.dp.rx_burst.take() else { return };
-        self.dp.wire.rx_own(&mut burst);
+        self.dp.wires.at_mut(port).rx_own(&mut burst);
         self.dp.work += burst.len();
         for frame in burst.drain(..) {
-            self.dp.wire.select(port);
-            let net = self.dp.nets.at_mut::<P>(port);
-            if let Some(received) = net.on_own_frame(now, frame, &mut self.dp.wire) {
-                self.on_received(now, received);
+            let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
+            if let Some(received) = net.on_own_frame(now, frame, wire) {
+                self.on_received(now, port, received);
             }
         }
         self.dp.rx_burst = Some(burst);
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
-        self.dp.wire.select(port);
-        let net = self.dp.nets.at_mut::<P>(port);
-        if let Some(received) = net.on_frame(now, frame, &mut self.dp.wire) {
-            self.on_received(now, received);
+        let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
+        if let Some(received) = net.on_frame(now, frame, wire) {
+            self.on_received(now, port, received);
         }
     }
 
+    /// Handles what arrived on `port` and concerns TCP or another core.
     #[inline]
-    pub(super) fn on_received(&mut self, now: Nanos, received: Received<P::Frame>) {
+    pub(super) fn on_received(&mut self, now: Nanos, port: u8, received: Received<P::Frame>) {
         let segment = match received {
             Received::Segment(segment) => segment,
-            Received::IcmpError(error) => return self.steer_icmp_error(now, error),
-            Received::ForLeader(frame) => return self.steer_to_leader(frame),
+            Received::IcmpError(error) => return self.steer_icmp_error(now, port, error),
+            Received::ForLeader(frame) => return self.steer_to_leader(port, frame),
         };
         let dp = &mut self.dp;
         if let Some(other_cores) = &mut dp.other_cores
             && let Some(to) = other_cores.other_core_of(&segment.flow, segment.hash)
         {
-            return other_cores.steer(to, Steered::Segment(dp.wire.selected(), segment), &dp.stats);
+            return other_cores.steer(to, Steered::Segment(port, segment), &dp.stats);
         }
-        let (net, wire) = (dp.nets.at::<P>(dp.wire.selected()), &mut dp.wire);
+        let net = dp.nets.at(port);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path_to_peer = || net.path_to(&flow, mac);
-        if let Some((conn, events)) = dp.tcp.on_segment(now, segment, path_to_peer, wire) {
+        if let Some((conn, events)) = dp.tcp.on_segment(now, segment, path_to_peer, &mut dp.wires) {
             self.on_tcp_events(now, conn, events);
         }
     }
@@ -95,38 +100,36 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// An ICMP error goes to the core of the flow that it quotes.
     #[cold]
     #[inline(never)]
-    fn steer_icmp_error(&mut self, now: Nanos, error: IcmpError) {
+    fn steer_icmp_error(&mut self, now: Nanos, port: u8, error: IcmpError) {
         let dp = &mut self.dp;
         if let Some(other_cores) = &mut dp.other_cores
             && let Some(to) = other_cores.other_core_of(&error.flow, error.hash)
         {
-            return other_cores.steer(to, Steered::IcmpError(dp.wire.selected(), error), &dp.stats);
+            return other_cores.steer(to, Steered::IcmpError(port, error), &dp.stats);
         }
-        self.on_icmp_error(now, &error);
+        self.on_icmp_error(now, port, &error);
     }
 
     /// A frame of ARP or neighbour discovery, received by a core that does not lead.
     #[cold]
     #[inline(never)]
-    fn steer_to_leader(&mut self, frame: P::Frame) {
+    fn steer_to_leader(&mut self, port: u8, frame: P::Frame) {
         let dp = &mut self.dp;
         if let Some(other_cores) = &mut dp.other_cores {
-            other_cores.steer(LEADER, Steered::ForLeader(dp.wire.selected(), frame), &dp.stats);
+            other_cores.steer(LEADER, Steered::ForLeader(port, frame), &dp.stats);
         }
     }
 
     /// A path MTU that TCP accepts holds for later connections too.
     #[cold]
-    pub(super) fn on_icmp_error(&mut self, now: Nanos, error: &IcmpError) {
-        let port = self.dp.wire.selected();
-        if let Some((conn, events)) = self.dp.tcp.on_icmp_error(now, error, &mut self.dp.wire) {
+    pub(super) fn on_icmp_error(&mut self, now: Nanos, port: u8, error: &IcmpError) {
+        if let Some((conn, events)) = self.dp.tcp.on_icmp_error(now, error, &mut self.dp.wires) {
             self.on_tcp_events(now, conn, events);
         }
         if let IcmpErrorKind::TooBig { mtu_bytes } = error.kind
             && self.dp.tcp.is_mtu_at_most(error, mtu_bytes)
         {
-            self.dp.wire.select(port);
-            self.dp.net().lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
+            self.dp.nets.at_mut(port).lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
         }
     }
 
@@ -263,7 +266,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_link_timer(&mut self, now: Nanos) {
         self.arm_link(now);
         self.housekeeping.warn_of_address_conflicts(&self.dp, &self.shared.config);
-        for port in 0..self.dp.wire.devices() {
+        for port in self.dp.wires.numbers() {
             if let Some(up) = self.housekeeping.check_link(&mut self.dp, now, port) {
                 self.cm.report_link(port, up);
             }
@@ -297,8 +300,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn transmit(&mut self, now: Nanos) {
         let (dp, cm) = (&mut self.dp, &mut self.cm);
         for _ in 0..dp.tx_ready.len() {
-            // Of several ports one may be full: TCP asks for the sender's own.
-            if !P::SEVERAL && !dp.wire.has_room() {
+            // TCP checks the sender's own port.
+            if !dp.wires.any_has_room() {
                 return;
             }
             let Some(source) = dp.tx_ready.pop_front() else { return };

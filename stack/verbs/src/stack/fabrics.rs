@@ -3,7 +3,7 @@
 use ironwarp_port::instrument::Instrumented;
 use ironwarp_port::instrument::PortControl;
 use ironwarp_port::memory::MemoryPort;
-use ironwarp_port::{Port, Ports, Spread};
+use ironwarp_port::{Port, Spread};
 use ironwarp_types::Clock;
 
 /// A device that can be asked for its link.
@@ -30,9 +30,6 @@ pub(super) struct CorePorts<P> {
     spread: Option<Spread>,
 }
 
-/// The port of each core with the switches of what it stands for, and how flows are spread.
-pub(super) type AssignedPorts<P> = (Vec<(P, Vec<PortControl>)>, Spread);
-
 impl<P: Port> CorePorts<P> {
     pub(super) fn new(cores: u16) -> Self {
         CorePorts { cores: (0..cores).map(|_| (Vec::new(), Vec::new())).collect(), spread: None }
@@ -47,27 +44,14 @@ impl<P: Port> CorePorts<P> {
         }
     }
 
-    /// Whether there is one port.
-    pub(super) fn is_single(&self) -> bool {
-        self.cores.iter().all(|(ports, _)| ports.len() == 1)
+    /// Returns how flows are distributed over the cores.
+    pub(super) fn spread(&self) -> Spread {
+        self.spread.unwrap_or_default()
     }
 
-    /// The only port of each core.
-    pub(super) fn single(self) -> AssignedPorts<P> {
-        self.build_with(|first, _| first)
-    }
-
-    /// All ports of each core as one.
-    pub(super) fn combined(self) -> AssignedPorts<Ports<P>> {
-        self.build_with(Ports::new)
-    }
-
-    fn build_with<Q>(self, make: impl Fn(P, std::vec::IntoIter<P>) -> Q) -> AssignedPorts<Q> {
-        let make_one = |(ports, controls): (Vec<P>, _)| {
-            let mut ports = ports.into_iter();
-            Some((make(ports.next()?, ports), controls))
-        };
-        (self.cores.into_iter().filter_map(make_one).collect(), self.spread.unwrap_or_default())
+    /// Returns each core's ports and their controls.
+    pub(super) fn into_cores(self) -> Vec<(Vec<P>, Vec<PortControl>)> {
+        self.cores
     }
 }
 

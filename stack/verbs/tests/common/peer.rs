@@ -7,7 +7,7 @@ use std::time::Instant;
 use ironwarp::memory::{MemoryConfig, MemoryControl, MemoryPort, pair};
 use ironwarp::{Config, Event, MacAddr, Nanos};
 use ironwarp_net::{Net, NetConfig, Prefix, Received, Route};
-use ironwarp_port::{Burst, Port, Wire};
+use ironwarp_port::{Burst, Port, Wire, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ByteStream, ConnId, Tcp, TcpConfig, TcpEvents, UnitSource};
 use ironwarp_types::Flow;
@@ -33,7 +33,7 @@ impl UnitSource for Said {
 }
 
 pub struct FakePeer {
-    wire: Wire<MemoryPort>,
+    wires: Wires<MemoryPort>,
     net: Net,
     tcp: Tcp<MemoryPort>,
     begun: Instant,
@@ -62,7 +62,7 @@ impl FakePeer {
         let mut tcp = Tcp::new(tcp, net.hasher(), secret, stats);
         tcp.listen(PEER.parse().unwrap()).expect("a free address");
         FakePeer {
-            wire: Wire::new(port),
+            wires: Wires::single(Wire::new(port)),
             net,
             tcp,
             begun: Instant::now(),
@@ -81,28 +81,28 @@ impl FakePeer {
     pub fn turn(&mut self) {
         let now = Nanos::from_micros(self.begun.elapsed().as_micros() as u64);
         let mut burst = Burst::new();
-        self.wire.rx_burst(&mut burst);
+        self.wires.first_mut().rx_burst(&mut burst);
         for frame in burst.drain(..) {
-            let received = self.net.on_frame(now, frame, &mut self.wire);
+            let received = self.net.on_frame(now, frame, self.wires.first_mut());
             let Some(Received::Segment(segment)) = received else { continue };
             let (flow, mac, net) = (segment.flow, segment.remote_mac, &self.net);
             let path = || net.path_to(&flow, mac);
-            if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, &mut self.wire) {
+            if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, &mut self.wires) {
                 self.on_events(conn, events);
             }
         }
-        self.net.on_timers(now, &mut self.wire);
+        self.net.on_timers(now, self.wires.first_mut());
         let mut told = Vec::new();
-        self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| told.push((conn, events)));
+        self.tcp.on_timers(now, &mut self.wires, &mut |conn, events| told.push((conn, events)));
         for (conn, events) in told {
             self.on_events(conn, events);
         }
         self.call(now);
         if let Some(conn) = self.conn {
-            self.tcp.transmit(now, conn, &mut self.said, &mut self.wire, 16);
+            self.tcp.transmit(now, conn, &mut self.said, &mut self.wires, 16);
         }
-        self.tcp.flush_acks(now, &mut self.wire);
-        self.wire.flush();
+        self.tcp.flush_acks(now, &mut self.wires);
+        self.wires.flush();
     }
 
     fn on_events(&mut self, conn: ConnId, events: TcpEvents) {
@@ -132,12 +132,12 @@ impl FakePeer {
 
     fn call(&mut self, now: Nanos) {
         let Some(remote) = self.calling else { return };
-        let Route::Ready(path) = self.net.route(now, remote.ip(), &mut self.wire) else { return };
+        let Route::Ready(path) = self.net.route(now, remote.ip(), self.wires.first_mut()) else { return };
         let port = self.tcp.ephemeral_port(self.calls_from.into(), remote).expect("a free port");
         let flow = Flow { local: SocketAddr::new(self.calls_from.into(), port), remote };
         // The way is the same from all its addresses.
         let path = self.net.path_to(&flow, path.remote_mac());
-        self.tcp.connect(now, flow, path, &mut self.wire).expect("a connection");
+        self.tcp.connect(now, flow, path, &mut self.wires).expect("a connection");
         self.calling = None;
     }
 
@@ -166,7 +166,7 @@ impl FakePeer {
     pub fn close(&mut self) {
         let now = Nanos::from_micros(self.begun.elapsed().as_micros() as u64);
         if let Some(conn) = self.conn {
-            self.tcp.close(now, conn, &mut self.wire);
+            self.tcp.close(now, conn, &mut self.wires);
         }
     }
 
@@ -174,9 +174,9 @@ impl FakePeer {
     pub fn reset(&mut self) {
         let now = Nanos::from_micros(self.begun.elapsed().as_micros() as u64);
         if let Some(conn) = self.conn.take() {
-            self.tcp.abort(now, conn, &mut self.wire);
+            self.tcp.abort(now, conn, &mut self.wires);
             self.tcp.release(conn);
-            self.wire.flush();
+            self.wires.flush();
         }
     }
 }

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_net::{Net, NetConfig, Received};
 use ironwarp_port::memory::{MemoryControl, MemoryFrame, MemoryPort};
-use ironwarp_port::{Burst, Frame, Wire};
+use ironwarp_port::{Burst, Frame, Wire, Wires};
 use ironwarp_sim::Node;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{Blocked, ByteStream, ConnId, ConnectError, ListenError, State, Tcp, TcpEvents};
@@ -39,7 +39,7 @@ pub struct IronwarpNode {
     net: Net,
     /// The engine; tests may inspect it.
     pub tcp: Tcp<MemoryPort>,
-    wire: Wire<MemoryPort>,
+    wires: Wires<MemoryPort>,
     control: MemoryControl,
     frames_made: usize,
     stats: CoreStats,
@@ -82,7 +82,7 @@ impl IronwarpNode {
             host,
             tcp: Tcp::new(tcp, net.hasher(), secret, stats.clone()),
             net,
-            wire,
+            wires: Wires::single(wire),
             control,
             frames_made: device.rx_frames + device.tx_frames,
             stats,
@@ -122,7 +122,7 @@ impl IronwarpNode {
         let port = from.or_else(|| self.tcp.ephemeral_port(ours.ip(), remote)).ok_or(ConnectError::InUse)?;
         let flow = Flow { local: SocketAddr::new(ours.ip(), port), remote };
         let path = self.net.path_to(&flow, link_address(to.0));
-        let id = self.tcp.connect(now, flow, path, &mut self.wire)?;
+        let id = self.tcp.connect(now, flow, path, &mut self.wires)?;
         self.add_session(id, task);
         Ok(id)
     }
@@ -170,7 +170,7 @@ impl IronwarpNode {
 
     fn receive(&mut self, now: Nanos) {
         for _ in 0..BURSTS {
-            self.wire.rx_burst(&mut self.received);
+            self.wires.first_mut().rx_burst(&mut self.received);
             if self.received.is_empty() {
                 return;
             }
@@ -184,18 +184,20 @@ impl IronwarpNode {
         if self.rx_filter.as_mut().is_some_and(|is_lost| is_lost(now, frame.bytes())) {
             return;
         }
-        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else { return };
+        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, self.wires.first_mut()) else {
+            return;
+        };
         let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
         let path = || net.path_to(&flow, mac);
-        if let Some((id, events)) = self.tcp.on_segment(now, segment, path, &mut self.wire) {
+        if let Some((id, events)) = self.tcp.on_segment(now, segment, path, &mut self.wires) {
             self.on_events(now, id, events);
         }
     }
 
     fn timers(&mut self, now: Nanos) {
-        self.net.on_timers(now, &mut self.wire);
+        self.net.on_timers(now, self.wires.first_mut());
         let fired = &mut self.fired;
-        self.tcp.on_timers(now, &mut self.wire, &mut |id, events| fired.push((id, events)));
+        self.tcp.on_timers(now, &mut self.wires, &mut |id, events| fired.push((id, events)));
         while let Some((id, events)) = self.fired.pop() {
             self.on_events(now, id, events);
         }
@@ -285,7 +287,7 @@ impl IronwarpNode {
 
     fn transmit(&mut self, now: Nanos) {
         for _ in 0..self.ready.len() {
-            if !self.wire.has_room() {
+            if !self.wires.any_has_room() {
                 return;
             }
             let Some(session_slot) = self.ready.pop_front() else { return };
@@ -300,7 +302,7 @@ impl IronwarpNode {
         session.queued = false;
         session.task_progress.set_now(now);
         let id = session.id;
-        let sent = self.tcp.transmit(now, id, &mut session.task_progress, &mut self.wire, TURN_UNITS);
+        let sent = self.tcp.transmit(now, id, &mut session.task_progress, &mut self.wires, TURN_UNITS);
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == TURN_UNITS {
             self.make_ready(session_slot);
         }
@@ -312,11 +314,11 @@ impl IronwarpNode {
         let Some(session) = self.session(id).filter(|_| open) else { return };
         if session.task_progress.wants_abort() {
             session.task_progress.closed = true;
-            self.tcp.abort(now, id, &mut self.wire);
+            self.tcp.abort(now, id, &mut self.wires);
             self.finish(now, id, TcpEvents::empty());
         } else if session.task_progress.wants_close() {
             session.task_progress.closed = true;
-            let events = self.tcp.close(now, id, &mut self.wire);
+            let events = self.tcp.close(now, id, &mut self.wires);
             // A FIN without room now is sent in a later round.
             if self.tcp.wants_transmit(id) {
                 self.make_ready(id.index() as u32);
@@ -381,7 +383,7 @@ impl IronwarpNode {
     }
 
     fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        let busy = self.tcp.has_pending_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0;
+        let busy = self.tcp.has_pending_acks() || !self.ready.is_empty() || self.wires.waiting_frames() > 0;
         if busy || self.control.rx_waiting_frames() > 0 {
             return Some(now);
         }
@@ -407,8 +409,8 @@ impl Node for IronwarpNode {
         self.open_connections(now);
         self.read_rate_limited(now);
         self.transmit(now);
-        self.tcp.flush_acks(now, &mut self.wire);
-        self.wire.flush();
+        self.tcp.flush_acks(now, &mut self.wires);
+        self.wires.flush();
         self.next_deadline(now)
     }
 

@@ -82,7 +82,7 @@ struct CompletionLog {
     credits: usize,
 }
 
-impl CompletionSink for CompletionLog {
+impl CompletionSink for &mut CompletionLog {
     fn on_send_completion(&mut self, completion: Completion) {
         self.sends.push(completion);
     }
@@ -92,9 +92,9 @@ impl CompletionSink for CompletionLog {
     }
 }
 
-impl SharedReceives for CompletionLog {}
+impl SharedReceives for &mut CompletionLog {}
 
-impl AtomicForwarder for CompletionLog {
+impl AtomicForwarder for &mut CompletionLog {
     fn forward_atomic(
         &mut self,
         owner: CoreId,
@@ -174,7 +174,7 @@ impl Endpoint {
         Endpoint::started(config(), Role::Responder, true)
     }
 
-    fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, CompletionLog>) -> R) -> R {
+    fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, &mut CompletionLog>) -> R) -> R {
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
         call(stream, &mut Io { sends, receives, rq_producer: None, callbacks: log, memory, stats })
     }

@@ -172,7 +172,7 @@ impl AppQp {
         Ok(())
     }
 
-    fn ring(&self, cores: &mut [crate::channel::CoreChannel]) {
+    fn ring(&self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
         let Some((core, slot)) = self.assigned else { return };
         if let Some(link) = cores.get_mut(usize::from(core)) {
             link.doorbell.ring(slot, &self.bell);

@@ -8,7 +8,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::{ConnectionManager, log_event};
-use crate::channel::{ContextChannel, ControlMessage, Notification};
+use crate::core_loop::channel::{ContextChannel, ControlMessage, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
 use crate::event::Event;

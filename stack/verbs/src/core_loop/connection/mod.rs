@@ -27,8 +27,8 @@ pub(super) use contexts::CONTROL_BUDGET;
 use log::log_event;
 use passive::PassiveTable;
 
-use crate::channel::ContextChannel;
 use crate::config::MpaConfig;
+use crate::core_loop::channel::ContextChannel;
 use crate::shared::StackShared;
 
 /// The connection manager of one core.

@@ -24,7 +24,7 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{Blocked, ByteStream, ConnId, ListenerId, TcpEvents, UnitSource};
 use ironwarp_types::Nanos;
 
-use crate::channel::Notification;
+use crate::core_loop::channel::Notification;
 use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
 use crate::objects::{CmParams, MpaParams};
 
@@ -230,7 +230,7 @@ impl ConnectionManager {
         let slot = context.and_then(|context| self.insert_passive(dp, now, conn, context, responder));
         let Some(slot) = slot else {
             dp.stats.count(Counter::VerbsHalfOpenDropped);
-            dp.tcp.abort(now, conn, &mut dp.wire);
+            dp.tcp.abort(now, conn, &mut dp.wires);
             return dp.tcp.release(conn);
         };
         dp.set_owner(conn, ConnOwner::Passive(slot));
@@ -423,7 +423,7 @@ impl ConnectionManager {
         if matches!(&passive.state, PassiveState::SendingReject(frame) if frame.is_done()) {
             // The slot and its timer stay until the connection has ended, so that closing connections are bounded too.
             passive.state = PassiveState::Closing;
-            let events = dp.tcp.close(now, conn, &mut dp.wire);
+            let events = dp.tcp.close(now, conn, &mut dp.wires);
             if events.intersects(TcpEvents::ENDED) {
                 self.release_passive(dp, slot, conn);
             }
@@ -455,7 +455,7 @@ impl ConnectionManager {
     fn abort_passive<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         if let Some(passive) = self.remove_passive(dp, slot) {
             dp.set_owner(passive.conn, ConnOwner::Unowned);
-            dp.tcp.abort(now, passive.conn, &mut dp.wire);
+            dp.tcp.abort(now, passive.conn, &mut dp.wires);
             dp.tcp.release(passive.conn);
         }
     }
@@ -502,7 +502,7 @@ impl ConnectionManager {
     ) {
         let Some(passive) = self.passives.at(slot) else { return };
         passive.tx_queued = false;
-        let sent = dp.tcp.transmit(now, passive.conn, passive, &mut dp.wire, ROUND_UNITS_MAX);
+        let sent = dp.tcp.transmit(now, passive.conn, passive, &mut dp.wires, ROUND_UNITS_MAX);
         dp.work += sent.units;
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) {
             self.enqueue_passive(dp, slot);

@@ -163,7 +163,7 @@ impl ConnectionManager {
             return self.fail_resolving(dp, now, slot, ConnectFailure::NoResources);
         };
         let flow = Flow { local: SocketAddr::new(address, port), remote };
-        match dp.tcp.connect(now, flow, path_to_peer, &mut dp.wire) {
+        match dp.tcp.connect(now, flow, path_to_peer, &mut dp.wires) {
             Ok(conn) => self.enter_opening(dp, slot, conn),
             Err(_) => self.fail_resolving(dp, now, slot, ConnectFailure::NoResources),
         }

@@ -22,7 +22,7 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::ConnId;
 use ironwarp_types::Nanos;
 
-use crate::channel::Notification;
+use crate::core_loop::channel::Notification;
 use crate::event::{ConnectFailure, Event, NegotiatedParams, PrivateData};
 use crate::objects::{Framing, MpaParams};
 

@@ -14,7 +14,7 @@ use ironwarp_port::Port;
 use ironwarp_tcp::{ConnId, TcpEvents, TcpTimeouts};
 use ironwarp_types::Nanos;
 
-use crate::channel::Notification;
+use crate::core_loop::channel::Notification;
 use crate::event::{ConnectFailure, DisconnectReason, Event};
 
 impl ConnectionManager {
@@ -80,7 +80,7 @@ impl ConnectionManager {
 
     fn send_fin<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
         self.arm_qp(slot, now + self.mpa.terminate_timeout());
-        let events = dp.tcp.close(now, conn, &mut dp.wire);
+        let events = dp.tcp.close(now, conn, &mut dp.wires);
         if events.intersects(TcpEvents::ENDED) {
             self.on_qp_closing(dp, now, slot, conn, events);
         }
@@ -96,7 +96,7 @@ impl ConnectionManager {
         dp.set_owner(conn, ConnOwner::Unowned);
         let timeouts = TcpTimeouts { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
         dp.tcp.set_timeouts(conn, timeouts);
-        let events = dp.tcp.close(now, conn, &mut dp.wire);
+        let events = dp.tcp.close(now, conn, &mut dp.wires);
         if events.intersects(TcpEvents::ENDED) {
             dp.tcp.release(conn);
         }

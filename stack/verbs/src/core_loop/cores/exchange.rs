@@ -56,20 +56,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_steered(&mut self, now: Nanos, steered: Steered<P::Frame>) {
         match steered {
             Steered::Segment(port, segment) => {
-                self.dp.wire.select(port);
                 // A segment from this host to itself: its replies are looped back too.
-                if segment.remote_mac == self.dp.net().mac() {
-                    self.dp.wire.loop_back(segment.remote_mac);
+                if segment.remote_mac == self.dp.nets.at(port).mac() {
+                    self.dp.wires.at_mut(port).loop_back(segment.remote_mac);
                 }
-                self.on_received(now, Received::Segment(segment));
+                self.on_received(now, port, Received::Segment(segment));
             }
             Steered::IcmpError(port, error) => {
-                self.dp.wire.select(port);
-                self.on_icmp_error(now, &error);
+                self.on_icmp_error(now, port, &error);
             }
             Steered::ForLeader(port, frame) => {
-                self.dp.wire.select(port);
-                self.dp.nets.at_mut::<P>(port).on_handed_frame(now, frame, &mut self.dp.wire);
+                self.dp.nets.at_mut(port).on_handed_frame(now, frame, self.dp.wires.at_mut(port));
             }
         }
     }
@@ -90,8 +87,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 }
                 InterCoreMessage::ContextGone { context } => self.cm.on_context_gone(&mut self.dp, context),
                 InterCoreMessage::Net(port, net_message) => {
-                    self.dp.wire.select(port);
-                    self.dp.nets.at_mut::<P>(port).on_core_message(now, net_message, &mut self.dp.wire);
+                    let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
+                    net.on_core_message(now, net_message, wire);
                 }
             }
         }
@@ -106,10 +103,10 @@ impl<P: Port> DataPath<P> {
     pub(in crate::core_loop) fn send_net_messages(&mut self) {
         let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
         other_cores.flush_backlog();
-        for port in 0..self.wire.devices() {
-            while let Some(net_message) = self.nets.at_mut::<P>(port).take_core_message() {
+        self.nets.for_each_mut(|port, net| {
+            while let Some(net_message) = net.take_core_message() {
                 other_cores.send_net_message(port, net_message, &self.stats);
             }
-        }
+        });
     }
 }

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, Steering};
-use ironwarp_port::{Burst, PerPort, Port, Wire};
+use ironwarp_port::{Burst, PerPort, Port, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, Tcp, TcpEvents};
 use ironwarp_types::Nanos;
@@ -78,7 +78,7 @@ pub(super) struct DataPath<P: Port> {
     /// How much of it the doorbell stage did.
     pub(super) posted_work: usize,
     /// Dropped last: the frames that the other fields hold must be back in the ports' pools.
-    pub(super) wire: Wire<P>,
+    pub(super) wires: Wires<P>,
 }
 
 impl<P: Port> DataPath<P> {
@@ -101,7 +101,7 @@ impl<P: Port> DataPath<P> {
     pub(super) fn abort_conn(&mut self, now: Nanos, slot: u32) {
         let Some(conn) = self.qps.at(slot).and_then(|qp| qp.conn.take()) else { return };
         self.set_owner(conn, ConnOwner::Unowned);
-        self.tcp.abort(now, conn, &mut self.wire);
+        self.tcp.abort(now, conn, &mut self.wires);
         self.tcp.release(conn);
     }
 

@@ -13,7 +13,7 @@ use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, TcpEvents};
 use ironwarp_types::PdId;
 
-use super::queues::{QueueTable, SelectedQueues};
+use super::queues::{QpQueueSlots, QpQueues, QueueTable};
 use crate::core_loop::lifecycle::Lifecycle;
 use crate::objects::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
 use crate::shared::SlotLease;
@@ -66,7 +66,7 @@ pub(crate) struct QpCore {
     pub(in crate::core_loop) slot: u32,
     /// Keeps the slot in use for as long as this half exists.
     lease: Option<SlotLease>,
-    selected_queues: SelectedQueues,
+    queue_slots: QpQueueSlots,
     /// How much of a shared receive queue its peer may take.
     pub(in crate::core_loop) share: Option<ReceiveShare>,
     /// The context that owns it, by number.
@@ -104,7 +104,7 @@ impl QpCore {
             rq_producer: setup.rq_producer,
             slot: 0,
             lease: None,
-            selected_queues: SelectedQueues::default(),
+            queue_slots: QpQueueSlots::default(),
             share,
             context: 0,
             conn: None,
@@ -132,12 +132,12 @@ impl QpCore {
     pub(crate) fn assign_slot(
         &mut self,
         lease: SlotLease,
-        selected_queues: SelectedQueues,
+        queue_slots: QpQueueSlots,
         extensions: Option<Rfc7306Profile>,
     ) {
         self.stream.set_extensions(extensions);
-        (self.slot, self.selected_queues) =
-            (lease.slot(), SelectedQueues { qp: lease.slot(), ..selected_queues });
+        self.slot = lease.slot();
+        self.queue_slots = QpQueueSlots { qp: self.slot, ..queue_slots };
         self.lease = Some(lease);
     }
 
@@ -147,10 +147,10 @@ impl QpCore {
         queues: &'a mut QueueTable,
         memory: &'a CoreMem,
         stats: &'a CoreStats,
-    ) -> (&'a mut Stream, Io<'a, QueueTable>) {
-        queues.select(self.selected_queues);
+    ) -> (&'a mut Stream, Io<'a, QpQueues<'a>>) {
         let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
-        (&mut self.stream, Io { sends, receives, rq_producer, callbacks: queues, memory, stats })
+        let callbacks = queues.of_qp(self.queue_slots);
+        (&mut self.stream, Io { sends, receives, rq_producer, callbacks, memory, stats })
     }
 
     /// Enters the next state of the connection, publishes it to the application and returns the state before.

@@ -76,8 +76,8 @@ impl<P: Port> DataPath<P> {
     fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let sent = match &mut qp.lifecycle {
-            Lifecycle::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, ROUND_UNITS_MAX),
-            _ => self.tcp.transmit(now, conn, &mut (), &mut self.wire, ROUND_UNITS_MAX),
+            Lifecycle::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wires, ROUND_UNITS_MAX),
+            _ => self.tcp.transmit(now, conn, &mut (), &mut self.wires, ROUND_UNITS_MAX),
         };
         self.work += sent.units;
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == ROUND_UNITS_MAX {
@@ -92,7 +92,7 @@ impl<P: Port> DataPath<P> {
         let allowance = qp.deficit + QUANTUM_BYTES;
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.unit_source(io).with_byte_limit(allowance);
-        let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wire, ROUND_UNITS_MAX);
+        let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
         let left = source.remaining_bytes();
         self.work += sent.units;
         // A sender with nothing left to send does not save its quantum.

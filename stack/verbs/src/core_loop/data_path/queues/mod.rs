@@ -1,7 +1,7 @@
 //! Completion queues and shared receive queues, the core's half.
 //!
-//! Many queue pairs share them. The table is lent to one queue pair's stream at a time, with its queues selected, and
-//! with the mailboxes of remote atomics.
+//! Many queue pairs share them. A stream reaches the queues of its own queue pair through the handle [`QpQueues`], which
+//! also carries the mailboxes of remote atomics.
 
 mod cq;
 mod share;
@@ -30,7 +30,7 @@ use crate::objects::{CompletionQueue, QueuePair, ReceiveShare};
 
 /// The queues of one queue pair, by slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct SelectedQueues {
+pub(crate) struct QpQueueSlots {
     pub(crate) send_cq: u32,
     pub(crate) recv_cq: u32,
     pub(crate) srq: Option<SrqSlot>,
@@ -38,7 +38,7 @@ pub(crate) struct SelectedQueues {
     pub(crate) qp: u32,
 }
 
-/// The slot of a shared receive queue. `Option` of it takes four bytes, which counts since queues are selected for
+/// The slot of a shared receive queue. `Option` of it takes four bytes, which counts since the slots are copied for
 /// every frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SrqSlot(NonZeroU32);
@@ -53,7 +53,7 @@ impl SrqSlot {
     }
 }
 
-const _: () = assert!(size_of::<SelectedQueues>() == 16);
+const _: () = assert!(size_of::<QpQueueSlots>() == 16);
 
 /// An event of a shared receive queue, by slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,8 +81,6 @@ pub(in crate::core_loop) struct QueueTable {
     srq_events: VecDeque<SrqEvent>,
     /// Each queue pair's share of its shared receive queue, by slot.
     shares: Box<[SrqShare]>,
-    /// The queues of the queue pair that is handled.
-    selected: SelectedQueues,
     /// The completion queue that was full; the queue pair that is handled ends.
     overflowed_cq: Option<CompletionQueue>,
     /// The mailboxes of remote atomics; `None` on a stack of one core.
@@ -105,7 +103,6 @@ impl QueueTable {
             cqs_to_notify: Vec::with_capacity(cqs as usize),
             srq_events: VecDeque::with_capacity((srqs + qps) as usize),
             shares: (0..qps).map(|_| SrqShare::UNASSIGNED).collect(),
-            selected: SelectedQueues::default(),
             overflowed_cq: None,
             remote_atomics,
             peers_with_atomics: Vec::with_capacity(qps as usize),
@@ -119,9 +116,10 @@ impl QueueTable {
         self.remote_atomics.as_ref().is_some_and(|remote_atomics| remote_atomics.has_outstanding())
     }
 
-    /// Selects the queues for the following calls.
-    pub(in crate::core_loop) fn select(&mut self, selected: SelectedQueues) {
-        self.selected = selected;
+    /// Returns the handle to one queue pair's queues.
+    #[inline(always)]
+    pub(in crate::core_loop) fn of_qp(&mut self, slots: QpQueueSlots) -> QpQueues<'_> {
+        QpQueues { table: self, slots }
     }
 
     /// The number of completion queues.
@@ -297,25 +295,31 @@ impl QueueTable {
     }
 }
 
-impl CompletionSink for QueueTable {
+/// The queues of one queue pair.
+pub(in crate::core_loop) struct QpQueues<'a> {
+    table: &'a mut QueueTable,
+    slots: QpQueueSlots,
+}
+
+impl CompletionSink for QpQueues<'_> {
     fn on_send_completion(&mut self, completion: Completion) {
-        self.push(self.selected.send_cq, completion);
+        self.table.push(self.slots.send_cq, completion);
     }
 
     fn on_receive_completion(&mut self, completion: Completion) {
-        self.push(self.selected.recv_cq, completion);
+        self.table.push(self.slots.recv_cq, completion);
     }
 }
 
-impl AtomicForwarder for QueueTable {
+impl AtomicForwarder for QpQueues<'_> {
     #[cold]
     fn on_peer_atomics(&mut self) {
-        self.peers_with_atomics.push(self.selected.qp);
+        self.table.peers_with_atomics.push(self.slots.qp);
     }
 
     #[inline]
     fn prepare_forward(&mut self, owner: CoreId) {
-        if let Some(remote_atomics) = self.remote_atomics.as_deref() {
+        if let Some(remote_atomics) = self.table.remote_atomics.as_deref() {
             remote_atomics.prepare_request(owner);
         }
     }
@@ -329,17 +333,27 @@ impl AtomicForwarder for QueueTable {
         target: &AtomicTarget,
         operation: AtomicOp,
     ) -> Result<(), NoCredit> {
-        let remote_atomics = self.remote_atomics.as_deref_mut().ok_or(NoCredit)?;
-        let asked = remote_atomics.send_request((self.selected.qp, serial), owner, target, operation);
+        let remote_atomics = self.table.remote_atomics.as_deref_mut().ok_or(NoCredit)?;
+        let asked = remote_atomics.send_request((self.slots.qp, serial), owner, target, operation);
         let outcome = if asked.is_ok() { Counter::AtomicsForwarded } else { Counter::AtomicsNoCredit };
-        self.stats.count(outcome);
+        self.table.stats.count(outcome);
         asked
     }
 }
 
-impl SharedReceives for QueueTable {
+impl SharedReceives for QpQueues<'_> {
     fn take_from_srq(&mut self, rq_producer: &mut SlotProducer<RecvWqe>) -> Result<(), SrqError> {
-        let SelectedQueues { recv_cq, srq, qp, .. } = self.selected;
+        self.table.take_from_srq(self.slots, rq_producer)
+    }
+}
+
+impl QueueTable {
+    fn take_from_srq(
+        &mut self,
+        slots: QpQueueSlots,
+        rq_producer: &mut SlotProducer<RecvWqe>,
+    ) -> Result<(), SrqError> {
+        let QpQueueSlots { recv_cq, srq, qp, .. } = slots;
         let srq_slot = srq.ok_or(SrqError::Empty)?;
         let (slot, mut over_share) = (srq_slot.slot(), false);
         let srq = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut).ok_or(SrqError::Empty)?;

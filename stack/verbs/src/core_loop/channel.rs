@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use ironwarp_mem::{AtomicOp, AtomicTarget};
 use ironwarp_rings::{doorbell, spsc};
 
-use crate::core_loop::{CqCore, CqRing, QpCore, SrqCore};
+use super::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
 use crate::objects::CmParams;
 
