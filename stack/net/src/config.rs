@@ -1,4 +1,4 @@
-//! What net is started with.
+//! The configuration of [`Net`](crate::Net).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,121 +8,121 @@ use ironwarp_types::{MacAddr, Nanos};
 use crate::core_message::CoreRole;
 use crate::link::VlanTag;
 
-/// Addresses of one port, the link-local one that is made for it not counted. Every received packet is compared with
-/// those of its family, the first one first.
+/// The maximum number of configured addresses of one port. Each received packet is compared with the addresses of its
+/// family, in the configured order. A generated link-local address is not counted.
 pub const ADDRESSES_MAX: usize = 8;
 
-/// Static routes beside the gateways. A look-up passes over all of them, once for every path.
+/// The maximum number of static routes, without the gateways. A look-up scans all of them, once for each path.
 pub const ROUTES_MAX: usize = 32;
 
-/// An address and the bits of it that name its network.
+/// An address and the length of its network prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
     /// An address in the network.
     pub addr: IpAddr,
-    /// Leading bits that all addresses of the network share; more than the address has count as all.
+    /// The number of leading bits that all addresses of the network share. Larger values mean all bits of the address.
     pub len: u8,
 }
 
-/// Packets for a network go through a neighbour.
+/// A route to a network through a router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StaticRoute {
-    /// The network.
+    /// The destination network.
     pub to: Prefix,
-    /// The router: an address of the same family on a network of ours.
+    /// The router: an address of the same family on one of our networks.
     pub via: IpAddr,
 }
 
-/// How often an address of ours is asked for before it is used, so that nobody else's is taken.
+/// How many probes are sent for a local address before it is used (duplicate address detection).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DuplicateProbes {
-    /// RFC 5227 s2.1.1 has 3, which takes five to nine seconds. 0, the default, announces the address at once; conflicts
-    /// are counted and the address defended in any case.
+    /// RFC 5227 s2.1.1 has 3, which takes five to nine seconds. 0, the default, announces the address at once. In both
+    /// cases conflicts are counted and the address is defended.
     pub ipv4: u8,
     /// RFC 4862 s5.1, DupAddrDetectTransmits: 1, the default, takes one to two seconds. 0 uses addresses at once.
     pub ipv6: u8,
 }
 
-/// Our place on the network, and the limits of this layer.
+/// Addresses and limits of one port.
 #[derive(Clone)]
 pub struct NetConfig {
-    /// What this core has to do with ARP and neighbour discovery.
+    /// The role of this core in ARP and neighbour discovery.
     pub role: CoreRole,
-    /// The number of our port, from 0, which paths name.
+    /// The number of the port, from 0. Paths contain it.
     pub port: u8,
-    /// Our link address.
+    /// The local link address.
     pub mac: MacAddr,
-    /// Our network addresses with their networks. The first of a family is the usual source.
+    /// The local addresses with their networks. The first of a family is the usual source address.
     pub addresses: ArrayVec<Prefix, ADDRESSES_MAX>,
-    /// Where IPv4 packets for other networks go. Without one they are unreachable.
+    /// The router for IPv4 packets to other networks. Without one they are unreachable.
     pub gateway: Option<Ipv4Addr>,
-    /// Where IPv6 packets for other networks go.
+    /// The router for IPv6 packets to other networks. Without one they are unreachable.
     pub gateway6: Option<Ipv6Addr>,
     /// Networks behind other routers. The longest prefix wins.
     pub routes: ArrayVec<StaticRoute, ROUTES_MAX>,
-    /// The VLAN that we are in. Without one, tagged frames are dropped; with one, all others.
+    /// The VLAN of the port. With `None` tagged frames are dropped, otherwise frames of no VLAN or of another one.
     pub vlan: Option<VlanTag>,
-    /// Whether addresses are asked for before they are used.
+    /// Duplicate address detection.
     pub duplicate_probes: DuplicateProbes,
-    /// What our TCP packets say beside their addresses.
-    pub marking: Marking,
-    /// The largest IP packet we send, in bytes.
+    /// Hop limit and DSCP of TCP packets.
+    pub ip_header: IpHeaderDefaults,
+    /// The largest IP packet that is sent, in bytes.
     pub mtu_bytes: u16,
-    /// Keys the flow hash: secret, and chosen anew by every process.
+    /// The key of the flow hash. It is secret, and each process draws a new one.
     pub hash_secret: [u64; 2],
-    /// The neighbour table.
+    /// Limits and timers of the neighbour table.
     pub neighbours: NeighbourConfig,
-    /// Echo requests answered a second, on average; 0 answers none.
+    /// Echo requests that are replied to per second, on average. 0 disables replies.
     pub echo_per_second: u32,
-    /// Echo requests answered at once after a pause.
+    /// Echo requests that are replied to in one burst.
     pub echo_burst: u32,
-    /// ICMP errors read a second, on average; 0 reads none.
+    /// ICMP errors that are read per second, on average. 0 ignores all of them.
     pub icmp_errors_per_second: u32,
-    /// Destinations whose path MTU is remembered; at least one.
+    /// The capacity of the path MTU cache in destinations, at least 1.
     pub path_mtus_max: u16,
 }
 
-/// What our TCP packets say beside their addresses.
+/// Fields of the IP header of TCP packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Marking {
-    /// Routers that a packet may pass. RFC 1122 s3.2.1.7 asks for a settable number; 64 is the usual one.
+pub struct IpHeaderDefaults {
+    /// IPv4 time to live or IPv6 hop limit. RFC 1122 s3.2.1.7 requires that it can be configured; 64 is usual.
     pub hop_limit: u8,
     /// The differentiated services code point, 0 to 63 (RFC 2474 s3; RFC 9293 s3.9.2.2).
     pub dscp: u8,
 }
 
-impl Default for Marking {
+impl Default for IpHeaderDefaults {
     fn default() -> Self {
-        Marking { hop_limit: crate::ip::HOP_LIMIT, dscp: 0 }
+        IpHeaderDefaults { hop_limit: crate::ip::HOP_LIMIT, dscp: 0 }
     }
 }
 
-impl Marking {
-    /// The type of service or traffic class, without congestion bits.
-    pub(crate) fn class(self) -> u8 {
+impl IpHeaderDefaults {
+    /// Returns the type of service or traffic class, with the ECN bits 0.
+    pub(crate) fn traffic_class(self) -> u8 {
         self.dscp << 2
     }
 }
 
-/// The neighbour table's limits and times.
+/// Limits and timers of the neighbour table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeighbourConfig {
-    /// Neighbours remembered, asked ones included: 1 to 65 536, and brought into that range.
+    /// The capacity in neighbours, unresolved ones included: 1 to 65 536. Other values are clamped.
     pub entries_max: u32,
-    /// How long an answer is believed. After it a neighbour in use is asked again, the others are forgotten.
-    pub fresh_for: Nanos,
+    /// How long a confirmed entry is valid. Then a neighbour in use is probed, and one that is not in use is removed.
+    pub reachable_time: Nanos,
     /// The time between two requests to one neighbour.
-    pub retry_every: Nanos,
-    /// Requests without an answer after which a neighbour counts as absent. At least one.
-    pub tries_max: u8,
-    /// How long an absent neighbour is not asked again.
-    pub absent_for: Nanos,
-    /// How long a neighbour that is used, but has not answered us itself, is believed before it is asked.
-    pub doubt_after: Nanos,
+    pub retrans_timer: Nanos,
+    /// The number of requests without a reply after which a neighbour is unreachable, at least 1.
+    pub solicitations_max: u8,
+    /// How long no request is sent to an unreachable neighbour.
+    pub failed_hold_time: Nanos,
+    /// How long a neighbour that is used, but has not replied to a request, is not probed yet.
+    pub delay_first_probe: Nanos,
 }
 
 impl NetConfig {
-    /// A station with the usual limits and one address.
+    /// Returns a configuration with one address and default limits.
     pub fn new(
         mac: MacAddr,
         addr: impl Into<IpAddr>,
@@ -140,7 +140,7 @@ impl NetConfig {
             routes: ArrayVec::new(),
             vlan: None,
             duplicate_probes: DuplicateProbes::default(),
-            marking: Marking::default(),
+            ip_header: IpHeaderDefaults::default(),
             mtu_bytes,
             hash_secret,
             neighbours: NeighbourConfig::default(),
@@ -159,16 +159,17 @@ impl Default for DuplicateProbes {
 }
 
 impl Default for NeighbourConfig {
-    /// RFC 1122 s2.3.2.1 recommends a time-out of the order of a minute, and at most one request a second to one
-    /// destination; RFC 4861 s10 the same second, three requests, and five seconds of doubt.
+    /// RFC 1122 s2.3.2.1 recommends a timeout of about a minute, and at most one request per second to one destination.
+    /// RFC 4861 s10 has the same second (RETRANS_TIMER), three requests (MAX_UNICAST_SOLICIT) and five seconds
+    /// (DELAY_FIRST_PROBE_TIME).
     fn default() -> Self {
         NeighbourConfig {
             entries_max: 1_024,
-            fresh_for: Nanos::from_secs(60),
-            retry_every: Nanos::from_secs(1),
-            tries_max: 3,
-            absent_for: Nanos::from_secs(3),
-            doubt_after: Nanos::from_secs(5),
+            reachable_time: Nanos::from_secs(60),
+            retrans_timer: Nanos::from_secs(1),
+            solicitations_max: 3,
+            failed_hold_time: Nanos::from_secs(3),
+            delay_first_probe: Nanos::from_secs(5),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Two cores of one stack: an update at one reaches the other, and the network sees one station.
+//! Two cores of one stack: an update of one reaches the other, and the network sees one station.
 
 use super::*;
 use crate::testing::*;
@@ -51,23 +51,23 @@ impl Cores {
     }
 }
 
-const AT_ONCE: DuplicateProbes = DuplicateProbes { ipv4: 0, ipv6: 0 };
+const NO_PROBES: DuplicateProbes = DuplicateProbes { ipv4: 0, ipv6: 0 };
 
 #[test]
-fn a_request_that_reaches_a_follower_is_left_to_the_leader() {
-    let mut cores = Cores::new(AT_ONCE);
+fn a_follower_returns_an_arp_request_for_the_leader() {
+    let mut cores = Cores::new(NO_PROBES);
     let request = arp_frame(ArpOperation::Request, PEER, v4(1));
-    let handed = cores.follower.receive_any(&request, RxMeta::default());
-    assert!(matches!(handed, Some(Received::ForLeader(_))));
+    let received = cores.follower.receive_any(&request, RxMeta::default());
+    assert!(matches!(received, Some(Received::ForLeader(_))));
     assert!(cores.follower.sent().is_empty() && cores.follower.counted().is_empty());
     cores.leader.receive(&request);
     assert_eq!(cores.leader.counted(), [(Counter::NetArpRepliesSent, 1)]);
 }
 
-/// RFC 1122 s2.3.2.1: at most one request a second, however many cores want to know.
+/// RFC 1122 s2.3.2.1: at most one request per second, whatever the number of cores.
 #[test]
-fn a_follower_asks_the_leader_who_asks_the_network_once() {
-    let mut cores = Cores::new(AT_ONCE);
+fn the_leader_sends_one_request_for_all_cores() {
+    let mut cores = Cores::new(NO_PROBES);
     assert_eq!(cores.leader.net.route(cores.leader.now, PEER.addr, &mut cores.leader.wire), Route::Pending);
     assert_eq!(cores.route(PEER.addr), Route::Pending);
     assert_eq!((cores.leader.sent().len(), cores.follower.sent().len()), (1, 0));
@@ -80,7 +80,7 @@ fn a_follower_asks_the_leader_who_asks_the_network_once() {
 
 #[test]
 fn a_known_neighbour_is_sent_to_a_follower_on_request() {
-    let mut cores = Cores::new(AT_ONCE);
+    let mut cores = Cores::new(NO_PROBES);
     cores.leader.receive(&arp_frame(ArpOperation::Request, PEER, v4(1)));
     while cores.leader.net.take_core_message().is_some() {}
     cores.leader.sent();
@@ -90,21 +90,21 @@ fn a_known_neighbour_is_sent_to_a_follower_on_request() {
 }
 
 #[test]
-fn a_follower_gives_a_silent_neighbour_up_by_itself() {
-    let mut cores = Cores::new(AT_ONCE);
+fn a_follower_finds_a_silent_neighbour_unreachable() {
+    let mut cores = Cores::new(NO_PROBES);
     assert_eq!(cores.route(PEER.addr), Route::Pending);
     (0..5).for_each(|_| cores.pass(Nanos::from_secs(1)));
     assert_eq!(cores.route(PEER.addr), Route::Unreachable);
     assert!(cores.follower.sent().is_empty());
 }
 
-/// A neighbour that is in use on a follower alone is still looked for before it grows stale, by the leader.
+/// The leader probes a neighbour that only a follower uses.
 #[test]
 fn a_neighbour_in_use_on_a_follower_stays_known() {
-    let mut cores = Cores::new(AT_ONCE);
+    let mut cores = Cores::new(NO_PROBES);
     cores.route(PEER.addr);
     for _ in 0..200 {
-        // The requested station replies.
+        // The requested station replies to ARP requests.
         for frame in cores.leader.sent() {
             if frame.get(12..14) == Some(&[8, 6]) {
                 cores.leader.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));
@@ -116,18 +116,18 @@ fn a_neighbour_in_use_on_a_follower_stays_known() {
     assert!(cores.follower.sent().is_empty());
 }
 
-/// RFC 4862 s5.4, RFC 5227 s2.1: nobody uses an address before the leader has asked for it, and then everybody does.
+/// RFC 4862 s5.4, RFC 5227 s2.1: no core uses an address before the leader has probed for it.
 #[test]
-fn an_address_is_usable_on_all_cores_when_the_leader_has_probed_for_it() {
+fn an_address_is_usable_on_all_cores_after_the_leader_has_probed() {
     let mut cores = Cores::new(DuplicateProbes { ipv4: 1, ipv6: 1 });
     cores.leader.net.on_link_up(cores.leader.now, &mut cores.leader.wire);
     assert_eq!(cores.route(PEER.addr), Route::Pending);
     let ours = OURS.addr;
-    assert_eq!(cores.follower.net.address_state(ours), Some(AddressState::Tentative));
+    assert_eq!(cores.follower.net.local.state_of(ours), Some(AddressState::Tentative));
     (0..80).for_each(|_| cores.pass(Nanos::from_millis(100)));
     for core in [&cores.leader, &cores.follower] {
-        for addr in core.net.addresses() {
-            assert_eq!(core.net.address_state(addr), Some(AddressState::Usable), "{addr}");
+        for (prefix, state) in core.net.local.iter() {
+            assert_eq!(state, AddressState::Usable, "{prefix:?}");
         }
     }
     assert!(cores.follower.receive(&tcp_frame(b"to us")).is_some());
@@ -135,20 +135,20 @@ fn an_address_is_usable_on_all_cores_when_the_leader_has_probed_for_it() {
 }
 
 #[test]
-fn an_address_that_somebody_has_is_given_up_on_all_cores() {
+fn an_address_in_conflict_is_given_up_on_all_cores() {
     let mut cores = Cores::new(DuplicateProbes { ipv4: 1, ipv6: 0 });
     cores.leader.net.on_link_up(cores.leader.now, &mut cores.leader.wire);
-    let impostor = crate::Station { addr: OURS.addr, ..PEER };
-    cores.leader.receive(&arp_frame(ArpOperation::Request, impostor, v4(9)));
+    let other = crate::Station { addr: OURS.addr, ..PEER };
+    cores.leader.receive(&arp_frame(ArpOperation::Request, other, v4(9)));
     cores.exchange();
     for core in [&cores.leader, &cores.follower] {
-        assert_eq!(core.net.address_state(OURS.addr), Some(AddressState::Duplicate));
+        assert_eq!(core.net.local.state_of(OURS.addr), Some(AddressState::Duplicate));
     }
 }
 
 #[test]
-fn a_path_mtu_that_one_core_learns_holds_on_the_others() {
-    let mut cores = Cores::new(AT_ONCE);
+fn a_path_mtu_reaches_the_other_cores() {
+    let mut cores = Cores::new(NO_PROBES);
     cores.follower.net.lower_path_mtu(cores.follower.now, PEER.addr, 1_400);
     cores.exchange();
     let flow = ironwarp_types::Flow { local: (OURS.addr, 1).into(), remote: (PEER.addr, 2).into() };
@@ -158,9 +158,9 @@ fn a_path_mtu_that_one_core_learns_holds_on_the_others() {
 
 #[test]
 fn a_single_core_sends_no_messages() {
-    let mut alone = Bench::dual();
-    alone.net.route(alone.now, PEER.addr, &mut alone.wire);
-    alone.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));
-    alone.net.lower_path_mtu(alone.now, PEER.addr, 1_400);
-    assert!(alone.net.take_core_message().is_none());
+    let mut bench = Bench::dual();
+    bench.net.route(bench.now, PEER.addr, &mut bench.wire);
+    bench.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));
+    bench.net.lower_path_mtu(bench.now, PEER.addr, 1_400);
+    assert!(bench.net.take_core_message().is_none());
 }

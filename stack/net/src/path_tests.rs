@@ -1,4 +1,4 @@
-//! Header templates, field by field, against smoltcp's own reading of them.
+//! Compares the written headers, field by field, with what smoltcp parses.
 
 use ironwarp_port::Frame;
 use ironwarp_port::memory::MemoryConfig;
@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use smoltcp::wire::{EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket};
 
 use super::*;
+use crate::VlanTag;
 use crate::testing::{Bench, OURS, PEER, dual, mac, v4, v6};
 
 const HEADER_BYTES: usize = 34;
@@ -15,17 +16,22 @@ const PEER_6: Station = Station { mac: PEER.mac, addr: IpAddr::V6(v6(2)) };
 
 const TAG: VlanTag = VlanTag { id: 42, priority: 1 };
 
-/// Every shape of a path, with the bytes of its link header.
-fn shapes(offloads: TxOffloads) -> [(Path, usize); 4] {
+fn path(local: Station, remote: Station, vlan: Option<VlanTag>, offloads: TxOffloads) -> Path {
+    let link = Link { mac: local.mac, vlan };
+    Path::new(&link, IpHeaderDefaults::default(), local.addr, remote, 9000, offloads)
+}
+
+/// All kinds of paths, each with the length of its link header.
+fn paths(offloads: TxOffloads) -> [(Path, usize); 4] {
     [
-        (Path::new(OURS, PEER, 9000, offloads), 14),
-        (Path::tagged(OURS, PEER, TAG, 9000, offloads), 18),
-        (Path::new(OURS_6, PEER_6, 9000, offloads), 14),
-        (Path::tagged(OURS_6, PEER_6, TAG, 9000, offloads), 18),
+        (path(OURS, PEER, None, offloads), 14),
+        (path(OURS, PEER, Some(TAG), offloads), 18),
+        (path(OURS_6, PEER_6, None, offloads), 14),
+        (path(OURS_6, PEER_6, Some(TAG), offloads), 18),
     ]
 }
 
-/// A frame of `payload` behind an unwritten 20-byte TCP header and `room` bytes.
+/// A frame with `room` unwritten bytes, a TCP header of 20 bytes without a checksum, and `payload`.
 fn unwritten(room: usize, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0xaa; room];
     let header = [0xc3, 0x50, 0x11, 0x44, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 0x10, 0, 0xde, 0xad, 0, 0];
@@ -34,11 +40,11 @@ fn unwritten(room: usize, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn ends(path: &Path) -> (IpAddress, IpAddress) {
+fn addresses(path: &Path) -> (IpAddress, IpAddress) {
     (path.local_addr().into(), path.remote_addr().into())
 }
 
-/// The link header, as smoltcp reads it, and where the network header begins.
+/// Checks the link header and returns its EtherType.
 fn check_link(frame: &[u8], l2_bytes: usize) -> EthernetProtocol {
     let link = EthernetFrame::new_checked(frame).expect("a frame");
     assert_eq!((link.src_addr().0, link.dst_addr().0), (OURS.mac.0, PEER.mac.0));
@@ -70,18 +76,18 @@ fn check_headers(frame: &[u8], path: &Path, l2_bytes: usize, ident: u16) {
 
 proptest! {
     #[test]
-    fn a_frame_without_offloads_is_right_in_every_field(
+    fn a_frame_without_offloads_is_correct_in_every_field(
         payload in prop::collection::vec(any::<u8>(), 0..3000),
         ident: u16,
     ) {
-        for (path, l2_bytes) in shapes(TxOffloads::empty()) {
+        for (path, l2_bytes) in paths(TxOffloads::empty()) {
             let mut frame = unwritten(path.header_bytes(), &payload);
             let l4_bytes = frame.len() - path.header_bytes();
             path.write(&mut frame, l4_bytes, ident, Ecn::NotEct);
             let tx = path.finish_tcp(&mut frame, 20);
             check_headers(&frame, &path, l2_bytes, ident);
             let tcp = TcpPacket::new_checked(&frame[path.header_bytes()..]).expect("a segment");
-            let (from, to) = ends(&path);
+            let (from, to) = addresses(&path);
             prop_assert!(tcp.verify_checksum(&from, &to));
             let l3_bytes = path.ip_bytes() as u8;
             prop_assert_eq!(tx, TxMeta { l2_bytes: l2_bytes as u8, l3_bytes, l4_bytes: 20, offloads: TxOffloads::empty() });
@@ -91,12 +97,12 @@ proptest! {
 
 #[test]
 fn an_offloading_device_gets_the_sum_of_the_pseudo_header() {
-    for (path, l2_bytes) in shapes(TxOffloads::all()) {
+    for (path, l2_bytes) in paths(TxOffloads::all()) {
         let mut frame = unwritten(path.header_bytes(), &[1, 2, 3]);
         path.write(&mut frame, 23, 9, Ecn::Ect0);
         let tx = path.finish_tcp(&mut frame, 20);
         check_headers(&frame, &path, l2_bytes, 9);
-        let (from, to) = ends(&path);
+        let (from, to) = addresses(&path);
         let tcp = TcpPacket::new_checked(&frame[path.header_bytes()..]).expect("a segment");
         assert!(tcp.verify_partial_checksum(&from, &to));
         let expected =
@@ -105,21 +111,21 @@ fn an_offloading_device_gets_the_sum_of_the_pseudo_header() {
     }
 }
 
-/// A device may claim the one family and not the other.
+/// A device may offload one family and not the other.
 #[test]
-fn an_offload_of_the_other_family_is_not_asked_for() {
+fn an_offload_of_the_other_family_is_not_used() {
     assert_eq!(
-        shapes(TxOffloads::TCP_CHECKSUM).map(|(path, _)| path.offloads().is_empty()),
+        paths(TxOffloads::TCP_CHECKSUM).map(|(path, _)| path.offloads().is_empty()),
         [false, false, true, true]
     );
     assert_eq!(
-        shapes(TxOffloads::TCP_CHECKSUM_IPV6).map(|(path, _)| path.offloads().is_empty()),
+        paths(TxOffloads::TCP_CHECKSUM_IPV6).map(|(path, _)| path.offloads().is_empty()),
         [true, true, false, false]
     );
 }
 
 #[test]
-fn a_frame_that_a_device_finishes_passes_the_far_ends_checks() {
+fn a_checksum_that_a_device_completes_is_correct() {
     for (ours, theirs) in [(OURS.addr, PEER.addr), (OURS_6.addr, PEER_6.addr)] {
         let mut bench = Bench::with(MemoryConfig::default().offloading(), dual);
         let path = bench.net.path_over(ours, theirs, PEER.mac);
@@ -132,27 +138,26 @@ fn a_frame_that_a_device_finishes_passes_the_far_ends_checks() {
         assert!(bench.wire.push(frame.seal(tx)));
         let sent = bench.sent();
         let tcp = TcpPacket::new_checked(&sent[0][path.header_bytes()..]).expect("a segment");
-        let (from, to) = ends(&path);
+        let (from, to) = addresses(&path);
         assert!(tcp.verify_checksum(&from, &to));
     }
 }
 
 #[test]
-fn a_path_says_where_it_leads_and_can_be_led_elsewhere() {
-    let mut paths = shapes(TxOffloads::empty());
-    for (path, l2_bytes) in &mut paths {
+fn a_path_returns_its_addresses_and_its_link_address_can_change() {
+    for (mut path, l2_bytes) in paths(TxOffloads::empty()) {
         let v6 = path.ip_bytes() == 40;
         let (ours, theirs) = if v6 { (OURS_6.addr, PEER_6.addr) } else { (OURS.addr, PEER.addr) };
         assert_eq!((path.remote_mac(), path.local_addr(), path.remote_addr()), (PEER.mac, ours, theirs));
-        assert_eq!((path.mtu_bytes(), path.header_bytes()), (9000, *l2_bytes + path.ip_bytes()));
+        assert_eq!((path.mtu_bytes(), path.header_bytes()), (9000, l2_bytes + path.ip_bytes()));
         path.set_remote_mac(mac(9));
         assert_eq!((path.remote_mac(), path.remote_addr()), (mac(9), theirs));
     }
 }
 
 #[test]
-fn a_frame_too_short_for_the_headers_is_left_alone() {
-    for (path, _) in shapes(TxOffloads::empty()) {
+fn a_frame_shorter_than_the_headers_is_not_changed() {
+    for (path, _) in paths(TxOffloads::empty()) {
         let mut frame = [7u8; 33];
         path.write(&mut frame, 0, 1, Ecn::NotEct);
         path.finish_tcp(&mut frame, 20);
@@ -160,37 +165,36 @@ fn a_frame_too_short_for_the_headers_is_left_alone() {
     }
 }
 
-/// RFC 3168 s5: the two low bits of the former type of service, and the header checksum counts them; in IPv6 of the traffic
-/// class.
+/// RFC 3168 s5: the two low bits of the type of service, which the header checksum includes, or of the traffic class.
 #[test]
-fn the_congestion_bits_are_written_and_counted() {
+fn the_ecn_bits_are_written_and_in_the_checksum() {
     for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
         let mut frame = [0u8; HEADER_BYTES];
-        Path::new(OURS, PEER, 1_500, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
+        path(OURS, PEER, None, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
         let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
         assert_eq!(Ecn::from_bits(packet.ecn()), ecn);
         assert!(packet.verify_checksum());
         let mut frame = [0u8; 54];
-        Path::new(OURS_6, PEER_6, 1_500, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
+        path(OURS_6, PEER_6, None, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
         assert_eq!(Ecn::from_bits(Ipv6Packet::new_unchecked(&frame[14..]).traffic_class()), ecn);
     }
 }
 
-/// RFC 9293 s3.9.2 (MUST-48, MUST-49): time to live and code point are settings, and the header checksum counts them.
+/// RFC 9293 s3.9.2 (MUST-48, MUST-49): time to live and DSCP are configured, and the header checksum includes them.
 #[test]
-fn hop_limit_and_code_point_are_those_that_were_set() {
-    let marking = Marking { hop_limit: 7, dscp: 46 };
-    let over = |ours: Station, theirs: Station| {
+fn hop_limit_and_dscp_are_those_of_the_configuration() {
+    let defaults = IpHeaderDefaults { hop_limit: 7, dscp: 46 };
+    let path = |ours: Station, theirs: Station| {
         let link = Link { mac: ours.mac, vlan: None };
-        Path::over(&link, marking, ours.addr, theirs, 1_500, TxOffloads::empty())
+        Path::new(&link, defaults, ours.addr, theirs, 1_500, TxOffloads::empty())
     };
     let mut frame = [0u8; HEADER_BYTES];
-    over(OURS, PEER).write(&mut frame, 0, 1, Ecn::Ect0);
+    path(OURS, PEER).write(&mut frame, 0, 1, Ecn::Ect0);
     let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
     assert_eq!((packet.hop_limit(), packet.dscp(), packet.ecn()), (7, 46, Ecn::Ect0.bits()));
     assert!(packet.verify_checksum());
     let mut frame = [0u8; 54];
-    over(OURS_6, PEER_6).write(&mut frame, 0, 1, Ecn::Ect0);
+    path(OURS_6, PEER_6).write(&mut frame, 0, 1, Ecn::Ect0);
     let packet = Ipv6Packet::new_unchecked(&frame[14..]);
     assert_eq!((packet.hop_limit(), packet.traffic_class()), (7, 46 << 2 | Ecn::Ect0.bits()));
 }

@@ -1,9 +1,10 @@
-//! Which station a packet goes to first, from which address, and whether we know its link address.
+//! Routes: the next hop of a destination, the source address, and the link address of the next hop.
 //!
-//! Source: RFC 1122 s3.3.1 (on-link by prefix, else a gateway; the longest prefix wins). RFC 1122 s2.3.2.2 and RFC 4861
-//! s7.2.2 ask to save a packet that waits for an address: the caller here has not built one yet, and asks again when
-//! [`Net::route_changes`] says so; every answer to a received segment goes back to the link address that it came from.
-//! So no packet ever waits in this layer, and none is lost to waiting.
+//! No packet waits here for a link address. RFC 1122 s2.3.2.2 and RFC 4861 s7.2.2 ask to save such a packet. A caller
+//! builds packets only after [`Net::route`] returns a path, and calls it again when [`Net::route_changes`] has changed. A
+//! reply to a received segment uses the link address that the segment came from.
+//!
+//! Source: RFC 1122 s3.3.1 (on-link by prefix, else a gateway; the longest prefix wins).
 
 use core::net::IpAddr;
 
@@ -14,97 +15,81 @@ use ironwarp_types::Nanos;
 
 use crate::config::{ADDRESSES_MAX, NetConfig, Prefix, ROUTES_MAX};
 use crate::family::{is_link_local, is_unicast_v6, shares_prefix};
+use crate::local_addresses::{AddressState, SourceAddress};
 use crate::neighbour::Lookup;
 use crate::net::Net;
-use crate::own::{AddressState, Source};
 use crate::path::Path;
 
-/// The way to an address, as far as it is known.
+/// The result of [`Net::route`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// Known.
+    /// The path to the destination.
     Ready(Path),
-    /// The next station was asked for its link address, or our own address is still being asked for.
-    /// [`Net::route_changes`] tells when to ask again.
+    /// The link address of the next hop was requested, or the source address is still tentative. The caller tries again
+    /// when [`Net::route_changes`] has changed.
     Pending,
-    /// There is no way: no gateway, no answer, no place to remember the question, no address of ours in the family, or not
-    /// an address one sends to.
+    /// There is no route: no gateway, no reply from the next hop, a full neighbour table, no local address of the family,
+    /// or a destination that is not a unicast address.
     Unreachable,
 }
 
-/// Networks, and who leads there. Both gateways are among them, as networks of every address.
+/// The routing table. A gateway is the route of a prefix of length 0.
 pub(crate) struct Routes {
-    /// The longest prefix first.
+    /// Sorted by prefix length, the longest first.
     entries: ArrayVec<Entry, { ADDRESSES_MAX + ROUTES_MAX + 2 }>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     to: Prefix,
-    /// None: the network is next to us.
+    /// The router. `None`: the network is on the link.
     via: Option<IpAddr>,
 }
 
 impl Routes {
     pub(crate) fn new(cfg: &NetConfig) -> Self {
         let on_link = cfg.addresses.iter().map(|&to| Entry { to, via: None });
-        let fixed = cfg.routes.iter().map(|route| Entry { to: route.to, via: Some(route.via) });
-        let gateways = [cfg.gateway.map(IpAddr::V4), cfg.gateway6.map(IpAddr::V6)];
-        let everything = gateways.into_iter().flatten().map(|via| {
-            // Of its own family, and no bit of it counts.
-            Entry { to: Prefix { addr: via, len: 0 }, via: Some(via) }
-        });
-        let mut entries: ArrayVec<Entry, _> = ArrayVec::new();
-        for entry in on_link.chain(fixed).chain(everything) {
-            let _ = entries.try_push(entry);
-        }
-        // Stable: among equals a network next to us goes first.
+        let configured = cfg.routes.iter().map(|route| Entry { to: route.to, via: Some(route.via) });
+        let gateways = [cfg.gateway.map(IpAddr::V4), cfg.gateway6.map(IpAddr::V6)].into_iter().flatten();
+        // The address of the prefix selects the family.
+        let default = gateways.map(|via| Entry { to: Prefix { addr: via, len: 0 }, via: Some(via) });
+        let mut entries: ArrayVec<Entry, _> = on_link.chain(configured).chain(default).collect();
+        // The sort is stable: of equal prefixes the on-link one is first.
         entries.sort_by_key(|entry| core::cmp::Reverse(entry.to.len));
         Routes { entries }
     }
 
-    /// Who takes a packet for `dst` first.
-    fn next(&self, dst: IpAddr) -> Option<IpAddr> {
-        // RFC 4291 s2.5.6: the link that these addresses are on is ours.
-        if is_link_local(dst) {
-            return Some(dst);
-        }
-        let entry = self.entries.iter().find(|entry| shares_prefix(entry.to.addr, dst, entry.to.len))?;
-        Some(entry.via.unwrap_or(dst))
+    /// Returns the route with the longest prefix that contains `dst`.
+    fn longest_match(&self, dst: IpAddr) -> Option<&Entry> {
+        self.entries.iter().find(|entry| shares_prefix(entry.to.addr, dst, entry.to.len))
     }
 
-    /// How near a network with `dst` in it is: the more bits name it the nearer.
-    fn nearness(&self, dst: IpAddr) -> Option<u8> {
-        let entry = self.entries.iter().find(|entry| shares_prefix(entry.to.addr, dst, entry.to.len))?;
-        Some(entry.to.len)
-    }
-
-    /// Whether the address is that of a router which leads somewhere.
     fn is_router(&self, addr: IpAddr) -> bool {
         self.entries.iter().any(|entry| entry.via == Some(addr))
     }
 }
 
 impl Net {
-    /// How near `dst` is to this port, for who has several: the address of the port itself is nearer than any, then goes
-    /// the length of the prefix of the network or route that leads there. `None`: this port does not lead there.
+    /// Returns how well this port reaches `dst`, to choose between ports: the length of the longest matching prefix, 255
+    /// for a local address, or `None` if there is no route.
     ///
-    /// A link-local address may be on the link of every port that has one of its family.
-    pub fn nearness(&self, dst: IpAddr) -> Option<u8> {
-        if self.own.has(dst) {
+    /// A link-local address may be on the link of each port with an address of its family, so it gives 0.
+    pub fn match_len(&self, dst: IpAddr) -> Option<u8> {
+        if self.local.has(dst) {
             return Some(u8::MAX);
         }
         if is_link_local(dst) {
-            return self.addresses().any(|ours| ours.is_ipv4() == dst.is_ipv4()).then_some(0);
+            return self.local.has_ipv6().then_some(0);
         }
-        self.routes.nearness(dst)
+        self.routes.longest_match(dst).map(|entry| entry.to.len)
     }
 
-    /// The way to `dst`. Asks the network when it is not known. The path says which of our addresses it begins at.
+    /// Returns the path to `dst`, which contains the source address. Requests the link address of the next hop if it is
+    /// unknown.
     ///
-    /// Frames for an address of our own go through the wire's loop, which this switches on.
+    /// Frames to a local address go through the loopback of the wire, which this call enables.
     pub fn route<P: Port>(&mut self, now: Nanos, dst: IpAddr, wire: &mut Wire<P>) -> Route {
-        match self.own.state_of(dst) {
+        match self.local.state_of(dst) {
             Some(AddressState::Usable) => {
                 wire.loop_back(self.link.mac);
                 return Route::Ready(self.path_over(dst, dst, self.link.mac));
@@ -112,26 +97,17 @@ impl Net {
             Some(AddressState::Tentative) => return Route::Pending,
             Some(AddressState::Duplicate) | None => {}
         }
-        let Some(next) = self.next_station(dst) else { return Route::Unreachable };
-        match self.own.source(dst, next) {
-            Source::Addr(source) => self.route_from(now, source, (dst, next), wire),
-            Source::NotYet => Route::Pending,
-            Source::None => Route::Unreachable,
-        }
-    }
-
-    fn route_from<P: Port>(
-        &mut self,
-        now: Nanos,
-        source: IpAddr,
-        (dst, next): (IpAddr, IpAddr),
-        wire: &mut Wire<P>,
-    ) -> Route {
-        match self.neighbours.ask(now, next) {
+        let Some(next_hop) = self.next_hop(dst) else { return Route::Unreachable };
+        let source = match self.local.source_for(dst, next_hop) {
+            SourceAddress::Addr(source) => source,
+            SourceAddress::Tentative => return Route::Pending,
+            SourceAddress::None => return Route::Unreachable,
+        };
+        match self.neighbours.resolve(now, next_hop) {
             Lookup::Known(mac) => Route::Ready(self.path_over(source, dst, mac)),
             Lookup::Pending => Route::Pending,
             Lookup::SendRequest => {
-                self.request_neighbour(next, None, wire);
+                self.request_neighbour(next_hop, wire);
                 Route::Pending
             }
             Lookup::Failed => Route::Unreachable,
@@ -142,19 +118,19 @@ impl Net {
         }
     }
 
-    /// Brings a path up to date, and answers whether it has changed: its neighbour may have another link address now, or
-    /// the way may lead through another. A path whose neighbour is not known stays as it is; the neighbour is asked, and
-    /// one that is known counts as in use, so that it is asked again before it grows stale.
+    /// Updates the link address in a path. Returns whether it changed: the next hop has a new link address. If the link
+    /// address is unknown it is requested, and the path stays. A known neighbour counts as used, so it is probed before it
+    /// expires.
     pub fn refresh<P: Port>(&mut self, now: Nanos, path: &mut Path, wire: &mut Wire<P>) -> bool {
         let dst = path.remote_addr();
-        if self.own.has(dst) {
+        if self.local.has(dst) {
             return false;
         }
-        let Some(next) = self.next_station(dst) else { return false };
-        let mac = match self.neighbours.ask(now, next) {
+        let Some(next_hop) = self.next_hop(dst) else { return false };
+        let mac = match self.neighbours.resolve(now, next_hop) {
             Lookup::Known(mac) => mac,
             Lookup::SendRequest => {
-                self.request_neighbour(next, None, wire);
+                self.request_neighbour(next_hop, wire);
                 return false;
             }
             Lookup::Pending | Lookup::Failed | Lookup::TableFull => return false,
@@ -167,23 +143,29 @@ impl Net {
         moved
     }
 
-    /// Who takes a packet for `dst` first; nobody takes one for what is no station, or is ours but not in use.
-    fn next_station(&self, dst: IpAddr) -> Option<IpAddr> {
-        let next = self.routes.next(dst)?;
-        (self.is_unicast(dst) && self.own.state_of(dst).is_none()).then_some(next)
+    /// Returns the station that packets to `dst` are sent to. `None` if there is no route, or `dst` is not unicast or is a
+    /// local address that is not in use.
+    fn next_hop(&self, dst: IpAddr) -> Option<IpAddr> {
+        if !self.is_unicast(dst) || self.local.state_of(dst).is_some() {
+            return None;
+        }
+        // RFC 4291 s2.5.6: link-local addresses are on the link.
+        if is_link_local(dst) {
+            return Some(dst);
+        }
+        self.routes.longest_match(dst).map(|entry| entry.via.unwrap_or(dst))
     }
 
-    /// Whether the address can name one station.
-    pub(crate) fn is_unicast(&self, addr: IpAddr) -> bool {
+    fn is_unicast(&self, addr: IpAddr) -> bool {
         match addr {
-            IpAddr::V4(v4) => self.own.is_unicast_v4(v4),
+            IpAddr::V4(v4) => self.local.is_unicast_v4(v4),
             IpAddr::V6(v6) => is_unicast_v6(v6),
         }
     }
 
-    /// Whether a station with this address could be next to us.
+    /// Returns whether the address can be that of a neighbour: unicast and on the link.
     pub(crate) fn may_be_neighbour(&self, addr: IpAddr) -> bool {
-        let near = is_link_local(addr) || self.own.is_on_link(addr) || self.routes.is_router(addr);
-        near && self.is_unicast(addr)
+        let on_link = is_link_local(addr) || self.local.is_on_link(addr) || self.routes.is_router(addr);
+        on_link && self.is_unicast(addr)
     }
 }

@@ -1,13 +1,13 @@
-//! The hash under which a connection is found.
+//! The keyed hash that the flow table uses.
 //!
-//! A connection has one hash for its whole life, and an active open must know it before the first segment returns.
-//! The hash that a NIC computes for receive-side scaling does neither: it exists for received frames alone, and to
-//! predict it for the returning direction one must know the NIC's Toeplitz key, which [`PortCaps`] does not carry.
-//! It is also open to crafted collisions, since those keys are public defaults. So the table's hash is always this
-//! one, and the NIC's hash is left to choose cores.
+//! A connection has one hash for its whole life, and an active open must know it before the first segment arrives.
+//! The hash that a NIC computes for receive-side scaling is not usable for this. It exists for received frames only, and
+//! predicting it requires the NIC's Toeplitz key, which [`PortCaps`] does not contain. These keys are public defaults,
+//! so a peer can also craft collisions. So the flow table always uses this hash; the NIC's hash only selects cores.
 //!
-//! Two rounds of multiply-and-fold under 256 bits of key, three for IPv6: 1.2 ns measured for IPv4, where SipHash takes about 10. A peer that does not
-//! see hashes cannot steer connections into one cluster, and the table's probe limit bounds what luck could do.
+//! The hash takes two rounds of multiply-and-fold under a key of 256 bits, and three for IPv6. IPv4 takes 1.2 ns, measured;
+//! SipHash takes about 10. A peer that does not see hashes cannot place connections in one cluster of the table. The
+//! table's probe limit bounds accidental clusters.
 //!
 //! [`PortCaps`]: ironwarp_port::PortCaps
 
@@ -15,17 +15,19 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ironwarp_types::Flow;
 
-/// A keyed hash of a flow. Copies with one secret answer the same hash for the same flow.
+use crate::family::as_v6;
+
+/// A keyed hash of flows. Hashers with the same secret return the same hash for the same flow.
 #[derive(Clone, Copy)]
 pub struct FlowHasher {
     keys: [u64; 4],
 }
 
 impl FlowHasher {
-    /// A hasher under 128 secret bits, chosen anew by every process.
+    /// Returns a hasher with a secret of 128 bits. Each process draws a new one.
     pub fn new(secret: [u64; 2]) -> Self {
         let [a, b] = secret;
-        // Odd constants from the fractional part of the golden ratio and of pi tell the four keys apart.
+        // Constants from the fractional parts of the golden ratio and of pi make the four keys different.
         let keys = [
             fold(a ^ 0x9e37_79b9_7f4a_7c15, b | 1),
             fold(b ^ 0x2438_6f5d_13c3_9a77, a | 1),
@@ -35,7 +37,7 @@ impl FlowHasher {
         FlowHasher { keys }
     }
 
-    /// The hash of a flow: 32 bits, all of them well mixed.
+    /// Returns the hash of a flow: 32 bits, all of them well mixed.
     #[inline]
     pub fn hash(&self, flow: &Flow) -> u32 {
         let (local_port, remote_port) = (flow.local.port(), flow.remote.port());
@@ -45,7 +47,7 @@ impl FlowHasher {
         }
     }
 
-    /// The hash of an IPv4 flow whose parts are at hand.
+    /// Returns the hash of an IPv4 flow.
     #[inline]
     pub(crate) fn hash_v4(
         &self,
@@ -60,17 +62,17 @@ impl FlowHasher {
         self.finish(fold(addresses ^ k0, ports ^ k1))
     }
 
-    /// The hash of one address: the key of tables beside that of flows.
+    /// Returns the hash of one address, for tables with addresses as keys.
     pub(crate) fn hash_addr(&self, addr: IpAddr) -> u32 {
-        let nobody = match addr {
+        let unspecified = match addr {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        self.hash(&Flow { local: SocketAddr::new(addr, 0), remote: SocketAddr::new(nobody, 0) })
+        self.hash(&Flow { local: SocketAddr::new(addr, 0), remote: SocketAddr::new(unspecified, 0) })
     }
 
-    /// The hash of an IPv6 flow whose parts are at hand. The two halves are mixed side by side, so it takes two
-    /// multiplications longer than IPv4's, not four.
+    /// Returns the hash of an IPv6 flow. The two halves of the addresses are mixed in parallel, so the latency is two
+    /// multiplications longer than for IPv4.
     #[inline]
     pub(crate) fn hash_v6(
         &self,
@@ -82,7 +84,7 @@ impl FlowHasher {
         let [k0, k1, k2, k3] = self.keys;
         let halves = |addr: Ipv6Addr| ((addr.to_bits() >> 64) as u64, addr.to_bits() as u64);
         let ((local_high, local_low), (remote_high, remote_low)) = (halves(local), halves(remote));
-        // Each product has a key of its own in either factor, so nobody can choose a factor that is zero.
+        // Each factor includes its own key, so a peer cannot make a factor zero.
         let highs = fold(local_high ^ k2, remote_high ^ k1.rotate_left(17));
         let lows = fold(local_low ^ k0, remote_low ^ k3.rotate_left(31));
         let ports = u64::from(local_port) << 16 | u64::from(remote_port);
@@ -96,19 +98,11 @@ impl FlowHasher {
     }
 }
 
-/// The 128-bit product with its halves folded together: every input bit reaches the middle of the result.
+/// Returns the exclusive or of the halves of the 128-bit product. Each input bit affects the middle of the result.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product >> 64) as u64 ^ product as u64
-}
-
-/// An address as IPv6 writes it. Flows of two families do not exist; they have a hash none the less.
-fn as_v6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    }
 }
 
 #[cfg(test)]
@@ -123,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_under_one_secret_agree_and_other_secrets_do_not() {
+    fn equal_secrets_give_equal_hashes_and_others_do_not() {
         let f = flow("10.0.0.1:4420", "10.0.0.2:50000");
         let (a, b) = (FlowHasher::new([1, 2]), FlowHasher::new([1, 2]));
         assert_eq!(a.hash(&f), b.hash(&f));
@@ -132,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_flow_counts_in_both_address_families() {
+    fn every_part_of_a_flow_changes_the_hash() {
         let hasher = FlowHasher::new([7, 8]);
         for (ours, theirs, other) in
             [("10.0.0.1", "10.0.0.2", "10.0.0.3"), ("[fd00::1]", "[fd00::2]", "[fd00:1::2]")]
@@ -150,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_ports_spread_over_the_low_bits() {
+    fn consecutive_ports_spread_over_the_low_bits() {
         let hasher = FlowHasher::new([0x1234_5678, 0x9abc_def0]);
         let mut filled = [0u32; 256];
         for port in 0..16_384u16 {
             let hash = hasher.hash_v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 4420, port);
             filled[(hash & 255) as usize] += 1;
         }
-        // 64 expected a bucket with a standard deviation of 8: these limits are six of them away.
+        // The expected count is 64 per bucket with a standard deviation of 8. The limits are six deviations away.
         assert!(filled.iter().all(|&n| (16..=112).contains(&n)), "{filled:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Finding a connection by its two ends: a keyed hash, and a table from hash to connection.
+//! The look-up of a connection by its flow: a keyed hash, a table from hash to connection, and the choice of a core.
 
 mod hasher;
 mod steering;

@@ -1,21 +1,21 @@
-//! The core that owns a flow: one pure function, the same on every core.
+//! The function from a flow to the core that owns it. It is pure and the same on every core.
+//!
+//! A card with receive-side scaling is configured with a symmetric Toeplitz key and an even indirection table, and
+//! [`Steering::core_of`] computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the same
+//! hash is used: two stacks with the same number of cores agree on a flow's core, and no frame moves between cores. On
+//! af_packet, af_xdp and tap the queue cannot be predicted. There the keyed flow hash selects the core, so a peer cannot
+//! choose a core. Each received frame is checked against this function, so another distribution only costs time.
 //!
 //! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. With a key that repeats two bytes, both
 //! directions of a flow have the same hash, and the hash depends only on the exclusive or of all 16-bit words.
-//! Cost: a multiplication under the keyed hash, about 10 ns under the other.
-//!
-//! A card with receive-side scaling is configured with a symmetric Toeplitz key and an even indirection table, and
-//! `Steering::core_of` computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the same
-//! hash is used: two stacks with the same number of cores agree on a flow's core and no frame is handed over. On af_packet,
-//! af_xdp and tap the queue cannot be predicted, and a keyed hash of the stack selects the core; a peer cannot aim at a
-//! core. Every received frame is checked against this function, so a device with another distribution costs time only.
+//! Cost: one multiplication with the keyed hash, about 10 ns with the Toeplitz hash.
 
 use core::net::{IpAddr, SocketAddr};
 
 use ironwarp_port::Spread;
 use ironwarp_types::Flow;
 
-/// The two bytes that make up the key.
+/// The two bytes that the Toeplitz key repeats.
 const KEY: u16 = 0x6d5a;
 
 /// Maps flows to cores.
@@ -26,20 +26,20 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Over so many cores, at least one, behind a device that spreads flows like that.
+    /// Returns the map for `cores` cores, at least one, and a device that distributes flows as `spread` says.
     pub fn new(cores: u16, spread: Spread) -> Self {
         Steering { cores: cores.max(1), spread }
     }
 
-    /// Cores that there are.
+    /// Returns the number of cores.
     pub fn cores(&self) -> u16 {
         self.cores
     }
 
-    /// The core that a flow belongs to. `hash` is [`FlowHasher::hash`](crate::FlowHasher::hash) of the flow.
-    pub fn home(&self, flow: &Flow, hash: u32) -> u16 {
+    /// Returns the core that owns a flow. `hash` is [`FlowHasher::hash`](crate::FlowHasher::hash) of the flow.
+    pub fn core_of(&self, flow: &Flow, hash: u32) -> u16 {
         match self.spread {
-            // The low bits choose a place in the table of flows, so the high ones choose the core.
+            // The low bits select a slot of the flow table, so the high bits select the core.
             Spread::Unknown => ((u64::from(hash) * u64::from(self.cores)) >> 32) as u16,
             Spread::Toeplitz { entries } => {
                 let entry = symmetric_toeplitz(flow) % u32::from(entries.max(1));
@@ -49,17 +49,17 @@ impl Steering {
     }
 }
 
-/// The hash that a network card computes over addresses and ports of a flow.
+/// Returns the hash that a card computes over the addresses and ports of a flow.
 fn symmetric_toeplitz(flow: &Flow) -> u32 {
-    let words = end(flow.local) ^ end(flow.remote);
-    // The key's window moves one bit for every bit of the input, and after sixteen it is where it was.
+    let words = xor_words(flow.local) ^ xor_words(flow.remote);
+    // The window of the key moves by one bit for each bit of the input, and repeats after sixteen bits.
     let half =
         (0..16).filter(|bit| words >> (15 - bit) & 1 == 1).fold(0, |hash, bit| hash ^ KEY.rotate_left(bit));
     u32::from(half) << 16 | u32::from(half)
 }
 
-/// The exclusive or of the 16-bit words of an address and its port.
-fn end(end: SocketAddr) -> u16 {
+/// Returns the exclusive or of the 16-bit words of an address and its port.
+fn xor_words(end: SocketAddr) -> u16 {
     let folded = match end.ip() {
         IpAddr::V4(v4) => v4.to_bits(),
         IpAddr::V6(v6) => {
@@ -80,7 +80,7 @@ mod tests {
         Flow { local: parse(local), remote: parse(remote) }
     }
 
-    /// The definition, bit by bit over the bytes as they lie in the packet.
+    /// The definition: bit by bit over the bytes in the order of the packet.
     fn toeplitz(input: &[u8]) -> u32 {
         let key = |bit: usize| u32::from(KEY >> (15 - bit % 16) & 1);
         let window = |at: usize| (0..32).fold(0, |word, bit| word << 1 | key(at + bit));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_gives_what_the_definition_gives() {
+    fn the_short_form_equals_the_definition() {
         for port in (1..60_000).step_by(97) {
             for flow in [
                 flow("10.1.2.3:4420", &format!("192.168.7.9:{port}")),
@@ -110,19 +110,19 @@ mod tests {
         }
     }
 
-    /// Both ends of a link of equal stacks agree on the number of the core, so a frame arrives where it belongs.
+    /// Two stacks with the same number of cores agree on the core, so each frame arrives on its owner core.
     #[test]
-    fn both_directions_of_a_flow_belong_to_the_core_of_one_number() {
+    fn both_directions_of_a_flow_have_the_same_core() {
         let steering = Steering::new(4, Spread::Toeplitz { entries: 128 });
         for port in 1..2_000 {
-            let near = flow("10.0.0.1:4420", &format!("10.0.0.2:{port}"));
-            let far = Flow { local: near.remote, remote: near.local };
-            assert_eq!(steering.home(&near, 1), steering.home(&far, 2));
+            let local = flow("10.0.0.1:4420", &format!("10.0.0.2:{port}"));
+            let peer = Flow { local: local.remote, remote: local.local };
+            assert_eq!(steering.core_of(&local, 1), steering.core_of(&peer, 2));
         }
     }
 
     #[test]
-    fn every_core_gets_its_share_whatever_the_device_does() {
+    fn flows_spread_evenly_over_the_cores() {
         let hasher = FlowHasher::new([3, 4]);
         for spread in [Spread::Unknown, Spread::Toeplitz { entries: 128 }] {
             for cores in 1..=8u16 {
@@ -130,7 +130,7 @@ mod tests {
                 let mut share = vec![0u32; cores.into()];
                 for port in 0..8_000u16 {
                     let flow = flow("10.0.0.1:4420", &format!("10.0.0.2:{}", 20_000 + port));
-                    share[usize::from(steering.home(&flow, hasher.hash(&flow)))] += 1;
+                    share[usize::from(steering.core_of(&flow, hasher.hash(&flow)))] += 1;
                 }
                 let even = 8_000 / u32::from(cores);
                 assert!(share.iter().all(|&n| n > even * 3 / 4 && n < even * 5 / 4), "{cores}: {share:?}");

@@ -1,13 +1,13 @@
-//! From a flow's hash to a connection: open addressing with linear probing.
+//! A hash table from a flow's hash to a connection's number: open addressing with linear probing.
 //!
-//! An entry is 8 bytes, so eight share a cache line and a lookup touches one line nearly always. The key itself
-//! stays with its owner: a lookup passes a question that the owner answers for each entry whose hash is equal.
-//! There are no tombstones: removal moves later entries of the cluster back, so a table that has seen a million
-//! connections is as fast as a new one.
+//! A slot has 8 bytes, so eight share a cache line and nearly every look-up touches one line. The table does not contain
+//! the keys: the caller of a look-up compares the key of each entry with an equal hash. There are no tombstones: a removal
+//! moves later entries of the cluster back, so a table that has held a million connections is as fast as a new one.
 //!
-//! Sized once; never allocates again. Cost: about 2 ns a lookup while the table is in cache.
+//! The size is fixed, and nothing allocates after [`FlowTable::new`]. Cost: about 2 ns per look-up while the table is in
+//! cache.
 
-/// A place in the table. The value [`EMPTY`] marks a free one.
+/// A slot of the table. The value [`EMPTY`] marks a free one.
 #[derive(Clone, Copy)]
 struct Slot {
     hash: u32,
@@ -18,14 +18,14 @@ const EMPTY: u32 = u32::MAX;
 
 const FREE: Slot = Slot { hash: 0, value: EMPTY };
 
-/// How far from its home an entry may lie. At half load the longest cluster of `n` well-mixed hashes is about
-/// `5 ln n`: 72 for a million, so a limit of 128 is met only by hashes that were not well mixed.
+/// The maximum distance of an entry from the slot that its hash selects. At half load the longest cluster of `n`
+/// well-mixed hashes is about `5 ln n`: 72 for a million. So only badly mixed hashes reach 128.
 const PROBES_MAX: usize = 128;
 
-/// Entries that may be asked for: a table of 2^31 entries of 8 bytes.
+/// The largest supported capacity: a table of 2^31 slots of 8 bytes.
 const ENTRIES_MAX: usize = 1 << 30;
 
-/// There is no place for another entry.
+/// There is no free slot for another entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableFull;
 
@@ -44,32 +44,32 @@ pub struct FlowTable {
 }
 
 impl FlowTable {
-    /// A table for `entries_max` entries, at least one and at most 2^30. It takes 16 to 32 bytes an entry.
+    /// Returns a table for `entries_max` entries, at least 1 and at most 2^30. It takes 16 to 32 bytes per entry.
     pub fn new(entries_max: usize) -> Self {
         let slots = (entries_max.clamp(1, ENTRIES_MAX) * 2).next_power_of_two();
         FlowTable { slots: vec![FREE; slots].into_boxed_slice(), len: 0 }
     }
 
-    /// Entries present.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no entry is present.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Entries that fit.
+    /// Returns the maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.slots.len() / 2
     }
 
-    /// The first value under `hash` for which `matches` answers yes.
+    /// Returns the first value with this hash for which `matches` returns true.
     #[inline]
     pub fn lookup(&self, hash: u32, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
-        for probe in 0..PROBES_MAX {
-            let slot = self.slot(self.place(hash, probe));
+        for distance in 0..PROBES_MAX {
+            let slot = self.slot(self.probe(hash, distance));
             if slot.value == EMPTY {
                 return None;
             }
@@ -80,37 +80,37 @@ impl FlowTable {
         None
     }
 
-    /// Adds an entry. Whether an equal one is there already is not looked at. `u32::MAX` cannot be stored.
+    /// Adds an entry, without a check for an equal one. The value `u32::MAX` is rejected.
     pub fn insert(&mut self, hash: u32, value: u32) -> Result<(), TableFull> {
         if self.len >= self.capacity() || value == EMPTY {
             return Err(TableFull);
         }
-        let place = (0..PROBES_MAX)
-            .map(|probe| self.place(hash, probe))
-            .find(|&place| self.slot(place).value == EMPTY)
+        let at = (0..PROBES_MAX)
+            .map(|distance| self.probe(hash, distance))
+            .find(|&at| self.slot(at).value == EMPTY)
             .ok_or(TableFull)?;
-        self.set(place, Slot { hash, value });
+        self.set(at, Slot { hash, value });
         self.len += 1;
         Ok(())
     }
 
-    /// Removes one entry equal to `hash` and `value`, and answers whether there was one.
+    /// Removes one entry with this hash and value. Returns whether there was one.
     pub fn remove(&mut self, hash: u32, value: u32) -> bool {
-        let Some(place) = self.find(hash, value) else { return false };
-        self.close_gap(place);
+        let Some(at) = self.find(hash, value) else { return false };
+        self.close_gap(at);
         self.len -= 1;
         true
     }
 
     fn find(&self, hash: u32, value: u32) -> Option<usize> {
         (0..PROBES_MAX)
-            .map(|probe| self.place(hash, probe))
-            .take_while(|&place| self.slot(place).value != EMPTY)
-            .find(|&place| self.slot(place).hash == hash && self.slot(place).value == value)
+            .map(|distance| self.probe(hash, distance))
+            .take_while(|&at| self.slot(at).value != EMPTY)
+            .find(|&at| self.slot(at).hash == hash && self.slot(at).value == value)
     }
 
-    /// Frees the place `gap` and moves later entries of its cluster back, so that no entry has a free place between
-    /// its home and itself. Ends at the first free place, which half load guarantees.
+    /// Frees the slot `gap` and moves later entries of its cluster back (backward shift deletion), so that no free slot
+    /// lies between an entry and the slot that its hash selects. Half load guarantees a free slot, where the loop ends.
     fn close_gap(&mut self, mut gap: usize) {
         let mut at = self.wrap(gap + 1);
         while self.slot(at).value != EMPTY {
@@ -127,22 +127,22 @@ impl FlowTable {
     }
 
     #[inline]
-    fn place(&self, hash: u32, probe: usize) -> usize {
-        self.wrap(hash as usize + probe)
+    fn probe(&self, hash: u32, distance: usize) -> usize {
+        self.wrap(hash as usize + distance)
     }
 
     #[inline]
-    fn wrap(&self, place: usize) -> usize {
-        place & (self.slots.len() - 1)
+    fn wrap(&self, at: usize) -> usize {
+        at & (self.slots.len() - 1)
     }
 
     #[inline]
-    fn slot(&self, place: usize) -> Slot {
-        self.slots.get(place).copied().unwrap_or(FREE)
+    fn slot(&self, at: usize) -> Slot {
+        self.slots.get(at).copied().unwrap_or(FREE)
     }
 
-    fn set(&mut self, place: usize, to: Slot) {
-        if let Some(slot) = self.slots.get_mut(place) {
+    fn set(&mut self, at: usize, to: Slot) {
+        if let Some(slot) = self.slots.get_mut(at) {
             *slot = to;
         }
     }

@@ -1,4 +1,4 @@
-//! The flow table against a hash map, and its probe limit under crafted collisions.
+//! Compares the flow table with a hash map, and tests its probe limit with crafted collisions.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn an_entry_is_found_by_its_hash_and_the_owners_answer() {
+fn a_look_up_returns_the_entry_that_the_caller_accepts() {
     let mut table = FlowTable::new(4);
     table.insert(9, 1).expect("room");
     table.insert(9, 2).expect("room");
@@ -17,7 +17,7 @@ fn an_entry_is_found_by_its_hash_and_the_owners_answer() {
 }
 
 #[test]
-fn a_full_table_refuses_and_a_removal_makes_room() {
+fn a_full_table_rejects_an_entry_until_one_is_removed() {
     let mut table = FlowTable::new(2);
     assert_eq!(table.capacity(), 2);
     assert_eq!(table.insert(1, 1), Ok(()));
@@ -28,7 +28,7 @@ fn a_full_table_refuses_and_a_removal_makes_room() {
 }
 
 #[test]
-fn hashes_that_all_collide_meet_the_probe_limit_not_an_endless_scan() {
+fn colliding_hashes_are_bounded_by_the_probe_limit() {
     let mut table = FlowTable::new(1024);
     let taken = (0..1024).take_while(|&value| table.insert(77, value).is_ok()).count();
     assert_eq!(taken, PROBES_MAX);
@@ -37,7 +37,7 @@ fn hashes_that_all_collide_meet_the_probe_limit_not_an_endless_scan() {
 }
 
 #[test]
-fn removing_what_is_not_there_changes_nothing() {
+fn removing_an_absent_entry_changes_nothing() {
     let mut table = FlowTable::new(4);
     table.insert(5, 1).expect("room");
     assert!(!table.remove(5, 2));
@@ -46,7 +46,7 @@ fn removing_what_is_not_there_changes_nothing() {
 }
 
 #[test]
-fn a_cluster_across_the_end_of_the_table_closes_its_gap() {
+fn a_removal_closes_the_gap_in_a_cluster_across_the_end_of_the_table() {
     let mut table = FlowTable::new(4);
     for value in 0..4 {
         table.insert(6, value).expect("room");
@@ -62,7 +62,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Few distinct hashes near the table's end make long clusters that wrap.
+    // A few distinct hashes near the end of the table make long clusters that wrap.
     let hash = prop_oneof![0u32..6, 58u32..70, any::<u32>()];
     let step = (hash, 0u32..24, any::<bool>()).prop_map(|(hash, value, insert)| {
         if insert { Step::Insert(hash, value) } else { Step::Remove(hash, value) }

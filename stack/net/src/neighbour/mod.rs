@@ -1,7 +1,7 @@
-//! Link addresses of the stations next to us: the table, and the two protocols that fill it.
+//! Link addresses of neighbours: the table, and the messages of ARP and neighbour discovery that fill it.
 
 pub(crate) mod arp;
 pub(crate) mod nd;
 mod table;
 
-pub(crate) use table::{LearnOutcome, Lookup, NeighbourUpdate, Neighbours};
+pub(crate) use table::{LearnOutcome, Lookup, NeighbourTable, NeighbourUpdate};

@@ -1,90 +1,88 @@
-//! The neighbour table of both families: bounded, aged, and refreshed before it is needed.
+//! The neighbour table of both families: bounded, with expiry, and refreshed while a neighbour is in use.
 //!
 //! ```text
-//!           ask                 answer
-//!   absent ----> Asking --------------------> Known <-----------.
-//!     ^            | no answer                  | fresh_for     | answer
-//!     |            v                            v               |
-//!     '-------- Failed          unused: absent, used: Probing --'
-//!                                               | no answer: absent
+//!           resolve             reply
+//!   absent ---------> Incomplete ---------------> Known <-----------------.
+//!     ^                  | no reply                 | reachable_time      | reply
+//!     |                  v                          v                     |
+//!     '-- hold time -- Failed        unused: absent, used: Probe ---------'
+//!                                                     | no reply: absent
 //! ```
-//! A neighbour that has told its link address without answering us is `Known` but not sure: RFC 4861's STALE. When it is
-//! used, it is asked after a short while (DELAY, then PROBE); one that answered is sure until `fresh_for` has passed
-//! (REACHABLE).
+//! RFC 4861 divides `Known`. Without `confirmed` it is STALE while unused and DELAY while used: the first use starts
+//! `delay_first_probe`, then the neighbour is probed. With `confirmed` it is REACHABLE.
 //!
-//! An entry is asked at most once in `retry_every`, and there are at most `entries_max`, so the table bounds the
-//! rate of requests by itself (RFC 1122 s2.3.2.1). Time is an argument; requests go out through a closure.
+//! A request to one neighbour is sent at most once per `retrans_timer`, and there are at most `entries_max` neighbours, so
+//! the table bounds the rate of requests (RFC 1122 s2.3.2.1). The time is an argument; requests go out through a closure.
 //!
-//! Source: RFC 826; RFC 1122 s2.3.2; RFC 4861 s7.2 and s7.3. Nothing here is on the way of a segment.
+//! Source: RFC 826; RFC 1122 s2.3.2; RFC 4861 s7.2 and s7.3. Cost: none on the data path, because a
+//! [`Path`](crate::Path) contains the link address.
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 
 use ironwarp_types::{MacAddr, Nanos};
 
+use crate::address_table::{self, AddressTable};
 use crate::config::NeighbourConfig;
-use crate::flow::{FlowHasher, FlowTable};
+use crate::flow::FlowHasher;
 
-/// Slots examined for a neighbour that a request from the wire would add. An unsolicited entry gets no full scan.
+/// Slots that are examined to add a neighbour that only a request from the network named.
 const UNSOLICITED_SCAN: usize = 8;
 
-/// The most entries: a pass over all of them, which due ones cause, stays below about 100 us.
+/// The largest capacity. A pass over all entries, which a deadline causes, takes less than about 100 us.
 const ENTRIES_MAX: u32 = 1 << 16;
 
-/// What the table says about an address.
+/// The result of [`NeighbourTable::resolve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lookup {
-    /// Its link address.
     Known(MacAddr),
-    /// It was asked and may still answer.
+    /// A request was sent and may still get a reply.
     Pending,
-    /// It has just become asked: the caller sends the request.
+    /// The entry is new: the caller sends the request.
     SendRequest,
-    /// It was asked and did not answer.
+    /// No request got a reply.
     Failed,
-    /// There is no place to remember it.
     TableFull,
 }
 
-/// What became of a link address that a neighbour told.
+/// The result of [`NeighbourTable::learn`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LearnOutcome {
-    /// Somebody may have waited for it.
+    /// An entry without a link address got one. Callers may wait for it.
     Resolved,
-    /// What was known already.
+    /// The link address did not change.
     Confirmed,
-    /// A known neighbour has another link address now.
+    /// The link address of a known neighbour changed.
     Moved,
-    /// A new neighbour.
+    /// A neighbour was added.
     Added,
-    /// Not remembered: unknown and not to be added, or no place.
+    /// An unknown neighbour was not added, because the update does not ask for it or the table is full.
     Ignored,
 }
 
-/// What a neighbour told about itself, and how far that goes.
+/// The link address of a neighbour and how the table uses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NeighbourUpdate {
     pub(crate) mac: MacAddr,
-    /// Whether a neighbour that nobody asked for is remembered.
+    /// Adds the neighbour if it is unknown.
     pub(crate) add: bool,
-    /// Whether another link address that is known gives way (RFC 4861 s4.4, override).
+    /// Replaces another known link address (RFC 4861 s4.4, override flag).
     pub(crate) overrides: bool,
-    /// Whether it answers us, so that packets are known to arrive both ways (RFC 4861 s4.4, solicited).
+    /// The neighbour replied to a request, so packets arrive in both directions (RFC 4861 s4.4, solicited flag).
     pub(crate) confirms: bool,
 }
 
 impl NeighbourUpdate {
-    /// What ARP says, which has no finer distinctions: RFC 826 lets the newest word win.
-    pub(crate) fn by_arp(mac: MacAddr, add: bool) -> NeighbourUpdate {
+    /// Returns the update of an ARP packet. ARP has no flags: RFC 826 lets the newest packet win.
+    pub(crate) fn from_arp(mac: MacAddr, add: bool) -> NeighbourUpdate {
         NeighbourUpdate { mac, add, overrides: true, confirms: true }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    Free,
-    Asking { tries: u8 },
-    Known { mac: MacAddr, used: bool, sure: bool },
-    Probing { mac: MacAddr, tries: u8 },
+    Incomplete { tries: u8 },
+    Known { mac: MacAddr, used: bool, confirmed: bool },
+    Probe { mac: MacAddr, tries: u8 },
     Failed,
 }
 
@@ -92,251 +90,156 @@ enum State {
 struct Entry {
     addr: IpAddr,
     state: State,
-    /// When the state has something to do next.
+    /// When the state times out.
     due: Nanos,
 }
 
-const FREE: Entry = Entry { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), state: State::Free, due: Nanos::MAX };
+impl address_table::Entry for Entry {
+    fn addr(&self) -> IpAddr {
+        self.addr
+    }
 
-/// The table.
-pub(crate) struct Neighbours {
-    cfg: NeighbourConfig,
-    entries: Box<[Entry]>,
-    free: Vec<u32>,
-    index: FlowTable,
-    hasher: FlowHasher,
-    /// No entry is due before this.
-    next_due: Nanos,
-    /// Where the search for an entry to give up begins.
-    hand: usize,
+    fn due(&self) -> Nanos {
+        self.due
+    }
 }
 
-impl Neighbours {
+impl Entry {
+    /// Returns whether the entry may be evicted: it was not used since its last confirmation. An unresolved one may not:
+    /// without it requests could be sent too often.
+    fn is_unused(&self) -> bool {
+        matches!(self.state, State::Known { used: false, .. })
+    }
+}
+
+pub(crate) struct NeighbourTable {
+    cfg: NeighbourConfig,
+    table: AddressTable<Entry>,
+}
+
+impl NeighbourTable {
     pub(crate) fn new(cfg: NeighbourConfig, hasher: FlowHasher) -> Self {
-        let entries = cfg.entries_max.clamp(1, ENTRIES_MAX);
-        Neighbours {
-            cfg: NeighbourConfig { tries_max: cfg.tries_max.max(1), ..cfg },
-            entries: vec![FREE; entries as usize].into_boxed_slice(),
-            free: (0..entries).rev().collect(),
-            index: FlowTable::new(entries as usize),
-            hasher,
-            next_due: Nanos::MAX,
-            hand: 0,
+        NeighbourTable {
+            cfg: NeighbourConfig { solicitations_max: cfg.solicitations_max.max(1), ..cfg },
+            table: AddressTable::new(cfg.entries_max.clamp(1, ENTRIES_MAX), hasher),
         }
     }
 
-    /// The link address of `addr`, for somebody who wants to send there.
-    pub(crate) fn ask(&mut self, now: Nanos, addr: IpAddr) -> Lookup {
-        let Some(at) = self.find(addr) else { return self.begin_asking(now, addr) };
-        let doubt = now + self.cfg.doubt_after;
-        let Some(&entry) = self.entries.get(at) else { return Lookup::TableFull };
+    /// Returns the link address of `addr` for a caller that sends there, which marks the entry as used.
+    pub(crate) fn resolve(&mut self, now: Nanos, addr: IpAddr) -> Lookup {
+        let Some((at, entry)) = self.table.find(addr) else { return self.start_resolution(now, addr) };
         match entry.state {
-            State::Known { mac, used, sure } => {
-                // RFC 4861 s7.3.3: the first use of a stale entry starts the delay before it is probed.
-                let due = if sure || used { entry.due } else { entry.due.min(doubt) };
-                self.set(at, Entry { state: State::Known { mac, used: true, sure }, due, ..entry });
+            State::Known { mac, used, confirmed } => {
+                // RFC 4861 s7.3.3: the first use of a STALE entry starts the delay before it is probed.
+                let probe_at = now + self.cfg.delay_first_probe;
+                let due = if confirmed || used { entry.due } else { entry.due.min(probe_at) };
+                self.table
+                    .set(at, Entry { state: State::Known { mac, used: true, confirmed }, due, ..entry });
                 Lookup::Known(mac)
             }
-            State::Probing { mac, .. } => Lookup::Known(mac),
-            State::Asking { .. } => Lookup::Pending,
+            State::Probe { mac, .. } => Lookup::Known(mac),
+            State::Incomplete { .. } => Lookup::Pending,
             State::Failed => Lookup::Failed,
-            State::Free => Lookup::TableFull,
         }
     }
 
-    /// What a neighbour told about itself.
+    fn start_resolution(&mut self, now: Nanos, addr: IpAddr) -> Lookup {
+        let due = now + self.cfg.retrans_timer;
+        let entry = Entry { addr, state: State::Incomplete { tries: 1 }, due };
+        let added = self.table.insert(entry, usize::MAX, Entry::is_unused);
+        if added { Lookup::SendRequest } else { Lookup::TableFull }
+    }
+
+    /// Applies an update about `addr`.
     pub(crate) fn learn(&mut self, now: Nanos, addr: IpAddr, update: NeighbourUpdate) -> LearnOutcome {
-        if let Some(at) = self.find(addr) {
-            return self.merge(now, at, update);
+        if let Some((at, entry)) = self.table.find(addr) {
+            let (outcome, entry) = self.merge(now, entry, update);
+            self.table.set(at, entry);
+            return outcome;
         }
-        let state = State::Known { mac: update.mac, used: false, sure: update.confirms };
-        let added =
-            update.add && self.insert(Entry { addr, state, due: now + self.cfg.fresh_for }, UNSOLICITED_SCAN);
+        let state = State::Known { mac: update.mac, used: false, confirmed: update.confirms };
+        let entry = Entry { addr, state, due: now + self.cfg.reachable_time };
+        let added = update.add && self.table.insert(entry, UNSOLICITED_SCAN, Entry::is_unused);
         if added { LearnOutcome::Added } else { LearnOutcome::Ignored }
     }
 
-    /// A neighbour answered us without naming its link address: what is known of it is right (RFC 4861 s7.2.5).
-    pub(crate) fn confirm(&mut self, now: Nanos, addr: IpAddr) -> LearnOutcome {
-        let known = self.find(addr).and_then(|at| self.entries.get(at)).map(|entry| entry.state);
-        match known {
-            Some(State::Known { mac, .. } | State::Probing { mac, .. }) => {
-                self.learn(now, addr, NeighbourUpdate { mac, add: false, overrides: false, confirms: true })
-            }
-            _ => LearnOutcome::Ignored,
-        }
-    }
-
-    /// The link address of a neighbour, if it is known, and whether it came in reply to a request of ours.
-    pub(crate) fn known(&self, addr: IpAddr) -> Option<(MacAddr, bool)> {
-        match self.find(addr).and_then(|at| self.entries.get(at))?.state {
-            State::Known { mac, sure, .. } => Some((mac, sure)),
-            State::Probing { mac, .. } => Some((mac, false)),
-            State::Asking { .. } | State::Failed | State::Free => None,
-        }
-    }
-
-    /// When [`Neighbours::on_due`] has something to do.
-    pub(crate) fn next_due(&self) -> Option<Nanos> {
-        (self.next_due != Nanos::MAX).then_some(self.next_due)
-    }
-
-    /// Repeats requests, probes what is in use, forgets what is not. `send` asks one neighbour, at its link address
-    /// where one is known. Answers how many neighbours were given up because they did not answer.
-    pub(crate) fn on_due(&mut self, now: Nanos, mut send: impl FnMut(IpAddr, Option<MacAddr>)) -> u32 {
-        let mut lost = 0;
-        self.next_due = Nanos::MAX;
-        for at in 0..self.entries.len() {
-            let Some(&entry) = self.entries.get(at) else { break };
-            if entry.due <= now {
-                match self.next_request(entry.state) {
-                    Some((state, mac)) => {
-                        self.set(at, Entry { state, due: now + self.cfg.retry_every, ..entry });
-                        send(entry.addr, mac);
-                    }
-                    None => lost += self.give_up(at, entry, now),
-                }
-            }
-            let due = self.entries.get(at).map_or(Nanos::MAX, |entry| entry.due);
-            self.next_due = self.next_due.min(due);
-        }
-        lost
-    }
-
-    /// The request that a due entry still has to send, and the state that sending it leads to.
-    fn next_request(&self, state: State) -> Option<(State, Option<MacAddr>)> {
-        match state {
-            State::Asking { tries } if tries < self.cfg.tries_max => {
-                Some((State::Asking { tries: tries + 1 }, None))
-            }
-            // RFC 1122 s2.3.2.1 (2): ask the station itself, and forget it after some requests without an answer.
-            State::Known { mac, used: true, .. } => Some((State::Probing { mac, tries: 1 }, Some(mac))),
-            State::Probing { mac, tries } if tries < self.cfg.tries_max => {
-                Some((State::Probing { mac, tries: tries + 1 }, Some(mac)))
-            }
-            _ => None,
-        }
-    }
-
-    /// Ends a due entry that has nothing more to send. Answers how many did not answer: one or none.
-    fn give_up(&mut self, at: usize, entry: Entry, now: Nanos) -> u32 {
-        match entry.state {
-            State::Asking { .. } => {
-                self.set(at, Entry { state: State::Failed, due: now + self.cfg.absent_for, ..entry });
-                1
-            }
-            State::Probing { .. } => {
-                self.forget(at);
-                1
-            }
-            State::Known { .. } | State::Failed | State::Free => {
-                self.forget(at);
-                0
-            }
-        }
-    }
-
-    fn begin_asking(&mut self, now: Nanos, addr: IpAddr) -> Lookup {
-        let due = now + self.cfg.retry_every;
-        let entry = Entry { addr, state: State::Asking { tries: 1 }, due };
-        if self.insert(entry, usize::MAX) { Lookup::SendRequest } else { Lookup::TableFull }
-    }
-
     /// RFC 826 (merge), RFC 4861 s7.2.3 and s7.2.5.
-    fn merge(&mut self, now: Nanos, at: usize, update: NeighbourUpdate) -> LearnOutcome {
-        let Some(&before) = self.entries.get(at) else { return LearnOutcome::Ignored };
-        let NeighbourUpdate { mac, confirms: sure, overrides, .. } = update;
-        let fresh = now + self.cfg.fresh_for;
-        let (outcome, state, due) = match before.state {
-            State::Known { mac: old, .. } | State::Probing { mac: old, .. } if old == mac && sure => {
-                (LearnOutcome::Confirmed, State::Known { mac, used: false, sure }, fresh)
+    fn merge(&self, now: Nanos, before: Entry, update: NeighbourUpdate) -> (LearnOutcome, Entry) {
+        let NeighbourUpdate { mac, confirms: confirmed, overrides, .. } = update;
+        let fresh = (State::Known { mac, used: false, confirmed }, now + self.cfg.reachable_time);
+        let (outcome, (state, due)) = match before.state {
+            State::Known { mac: old, .. } | State::Probe { mac: old, .. } if old == mac => {
+                (LearnOutcome::Confirmed, if confirmed { fresh } else { (before.state, before.due) })
             }
-            State::Known { mac: old, .. } | State::Probing { mac: old, .. } if old == mac => {
-                (LearnOutcome::Confirmed, before.state, before.due)
-            }
-            // Another link address that must not replace the known one only casts doubt on it.
+            // An update without override does not replace the link address. It only starts a verification.
             State::Known { mac: old, used, .. } if !overrides => {
-                let due = if used { before.due.min(now + self.cfg.doubt_after) } else { before.due };
-                (LearnOutcome::Confirmed, State::Known { mac: old, used, sure: false }, due)
+                let probe_at = now + self.cfg.delay_first_probe;
+                let due = if used { before.due.min(probe_at) } else { before.due };
+                (LearnOutcome::Confirmed, (State::Known { mac: old, used, confirmed: false }, due))
             }
-            State::Probing { .. } if !overrides => (LearnOutcome::Confirmed, before.state, before.due),
-            State::Known { used, .. } if !sure && used => {
-                (LearnOutcome::Moved, State::Known { mac, used, sure }, now + self.cfg.doubt_after)
+            State::Probe { .. } if !overrides => (LearnOutcome::Confirmed, (before.state, before.due)),
+            State::Known { used: true, .. } if !confirmed => {
+                let state = State::Known { mac, used: true, confirmed };
+                (LearnOutcome::Moved, (state, now + self.cfg.delay_first_probe))
             }
-            State::Known { .. } | State::Probing { .. } => {
-                (LearnOutcome::Moved, State::Known { mac, used: false, sure }, fresh)
-            }
-            State::Asking { .. } | State::Failed | State::Free => {
-                (LearnOutcome::Resolved, State::Known { mac, used: false, sure }, fresh)
-            }
+            State::Known { .. } | State::Probe { .. } => (LearnOutcome::Moved, fresh),
+            State::Incomplete { .. } | State::Failed => (LearnOutcome::Resolved, fresh),
         };
-        self.set(at, Entry { state, due, ..before });
-        outcome
+        (outcome, Entry { state, due, ..before })
     }
 
-    /// Adds an entry, in the place of another when there is no free one and one of the next `scan` can be given up.
-    fn insert(&mut self, entry: Entry, scan: usize) -> bool {
-        if self.free.is_empty() {
-            self.give_one_up(scan);
-        }
-        let Some(at) = self.free.pop() else { return false };
-        if self.index.insert(self.hash(entry.addr), at).is_err() {
-            self.free.push(at);
-            return false;
-        }
-        self.set(at as usize, entry);
-        true
+    /// A neighbour replied without its link address, which confirms the known one (RFC 4861 s7.2.5).
+    pub(crate) fn confirm(&mut self, now: Nanos, addr: IpAddr) -> LearnOutcome {
+        let Some((mac, _)) = self.known(addr) else { return LearnOutcome::Ignored };
+        self.learn(now, addr, NeighbourUpdate { mac, add: false, overrides: false, confirms: true })
     }
 
-    /// Forgets a neighbour that nobody has asked for since it last answered. Asked ones stay: forgetting them would
-    /// let them be asked too often.
-    fn give_one_up(&mut self, scan: usize) {
-        let len = self.entries.len();
-        for _ in 0..scan.min(len) {
-            self.hand = (self.hand + 1).checked_rem(len).unwrap_or(0);
-            let state = self.entries.get(self.hand).map(|entry| entry.state);
-            if let Some(State::Known { used: false, .. }) = state {
-                return self.forget(self.hand);
-            }
+    /// Returns the link address of a neighbour if it is known, and whether the neighbour replied to a request.
+    pub(crate) fn known(&self, addr: IpAddr) -> Option<(MacAddr, bool)> {
+        match self.table.find(addr)?.1.state {
+            State::Known { mac, confirmed, .. } => Some((mac, confirmed)),
+            State::Probe { mac, .. } => Some((mac, false)),
+            State::Incomplete { .. } | State::Failed => None,
         }
     }
 
-    fn forget(&mut self, at: usize) {
-        let Some(&entry) = self.entries.get(at) else { return };
-        if entry.state != State::Free && self.index.remove(self.hash(entry.addr), at as u32) {
-            self.free.push(at as u32);
-        }
-        self.set(at, FREE);
+    /// Returns the time from which [`NeighbourTable::on_due`] has work to do.
+    pub(crate) fn next_due(&self) -> Nanos {
+        self.table.next_due()
     }
 
-    fn find(&self, addr: IpAddr) -> Option<usize> {
-        let owns = |at: u32| self.entries.get(at as usize).is_some_and(|entry| entry.addr == addr);
-        self.index.lookup(self.hash(addr), owns).map(|at| at as usize)
+    /// Repeats requests, probes neighbours in use, and removes the others. `send` sends one request: by unicast if it gets
+    /// a link address. Returns how many neighbours became unreachable.
+    pub(crate) fn on_due(&mut self, now: Nanos, mut send: impl FnMut(IpAddr, Option<MacAddr>)) -> u32 {
+        let (cfg, mut unreachable) = (self.cfg, 0);
+        self.table.on_due(now, |entry| {
+            let (state, mac) = match entry.state {
+                State::Incomplete { tries } if tries < cfg.solicitations_max => {
+                    (State::Incomplete { tries: tries + 1 }, None)
+                }
+                // RFC 1122 s2.3.2.1 (2): a unicast poll; the entry is removed after some requests without a reply.
+                State::Known { mac, used: true, .. } => (State::Probe { mac, tries: 1 }, Some(mac)),
+                State::Probe { mac, tries } if tries < cfg.solicitations_max => {
+                    (State::Probe { mac, tries: tries + 1 }, Some(mac))
+                }
+                State::Incomplete { .. } => {
+                    unreachable += 1;
+                    return Some(Entry { state: State::Failed, due: now + cfg.failed_hold_time, ..entry });
+                }
+                State::Probe { .. } => {
+                    unreachable += 1;
+                    return None;
+                }
+                State::Known { .. } | State::Failed => return None,
+            };
+            send(entry.addr, mac);
+            Some(Entry { state, due: now + cfg.retrans_timer, ..entry })
+        });
+        unreachable
     }
 
-    fn set(&mut self, at: usize, to: Entry) {
-        self.next_due = self.next_due.min(to.due);
-        if let Some(entry) = self.entries.get_mut(at) {
-            *entry = to;
-        }
-    }
-
-    fn hash(&self, addr: IpAddr) -> u32 {
-        self.hasher.hash_addr(addr)
-    }
-
-    /// Invariants: every entry is either free or found under its own address, and none is due before `next_due`.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let taken = || self.entries.iter().enumerate().filter(|(_, entry)| entry.state != State::Free);
-        if taken().count() != self.index.len() || self.free.len() + self.index.len() != self.entries.len() {
-            return Err("entries, free list and index disagree on how many there are");
-        }
-        if taken().any(|(at, entry)| self.find(entry.addr) != Some(at)) {
-            return Err("a neighbour is not found under its address");
-        }
-        if taken().any(|(_, entry)| entry.due < self.next_due) {
-            return Err("a neighbour is due before the table is");
-        }
-        Ok(())
+        self.table.check()
     }
 }
 

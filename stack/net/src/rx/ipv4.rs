@@ -1,17 +1,16 @@
-//! The IPv4 header, check by check.
+//! Parses the IPv4 header.
 //!
-//! Source: RFC 791 s3.1, RFC 1122 s3.2.1. The time to live of a packet that has arrived is no reason to drop it
-//! (RFC 1122 s3.2.1.7). Unknown options are skipped (s3.2.1.8); source routes are refused, as RFC 7126 s4.3 and s4.4
-//! advise: what they ask for could only mislead.
+//! Source: RFC 791 s3.1, RFC 1122 s3.2.1. The time to live of a received packet is not checked (RFC 1122 s3.2.1.7). Unknown
+//! options are skipped (s3.2.1.8). Packets with source routes are dropped, as RFC 7126 s4.3 and s4.4 advise, because they
+//! let a sender choose the route of the reply.
 
 use core::net::Ipv4Addr;
 
 use ironwarp_port::Checksum;
 use ironwarp_stats::Counter;
-use smoltcp::wire::Ipv4Packet;
 
 use super::Datagram;
-use super::link::Arrived;
+use super::link::LinkHeader;
 use crate::checksum;
 use crate::ip::IPV4_BYTES;
 use crate::net::Net;
@@ -22,82 +21,71 @@ const OPTION_LOOSE_SOURCE_ROUTE: u8 = 131;
 const OPTION_STRICT_SOURCE_ROUTE: u8 = 137;
 
 impl Net {
-    /// The packet in a frame, or the first reason to drop it. `verdict` is the device's on the header checksum.
-    pub(super) fn datagram_v4(
+    /// Returns the packet in a frame, or the first reason to drop it. `verdict` is the device's on the header checksum.
+    pub(super) fn parse_ipv4(
         &self,
         frame: &[u8],
         verdict: Checksum,
-        arrived: &Arrived,
+        link: &LinkHeader,
     ) -> Result<Datagram<Ipv4Addr>, Counter> {
-        let packet = frame.get(arrived.l2_bytes..).ok_or(Counter::NetDropShort)?;
-        let header = header(packet)?;
-        let view = Ipv4Packet::new_unchecked(packet);
-        let total = total_bytes(&view, header.len(), packet.len())?;
-        check_sum(header, verdict)?;
-        self.check_addresses_v4(view.src_addr(), view.dst_addr(), arrived)?;
-        check_options(header.get(IPV4_BYTES..).unwrap_or_default())?;
-        if view.more_frags() || view.frag_offset() != 0 {
+        let packet = frame.get(link.l2_bytes..).ok_or(Counter::NetDropShort)?;
+        let fixed = packet.first_chunk::<IPV4_BYTES>().ok_or(Counter::NetDropShort)?;
+        let [v, tos, n0, n1, _, _, f0, f1, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = *fixed;
+        // RFC 1122 s3.2.1.1: the version is checked first.
+        if v >> 4 != 4 {
+            return Err(Counter::NetDropIpVersion);
+        }
+        let header = packet.get(..usize::from(v & 0x0f) * 4).ok_or(Counter::NetDropIpHeader)?;
+        let options = header.get(IPV4_BYTES..).ok_or(Counter::NetDropIpHeader)?;
+        let total = usize::from(u16::from_be_bytes([n0, n1]));
+        if total < header.len() || total > packet.len() {
+            return Err(Counter::NetDropIpLength);
+        }
+        // RFC 1122 s3.2.1.2: a wrong header checksum drops the packet without a reply.
+        if !checksum::is_correct(verdict, || checksum::sum(header)) {
+            return Err(Counter::NetDropIpChecksum);
+        }
+        let (remote, local) = (Ipv4Addr::new(a0, a1, a2, a3), Ipv4Addr::new(b0, b1, b2, b3));
+        self.check_addresses_v4(remote, local, link)?;
+        check_options(options)?;
+        // "More fragments", or an offset.
+        if u16::from_be_bytes([f0, f1]) & 0x3fff != 0 {
             return Err(Counter::NetDropIpFragment);
         }
-        let at = |bytes: usize| u16::try_from(arrived.l2_bytes + bytes).map_err(|_| Counter::NetDropIpLength);
+        let offset = |at: usize| u16::try_from(link.l2_bytes + at).map_err(|_| Counter::NetDropIpLength);
         Ok(Datagram {
-            remote_mac: arrived.remote_mac,
-            local: view.dst_addr(),
-            remote: view.src_addr(),
-            l4_offset: at(header.len())?,
-            l4_end: at(total)?,
-            traffic_class: view.dscp() << 2 | view.ecn(),
-            protocol: view.next_header().into(),
+            remote_mac: link.remote_mac,
+            local,
+            remote,
+            l4_offset: offset(header.len())?,
+            l4_end: offset(total)?,
+            traffic_class: tos,
+            protocol,
         })
     }
 
-    /// RFC 1122 s3.2.1.3: to an address of ours, from an address that one station can have, and not ours unless we sent it.
-    fn check_addresses_v4(&self, source: Ipv4Addr, to: Ipv4Addr, arrived: &Arrived) -> Result<(), Counter> {
-        if !self.own.has_v4(to) {
+    /// RFC 1122 s3.2.1.3: the destination is local, the source is unicast, and it is local only in the loopback.
+    fn check_addresses_v4(
+        &self,
+        remote: Ipv4Addr,
+        local: Ipv4Addr,
+        link: &LinkHeader,
+    ) -> Result<(), Counter> {
+        if !self.local.has_v4(local) {
             return Err(Counter::NetDropIpNotOurs);
         }
-        // RFC 1122 s3.3.6: a broadcast on the link must be one in the network too.
-        if arrived.group {
+        // RFC 1122 s3.3.6: a link broadcast must be a network broadcast too.
+        if link.is_group {
             return Err(Counter::NetDropIpBroadcastFrame);
         }
-        if self.own.has_v4(source) != arrived.own || !self.own.is_unicast_v4(source) {
+        if self.local.has_v4(remote) != link.is_loopback || !self.local.is_unicast_v4(remote) {
             return Err(Counter::NetDropIpSource);
         }
         Ok(())
     }
 }
 
-/// The header with its options. RFC 1122 s3.2.1.1: another version is dropped first.
-fn header(packet: &[u8]) -> Result<&[u8], Counter> {
-    let (fixed, _) = packet.split_first_chunk::<IPV4_BYTES>().ok_or(Counter::NetDropShort)?;
-    let [version_ihl, ..] = *fixed;
-    if version_ihl >> 4 != 4 {
-        return Err(Counter::NetDropIpVersion);
-    }
-    let header_bytes = usize::from(version_ihl & 0x0f) * 4;
-    if header_bytes < IPV4_BYTES {
-        return Err(Counter::NetDropIpHeader);
-    }
-    packet.get(..header_bytes).ok_or(Counter::NetDropIpHeader)
-}
-
-/// Bytes of the packet: header and payload without link padding.
-fn total_bytes(view: &Ipv4Packet<&[u8]>, header_bytes: usize, room: usize) -> Result<usize, Counter> {
-    let total = usize::from(view.total_len());
-    if total < header_bytes || total > room { Err(Counter::NetDropIpLength) } else { Ok(total) }
-}
-
-/// RFC 1122 s3.2.1.2: a wrong header checksum drops the packet silently.
-fn check_sum(header: &[u8], verdict: Checksum) -> Result<(), Counter> {
-    let right = match verdict {
-        Checksum::Good => true,
-        Checksum::Bad => false,
-        Checksum::Unknown => checksum::fold(checksum::sum(header)) == checksum::RIGHT,
-    };
-    if right { Ok(()) } else { Err(Counter::NetDropIpChecksum) }
-}
-
-/// Walks the options: lengths must hold, and none may ask for a route.
+/// Checks that the lengths of the options are valid and that there is no source route.
 fn check_options(mut options: &[u8]) -> Result<(), Counter> {
     while let [kind, rest @ ..] = options {
         options = match *kind {
@@ -110,7 +98,7 @@ fn check_options(mut options: &[u8]) -> Result<(), Counter> {
     Ok(())
 }
 
-/// What follows an option of kind, length and data. The length counts all three, so it is never below 2.
+/// Returns the bytes after an option of kind, length and data. The length includes all three, so it is at least 2.
 fn skip_option(options: &[u8]) -> Result<&[u8], Counter> {
     match options {
         [_, bytes, ..] if *bytes >= 2 => options.get(usize::from(*bytes)..).ok_or(Counter::NetDropIpOptions),

@@ -1,6 +1,6 @@
-//! The Ethernet header, and the VLAN tag behind its addresses.
+//! Parses the Ethernet header with its VLAN tag.
 //!
-//! Source: RFC 894, RFC 2464 s7, IEEE 802.1Q s6.9 (a tag of VLAN 0 carries a priority alone: the frame counts as untagged).
+//! Source: RFC 894, RFC 2464 s7, IEEE 802.1Q s6.9 (a tag of VLAN 0 contains only a priority: the frame counts as untagged).
 
 use core::net::Ipv6Addr;
 
@@ -13,67 +13,63 @@ use crate::link::{
 };
 use crate::net::Net;
 
-/// What a frame to us carries.
+/// The protocol in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum EtherPayload {
     Arp,
     Ipv4,
     Ipv6,
 }
 
-/// A frame whose link header holds.
+/// A valid link header of a frame to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Arrived {
-    pub(super) kind: Kind,
-    /// Bytes of the link header.
+pub(super) struct LinkHeader {
+    pub(super) payload: EtherPayload,
+    /// The length of the header.
     pub(super) l2_bytes: usize,
-    /// Who sent it.
     pub(super) remote_mac: MacAddr,
-    /// Whether it went to a group: to everybody, or to an IPv6 group of ours.
-    pub(super) group: bool,
-    /// Whether we sent it.
-    pub(super) own: bool,
+    /// The destination is the broadcast address or an IPv6 multicast address that we receive.
+    pub(super) is_group: bool,
+    /// The frame comes from the loopback of the wire.
+    pub(super) is_loopback: bool,
 }
 
 impl Net {
-    /// What the frame carries, or why it is dropped.
-    pub(super) fn arrived(&self, frame: &[u8]) -> Result<Arrived, Counter> {
-        let (header, _) = frame.split_first_chunk::<ETHERNET_BYTES>().ok_or(Counter::NetDropShort)?;
+    /// Returns the link header, or the reason to drop the frame.
+    pub(super) fn parse_link(&self, frame: &[u8], is_loopback: bool) -> Result<LinkHeader, Counter> {
+        let header = frame.first_chunk::<ETHERNET_BYTES>().ok_or(Counter::NetDropShort)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
-        let (to, from) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
-        let for_all = to == MacAddr::BROADCAST;
-        let for_group = self.in_group(to);
-        if !for_all && !for_group && to != self.link.mac {
+        let (to, remote_mac) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
+        let is_broadcast = to == MacAddr::BROADCAST;
+        let is_multicast = self.receives_multicast(to);
+        if !is_broadcast && !is_multicast && to != self.link.mac {
             return Err(Counter::NetDropNotOurMac);
         }
-        // A group address names no station that an answer could go to.
-        if is_group(from) {
+        // A reply to a group address would go to several stations.
+        if is_group(remote_mac) {
             return Err(Counter::NetDropSourceMac);
         }
-        let (ethertype, l2_bytes) = self.behind_own_tag(frame, u16::from_be_bytes([t0, t1]))?;
-        let kind = match ethertype {
-            TYPE_ARP => Kind::Arp,
-            TYPE_IPV4 => Kind::Ipv4,
-            TYPE_IPV6 => Kind::Ipv6,
+        let (ethertype, l2_bytes) = self.skip_tag(frame, u16::from_be_bytes([t0, t1]))?;
+        let payload = match ethertype {
+            TYPE_ARP => EtherPayload::Arp,
+            TYPE_IPV4 => EtherPayload::Ipv4,
+            TYPE_IPV6 => EtherPayload::Ipv6,
             TYPE_VLAN | TYPE_PROVIDER_VLAN => return Err(Counter::NetDropVlan),
             _ => return Err(Counter::NetDropEthertype),
         };
-        if for_group && kind != Kind::Ipv6 {
+        if is_multicast && payload != EtherPayload::Ipv6 {
             return Err(Counter::NetDropNotOurMac);
         }
-        Ok(Arrived { kind, l2_bytes, remote_mac: from, group: for_all || for_group, own: false })
+        let is_group = is_broadcast || is_multicast;
+        Ok(LinkHeader { payload, l2_bytes, remote_mac, is_group, is_loopback })
     }
 
-    /// The type of what is carried, and where it begins; `outer` is the type that the frame begins with.
-    fn behind_own_tag(&self, frame: &[u8], outer: u16) -> Result<(u16, usize), Counter> {
+    /// Returns the EtherType after the tag of our VLAN, and the length of the link header. `outer` is the first EtherType.
+    fn skip_tag(&self, frame: &[u8], outer: u16) -> Result<(u16, usize), Counter> {
         if outer != TYPE_VLAN {
-            let untagged = self.link.vlan.is_none();
-            let provider = outer == TYPE_PROVIDER_VLAN;
-            return if untagged || provider {
-                Ok((outer, ETHERNET_BYTES))
-            } else {
-                Err(Counter::NetDropUntagged)
-            };
+            // A provider tag is counted as such by the caller.
+            let accepted = self.link.vlan.is_none() || outer == TYPE_PROVIDER_VLAN;
+            return accepted.then_some((outer, ETHERNET_BYTES)).ok_or(Counter::NetDropUntagged);
         }
         let tag = frame.get(ETHERNET_BYTES..).and_then(<[u8]>::first_chunk::<TAG_BYTES>);
         let [c0, c1, t0, t1] = *tag.ok_or(Counter::NetDropShort)?;
@@ -86,11 +82,12 @@ impl Net {
         }
     }
 
-    /// Whether a link address is that of an IPv6 group of ours. Several groups share one: the IP header tells.
-    fn in_group(&self, to: MacAddr) -> bool {
+    /// Returns whether the link address belongs to an IPv6 multicast address that we receive. Several multicast addresses
+    /// share a link address, so the IP header is checked too.
+    fn receives_multicast(&self, to: MacAddr) -> bool {
         let MacAddr([0x33, 0x33, a, b, c, d]) = to else { return false };
         let all_nodes = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]);
-        let solicited = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, a, b, c, d]);
-        self.own.has_ipv6() && (self.own.in_group(all_nodes) || self.own.in_group(solicited))
+        let solicited_node = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, a, b, c, d]);
+        self.local.has_ipv6() && (self.local.in_group(all_nodes) || self.local.in_group(solicited_node))
     }
 }

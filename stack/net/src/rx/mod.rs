@@ -1,15 +1,14 @@
-//! A received frame: the common case in one straight line, everything else off it.
+//! Received frames: a fast path for TCP, and a slow path for everything else.
 //!
-//! The common case is TCP in IPv4 without options, in an Ethernet frame to us; the next common one TCP in IPv6 without
-//! extension headers. [`Net::on_frame`] looks for exactly these at fixed offsets; a frame that fails any question on
-//! the way goes through the checks one by one, in the order of RFC 1122 s3.2.1, so that its drop is counted under the
-//! first reason that holds.
+//! The fast path accepts TCP over IPv4 without options in an Ethernet frame to us, and TCP over IPv6 without extension
+//! headers. [`Net::on_frame`] checks these frames at fixed offsets. A frame that fails a check takes the slow path, which
+//! checks in the order of RFC 1122 s3.2.1 and counts a drop under the first reason that applies.
 //!
 //! ```text
 //! 0        6        12   14            34              l4_end
 //! | dst    | src    | 08 00 | IPv4, 20  | TCP ..........| link padding
 //! | dst    | src    | 86 dd | IPv6, 40                  54 | TCP ..........| link padding
-//! | dst    | src    | 81 00 | VLAN | 08 00 | ...  in a VLAN, all of it four bytes later
+//! | dst    | src    | 81 00 | VLAN | 08 00 | ...  in a VLAN, everything four bytes later
 //! ```
 
 mod arp;
@@ -22,54 +21,63 @@ mod tcp;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use ironwarp_port::{Checksum, Frame, Port, Wire};
+use ironwarp_port::{Frame, Port, Wire};
 use ironwarp_stats::Counter;
 use ironwarp_types::{MacAddr, Nanos};
 
 use crate::checksum;
 use crate::family::is_unicast_v6;
-use crate::ip::{IPV4_BYTES, IPV6_BYTES};
+use crate::ip::{self, IPV4_BYTES, IPV6_BYTES};
 use crate::link::{ETHERNET_BYTES, TAG_BYTES, TYPE_VLAN, VLAN_ID_MASK};
 use crate::net::Net;
 use crate::received::Received;
-use link::{Arrived, Kind};
+use link::{EtherPayload, LinkHeader};
 
-/// An IP packet to us whose link and IP headers hold.
+/// An IP packet to us with valid link and IP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Datagram<A> {
     pub(crate) remote_mac: MacAddr,
-    /// Where it goes: an address of ours, or in IPv6 a group that we are in.
+    /// The destination: a local address, or an IPv6 multicast address that we receive.
     pub(crate) local: A,
     pub(crate) remote: A,
-    /// Where the payload begins and ends in the frame, in bytes.
+    /// Offsets of the payload's start and end in the frame, in bytes.
     pub(crate) l4_offset: u16,
     pub(crate) l4_end: u16,
     pub(crate) traffic_class: u8,
     pub(crate) protocol: u8,
 }
 
-/// Link addresses at the front of every frame.
+impl<A> Datagram<A> {
+    /// Returns the payload in the frame.
+    #[inline(always)]
+    fn payload<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
+        frame.get(usize::from(self.l4_offset)..usize::from(self.l4_end))
+    }
+}
+
+/// What a valid packet gives to the caller of [`Net::on_frame`], or the counter of its drop.
+type Outcome<F> = Result<Option<Received<F>>, Counter>;
+
+/// The length of the two link addresses at the start of a frame.
 const ADDRESSES_BYTES: usize = 12;
 
-/// The type of IPv4, its version and a header without options; not the type of service behind them. As little-endian
-/// words, here and below.
+/// EtherType IPv4, version 4 and a header without options; the type of service is not compared. This word and those below
+/// are little-endian.
 const PLAIN_V4: u32 = u32::from_le_bytes([8, 0, 0x45, 0]);
 const PLAIN_V4_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
 
-/// Neither "more fragments" nor an offset, and TCP; "do not fragment", the reserved bit and the time to live may be
-/// anything.
+/// No fragment, and protocol TCP. "Do not fragment", the reserved bit and the time to live are not compared.
 const WHOLE_TCP: u32 = u32::from_le_bytes([0, 0, 0, 6]);
 const WHOLE_TCP_MASK: u32 = u32::from_le_bytes([0x3f, 0xff, 0, 0xff]);
 
-/// The address that a frame goes to, and whether the one that it comes from is a group's.
+/// The destination address, and the multicast bit of the source address.
 const MAC_MASK: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0]);
 
 impl Net {
     /// Handles one received frame.
     ///
-    /// ARP requests, neighbour solicitations and echo requests are answered. A TCP segment whose link, IP and TCP
-    /// checksums hold comes back, and so does an ICMP error about one of ours. Any other frame is dropped under one
-    /// counter.
+    /// Replies to ARP requests, neighbour solicitations and echo requests. Returns a TCP segment with correct headers and
+    /// checksums, or an ICMP error about one. Drops any other frame under one counter.
     #[inline]
     pub fn on_frame<P: Port>(
         &mut self,
@@ -80,13 +88,13 @@ impl Net {
         if self.link.vlan.is_some() {
             return self.on_tagged_frame(now, frame, wire);
         }
-        match self.plain_v4::<false, _>(&frame) {
+        match self.fast_path_v4::<false, _>(&frame) {
             Some(datagram) => self.on_tcp(frame, datagram),
-            None => self.on_not_plain_v4::<false, _>(now, frame, wire),
+            None => self.on_not_fast_v4::<false, _>(now, frame, wire),
         }
     }
 
-    /// The same where every frame has a tag.
+    /// [`Net::on_frame`] in a VLAN.
     #[inline(never)]
     fn on_tagged_frame<P: Port>(
         &mut self,
@@ -94,115 +102,103 @@ impl Net {
         frame: P::Frame,
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
-        match self.plain_v4::<true, _>(&frame) {
+        match self.fast_path_v4::<true, _>(&frame) {
             Some(datagram) => self.on_tcp(frame, datagram),
-            None => self.on_not_plain_v4::<true, _>(now, frame, wire),
+            None => self.on_not_fast_v4::<true, _>(now, frame, wire),
         }
     }
 
     #[inline(never)]
-    fn on_not_plain_v4<const TAGGED: bool, P: Port>(
+    fn on_not_fast_v4<const TAGGED: bool, P: Port>(
         &mut self,
         now: Nanos,
         frame: P::Frame,
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
-        match self.plain_v6::<TAGGED, _>(&frame) {
+        match self.fast_path_v6::<TAGGED, _>(&frame) {
             Some(datagram) => self.on_tcp(frame, datagram),
-            None => self.on_other(now, frame, wire),
+            None => self.slow_path(now, frame, false, wire),
         }
     }
 
-    /// A frame that we sent to ourselves, from the wire's loop: the same checks, save that its source is ours.
+    /// Handles a frame from the loopback of the wire, which must have a local source address.
     #[cold]
-    pub fn on_own_frame<P: Port>(
+    pub fn on_loopback_frame<P: Port>(
         &mut self,
         now: Nanos,
         frame: P::Frame,
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
-        match self.arrived(frame.bytes()) {
-            Ok(arrived) => self.on_arrived(now, frame, Arrived { own: true, ..arrived }, wire),
-            Err(reason) => {
-                self.stats.count(reason);
-                None
-            }
-        }
+        self.slow_path(now, frame, true, wire)
     }
 
-    /// A frame of ARP or neighbour discovery that a core which follows has handed over: see
-    /// [`Received::ForLeader`]. It ends here.
+    /// Handles a frame that a follower core returned as [`Received::ForLeader`].
     #[cold]
-    pub fn on_handed_frame<P: Port>(&mut self, now: Nanos, frame: P::Frame, wire: &mut Wire<P>) {
-        let _ = self.on_other(now, frame, wire);
+    pub fn on_forwarded_frame<P: Port>(&mut self, now: Nanos, frame: P::Frame, wire: &mut Wire<P>) {
+        let _ = self.slow_path(now, frame, false, wire);
     }
 
-    /// The packet of a frame that is TCP over plain IPv4 over Ethernet, to us, and right in both headers.
+    /// Returns the packet of a frame to us that is TCP over IPv4 without options, if both headers are valid.
     #[inline(always)]
-    fn plain_v4<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv4Addr>> {
+    fn fast_path_v4<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv4Addr>> {
         let bytes = frame.bytes();
         let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV4_BYTES }>(bytes)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
         let [v, tos, n0, n1, _, _, f0, f1, ttl, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = ip;
-        // Each question is one word as it lies in the frame, since that costs a load, a mask and a comparison.
+        // Each check uses one word of the frame, so it costs a load, a mask and a comparison.
         let plain = u32::from_le_bytes([t0, t1, v, tos]) & PLAIN_V4_MASK == PLAIN_V4;
         let whole = u32::from_le_bytes([f0, f1, ttl, protocol]) & WHOLE_TCP_MASK == WHOLE_TCP;
         let to_us = u64::from_le_bytes([d0, d1, d2, d3, d4, d5, s0, s1]) & MAC_MASK == self.mac_word;
         let (remote, local) = (u32::from_be_bytes([a0, a1, a2, a3]), u32::from_be_bytes([b0, b1, b2, b3]));
         let (remote, local) = (Ipv4Addr::from_bits(remote), Ipv4Addr::from_bits(local));
-        // One question after the other: all at once they would need more registers than there are.
-        if !(plain && whole && to_us && self.own.admits_v4(remote, local)) {
+        // The checks are sequential: all at once would need more registers than there are.
+        if !(plain && whole && to_us && self.local.accepts_v4(remote, local)) {
             return None;
         }
-        let l3 = ETHERNET_BYTES + if TAGGED { TAG_BYTES } else { 0 };
+        let l3_offset = ETHERNET_BYTES + if TAGGED { TAG_BYTES } else { 0 };
         let total = u16::from_be_bytes([n0, n1]);
-        let l4_end = total.checked_add(l3 as u16)?;
+        let l4_end = total.checked_add(l3_offset as u16)?;
         let fits = usize::from(total) >= IPV4_BYTES && usize::from(l4_end) <= bytes.len();
-        let right = match frame.rx().ip_checksum {
-            Checksum::Good => true,
-            Checksum::Bad => false,
-            Checksum::Unknown => checksum::fold(checksum::sum_header(&ip)) == checksum::RIGHT,
-        };
-        (fits && right).then_some(Datagram {
+        let correct = checksum::is_correct(frame.rx().ip_checksum, || checksum::sum_header(&ip));
+        (fits && correct).then_some(Datagram {
             remote_mac: MacAddr([s0, s1, s2, s3, s4, s5]),
             local,
             remote,
-            l4_offset: (l3 + IPV4_BYTES) as u16,
+            l4_offset: (l3_offset + IPV4_BYTES) as u16,
             l4_end,
             traffic_class: tos,
             protocol,
         })
     }
 
-    /// The packet of a frame that is TCP straight behind an IPv6 header, to us, from somebody.
+    /// Returns the packet of a frame to us that is TCP over IPv6 without extension headers, if the headers are valid.
     #[inline(always)]
-    fn plain_v6<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv6Addr>> {
+    fn fast_path_v6<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv6Addr>> {
         let bytes = frame.bytes();
         let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV6_BYTES }>(bytes)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
         let [v, class, _, _, n0, n1, next, _, addresses @ ..] = ip;
-        let (remote, local) = ipv6::ends(addresses);
+        let (remote, local) = ipv6::split_addresses(addresses);
         let plain = [t0, t1, v & 0xf0, next] == [0x86, 0xdd, 0x60, 6];
-        let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0 && self.own.has_v6(local);
-        let sane = s0 & 1 == 0 && is_unicast_v6(remote) && !self.own.has_v6(remote);
-        if !(to_us && plain && sane) {
+        let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0 && self.local.has_v6(local);
+        let valid_source = s0 & 1 == 0 && is_unicast_v6(remote) && !self.local.has_v6(remote);
+        if !(to_us && plain && valid_source) {
             return None;
         }
-        let l4 = ETHERNET_BYTES + IPV6_BYTES + if TAGGED { TAG_BYTES } else { 0 };
-        let l4_end = u16::from_be_bytes([n0, n1]).checked_add(l4 as u16)?;
+        let l4_offset = ETHERNET_BYTES + IPV6_BYTES + if TAGGED { TAG_BYTES } else { 0 };
+        let l4_end = u16::from_be_bytes([n0, n1]).checked_add(l4_offset as u16)?;
         (usize::from(l4_end) <= bytes.len()).then_some(Datagram {
             remote_mac: MacAddr([s0, s1, s2, s3, s4, s5]),
             local,
             remote,
-            l4_offset: l4 as u16,
+            l4_offset: l4_offset as u16,
             l4_end,
             traffic_class: v << 4 | class >> 4,
             protocol: next,
         })
     }
 
-    /// The link header and what follows it, `N` bytes without the tag of our VLAN, which must be there where frames have
-    /// one.
+    /// Returns the first `N` bytes of a frame without its VLAN tag. In a VLAN the frame must have the tag of that VLAN.
     #[inline(always)]
     fn header<const TAGGED: bool, const N: usize>(&self, bytes: &[u8]) -> Option<[u8; N]> {
         if !TAGGED {
@@ -221,38 +217,18 @@ impl Net {
     }
 
     #[cold]
-    fn on_other<P: Port>(
+    fn slow_path<P: Port>(
         &mut self,
         now: Nanos,
         frame: P::Frame,
+        is_loopback: bool,
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
-        match self.arrived(frame.bytes()) {
-            Ok(arrived) => self.on_arrived(now, frame, arrived, wire),
-            Err(reason) => {
-                self.stats.count(reason);
-                None
-            }
-        }
-    }
-
-    #[cold]
-    fn on_arrived<P: Port>(
-        &mut self,
-        now: Nanos,
-        frame: P::Frame,
-        arrived: Arrived,
-        wire: &mut Wire<P>,
-    ) -> Option<Received<P::Frame>> {
-        let outcome = match arrived.kind {
-            Kind::Arp if self.outbox.follows() => return Some(Received::ForLeader(frame)),
-            Kind::Arp => {
-                self.on_arp(now, frame, &arrived, wire);
-                return None;
-            }
-            Kind::Ipv4 => self.on_ipv4(now, frame, &arrived, wire),
-            Kind::Ipv6 => self.on_ipv6(now, frame, &arrived, wire),
-        };
+        let outcome = self.parse_link(frame.bytes(), is_loopback).and_then(|link| match link.payload {
+            EtherPayload::Arp => self.on_arp(now, frame, &link, wire),
+            EtherPayload::Ipv4 => self.on_ipv4(now, frame, &link, wire),
+            EtherPayload::Ipv6 => self.on_ipv6(now, frame, &link, wire),
+        });
         outcome.unwrap_or_else(|reason| {
             self.stats.count(reason);
             None
@@ -263,13 +239,13 @@ impl Net {
         &mut self,
         now: Nanos,
         frame: P::Frame,
-        arrived: &Arrived,
+        link: &LinkHeader,
         wire: &mut Wire<P>,
-    ) -> Result<Option<Received<P::Frame>>, Counter> {
-        let datagram = self.datagram_v4(frame.bytes(), frame.rx().ip_checksum, arrived)?;
+    ) -> Outcome<P::Frame> {
+        let datagram = self.parse_ipv4(frame.bytes(), frame.rx().ip_checksum, link)?;
         match datagram.protocol {
-            crate::ip::TCP => Ok(self.on_tcp(frame, datagram)),
-            crate::ip::ICMP => self.on_icmp(now, frame, datagram, wire),
+            ip::TCP => Ok(self.on_tcp(frame, datagram)),
+            ip::ICMP => self.on_icmp(now, frame, datagram, wire),
             _ => Err(Counter::NetDropIpProtocol),
         }
     }
@@ -278,17 +254,17 @@ impl Net {
         &mut self,
         now: Nanos,
         frame: P::Frame,
-        arrived: &Arrived,
+        link: &LinkHeader,
         wire: &mut Wire<P>,
-    ) -> Result<Option<Received<P::Frame>>, Counter> {
-        let packet = self.datagram_v6(frame.bytes(), arrived)?;
+    ) -> Outcome<P::Frame> {
+        let packet = self.parse_ipv6(frame.bytes(), link)?;
         match packet.datagram.protocol {
-            crate::ip::TCP if !arrived.group && !packet.datagram.local.is_multicast() => {
+            ip::TCP if !link.is_group && !packet.datagram.local.is_multicast() => {
                 Ok(self.on_tcp(frame, packet.datagram))
             }
-            crate::ip::ICMPV6 => self.on_icmpv6(now, frame, packet, wire),
-            // TCP and groups do not go together (RFC 9293 s3.9.2.3).
-            crate::ip::TCP => Err(Counter::NetDropIpNotOurs),
+            ip::ICMPV6 => self.on_icmpv6(now, frame, packet, wire),
+            // RFC 9293 s3.9.2.3: no TCP to a multicast address.
+            ip::TCP => Err(Counter::NetDropIpNotOurs),
             _ => Err(Counter::NetDropIpProtocol),
         }
     }

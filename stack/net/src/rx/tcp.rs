@@ -1,10 +1,10 @@
-//! The way from a packet to a TCP segment: length, checksum, flow.
+//! From a datagram to a TCP segment: length, checksum and flow.
 //!
 //! Source: RFC 9293 s3.1 (data offset, checksum with pseudo-header).
 
 use core::net::SocketAddr;
 
-use ironwarp_port::{Checksum, Frame};
+use ironwarp_port::Frame;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Flow};
 
@@ -18,7 +18,6 @@ use crate::segment::TcpSegment;
 
 const TCP_BYTES_MIN: usize = 20;
 
-/// Both ports of a segment that holds: the remote one, and ours.
 struct Ports {
     remote: u16,
     local: u16,
@@ -31,32 +30,10 @@ impl Net {
         frame: F,
         datagram: Datagram<A>,
     ) -> Option<Received<F>> {
-        match self.tcp_ports(&frame, &datagram) {
+        match tcp_ports(&frame, &datagram) {
             Ok(ports) => Some(Received::Segment(self.tcp_segment(frame, &datagram, ports))),
             Err(reason) => self.drop_tcp(reason),
         }
-    }
-
-    /// The ports of a segment whose length, data offset and checksum hold.
-    #[inline]
-    fn tcp_ports<F: Frame, A: Address>(&self, frame: &F, datagram: &Datagram<A>) -> Result<Ports, Counter> {
-        let span = usize::from(datagram.l4_offset)..usize::from(datagram.l4_end);
-        let segment = frame.bytes().get(span).ok_or(Counter::NetDropTcpHeader)?;
-        let header = segment.first_chunk::<TCP_BYTES_MIN>().ok_or(Counter::NetDropTcpHeader)?;
-        let [r0, r1, l0, l1, .., offset, _, _, _, _, _, _, _] = *header;
-        let header_bytes = usize::from(offset >> 4) * 4;
-        if header_bytes < TCP_BYTES_MIN || header_bytes > segment.len() {
-            return Err(Counter::NetDropTcpHeader);
-        }
-        let right = match frame.rx().l4_checksum {
-            Checksum::Good => true,
-            Checksum::Bad => false,
-            Checksum::Unknown => tcp_sum_is_right(segment, datagram),
-        };
-        if !right {
-            return Err(Counter::NetDropTcpChecksum);
-        }
-        Ok(Ports { remote: u16::from_be_bytes([r0, r1]), local: u16::from_be_bytes([l0, l1]) })
     }
 
     #[inline]
@@ -87,8 +64,23 @@ impl Net {
     }
 }
 
-fn tcp_sum_is_right<A: Address>(segment: &[u8], datagram: &Datagram<A>) -> bool {
+/// Returns the ports of a segment with valid length, data offset and checksum.
+#[inline]
+fn tcp_ports<F: Frame, A: Address>(frame: &F, datagram: &Datagram<A>) -> Result<Ports, Counter> {
+    let segment = datagram.payload(frame.bytes()).ok_or(Counter::NetDropTcpHeader)?;
+    let header = segment.first_chunk::<TCP_BYTES_MIN>().ok_or(Counter::NetDropTcpHeader)?;
+    let [r0, r1, l0, l1, .., offset, _, _, _, _, _, _, _] = *header;
+    let header_bytes = usize::from(offset >> 4) * 4;
+    if header_bytes < TCP_BYTES_MIN || header_bytes > segment.len() {
+        return Err(Counter::NetDropTcpHeader);
+    }
+    if !checksum::is_correct(frame.rx().l4_checksum, || tcp_sum(segment, datagram)) {
+        return Err(Counter::NetDropTcpChecksum);
+    }
+    Ok(Ports { remote: u16::from_be_bytes([r0, r1]), local: u16::from_be_bytes([l0, l1]) })
+}
+
+fn tcp_sum<A: Address>(segment: &[u8], datagram: &Datagram<A>) -> u32 {
     let addresses = datagram.local.sum() + datagram.remote.sum();
-    let pseudo = addresses + u32::from(ip::TCP) + segment.len() as u32;
-    checksum::fold(pseudo + checksum::sum(segment)) == checksum::RIGHT
+    addresses + u32::from(ip::TCP) + segment.len() as u32 + checksum::sum(segment)
 }

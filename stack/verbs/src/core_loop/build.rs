@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
-use ironwarp_net::{CoreRole, DuplicateProbes, Marking, Net, NetConfig, VlanTag};
+use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{Tcp, TcpConfig};
@@ -151,7 +151,7 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
         gateway: config.net.gateway,
         gateway6: config.net.gateway6,
         routes: config.net.static_routes()?,
-        marking: Marking { hop_limit: config.net.hop_limit, dscp: config.net.dscp },
+        ip_header: IpHeaderDefaults { hop_limit: config.net.hop_limit, dscp: config.net.dscp },
         vlan: config.net.vlan.map(|id| VlanTag { id, priority: config.net.vlan_priority }),
         duplicate_probes: DuplicateProbes {
             ipv4: config.net.dad_probes_ipv4,

@@ -155,7 +155,7 @@ impl<P: Port> NetHousekeeping<P> {
     pub(super) fn warn_of_address_conflicts(&mut self, dp: &DataPath<P>, config: &Config) {
         let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
         if self.conflict_reported
-            || dp.nets.iter().all(|net| signs.iter().all(|sign| net.counted(*sign) == 0))
+            || dp.nets.iter().all(|net| signs.iter().all(|sign| net.counter(*sign) == 0))
         {
             return;
         }

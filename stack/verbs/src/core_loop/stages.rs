@@ -60,7 +60,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.dp.work += burst.len();
         for frame in burst.drain(..) {
             let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
-            if let Some(received) = net.on_own_frame(now, frame, wire) {
+            if let Some(received) = net.on_loopback_frame(now, frame, wire) {
                 self.on_received(now, port, received);
             }
         }

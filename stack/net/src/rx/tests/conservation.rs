@@ -1,4 +1,4 @@
-//! Whatever arrives: nothing panics, and every frame ends in exactly one way.
+//! For arbitrary frames nothing panics, and each frame is returned or counted exactly once.
 
 use core::net::Ipv6Addr;
 
@@ -15,8 +15,8 @@ use crate::testing::{
 };
 use crate::{Received, VlanTag};
 
-/// Counters that say something beside a frame's end.
-const NOT_AN_END: [Counter; 10] = [
+/// Counters of other events than the end of a received frame.
+const OTHER_EVENTS: [Counter; 10] = [
     Counter::NetArpRequestsSent,
     Counter::NetNdSolicitationsSent,
     Counter::NetNdUnsolicitedSent,
@@ -29,13 +29,13 @@ const NOT_AN_END: [Counter; 10] = [
     Counter::NetTxNoBuffer,
 ];
 
-fn ends(bench: &Bench) -> u64 {
-    bench.counted().iter().filter(|(counter, _)| !NOT_AN_END.contains(counter)).map(|&(_, n)| n).sum()
+fn frames_counted(bench: &Bench) -> u64 {
+    bench.counted().iter().filter(|(counter, _)| !OTHER_EVENTS.contains(counter)).map(|&(_, n)| n).sum()
 }
 
-/// Frames that begin sound, and are then damaged, cut or left as they are.
+/// Valid frames, of which some are corrupted or truncated.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
-    let sound = prop_oneof![
+    let valid = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..200).prop_map(|data| tcp_frame(&data)),
         prop::collection::vec(any::<u8>(), 0..200).prop_map(|data| echo_frame(&data)),
         prop::collection::vec(any::<u8>(), 0..40).prop_map(|options| with_options(tcp_frame(b"x"), &options)),
@@ -61,11 +61,11 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
         ipv6_frames(),
     ];
     let damage = prop::collection::vec((0usize..60, any::<u8>()), 0..4);
-    (sound, damage, any::<bool>(), prop::option::of(1usize..120)).prop_map(
+    (valid, damage, any::<bool>(), prop::option::of(1usize..120)).prop_map(
         |(mut frame, damage, repair, cut)| {
             for (at, byte) in damage {
-                if let Some(place) = frame.get_mut(at) {
-                    *place = byte;
+                if let Some(old) = frame.get_mut(at) {
+                    *old = byte;
                 }
             }
             if repair && frame.len() >= 34 {
@@ -77,7 +77,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Frames of IPv6: segments, messages of every kind to an address or a group, and chains of extension headers.
+/// IPv6 frames: segments, ICMPv6 messages of all types to an address or a group, and chains of extension headers.
 fn ipv6_frames() -> impl Strategy<Value = Vec<u8>> {
     let groups = ["ff02::1", "ff02::1:ff00:1"].map(|group| group.parse::<Ipv6Addr>().expect("an address"));
     let to = prop_oneof![
@@ -99,8 +99,8 @@ fn ipv6_frames() -> impl Strategy<Value = Vec<u8>> {
             }
         });
     let message = (to.clone(), from, kind, 0u8..8, any::<u32>(), body, any::<bool>()).prop_map(
-        |((mac, to), from, kind, code, word, body, near)| {
-            icmpv6_frame(mac, (from, to), if near { 255 } else { 64 }, &icmpv6(kind, code, word, &body))
+        |((mac, to), from, kind, code, word, body, on_link)| {
+            icmpv6_frame(mac, (from, to), if on_link { 255 } else { 64 }, &icmpv6(kind, code, word, &body))
         },
     );
     let chain = (
@@ -121,7 +121,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_frame_is_answered_given_to_tcp_or_counted_exactly_once(
+    fn every_frame_is_returned_or_counted_exactly_once(
         arrivals in prop::collection::vec((frames(), verdict(), verdict(), 0u64..2_000), 1..40),
         tx_stuck: bool,
         tagged: bool,
@@ -138,10 +138,10 @@ proptest! {
             bench.pass(Nanos::from_millis(wait_ms));
             bench.net.route(bench.now, PEER.addr, &mut bench.wire);
             bench.net.route(bench.now, v6(2).into(), &mut bench.wire);
-            let before = ends(&bench);
+            let before = frames_counted(&bench);
             let frame = if tagged && frame.len() > 12 { with_tag(frame, 5) } else { frame };
             let received = bench.receive_any(&frame, RxMeta { rss_hash: None, ip_checksum, l4_checksum });
-            prop_assert_eq!(ends(&bench) - before + u64::from(received.is_some()), 1);
+            prop_assert_eq!(frames_counted(&bench) - before + u64::from(received.is_some()), 1);
             match received {
                 Some(Received::Segment(segment)) => {
                     prop_assert!(segment.l4().len() >= 20);
@@ -155,7 +155,7 @@ proptest! {
             }
             prop_assert_eq!(bench.net.check(), Ok(()));
         }
-        // No buffer is lost either: once what was sent has left, both pools are as full as before.
+        // No buffer is lost: after all sent frames have left, both pools are as full as before.
         bench.control.limit_tx_burst(u64::MAX);
         bench.sent();
         prop_assert_eq!(bench.control.free_frames(), levels);

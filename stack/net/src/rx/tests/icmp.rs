@@ -17,12 +17,12 @@ fn assert_reply(frame: &[u8], data: &[u8]) {
     assert_eq!((ip.src_addr(), ip.dst_addr(), ip.header_len()), (v4(1), v4(2), 20));
     assert_eq!(usize::from(ip.total_len()), frame.len() - 14);
     let icmp = Icmpv4Packet::new_checked(ip.payload()).expect("a message");
-    let repr = Icmpv4Repr::parse(&icmp, &ChecksumCapabilities::default()).expect("a sound message");
+    let repr = Icmpv4Repr::parse(&icmp, &ChecksumCapabilities::default()).expect("a valid message");
     assert_eq!(repr, Icmpv4Repr::EchoReply { ident: 0x1234, seq_no: 7, data });
 }
 
 #[test]
-fn an_echo_request_is_answered_with_its_own_data() {
+fn an_echo_reply_contains_the_data_of_the_request() {
     for data in [&b""[..], b"x", b"some more data", &[0xff; 1400]] {
         let mut bench = Bench::new();
         assert!(bench.receive(&echo_frame(data)).is_none());
@@ -32,7 +32,7 @@ fn an_echo_request_is_answered_with_its_own_data() {
 }
 
 #[test]
-fn padding_and_options_do_not_come_back() {
+fn an_echo_reply_has_no_padding_and_no_options() {
     let mut padded = echo_frame(b"1");
     padded.resize(60, 0xee);
     for frame in [padded, with_options(echo_frame(b"1"), &[0x94, 4, 0, 0])] {
@@ -43,8 +43,8 @@ fn padding_and_options_do_not_come_back() {
 }
 
 #[test]
-fn the_reply_has_the_requests_type_of_service() {
-    // RFC 1122 s3.2.2: the same type of service; the congestion bits are not part of it.
+fn an_echo_reply_has_the_type_of_service_of_the_request() {
+    // RFC 1122 s3.2.2: the same type of service, which does not include the ECN bits.
     let mut bench = Bench::new();
     bench.receive(&with_ip(echo_frame(b"1"), 15, &[0xbb]));
     let sent = bench.sent();
@@ -53,7 +53,7 @@ fn the_reply_has_the_requests_type_of_service() {
 }
 
 #[test]
-fn requests_beyond_the_rate_are_counted_and_the_rate_recovers() {
+fn echo_requests_above_the_rate_are_counted() {
     let mut bench =
         Bench::with(MemoryConfig::default(), |cfg| (cfg.echo_per_second, cfg.echo_burst) = (10, 2));
     for _ in 0..5 {
@@ -66,7 +66,7 @@ fn requests_beyond_the_rate_are_counted_and_the_rate_recovers() {
 }
 
 #[test]
-fn an_answer_that_finds_the_ring_full_is_counted() {
+fn a_reply_that_finds_the_ring_full_is_counted() {
     let mut bench = Bench::new();
     bench.control.limit_tx_burst(0);
     for _ in 0..40 {
@@ -76,10 +76,10 @@ fn an_answer_that_finds_the_ring_full_is_counted() {
 }
 
 #[test]
-fn damaged_short_and_other_messages_are_dropped_each_under_its_name() {
-    let mut damaged = echo_frame(b"data");
-    damaged[45] ^= 1;
-    assert_dropped(&damaged, Counter::NetDropIcmpChecksum);
+fn corrupt_short_and_other_messages_are_dropped_under_their_counters() {
+    let mut corrupt = echo_frame(b"data");
+    corrupt[45] ^= 1;
+    assert_dropped(&corrupt, Counter::NetDropIcmpChecksum);
     assert_dropped(&with_ip(echo_frame(b""), 16, &[0, 27]), Counter::NetDropIcmpShort);
     let mut timestamp = echo_frame(b"data");
     timestamp[34] = 13;

@@ -5,11 +5,11 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Nanos, Seq};
 
-use super::assert_dropped;
+use super::{assert_dropped, pass_to_next_deadline};
 use crate::testing::{Bench, OURS, PEER, icmp_error_frame, quoted_packet};
 use crate::{IcmpError, IcmpErrorKind, Received};
 
-/// What a fresh net makes of an error about `quoted`.
+/// The report of a new net for an error about `quoted`.
 fn reported(kind: u8, code: u8, word: u32, quoted: &[u8]) -> Option<IcmpError> {
     report(&mut Bench::new(), &icmp_error_frame(kind, code, word, quoted))
 }
@@ -22,7 +22,7 @@ fn report(bench: &mut Bench, frame: &[u8]) -> Option<IcmpError> {
 }
 
 #[test]
-fn an_error_names_the_flow_and_the_sequence_number_that_it_quotes() {
+fn a_report_has_the_flow_and_the_sequence_number_of_the_quote() {
     let mut bench = Bench::new();
     let error = report(&mut bench, &icmp_error_frame(3, 1, 0, &quoted_packet())).expect("a report");
     assert_eq!(
@@ -30,12 +30,12 @@ fn an_error_names_the_flow_and_the_sequence_number_that_it_quotes() {
         ((OURS.addr, 4_420).into(), (PEER.addr, 50_000).into())
     );
     assert_eq!((error.seq, error.hash), (Seq(77), bench.net.hasher().hash(&error.flow)));
-    assert!(bench.counted().is_empty(), "TCP counts what it is handed");
+    assert!(bench.counted().is_empty(), "TCP counts reports");
 }
 
 /// RFC 1122 s4.2.3.9: which codes are soft, and which are hard.
 #[test]
-fn every_code_has_its_kind() {
+fn each_code_is_soft_or_hard() {
     for code in [0, 1, 5, 6, 7, 8, 11, 12, 14, 15] {
         assert_eq!(reported(3, code, 0, &quoted_packet()).map(|error| error.kind), Some(IcmpErrorKind::Soft));
     }
@@ -50,24 +50,24 @@ fn every_code_has_its_kind() {
     }
 }
 
-/// RFC 1191 s4: the next hop's MTU; RFC 1191 s5 and s7.1: the next plateau where a router leaves it zero.
+/// RFC 1191 s4: the MTU of the next hop; RFC 1191 s5 and s7.1: the next plateau if the router leaves it zero.
 #[test]
-fn a_packet_too_big_reports_the_limit_said_or_the_next_plateau() {
-    for (said, limit) in [(1_400, 1_400), (0, 1_492), (68, 576)] {
-        let error = reported(3, 4, said, &quoted_packet()).expect("a report");
+fn a_packet_too_big_reports_the_mtu_or_the_next_plateau() {
+    for (word, limit) in [(1_400, 1_400), (0, 1_492), (68, 576)] {
+        let error = reported(3, 4, word, &quoted_packet()).expect("a report");
         assert_eq!(error.kind, IcmpErrorKind::TooBig { mtu_bytes: limit });
     }
 }
 
 /// RFC 5927 s7.2: the quoted packet had 1500 bytes.
 #[test]
-fn a_limit_that_the_quoted_packet_would_have_fitted_is_dropped() {
+fn a_report_about_a_packet_that_fits_is_dropped() {
     assert_dropped(&icmp_error_frame(3, 4, 1_500, &quoted_packet()), Counter::NetDropIcmpMtu);
     assert_dropped(&icmp_error_frame(3, 4, 9_000, &quoted_packet()), Counter::NetDropIcmpMtu);
 }
 
 #[test]
-fn codes_that_do_not_exist_and_source_quench_are_dropped() {
+fn unknown_codes_and_source_quench_are_dropped() {
     // RFC 6633 s3: a source quench is ignored.
     for (kind, code) in [(3, 16), (11, 2), (12, 3), (4, 0), (5, 0)] {
         assert_dropped(&icmp_error_frame(kind, code, 0, &quoted_packet()), Counter::NetDropIcmpOther);
@@ -75,7 +75,7 @@ fn codes_that_do_not_exist_and_source_quench_are_dropped() {
 }
 
 #[test]
-fn a_quote_that_cannot_be_a_segment_of_ours_is_dropped() {
+fn a_quote_that_is_no_segment_of_ours_is_dropped() {
     // Version, header length, fragment offset, more fragments, protocol, source.
     for (at, byte) in [(0, 0x65), (0, 0x44), (7, 1), (6, 0x60), (9, 17), (15, 9)] {
         let mut quoted = quoted_packet();
@@ -94,7 +94,7 @@ fn a_quote_of_fewer_than_eight_bytes_of_the_segment_is_dropped() {
 }
 
 #[test]
-fn a_quote_behind_ip_options_is_found() {
+fn a_quote_with_ip_options_is_parsed() {
     let mut quoted = quoted_packet();
     quoted[0] = 0x46;
     quoted.splice(20..20, [1, 1, 1, 0]);
@@ -102,14 +102,14 @@ fn a_quote_behind_ip_options_is_found() {
 }
 
 #[test]
-fn a_damaged_error_is_dropped() {
+fn a_corrupt_error_is_dropped() {
     let mut frame = icmp_error_frame(3, 1, 0, &quoted_packet());
     frame[60] ^= 1;
     assert_dropped(&frame, Counter::NetDropIcmpChecksum);
 }
 
 #[test]
-fn errors_beyond_the_rate_are_dropped_unread_and_the_rate_recovers() {
+fn errors_above_the_rate_are_dropped() {
     let mut bench = Bench::with(MemoryConfig::default(), |cfg| cfg.icmp_errors_per_second = 100);
     let frame = icmp_error_frame(3, 1, 0, &quoted_packet());
     let read = (0..300).filter(|_| report(&mut bench, &frame).is_some()).count();
@@ -120,14 +120,13 @@ fn errors_beyond_the_rate_are_dropped_unread_and_the_rate_recovers() {
 
 /// RFC 1191 s6.3, RFC 8201 s5.2.
 #[test]
-fn a_limit_that_was_believed_holds_for_new_paths_until_it_ages() {
+fn a_path_mtu_applies_to_new_paths_until_it_expires() {
     let mut bench = Bench::new();
     let mtu = |bench: &Bench| bench.net.path_over(OURS.addr, PEER.addr, PEER.mac).mtu_bytes();
     bench.net.lower_path_mtu(bench.now, PEER.addr, 1_400);
     assert_eq!(mtu(&bench), 1_400);
     bench.pass(Nanos::from_secs(599));
     assert_eq!(mtu(&bench), 1_400);
-    let due = bench.net.next_deadline().expect("ageing is due");
-    bench.pass(due - bench.now);
+    pass_to_next_deadline(&mut bench);
     assert_eq!(mtu(&bench), 1_500);
 }

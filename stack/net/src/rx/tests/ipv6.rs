@@ -8,27 +8,23 @@ use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, MacAddr, Nanos, Seq};
 use smoltcp::wire::{EthernetFrame, Icmpv6Packet, Ipv6Packet};
 
+use super::{assert_dropped_by, next_hop_mac, overwrite, pass_to_next_deadline, route};
+use crate::local_addresses::AddressState;
 use crate::testing::{
     Bench, OURS, PEER, dual, icmpv6, icmpv6_frame, ipv6_frame, link_local, mac, tcp_frame, tcp6_frame, v6,
 };
-use crate::{AddressState, DuplicateProbes, IcmpErrorKind, Received, Route};
+use crate::{DuplicateProbes, IcmpErrorKind, Received, Route};
 
-/// A dual-stack net drops the frame, under exactly this counter, and sends nothing.
 fn assert_dropped(frame: &[u8], reason: Counter) {
-    let mut bench = Bench::dual();
-    assert!(bench.receive_any(frame, RxMeta::default()).is_none());
-    assert_eq!(bench.counted(), [(reason, 1)]);
-    assert!(bench.sent().is_empty());
+    assert_dropped_by(Bench::dual(), frame, reason);
 }
 
 fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
-    let mut frame = tcp6_frame(b"data");
-    frame[at..at + bytes.len()].copy_from_slice(bytes);
-    frame
+    overwrite(tcp6_frame(b"data"), at, bytes)
 }
 
 #[test]
-fn a_sound_segment_comes_back_with_its_flow_hash_and_bounds() {
+fn a_valid_segment_is_returned_with_its_flow_hash_and_offsets() {
     let mut bench = Bench::dual();
     let mut frame = tcp6_frame(b"payload");
     frame[14] = 0x6b;
@@ -45,13 +41,13 @@ fn a_sound_segment_comes_back_with_its_flow_hash_and_bounds() {
 }
 
 #[test]
-fn both_families_are_received_side_by_side() {
+fn one_port_receives_both_families() {
     let mut bench = Bench::dual();
     assert!(bench.receive(&tcp_frame(b"4")).is_some() && bench.receive(&tcp6_frame(b"6")).is_some());
 }
 
 #[test]
-fn a_segment_behind_extension_headers_is_the_same_segment() {
+fn a_segment_after_extension_headers_is_returned_alike() {
     let plain = tcp6_frame(b"data");
     let mut frame = plain.clone();
     frame.splice(54..54, [6, 0, 1, 4, 0, 0, 0, 0]);
@@ -62,12 +58,12 @@ fn a_segment_behind_extension_headers_is_the_same_segment() {
     assert_eq!((with.l4(), with.hash, with.l4_offset), (without.l4(), without.hash, 62));
 }
 
-/// RFC 8200 s8.1: the sum covers the pseudo-header, so a packet for another flow is noticed too.
+/// RFC 8200 s8.1: the checksum includes the pseudo-header, so corrupt addresses are detected too.
 #[test]
-fn every_damaged_byte_of_the_segment_and_the_addresses_is_noticed() {
-    let sound = tcp6_frame(b"payload of some bytes");
-    for at in 22..sound.len() {
-        let mut frame = sound.clone();
+fn every_corrupt_byte_of_the_segment_and_the_addresses_is_detected() {
+    let valid = tcp6_frame(b"payload of some bytes");
+    for at in 22..valid.len() {
+        let mut frame = valid.clone();
         frame[at] ^= 0x10;
         let mut bench = Bench::dual();
         assert!(bench.receive(&frame).is_none(), "byte {at}");
@@ -76,7 +72,7 @@ fn every_damaged_byte_of_the_segment_and_the_addresses_is_noticed() {
 }
 
 #[test]
-fn a_device_that_verifies_is_believed_both_ways() {
+fn the_verdict_of_the_device_on_the_tcp_checksum_is_used() {
     let mut bench = Bench::with(MemoryConfig::default().offloading(), dual);
     let mut wrong = tcp6_frame(b"data");
     wrong[75] ^= 1;
@@ -88,7 +84,7 @@ fn a_device_that_verifies_is_believed_both_ways() {
 }
 
 #[test]
-fn headers_that_cannot_be_are_dropped_each_under_its_name() {
+fn invalid_headers_are_dropped_under_their_counters() {
     assert_dropped(&changed(14, &[0x40]), Counter::NetDropIpVersion);
     assert_dropped(&changed(18, &[0xff, 0xff]), Counter::NetDropIpLength);
     assert_dropped(&changed(20, &[17]), Counter::NetDropIpProtocol);
@@ -99,7 +95,7 @@ fn headers_that_cannot_be_are_dropped_each_under_its_name() {
 }
 
 #[test]
-fn a_packet_for_another_address_is_dropped_and_tcp_for_a_group_too() {
+fn a_packet_to_another_address_and_tcp_to_a_group_are_dropped() {
     assert_dropped(&changed(38, &v6(9).octets()), Counter::NetDropIpNotOurs);
     let mut group = changed(38, &"ff02::1".parse::<Ipv6Addr>().expect("v6").octets());
     group[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
@@ -108,9 +104,9 @@ fn a_packet_for_another_address_is_dropped_and_tcp_for_a_group_too() {
     assert_dropped(&changed(0, &[0x33, 0x33, 0, 0, 0, 9]), Counter::NetDropNotOurMac);
 }
 
-/// RFC 4291 s2.5.2, s2.5.3, s2.7; and ours, which only the loop brings.
+/// RFC 4291 s2.5.2, s2.5.3, s2.7; and a local address, which is valid only in the loopback.
 #[test]
-fn an_address_that_cannot_send_is_no_source() {
+fn a_packet_from_an_invalid_source_is_dropped() {
     for source in ["::", "::1", "ff02::1", "::ffff:10.0.0.2", "fd00::1"] {
         let source: Ipv6Addr = source.parse().expect("an address");
         assert_dropped(&changed(22, &source.octets()), Counter::NetDropIpSource);
@@ -118,7 +114,7 @@ fn an_address_that_cannot_send_is_no_source() {
 }
 
 #[test]
-fn a_net_without_ipv6_takes_none() {
+fn a_net_without_ipv6_addresses_drops_ipv6_packets() {
     let mut bench = Bench::new();
     assert!(bench.receive(&tcp6_frame(b"")).is_none());
     assert_eq!(bench.counted(), [(Counter::NetDropIpNotOurs, 1)]);
@@ -128,9 +124,9 @@ fn echo_request(to: Ipv6Addr) -> Vec<u8> {
     icmpv6_frame(OURS.mac, (v6(2), to), 64, &icmpv6(128, 0, 0x1234_0007, b"some data"))
 }
 
-/// RFC 4443 s4.2: the data comes back, from the address that was asked.
+/// RFC 4443 s4.2: the reply has the data of the request, and its destination as the source.
 #[test]
-fn an_echo_request_is_answered() {
+fn an_echo_request_gets_a_reply() {
     for ours in [v6(1), link_local(1)] {
         let mut bench = Bench::dual();
         bench.receive(&echo_request(ours));
@@ -148,16 +144,16 @@ fn an_echo_request_is_answered() {
 }
 
 #[test]
-fn damaged_short_and_other_messages_are_dropped_each_under_its_name() {
-    let mut damaged = echo_request(v6(1));
-    damaged[63] ^= 1;
-    assert_dropped(&damaged, Counter::NetDropIcmpChecksum);
+fn corrupt_short_and_other_messages_are_dropped_under_their_counters() {
+    let mut corrupt = echo_request(v6(1));
+    corrupt[63] ^= 1;
+    assert_dropped(&corrupt, Counter::NetDropIcmpChecksum);
     assert_dropped(&ipv6_frame(OURS.mac, (v6(2), v6(1)), (58, 64), &[128, 0, 0]), Counter::NetDropIcmpShort);
     let other = icmpv6_frame(OURS.mac, (v6(2), v6(1)), 64, &icmpv6(200, 0, 0, &[]));
     assert_dropped(&other, Counter::NetDropIcmpOther);
 }
 
-/// Our segment to the peer as a router quotes it: IPv6 header and eight bytes, 1500 in all.
+/// A quote of our segment of 1500 bytes to the peer: the IPv6 header and eight bytes more.
 fn quoted() -> Vec<u8> {
     let mut quoted =
         ipv6_frame(PEER.mac, (v6(1), v6(2)), (6, 61), &[0x11, 0x44, 0xc3, 0x50, 0, 0, 0, 77])[14..].to_vec();
@@ -183,7 +179,7 @@ fn reported(kind: u8, code: u8, word: u32) -> Option<IcmpErrorKind> {
 
 /// RFC 4443 s3, RFC 8201 s4.
 #[test]
-fn errors_are_reported_with_their_kind() {
+fn each_code_is_soft_or_hard() {
     assert_eq!(reported(2, 0, 1_400), Some(IcmpErrorKind::TooBig { mtu_bytes: 1_400 }));
     for (kind, code) in [(1, 0), (1, 2), (1, 3), (3, 0), (3, 1), (4, 0), (4, 2)] {
         assert_eq!(reported(kind, code, 0), Some(IcmpErrorKind::Soft), "{kind} {code}");
@@ -191,7 +187,7 @@ fn errors_are_reported_with_their_kind() {
     for (kind, code) in [(1, 1), (1, 4), (1, 5), (1, 6), (4, 1)] {
         assert_eq!(reported(kind, code, 0), Some(IcmpErrorKind::Hard), "{kind} {code}");
     }
-    // RFC 8201 s4: no link of IPv6 is narrower than 1280; and the quoted packet had 1500 bytes.
+    // RFC 8201 s4: an IPv6 MTU is at least 1280. The quoted packet has 1500 bytes.
     assert_eq!([reported(2, 0, 1_279), reported(2, 0, 1_500), reported(2, 0, 0x1_0000)], [None; 3]);
 }
 
@@ -219,7 +215,7 @@ fn option(kind: u8, mac: MacAddr) -> Vec<u8> {
     [&[kind, 1][..], &mac.0].concat()
 }
 
-/// A solicitation from `from` for `target`, to its group, with the link address of the sender unless it has none.
+/// A multicast solicitation from `from` for `target`, with the link address of the sender unless it is a probe.
 fn solicitation(from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let (group_mac, group) = group_of(target);
     let mut rest = target.octets().to_vec();
@@ -229,17 +225,17 @@ fn solicitation(from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     icmpv6_frame(group_mac, (from, group), 255, &icmpv6(135, 0, 0, &rest))
 }
 
-/// An advertisement from `target` to us: whether solicited, whether it overrides, and the link address that it tells.
+/// An advertisement from `target` to us with the flags solicited and override, and a link address.
 fn advertisement(target: Ipv6Addr, (solicited, overrides): (bool, bool), at: MacAddr) -> Vec<u8> {
     let flags = u32::from(solicited) << 30 | u32::from(overrides) << 29;
     let rest = [&target.octets()[..], &option(2, at)].concat();
     icmpv6_frame(OURS.mac, (target, v6(1)), 255, &icmpv6(136, 0, flags, &rest))
 }
 
-/// What a frame of neighbour discovery says: where it goes on the link, both ends, hop limit, type, flags, target, option.
-type Said = (MacAddr, (Ipv6Addr, Ipv6Addr), u8, u8, u8, Ipv6Addr, Vec<u8>);
+/// A neighbour discovery frame: link destination, IP addresses, hop limit, type, flags, target, options.
+type ParsedNd = (MacAddr, (Ipv6Addr, Ipv6Addr), u8, u8, u8, Ipv6Addr, Vec<u8>);
 
-fn read(frame: &[u8]) -> Said {
+fn parse_nd(frame: &[u8]) -> ParsedNd {
     let link = EthernetFrame::new_checked(frame).expect("a frame");
     let ip = Ipv6Packet::new_checked(link.payload()).expect("a packet");
     let icmp = Icmpv6Packet::new_checked(ip.payload()).expect("a message");
@@ -258,38 +254,27 @@ fn read(frame: &[u8]) -> Said {
     )
 }
 
-fn route(bench: &mut Bench, to: Ipv6Addr) -> Route {
-    bench.net.route(bench.now, to.into(), &mut bench.wire)
-}
-
-fn mac_of(route: Route) -> Option<MacAddr> {
-    match route {
-        Route::Ready(path) => Some(path.remote_mac()),
-        Route::Pending | Route::Unreachable => None,
-    }
-}
-
 /// RFC 4861 s7.2.3 and s7.2.4.
 #[test]
-fn a_solicitation_for_our_address_is_answered_and_teaches_us_the_sender() {
+fn a_solicitation_for_our_address_gets_a_reply_and_adds_its_sender() {
     for ours in [v6(1), link_local(1)] {
         let mut bench = Bench::dual();
         bench.receive(&solicitation(v6(2), ours));
-        let update = (PEER.mac, (ours, v6(2)), 255, 136, 0x60, ours, option(2, OURS.mac));
-        assert_eq!(read(&bench.sent()[0]), update);
+        let reply = (PEER.mac, (ours, v6(2)), 255, 136, 0x60, ours, option(2, OURS.mac));
+        assert_eq!(parse_nd(&bench.sent()[0]), reply);
         assert_eq!(bench.counted(), [(Counter::NetNdAdvertisementsSent, 1)]);
-        assert_eq!(mac_of(route(&mut bench, v6(2))), Some(PEER.mac));
+        assert_eq!(next_hop_mac(&mut bench, v6(2)), Some(PEER.mac));
     }
 }
 
-/// RFC 4861 s7.2.2: to the solicited-node group, with our link address.
+/// RFC 4861 s7.2.2: the request goes to the solicited-node address and contains our link address.
 #[test]
-fn an_unknown_way_is_asked_for_and_the_answer_changes_the_route() {
+fn an_unknown_neighbour_is_requested_and_the_reply_completes_the_route() {
     let mut bench = Bench::dual();
     assert_eq!(route(&mut bench, v6(2)), Route::Pending);
     let (group_mac, group) = group_of(v6(2));
-    let asked = (group_mac, (v6(1), group), 255, 135, 0, v6(2), option(1, OURS.mac));
-    assert_eq!(read(&bench.sent()[0]), asked);
+    let request = (group_mac, (v6(1), group), 255, 135, 0, v6(2), option(1, OURS.mac));
+    assert_eq!(parse_nd(&bench.sent()[0]), request);
     let seen = bench.net.route_changes();
     bench.receive(&advertisement(v6(2), (true, true), PEER.mac));
     assert_ne!(bench.net.route_changes(), seen);
@@ -302,7 +287,7 @@ fn an_unknown_way_is_asked_for_and_the_answer_changes_the_route() {
 
 /// RFC 4861 s7.2.2 and s10: three solicitations a second apart.
 #[test]
-fn a_neighbour_that_never_answers_becomes_unreachable() {
+fn a_neighbour_that_never_replies_becomes_unreachable() {
     let mut bench = Bench::dual();
     route(&mut bench, v6(2));
     (0..3).for_each(|_| bench.pass(Nanos::from_secs(1)));
@@ -313,7 +298,7 @@ fn a_neighbour_that_never_answers_becomes_unreachable() {
     );
 }
 
-/// RFC 4861 s7.3.3: a neighbour in use is asked at its own address before it grows stale.
+/// RFC 4861 s7.3.3: a neighbour in use is probed before it expires.
 #[test]
 fn a_neighbour_in_use_is_probed_by_unicast() {
     let mut bench = Bench::dual();
@@ -322,21 +307,21 @@ fn a_neighbour_in_use_is_probed_by_unicast() {
     route(&mut bench, v6(2));
     bench.sent();
     bench.pass(Nanos::from_secs(60));
-    let (to, ends, ..) = read(&bench.sent()[0]);
+    let (to, ends, ..) = parse_nd(&bench.sent()[0]);
     assert_eq!((to, ends), (PEER.mac, (v6(1), v6(2))));
 }
 
-/// RFC 4861 s7.2.5: without override a known link address stays.
+/// RFC 4861 s7.2.5: without override a known link address does not change.
 #[test]
 fn an_advertisement_replaces_a_link_address_only_with_override() {
     let mut bench = Bench::dual();
     bench.receive(&solicitation(v6(2), v6(1)));
     bench.receive(&advertisement(v6(2), (false, false), mac(77)));
-    assert_eq!(mac_of(route(&mut bench, v6(2))), Some(PEER.mac));
+    assert_eq!(next_hop_mac(&mut bench, v6(2)), Some(PEER.mac));
     bench.receive(&advertisement(v6(2), (false, true), mac(77)));
-    assert_eq!(mac_of(route(&mut bench, v6(2))), Some(mac(77)));
+    assert_eq!(next_hop_mac(&mut bench, v6(2)), Some(mac(77)));
     bench.receive(&advertisement(v6(9), (false, true), mac(9)));
-    assert_eq!(route(&mut bench, v6(9)), Route::Pending, "nobody asked for it");
+    assert_eq!(route(&mut bench, v6(9)), Route::Pending, "an unsolicited advertisement adds no neighbour");
     let expected = [
         (Counter::NetNdSolicitationsSent, 1),
         (Counter::NetNdAdvertisementsSent, 1),
@@ -347,13 +332,13 @@ fn an_advertisement_replaces_a_link_address_only_with_override() {
     assert_eq!(bench.counted(), expected);
 }
 
-/// RFC 4861 s7.1: a message that has passed a router, or has something in front of it, is no neighbour's.
+/// RFC 4861 s7.1, RFC 6980 s5: a message that has passed a router or has extension headers is invalid.
 #[test]
-fn messages_that_are_not_from_a_neighbour_are_dropped() {
+fn invalid_neighbour_discovery_messages_are_dropped() {
     let rest = [&v6(1).octets()[..], &option(1, PEER.mac)].concat();
     let (group_mac, group) = group_of(v6(1));
-    let far = icmpv6_frame(group_mac, (v6(2), group), 254, &icmpv6(135, 0, 0, &rest));
-    assert_dropped(&far, Counter::NetDropNdMalformed);
+    let routed = icmpv6_frame(group_mac, (v6(2), group), 254, &icmpv6(135, 0, 0, &rest));
+    assert_dropped(&routed, Counter::NetDropNdMalformed);
     let coded = icmpv6_frame(group_mac, (v6(2), group), 255, &icmpv6(135, 1, 0, &rest));
     assert_dropped(&coded, Counter::NetDropNdMalformed);
     let mut extended = solicitation(v6(2), v6(1));
@@ -363,24 +348,24 @@ fn messages_that_are_not_from_a_neighbour_are_dropped() {
     assert_dropped(&extended, Counter::NetDropNdMalformed);
 }
 
-/// Addresses and routes are configured: RFC 4861 s6 is for hosts that learn them.
+/// Addresses and routes are configured, so RFC 4861 s6 does not apply.
 #[test]
-fn router_messages_and_redirects_are_counted_and_ignored() {
+fn router_messages_and_redirects_are_dropped() {
     for kind in [133, 134, 137] {
         let frame = icmpv6_frame(OURS.mac, (link_local(9), v6(1)), 255, &icmpv6(kind, 0, 0, &[0; 32]));
         assert_dropped(&frame, Counter::NetDropNdRouter);
     }
 }
 
-/// RFC 4861 s7.2.4: a solicitation from the unspecified address is answered to all nodes.
+/// RFC 4861 s7.2.4: the reply to a solicitation from the unspecified address goes to all nodes.
 #[test]
-fn a_probe_for_our_address_is_answered_to_everybody() {
+fn the_reply_to_a_probe_goes_to_all_nodes() {
     let mut bench = Bench::dual();
     bench.receive(&solicitation(Ipv6Addr::UNSPECIFIED, v6(1)));
     let all_nodes: Ipv6Addr = "ff02::1".parse().expect("an address");
-    let update =
+    let reply =
         (MacAddr([0x33, 0x33, 0, 0, 0, 1]), (v6(1), all_nodes), 255, 136, 0x20, v6(1), option(2, OURS.mac));
-    assert_eq!(read(&bench.sent()[0]), update);
+    assert_eq!(parse_nd(&bench.sent()[0]), reply);
 }
 
 #[test]
@@ -389,7 +374,7 @@ fn a_solicitation_for_another_address_in_our_group_is_dropped() {
     assert_dropped(&solicitation(v6(2), other), Counter::NetDropNdOther);
 }
 
-/// A dual-stack net that asks once for its IPv6 addresses, and has begun to.
+/// A dual-stack net that has started to send one probe for each IPv6 address.
 fn probing() -> Bench {
     let mut bench = Bench::with(MemoryConfig::default(), |cfg| {
         dual(cfg);
@@ -402,8 +387,7 @@ fn probing() -> Bench {
 
 fn pass_until(bench: &mut Bench, mut done: impl FnMut(&Bench) -> bool) {
     while !done(bench) {
-        let due = bench.net.next_deadline().expect("something is due");
-        bench.pass(due - bench.now);
+        pass_to_next_deadline(bench);
     }
 }
 
@@ -412,22 +396,22 @@ fn probes_sent(bench: &Bench) -> u64 {
 }
 
 fn state(bench: &Bench, addr: Ipv6Addr) -> Option<AddressState> {
-    bench.net.address_state(addr.into())
+    bench.net.local.state_of(addr.into())
 }
 
-/// RFC 4862 s5.4.2: asked for once without a source, each address, the link-local one too, and used a second later.
+/// RFC 4862 s5.4.2: one probe for each address, the link-local one included. The addresses are used a second later.
 #[test]
-fn an_address_that_nobody_has_is_used_after_a_probe() {
+fn an_address_without_conflict_is_used_after_one_probe() {
     let mut bench = probing();
     assert_eq!(state(&bench, v6(1)), Some(AddressState::Tentative));
     assert_eq!(route(&mut bench, v6(2)), Route::Pending);
     assert!(bench.receive(&tcp6_frame(b"")).is_none());
     pass_until(&mut bench, |bench| probes_sent(bench) == 2);
-    let asked: Vec<Said> =
-        bench.sent().iter().filter(|frame| frame[12] == 0x86).map(|frame| read(frame)).collect();
+    let probes: Vec<ParsedNd> =
+        bench.sent().iter().filter(|frame| frame[12] == 0x86).map(|frame| parse_nd(frame)).collect();
     for ours in [v6(1), link_local(1)] {
         let (group_mac, group) = group_of(ours);
-        assert!(asked.contains(&(group_mac, (Ipv6Addr::UNSPECIFIED, group), 255, 135, 0, ours, vec![])));
+        assert!(probes.contains(&(group_mac, (Ipv6Addr::UNSPECIFIED, group), 255, 135, 0, ours, vec![])));
     }
     pass_until(&mut bench, |bench| {
         [v6(1), link_local(1)].iter().all(|&addr| state(bench, addr) == Some(AddressState::Usable))
@@ -437,19 +421,19 @@ fn an_address_that_nobody_has_is_used_after_a_probe() {
     assert!(bench.now - Nanos::from_secs(1) <= Nanos::from_secs(2));
 }
 
-/// RFC 4862 s5.4.3 and s5.4.4: somebody asks for the address too, or has it.
+/// RFC 4862 s5.4.3 and s5.4.4: another station probes for the address too, or has it.
 #[test]
-fn an_address_that_somebody_has_or_wants_is_not_used() {
-    let wants = solicitation(Ipv6Addr::UNSPECIFIED, v6(1));
+fn an_address_that_another_station_has_or_probes_for_is_not_used() {
+    let probe = solicitation(Ipv6Addr::UNSPECIFIED, v6(1));
     let rest = [&v6(1).octets()[..], &option(2, PEER.mac)].concat();
     let all_nodes: Ipv6Addr = "ff02::1".parse().expect("an address");
-    let has = icmpv6_frame(
+    let in_use = icmpv6_frame(
         MacAddr([0x33, 0x33, 0, 0, 0, 1]),
         (v6(1), all_nodes),
         255,
         &icmpv6(136, 0, 1 << 29, &rest),
     );
-    for claim in [wants, has] {
+    for claim in [probe, in_use] {
         let mut bench = probing();
         pass_until(&mut bench, |bench| probes_sent(bench) == 2);
         bench.receive(&claim);
@@ -461,20 +445,20 @@ fn an_address_that_somebody_has_or_wants_is_not_used() {
     }
 }
 
-/// RFC 4862 s5.4.4 leaves it open; as with ARP the address is kept and announced, at most once in ten seconds.
+/// RFC 4862 s5.4.4 does not require an action. As with ARP the address is kept and announced at most once in ten seconds.
 #[test]
-fn a_claim_to_an_address_in_use_is_answered_with_an_announcement() {
+fn an_address_in_use_is_defended_at_most_once_in_ten_seconds() {
     let mut bench = Bench::dual();
     let claim = advertisement(v6(1), (false, true), PEER.mac);
     let mut from_outside = claim.clone();
-    // Another source: one of ours is refused before.
+    // With another source address: a local one would be dropped.
     from_outside[22..38].copy_from_slice(&v6(9).octets());
     from_outside[56..58].copy_from_slice(&[0, 0]);
     let mut message = from_outside.split_off(54);
     Icmpv6Packet::new_unchecked(&mut message[..]).fill_checksum(&v6(9), &v6(1));
     from_outside.extend(message);
     (0..3).for_each(|_| assert!(bench.receive(&from_outside).is_none()));
-    let (_, (source, _), _, kind, flags, target, _) = read(&bench.sent()[0]);
+    let (_, (source, _), _, kind, flags, target, _) = parse_nd(&bench.sent()[0]);
     assert_eq!((source, kind, flags, target), (v6(1), 136, 0x20, v6(1)));
     let expected = [
         (Counter::NetNdUnsolicitedSent, 1),
@@ -484,12 +468,12 @@ fn a_claim_to_an_address_in_use_is_answered_with_an_announcement() {
     assert_eq!(bench.counted(), expected);
 }
 
-/// RFC 6724 s5: an address of the target's scope; RFC 4291 s2.5.6: link-local ways need no prefix.
+/// RFC 6724 s5: a source address of the scope of the destination; RFC 4291 s2.5.6: link-local addresses are on the link.
 #[test]
-fn a_link_local_peer_is_reached_from_our_link_local_address() {
+fn the_source_address_to_a_link_local_peer_is_link_local() {
     let mut bench = Bench::dual();
     assert_eq!(route(&mut bench, link_local(2)), Route::Pending);
-    let (_, (source, _), ..) = read(&bench.sent()[0]);
+    let (_, (source, _), ..) = parse_nd(&bench.sent()[0]);
     assert_eq!(source, link_local(1));
     bench.receive(&solicitation(link_local(2), link_local(1)));
     let Route::Ready(path) = route(&mut bench, link_local(2)) else { panic!("the peer is known") };
@@ -500,17 +484,18 @@ fn a_link_local_peer_is_reached_from_our_link_local_address() {
 fn other_networks_are_reached_through_the_gateway() {
     let mut bench = Bench::dual();
     bench.receive(&solicitation(v6(0xfe), v6(1)));
-    let far: Ipv6Addr = "2001:db8::7".parse().expect("an address");
-    let Route::Ready(path) = route(&mut bench, far) else { panic!("the gateway is known") };
-    assert_eq!((path.remote_addr(), path.local_addr()), (far.into(), v6(1).into()));
-    for nowhere in ["::", "::1", "ff02::1", "::ffff:10.0.0.2"] {
-        assert_eq!(route(&mut bench, nowhere.parse().expect("an address")), Route::Unreachable, "{nowhere}");
+    let distant: Ipv6Addr = "2001:db8::7".parse().expect("an address");
+    let Route::Ready(path) = route(&mut bench, distant) else { panic!("the gateway is known") };
+    assert_eq!((path.remote_addr(), path.local_addr()), (distant.into(), v6(1).into()));
+    for dst in ["::", "::1", "ff02::1", "::ffff:10.0.0.2"] {
+        let addr: Ipv6Addr = dst.parse().expect("an address");
+        assert_eq!(route(&mut bench, addr), Route::Unreachable, "{dst}");
     }
 }
 
-/// RFC 8201 s5.2, and s4's floor.
+/// RFC 8201 s4 and s5.2.
 #[test]
-fn a_path_mtu_is_remembered_for_ipv6_and_never_below_1280() {
+fn an_ipv6_path_mtu_is_stored_and_at_least_1280() {
     let mut bench = Bench::dual();
     bench.net.lower_path_mtu(bench.now, v6(2).into(), 1_000);
     let path = bench.net.path_over(v6(1).into(), v6(2).into(), PEER.mac);

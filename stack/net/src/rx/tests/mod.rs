@@ -1,4 +1,4 @@
-//! What becomes of received frames, one situation a test.
+//! Received frames: one situation per test.
 
 mod arp;
 mod conservation;
@@ -6,26 +6,54 @@ mod icmp;
 mod icmp_error;
 mod ipv4;
 mod ipv6;
-mod own;
+mod local_addresses;
 mod tcp;
 mod vlan;
 
-use ironwarp_stats::Counter;
+use core::net::IpAddr;
 
+use ironwarp_port::RxMeta;
+use ironwarp_stats::Counter;
+use ironwarp_types::MacAddr;
+
+use crate::Route;
 use crate::testing::{Bench, tcp_frame};
 
-/// A fresh net drops the frame, under exactly this counter, and sends nothing.
+/// Asserts that a new net drops the frame, counts it under `reason` only, and sends nothing.
 fn assert_dropped(frame: &[u8], reason: Counter) {
-    let mut bench = Bench::new();
-    assert!(bench.receive(frame).is_none());
+    assert_dropped_by(Bench::new(), frame, reason);
+}
+
+fn assert_dropped_by(mut bench: Bench, frame: &[u8], reason: Counter) {
+    assert!(bench.receive_any(frame, RxMeta::default()).is_none());
     assert_eq!(bench.counted(), [(reason, 1)]);
     assert!(bench.sent().is_empty());
 }
 
 fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
-    let mut frame = tcp_frame(b"data");
+    overwrite(tcp_frame(b"data"), at, bytes)
+}
+
+fn overwrite(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
+}
+
+fn route(bench: &mut Bench, dst: impl Into<IpAddr>) -> Route {
+    bench.net.route(bench.now, dst.into(), &mut bench.wire)
+}
+
+/// Returns the link address of the next hop to `dst`, if it is known.
+fn next_hop_mac(bench: &mut Bench, dst: impl Into<IpAddr>) -> Option<MacAddr> {
+    match route(bench, dst) {
+        Route::Ready(path) => Some(path.remote_mac()),
+        Route::Pending | Route::Unreachable => None,
+    }
+}
+
+fn pass_to_next_deadline(bench: &mut Bench) {
+    let due = bench.net.next_deadline().expect("something is due");
+    bench.pass(due - bench.now);
 }
 
 #[test]
@@ -46,7 +74,7 @@ fn a_frame_from_a_group_address_is_dropped() {
 }
 
 #[test]
-fn tagged_frames_and_other_protocols_are_dropped_each_under_its_name() {
+fn tagged_frames_and_other_protocols_are_dropped_under_their_counters() {
     assert_dropped(&changed(12, &[0x81, 0x00]), Counter::NetDropVlan);
     assert_dropped(&changed(12, &[0x88, 0xa8]), Counter::NetDropVlan);
     assert_dropped(&changed(12, &[0x86, 0xdd]), Counter::NetDropIpVersion);

@@ -5,14 +5,13 @@ use core::net::SocketAddr;
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_port::{Checksum, RxMeta};
 use ironwarp_stats::Counter;
-
 use ironwarp_types::Ecn;
 
 use super::assert_dropped;
 use crate::testing::{Bench, OURS, PEER, tcp_frame, with_ip};
 
 #[test]
-fn a_sound_segment_comes_back_with_its_flow_hash_and_bounds() {
+fn a_valid_segment_is_returned_with_its_flow_hash_and_offsets() {
     let mut bench = Bench::new();
     let segment = bench.receive(&tcp_frame(b"payload")).expect("a segment");
     assert_eq!(segment.flow.local, SocketAddr::from((OURS.addr, 4_420)));
@@ -33,8 +32,8 @@ fn link_padding_is_not_part_of_the_segment() {
 }
 
 #[test]
-fn congestion_marks_come_back() {
-    // RFC 3168 s5: the two low bits of the former type of service.
+fn the_ecn_bits_are_returned() {
+    // RFC 3168 s5: the two low bits of the type of service.
     for ecn in 0..4 {
         let frame = with_ip(tcp_frame(b""), 15, &[0xb8 | ecn]);
         assert_eq!(Bench::new().receive(&frame).expect("a segment").ecn, Ecn::from_bits(ecn));
@@ -42,10 +41,10 @@ fn congestion_marks_come_back() {
 }
 
 #[test]
-fn every_damaged_byte_of_the_segment_is_noticed() {
-    let sound = tcp_frame(b"payload of some bytes");
-    for at in 34..sound.len() {
-        let mut frame = sound.clone();
+fn every_corrupt_byte_of_a_segment_is_detected() {
+    let valid = tcp_frame(b"payload of some bytes");
+    for at in 34..valid.len() {
+        let mut frame = valid.clone();
         frame[at] ^= 0x10;
         let mut bench = Bench::new();
         assert!(bench.receive(&frame).is_none(), "byte {at}");
@@ -61,7 +60,7 @@ fn a_wrong_checksum_is_counted() {
 }
 
 #[test]
-fn a_device_that_verifies_is_believed_both_ways() {
+fn the_verdict_of_the_device_on_the_tcp_checksum_is_used() {
     let mut bench = Bench::with(MemoryConfig::default().offloading(), |_| ());
     let mut wrong = tcp_frame(b"data");
     wrong[56] ^= 1;
@@ -73,7 +72,7 @@ fn a_device_that_verifies_is_believed_both_ways() {
 }
 
 #[test]
-fn the_nics_hash_does_not_change_the_flows() {
+fn the_hash_of_the_nic_is_not_used() {
     let mut bench = Bench::new();
     let plain = bench.receive(&tcp_frame(b"")).expect("a segment").hash;
     let rx = RxMeta { rss_hash: Some(0xdead_beef), ..RxMeta::default() };
@@ -93,10 +92,10 @@ fn a_segment_shorter_than_its_header_is_dropped() {
 
 #[test]
 fn a_prefix_of_31_bits_has_no_broadcast_addresses() {
-    // RFC 3021: both addresses are stations.
+    // RFC 3021: both addresses are unicast.
     let mut bench = Bench::with(MemoryConfig::default(), |cfg| cfg.addresses[0].len = 31);
     let mut frame = with_ip(tcp_frame(b""), 26, &[10, 0, 0, 0]);
-    // The changed address is in the pseudo-header too: 2 less there is 2 more in the checksum.
+    // The pseudo-header contains the changed address, so the checksum changes too.
     let sum = u16::from_be_bytes([frame[50], frame[51]]);
     frame[50..52].copy_from_slice(&crate::checksum::update(sum, 2, 0).to_be_bytes());
     assert!(bench.receive(&frame).is_some());

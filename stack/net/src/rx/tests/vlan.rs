@@ -1,4 +1,4 @@
-//! 802.1Q: frames of our VLAN alone, and replies in it.
+//! 802.1Q: a port in a VLAN receives and sends only frames of this VLAN.
 
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_stats::Counter;
@@ -19,7 +19,7 @@ fn in_vlan() -> Bench {
 }
 
 #[test]
-fn segments_of_our_vlan_are_taken_whatever_their_priority() {
+fn segments_of_our_vlan_are_received_with_any_priority() {
     for control in [42, 0xe000 | 42, 0x1000 | 42] {
         let mut bench = in_vlan();
         let segment = bench.receive(&with_tag(tcp_frame(b"four"), control)).expect("a segment");
@@ -30,7 +30,7 @@ fn segments_of_our_vlan_are_taken_whatever_their_priority() {
 }
 
 #[test]
-fn frames_of_other_vlans_and_of_none_are_dropped_each_under_its_name() {
+fn untagged_frames_and_other_vlans_are_dropped_under_their_counters() {
     let dropped = |frame: Vec<u8>| {
         let mut bench = in_vlan();
         assert!(bench.receive(&frame).is_none());
@@ -38,15 +38,15 @@ fn frames_of_other_vlans_and_of_none_are_dropped_each_under_its_name() {
     };
     assert_eq!(dropped(with_tag(tcp_frame(b""), 43)), [(Counter::NetDropVlan, 1)]);
     assert_eq!(dropped(tcp_frame(b"")), [(Counter::NetDropUntagged, 1)]);
-    // 802.1Q s6.9: VLAN 0 is none.
+    // 802.1Q s6.9: VLAN 0 is no VLAN.
     assert_eq!(dropped(with_tag(tcp_frame(b""), 0x6000)), [(Counter::NetDropUntagged, 1)]);
     let twice = with_tag(with_tag(tcp_frame(b""), 7), 42);
     assert_eq!(dropped(twice), [(Counter::NetDropVlan, 1)]);
 }
 
-/// 802.1Q s6.9: a tag of VLAN 0 says a priority and nothing else.
+/// 802.1Q s6.9: a tag of VLAN 0 contains only a priority.
 #[test]
-fn a_net_without_a_vlan_takes_priority_tags_and_no_others() {
+fn a_port_without_a_vlan_accepts_only_priority_tags() {
     let mut bench = Bench::dual();
     assert!(bench.receive(&with_tag(tcp_frame(b""), 0xa000)).is_some());
     assert!(bench.receive(&with_tag(tcp6_frame(b""), 0xa000)).is_some());
@@ -56,7 +56,7 @@ fn a_net_without_a_vlan_takes_priority_tags_and_no_others() {
 }
 
 #[test]
-fn what_we_send_is_tagged() {
+fn all_sent_frames_have_the_tag() {
     let mut bench = in_vlan();
     bench.receive(&with_tag(arp_frame(ArpOperation::Request, PEER, v4(1)), 42));
     bench.receive(&with_tag(echo_frame(b"1"), 42));

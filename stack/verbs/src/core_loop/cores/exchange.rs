@@ -66,7 +66,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.on_icmp_error(now, port, &error);
             }
             Steered::ForLeader(port, frame) => {
-                self.dp.nets.at_mut(port).on_handed_frame(now, frame, self.dp.wires.at_mut(port));
+                self.dp.nets.at_mut(port).on_forwarded_frame(now, frame, self.dp.wires.at_mut(port));
             }
         }
     }

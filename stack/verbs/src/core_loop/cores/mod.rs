@@ -139,7 +139,7 @@ impl<F> OtherCores<F> {
     /// The core of a flow, if it is another one.
     #[inline(never)]
     pub(super) fn other_core_of(&self, flow: &Flow, hash: u32) -> Option<u16> {
-        let home = self.steering.home(flow, hash);
+        let home = self.steering.core_of(flow, hash);
         (home != self.core).then_some(home)
     }
 

@@ -1,4 +1,4 @@
-//! Several addresses, static routes, and frames to ourselves.
+//! Several local addresses, static routes, and loopback.
 
 use core::net::IpAddr;
 
@@ -8,9 +8,8 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Ecn;
 use smoltcp::wire::{ArpOperation, ArpRepr};
 
-use crate::testing::{
-    Bench, GATEWAY, PEER, arp_frame, dual, mac, read_arp, station, tcp_frame, v4, v6, with_ip,
-};
+use super::route;
+use crate::testing::{Bench, PEER, arp_frame, dual, mac, read_arp, tcp_frame, v4, v6, with_ip};
 use crate::{Prefix, Received, Route, StaticRoute, Station};
 
 fn ip(text: &str) -> IpAddr {
@@ -35,13 +34,9 @@ fn many() -> Bench {
     })
 }
 
-fn route(bench: &mut Bench, to: &str) -> Route {
-    bench.net.route(bench.now, ip(to), &mut bench.wire)
-}
-
-/// Whom a packet for `to` goes to first, and from which of our addresses that is asked.
-fn asked(bench: &mut Bench, to: &str) -> (IpAddr, IpAddr) {
-    assert_eq!(route(bench, to), Route::Pending);
+/// Routes to `dst`. Returns the target and the sender address of the ARP request.
+fn requested(bench: &mut Bench, dst: &str) -> (IpAddr, IpAddr) {
+    assert_eq!(route(bench, ip(dst)), Route::Pending);
     let ArpRepr::EthernetIpv4 { source_protocol_addr, target_protocol_addr, .. } =
         read_arp(&bench.sent()[0]).1
     else {
@@ -50,39 +45,39 @@ fn asked(bench: &mut Bench, to: &str) -> (IpAddr, IpAddr) {
     (target_protocol_addr.into(), source_protocol_addr.into())
 }
 
-/// RFC 1122 s3.3.1.1 and s3.3.4.3: the longest prefix, and a source on the network that the packet leaves through.
+/// RFC 1122 s3.3.1.1 and s3.3.4.3: the longest prefix wins, and the source is on the network of the next hop.
 #[test]
-fn the_longest_prefix_leads_and_the_source_lies_on_its_network() {
-    for (to, next, source) in [
+fn the_longest_prefix_selects_the_next_hop_and_the_source() {
+    for (dst, next_hop, source) in [
         ("10.0.0.9", "10.0.0.9", "10.0.0.1"),
         ("192.168.77.1", "192.168.77.1", "192.168.5.1"),
         ("172.20.0.1", "192.168.0.254", "192.168.5.1"),
         ("172.16.9.1", "10.0.0.2", "10.0.0.1"),
         ("8.8.8.8", "10.0.0.254", "10.0.0.1"),
     ] {
-        assert_eq!(asked(&mut many(), to), (ip(next), ip(source)), "{to}");
+        assert_eq!(requested(&mut many(), dst), (ip(next_hop), ip(source)), "{dst}");
     }
 }
 
 #[test]
-fn a_path_begins_at_the_address_that_its_network_suggests() {
+fn a_path_starts_at_the_local_address_on_the_network_of_the_next_hop() {
     let mut bench = many();
     bench.receive(&arp_frame(ArpOperation::Request, Station { addr: ip("192.168.0.254"), ..PEER }, v4(7)));
-    let Route::Ready(path) = route(&mut bench, "172.20.0.1") else { panic!("the router is known") };
+    let Route::Ready(path) = route(&mut bench, ip("172.20.0.1")) else { panic!("the router is known") };
     assert_eq!((path.local_addr(), path.remote_mac()), (ip("192.168.5.1"), PEER.mac));
 }
 
 #[test]
-fn every_address_is_answered_for_and_received_at() {
+fn every_local_address_gets_replies_and_segments() {
     let mut bench = many();
     for ours in [v4(1), v4(7), "192.168.5.1".parse().expect("v4")] {
         bench.receive(&arp_frame(ArpOperation::Request, PEER, ours));
         let ArpRepr::EthernetIpv4 { source_protocol_addr, .. } = read_arp(&bench.sent()[0]).1 else {
-            panic!()
+            panic!("not Ethernet and IPv4");
         };
         assert_eq!(source_protocol_addr, ours);
     }
-    // The sum of the pseudo-header changes with the address.
+    // The pseudo-header contains the address, so the checksum changes too.
     let mut frame = with_ip(tcp_frame(b"data"), 30, &[10, 0, 0, 7]);
     let sum = u16::from_be_bytes([frame[50], frame[51]]);
     frame[50..52].copy_from_slice(&crate::checksum::update(sum, 1, 7).to_be_bytes());
@@ -90,27 +85,25 @@ fn every_address_is_answered_for_and_received_at() {
     assert_eq!(segment.flow.local.ip(), ip("10.0.0.7"));
 }
 
-/// RFC 1122 s3.2.1.3: the broadcast forms of all our networks.
+/// RFC 1122 s3.2.1.3: the broadcast addresses of all local networks.
 #[test]
-fn a_broadcast_address_of_any_network_of_ours_is_no_source() {
+fn a_packet_from_a_broadcast_address_of_any_local_network_is_dropped() {
     let mut bench = many();
     bench.receive(&with_ip(tcp_frame(b""), 26, &[192, 168, 255, 255]));
     assert_eq!(bench.counted(), [(Counter::NetDropIpSource, 1)]);
 }
 
 #[test]
-fn a_family_without_an_address_is_unreachable() {
+fn a_destination_of_a_family_without_a_local_address_is_unreachable() {
     let mut bench = Bench::new();
-    assert_eq!(route(&mut bench, "fd00::2"), Route::Unreachable);
-    assert_eq!(route(&mut bench, "fe80::2"), Route::Unreachable);
+    assert_eq!(route(&mut bench, ip("fd00::2")), Route::Unreachable);
+    assert_eq!(route(&mut bench, ip("fe80::2")), Route::Unreachable);
     assert!(bench.sent().is_empty());
 }
 
-/// A frame to ourselves, sent on the path that route answers.
-fn send_to_self(bench: &mut Bench, to: IpAddr) -> MemoryFrame {
-    let Route::Ready(path) = bench.net.route(bench.now, to, &mut bench.wire) else {
-        panic!("we know ourselves")
-    };
+/// Sends a segment to a local address. Returns the frame from the loopback.
+fn loop_back(bench: &mut Bench, dst: IpAddr) -> MemoryFrame {
+    let Route::Ready(path) = route(bench, dst) else { panic!("a local address is always reachable") };
     let at = path.header_bytes();
     let mut frame = bench.wire.alloc().expect("a frame");
     frame.resize(at + 20);
@@ -121,17 +114,18 @@ fn send_to_self(bench: &mut Bench, to: IpAddr) -> MemoryFrame {
     assert!(bench.wire.push(frame.seal(meta)));
     let mut burst = Burst::new();
     bench.wire.rx_own(&mut burst);
-    burst.pop().expect("it comes back")
+    burst.pop().expect("a looped-back frame")
 }
 
-/// Frames to an own address do not leave, and pass the checks of any other, with a device that offloads too.
+/// Frames to a local address are not transmitted. They pass the usual checks, with an offloading device too.
 #[test]
-fn a_segment_to_ourselves_comes_back_and_never_leaves() {
+fn a_segment_to_a_local_address_is_looped_back() {
     for port in [MemoryConfig::default(), MemoryConfig::default().offloading()] {
         for to in [IpAddr::V4(v4(1)), IpAddr::V6(v6(1))] {
             let mut bench = Bench::with(port.clone(), dual);
-            let frame = send_to_self(&mut bench, to);
-            let Some(Received::Segment(segment)) = bench.net.on_own_frame(bench.now, frame, &mut bench.wire)
+            let frame = loop_back(&mut bench, to);
+            let Some(Received::Segment(segment)) =
+                bench.net.on_loopback_frame(bench.now, frame, &mut bench.wire)
             else {
                 panic!("no segment: {:?}", bench.counted());
             };
@@ -142,27 +136,25 @@ fn a_segment_to_ourselves_comes_back_and_never_leaves() {
     }
 }
 
-/// What comes over the wire in our name is a lie, and what comes through the loop in another's cannot be.
+/// A frame from the network with a local source is forged. A looped-back frame has no other source.
 #[test]
-fn our_own_address_is_a_source_in_the_loop_alone() {
+fn a_local_source_address_is_valid_only_in_the_loopback() {
     let mut bench = Bench::dual();
-    let mut frame = send_to_self(&mut bench, v4(1).into());
+    let mut frame = loop_back(&mut bench, v4(1).into());
     let bytes = frame.bytes().to_vec();
     assert!(bench.receive(&bytes).is_none());
     frame.bytes_mut()[26..30].copy_from_slice(&[10, 0, 0, 2]);
     let repaired = with_ip(frame.bytes().to_vec(), 14, &[]);
     frame.bytes_mut().copy_from_slice(&repaired);
-    assert!(bench.net.on_own_frame(bench.now, frame, &mut bench.wire).is_none());
+    assert!(bench.net.on_loopback_frame(bench.now, frame, &mut bench.wire).is_none());
     assert_eq!(bench.counted(), [(Counter::NetDropIpSource, 2)]);
 }
 
 #[test]
-fn a_path_to_ourselves_is_never_refreshed() {
+fn a_path_to_a_local_address_is_never_changed() {
     let mut bench = Bench::dual();
-    let Route::Ready(mut path) = bench.net.route(bench.now, v4(1).into(), &mut bench.wire) else {
-        panic!("known")
-    };
+    let Route::Ready(mut path) = route(&mut bench, v4(1)) else { panic!("local") };
     assert!(!bench.net.refresh(bench.now, &mut path, &mut bench.wire));
     assert!(bench.sent().is_empty());
-    assert_eq!((station(254).mac, path.remote_mac()), (GATEWAY.mac, mac(1)));
+    assert_eq!(path.remote_mac(), mac(1));
 }
