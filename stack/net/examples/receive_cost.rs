@@ -1,10 +1,11 @@
-//! What net takes to receive a TCP segment, as instructions under a simulated processor.
+//! Counts the instructions to receive a TCP segment, with callgrind.
 //!
 //! ```text
 //! cargo build --release -p ironwarp-net --example receive_cost
 //! valgrind --tool=callgrind --toggle-collect='*receive_one*' target/release/examples/receive_cost
 //! ```
-//! The figure that it ends with, divided by [`FRAMES`], is the cost of one frame without its buffer's allocation.
+//! The printed number of instructions, divided by [`FRAMES`], is the cost of one frame without the allocation of its
+//! buffer.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -15,10 +16,10 @@ use ironwarp_port::{Burst, Checksum, Port, RxMeta, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{MacAddr, Nanos};
 
-/// Frames that are received.
+/// The number of received frames.
 const FRAMES: usize = 100_000;
 
-/// A segment of one byte from 10.0.0.2:50000 to 10.0.0.1:4420; the device vouches for its checksums.
+/// A segment of one byte from 10.0.0.2:50000 to 10.0.0.1:4420. The device reports its checksums as correct.
 fn frame() -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0, 0, 41, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
@@ -38,12 +39,12 @@ fn receive_one(net: &mut Net, wire: &mut Wire<MemoryPort>, frame: MemoryFrame) -
 }
 
 fn main() {
-    let (port, mut far) = memory::detached(&MemoryConfig::default());
+    let (port, mut peer) = memory::detached(&MemoryConfig::default());
     let cfg = NetConfig::new(MacAddr([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1), 24, 1500, [1, 2]);
     let mut net = Net::new(cfg, port.caps(), CoreStats::detached());
     let mut wire = Wire::new(port);
     let rx = RxMeta { ip_checksum: Checksum::Good, l4_checksum: Checksum::Good, ..RxMeta::default() };
-    assert!(far.inject_with(&frame(), rx), "the frame fits");
+    assert!(peer.inject_with(&frame(), rx), "the frame fits");
     let mut burst = Burst::new();
     wire.rx_burst(&mut burst);
     let mut frame = burst.pop();

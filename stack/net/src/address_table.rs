@@ -1,7 +1,7 @@
 //! A bounded table of entries with an address as key and a deadline. Neighbours and path MTUs are stored in one each.
 //!
-//! All memory is allocated in [`AddressTable::new`]. Cost: a look-up takes one hash, nearly always one cache line of the
-//! index, and the entry. A deadline causes a pass over all slots.
+//! All memory is allocated in [`AddressTable::new`]. Cost: a look-up takes one hash, nearly always one cache line of
+//! the index, and the entry. A deadline causes a pass over all slots.
 
 use core::net::IpAddr;
 

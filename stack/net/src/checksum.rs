@@ -1,12 +1,10 @@
 //! Internet checksums as sums of big-endian words, so that sums of parts can be added (RFC 1071 s2).
 
-use core::net::Ipv4Addr;
-
 pub(crate) use ironwarp_arch::checksum::{fold, sum};
 use ironwarp_port::Checksum;
 
-/// Returns whether a checksum is correct. `sum` adds the data and its checksum field. It runs only if the device did not
-/// verify the checksum.
+/// Returns whether a checksum is correct. `sum` adds the data and its checksum field. It runs only if the device did
+/// not verify the checksum.
 #[inline(always)]
 pub(crate) fn is_correct(verdict: Checksum, sum: impl FnOnce() -> u32) -> bool {
     match verdict {
@@ -23,13 +21,6 @@ pub(crate) fn sum_header(header: &[u8; 20]) -> u32 {
     words.iter().map(|&word| u32::from(u16::from_be_bytes(word))).sum()
 }
 
-/// Returns the sum of the words of an address. Carries are not added.
-#[inline]
-pub(crate) fn sum_addr(addr: Ipv4Addr) -> u32 {
-    let bits = addr.to_bits();
-    (bits >> 16) + (bits & 0xffff)
-}
-
 /// Returns the checksum field after one of the words that it covers changed (RFC 1624 s3, equation 3).
 pub(crate) fn update(field: u16, from: u16, to: u16) -> u16 {
     !fold(u32::from(!field) + u32::from(!from) + u32::from(to))
@@ -37,7 +28,10 @@ pub(crate) fn update(field: u16, from: u16, to: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use core::net::Ipv4Addr;
+
     use super::*;
+    use crate::family::Address;
 
     #[test]
     fn an_updated_field_equals_a_recomputed_one() {
@@ -54,7 +48,9 @@ mod tests {
     fn the_sums_of_headers_and_addresses_equal_the_general_sum() {
         let header: [u8; 20] = core::array::from_fn(|i| (i * 37 + 200) as u8);
         assert_eq!(fold(sum_header(&header)), fold(sum(&header)));
-        let addr = Ipv4Addr::new(192, 168, 255, 254);
-        assert_eq!(fold(sum_addr(addr)), fold(sum(&addr.octets())));
+        let v4 = Ipv4Addr::new(192, 168, 255, 254);
+        assert_eq!(fold(v4.sum()), fold(sum(&v4.octets())));
+        let v6 = v4.to_ipv6_mapped();
+        assert_eq!(fold(v6.sum()), fold(sum(&v6.octets())));
     }
 }

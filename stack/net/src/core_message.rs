@@ -6,7 +6,8 @@
 //! sends requests at the rate of one station (RFC 1122 s2.3.2.1), whatever the number of cores.
 //!
 //! Messages wait in a short queue until the core loop takes them. A message that finds the queue full is dropped; the
-//! receiver requests it again. Changes of an address state are not requested again, so the queue always has room for them.
+//! receiver requests it again. Changes of an address state are not requested again, so the queue always has room for
+//! them.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;

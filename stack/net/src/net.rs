@@ -22,8 +22,8 @@ const ICMP_ERROR_BURST: u32 = 256;
 
 /// Ethernet, ARP, neighbour discovery, IPv4, IPv6 and ICMP for one core.
 ///
-/// [`Net::on_frame`] takes received frames, [`Net::route`] returns the path to a peer, and [`Net::on_timers`] takes the time.
-/// Nothing allocates after [`Net::new`].
+/// [`Net::on_frame`] takes received frames, [`Net::route`] returns the path to a peer, and [`Net::on_timers`] takes
+/// the time. Nothing allocates after [`Net::new`].
 pub struct Net {
     pub(crate) link: Link,
     /// The local link address as a little-endian word.
@@ -85,8 +85,8 @@ impl Net {
     }
 
     /// Counts changes that may change the result of [`Net::route`], modulo 2^32: a neighbour replied, moved or became
-    /// unreachable, or a local address became usable. A caller that waits for a route calls [`Net::route`] again after a
-    /// change; an owner of paths calls [`Net::refresh`] for each.
+    /// unreachable, or a local address became usable. A caller that waits for a route calls [`Net::route`] again
+    /// after a change; an owner of paths calls [`Net::refresh`] for each.
     pub fn route_changes(&self) -> u32 {
         self.route_changes
     }
@@ -95,8 +95,8 @@ impl Net {
         self.route_changes = self.route_changes.wrapping_add(changes);
     }
 
-    /// Returns the path of a flow over the station `mac`. A reply to a segment uses the link address that the segment came
-    /// from.
+    /// Returns the path of a flow over the station `mac`. A reply to a segment uses the link address that the segment
+    /// came from.
     pub fn path_to(&self, flow: &Flow, mac: MacAddr) -> Path {
         self.path_over(flow.local.ip(), flow.remote.ip(), mac)
     }
@@ -117,15 +117,15 @@ impl Net {
         }
     }
 
-    /// Starts to probe and to announce the local addresses. Announcements update stations that know an old link address.
-    /// The leader core calls this once when the link is up; [`Net::on_timers`] continues.
+    /// Starts to probe and to announce the local addresses. Announcements update stations that know an old link
+    /// address. The leader core calls this once when the link is up; [`Net::on_timers`] continues.
     pub fn on_link_up<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
         self.local.on_link_up(now);
         self.on_timers(now, wire);
     }
 
-    /// Repeats requests to neighbours, probes those in use before they expire, and removes the others. Probes and announces
-    /// local addresses. Removes expired path MTUs.
+    /// Repeats requests to neighbours, probes those in use before they expire, and removes the others. Probes and
+    /// announces local addresses. Removes expired path MTUs.
     pub fn on_timers<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
         if self.neighbours.next_due() <= now {
             self.on_neighbours_due(now, wire);

@@ -7,12 +7,12 @@
 //! ```text
 //! | link, 14 | VLAN tag, 0 or 4 (before the EtherType) | IPv4, 20, or IPv6, 40 |
 //! ```
-//! A `Path` fits in one cache line. A connection gets it from [`Net::route`](crate::Net::route) at set-up; a reply to a
-//! segment uses the link address that the segment came from. So there is a path before there is a packet. The core loop
-//! refreshes the paths of live connections twice a minute and after each route change.
+//! A `Path` fits in one cache line. A connection gets it from [`Net::route`](crate::Net::route) at set-up; a reply to
+//! a segment uses the link address that the segment came from. So there is a path before there is a packet. The core
+//! loop refreshes the paths of live connections twice a minute and after each route change.
 //!
-//! Source: RFC 894, RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1 and RFC 8200 s8.1 (pseudo-headers). Cost: one copy of 34 to
-//! 58 bytes and three changed fields. The sum of the template is stored, so there is no pass over it.
+//! Source: RFC 894, RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1 and RFC 8200 s8.1 (pseudo-headers). Cost: one copy of 34
+//! to 58 bytes and three changed fields. The sum of the template is stored, so there is no pass over it.
 
 use core::net::IpAddr;
 
@@ -165,11 +165,12 @@ impl Path {
         }
     }
 
-    /// Writes the headers of a segment of `l4_bytes`, TCP header included. Changes nothing if the frame is shorter than the
-    /// headers.
+    /// Writes the headers of a segment of `l4_bytes`, TCP header included. Changes nothing if the frame is shorter
+    /// than the headers.
     ///
-    /// `ident` is the IPv4 identification; with "do not fragment" any value is allowed (RFC 6864 s4.1). The header checksum
-    /// is always written: with the stored sum it takes three additions, less than an offload request to the device.
+    /// `ident` is the IPv4 identification; with "do not fragment" any value is allowed (RFC 6864 s4.1). The header
+    /// checksum is always written: with the stored sum it takes three additions, less than an offload request to the
+    /// device.
     #[inline]
     pub fn write(&self, frame: &mut [u8], l4_bytes: usize, ident: u16, ecn: Ecn) {
         debug_assert!(l4_bytes + self.ip_bytes() <= usize::from(u16::MAX));
@@ -197,8 +198,8 @@ impl Path {
         [*c0, *c1] = (!checksum::fold(sum)).to_be_bytes();
     }
 
-    /// Writes `H` bytes of headers that end with an IPv6 header. RFC 3168 s5: the ECN bits are the lowest of the traffic
-    /// class.
+    /// Writes `H` bytes of headers that end with an IPv6 header. RFC 3168 s5: the ECN bits are the lowest of the
+    /// traffic class.
     #[inline(always)]
     fn write_v6<const H: usize>(&self, frame: &mut [u8], l4_bytes: usize, ecn: Ecn) {
         let Some(ip) = self.write_template::<H, IPV6_BYTES>(frame) else { return };

@@ -41,7 +41,7 @@ pub enum IcmpErrorKind {
     },
     /// Network, host or route unreachable, or time exceeded: soft for an open connection (RFC 1122 s4.2.3.9).
     Soft,
-    /// Protocol or port unreachable, or administratively prohibited: hard in RFC 1122, soft for a synchronised connection
-    /// in RFC 5927 s5.
+    /// Protocol or port unreachable, or administratively prohibited: hard in RFC 1122, soft for a synchronised
+    /// connection in RFC 5927 s5.
     Hard,
 }

@@ -1,13 +1,14 @@
 //! The keyed hash that the flow table uses.
 //!
 //! A connection has one hash for its whole life, and an active open must know it before the first segment arrives.
-//! The hash that a NIC computes for receive-side scaling is not usable for this. It exists for received frames only, and
-//! predicting it requires the NIC's Toeplitz key, which [`PortCaps`] does not contain. These keys are public defaults,
-//! so a peer can also craft collisions. So the flow table always uses this hash; the NIC's hash only selects cores.
+//! The hash that a NIC computes for receive-side scaling is not usable for this. It exists for received frames only,
+//! and predicting it requires the NIC's Toeplitz key, which [`PortCaps`] does not contain. These keys are public
+//! defaults, so a peer can also craft collisions. So the flow table always uses this hash; the NIC's hash only
+//! selects cores.
 //!
-//! The hash takes two rounds of multiply-and-fold under a key of 256 bits, and three for IPv6. IPv4 takes 1.2 ns, measured;
-//! SipHash takes about 10. A peer that does not see hashes cannot place connections in one cluster of the table. The
-//! table's probe limit bounds accidental clusters.
+//! The hash takes two rounds of multiply-and-fold under a key of 256 bits, and three for IPv6. IPv4 takes 1.2 ns,
+//! measured; SipHash takes about 10. A peer that does not see hashes cannot place connections in one cluster of the
+//! table. The table's probe limit bounds accidental clusters.
 //!
 //! [`PortCaps`]: ironwarp_port::PortCaps
 

@@ -1,13 +1,14 @@
 //! The function from a flow to the core that owns it. It is pure and the same on every core.
 //!
 //! A card with receive-side scaling is configured with a symmetric Toeplitz key and an even indirection table, and
-//! [`Steering::core_of`] computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the same
-//! hash is used: two stacks with the same number of cores agree on a flow's core, and no frame moves between cores. On
-//! af_packet, af_xdp and tap the queue cannot be predicted. There the keyed flow hash selects the core, so a peer cannot
-//! choose a core. Each received frame is checked against this function, so another distribution only costs time.
+//! [`Steering::core_of`] computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the
+//! same hash is used: two stacks with the same number of cores agree on a flow's core, and no frame moves between
+//! cores. On af_packet, af_xdp and tap the queue cannot be predicted. There the keyed flow hash selects the core, so
+//! a peer cannot choose a core. Each received frame is checked against this function, so another distribution only
+//! costs time.
 //!
-//! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. With a key that repeats two bytes, both
-//! directions of a flow have the same hash, and the hash depends only on the exclusive or of all 16-bit words.
+//! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. With a key that repeats two bytes,
+//! both directions of a flow have the same hash, and the hash depends only on the exclusive or of all 16-bit words.
 //! Cost: one multiplication with the keyed hash, about 10 ns with the Toeplitz hash.
 
 use core::net::{IpAddr, SocketAddr};

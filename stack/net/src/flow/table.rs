@@ -1,11 +1,12 @@
 //! A hash table from a flow's hash to a connection's number: open addressing with linear probing.
 //!
-//! A slot has 8 bytes, so eight share a cache line and nearly every look-up touches one line. The table does not contain
-//! the keys: the caller of a look-up compares the key of each entry with an equal hash. There are no tombstones: a removal
-//! moves later entries of the cluster back, so a table that has held a million connections is as fast as a new one.
+//! A slot has 8 bytes, so eight share a cache line and nearly every look-up touches one line. The table does not
+//! contain the keys: the caller of a look-up compares the key of each entry with an equal hash. There are no
+//! tombstones: a removal moves later entries of the cluster back, so a table that has held a million connections is
+//! as fast as a new one.
 //!
-//! The size is fixed, and nothing allocates after [`FlowTable::new`]. Cost: about 2 ns per look-up while the table is in
-//! cache.
+//! The size is fixed, and nothing allocates after [`FlowTable::new`]. Cost: about 2 ns per look-up while the table is
+//! in cache.
 
 /// A slot of the table. The value [`EMPTY`] marks a free one.
 #[derive(Clone, Copy)]

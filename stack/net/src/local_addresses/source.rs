@@ -19,8 +19,8 @@ pub(crate) enum SourceAddress {
 }
 
 impl LocalAddresses {
-    /// Returns the source address of packets to `dst` through `next_hop`. The right scope counts first, then the network
-    /// of the next hop, then the longest prefix shared with the destination, then the configured order.
+    /// Returns the source address of packets to `dst` through `next_hop`. The right scope counts first, then the
+    /// network of the next hop, then the longest prefix shared with the destination, then the configured order.
     pub(crate) fn source_for(&self, dst: IpAddr, next_hop: IpAddr) -> SourceAddress {
         let mut best: Option<((bool, bool, u32), IpAddr)> = None;
         let mut any_tentative = false;

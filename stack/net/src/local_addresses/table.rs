@@ -125,8 +125,8 @@ pub(crate) struct LocalAddresses {
 }
 
 impl LocalAddresses {
-    /// Returns the configured addresses, and a link-local one if there is IPv6 and none is configured. Addresses without
-    /// probes are usable at once.
+    /// Returns the configured addresses, and a link-local one if there is IPv6 and none is configured. Addresses
+    /// without probes are usable at once.
     pub(crate) fn new(cfg: &NetConfig, hasher: FlowHasher) -> Self {
         let mut addresses = LocalAddresses {
             primary_v4: NO_ADDRESS_V4,
@@ -236,8 +236,8 @@ impl LocalAddresses {
         }
     }
 
-    /// Returns whether the address is unicast (RFC 1122 s3.2.1.3). The two broadcast addresses of a local network are not,
-    /// unless its prefix leaves no room for them (RFC 3021).
+    /// Returns whether the address is unicast (RFC 1122 s3.2.1.3). The two broadcast addresses of a local network are
+    /// not, unless its prefix leaves no room for them (RFC 3021).
     #[inline]
     pub(crate) fn is_unicast_v4(&self, addr: Ipv4Addr) -> bool {
         let is_broadcast = self.secondary_v4.iter().any(|local| local.is_broadcast(addr.to_bits()));
@@ -249,7 +249,8 @@ impl LocalAddresses {
         self.all.iter().any(|local| local.prefix.addr.is_ipv6())
     }
 
-    /// Returns whether a port with these addresses must receive the multicast address (RFC 4861 s7.2.1, RFC 4862 s5.4.2).
+    /// Returns whether a port with these addresses must receive the multicast address (RFC 4861 s7.2.1, RFC 4862
+    /// s5.4.2).
     pub(crate) fn in_group(&self, group: Ipv6Addr) -> bool {
         let solicits =
             |local: &LocalAddress| matches!(local.prefix.addr, IpAddr::V6(v6) if solicited_node(v6) == group);

@@ -58,8 +58,8 @@ impl ReceivedArp {
     }
 }
 
-/// Writes a request for `target`: by unicast to `mac` if it is known, otherwise by broadcast. The sender address is 0 in a
-/// probe and equal to `target` in an announcement. Returns `false` if the frame is too short.
+/// Writes a request for `target`: by unicast to `mac` if it is known, otherwise by broadcast. The sender address is 0
+/// in a probe and equal to `target` in an announcement. Returns `false` if the frame is too short.
 pub(crate) fn write_request<F: Frame>(
     frame: &mut F,
     link: &Link,

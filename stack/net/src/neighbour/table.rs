@@ -11,8 +11,9 @@
 //! RFC 4861 divides `Known`. Without `confirmed` it is STALE while unused and DELAY while used: the first use starts
 //! `delay_first_probe`, then the neighbour is probed. With `confirmed` it is REACHABLE.
 //!
-//! A request to one neighbour is sent at most once per `retrans_timer`, and there are at most `entries_max` neighbours, so
-//! the table bounds the rate of requests (RFC 1122 s2.3.2.1). The time is an argument; requests go out through a closure.
+//! A request to one neighbour is sent at most once per `retrans_timer`, and there are at most `entries_max`
+//! neighbours, so the table bounds the rate of requests (RFC 1122 s2.3.2.1). The time is an argument; requests go out
+//! through a closure.
 //!
 //! Source: RFC 826; RFC 1122 s2.3.2; RFC 4861 s7.2 and s7.3. Cost: none on the data path, because a
 //! [`Path`](crate::Path) contains the link address.
@@ -105,8 +106,8 @@ impl address_table::Entry for Entry {
 }
 
 impl Entry {
-    /// Returns whether the entry may be evicted: it was not used since its last confirmation. An unresolved one may not:
-    /// without it requests could be sent too often.
+    /// Returns whether the entry may be evicted: it was not used since its last confirmation. An unresolved one may
+    /// not: without it requests could be sent too often.
     fn is_unused(&self) -> bool {
         matches!(self.state, State::Known { used: false, .. })
     }
@@ -208,8 +209,8 @@ impl NeighbourTable {
         self.table.next_due()
     }
 
-    /// Repeats requests, probes neighbours in use, and removes the others. `send` sends one request: by unicast if it gets
-    /// a link address. Returns how many neighbours became unreachable.
+    /// Repeats requests, probes neighbours in use, and removes the others. `send` sends one request: by unicast if it
+    /// gets a link address. Returns how many neighbours became unreachable.
     pub(crate) fn on_due(&mut self, now: Nanos, mut send: impl FnMut(IpAddr, Option<MacAddr>)) -> u32 {
         let (cfg, mut unreachable) = (self.cfg, 0);
         self.table.on_due(now, |entry| {

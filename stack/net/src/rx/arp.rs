@@ -62,8 +62,8 @@ impl Net {
         Ok(None)
     }
 
-    /// RFC 5227 s2.1.1: another station has a local address, or probes for one that we probe for too. A frame of ours that
-    /// a switch sends back is no conflict.
+    /// RFC 5227 s2.1.1: another station has a local address, or probes for one that we probe for too. A frame of ours
+    /// that a switch sends back is no conflict.
     fn is_arp_conflict<P: Port>(&mut self, now: Nanos, arp: &ReceivedArp, wire: &mut Wire<P>) -> bool {
         let claimed = if arp.is_probe() && !self.local.has_v4(arp.target) { arp.target } else { arp.sender };
         arp.sender_mac != self.link.mac && self.on_claim(now, claimed.into(), wire)

@@ -1,8 +1,8 @@
 //! Parses the IPv4 header.
 //!
-//! Source: RFC 791 s3.1, RFC 1122 s3.2.1. The time to live of a received packet is not checked (RFC 1122 s3.2.1.7). Unknown
-//! options are skipped (s3.2.1.8). Packets with source routes are dropped, as RFC 7126 s4.3 and s4.4 advise, because they
-//! let a sender choose the route of the reply.
+//! Source: RFC 791 s3.1, RFC 1122 s3.2.1. The time to live of a received packet is not checked (RFC 1122 s3.2.1.7).
+//! Unknown options are skipped (s3.2.1.8). Packets with source routes are dropped, as RFC 7126 s4.3 and s4.4 advise,
+//! because they let a sender choose the route of the reply.
 
 use core::net::Ipv4Addr;
 

@@ -1,8 +1,9 @@
 //! Parses the IPv6 header and its extension headers.
 //!
-//! Source: RFC 8200 s3 and s4. At most [`EXTENSIONS_MAX`] extension headers are accepted: hop-by-hop options in the first
-//! place only, destination options, and routing headers with no segments left. Fragments are dropped, also those that are
-//! a whole packet (RFC 6946), because our peers send none. The hop limit of a received packet is not checked.
+//! Source: RFC 8200 s3 and s4. At most [`EXTENSIONS_MAX`] extension headers are accepted: hop-by-hop options in the
+//! first place only, destination options, and routing headers with no segments left. Fragments are dropped, also
+//! those that are a whole packet (RFC 6946), because our peers send none. The hop limit of a received packet is not
+//! checked.
 
 use core::net::Ipv6Addr;
 
@@ -64,8 +65,8 @@ impl Net {
         Ok(Packet { datagram, hop_limit, has_extensions: upper.len() != payload.len() })
     }
 
-    /// The destination is a local address or a multicast address that we receive. The source is unicast, and it is local
-    /// only in the loopback. A probe for an address has no source address (RFC 4862 s5.4.2).
+    /// The destination is a local address or a multicast address that we receive. The source is unicast, and it is
+    /// local only in the loopback. A probe for an address has no source address (RFC 4862 s5.4.2).
     fn check_addresses_v6(
         &self,
         remote: Ipv6Addr,

@@ -1,8 +1,8 @@
 //! Received frames: a fast path for TCP, and a slow path for everything else.
 //!
-//! The fast path accepts TCP over IPv4 without options in an Ethernet frame to us, and TCP over IPv6 without extension
-//! headers. [`Net::on_frame`] checks these frames at fixed offsets. A frame that fails a check takes the slow path, which
-//! checks in the order of RFC 1122 s3.2.1 and counts a drop under the first reason that applies.
+//! The fast path accepts TCP over IPv4 without options in an Ethernet frame to us, and TCP over IPv6 without
+//! extension headers. [`Net::on_frame`] checks these frames at fixed offsets. A frame that fails a check takes the
+//! slow path, which checks in the order of RFC 1122 s3.2.1 and counts a drop under the first reason that applies.
 //!
 //! ```text
 //! 0        6        12   14            34              l4_end
@@ -61,8 +61,8 @@ type Outcome<F> = Result<Option<Received<F>>, Counter>;
 /// The length of the two link addresses at the start of a frame.
 const ADDRESSES_BYTES: usize = 12;
 
-/// EtherType IPv4, version 4 and a header without options; the type of service is not compared. This word and those below
-/// are little-endian.
+/// EtherType IPv4, version 4 and a header without options; the type of service is not compared. This word and those
+/// below are little-endian.
 const PLAIN_V4: u32 = u32::from_le_bytes([8, 0, 0x45, 0]);
 const PLAIN_V4_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
 
@@ -76,8 +76,8 @@ const MAC_MASK: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1,
 impl Net {
     /// Handles one received frame.
     ///
-    /// Replies to ARP requests, neighbour solicitations and echo requests. Returns a TCP segment with correct headers and
-    /// checksums, or an ICMP error about one. Drops any other frame under one counter.
+    /// Replies to ARP requests, neighbour solicitations and echo requests. Returns a TCP segment with correct headers
+    /// and checksums, or an ICMP error about one. Drops any other frame under one counter.
     #[inline]
     pub fn on_frame<P: Port>(
         &mut self,

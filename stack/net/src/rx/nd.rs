@@ -81,7 +81,8 @@ impl Net {
         self.send_reply(is_written, frame, Counter::NetNdAdvertisementsSent, wire)
     }
 
-    /// RFC 4861 s7.2.5, and RFC 4862 s5.4.4 for a local address. Returns the reason if the advertisement changes nothing.
+    /// RFC 4861 s7.2.5, and RFC 4862 s5.4.4 for a local address. Returns the reason if the advertisement changes
+    /// nothing.
     fn on_advertisement<P: Port>(
         &mut self,
         now: Nanos,

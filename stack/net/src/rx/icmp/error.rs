@@ -1,11 +1,11 @@
 //! Parses ICMP errors about packets that we may have sent.
 //!
-//! An error quotes the packet that caused it. The quote must be a TCP segment of ours: from a local address, no fragment, and
-//! long enough for the ports and the sequence number. Only TCP knows whether the segment is in flight, so TCP validates
-//! the returned report (RFC 5927 s4.1).
+//! An error quotes the packet that caused it. The quote must be a TCP segment of ours: from a local address, no
+//! fragment, and long enough for the ports and the sequence number. Only TCP knows whether the segment is in flight,
+//! so TCP validates the returned report (RFC 5927 s4.1).
 //!
-//! Source: RFC 792, RFC 1122 s3.2.2 and s4.2.3.9, RFC 1191; RFC 4443 s3, RFC 8201. Each error is returned or dropped under one
-//! counter. Errors above a rate are dropped unread, because anybody can send them.
+//! Source: RFC 792, RFC 1122 s3.2.2 and s4.2.3.9, RFC 1191; RFC 4443 s3, RFC 8201. Each error is returned or dropped
+//! under one counter. Errors above a rate are dropped unread, because anybody can send them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -108,12 +108,14 @@ fn report_v4([kind, code, _, _, _, _, m0, m1]: [u8; HEADER_BYTES]) -> Option<Rep
     }
 }
 
-/// RFC 4443 s3, divided as in RFC 1122: a decision of an administrator or a host is hard, a state of the network is soft.
+/// RFC 4443 s3, divided as in RFC 1122: a decision of an administrator or a host is hard, a state of the network is
+/// soft.
 fn report_v6([kind, code, _, _, m0, m1, m2, m3]: [u8; HEADER_BYTES]) -> Option<Report> {
     match (kind, code) {
         // RFC 4443 s3.2: the code is ignored.
         (V6_TOO_BIG, _) => Some(Report::TooBig(u32::from_be_bytes([m0, m1, m2, m3]))),
-        // Prohibited, port unreachable, and the two policies of RFC 4443. A parameter problem of code 1: the peer has no TCP.
+        // Prohibited, port unreachable, and the two policies of RFC 4443. A parameter problem of code 1: the peer has
+        // no TCP.
         (V6_UNREACHABLE, 1 | 4 | 5 | 6) | (V6_PARAMETER_PROBLEM, 1) => Some(Report::Hard),
         (V6_UNREACHABLE, 0..=7) | (V6_TIME_EXCEEDED, 0 | 1) | (V6_PARAMETER_PROBLEM, 0..=3) => {
             Some(Report::Soft)

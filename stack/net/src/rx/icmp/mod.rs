@@ -1,9 +1,9 @@
 //! ICMP of both families: replies to echo requests, errors for TCP, and neighbour discovery.
 //!
-//! An echo reply is written in the frame of its request. It has the data and the type of service of the request, but not
-//! its options and extension headers. RFC 1122 requires this only for source routes, and packets with these are dropped.
-//! Echo requests to a multicast address get no reply, because replies would let anybody list the stations. Errors go to
-//! TCP, which validates them.
+//! An echo reply is written in the frame of its request. It has the data and the type of service of the request, but
+//! not its options and extension headers. RFC 1122 requires this only for source routes, and packets with these are
+//! dropped. Echo requests to a multicast address get no reply, because replies would let anybody list the stations.
+//! Errors go to TCP, which validates them.
 //!
 //! Source: RFC 792 "Echo", RFC 1122 s3.2.2.6, RFC 4443 s4.
 
@@ -55,7 +55,8 @@ impl Net {
             _ => return Err(Counter::NetDropIcmpOther),
         }
         let addresses = (datagram.local, datagram.remote);
-        // RFC 1122 s3.2.2.6: the reply has the type of service of the request. It does not include the ECN bits (RFC 3168 s5).
+        // RFC 1122 s3.2.2.6: the reply has the type of service of the request. It does not include the ECN bits (RFC
+        // 3168 s5).
         let header = ip::v4_header(addresses, ip::ICMP, datagram.traffic_class & !3, message.len());
         self.echo::<P, _, IPV4_BYTES>(frame, &datagram, (TYPE_IPV4, header, ECHO_REPLY_V4), wire)
     }
@@ -103,8 +104,8 @@ impl Net {
         if self.echo_limit.allows(now) { Ok(()) } else { Err(Counter::NetDropEchoRateLimited) }
     }
 
-    /// Replies to an echo request in its frame, without options and padding. `ethertype`, `header` and `reply` are those of
-    /// the reply.
+    /// Replies to an echo request in its frame, without options and padding. `ethertype`, `header` and `reply` are
+    /// those of the reply.
     fn echo<P: Port, A: Address, const H: usize>(
         &self,
         mut frame: P::Frame,
@@ -126,8 +127,8 @@ impl Net {
     }
 }
 
-/// Changes the type of a message and updates its checksum (RFC 1624 s3). The exchange of the addresses in the pseudo-header
-/// of IPv6 does not change the sum.
+/// Changes the type of a message and updates its checksum (RFC 1624 s3). The exchange of the addresses in the
+/// pseudo-header of IPv6 does not change the sum.
 fn write_reply_type(message: &mut [u8], reply: u8) {
     if let Some([kind, _, c0, c1]) = message.first_chunk_mut::<4>() {
         let sum = checksum::update(

@@ -317,8 +317,8 @@ fn a_refreshed_path_keeps_its_neighbour_known() {
     assert!(next_hop_mac(&mut bench, PEER.addr).is_some());
 }
 
-/// RFC 1122 s2.3.2.2 asks to save a packet that waits for a link address. Here no packet waits: a reply to a segment uses the
-/// link address that the segment came from, without a request.
+/// RFC 1122 s2.3.2.2 asks to save a packet that waits for a link address. Here no packet waits: a reply to a segment
+/// uses the link address that the segment came from, without a request.
 #[test]
 fn no_packet_waits_for_a_link_address() {
     let mut bench = Bench::new();

@@ -1,4 +1,5 @@
-//! IPv6: the header and its extensions (RFC 8200), neighbour discovery (RFC 4861, RFC 4862), ICMPv6 (RFC 4443, RFC 8201).
+//! IPv6: the header and its extensions (RFC 8200), neighbour discovery (RFC 4861, RFC 4862), ICMPv6 (RFC 4443, RFC
+//! 8201).
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -445,7 +446,8 @@ fn an_address_that_another_station_has_or_probes_for_is_not_used() {
     }
 }
 
-/// RFC 4862 s5.4.4 does not require an action. As with ARP the address is kept and announced at most once in ten seconds.
+/// RFC 4862 s5.4.4 does not require an action. As with ARP the address is kept and announced at most once in ten
+/// seconds.
 #[test]
 fn an_address_in_use_is_defended_at_most_once_in_ten_seconds() {
     let mut bench = Bench::dual();
@@ -468,7 +470,8 @@ fn an_address_in_use_is_defended_at_most_once_in_ten_seconds() {
     assert_eq!(bench.counted(), expected);
 }
 
-/// RFC 6724 s5: a source address of the scope of the destination; RFC 4291 s2.5.6: link-local addresses are on the link.
+/// RFC 6724 s5: a source address of the scope of the destination; RFC 4291 s2.5.6: link-local addresses are on the
+/// link.
 #[test]
 fn the_source_address_to_a_link_local_peer_is_link_local() {
     let mut bench = Bench::dual();
