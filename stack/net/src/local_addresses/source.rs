@@ -38,7 +38,7 @@ impl LocalAddresses {
         }
         match best {
             Some(((true, ..), addr)) => SourceAddress::Addr(addr),
-            // An address of the wrong scope does not reach the destination. It is used only if no other one will come.
+            // An address of the wrong scope does not reach the destination. It is used only if no other one is tentative.
             _ if any_tentative => SourceAddress::Tentative,
             Some((_, addr)) => SourceAddress::Addr(addr),
             None => SourceAddress::None,

@@ -43,12 +43,9 @@ impl Net {
         wire: &mut Wire<P>,
     ) -> Outcome<P::Frame> {
         let message = datagram.payload(frame.bytes()).unwrap_or_default();
-        let [kind, code] = type_and_code(message)?;
-        let is_error = error::is_error_v4(kind);
-        self.check_error_rate(now, is_error)?;
-        check_sum(message, 0)?;
+        let (kind, code) = self.check_message(now, message, 0, error::is_error_v4)?;
         match (kind, code) {
-            _ if is_error => {
+            _ if error::is_error_v4(kind) => {
                 return self.icmp_error_v4(message).map(|error| Some(Received::IcmpError(error)));
             }
             (ECHO_REQUEST_V4, 0) => self.check_echo_rate(now)?,
@@ -71,14 +68,11 @@ impl Net {
     ) -> Outcome<P::Frame> {
         let datagram = packet.datagram;
         let message = datagram.payload(frame.bytes()).unwrap_or_default();
-        let [kind, code] = type_and_code(message)?;
-        let is_error = error::is_error_v6(kind);
-        self.check_error_rate(now, is_error)?;
         // RFC 8200 s8.1: the sum includes a pseudo-header, unlike in ICMPv4.
         let pseudo = datagram.local.sum() + datagram.remote.sum() + u32::from(ICMPV6) + message.len() as u32;
-        check_sum(message, pseudo)?;
+        let (kind, code) = self.check_message(now, message, pseudo, error::is_error_v6)?;
         match (kind, code) {
-            _ if is_error => {
+            _ if error::is_error_v6(kind) => {
                 return self.icmp_error_v6(message).map(|error| Some(Received::IcmpError(error)));
             }
             (nd::ROUTER_SOLICITATION..=nd::REDIRECT, _) => return self.on_nd(now, frame, packet, wire),
@@ -94,10 +88,23 @@ impl Net {
         self.echo::<P, _, IPV6_BYTES>(frame, &datagram, (TYPE_IPV6, header, ECHO_REPLY_V6), wire)
     }
 
-    /// Only errors are limited here: a flood of other messages must not suppress them.
-    fn check_error_rate(&mut self, now: Nanos, is_error: bool) -> Result<(), Counter> {
-        let allowed = !is_error || self.icmp_error_limit.allows(now);
-        if allowed { Ok(()) } else { Err(Counter::NetDropIcmpRateLimited) }
+    /// Checks the length, the rate of errors, and the checksum. `pseudo` is the sum of the pseudo-header. Returns type
+    /// and code.
+    fn check_message(
+        &mut self,
+        now: Nanos,
+        message: &[u8],
+        pseudo: u32,
+        is_error: fn(u8) -> bool,
+    ) -> Result<(u8, u8), Counter> {
+        let [kind, code, ..] = *message.first_chunk::<ICMP_BYTES_MIN>().ok_or(Counter::NetDropIcmpShort)?;
+        if is_error(kind) && !self.icmp_error_limit.allows(now) {
+            return Err(Counter::NetDropIcmpRateLimited);
+        }
+        if !checksum::is_correct(Checksum::Unknown, || pseudo + checksum::sum(message)) {
+            return Err(Counter::NetDropIcmpChecksum);
+        }
+        Ok((kind, code))
     }
 
     fn check_echo_rate(&mut self, now: Nanos) -> Result<(), Counter> {
@@ -139,14 +146,4 @@ fn write_reply_type(message: &mut [u8], reply: u8) {
         *kind = reply;
         [*c0, *c1] = sum.to_be_bytes();
     }
-}
-
-fn type_and_code(message: &[u8]) -> Result<[u8; 2], Counter> {
-    let [kind, code, ..] = *message.first_chunk::<ICMP_BYTES_MIN>().ok_or(Counter::NetDropIcmpShort)?;
-    Ok([kind, code])
-}
-
-fn check_sum(message: &[u8], pseudo: u32) -> Result<(), Counter> {
-    let correct = checksum::is_correct(Checksum::Unknown, || pseudo + checksum::sum(message));
-    if correct { Ok(()) } else { Err(Counter::NetDropIcmpChecksum) }
 }
