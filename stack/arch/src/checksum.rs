@@ -54,19 +54,38 @@ pub fn pseudo_header_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, upp
     words(source) + words(destination) + u32::from(protocol) + u32::from(upper_bytes)
 }
 
-/// Below this a call to the vector code costs more than it gains.
-#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(dead_code))]
-const VECTOR_BYTES_MIN: usize = 64;
+/// Below this length, adding with carry takes fewer instructions than vectors: 96 against 126 for 120 bytes.
+const VECTOR_BYTES_MIN: usize = 256;
 
 /// The folded sum of words in the processor's own order.
 #[inline]
 fn native_sum(bytes: &[u8]) -> u16 {
+    if bytes.len() < VECTOR_BYTES_MIN {
+        return narrow(bytes);
+    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if bytes.len() >= VECTOR_BYTES_MIN && is_x86_feature_detected!("avx2") {
+    if is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2.
         return unsafe { wide_avx2(bytes) };
     }
     wide(bytes)
+}
+
+/// One sum of 64-bit words whose carries are counted (RFC 1071 s2(C)): for short pieces.
+#[inline]
+fn narrow(bytes: &[u8]) -> u16 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    // The upper half counts the carries: two instructions a word.
+    let sum: u128 = words.iter().map(|word| u128::from(u64::from_ne_bytes(*word))).sum();
+    let mut total = (sum as u64 >> 32) + (sum as u64 & 0xffff_ffff) + (sum >> 64) as u64;
+    let (words, odd) = rest.as_chunks::<2>();
+    for word in words {
+        total += u64::from(u16::from_ne_bytes(*word));
+    }
+    if let [last] = odd {
+        total += u64::from(u16::from_ne_bytes([*last, 0]));
+    }
+    fold_wide(total)
 }
 
 /// The same code for a processor with AVX2: its vectors are twice as wide, and the lanes fit its registers.
@@ -127,7 +146,7 @@ mod tests {
 
     fn on_every_path(bytes: &[u8]) -> u16 {
         let sum = native_sum(bytes);
-        assert_eq!(wide(bytes), sum, "{} bytes", bytes.len());
+        assert_eq!([wide(bytes), narrow(bytes)], [sum; 2], "{} bytes", bytes.len());
         sum.to_be()
     }
 
