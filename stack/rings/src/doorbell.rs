@@ -104,6 +104,12 @@ impl DoorbellReceiver {
         self.rescan.next().or_else(|| self.queue_ids.pop())
     }
 
+    /// Returns whether [`DoorbellReceiver::next`] returns a number.
+    #[inline]
+    pub fn has_entries(&mut self) -> bool {
+        self.queue_ids.available() > 0 || !self.rescan.is_empty() || self.overflowed.load(Ordering::Relaxed)
+    }
+
     /// Starts at the lowest number, also during a rescan: queues visited before may have new work.
     #[cold]
     fn start_rescan(&mut self) {
@@ -128,7 +134,9 @@ mod tests {
         let bells = [DoorbellFlag::default(), DoorbellFlag::default()];
         assert!(sender.ring(1, &bells[1]) && sender.ring(0, &bells[0]));
         assert!(!sender.ring(1, &bells[1]) && !sender.ring(0, &bells[0]));
+        assert!(receiver.has_entries());
         assert_eq!([receiver.next(), receiver.next(), receiver.next()], [Some(1), Some(0), None]);
+        assert!(!receiver.has_entries());
         assert!(!sender.ring(1, &bells[1]), "taken, and not yet cleared");
         bells[1].clear();
         assert!(sender.ring(1, &bells[1]));
@@ -143,7 +151,8 @@ mod tests {
         for bell in &bells {
             assert!(sender.ring(0, bell));
         }
-        let visited: Vec<u32> = core::iter::from_fn(|| receiver.next()).collect();
+        let visited: Vec<u32> =
+            core::iter::from_fn(|| receiver.has_entries().then(|| receiver.next())?).collect();
         assert_eq!(visited, [0, 1, 0, 0]);
         bells[2].clear();
         assert!(sender.ring(0, &bells[2]));

@@ -29,7 +29,7 @@ pub(crate) struct StackShared {
     pub(crate) mem: MemTable,
     /// Tells this stack's protection domains from those of others.
     pub(crate) stack_id: u32,
-    pub(crate) cores: Box<[CachePadded<CoreShared>]>,
+    pub(crate) cores: Box<[Arc<CachePadded<CoreShared>>]>,
     /// Numbers of contexts.
     contexts: SlotAllocator,
     /// By context, how many cores still have something of it.
@@ -53,7 +53,7 @@ pub(crate) struct CoreShared {
 
 impl StackShared {
     pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
-        let cores = (0..cores).map(|_| CachePadded::new(CoreShared::new(&config))).collect();
+        let cores = (0..cores).map(|_| Arc::new(CachePadded::new(CoreShared::new(&config)))).collect();
         let (contexts, next_pd) = (SlotAllocator::new(config.limits.contexts), AtomicU32::new(1));
         let context_refs = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
         let (stack_id, lacks_atomics_cache) = (next_handle_id(), Mutex::new(LacksAtomicsCache::default()));
@@ -124,6 +124,12 @@ impl CoreShared {
     pub(crate) fn attach_context(&self, link: ContextChannel) {
         lock(&self.new_contexts).push(link);
         self.has_new_contexts.store(true, Ordering::Release);
+    }
+
+    /// Returns whether a context attached that has not been taken.
+    #[inline]
+    pub(crate) fn has_new_contexts(&self) -> bool {
+        self.has_new_contexts.load(Ordering::Relaxed)
     }
 
     /// The rings left since the last call. One load when there are none.

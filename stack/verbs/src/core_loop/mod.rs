@@ -93,10 +93,36 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// One iteration: receives at most `budget` bursts and handles everything that follows from them.
+    #[inline(always)]
     pub(crate) fn iterate(&mut self, budget: usize) -> PollResult {
-        let now = self.send_posted();
+        let now = self.clock.now();
+        self.dp.work = 0;
+        let requested = self.cm.has_requests();
+        if !requested && self.is_quiet(now) {
+            self.report_idle();
+            return PollResult { work: 0, next_deadline: self.next_due };
+        }
+        self.run_stages(now, budget, requested)
+    }
+
+    /// Returns whether this iteration has nothing to do, if no context has requests. Frames that arrive during the check
+    /// wait in the data path's burst for the receive stage. Most iterations of a polled core end here, so only a core
+    /// with one port and no other cores is checked; any other runs its stages.
+    #[inline(always)]
+    fn is_quiet(&mut self, now: Nanos) -> bool {
+        now < self.idle_until && self.dp.other_cores.is_none() && self.dp.has_no_frames()
+    }
+
+    /// The stages. Requests of contexts that arrive after the check for them wait for the next iteration.
+    #[inline(never)]
+    fn run_stages(&mut self, now: Nanos, budget: usize, requested: bool) -> PollResult {
+        let (mut now, mut has_contexts_to_serve) = (now, false);
+        if requested {
+            (now, has_contexts_to_serve) = self.send_posted(now);
+        }
+        self.dp.posted_work = self.dp.work;
         self.receive(now, budget);
-        self.serve_mailboxes(now);
+        self.serve_mailboxes(now, has_contexts_to_serve);
         if self.dp.work > 0 || now >= self.idle_until {
             self.run_later_stages(now);
         } else {
@@ -112,10 +138,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Sends new work requests before frames are received: an application that has just posted often waits for the reply.
     /// If other senders are listed already, the new ones take their place after them in the transmit stage. Returns the
     /// time, read again after more than one frame: a frame that arrives later must not seem older than what was sent.
-    fn send_posted(&mut self) -> Nanos {
-        let (mut now, queue_was_empty) = (self.clock.now(), self.dp.tx_ready.is_empty());
-        self.dp.work = 0;
-        self.cm.serve_doorbells(&mut self.dp);
+    /// Also returns whether the mailbox stage has something to do.
+    fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
+        let queue_was_empty = self.dp.tx_ready.is_empty();
+        let has_contexts_to_serve = self.cm.serve_doorbells(&mut self.dp);
         let doorbell_work = self.dp.work;
         if doorbell_work > 0 && queue_was_empty {
             self.transmit(now);
@@ -124,8 +150,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 now = self.clock.now();
             }
         }
-        self.dp.posted_work = self.dp.work;
-        now
+        (now, has_contexts_to_serve)
     }
 
     /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
@@ -197,13 +222,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// work, so that memory can be released even if the core is not polled. It also reclaims a little of the memory that
     /// waits for release, since the application that dropped it may never call again.
     fn report_quiescent(&mut self) {
-        self.dp.stats.add(Counter::CoresPolls, 1);
         if self.dp.work == 0 {
-            self.dp.stats.add(Counter::CoresPollsIdle, 1);
-            self.dp.mem.go_offline();
-            self.shared.mem.reclaim();
+            self.report_idle();
         } else {
+            self.dp.stats.count(Counter::CoresPolls);
             self.dp.mem.quiesce();
         }
+    }
+
+    #[inline(always)]
+    fn report_idle(&mut self) {
+        self.dp.stats.count(Counter::CoresPolls);
+        self.dp.stats.count(Counter::CoresPollsIdle);
+        self.dp.mem.go_offline();
+        self.shared.mem.reclaim();
     }
 }

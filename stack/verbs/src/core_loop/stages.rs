@@ -37,7 +37,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         for _ in 0..bursts.max(1) {
             let Some(mut burst) = self.dp.rx_burst.take() else { return };
-            self.dp.wires.at_mut(port).rx_burst(&mut burst);
+            if burst.is_empty() {
+                self.dp.wires.at_mut(port).rx_burst(&mut burst);
+            }
             let frames = burst.len();
             if frames > 0 {
                 self.dp.work += frames;
@@ -169,7 +171,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The mailbox stage: messages of other cores first, since a listener of theirs is one here, then those of contexts.
-    pub(super) fn serve_mailboxes(&mut self, now: Nanos) {
+    pub(super) fn serve_mailboxes(&mut self, now: Nanos, has_contexts_to_serve: bool) {
         let mut budget = CONTROL_BUDGET;
         if self.dp.other_cores.is_some() {
             self.exchange(now);
@@ -178,7 +180,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 budget = 0;
             }
         }
-        if self.cm.serve_contexts(&mut self.dp, now, budget) {
+        if has_contexts_to_serve && self.cm.serve_contexts(&mut self.dp, now, budget) {
             self.idle_until = Nanos::ZERO;
         }
     }

@@ -24,6 +24,13 @@ const SRQ_EVENT_BUDGET: usize = 64;
 const DOORBELL_BUDGET: usize = 256;
 
 impl ConnectionManager {
+    /// Returns whether a context attaches, rang a doorbell, or needs the mailbox stage.
+    #[inline(always)]
+    pub(in crate::core_loop) fn has_requests(&mut self) -> bool {
+        self.contexts.iter_mut().flatten().any(|link| link.doorbell.has_entries() || !link.is_idle())
+            || self.core_shared.has_new_contexts()
+    }
+
     /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
     /// a context had either.
     #[inline(always)]
@@ -33,7 +40,7 @@ impl ConnectionManager {
         now: Nanos,
         budget: usize,
     ) -> bool {
-        if let Some(arrived) = self.shared.cores[usize::from(self.core)].take_new_contexts() {
+        if let Some(arrived) = self.core_shared.take_new_contexts() {
             arrived.into_iter().for_each(|link| self.attach_context(link));
         }
         let mut served = false;
@@ -60,10 +67,13 @@ impl ConnectionManager {
         self.clean_up_if_abandoned(dp, now, context as u16);
     }
 
-    /// The doorbell stage: lists queue pairs with new work.
+    /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has something to do.
     #[inline(always)]
-    pub(in crate::core_loop) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) {
+    pub(in crate::core_loop) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) -> bool {
+        let mut has_contexts_to_serve = self.core_shared.has_new_contexts();
         for context in 0..self.contexts.len() {
+            let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { continue };
+            has_contexts_to_serve |= !link.is_idle();
             for _ in 0..DOORBELL_BUDGET {
                 let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
                 let Some(slot) = link.doorbell.next() else { break };
@@ -71,6 +81,7 @@ impl ConnectionManager {
                 self.on_doorbell(dp, slot);
             }
         }
+        has_contexts_to_serve
     }
 
     fn attach_context(&mut self, link: ContextChannel) {

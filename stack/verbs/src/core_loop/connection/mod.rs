@@ -18,6 +18,7 @@ mod teardown;
 
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::TcpTimeouts;
 use ironwarp_tcp::wheel::Wheel;
@@ -29,7 +30,7 @@ use passive::PassiveTable;
 
 use crate::config::MpaConfig;
 use crate::core_loop::channel::ContextChannel;
-use crate::shared::StackShared;
+use crate::shared::{CoreShared, StackShared};
 
 /// The connection manager of one core.
 pub(super) struct ConnectionManager {
@@ -38,6 +39,8 @@ pub(super) struct ConnectionManager {
     stats: CoreStats,
     /// Incoming connections without a queue pair, and the listeners.
     pub(super) passives: PassiveTable,
+    /// What this core shares with every context.
+    core_shared: Arc<CachePadded<CoreShared>>,
     /// The rings of each context, by its number.
     contexts: Vec<Option<ContextChannel>>,
     /// Queue pairs that wait for a route.
@@ -67,6 +70,7 @@ impl ConnectionManager {
         ConnectionManager {
             core,
             shared: shared.clone(),
+            core_shared: shared.cores[usize::from(core)].clone(),
             stats,
             passives: PassiveTable::new(limits.half_open, limits.listeners),
             contexts: Vec::with_capacity(limits.contexts as usize),

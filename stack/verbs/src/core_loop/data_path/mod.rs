@@ -59,7 +59,7 @@ pub(super) struct DataPath<P: Port> {
     pub(super) tcp: Tcp<P>,
     pub(super) mem: CoreMem,
     pub(super) atomic_execution: AtomicExecution,
-    /// Received frames. Taken, by its box, while its frames are handled: moving a burst would copy all its entries.
+    /// Received frames that wait for the receive stage. Taken, by its box, while its frames are handled: moving a burst would copy all its entries.
     pub(super) rx_burst: Option<Box<Burst<P::Frame>>>,
     /// Where an FPDU of several segments is assembled before its CRC is checked.
     pub(super) scratch: Box<[u8]>,

@@ -29,6 +29,18 @@ pub(in crate::core_loop) struct RxAttention {
 }
 
 impl<P: Port> DataPath<P> {
+    /// Polls the first port of a core that has no other, and returns whether nothing arrived. Received frames wait in the
+    /// burst.
+    #[inline(always)]
+    pub(in crate::core_loop) fn has_no_frames(&mut self) -> bool {
+        if self.wires.is_several() {
+            return false;
+        }
+        let Some(burst) = &mut self.rx_burst else { return false };
+        self.wires.first_mut().rx_burst(burst);
+        burst.is_empty()
+    }
+
     /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.
     #[inline]
     pub(in crate::core_loop) fn on_readable(&mut self, slot: u32, conn: ConnId) -> RxOutcome {
