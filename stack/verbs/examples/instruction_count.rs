@@ -1,0 +1,242 @@
+//! The instructions of one operation between two stacks of one thread over memory ports, for callgrind.
+//!
+//! Each case connects a client to a server, warms up, and runs its operations in [`measured`], which callgrind collects.
+//! The count covers both ends: applications, stacks and memory ports. The program prints the number of operations;
+//! `scripts/instruction-counts.sh` divides and compares with the budgets.
+//!
+//! ```text
+//! cargo build --release -p ironwarp --example instruction_count
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='instruction_count::measured*' \
+//!     target/release/examples/instruction_count round-trip
+//! ```
+#![forbid(unsafe_code)]
+
+use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
+use ironwarp::{
+    Access, Completion, CompletionQueue, Config, Context, Event, QpAttr, QueuePair, RecvWr, Region,
+    RemoteMemory, SendWr, Stack, Worker,
+};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The payload of a small message.
+const SMALL: [u8; 64] = [0x5a; 64];
+
+/// The payload of a large Write in bytes.
+const LARGE_BYTES: u32 = 1 << 20;
+
+/// Requests in one list.
+const LIST: usize = 16;
+
+/// Requests of the send queue.
+const SEND_DEPTH: u32 = 64;
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// A 64 B Send and the 64 B Send in reply, with five polls.
+    RoundTrip,
+    /// A poll of an established connection without work.
+    IdlePoll,
+    /// A 64 B Write. Each is posted alone, when the Write before it is complete.
+    WriteAlone,
+    /// A 64 B Write of a stream of lists of sixteen.
+    WriteList,
+    /// A 1 MiB Write of a stream, MTU 1500.
+    WriteLarge,
+    /// A 1 MiB Write of a stream, MTU 9000.
+    WriteLargeJumbo,
+}
+
+impl Case {
+    fn parse(name: &str) -> Result<Self, Failure> {
+        Ok(match name {
+            "round-trip" => Case::RoundTrip,
+            "idle-poll" => Case::IdlePoll,
+            "write-alone" => Case::WriteAlone,
+            "write-list" => Case::WriteList,
+            "write-large" => Case::WriteLarge,
+            "write-large-jumbo" => Case::WriteLargeJumbo,
+            other => return Err(format!("unknown case: {other}").into()),
+        })
+    }
+
+    fn mtu(self) -> u16 {
+        if self == Case::WriteLargeJumbo { 9000 } else { 1500 }
+    }
+
+    /// The operations that are counted. A quarter of them runs before, to warm up tables and windows.
+    fn operations(self) -> u32 {
+        match self {
+            Case::RoundTrip | Case::WriteAlone => 2000,
+            Case::IdlePoll => 10_000,
+            Case::WriteList => 16_000,
+            Case::WriteLarge | Case::WriteLargeJumbo => 16,
+        }
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let name = std::env::args().nth(1).ok_or("usage: instruction_count CASE")?;
+    let case = Case::parse(&name)?;
+    let mut link = Link::connect(case.mtu())?;
+    link.run(case, case.operations() / 4)?;
+    measured(&mut link, case)?;
+    println!("{}", case.operations());
+    Ok(())
+}
+
+#[inline(never)]
+fn measured(link: &mut Link, case: Case) -> Result<(), Failure> {
+    link.run(case, case.operations())
+}
+
+/// Two connected ends.
+struct Link {
+    client: End,
+    server: End,
+    /// The server's buffer, as the client addresses it.
+    remote: RemoteMemory,
+}
+
+impl Link {
+    fn connect(mtu: u16) -> Result<Self, Failure> {
+        let port = MemoryConfig { mtu_bytes: mtu, ..MemoryConfig::default() };
+        let (client_port, server_port) = pair(&port, &port);
+        let mut client = End::new("10.0.0.1/24", mtu, client_port)?;
+        let mut server = End::new("10.0.0.2/24", mtu, server_port)?;
+        server.context.listen("10.0.0.2:4791".parse()?)?;
+        client.context.connect(client.qp, "10.0.0.2:4791".parse()?, b"")?;
+        loop {
+            client.worker.poll(1);
+            server.worker.poll(1);
+            if let Some(Event::ConnectRequest { request, .. }) = server.context.poll_event() {
+                server.context.accept(request, server.qp, b"")?;
+            }
+            if let Some(Event::Established { .. }) = client.context.poll_event() {
+                let remote =
+                    RemoteMemory { stag: server.buffer.stag(), tagged_offset: server.buffer.base_to() };
+                return Ok(Link { client, server, remote });
+            }
+        }
+    }
+
+    fn run(&mut self, case: Case, operations: u32) -> Result<(), Failure> {
+        match case {
+            Case::RoundTrip => (0..operations).try_for_each(|_| self.round_trip()),
+            Case::IdlePoll => {
+                (0..operations).for_each(|_| {
+                    self.client.worker.poll(1);
+                });
+                Ok(())
+            }
+            Case::WriteAlone => (0..operations).try_for_each(|_| self.write_alone()),
+            Case::WriteList => self.write_lists(operations),
+            Case::WriteLarge | Case::WriteLargeJumbo => self.write_large(operations),
+        }
+    }
+
+    fn round_trip(&mut self) -> Result<(), Failure> {
+        self.client.send()?;
+        self.server.receive(&mut self.client)?;
+        self.server.send()?;
+        self.client.receive(&mut self.server)
+    }
+
+    fn write_alone(&mut self) -> Result<(), Failure> {
+        self.client.context.post_send(self.client.qp, &SendWr::write_inline(1, &SMALL, self.remote))?;
+        while self.poll()? == 0 {}
+        Ok(())
+    }
+
+    /// The last Write of each list is signaled.
+    fn write_lists(&mut self, writes: u32) -> Result<(), Failure> {
+        let write = || SendWr::write_inline(1, &SMALL, self.remote);
+        let list: [SendWr<'_>; LIST] =
+            core::array::from_fn(|at| if at + 1 == LIST { write() } else { write().unsignaled() });
+        let (mut to_post, mut to_complete) = (writes as usize / LIST, writes as usize / LIST);
+        while to_complete > 0 {
+            if to_post > 0 && to_complete - to_post < SEND_DEPTH as usize / LIST {
+                self.client.context.post_sends(self.client.qp, &list).map_err(|(_, error)| error)?;
+                to_post -= 1;
+            }
+            self.client.worker.poll(1);
+            self.server.worker.poll(1);
+            to_complete -= self.client.reap()?;
+        }
+        Ok(())
+    }
+
+    /// Two Writes are outstanding, so that the sender always has data.
+    fn write_large(&mut self, writes: u32) -> Result<(), Failure> {
+        let gather = [self.client.buffer.slice(0, LARGE_BYTES)?];
+        let (mut to_post, mut to_complete) = (writes as usize, writes as usize);
+        while to_complete > 0 {
+            if to_post > 0 && to_complete - to_post < 2 {
+                self.client.context.post_send(self.client.qp, &SendWr::write(1, &gather, self.remote))?;
+                to_post -= 1;
+            }
+            to_complete -= self.poll()?;
+        }
+        Ok(())
+    }
+
+    /// Polls both ends once and returns the number of the client's completions.
+    fn poll(&mut self) -> Result<usize, Failure> {
+        self.client.worker.poll(1);
+        self.server.worker.poll(1);
+        self.client.reap()
+    }
+}
+
+/// One end of the connection: its stack, its application's objects and its core.
+struct End {
+    context: Context,
+    worker: Worker,
+    qp: QueuePair,
+    cq: CompletionQueue,
+    buffer: Region,
+}
+
+impl End {
+    fn new(address: &str, mtu: u16, port: MemoryPort) -> Result<Self, Failure> {
+        let mut config = Config::in_memory(address)?;
+        config.port.mtu = mtu;
+        let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
+        let mut context = stack.context()?;
+        let (pd, cq) = (context.alloc_pd(), context.create_cq(2 * SEND_DEPTH)?);
+        let qp = context.create_qp(pd, &QpAttr { send_depth: SEND_DEPTH, ..QpAttr::new(cq) })?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let buffer = context.register(pd, vec![0u8; LARGE_BYTES as usize], access)?;
+        let mut end = End { context, worker, qp, cq, buffer };
+        end.post_receive()?;
+        Ok(end)
+    }
+
+    fn post_receive(&mut self) -> Result<(), Failure> {
+        let sink = [self.buffer.slice(0, SMALL.len() as u32)?];
+        Ok(self.context.post_recv(self.qp, &RecvWr::new(1, &sink))?)
+    }
+
+    fn send(&mut self) -> Result<(), Failure> {
+        let request = SendWr::send_inline(2, &SMALL).unsignaled();
+        Ok(self.context.post_send(self.qp, &request)?)
+    }
+
+    /// Polls both ends until a message has arrived, and posts the receive for the next one.
+    fn receive(&mut self, peer: &mut End) -> Result<(), Failure> {
+        loop {
+            peer.worker.poll(1);
+            self.worker.poll(1);
+            if self.reap()? > 0 {
+                return self.post_receive();
+            }
+        }
+    }
+
+    /// Returns the number of completions that were waiting.
+    fn reap(&mut self) -> Result<usize, Failure> {
+        let mut completions = [Completion::default(); 4];
+        Ok(self.context.poll_cq(self.cq, &mut completions)?)
+    }
+}
