@@ -156,12 +156,12 @@ fn an_error_names_the_socket_of_a_missing_memif_server() {
     let (_serial, lab) = (serial(), Lab::new("no-server"));
     let output = lab.client(&["send-lat", "--iterations", "1"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.lines().last().unwrap_or_default();
     let socket = lab.file("m.sock");
     assert!(
         ["nobody listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)),
-        "{said}"
+        "{stderr}"
     );
 }
 
@@ -182,9 +182,9 @@ fn an_error_names_a_port_without_a_listener() {
     let (_serial, lab) = (serial(), Lab::new("refused"));
     let _server = Server::start(&lab);
     let output = lab.run(&["send-lat", "--config", &lab.file("client"), "--connect", "10.99.0.1:9"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("10.99.0.1:9: refused"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("10.99.0.1:9: refused"), "{stderr}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The client's connections of the TCP baselines.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 
 use ironwarp_bench::PathKind;
@@ -36,7 +37,7 @@ impl Sockets {
             },
             _ => (path, None, None),
         };
-        if !self.connections.contains_key(&path) {
+        if let Entry::Vacant(entry) = self.connections.entry(path) {
             let namespace = veth.map(VethPair::server_path);
             let address = match server.request(&ToServer::Listen { path, namespace })? {
                 FromServer::Listening(address) => address,
@@ -44,7 +45,7 @@ impl Sockets {
             };
             let connection = TcpConnection::connect(address, veth)
                 .map_err(|source| ClientError::System { what: "connecting the Linux sockets", source })?;
-            self.connections.insert(path, connection);
+            entry.insert(connection);
         }
         Ok((path, note))
     }
