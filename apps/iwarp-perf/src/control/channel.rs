@@ -90,23 +90,14 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
     /// `on_close` at the end of the stream.
     pub fn new(
         socket: UnixStream,
-        mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Self> {
         let reader = BufReader::new(socket.try_clone()?);
-        let (queue, inbox) = channel();
+        let (mut on_line, inbox) = line_handler(on_message);
         thread::Builder::new().name("control".into()).spawn(move || {
-            for line in reader.lines() {
-                // An invalid line comes from some other program; it ends the stream too.
-                let Some(message) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else {
-                    break;
-                };
-                if let Dispatch::Queue(message) = on_message(message)
-                    && queue.send(message).is_err()
-                {
-                    break;
-                }
-            }
+            // An invalid line comes from some other program; it ends the stream too.
+            let _ = reader.split(b'\n').find(|line| !line.as_ref().is_ok_and(|line| on_line(line)));
             on_close();
         })?;
         Ok(Channel { out: Output::Socket(socket), inbox })
@@ -115,15 +106,10 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
     /// Creates a channel over a carrier instead of a socket. The two functions are those of [`Channel::new`], but the
     /// thread of the carrier calls them.
     pub fn over_carrier(
-        mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
     ) -> (Self, Carrier) {
-        let ((out, outbox), (queue, inbox)) = (channel(), channel());
-        let on_line = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
-            Ok(Dispatch::Queue(message)) => queue.send(message).is_ok(),
-            Ok(Dispatch::Handled) => true,
-            Err(_) => false,
-        };
+        let ((out, outbox), (on_line, inbox)) = (channel(), line_handler(on_message));
         let callbacks = CarrierCallbacks { on_line: Box::new(on_line), on_close: Box::new(on_close) };
         (Channel { out: Output::Carrier(out), inbox }, Carrier { outbox, callbacks: Some(callbacks) })
     }
@@ -162,6 +148,20 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
             Err(TryRecvError::Disconnected) => Err(ChannelError::Closed),
         }
     }
+}
+
+/// Returns a function that parses lines and the queue of the messages in them. The function returns false for an invalid
+/// line, and if the queue is gone.
+fn line_handler<In: DeserializeOwned + Send + 'static>(
+    mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+) -> (impl FnMut(&[u8]) -> bool + Send + 'static, Receiver<In>) {
+    let (queue, inbox) = channel();
+    let on_line = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
+        Ok(Dispatch::Queue(message)) => queue.send(message).is_ok(),
+        Ok(Dispatch::Handled) => true,
+        Err(_) => false,
+    };
+    (on_line, inbox)
 }
 
 impl<In> Drop for Channel<In> {
