@@ -1,99 +1,101 @@
-//! What is measured: the test, the sizes, the ways of posting and waiting.
+//! What a run measures: the test, its sizes, and how its ends post and wait.
 //!
-//! Both ends of a test hold the same case, so it travels between them as JSON.
+//! The client sends each [`Case`] to the server as JSON. The names of tests and options on the command line, in tables
+//! and in JSON are the same: they derive from the variants.
 
 use core::fmt;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// The tests by the names that users type.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+/// A test, named as users type it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// A Send goes over, a Send comes back.
+    /// Round trip of a Send and the Send that answers it.
     SendLat,
-    /// An RDMA Write goes over, one comes back; both ends poll the last byte.
+    /// Round trip of an RDMA Write and the Write that answers it; both ends poll the last byte.
     WriteLat,
-    /// An RDMA Read of the far memory completes.
+    /// Latency of an RDMA Read.
     ReadLat,
-    /// Sends one way.
+    /// Bandwidth of Sends in one direction.
     SendBw,
-    /// RDMA Writes one way.
+    /// Bandwidth of RDMA Writes in one direction.
     WriteBw,
-    /// RDMA Reads one way.
+    /// Bandwidth of RDMA Reads in one direction.
     ReadBw,
-    /// An atomic operation on a word of the far memory completes.
+    /// Latency of an atomic operation on a word of the server.
     AtomicLat,
-    /// Atomic operations on words of the far memory, many on their way.
+    /// Rate of atomic operations on words of the server; their sum is checked.
     AtomicBw,
-    /// RDMA Writes one way, Immediate Data behind each.
+    /// Bandwidth of RDMA Writes with Immediate Data in one direction.
     WriteImmBw,
-    /// Immediate Data goes over, Immediate Data comes back.
+    /// Round trip of Immediate Data.
     ImmLat,
-    /// An RDMA Write with Immediate Data behind it goes over, the same comes back.
+    /// Round trip of an RDMA Write with Immediate Data.
     WriteImmLat,
-    /// Raw frames there and back: the floor of every latency.
+    /// Round trip of a raw frame: the floor of every latency.
     FrameLat,
-    /// Raw frames one way.
+    /// Bandwidth of raw frames in one direction.
     FrameBw,
-    /// Linux sockets there and back.
+    /// Round trip over Linux sockets.
     TcpLat,
-    /// Linux sockets one way.
+    /// Bandwidth of Linux sockets in one direction.
     TcpBw,
 }
 
-/// What an atomic test does to its words.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+/// The operation of an atomic test.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtomicKind {
     /// Adds 1.
     FetchAdd,
-    /// Replaces what was seen last by one more; fails where another queue pair was there meanwhile.
+    /// Replaces the value read last by that value plus 1. Fails if another queue pair changed the word since.
     CmpSwap,
 }
 
-/// Which of the far end's cores the words of an atomic test belong to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+/// The server core that owns the words of an atomic test.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum WordOwner {
-    /// Whichever their addresses say.
+    /// The core that the address of the word selects.
     #[default]
     Spread,
-    /// The core that their queue pairs are on: each core has words of its own.
+    /// The core that the request arrives at. Each core has words of its own.
     Local,
-    /// The next core after the one that their queue pairs are on: each core has words of its own.
+    /// The core after the one that the request arrives at. Each core has words of its own.
     Remote,
 }
 
-/// Whose protocol carries the bytes.
+/// The protocol that carries the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// This stack.
     Ironwarp,
-    /// None: frames as they are.
+    /// None: raw frames.
     Frames,
-    /// Linux.
+    /// TCP of the Linux kernel.
     KernelTcp,
 }
 
-/// How an end waits for what comes next.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+/// How an end waits for data or for a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
-    /// It looks again at once.
+    /// Polls.
     Spin,
-    /// It sleeps in the kernel until woken.
+    /// Sleeps in the kernel.
     Block,
 }
 
-/// What lies between the two ends.
+/// What connects the two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathKind {
     /// Shared memory between two processes.
     Memif,
-    /// Two ports of one process joined back to back.
+    /// Two ports of one process, connected back to back.
     Ring,
     /// Buffers of one process, without DPDK.
     Memory,
@@ -109,7 +111,7 @@ pub enum PathKind {
     AfXdp,
     /// A network card.
     Pci,
-    /// Whatever the configured device reaches.
+    /// Any other device.
     Wire,
 }
 
@@ -122,39 +124,39 @@ pub struct Case {
     pub bytes: u64,
     /// The largest network-layer packet, in bytes.
     pub mtu: u16,
-    /// What lies between the ends.
+    /// What connects the ends.
     pub path: PathKind,
     /// How both ends wait.
     pub wait: Wait,
-    /// Queue pairs used in turn.
+    /// Queue pairs, used round robin.
     pub qps: u32,
-    /// Messages outstanding a queue pair.
+    /// Outstanding messages for each queue pair.
     pub depth: u32,
     /// Work requests posted together.
     pub post_list: u32,
-    /// Every how many work requests a completion is asked for.
+    /// One work request in this many is signalled.
     pub signal_every: u32,
-    /// Messages up to this many bytes are posted inline.
+    /// The largest message that is posted inline, in bytes.
     pub inline: u32,
     /// Both ends send.
     pub bidirectional: bool,
-    /// Messages a second in open loop; latency then counts from the intended start. Absent: as fast as possible.
+    /// Messages a second in open loop; latency then counts from the intended start. `None`: as fast as possible.
     pub rate: Option<f64>,
-    /// Every byte is checked at the end that receives it.
+    /// The receiver checks every byte.
     pub validate: bool,
-    /// What an atomic test does. Absent: it is none.
+    /// The operation of an atomic test. `None` for other tests.
     #[serde(default)]
     pub operation: Option<AtomicKind>,
-    /// The far end's cores change words with locked instructions, wherever a request arrives; their owners do otherwise.
+    /// The core that receives a request changes the word, with locked instructions. Otherwise the owner core does.
     #[serde(default)]
     pub locked: bool,
-    /// Words that an atomic test's queue pairs share, each in a cache line of its own.
+    /// Words that the queue pairs of an atomic test share, each in its own cache line.
     #[serde(default = "one")]
     pub words: u32,
-    /// Whose the words of an atomic test are.
+    /// The core that owns the words of an atomic test.
     #[serde(default)]
     pub owner: WordOwner,
-    /// Polled cores an end; queue pairs are dealt out to them in turn.
+    /// Polled cores at each end. Queue pairs are assigned to them round robin.
     #[serde(default = "one")]
     pub cores: u32,
 }
@@ -164,77 +166,33 @@ fn one() -> u32 {
 }
 
 impl Test {
-    /// Every test.
-    pub const ALL: [Test; 15] = [
-        Test::SendLat,
-        Test::WriteLat,
-        Test::ReadLat,
-        Test::SendBw,
-        Test::WriteBw,
-        Test::ReadBw,
-        Test::AtomicLat,
-        Test::AtomicBw,
-        Test::WriteImmBw,
-        Test::ImmLat,
-        Test::WriteImmLat,
-        Test::FrameLat,
-        Test::FrameBw,
-        Test::TcpLat,
-        Test::TcpBw,
-    ];
-
-    /// The name that users type.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Test::SendLat => "send-lat",
-            Test::WriteLat => "write-lat",
-            Test::ReadLat => "read-lat",
-            Test::SendBw => "send-bw",
-            Test::WriteBw => "write-bw",
-            Test::ReadBw => "read-bw",
-            Test::AtomicLat => "atomic-lat",
-            Test::AtomicBw => "atomic-bw",
-            Test::WriteImmBw => "write-imm-bw",
-            Test::ImmLat => "imm-lat",
-            Test::WriteImmLat => "write-imm-lat",
-            Test::FrameLat => "frame-lat",
-            Test::FrameBw => "frame-bw",
-            Test::TcpLat => "tcp-lat",
-            Test::TcpBw => "tcp-bw",
-        }
-    }
-
-    /// Whether the figure is a round trip; it is a bandwidth otherwise.
+    /// Returns whether the test measures a round trip. The other tests measure a bandwidth.
     pub const fn is_latency(self) -> bool {
-        match self {
-            Test::SendLat | Test::WriteLat | Test::ReadLat | Test::FrameLat | Test::TcpLat => true,
-            Test::AtomicLat | Test::ImmLat | Test::WriteImmLat => true,
-            Test::SendBw | Test::WriteBw | Test::WriteImmBw | Test::ReadBw => false,
-            Test::AtomicBw | Test::FrameBw | Test::TcpBw => false,
-        }
+        use Test::*;
+        !matches!(self, SendBw | WriteBw | WriteImmBw | ReadBw | AtomicBw | FrameBw | TcpBw)
     }
 
-    /// Whether it consists of atomic operations.
+    /// Returns whether the messages are atomic operations.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Test::AtomicLat | Test::AtomicBw)
     }
 
-    /// Whether its messages arrive with Immediate Data.
+    /// Returns whether the messages carry Immediate Data.
     pub const fn is_immediate(self) -> bool {
         matches!(self, Test::ImmLat | Test::WriteImmLat | Test::WriteImmBw)
     }
 
-    /// Whether each of many messages one way uses up a receive of the far end's.
+    /// Returns whether each message of a bandwidth test consumes a receive of the server.
     pub const fn consumes_receives(self) -> bool {
         matches!(self, Test::SendBw | Test::WriteImmBw)
     }
 
-    /// Whether its connections need the operations of RFC 7306.
+    /// Returns whether the connections need the operations of RFC 7306.
     pub const fn needs_rfc7306(self) -> bool {
         self.is_atomic() || self.is_immediate()
     }
 
-    /// The bytes that a message of this test always has: a word, or the eight octets of Immediate Data.
+    /// Returns the message size of a test that has only one: a word, or the eight octets of Immediate Data.
     pub const fn fixed_bytes(self) -> Option<u64> {
         match self {
             Test::AtomicLat | Test::AtomicBw | Test::ImmLat => Some(8),
@@ -242,7 +200,7 @@ impl Test {
         }
     }
 
-    /// Whose protocol carries the bytes.
+    /// Returns the protocol that carries the bytes.
     pub const fn transport(self) -> Transport {
         match self {
             Test::FrameLat | Test::FrameBw => Transport::Frames,
@@ -251,8 +209,8 @@ impl Test {
         }
     }
 
-    /// Whether half a round trip is a meaningful one-way figure: a Read crosses the link twice by nature, and so does an
-    /// atomic operation.
+    /// Returns whether half a round trip is a one-way latency. It is none for Reads and atomic operations, which need
+    /// both directions.
     pub const fn is_symmetric(self) -> bool {
         self.is_latency() && !matches!(self, Test::ReadLat | Test::AtomicLat)
     }
@@ -260,30 +218,18 @@ impl Test {
 
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.serialize(f)
     }
 }
 
-impl PathKind {
-    /// The name in tables and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PathKind::Memif => "memif",
-            PathKind::Ring => "ring",
-            PathKind::Memory => "memory",
-            PathKind::Veth => "veth",
-            PathKind::Lo => "lo",
-            PathKind::Tap => "tap",
-            PathKind::AfPacket => "af_packet",
-            PathKind::AfXdp => "af_xdp",
-            PathKind::Pci => "pci",
-            PathKind::Wire => "wire",
-        }
+impl fmt::Display for PathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
 impl Case {
-    /// A case with one queue pair, one message at a time, a completion for each.
+    /// Creates a case with one queue pair, one outstanding message, and a completion for each message.
     pub fn new(test: Test, bytes: u64, mtu: u16, path: PathKind) -> Self {
         Case {
             test,
@@ -307,18 +253,22 @@ impl Case {
         }
     }
 
-    /// The name under which others compare themselves with this case.
-    pub fn baseline_name(&self) -> String {
-        let locked = if self.locked { "-locked" } else { "" };
-        match self.wait {
-            Wait::Spin => format!("{}{locked}", self.test.name()),
-            Wait::Block => format!("{}{locked}-blocking", self.test.name()),
-        }
+    /// Returns the depth that keeps a link busy in a bandwidth test: 4 MiB of messages, at least 2 and at most 64.
+    pub fn streaming_depth(bytes: u64) -> u32 {
+        const BYTES_OUTSTANDING: u64 = 4 << 20;
+        (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32
     }
 
-    /// A line for progress bars and errors.
+    /// Returns the name of this case as a baseline of other cases.
+    pub fn baseline_name(&self) -> String {
+        let locked = if self.locked { "-locked" } else { "" };
+        let blocking = if self.wait == Wait::Block { "-blocking" } else { "" };
+        format!("{}{locked}{blocking}", self.test)
+    }
+
+    /// Returns a line for progress bars and errors.
     pub fn title(&self) -> String {
-        let (bytes, path, mtu) = (self.bytes, self.path.name(), self.mtu);
+        let Case { bytes, path, mtu, .. } = self;
         let cores = if self.cores > 1 { format!(", {} cores", self.cores) } else { String::new() };
         format!("{} {bytes} B over {path}, MTU {mtu}{cores}", self.baseline_name())
     }
@@ -329,26 +279,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_has_one_name_for_users_and_for_json() {
-        for test in Test::ALL {
-            let json = serde_json::to_string(&test).expect("a plain enum");
-            assert_eq!(json, format!("\"{}\"", test.name()));
+    fn a_test_has_the_same_name_on_the_command_line_and_in_json() {
+        for test in Test::value_variants() {
+            let value = test.to_possible_value().expect("no variant is skipped");
+            assert_eq!(value.get_name(), test.to_string());
+            assert_eq!(serde_json::to_value(test).expect("a plain enum"), test.to_string());
         }
     }
 
     #[test]
-    fn transports_are_named_as_the_contract_says() {
-        let names: Vec<String> = [Test::SendLat, Test::FrameLat, Test::TcpBw]
-            .map(|test| serde_json::to_string(&test.transport()).expect("a plain enum"))
-            .into();
-        assert_eq!(names, ["\"ironwarp\"", "\"frames\"", "\"kernel_tcp\""]);
+    fn transports_have_the_names_of_the_json_schema() {
+        let names = [Test::SendLat, Test::FrameLat, Test::TcpBw]
+            .map(|test| serde_json::to_value(test.transport()).expect("a plain enum"));
+        assert_eq!(names, ["ironwarp", "frames", "kernel_tcp"]);
     }
 
     #[test]
-    fn a_case_survives_the_way_to_the_far_end() {
+    fn a_case_survives_serialization() {
         let mut case = Case::new(Test::WriteBw, 1 << 20, 9000, PathKind::Memif);
         case.rate = Some(1.5e6);
         let json = serde_json::to_string(&case).expect("plain data");
-        assert_eq!(serde_json::from_str::<Case>(&json).expect("what was written"), case);
+        assert_eq!(serde_json::from_str::<Case>(&json).expect("valid JSON"), case);
     }
 }

@@ -1,7 +1,7 @@
-//! What all programs do alike: refuse bad arguments in one line, log, stop at Ctrl-C, and end with the same codes.
+//! Functions that all programs share: arguments, the log, Ctrl-C and exit codes.
 //!
-//! Takes a program's arguments as `clap` describes them. A refusal is one line that names the argument, the value and
-//! what is allowed. Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
+//! Arguments are described with `clap`. The error for a bad argument is one line with the argument, the value and the
+//! allowed values. Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -16,20 +16,20 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
-/// Bad arguments or configuration.
+/// The exit code for bad arguments or a bad configuration.
 pub const EXIT_BAD_ARGUMENTS: u8 = 2;
 
-/// Why there is nothing to run.
+/// The reason why a program ends before it runs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CliExit {
-    /// Help or version was asked for: here it is.
+    /// The text of `--help` or `--version`.
     Help(String),
-    /// The arguments cannot be used: one line that says which, and what is allowed.
+    /// One line that names the bad argument and the allowed values.
     BadArguments(String),
 }
 
 impl CliExit {
-    /// Says it, and gives the code to end with. `program` is the program's name.
+    /// Prints the text and returns the exit code.
     pub fn report(self, program: &str) -> ExitCode {
         match self {
             CliExit::Help(text) => {
@@ -41,18 +41,31 @@ impl CliExit {
     }
 }
 
-/// Reads arguments, the program's name first.
-pub fn parse_args<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, CliExit> {
-    A::try_parse_from(arguments).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => CliExit::Help(error.to_string()),
-        ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            CliExit::BadArguments(format!("{}; --help lists them", one_line(&error.to_string())))
+impl From<clap::Error> for CliExit {
+    fn from(error: clap::Error) -> Self {
+        let text = error.to_string();
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => CliExit::Help(text),
+            ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                CliExit::BadArguments(format!("{}; --help lists them", one_line(&text)))
+            }
+            _ => CliExit::BadArguments(one_line(&text)),
         }
-        _ => CliExit::BadArguments(one_line(&error.to_string())),
-    })
+    }
 }
 
-/// What the parser says, without its heading, its usage and its advice.
+impl From<String> for CliExit {
+    fn from(line: String) -> Self {
+        CliExit::BadArguments(line)
+    }
+}
+
+/// Parses arguments. The first one is the name of the program.
+pub fn parse_args<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, CliExit> {
+    Ok(A::try_parse_from(arguments)?)
+}
+
+/// Returns the message of the parser without its heading, usage and advice.
 fn one_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let message_lines =
@@ -61,48 +74,47 @@ fn one_line(text: &str) -> String {
     words.join(" ")
 }
 
-/// Says why arguments or a configuration cannot be used, and gives the code to end with.
+/// Prints why arguments or a configuration cannot be used, and returns the exit code.
 pub fn bad_arguments(program: &str, line: impl Display) -> ExitCode {
     eprintln!("{program}: {line}");
     ExitCode::from(EXIT_BAD_ARGUMENTS)
 }
 
-/// Says why a run failed, and gives the code to end with.
+/// Prints why a run failed, and returns the exit code.
 pub fn fail(program: &str, line: impl Display) -> ExitCode {
     eprintln!("{program}: {line}");
     ExitCode::FAILURE
 }
 
-/// Writes text to standard output at once. A reader that closed its end hears nothing more; the run goes on, since what
-/// it does never depends on who listens.
+/// Writes text to standard output and flushes it. Errors are ignored: the run continues if the reader closes its end.
 pub fn print_stdout(text: impl Display) {
     let mut out = std::io::stdout().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// Sends the log to standard error, so that standard output holds results alone. `filter` is a level, or a filter as
-/// of tracing-subscriber.
+/// Writes the log to standard error, so that standard output has only results. `filter` is a level or a filter of
+/// tracing-subscriber.
 pub fn start_log(filter: &str) -> Result<(), String> {
-    let wanted = EnvFilter::try_new(filter).map_err(|error| {
-        format!("--log {filter}: {error}: error, warn, info, or a filter as of tracing-subscriber")
+    let env_filter = EnvFilter::try_new(filter).map_err(|error| {
+        format!("--log {filter}: {error}: must be error, warn, info or a filter of tracing-subscriber")
     })?;
     tracing_subscriber::fmt()
-        .with_env_filter(wanted)
+        .with_env_filter(env_filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     Ok(())
 }
 
-/// One Ctrl-C reaches a program twice where `timeout` or a shell hands it on too. A user's second one comes later.
+/// `timeout` and shells may deliver one Ctrl-C twice. A second Ctrl-C of the user comes later than this.
 const DOUBLE_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 
-/// A flag that Ctrl-C raises. The second Ctrl-C does not wait.
+/// Returns a flag that Ctrl-C sets. The second Ctrl-C ends the process at once with exit code 1.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (seen, mut first) = (stop.clone(), None);
+    let (flag, mut first) = (stop.clone(), None);
     let handler = move || {
-        seen.store(true, Ordering::Relaxed);
+        flag.store(true, Ordering::Relaxed);
         if first.get_or_insert_with(Instant::now).elapsed() > DOUBLE_SIGNAL_WINDOW {
             std::process::exit(1);
         }
@@ -124,38 +136,38 @@ mod tests {
         bytes: u8,
     }
 
-    fn of(line: &str) -> Result<Args, CliExit> {
+    fn parse(line: &str) -> Result<Args, CliExit> {
         parse_args(line.split(' ').map(OsString::from))
     }
 
     #[test]
-    fn what_can_be_used_is_read() {
-        assert_eq!(of("p --bytes 3"), Ok(Args { bytes: 3 }));
+    fn valid_arguments_are_parsed() {
+        assert_eq!(parse("p --bytes 3"), Ok(Args { bytes: 3 }));
     }
 
     #[test]
-    fn a_refusal_is_one_line_with_the_argument_the_value_and_what_is_allowed() {
+    fn an_error_is_one_line_with_the_argument_the_value_and_the_allowed_values() {
         for (line, words) in [
             ("p --bytes 0", &["--bytes", "'0'", "1..=9"][..]),
             ("p --bites 3", &["--bites", "--bytes"]),
             ("p", &["--bytes", "--help"]),
         ] {
-            let Err(CliExit::BadArguments(text)) = of(line) else { panic!("{line} was not refused") };
+            let Err(CliExit::BadArguments(text)) = parse(line) else { panic!("{line} was not rejected") };
             assert!(!text.contains('\n') && !text.contains("Usage"), "{text}");
             assert!(words.iter().all(|word| text.contains(word)), "{line}: {text}");
         }
     }
 
     #[test]
-    fn help_and_version_are_no_failure() {
+    fn help_and_version_are_not_errors() {
         for line in ["p --help", "p --version"] {
-            assert!(matches!(of(line), Err(CliExit::Help(text)) if text.contains('p')), "{line}");
+            assert!(matches!(parse(line), Err(CliExit::Help(text)) if text.contains('p')), "{line}");
         }
     }
 
     #[test]
-    fn a_filter_that_is_none_is_named() {
-        let line = start_log("=loud=").expect_err("no filter");
+    fn an_error_names_the_bad_filter() {
+        let line = start_log("=loud=").expect_err("not a filter");
         assert!(line.contains("--log =loud=") && line.contains("info") && !line.contains('\n'), "{line}");
     }
 }

@@ -1,4 +1,4 @@
-//! The program from outside: exit codes and what is said.
+//! The program from outside: exit codes and messages.
 
 use std::process::{Command, Output};
 
@@ -7,17 +7,17 @@ fn run(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_iwarp-perf")).args(words).output().expect("the program starts")
 }
 
-fn refusal(line: &str) -> String {
+fn error(line: &str) -> String {
     let output = run(line);
     assert_eq!(output.status.code(), Some(2), "{line}");
-    assert!(output.stdout.is_empty(), "{line} prints nothing that could be taken for a result");
+    assert!(output.stdout.is_empty(), "{line}: no output");
     let text = String::from_utf8(output.stderr).expect("text");
     assert_eq!(text.lines().count(), 1, "{text}");
     text.trim_end().to_owned()
 }
 
 #[test]
-fn help_and_version_are_no_failure() {
+fn help_and_version_succeed() {
     let help = run("--help");
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8(help.stdout).expect("text");
@@ -28,7 +28,7 @@ fn help_and_version_are_no_failure() {
 }
 
 #[test]
-fn bad_arguments_are_refused_in_one_line_that_names_them() {
+fn an_error_is_one_line_that_names_the_argument() {
     for (line, words) in [
         ("", ["TEST", "--help"]),
         ("rdma-lat", ["rdma-lat", "send-lat"]),
@@ -50,20 +50,20 @@ fn bad_arguments_are_refused_in_one_line_that_names_them() {
         ("send-lat --port 4", ["--port", "send-lat"]),
         ("send-lat --app-core 100000", ["--app-core 100000", "one of"]),
     ] {
-        let text = refusal(line);
+        let text = error(line);
         assert!(words.iter().all(|word| text.contains(word)), "{line}: {text}");
     }
 }
 
 #[test]
-fn results_that_are_missing_are_named() {
-    let text = refusal("results --from /no/such");
+fn an_error_names_missing_results() {
+    let text = error("results --from /no/such");
     assert_eq!(text, "iwarp-perf: /no/such/suite.json: No such file or directory (os error 2)");
-    assert!(refusal("results --form x").contains("--form"));
+    assert!(error("results --form x").contains("--form"));
 }
 
 #[test]
-fn a_role_that_nobody_gave_is_not_taken() {
+fn a_user_cannot_start_the_client_process() {
     let output = run("__client 1 warn");
     assert!(String::from_utf8(output.stderr).expect("text").contains("started by iwarp-perf itself"));
     assert!(output.stdout.is_empty());

@@ -1,5 +1,4 @@
-//! The doctor over everything that can be wrong with a device: one clear line with the remedy, an exit code, and an end.
-//! Where the ordinary start of a program meets the same, it says the same line.
+//! The doctor reports each fault of a device in one line with the remedy, and `server` prints the same line.
 #![cfg(feature = "dpdk")]
 
 use std::path::PathBuf;
@@ -12,10 +11,10 @@ use serde_json::Value;
 /// One device at a time.
 static SERIAL: Mutex<()> = Mutex::new(());
 const PERF: &str = env!("CARGO_BIN_EXE_iwarp-perf");
-/// Seconds after which `timeout` kills: more than the doctor gives himself.
+/// Seconds after which `timeout` kills the program: more than the limit of the doctor.
 const DEADLINE: &str = "80";
 
-/// A folder with a configuration, removed with the test.
+/// A folder with a configuration, removed when dropped.
 struct Lab(PathBuf);
 
 impl Lab {
@@ -35,7 +34,7 @@ impl Lab {
         self.0.join("c.toml").display().to_string()
     }
 
-    /// Runs a shell line in a network namespace of its own. `$P` is the program, `$C` the configuration.
+    /// Runs a shell line in a new network namespace. `$P` is the program, `$C` the configuration.
     fn shell(&self, line: &str) -> Output {
         let _one = SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut command = Command::new("timeout");
@@ -44,19 +43,19 @@ impl Lab {
         command.env("RUNTIME_DIRECTORY", &self.0).output().expect("unshare, of util-linux")
     }
 
-    /// The doctor's findings as JSON, with what he ends with.
+    /// Returns the exit code of the doctor and its findings.
     #[track_caller]
     fn examined(&self, before: &str, options: &str) -> (Option<i32>, Vec<Value>) {
         let output = self.shell(&format!("{before}\nexec $P doctor --config $C --json {options}"));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
         let whole: Value =
-            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output_text}"));
         assert_eq!(whole["ok"].as_bool(), Some(output.status.code() == Some(0)), "{whole}");
         let findings = whole["findings"].as_array().expect("a list").clone();
         (output.status.code(), findings)
     }
 
-    /// The one fault that the doctor finds: what, and what to do.
+    /// Runs the doctor, which must find one fault whose line has all `words`.
     #[track_caller]
     fn fault(&self, before: &str, options: &str, words: &[&str]) {
         let (code, findings) = self.examined(before, options);
@@ -71,14 +70,14 @@ impl Lab {
         }
     }
 
-    /// The line that an ordinary start ends with, and its exit code.
+    /// Runs the server, which must fail with one line that has all `words`.
     #[track_caller]
-    fn refused(&self, before: &str, words: &[&str]) {
+    fn server_fails(&self, before: &str, words: &[&str]) {
         let output = self.shell(&format!("{before}\nexec $P server --config $C"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        let lines: Vec<&str> = said.lines().filter(|line| line.contains("iwarp-perf: ")).collect();
-        let [line] = lines.as_slice() else { panic!("{said}") };
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output_text}");
+        let lines: Vec<&str> = output_text.lines().filter(|line| line.contains("iwarp-perf: ")).collect();
+        let [line] = lines.as_slice() else { panic!("{output_text}") };
         for word in words {
             assert!(line.contains(word), "`{word}` is not in: {line}");
         }
@@ -91,7 +90,7 @@ impl Drop for Lab {
     }
 }
 
-/// Whether there can be network namespaces; says so on the terminal where not.
+/// Returns whether this process may create network namespaces, and prints a line if not.
 fn may_unshare() -> bool {
     if !geteuid().is_root() {
         eprintln!("SKIPPED: the doctor's tests need root for network namespaces");
@@ -112,19 +111,19 @@ fn doctor_and_server_report_the_same_interface_fault() {
     let lab = Lab::new("interface", AF_PACKET, "mtu = 9000\n");
     let missing = ["port.device.af_packet.interface = dv1", "does not exist", "ip link"];
     lab.fault("", "", &missing);
-    lab.refused("", &missing);
+    lab.server_fails("", &missing);
     let narrow = ["port.mtu = 9000", "dv1", "1500", "ip link set dv1 mtu 9000"];
     lab.fault(VETH, "", &narrow);
-    lab.refused(VETH, &narrow);
+    lab.server_fails(VETH, &narrow);
     let lab = Lab::new("kernel", AF_PACKET, "");
     let taken = format!("{VETH}\nip addr add 10.78.0.2/24 dev dv0");
     let words = ["net.address 10.78.0.2", "kernel's own, on dv0", "ip addr del"];
     lab.fault(&taken, "", &words);
-    lab.refused(&taken, &words);
+    lab.server_fails(&taken, &words);
 }
 
 #[test]
-fn a_missing_capability_and_a_device_in_use_are_told_by_doctor_and_server_alike() {
+fn doctor_and_server_report_the_same_capability_and_device_faults() {
     if !may_unshare() {
         return;
     }
@@ -133,29 +132,29 @@ fn a_missing_capability_and_a_device_in_use_are_told_by_doctor_and_server_alike(
     let words = ["no permission", "CAP_NET_RAW", "setcap cap_net_raw+ep"];
     for command in ["doctor --json", "server"] {
         let output = lab.shell(&format!("{before}\nexec \"$@\" $P {command} --config $C"));
-        let said =
+        let output_text =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{output_text}");
+        assert!(words.iter().all(|word| output_text.contains(word)), "{output_text}");
     }
     let lab = Lab::new("taken", "tap = { interface = \"dv0\" }", "");
     let words = ["dv0", "in use", "name another"];
     lab.fault(VETH, "", &words);
-    lab.refused(VETH, &words);
+    lab.server_fails(VETH, &words);
     let lab = Lab::new("card", "pci = { address = \"0000:ff:1f.7\" }", "");
     let words = ["0000:ff:1f.7", "no such card", "nic.sh list"];
     lab.fault("", "", &words);
-    lab.refused("", &words);
+    lab.server_fails("", &words);
 }
 
-/// RFC 5227 s2.1: the doctor asks before he announces anything.
+/// RFC 5227 s2.1: the doctor probes an address before it announces it.
 #[test]
-fn two_nodes_with_one_address_are_told() {
+fn an_address_of_another_node_is_reported() {
     if !may_unshare() {
         return;
     }
     let lab = Lab::new("conflict", AF_PACKET, "");
-    // The other node is a kernel in a namespace of its own, which ends with this one.
+    // The other node is the kernel in another namespace, which ends with this one.
     let other = "ip link add dv0 type veth peer name dv1
 ethtool -K dv1 tx off gso off tso off >/dev/null; ip link set dv1 up
 setpriv --pdeathsig KILL unshare --net sleep 70 >/dev/null 2>&1 & OTHER=$!
@@ -185,7 +184,7 @@ until ss -Htln | grep -q 10.78.0.1:80; do :; done";
 }
 
 #[test]
-fn lines_for_people_say_the_same_and_bad_arguments_are_refused() {
+fn text_output_has_the_findings_and_bad_arguments_are_rejected() {
     let lab = Lab::new("lines", "ring = {}", "");
     let run = |options: &[&str]| Command::new(PERF).arg("doctor").args(options).output().expect("the doctor");
     let output = run(&["--config", &lab.config(), "--dry"]);
@@ -198,10 +197,10 @@ fn lines_for_people_say_the_same_and_bad_arguments_are_refused() {
         (&[], "--config"),
     ] {
         let output = run(options);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let output_text = String::from_utf8_lossy(&output.stderr);
         assert!(
-            output.status.code() == Some(2) && said.lines().count() == 1 && said.contains(word),
-            "{said}"
+            output.status.code() == Some(2) && output_text.lines().count() == 1 && output_text.contains(word),
+            "{output_text}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Whole runs with a handful of messages: over Linux sockets and over memory, with everything that a run writes.
+//! Short runs over Linux sockets and over memory, and the files that a run writes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-perf");
 
-/// A folder of one test, removed with it.
+/// The folder of one test, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -35,25 +35,25 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().expect("the program starts")
 }
 
-/// The JSON of a run that succeeds.
+/// Runs the program, which must succeed, and returns its JSON.
 fn measured(name: &str, arguments: &[&str]) -> Value {
     let folder = Folder::new(name);
     let file = folder.file("out.json");
     let output = run(&[arguments, &["--json", &file]].concat());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
     let text = std::fs::read_to_string(&file).expect("the file was written");
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// What must be left of so many messages: rounds that an unquiet machine spoilt do not count.
-fn counting(result: &Value, messages: u64) -> u64 {
+/// Returns the share of `messages` in the rounds that were not dropped.
+fn in_counted_rounds(result: &Value, messages: u64) -> u64 {
     let rounds = |key: &str| result[key].as_u64().expect("a number");
     messages * rounds("rounds") / (rounds("rounds") + rounds("rounds_dropped"))
 }
 
 #[test]
-fn a_round_trip_over_sockets_is_measured_and_reported_as_the_contract_says() {
+fn a_tcp_latency_has_the_fields_of_the_json_schema() {
     let json =
         measured("lo", &["tcp-lat", "--path", "lo", "--iterations", "100", "--warmup", "5", "--validate"]);
     let result = &json["results"][0];
@@ -69,19 +69,19 @@ fn a_round_trip_over_sockets_is_measured_and_reported_as_the_contract_says() {
 }
 
 #[test]
-fn bytes_one_way_over_sockets_are_counted_where_they_arrive() {
+fn a_tcp_bandwidth_is_counted_at_the_receiver() {
     for wait in ["spin", "block"] {
         let arguments =
             ["tcp-bw", "--path", "lo", "--size", "64k", "--iterations", "100", "--validate", "--wait", wait];
         let result = measured(&format!("bw-{wait}"), &arguments)["results"][0].clone();
         assert!(result["gbit_per_s"].as_f64() > Some(0.0));
         assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &wait.into()));
-        assert!(result["verified_bytes"].as_u64() >= Some(counting(&result, 100) * 65_536));
+        assert!(result["verified_bytes"].as_u64() >= Some(in_counted_rounds(&result, 100) * 65_536));
     }
 }
 
 #[test]
-fn sockets_run_over_a_veth_pair_where_namespaces_are_allowed_and_say_so_where_they_are_not() {
+fn tcp_runs_over_veth_or_with_a_note_over_loopback() {
     let result = measured("veth", &["tcp-lat", "--iterations", "50"])["results"][0].clone();
     match result["path"].as_str() {
         Some("veth") => assert_eq!(result["notes"], Value::Array(vec![])),
@@ -93,7 +93,7 @@ fn sockets_run_over_a_veth_pair_where_namespaces_are_allowed_and_say_so_where_th
 }
 
 #[test]
-fn every_rdma_test_checks_every_byte_over_memory() {
+fn every_rdma_test_checks_every_byte() {
     for (test, bytes) in [
         ("send-lat", "4k"),
         ("write-lat", "4k"),
@@ -108,14 +108,16 @@ fn every_rdma_test_checks_every_byte_over_memory() {
         assert_eq!((&result["transport"], &result["path"]), (&"ironwarp".into(), &"memory".into()), "{test}");
         assert_eq!(result["errors"], 0, "{test}");
         let size = if bytes == "4k" { 4096 } else { 10_000 };
-        assert!(result["verified_bytes"].as_u64() >= Some(counting(&result, 60) * size), "{test}: {result}");
+        assert!(
+            result["verified_bytes"].as_u64() >= Some(in_counted_rounds(&result, 60) * size),
+            "{test}: {result}"
+        );
         assert_eq!((&result["crc"], &result["markers"]), (&true.into(), &false.into()));
     }
 }
 
-/// A test with one size prints its number alone.
 #[test]
-fn immediate_data_says_which_message_it_is_there_and_back() {
+fn tests_with_immediate_data_run_without_errors() {
     for (test, options, bytes) in [
         ("imm-lat", "--qps 2", 8),
         ("write-imm-lat", "--size 3000 --validate", 3000),
@@ -130,9 +132,9 @@ fn immediate_data_says_which_message_it_is_there_and_back() {
     }
 }
 
-/// The far end's words add up to what the near end has done to them, however many want them at once.
+/// The sum of the server's words equals the operations of the client, with any number of queue pairs.
 #[test]
-fn the_words_of_an_atomic_test_add_up() {
+fn the_sum_of_the_words_of_an_atomic_test_is_exact() {
     for (test, options, words) in [
         ("atomic-lat", "--warmup 5", 1),
         ("atomic-lat", "--operation cmp-swap --qps 3", 1),
@@ -148,16 +150,19 @@ fn the_words_of_an_atomic_test_add_up() {
         assert_eq!((&result["errors"], &result["words"]), (&0.into(), &words.into()), "{whole:?}");
         let operation = if options.contains(&"cmp-swap") { "cmp-swap" } else { "fetch-add" };
         assert_eq!((&result["operation"], &result["bytes"]), (&operation.into(), &8.into()), "{whole:?}");
-        assert!(result["iterations"].as_u64() >= Some(counting(&result, 300)), "{whole:?}: {result}");
+        assert!(
+            result["iterations"].as_u64() >= Some(in_counted_rounds(&result, 300)),
+            "{whole:?}: {result}"
+        );
         let atomics = if options.contains(&"locked") { "locked" } else { "owner" };
         assert_eq!(result["atomics"], atomics, "{whole:?}");
         assert_eq!(result["rtt_ns"].is_object(), test == "atomic-lat", "{whole:?}");
     }
 }
 
-/// Each core plays both ends; every test stands beside itself on one core, and beside raw frames.
+/// Each core runs a client and a server; each test runs on one core and on two.
 #[test]
-fn the_gain_of_two_cores_is_reported_beside_that_of_raw_frames() {
+fn scaling_compares_two_cores_with_one_and_with_raw_frames() {
     let json = measured("scaling", &["scaling", "--pair", "memory", "--cores", "2", "--iterations", "2000"]);
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 10);
@@ -172,14 +177,13 @@ fn the_gain_of_two_cores_is_reported_beside_that_of_raw_frames() {
     }
 }
 
-/// Round trips at hand, remote and locked, then rates of both kinds on few words and on many: every sum is exact, and words go
-/// by mail where their owner is another core and nowhere else.
+/// Every sum is exact. Operations are forwarded only if another core owns the word.
 #[test]
-fn owners_and_locked_instructions_stand_side_by_side() {
+fn atomics_compares_owner_cores_with_locked_instructions() {
     let json = measured("atomics", &["atomics", "--pair", "memory", "--cores", "2", "--iterations", "500"]);
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 3 + 6 * 2);
-    let says = |result: &Value, what: &str| {
+    let has_note = |result: &Value, what: &str| {
         result["notes"]
             .as_array()
             .expect("a list")
@@ -188,15 +192,15 @@ fn owners_and_locked_instructions_stand_side_by_side() {
     };
     for result in results {
         assert_eq!(result["errors"], 0, "{result}");
-        assert!(says(result, "the sum is exactly that"), "{result}");
-        assert_eq!(says(result, "mailed"), result["atomics"] == "owner", "{result}");
+        assert!(has_note(result, "the sum is exactly that"), "{result}");
+        assert_eq!(has_note(result, "forwarded"), result["atomics"] == "owner", "{result}");
         let share = match result["owner"].as_str() {
             _ if result["atomics"] == "locked" => continue,
-            Some("local") => "of them 0 %",
-            Some("remote") => "of them 100 %",
-            _ => " % were mailed",
+            Some("local") => "0 % of them",
+            Some("remote") => "100 % of them",
+            _ => " % of them were forwarded",
         };
-        assert!(says(result, share), "{share}: {result}");
+        assert!(has_note(result, share), "{share}: {result}");
     }
     let [locked, local, remote] = &results[..3] else { panic!("three round trips") };
     let against = |result: &Value| result["against"][0]["baseline"].clone();
@@ -205,7 +209,10 @@ fn owners_and_locked_instructions_stand_side_by_side() {
         (&"locked".into(), "atomic-lat-locked".into(), "atomic-lat".into())
     );
     assert!(local["rtt_ns"]["p50"].as_u64() > Some(0), "{local}");
-    assert!(says(remote, "above at hand") && !says(local, "above at hand"), "{remote}");
+    assert!(
+        has_note(remote, "more than a local word") && !has_note(local, "more than a local word"),
+        "{remote}"
+    );
     for pair in results[3..].chunks(2) {
         let of = |key: &str| (pair[0][key].clone(), pair[1][key].clone());
         assert_eq!(of("atomics"), ("locked".into(), "owner".into()));
@@ -215,9 +222,9 @@ fn owners_and_locked_instructions_stand_side_by_side() {
     }
 }
 
-/// A word's owner may be the core that its requests arrive at, or another one; the sums are exact.
+/// The sums are exact if the receiving core owns the word, and if another core does.
 #[test]
-fn the_owner_of_a_word_is_at_hand_or_remote() {
+fn the_owner_of_a_word_is_local_or_remote() {
     for (test, owner) in [("atomic-lat", "local"), ("atomic-lat", "remote"), ("atomic-bw", "remote")] {
         let options =
             ["--pair", "memory", "--cores", "2", "--qps", "4", "--owner", owner, "--iterations", "200"];
@@ -227,9 +234,8 @@ fn the_owner_of_a_word_is_at_hand_or_remote() {
     }
 }
 
-/// Each core has its share of the queue pairs, and a count of how often it looked for work.
 #[test]
-fn several_cores_an_end_check_every_byte_and_count_their_polls() {
+fn several_cores_share_the_queue_pairs_and_count_their_polls() {
     for test in ["send-lat", "write-bw", "read-bw", "send-bw"] {
         let options = ["--pair", "memory", "--cores", "2", "--qps", "4", "--iterations", "80", "--validate"];
         let result =
@@ -245,7 +251,7 @@ fn several_cores_an_end_check_every_byte_and_count_their_polls() {
 }
 
 #[test]
-fn options_of_bandwidth_tests_take_effect_over_memory() {
+fn bandwidth_tests_run_with_every_option() {
     for options in [
         "--qps 3 --depth 4",
         "--depth 16 --post-list 4 --signal-every 8",
@@ -262,14 +268,17 @@ fn options_of_bandwidth_tests_take_effect_over_memory() {
             let whole = [[test, "--pair", "memory", "--iterations", "200"].as_slice(), &options].concat();
             let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
             assert_eq!(result["errors"], 0, "{whole:?}");
-            assert!(result["iterations"].as_u64() >= Some(counting(&result, 200)), "{whole:?}: {result}");
+            assert!(
+                result["iterations"].as_u64() >= Some(in_counted_rounds(&result, 200)),
+                "{whole:?}: {result}"
+            );
         }
     }
 }
 
-/// More than connect at a time, and more than a core's control queue has room for.
+/// More queue pairs than connect at a time, and more than the control queue of a core holds.
 #[test]
-fn a_thousand_queue_pairs_connect_and_take_turns() {
+fn a_thousand_queue_pairs_connect() {
     for test in ["send-bw", "write-lat", "atomic-bw"] {
         let options = ["--pair", "memory", "--qps", "1024", "--iterations", "3000", "--warmup", "0"];
         let options =
@@ -280,9 +289,8 @@ fn a_thousand_queue_pairs_connect_and_take_turns() {
     }
 }
 
-/// Both ends sleep until a completion wakes them; nothing is lost and every byte is right.
 #[test]
-fn every_rdma_test_runs_by_events_too() {
+fn every_rdma_test_runs_with_events() {
     for test in ["send-lat", "write-lat", "read-lat", "send-bw", "write-bw", "read-bw"] {
         for options in ["--validate", "--qps 3 --size 5000"] {
             let options: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
@@ -294,13 +302,16 @@ fn every_rdma_test_runs_by_events_too() {
             let result =
                 measured(&format!("events-{test}-{}", options.join("")), &whole)["results"][0].clone();
             assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{whole:?}");
-            assert!(result["iterations"].as_u64() >= Some(counting(&result, 60)), "{whole:?}: {result}");
+            assert!(
+                result["iterations"].as_u64() >= Some(in_counted_rounds(&result, 60)),
+                "{whole:?}: {result}"
+            );
             assert!(wake_count(&result) > 0, "{whole:?}: {result}");
         }
     }
 }
 
-/// How often an event ended a sleep.
+/// Returns how often an event woke the client.
 fn wake_count(result: &Value) -> u64 {
     let notes = result["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
     let woken =
@@ -308,9 +319,9 @@ fn wake_count(result: &Value) -> u64 {
     woken.filter_map(|remainder| remainder.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// RFC 5044 s4.3, s4.4: what the options ask for is on the wire, and the report says what is.
+/// RFC 5044 s4.3, s4.4: the wire and the report have the framing of the options.
 #[test]
-fn markers_and_crcs_are_reported_as_they_were_on_the_wire() {
+fn the_report_has_the_markers_and_crcs_of_the_wire() {
     for (options, markers, crc) in [
         ("", false, true),
         ("--markers", true, true),
@@ -318,7 +329,7 @@ fn markers_and_crcs_are_reported_as_they_were_on_the_wire() {
         ("--markers --no-crc", true, false),
     ] {
         let folder = Folder::new(&format!("wire{}", options.replace(' ', "")));
-        let pcap = folder.file("near.pcapng");
+        let pcap = folder.file("client.pcapng");
         let base = ["write-bw", "--pair", "memory", "--size", "3000", "--iterations", "40", "--validate"];
         let options: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
         let whole = [&base[..], &["--pcap", &pcap], &options].concat();
@@ -329,13 +340,13 @@ fn markers_and_crcs_are_reported_as_they_were_on_the_wire() {
         for key in [REQUEST, REPLY] {
             assert_eq!(startup_flags(&segments, key), (markers, crc), "{options:?}");
         }
-        // A busy machine may have sent start-up frames again.
+        // Start-up frames may have been retransmitted.
         let mut fpdus = segments.iter().filter(|segment| !segment.starts_with(b"MPA ID Re"));
-        assert_eq!(shown_by_fpdu(fpdus.next().expect("an FPDU")), (markers, crc), "{options:?}");
+        assert_eq!(framing_of_fpdu(fpdus.next().expect("an FPDU")), (markers, crc), "{options:?}");
     }
 }
 
-/// The payloads of the TCP segments over IPv4 in a capture, in order.
+/// Returns the payloads of the TCP segments over IPv4 in a capture.
 fn segments(capture: &[u8]) -> Vec<Vec<u8>> {
     const PACKET: u32 = 6;
     let word =
@@ -360,14 +371,14 @@ fn segments(capture: &[u8]) -> Vec<Vec<u8>> {
 const REQUEST: &[u8; 16] = b"MPA ID Req Frame";
 const REPLY: &[u8; 16] = b"MPA ID Rep Frame";
 
-/// RFC 5044 s7.1.1: whether M and C are set in the start-up frame with this key.
+/// RFC 5044 s7.1.1: returns M and C of the start-up frame with this key.
 fn startup_flags(segments: &[Vec<u8>], key: &[u8; 16]) -> (bool, bool) {
     let frame = segments.iter().find(|segment| segment.starts_with(key)).expect("a start-up frame");
     (frame[16] & 0x80 != 0, frame[16] & 0x40 != 0)
 }
 
-/// Whether a marker stands before the stream's first FPDU, an empty RDMA Write, and whether there is a CRC behind it.
-fn shown_by_fpdu(segment: &[u8]) -> (bool, bool) {
+/// Returns whether a marker precedes the first FPDU of a stream, an empty RDMA Write, and whether it has a CRC.
+fn framing_of_fpdu(segment: &[u8]) -> (bool, bool) {
     let marker = segment.starts_with(&[0; 4]);
     let fpdu = &segment[if marker { 4 } else { 0 }..];
     assert_eq!(fpdu[..4], [0x00, 0x0e, 0xc1, 0x40]);
@@ -384,9 +395,9 @@ fn raw_frames_run_over_the_same_device() {
 }
 
 #[test]
-fn a_run_writes_its_histograms_its_page_and_its_frames() {
+fn a_run_writes_a_log_a_page_and_a_capture() {
     let folder = Folder::new("files");
-    let (hdr, html, pcap) = (folder.file("out.hlog"), folder.file("report"), folder.file("near.pcapng"));
+    let (hdr, html, pcap) = (folder.file("out.hlog"), folder.file("report"), folder.file("client.pcapng"));
     let output = run(&[
         "send-lat",
         "--pair",
@@ -416,8 +427,8 @@ fn a_run_writes_its_histograms_its_page_and_its_frames() {
     );
 }
 
-/// A long run that logs; its standard error, read up to a line that contains `until`.
-fn started(arguments: &[&str], until: &str) -> (Child, BufReader<std::process::ChildStderr>, String) {
+/// Starts a long run, and returns its standard error, read up to a line that contains `until`.
+fn start(arguments: &[&str], until: &str) -> (Child, BufReader<std::process::ChildStderr>, String) {
     let mut child = Command::new(PROGRAM)
         .args(arguments)
         .args(["--duration", "600", "--log", "info"])
@@ -429,13 +440,13 @@ fn started(arguments: &[&str], until: &str) -> (Child, BufReader<std::process::C
     let mut seen = String::new();
     while !seen.contains(until) {
         let read = log.read_line(&mut seen).expect("text");
-        assert!(read > 0, "the run ended before it said {until:?}: {seen}");
+        assert!(read > 0, "the run ended before {until:?}: {seen}");
     }
     (child, log, seen)
 }
 
 fn server_pid(log: &str) -> Pid {
-    let (_, rest) = log.split_once("the far end is process ").expect("the near end names it");
+    let (_, rest) = log.split_once("the server is process ").expect("the client logs it");
     Pid::from_raw(rest.lines().next().and_then(|pid| pid.trim().parse().ok()).expect("a number"))
 }
 
@@ -444,33 +455,33 @@ fn pid(child: &Child) -> Pid {
 }
 
 #[test]
-fn ctrl_c_prints_what_was_measured_so_far() {
-    let (mut child, mut log, _) = started(&["tcp-lat", "--path", "lo"], "a slice of");
+fn ctrl_c_prints_the_results_so_far() {
+    let (mut child, mut log, _) = start(&["tcp-lat", "--path", "lo"], "a slice of");
     kill(pid(&child), Signal::SIGINT).expect("it runs");
-    let mut said = String::new();
-    log.read_to_string(&mut said).expect("text");
+    let mut stderr = String::new();
+    log.read_to_string(&mut stderr).expect("text");
     let mut table = String::new();
     child.stdout.take().expect("piped").read_to_string(&mut table).expect("text");
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
     assert!(table.contains("tcp-lat"), "{table}");
-    assert!(said.contains("interrupted"), "{said}");
+    assert!(stderr.contains("interrupted"), "{stderr}");
 }
 
 #[test]
-fn a_far_end_that_is_killed_is_reported_and_ends_the_run() {
-    let (mut child, mut log, seen) = started(&["tcp-lat", "--path", "lo"], "a slice of");
+fn a_killed_server_ends_the_run_with_an_error() {
+    let (mut child, mut log, seen) = start(&["tcp-lat", "--path", "lo"], "a slice of");
     kill(server_pid(&seen), Signal::SIGKILL).expect("it runs");
-    let mut said = String::new();
-    log.read_to_string(&mut said).expect("text");
+    let mut stderr = String::new();
+    log.read_to_string(&mut stderr).expect("text");
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
-    assert!(said.contains("far end") || said.contains("Linux sockets"), "{said}");
+    assert!(stderr.contains("server") || stderr.contains("Linux sockets"), "{stderr}");
 }
 
 #[test]
-fn nothing_outlives_a_parent_that_is_killed() {
-    let (mut child, mut log, _) = started(&["tcp-lat", "--path", "lo"], "a slice of");
+fn client_and_server_end_with_a_killed_parent() {
+    let (mut child, mut log, _) = start(&["tcp-lat", "--path", "lo"], "a slice of");
     kill(pid(&child), Signal::SIGKILL).expect("it runs");
     child.wait().expect("it ends");
-    // Both ends hold the other side of this pipe: it ends when the last of them does.
+    // Client and server have the other end of this pipe, which closes with the last of them.
     log.read_to_string(&mut String::new()).expect("text");
 }

@@ -1,5 +1,4 @@
-//! Both ends as processes of their own over memif, as on two machines: a server, near ends that come and go, and what
-//! the user sees. And the pairs that start both ends themselves over a DPDK device.
+//! A server and its clients as separate processes over memif, as on two machines, and pairs over DPDK devices.
 #![cfg(feature = "dpdk")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -16,7 +15,7 @@ static SERIAL: Mutex<()> = Mutex::new(());
 /// Seconds after which a process is killed, by `timeout`, and the test fails.
 const DEADLINE: &str = "30";
 
-/// A folder of one test, removed with it; both ends' configurations lie there.
+/// The folder of one test with the configurations of both ends, removed when dropped.
 struct Lab(PathBuf);
 
 impl Lab {
@@ -45,7 +44,7 @@ impl Lab {
         command
             .args(["--foreground", "--kill-after=1", DEADLINE, env!("CARGO_BIN_EXE_iwarp-perf")])
             .args(arguments);
-        // DPDK's own files, which it leaves behind, go with the folder.
+        // DPDK never removes its files; they are removed with the folder.
         command.env("RUNTIME_DIRECTORY", &self.0);
         command
     }
@@ -54,7 +53,7 @@ impl Lab {
         self.command(arguments).output().expect("timeout starts")
     }
 
-    fn near(&self, arguments: &[&str]) -> Output {
+    fn client(&self, arguments: &[&str]) -> Output {
         let config = self.file("client");
         self.run(&[arguments, &["--config", &config, "--connect", "10.99.0.1"]].concat())
     }
@@ -62,7 +61,7 @@ impl Lab {
     fn measured(&self, arguments: &[&str], connect: bool) -> Value {
         let file = self.file("out.json");
         let whole = [arguments, &["--json", &file]].concat();
-        let output = if connect { self.near(&whole) } else { self.run(&whole) };
+        let output = if connect { self.client(&whole) } else { self.run(&whole) };
         assert_eq!(
             output.status.code(),
             Some(0),
@@ -80,7 +79,7 @@ impl Drop for Lab {
     }
 }
 
-/// A server that serves.
+/// A running server and its standard output.
 struct Server(Child, BufReader<Box<dyn Read>>);
 
 impl Server {
@@ -104,12 +103,12 @@ impl Server {
         line
     }
 
-    /// Ctrl-C, which `timeout` hands on, once: in the foreground it does not signal its whole group.
+    /// Sends Ctrl-C. In the foreground `timeout` forwards it once.
     fn stop(mut self) -> String {
         kill(Pid::from_raw(self.0.id() as i32), Signal::SIGINT).expect("it runs");
         let mut rest = String::new();
         self.1.read_to_string(&mut rest).expect("text");
-        // `timeout` answers with the exit code of what it ran.
+        // `timeout` returns the exit code of the server.
         assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "{rest}");
         rest
     }
@@ -122,56 +121,53 @@ impl Drop for Server {
     }
 }
 
-fn alone() -> std::sync::MutexGuard<'static, ()> {
+fn serial() -> std::sync::MutexGuard<'static, ()> {
     SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[test]
-fn a_server_serves_one_near_end_after_another_until_ctrl_c() {
-    let (_alone, lab) = (alone(), Lab::new("serve"));
+fn a_server_serves_one_client_after_another_until_ctrl_c() {
+    let (_serial, lab) = (serial(), Lab::new("serve"));
     let mut server = Server::start(&lab);
     for test in ["send-lat", "write-bw"] {
         let result = lab.measured(&[test, "--iterations", "50", "--validate"], true);
         assert_eq!((&result["errors"], &result["path"]), (&0.into(), &"memif".into()), "{test}");
-        assert!(server.line().contains("it said goodbye"));
+        assert!(server.line().contains("the client closed the session"));
     }
-    assert!(server.stop().contains("served 2 near ends"));
+    assert!(server.stop().contains("served 2 clients"));
 }
 
-/// The near end's frames can be had too, but the near end may be a machine that one has no hands on.
 #[test]
-fn a_server_writes_what_it_hears_and_says() {
-    let (_alone, lab) = (alone(), Lab::new("capture"));
-    let file = lab.file("far.pcapng");
+fn a_server_writes_a_capture() {
+    let (_serial, lab) = (serial(), Lab::new("capture"));
+    let file = lab.file("server.pcapng");
     let mut server = Server::start_with(&lab, &["--pcap", &file]);
     lab.measured(&["send-lat", "--size", "777", "--iterations", "10", "--warmup", "0"], true);
-    assert!(server.line().contains("it said goodbye"));
+    assert!(server.line().contains("the client closed the session"));
     server.stop();
     let octets = std::fs::read(&file).expect("a capture");
-    // pcapng's first block, and ten messages each way.
+    // The first block of pcapng, and ten messages in each direction.
     assert_eq!(octets.get(..4), Some(&[0x0a, 0x0d, 0x0d, 0x0a][..]));
     assert!(octets.len() > 20 * 777, "{} bytes", octets.len());
 }
 
-/// A memif's client needs its server's socket. A client without a server gets an error that names the missing socket, at once.
 #[test]
-fn a_memif_without_its_server_is_named_with_what_to_do() {
-    let (_alone, lab) = (alone(), Lab::new("forsaken"));
-    let output = lab.near(&["send-lat", "--iterations", "1"]);
+fn an_error_names_the_socket_of_a_missing_memif_server() {
+    let (_serial, lab) = (serial(), Lab::new("no-server"));
+    let output = lab.client(&["send-lat", "--iterations", "1"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.lines().last().unwrap_or_default();
     let socket = lab.file("m.sock");
     assert!(
         ["nobody listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)),
-        "{said}"
+        "{stderr}"
     );
 }
 
-/// Nobody has to read what a server says.
 #[test]
-fn a_server_whose_output_is_closed_serves_on() {
-    let (_alone, lab) = (alone(), Lab::new("unheard"));
+fn a_server_continues_after_its_output_is_closed() {
+    let (_serial, lab) = (serial(), Lab::new("closed"));
     let mut server = Server::start(&lab);
     server.1 = BufReader::new(Box::new(std::io::empty()));
     for _ in 0..2 {
@@ -182,18 +178,18 @@ fn a_server_whose_output_is_closed_serves_on() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_named_and_the_server_lives_on() {
-    let (_alone, lab) = (alone(), Lab::new("refused"));
+fn an_error_names_a_port_without_a_listener() {
+    let (_serial, lab) = (serial(), Lab::new("refused"));
     let _server = Server::start(&lab);
     let output = lab.run(&["send-lat", "--config", &lab.file("client"), "--connect", "10.99.0.1:9"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("10.99.0.1:9: refused"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("10.99.0.1:9: refused"), "{stderr}");
 }
 
 #[test]
 fn pairs_over_dpdk_devices_check_every_byte() {
-    let (_alone, lab) = (alone(), Lab::new("pairs"));
+    let (_serial, lab) = (serial(), Lab::new("pairs"));
     for pair in ["memif", "ring"] {
         for options in ["send-bw --validate", "atomic-bw --qps 2 --cores 2 --words 4", "imm-lat"] {
             let options: Vec<&str> = options.split(' ').collect();
@@ -204,10 +200,10 @@ fn pairs_over_dpdk_devices_check_every_byte() {
     }
 }
 
-/// The near end alone sleeps where a server is at the other one; in a pair both do.
+/// In a pair both ends sleep; with a standalone server only the client does.
 #[test]
-fn ends_that_wait_for_events_get_every_byte() {
-    let (_alone, lab) = (alone(), Lab::new("events"));
+fn ends_that_sleep_until_events_receive_every_byte() {
+    let (_serial, lab) = (serial(), Lab::new("events"));
     for test in ["write-lat", "send-bw"] {
         let options =
             [test, "--pair", "memif", "--events", "--iterations", "20", "--warmup", "5", "--validate"];
@@ -224,8 +220,8 @@ fn ends_that_wait_for_events_get_every_byte() {
 /// RFC 5044 s7.1.1: a CRC is in use when either end asks, markers are sent to the end that asks. The report states the result of two
 /// configurations that ask for different things.
 #[test]
-fn framing_is_reported_as_it_was_settled_and_not_as_this_end_asked() {
-    let (_alone, lab) = (alone(), Lab::new("framing"));
+fn the_report_has_the_negotiated_framing() {
+    let (_serial, lab) = (serial(), Lab::new("framing"));
     let asked = std::fs::read_to_string(lab.file("client")).expect("a configuration");
     std::fs::write(lab.file("client"), asked + "[mpa]\ncrc = false\nmarkers = true\n")
         .expect("a writable folder");
@@ -237,8 +233,8 @@ fn framing_is_reported_as_it_was_settled_and_not_as_this_end_asked() {
 }
 
 #[test]
-fn an_application_on_a_processor_of_its_own_gets_every_byte() {
-    let (_alone, lab) = (alone(), Lab::new("apart"));
+fn an_application_on_its_own_processor_receives_every_byte() {
+    let (_serial, lab) = (serial(), Lab::new("apart"));
     let result = lab.measured(
         &["send-lat", "--pair", "ring", "--iterations", "20", "--validate", "--app-core", "0"],
         false,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -107,7 +108,8 @@ impl Run {
         for (index, result) in self.results.iter().enumerate() {
             let test = text(&result["test"]);
             if !is_known::<Test>(&result["test"]) && !SCRIPT_TESTS.contains(&test.as_str()) {
-                let allowed = Test::ALL.map(Test::name).join(", ");
+                let tests: Vec<_> = Test::value_variants().iter().map(Test::to_string).collect();
+                let allowed = tests.join(", ");
                 let problem = format!("{test}: must be one of {allowed}, {}", SCRIPT_TESTS.join(", "));
                 return Err(self.error(&format!("results[{index}].test"), problem));
             }

@@ -1,297 +1,182 @@
-//! From options to cases: defaults, and options that do not go together.
+//! From options to cases: options that a command does not take, defaults, and limits.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, Transport, Wait, WordOwner};
+use ironwarp_bench::{Budget, Case, PathKind, Test, Transport, Wait, WordOwner};
 
-use super::{Args, AtomicsArg, CliExit, Command, OwnerArg};
+use super::{Args, AtomicsArg, CliExit, Command};
 
-/// Bytes on their way in bandwidth tests unless a depth is given.
-const BYTES_OUTSTANDING: u64 = 4 << 20;
-/// The MTU unless one is given.
-const MTU: u16 = 1500;
-/// perftest's `-a`.
-const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
-/// Memory that an end may register for one case.
+/// Limits of a case, from the command line or from another machine. A number is in the units of its option.
+pub const BYTES: RangeInclusive<u64> = 1..=1 << 30;
+pub const QPS: RangeInclusive<i64> = 1..=1024;
+pub const DEPTH: RangeInclusive<i64> = 1..=4096;
+pub const POST_LIST: RangeInclusive<i64> = 1..=64;
+pub const SIGNAL_EVERY: RangeInclusive<i64> = 1..=64;
+pub const INLINE: RangeInclusive<i64> = 0..=256;
+pub const WORDS: RangeInclusive<i64> = 1..=65_536;
+/// Bytes of memory that an end may register for one case.
 const MEMORY_MAX: u64 = 1 << 30;
+/// The powers of two of `--all-sizes`, as in perftest.
+const ALL_SIZES: RangeInclusive<u32> = 1..=23;
 
-/// One test as it was asked for.
-#[derive(Debug)]
-pub struct TestPlan {
-    /// A case a size.
-    pub cases: Vec<Case>,
-    /// The budget of each.
-    pub budget: Budget,
+impl Command {
+    /// Returns whether an option has a meaning for this command.
+    fn takes(self, option: &str) -> bool {
+        let always = matches!(option, "config" | "port" | "warmup" | "log");
+        let both_ends = always || matches!(option, "pair" | "json" | "hdr" | "html");
+        match self {
+            Command::Test(test) => test_takes(test, option),
+            Command::Suite => both_ends || option == "quick",
+            Command::Scaling => {
+                both_ends || matches!(option, "size" | "duration" | "iterations" | "mtu" | "cores")
+            }
+            Command::Atomics => both_ends || matches!(option, "duration" | "iterations" | "mtu" | "cores"),
+            Command::Server => always || option == "pcap",
+        }
+    }
+}
+
+fn test_takes(test: Test, option: &str) -> bool {
+    let (rdma, tcp) = (test.transport() == Transport::Ironwarp, test.transport() == Transport::KernelTcp);
+    let (latency, atomic) = (test.is_latency(), test.is_atomic());
+    let read = matches!(test, Test::ReadLat | Test::ReadBw);
+    match option {
+        "size" | "all-sizes" => test.fixed_bytes().is_none(),
+        "operation" | "words" | "atomics" | "owner" => atomic,
+        "qps" | "cores" | "events" | "connect" | "app-core" | "markers" | "no-crc" => rdma,
+        "depth" => rdma && !latency,
+        "post-list" | "signal-every" | "bidirectional" => rdma && !latency && !atomic,
+        "inline" => rdma && !read && !atomic && !test.is_immediate(),
+        "rate" => rdma && !(atomic && latency),
+        "validate" => rdma || tcp,
+        "wait" | "path" => tcp,
+        "pair" | "pcap" | "stats-page" => !tcp,
+        "quick" | "port" => false,
+        _ => true,
+    }
 }
 
 impl Args {
-    /// The MTU of a single test.
-    pub fn mtu_or_default(&self) -> u16 {
-        self.mtu.unwrap_or(MTU)
-    }
-
-    /// Refuses options that do not apply to what is asked for.
+    /// Rejects options that do not apply to the command.
     pub fn check(&self) -> Result<(), CliExit> {
-        let reject_first = |given: &[&str], name: &str| match given.first() {
-            Some(option) => Err(CliExit::BadArguments(format!("{option} does not apply to {name}"))),
+        let (command, config) = (self.command, self.config.is_some());
+        let is_rdma = command.test().is_some_and(|test| test.transport() == Transport::Ironwarp);
+        let problem = match self.cores {
+            Some(cores) if cores > 1 && config => format!(
+                "--cores {cores}: 1 with --config; several polled cores are measured with both ends on one machine: use \
+                 --pair"
+            ),
+            _ if command == Command::Server => return self.check_server(),
+            _ if self.connect.is_some() && !is_rdma => format!(
+                "--connect: {command} is measured with both ends on one machine: use --pair, without --connect"
+            ),
+            _ if config && self.connect.is_none() => format!(
+                "--config: {command} needs --connect ADDR; --pair runs both ends here without a configuration"
+            ),
+            _ => return self.check_options(),
+        };
+        Err(problem.into())
+    }
+
+    fn check_server(&self) -> Result<(), CliExit> {
+        self.check_options()?;
+        match self.config {
+            Some(_) => Ok(()),
+            None => Err("server needs --config FILE, the device and address of this end".to_owned().into()),
+        }
+    }
+
+    fn check_options(&self) -> Result<(), CliExit> {
+        match self.given.iter().find(|option| !self.command.takes(option)) {
+            Some(option) => Err(format!("--{option} does not apply to {}", self.command).into()),
             None => Ok(()),
-        };
-        if let (Some(cores), true) = (self.cores.filter(|&cores| cores > 1), self.config.is_some()) {
-            let line = "1 with --config; several polled cores are measured with both ends on one machine: use --pair";
-            return Err(CliExit::BadArguments(format!("--cores {cores}: {line}")));
-        }
-        match self.command.test() {
-            Some(test) if self.connect.is_some() && test.transport() != Transport::Ironwarp => {
-                let line = "is measured with both ends on one machine: use --pair, without --connect";
-                Err(CliExit::BadArguments(format!("--connect: {} {line}", test.name())))
-            }
-            None if self.command == Command::Suite && self.connect.is_some() => {
-                let line = "suite is measured with both ends on one machine: use --pair";
-                Err(CliExit::BadArguments(format!("--connect: {line}, without --connect")))
-            }
-            _ if self.command != Command::Server && self.config.is_some() && self.connect.is_none() => {
-                let line = "needs --connect ADDR; --pair runs both ends here without a configuration";
-                Err(CliExit::BadArguments(format!("--config: {} {line}", self.command_name())))
-            }
-            Some(test) => reject_first(&self.inapplicable(test), test.name()),
-            None if self.command == Command::Suite => reject_first(&self.single_test_options(), "suite"),
-            None if self.command == Command::Scaling => {
-                reject_first(&self.inapplicable_to_scaling(), "scaling")
-            }
-            None if self.command == Command::Atomics => {
-                reject_first(&self.inapplicable_to_atomics(), "atomics")
-            }
-            None => {
-                reject_first(&self.inapplicable_to_server(), "server")?;
-                let missing = "server needs --config FILE, the device and address of this end";
-                self.config.as_ref().map(|_| ()).ok_or_else(|| CliExit::BadArguments(missing.to_owned()))
-            }
         }
     }
 
-    fn command_name(&self) -> &'static str {
-        let other = match self.command {
-            Command::Scaling => "scaling",
-            Command::Atomics => "atomics",
-            _ => "suite",
-        };
-        self.command.test().map_or(other, Test::name)
-    }
-
-    /// The cases of a single test over a device path.
-    pub fn cases(&self, test: Test, device: PathKind) -> Result<TestPlan, CliExit> {
-        let default_size = match test.fixed_bytes() {
-            Some(bytes) => bytes,
-            None if test.is_latency() => 64,
-            None => 64 << 10,
-        };
+    /// Returns the cases of a single test over a device, one for each size.
+    pub fn cases(&self, test: Test, device: PathKind) -> Result<Vec<Case>, CliExit> {
+        if self.owner == WordOwner::Remote && self.cores.is_none_or(|cores| cores == 1) {
+            let line = "--owner remote: needs --cores 2 or more, because a single core owns every word";
+            return Err(line.to_owned().into());
+        }
+        let default_bytes = if test.is_latency() { 64 } else { 64 << 10 };
+        let bytes = test.fixed_bytes().or(self.size).unwrap_or(default_bytes);
         let sizes: Vec<u64> = match self.all_sizes {
             true => ALL_SIZES.map(|power| 1 << power).collect(),
-            false => vec![self.size.unwrap_or(default_size)],
+            false => vec![bytes],
         };
         let cases: Vec<Case> = sizes.into_iter().map(|bytes| self.case(test, bytes, device)).collect();
-        if self.owner == Some(OwnerArg::Remote) && self.cores.is_none_or(|cores| cores == 1) {
-            let line = "--owner remote: with --cores 2 or more, since a single core owns every word";
-            return Err(CliExit::BadArguments(line.to_owned()));
-        }
-        for case in &cases {
-            check_memory(case)?;
-            check_signals(case)?;
-        }
-        Ok(TestPlan { cases, budget: self.budget() })
+        cases.iter().try_for_each(|case| check_memory(case).and_then(|()| check_signals(case)))?;
+        Ok(cases)
     }
 
     fn case(&self, test: Test, bytes: u64, device: PathKind) -> Case {
-        let path = match test.transport() {
-            Transport::KernelTcp => self.path.map_or(PathKind::Veth, PathKind::from),
-            _ => device,
-        };
-        let depth_for_full_link = (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32;
-        let depth = if test.is_latency() { 1 } else { self.depth.unwrap_or(depth_for_full_link) };
+        let path = if test.transport() == Transport::KernelTcp { self.path } else { device };
+        let streaming_depth = || self.depth.unwrap_or_else(|| Case::streaming_depth(bytes));
+        let depth = if test.is_latency() { 1 } else { streaming_depth() };
         Case {
-            wait: if self.events { Wait::Block } else { self.wait.map_or(Wait::Spin, Wait::from) },
-            qps: self.qps.unwrap_or(1),
+            wait: if self.events { Wait::Block } else { self.wait },
+            qps: self.qps,
             depth,
-            post_list: self.post_list.unwrap_or(1).min(depth),
-            signal_every: self.signal_every.unwrap_or(1),
-            inline: self.inline.unwrap_or(0),
+            post_list: self.post_list.min(depth),
+            signal_every: self.signal_every,
+            inline: self.inline,
             bidirectional: self.bidirectional,
             rate: self.rate,
             validate: self.validate,
-            operation: test
-                .is_atomic()
-                .then(|| self.operation.map_or(AtomicKind::FetchAdd, AtomicKind::from)),
-            locked: self.atomics == Some(AtomicsArg::Locked),
-            words: self.words.unwrap_or(1),
-            owner: self.owner.map_or(WordOwner::Spread, WordOwner::from),
+            operation: test.is_atomic().then_some(self.operation),
+            locked: self.atomics == AtomicsArg::Locked,
+            words: self.words,
+            owner: self.owner,
             cores: self.cores.unwrap_or(1).into(),
-            ..Case::new(test, bytes, self.mtu_or_default(), path)
+            ..Case::new(test, bytes, self.mtu, path)
         }
     }
 
-    fn budget(&self) -> Budget {
+    /// Returns how long to measure each case.
+    pub fn budget(&self) -> Budget {
         let default = if self.all_sizes { 0.5 } else { 2.0 };
         match self.iterations {
             Some(iterations) => Budget::iterations(iterations, self.warmup),
             None => Budget::duration(Duration::from_secs_f64(self.duration.unwrap_or(default)), self.warmup),
         }
     }
-
-    /// Options that were given and mean nothing to a test.
-    fn inapplicable(&self, test: Test) -> Vec<&'static str> {
-        let (latency, ours) = (test.is_latency(), test.transport() == Transport::Ironwarp);
-        let tcp = test.transport() == Transport::KernelTcp;
-        let read = matches!(test, Test::ReadLat | Test::ReadBw);
-        let (atomic, fixed) = (test.is_atomic(), test.fixed_bytes().is_some());
-        given([
-            ("--size", self.size.is_some() && fixed),
-            ("--all-sizes", self.all_sizes && fixed),
-            ("--operation", self.operation.is_some() && !atomic),
-            ("--words", self.words.is_some() && !atomic),
-            ("--atomics", self.atomics.is_some() && !atomic),
-            ("--owner", self.owner.is_some() && !atomic),
-            ("--stats-page", self.stats_page.is_some() && tcp),
-            ("--cores", self.cores.is_some() && !ours),
-            ("--qps", self.qps.is_some() && !ours),
-            ("--depth", self.depth.is_some() && (latency || !ours)),
-            ("--post-list", self.post_list.is_some() && (latency || atomic || !ours)),
-            ("--inline", self.inline.is_some() && (read || atomic || test.is_immediate() || !ours)),
-            ("--signal-every", self.signal_every.is_some() && (latency || atomic || !ours)),
-            ("--bidirectional", self.bidirectional && (latency || atomic || !ours)),
-            ("--rate", self.rate.is_some() && (!ours || (atomic && latency))),
-            ("--events", self.events && !ours),
-            ("--validate", self.validate && test.transport() == Transport::Frames),
-            ("--wait", self.wait.is_some() && !tcp),
-            ("--path", self.path.is_some() && !tcp),
-            ("--pair", self.pair.is_some() && tcp),
-            ("--connect", self.connect.is_some() && !ours),
-            ("--app-core", self.app_core.is_some() && !ours),
-            ("--markers", self.markers && !ours),
-            ("--no-crc", self.no_crc && !ours),
-            ("--pcap", self.pcap.is_some() && tcp),
-            ("--quick", self.quick),
-            ("--port", self.port.is_some()),
-        ])
-    }
-
-    /// Options that were given and that a suite decides itself.
-    fn single_test_options(&self) -> Vec<&'static str> {
-        given([
-            ("--size", self.size.is_some()),
-            ("--all-sizes", self.all_sizes),
-            ("--iterations", self.iterations.is_some()),
-            ("--duration", self.duration.is_some()),
-            ("--qps", self.qps.is_some()),
-            ("--depth", self.depth.is_some()),
-            ("--post-list", self.post_list.is_some()),
-            ("--inline", self.inline.is_some()),
-            ("--signal-every", self.signal_every.is_some()),
-            ("--bidirectional", self.bidirectional),
-            ("--rate", self.rate.is_some()),
-            ("--events", self.events),
-            ("--validate", self.validate),
-            ("--mtu", self.mtu.is_some()),
-            ("--markers", self.markers),
-            ("--no-crc", self.no_crc),
-            ("--wait", self.wait.is_some()),
-            ("--path", self.path.is_some()),
-            ("--connect", self.connect.is_some()),
-            ("--app-core", self.app_core.is_some()),
-            ("--pcap", self.pcap.is_some()),
-            ("--operation", self.operation.is_some()),
-            ("--words", self.words.is_some()),
-            ("--atomics", self.atomics.is_some()),
-            ("--owner", self.owner.is_some()),
-            ("--stats-page", self.stats_page.is_some()),
-            ("--cores", self.cores.is_some()),
-        ])
-    }
-
-    /// Options that were given and that a comparison of cores decides itself.
-    fn inapplicable_to_scaling(&self) -> Vec<&'static str> {
-        const ALLOWED: [&str; 5] = ["--size", "--duration", "--iterations", "--mtu", "--cores"];
-        let mut options = self.single_test_options();
-        options.retain(|option| !ALLOWED.contains(option));
-        if self.quick {
-            options.push("--quick");
-        }
-        options
-    }
-
-    /// Options that were given and that a comparison of owners and locked instructions decides itself.
-    fn inapplicable_to_atomics(&self) -> Vec<&'static str> {
-        let mut options = self.inapplicable_to_scaling();
-        if self.size.is_some() {
-            options.push("--size");
-        }
-        options
-    }
-
-    /// The bytes and the budget of a comparison of cores.
-    pub fn scaling_arguments(&self) -> (u64, Budget) {
-        (self.size.unwrap_or(64), Budget { warmup: 0, ..self.budget() })
-    }
-
-    /// The budget of a comparison of owners and locked instructions.
-    pub fn atomics_budget(&self) -> Budget {
-        self.budget()
-    }
-
-    /// Options that were given and that a server leaves to its near ends.
-    fn inapplicable_to_server(&self) -> Vec<&'static str> {
-        let mut options = self.single_test_options();
-        options.retain(|option| *option != "--pcap");
-        options.extend(given([
-            ("--pair", self.pair.is_some()),
-            ("--quick", self.quick),
-            ("--json", self.json.is_some()),
-            ("--hdr", self.hdr.is_some()),
-            ("--html", self.html.is_some()),
-        ]));
-        options
-    }
 }
 
-fn given<const N: usize>(options: [(&'static str, bool); N]) -> Vec<&'static str> {
-    options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
-}
-
-/// Checks a case that another machine asks for as if it came from this command line.
+/// Checks a case that another machine asks for like a case from the command line.
 pub fn check_case(case: &Case) -> Result<(), String> {
-    let counts = (1..=1 << 30).contains(&case.bytes)
-        && (1..=1024).contains(&case.qps)
-        && (1..=4096).contains(&case.depth)
-        && (1..=case.depth.min(64)).contains(&case.post_list)
-        && (1..=64).contains(&case.signal_every)
-        && case.inline <= 256
-        && (1..=65_536).contains(&case.words)
+    let in_range = BYTES.contains(&case.bytes)
+        && QPS.contains(&case.qps.into())
+        && DEPTH.contains(&case.depth.into())
+        && POST_LIST.contains(&case.post_list.into())
+        && SIGNAL_EVERY.contains(&case.signal_every.into())
+        && INLINE.contains(&case.inline.into())
+        && WORDS.contains(&case.words.into());
+    let consistent = case.post_list <= case.depth
         && case.test.fixed_bytes().is_none_or(|bytes| bytes == case.bytes)
         && case.test.is_atomic() == case.operation.is_some();
-    if !counts {
+    if !in_range || !consistent {
         return Err("a number of the case is out of its range".to_owned());
     }
-    check_memory(case).and_then(|()| check_signals(case)).map_err(|exit| match exit {
-        CliExit::Help(line) | CliExit::BadArguments(line) => line,
-    })
+    check_memory(case).and_then(|()| check_signals(case))
 }
 
-fn check_memory(case: &Case) -> Result<(), CliExit> {
-    // Validated messages lie apart until they are looked at, with a few to spare.
+fn check_memory(case: &Case) -> Result<(), String> {
+    // A validated message keeps its slot until it is checked; 8 more slots are spare.
     let slots = if case.validate { u64::from(case.depth) + 8 } else { 1 };
-    let bytes = case.bytes.saturating_mul(slots).saturating_mul(u64::from(case.qps));
+    let bytes = case.bytes.saturating_mul(slots).saturating_mul(case.qps.into());
     if bytes <= MEMORY_MAX {
         return Ok(());
     }
     let product = if case.validate { "--size × --qps × --depth" } else { "--size × --qps" };
-    Err(CliExit::BadArguments(format!(
-        "{product} = {bytes} bytes: at most {MEMORY_MAX} bytes of memory an end"
-    )))
+    Err(format!("{product} = {bytes} bytes: at most {MEMORY_MAX} bytes of memory at each end"))
 }
 
-fn check_signals(case: &Case) -> Result<(), CliExit> {
-    if case.signal_every <= case.depth || case.test.is_latency() {
+fn check_signals(case: &Case) -> Result<(), String> {
+    let (every, depth) = (case.signal_every, case.depth);
+    if every <= depth || case.test.is_latency() {
         return Ok(());
     }
-    let (every, depth) = (case.signal_every, case.depth);
-    Err(CliExit::BadArguments(format!("--signal-every {every}: at most the depth, which is {depth}")))
+    Err(format!("--signal-every {every}: at most the depth, which is {depth}"))
 }

@@ -4,15 +4,26 @@ mod args;
 mod cases;
 mod size;
 
-pub use args::{Args, AtomicsArg, Command, LogLevel, OwnerArg};
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
+
+pub use args::{Args, AtomicsArg, Command};
 pub use cases::check_case;
 
 pub use ironwarp_cli::CliExit;
 
 impl Args {
-    /// Reads the arguments, the program's name first.
-    pub fn read(arguments: &[std::ffi::OsString]) -> Result<Self, CliExit> {
-        ironwarp_cli::parse_args(arguments.iter().cloned())
+    /// Parses the arguments. The first one is the name of the program.
+    pub fn read(arguments: &[OsString]) -> Result<Self, CliExit> {
+        let command = Args::command();
+        let matches = command.clone().try_get_matches_from(arguments)?;
+        let on_command_line =
+            |arg: &&clap::Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+        let given = command.get_arguments().filter(on_command_line).filter_map(clap::Arg::get_long);
+        let given = given.map(str::to_owned).collect();
+        Ok(Args { given, ..Args::from_arg_matches(&matches)? })
     }
 }
 

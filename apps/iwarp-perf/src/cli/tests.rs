@@ -1,4 +1,4 @@
-//! What is understood, and how the rest is refused.
+//! Tests of the command line: cases from valid options, errors for the others.
 
 use super::*;
 use ironwarp_bench::{PathKind, Test};
@@ -8,7 +8,7 @@ fn args(line: &str) -> Result<Args, CliExit> {
     Args::read(&[vec!["iwarp-perf".into()], words].concat())
 }
 
-fn refusal(line: &str) -> String {
+fn error(line: &str) -> String {
     let outcome = args(line).and_then(|args| {
         args.check().and_then(|()| {
             let test = args.command.test().unwrap_or(Test::SendLat);
@@ -17,25 +17,25 @@ fn refusal(line: &str) -> String {
     });
     match outcome {
         Err(CliExit::BadArguments(text)) => text,
-        other => panic!("{line} was not refused: {other:?}"),
+        other => panic!("{line} was not rejected: {other:?}"),
     }
 }
 
 #[test]
-fn a_refusal_is_one_line_that_names_the_option_the_value_and_what_is_allowed() {
-    let text = refusal("send-lat --size 0");
+fn an_error_is_one_line_with_the_option_the_value_and_the_allowed_values() {
+    let text = error("send-lat --size 0");
     assert!(text.contains("--size") && text.contains("'0'") && text.contains("1 to 1G"), "{text}");
-    let text = refusal("send-lat --qps 5000");
+    let text = error("send-lat --qps 5000");
     assert!(text.contains("--qps") && text.contains("5000") && text.contains("1..=1024"), "{text}");
-    let text = refusal("sendlat");
+    let text = error("sendlat");
     assert!(text.contains("sendlat") && text.contains("send-lat") && text.contains("suite"), "{text}");
     for line in ["send-lat --size 0", "sendlat", "--wrong", "send-lat --pair rocket"] {
-        assert!(!refusal(line).contains('\n'), "{line}");
+        assert!(!error(line).contains('\n'), "{line}");
     }
 }
 
 #[test]
-fn options_that_mean_nothing_to_a_test_are_refused_and_not_ignored() {
+fn options_that_do_not_apply_to_a_test_are_rejected() {
     for (line, text) in [
         ("tcp-lat --qps 2", "--qps does not apply to tcp-lat"),
         ("send-lat --depth 4", "--depth does not apply to send-lat"),
@@ -69,12 +69,12 @@ fn options_that_mean_nothing_to_a_test_are_refused_and_not_ignored() {
         ("frame-lat --no-crc", "--no-crc does not apply to frame-lat"),
         ("server --config f --json o", "--json does not apply to server"),
     ] {
-        assert_eq!(refusal(line), text);
+        assert_eq!(error(line), text);
     }
 }
 
 #[test]
-fn options_that_exclude_each_other_are_named() {
+fn an_error_names_one_of_two_options_that_conflict() {
     for (line, one, other) in [
         ("send-lat --pair memif --config f", "--pair", "--config"),
         ("send-lat --iterations 5 --duration 1", "--iterations", "--duration"),
@@ -84,66 +84,103 @@ fn options_that_exclude_each_other_are_named() {
         ("send-lat --connect 10.0.0.1 --config f --markers", "--config", "--markers"),
         ("send-lat --connect 10.0.0.1 --config f --no-crc", "--config", "--no-crc"),
     ] {
-        let text = refusal(line);
+        let text = error(line);
         assert!(text.contains(one.trim_start_matches('-')) || text.contains(other), "{line}: {text}");
     }
 }
 
 #[test]
-fn more_memory_than_an_end_may_take_is_refused_with_the_sum() {
-    let text = refusal("write-bw --size 1G --qps 2");
-    assert_eq!(text, "--size × --qps = 2147483648 bytes: at most 1073741824 bytes of memory an end");
+fn an_error_shows_the_memory_that_exceeds_the_limit() {
+    let text = error("write-bw --size 1G --qps 2");
+    assert_eq!(text, "--size × --qps = 2147483648 bytes: at most 1073741824 bytes of memory at each end");
 }
 
 #[test]
-fn a_completion_is_asked_for_before_the_queue_is_full() {
-    let text = refusal("write-bw --depth 4 --signal-every 8");
+fn a_work_request_is_signalled_before_the_queue_is_full() {
+    let text = error("write-bw --depth 4 --signal-every 8");
     assert_eq!(text, "--signal-every 8: at most the depth, which is 4");
 }
 
 #[test]
-fn several_cores_are_for_both_ends_on_one_machine() {
+fn several_cores_need_both_ends_on_one_machine() {
     for line in ["read-bw --config f --connect 10.0.0.1 --cores 2", "server --config f --cores 2"] {
-        assert!(refusal(line).starts_with("--cores 2: 1 with --config"), "{line}");
+        assert!(error(line).starts_with("--cores 2: 1 with --config"), "{line}");
     }
 }
 
 #[test]
-fn the_only_core_is_remote_from_nobody() {
+fn a_remote_owner_needs_two_cores() {
     for line in ["atomic-lat --owner remote", "atomic-bw --owner remote --cores 1"] {
-        assert!(refusal(line).starts_with("--owner remote: with --cores 2"), "{line}");
+        assert!(error(line).starts_with("--owner remote: needs --cores 2"), "{line}");
     }
 }
 
 #[test]
-fn help_shows_examples_and_is_no_failure() {
-    let Err(CliExit::Help(text)) = args("--help") else { panic!("help is shown") };
+fn help_shows_examples() {
+    let Err(CliExit::Help(text)) = args("--help") else { panic!("no help text") };
     assert!(text.contains("Examples:") && text.contains("--signal-every") && text.contains("tcp-bw"));
 }
 
 #[test]
-fn all_sizes_are_those_of_perftest() {
-    let plan = args("write-bw -a").expect("understood").cases(Test::WriteBw, PathKind::Memif).expect("fits");
-    let sizes: Vec<u64> = plan.cases.iter().map(|case| case.bytes).collect();
+fn all_sizes_are_the_sizes_of_perftest() {
+    let cases = args("write-bw -a").expect("valid").cases(Test::WriteBw, PathKind::Memif).expect("fits");
+    let sizes: Vec<u64> = cases.iter().map(|case| case.bytes).collect();
     assert_eq!((sizes.len(), sizes[0], sizes[22]), (23, 2, 8 << 20));
 }
 
 #[test]
-fn a_bandwidth_test_keeps_the_link_full_unless_told_otherwise() {
-    let depth = |line: &str| {
-        args(line).expect("understood").cases(Test::WriteBw, PathKind::Memif).expect("fits").cases[0].depth
-    };
+fn the_default_depth_of_a_bandwidth_test_keeps_the_link_busy() {
+    let depth =
+        |line: &str| args(line).expect("valid").cases(Test::WriteBw, PathKind::Memif).expect("fits")[0].depth;
     assert_eq!(depth("write-bw --size 1M"), 4);
     assert_eq!(depth("write-bw --size 64"), 64);
     assert_eq!(depth("write-bw --size 64 --depth 7"), 7);
 }
 
 #[test]
-fn baselines_over_sockets_run_over_veth_and_everything_else_over_the_device() {
-    let case = |line: &str, test| {
-        args(line).expect("understood").cases(test, PathKind::Ring).expect("fits").cases[0].path
-    };
+fn tcp_tests_run_over_veth_and_other_tests_over_the_device() {
+    let case =
+        |line: &str, test| args(line).expect("valid").cases(test, PathKind::Ring).expect("fits")[0].path;
     assert_eq!(case("tcp-lat", Test::TcpLat), PathKind::Veth);
     assert_eq!(case("tcp-lat --path lo", Test::TcpLat), PathKind::Lo);
     assert_eq!(case("frame-lat", Test::FrameLat), PathKind::Ring);
+}
+
+#[test]
+fn sizes_have_units_of_1024() {
+    for (text, value) in
+        [("1", 1), ("64", 64), ("1k", 1024), ("4KiB", 4096), ("1M", 1 << 20), ("1G", 1 << 30)]
+    {
+        assert_eq!(size::bytes(text), Ok(value), "{text}");
+    }
+    for text in
+        ["", "0", "-1", "k", "1kk", "1kM", "1T", "2G", "1.5k", "0x10", "99999999999999999999", "1iB", "1iB1"]
+    {
+        assert!(size::bytes(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_duration_is_positive_and_finite() {
+    assert_eq!(size::seconds("0.5"), Ok(0.5));
+    for text in ["0", "-1", "nan", "inf", "1e9", "two"] {
+        assert!(size::seconds(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn an_address_may_have_a_port() {
+    for (text, full) in [
+        ("10.0.0.2", "10.0.0.2:18515"),
+        ("10.0.0.2:7", "10.0.0.2:7"),
+        ("fd00::1", "[fd00::1]:18515"),
+        ("[fd00::1]", "[fd00::1]:18515"),
+        ("[fd00::1]:4420", "[fd00::1]:4420"),
+    ] {
+        assert_eq!(size::address(text), Ok(full.parse().expect("an address with its port")));
+    }
+    for text in ["10.0.0", "host", "10.0.0.2:", "10.0.0.2:0", "10.0.0.2:70000", "[::1]:0", "[::1", "fd00::g"]
+    {
+        assert!(size::address(text).is_err(), "{text}");
+    }
 }

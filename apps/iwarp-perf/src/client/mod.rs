@@ -1,18 +1,20 @@
-//! The near end: starts the far end, measures the session's groups, tells the parent.
+//! The client: starts the server, measures the groups of its session, and reports to the parent.
 
-mod atomic_totals;
 mod group;
 mod loopback;
+mod results;
 mod server_link;
 mod sockets;
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ironwarp_bench::Case;
 use ironwarp_bench::host::pin;
 
-use crate::child::Role;
+use crate::child::init_process;
 use crate::control::{Channel, ChannelError, Dispatch, FromClient, ToClient};
 use crate::plan::{ServerPlacement, Session};
 use crate::rdma::RdmaError;
@@ -21,81 +23,74 @@ use group::Measurement;
 /// Why a session ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The parent has gone: there is nobody to tell.
-    #[error("the parent has gone")]
+    /// The parent exited.
+    #[error("the parent exited")]
     ParentGone,
-    /// The far end has gone.
-    #[error("the far end {0}")]
+    /// The server exited or cannot be reached.
+    #[error("the server {0}")]
     ServerGone(String),
-    /// The far end failed and said why.
-    #[error("the far end: {0}")]
+    /// The server failed and reported why.
+    #[error("the server: {0}")]
     ServerFailed(String),
-    /// The far end said something else than was due.
-    #[error("the far end said {0} out of turn")]
+    /// The server sent a message that the protocol does not allow here.
+    #[error("unexpected message from the server: {0}")]
     UnexpectedMessage(String),
     /// A case failed.
     #[error("{title}: {source}")]
-    Case {
-        /// Which one.
-        title: String,
-        /// Why.
-        source: Box<ClientError>,
-    },
-    /// The stack, or the device under it.
+    Case { title: String, source: Box<ClientError> },
+    /// The stack or its device failed.
     #[error(transparent)]
     Stack(Box<RdmaError>),
-    /// The system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
-    System {
-        /// What was asked of it.
-        what: &'static str,
-        /// What it said.
-        source: std::io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
-/// The near end's process: its standard input is the parent's socket.
+impl ClientError {
+    fn in_case(self, case: &Case) -> Self {
+        ClientError::Case { title: case.title(), source: Box::new(self) }
+    }
+}
+
+/// Runs the client process. Its standard input is the socket to the parent.
 pub fn main() -> ExitCode {
-    match Role::Client.init_process() {
-        Ok(socket) => {
-            let halt = Arc::new(AtomicBool::new(false));
-            let (stop, end) = (halt.clone(), halt.clone());
-            let on_message = move |message| match message {
-                ToClient::Stop => {
-                    stop.store(true, Ordering::Relaxed);
-                    Dispatch::Handled
-                }
-                message => Dispatch::Queue(message),
-            };
-            match Channel::new(socket, on_message, move || end.store(true, Ordering::Relaxed)) {
-                Ok(channel) => run(&channel, halt),
-                Err(error) => eprintln!("near end: {error}"),
-            }
-        }
-        Err(error) => eprintln!("near end: {error}"),
+    if let Err(error) = serve_parent() {
+        eprintln!("client: {error}");
     }
     ExitCode::SUCCESS
 }
 
-fn run(parent: &Channel<ToClient>, halt: Arc<AtomicBool>) {
-    let Ok(ToClient::Run(session)) = parent.recv() else { return };
-    let last = match run_session(parent, halt, &session) {
+fn serve_parent() -> io::Result<()> {
+    let socket = init_process()?;
+    let halt = Arc::new(AtomicBool::new(false));
+    let (stop, close) = (halt.clone(), halt.clone());
+    let on_message = move |message| match message {
+        ToClient::Stop => {
+            stop.store(true, Ordering::Relaxed);
+            Dispatch::Handled
+        }
+        message => Dispatch::Queue(message),
+    };
+    let parent = Channel::new(socket, on_message, move || close.store(true, Ordering::Relaxed))?;
+    let Ok(ToClient::Run(session)) = parent.recv() else { return Ok(()) };
+    let last = match run_session(&parent, halt, &session) {
         Ok(()) => FromClient::Done,
         Err(error) => FromClient::Failed(error.to_string()),
     };
     let _ = parent.send(&last);
+    Ok(())
 }
 
-/// Measures a session's groups. A halted one ends in order after its results are reported.
+/// Measures the groups of a session. A stopped session ends in order, after its results are sent.
 fn run_session(
     parent: &Channel<ToClient>,
     halt: Arc<AtomicBool>,
     session: &Session,
 ) -> Result<(), ClientError> {
-    // An application that sleeps wakes up wherever there is room, unless a core was configured.
     if matches!(session.server_placement, ServerPlacement::RingLoopback | ServerPlacement::MemoryLoopback) {
         return loopback::session(parent, &halt, session);
     }
+    // An application that sleeps is not pinned, unless the user named its processor.
     let is_unpinned = session.events || session.cores > 1;
     let core = session.app_core.or((!is_unpinned).then_some(session.client_core));
     core.map_or(Ok(()), pin)

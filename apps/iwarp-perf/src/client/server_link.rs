@@ -1,36 +1,35 @@
-//! The far end, seen from the near end.
+//! The server, as the client sees it: a process, a thread or a remote machine, and the control channel to it.
 
 use std::io;
+use std::mem::discriminant;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
-
 use super::ClientError;
-use crate::child::{Role, log_level};
+use crate::child::{Role, exit_text, log_level, wait_or_kill};
 use crate::control::{Carrier, Channel, ChannelError, Dispatch, FromServer, ToServer};
 use crate::plan::{ServerPlacement, Session};
 use crate::rdma::Endpoint;
 use crate::server;
 
-/// Starting a device may take long; serving the end of a slice does not.
+/// The time that the server has to reply. Only the start of a device takes long.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server that received the goodbye message exits by itself, after cleaning up.
+/// The time that the server process has to exit after `Goodbye`.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Fruitless looks between two looks at the clock.
+/// Polls without a reply between two clock reads.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 12;
 
-/// A far end and the stream to it.
+/// A server and the control channel to it.
 pub struct ServerLink {
     channel: Channel<FromServer>,
     handle: ServerHandle,
-    is_shut_down: bool,
+    /// The server has confirmed `Goodbye` and exits by itself.
+    pub is_shut_down: bool,
 }
 
 enum ServerHandle {
@@ -40,61 +39,58 @@ enum ServerHandle {
 }
 
 impl ServerLink {
-    /// A link to a server, and the wire that must carry what is said.
-    pub fn to_remote(halt: Arc<AtomicBool>) -> (Self, Carrier) {
-        let (channel, carrier) =
-            Channel::over_carrier(Dispatch::Queue, move || halt.store(true, Ordering::Relaxed));
-        (ServerLink { channel, handle: ServerHandle::Remote, is_shut_down: false }, carrier)
+    /// Creates a link to a remote server, and the carrier that must transport its messages.
+    pub fn to_remote(halt: Arc<AtomicBool>) -> (Self, Option<Carrier>) {
+        let on_close = move || halt.store(true, Ordering::Relaxed);
+        let (channel, carrier) = Channel::over_carrier(Dispatch::Queue, on_close);
+        (ServerLink { channel, handle: ServerHandle::Remote, is_shut_down: false }, Some(carrier))
     }
 
-    /// Whether somebody must poll for the far end's answers.
+    /// Returns whether replies arrive only while the endpoint is polled.
     pub fn is_remote(&self) -> bool {
         matches!(self.handle, ServerHandle::Remote)
     }
 
-    /// Starts the far end where the session wants it; a thread gets `endpoint`. `halt` is raised when it goes.
+    /// Starts the server as the session says. A thread gets `endpoint`. `halt` is set when the server ends.
     pub fn start(
         session: &Session,
         endpoint: Option<Endpoint>,
         halt: Arc<AtomicBool>,
     ) -> Result<Self, ClientError> {
-        Self::try_start(session, endpoint, halt)
-            .map_err(|source| ClientError::System { what: "starting the far end", source })
+        Self::try_start(session.server_placement, endpoint, halt)
+            .map_err(|source| ClientError::System { what: "starting the server", source })
     }
 
-    fn try_start(session: &Session, endpoint: Option<Endpoint>, halt: Arc<AtomicBool>) -> io::Result<Self> {
+    fn try_start(
+        placement: ServerPlacement,
+        endpoint: Option<Endpoint>,
+        halt: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let handle = match session.server_placement {
-            ServerPlacement::Process => {
-                let child = Role::Server.command(theirs, &log_level())?.spawn()?;
-                tracing::info!("the far end is process {}", child.id());
-                ServerHandle::Process(child)
-            }
-            ServerPlacement::Remote | ServerPlacement::RingLoopback | ServerPlacement::MemoryLoopback => {
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-            ServerPlacement::RingThread | ServerPlacement::MemoryThread => {
-                let thread = std::thread::Builder::new().name("server".into());
-                ServerHandle::Thread(Some(thread.spawn(move || server::serve(theirs, endpoint))?))
-            }
+        let handle = if placement == ServerPlacement::Process {
+            let child = Role::Server.command(theirs, &log_level())?.spawn()?;
+            tracing::info!("the server is process {}", child.id());
+            ServerHandle::Process(child)
+        } else {
+            let thread = std::thread::Builder::new().name("server".into());
+            ServerHandle::Thread(Some(thread.spawn(move || server::serve(theirs, endpoint))?))
         };
         let channel = Channel::new(ours, Dispatch::Queue, move || halt.store(true, Ordering::Relaxed))?;
         Ok(ServerLink { channel, handle, is_shut_down: false })
     }
 
-    /// Says something.
+    /// Sends a message.
     pub fn send(&mut self, message: &ToServer) -> Result<(), ClientError> {
         self.channel.send(message).map_err(|_| self.exit_error())
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next reply.
     pub fn recv(&mut self) -> Result<FromServer, ClientError> {
         let reply = self.channel.recv_within(REPLY_TIMEOUT);
         self.check_reply(reply)
     }
 
-    /// Waits for the next answer and does something meanwhile, again and again: polls, so that the far end gets
-    /// what it still needs from this one.
+    /// Waits for the next reply and calls `poll` meanwhile, so that the server gets what it needs from this end.
     pub fn recv_while(
         &mut self,
         mut poll: impl FnMut() -> Result<(), ClientError>,
@@ -114,15 +110,7 @@ impl ServerLink {
         }
     }
 
-    /// Tells the far end to leave, once it has said that its device is at rest.
-    pub fn shut_down(&mut self) -> Result<(), ClientError> {
-        let reply = self.request(&ToServer::Goodbye)?;
-        expect_reply(reply, |reply| if matches!(reply, FromServer::Gone) { Ok(()) } else { Err(reply) })?;
-        self.is_shut_down = true;
-        Ok(())
-    }
-
-    /// Says something and waits for the answer.
+    /// Sends a request and waits for the reply.
     pub fn request(&mut self, message: &ToServer) -> Result<FromServer, ClientError> {
         self.send(message)?;
         self.recv()
@@ -132,49 +120,35 @@ impl ServerLink {
         match reply {
             Ok(FromServer::Failed(line)) => Err(ClientError::ServerFailed(line)),
             Ok(reply) => Ok(reply),
-            Err(ChannelError::TimedOut) => Err(ClientError::ServerGone("does not answer".to_owned())),
+            Err(ChannelError::TimedOut) => Err(ClientError::ServerGone("does not respond".to_owned())),
             Err(ChannelError::Closed) => Err(self.exit_error()),
         }
     }
 
-    /// How the far end went. What it said last may still wait to be heard.
+    /// Returns why the server ended. Its last message may still be queued.
     fn exit_error(&mut self) -> ClientError {
         while let Ok(last) = self.channel.recv() {
             if let FromServer::Failed(line) = last {
                 return ClientError::ServerFailed(line);
             }
         }
-        let how = match &mut self.handle {
-            ServerHandle::Process(child) => match child.wait().ok().and_then(|status| status.signal()) {
-                Some(signal) => match Signal::try_from(signal) {
-                    Ok(signal) => format!("died of {signal}"),
-                    Err(_) => format!("died of signal {signal}"),
-                },
-                None => "left without a word".to_owned(),
-            },
-            ServerHandle::Thread(_) | ServerHandle::Remote => "left without a word".to_owned(),
+        let status = match &mut self.handle {
+            ServerHandle::Process(child) => child.wait().ok(),
+            ServerHandle::Thread(_) | ServerHandle::Remote => None,
         };
-        ClientError::ServerGone(how)
+        ClientError::ServerGone(exit_text(status))
     }
 }
 
 impl Drop for ServerLink {
-    /// A far end that was not told goodbye is ended; one that was leaves by itself.
+    /// Waits for a server that was shut down, and kills a process that was not.
     fn drop(&mut self) {
         match &mut self.handle {
             ServerHandle::Process(child) => {
-                let start = Instant::now();
-                while self.is_shut_down
-                    && start.elapsed() < EXIT_TIMEOUT
-                    && matches!(child.try_wait(), Ok(None))
-                {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                let _ = child.kill();
-                let _ = child.wait();
+                wait_or_kill(child, if self.is_shut_down { EXIT_TIMEOUT } else { Duration::ZERO });
             }
             ServerHandle::Remote => {}
-            // A thread that was not told goodbye may be busy; it ends with the process.
+            // A thread that was not shut down may be busy; it ends with the process.
             ServerHandle::Thread(thread) => {
                 if let Some(thread) = thread.take().filter(|_| self.is_shut_down) {
                     let _ = thread.join();
@@ -184,10 +158,12 @@ impl Drop for ServerLink {
     }
 }
 
-/// Fails unless the answer is the one that was due.
-pub fn expect_reply<T>(
-    reply: FromServer,
-    take: impl FnOnce(FromServer) -> Result<T, FromServer>,
-) -> Result<T, ClientError> {
-    take(reply).map_err(|other| ClientError::UnexpectedMessage(format!("{other:?}")))
+impl FromServer {
+    /// Fails unless this reply is of the same kind as `expected`.
+    pub fn expect(self, expected: &FromServer) -> Result<(), ClientError> {
+        match discriminant(&self) == discriminant(expected) {
+            true => Ok(()),
+            false => Err(ClientError::UnexpectedMessage(format!("{self:?}"))),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! One end of a control stream.
 //!
-//! A thread reads, so that the other end's messages and its death are heard while this end is busy polling. It
-//! sleeps in the kernel all the time that nothing is said, which is always during a slice.
+//! A thread reads messages and detects the end of the stream while this end polls its device. It sleeps in the kernel
+//! while no message arrives, which is the case during a slice.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -12,46 +12,46 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Why a message could not be sent or was not heard.
+/// Why a message could not be sent or received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// The other end has gone.
-    #[error("the other end has gone")]
+    /// The other end closed the stream.
+    #[error("the other end closed the connection")]
     Closed,
-    /// The other end said nothing for so long.
-    #[error("the other end does not answer")]
+    /// No message arrived in time.
+    #[error("the other end does not respond")]
     TimedOut,
 }
 
-/// What to do with a message on the thread that heard it.
+/// What to do with a message that the reading thread passed to the handler.
 pub enum Dispatch<T> {
-    /// It waits in line for this end to ask.
+    /// Queue it for `recv`.
     Queue(T),
-    /// It was dealt with.
+    /// Nothing: the handler processed it.
     Handled,
 }
 
-/// One end of a control stream that hears messages of type `In`.
+/// One end of a control stream that receives messages of type `In`.
 #[derive(Debug)]
 pub struct Channel<In> {
     out: Output,
     inbox: Receiver<In>,
 }
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Debug)]
 enum Output {
     Socket(UnixStream),
     Carrier(Sender<String>),
 }
 
-/// The other side of a channel without a socket: the carrier of the messages takes and gives them here.
+/// The transport side of a channel without a socket: messages to carry, and messages that were carried.
 pub struct Carrier {
     outbox: Receiver<String>,
     callbacks: Option<CarrierCallbacks>,
 }
 
-/// Takes a message; answers whether it was understood.
+/// Receives a line; returns whether it was a valid message.
 type OnLine = dyn FnMut(&[u8]) -> bool + Send;
 
 struct CarrierCallbacks {
@@ -60,17 +60,17 @@ struct CarrierCallbacks {
 }
 
 impl Carrier {
-    /// The next message to carry, its line feed included, if there is one by now.
+    /// Returns the next message to carry, with its line feed.
     pub fn next_line(&mut self) -> Option<String> {
         self.outbox.try_recv().ok()
     }
 
-    /// Gives a message that has come. Answers whether it could be understood and somebody still listens.
+    /// Delivers a line. Returns false if it is not a valid message or the channel is gone.
     pub fn on_line(&mut self, line: &[u8]) -> bool {
         self.callbacks.as_mut().is_some_and(|callbacks| (callbacks.on_line)(line))
     }
 
-    /// The other end has gone.
+    /// Reports the end of the stream to the channel.
     pub fn close(&mut self) {
         if let Some(CarrierCallbacks { on_line, on_close }) = self.callbacks.take() {
             drop(on_line);
@@ -86,49 +86,35 @@ impl Drop for Carrier {
 }
 
 impl<In: DeserializeOwned + Send + 'static> Channel<In> {
-    /// Takes a connected socket over. `on_message` sees every message first, on the reading thread; `on_close` is
-    /// called when the other end has gone.
+    /// Starts the reading thread of a connected socket. The thread passes every message to `on_message`, and calls
+    /// `on_close` at the end of the stream.
     pub fn new(
         socket: UnixStream,
-        mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Self> {
         let reader = BufReader::new(socket.try_clone()?);
-        let (queue, inbox) = channel();
+        let (mut on_line, inbox) = line_handler(on_message);
         thread::Builder::new().name("control".into()).spawn(move || {
-            for line in reader.lines() {
-                // A line that does not parse can only come from another program: that is an end too.
-                let Some(message) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else {
-                    break;
-                };
-                if let Dispatch::Queue(message) = on_message(message)
-                    && queue.send(message).is_err()
-                {
-                    break;
-                }
-            }
+            // An invalid line comes from some other program; it ends the stream too.
+            let _ = reader.split(b'\n').find(|line| !line.as_ref().is_ok_and(|line| on_line(line)));
             on_close();
         })?;
         Ok(Channel { out: Output::Socket(socket), inbox })
     }
 
-    /// A channel over something else than a socket. The two functions are as in [`Channel::new`], called by the thread that
-    /// carries the messages.
+    /// Creates a channel over a carrier instead of a socket. The two functions are those of [`Channel::new`], but the
+    /// thread of the carrier calls them.
     pub fn over_carrier(
-        mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
     ) -> (Self, Carrier) {
-        let ((out, outbox), (queue, inbox)) = (channel(), channel());
-        let on_line = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
-            Ok(Dispatch::Queue(message)) => queue.send(message).is_ok(),
-            Ok(Dispatch::Handled) => true,
-            Err(_) => false,
-        };
+        let ((out, outbox), (on_line, inbox)) = (channel(), line_handler(on_message));
         let callbacks = CarrierCallbacks { on_line: Box::new(on_line), on_close: Box::new(on_close) };
         (Channel { out: Output::Carrier(out), inbox }, Carrier { outbox, callbacks: Some(callbacks) })
     }
 
-    /// Says something.
+    /// Sends a message.
     pub fn send(&self, message: &impl Serialize) -> Result<(), ChannelError> {
         let mut line = serde_json::to_string(message).map_err(|_| ChannelError::Closed)?;
         line.push('\n');
@@ -141,20 +127,12 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
         }
     }
 
-    /// Another handle that says things, for another thread.
-    pub fn try_clone_socket(&self) -> std::io::Result<UnixStream> {
-        match &self.out {
-            Output::Socket(socket) => socket.try_clone(),
-            Output::Carrier(_) => Err(std::io::ErrorKind::Unsupported.into()),
-        }
-    }
-
     /// Waits for the next message.
     pub fn recv(&self) -> Result<In, ChannelError> {
         self.inbox.recv().map_err(|_| ChannelError::Closed)
     }
 
-    /// Waits for the next message, for a while.
+    /// Waits for the next message, at most for `limit`.
     pub fn recv_within(&self, limit: Duration) -> Result<In, ChannelError> {
         self.inbox.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => ChannelError::TimedOut,
@@ -162,7 +140,7 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
         })
     }
 
-    /// The next message, if there is one by now.
+    /// Returns the next message if one has arrived.
     pub fn try_recv(&self) -> Result<Option<In>, ChannelError> {
         match self.inbox.try_recv() {
             Ok(message) => Ok(Some(message)),
@@ -172,8 +150,22 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
     }
 }
 
+/// Returns a function that parses lines and the queue of the messages in them. The function returns false for an invalid
+/// line, and if the queue is gone.
+fn line_handler<In: DeserializeOwned + Send + 'static>(
+    mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+) -> (impl FnMut(&[u8]) -> bool + Send + 'static, Receiver<In>) {
+    let (queue, inbox) = channel();
+    let on_line = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
+        Ok(Dispatch::Queue(message)) => queue.send(message).is_ok(),
+        Ok(Dispatch::Handled) => true,
+        Err(_) => false,
+    };
+    (on_line, inbox)
+}
+
 impl<In> Drop for Channel<In> {
-    /// Ends the reading thread too, which holds the socket open otherwise.
+    /// Ends the reading thread too, which has the socket open.
     fn drop(&mut self) {
         if let Output::Socket(socket) = &self.out {
             let _ = socket.shutdown(std::net::Shutdown::Both);
@@ -193,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_in_order() {
+    fn messages_arrive_in_order() {
         let (channel, theirs) = pair();
         (&theirs).write_all(b"1\n2\n").expect("room");
         assert_eq!((channel.recv(), channel.recv()), (Ok(1), Ok(2)));
@@ -201,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_other_process_is_heard_and_told() {
+    fn the_end_of_the_stream_is_reported() {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         let (closed_tx, closed_rx) = mpsc::channel();
         let on_close = move || closed_tx.send(()).expect("the test waits");
@@ -213,17 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn garbage_ends_a_stream() {
+    fn an_invalid_line_ends_the_stream() {
         let (channel, theirs) = pair();
         (&theirs).write_all(b"GET / HTTP/1.1\n").expect("room");
         assert_eq!(channel.recv(), Err(ChannelError::Closed));
     }
 
     #[test]
-    fn a_wire_carries_messages_both_ways_and_tells_garbage_and_its_end() {
+    fn a_carrier_rejects_invalid_lines_and_reports_its_end() {
         let (closed_tx, closed_rx) = mpsc::channel();
-        let (channel, mut carrier) =
-            Channel::<u32>::over_carrier(Dispatch::Queue, move || closed_tx.send(()).expect("heard"));
+        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, move || {
+            closed_tx.send(()).expect("the test waits")
+        });
         channel.send(&7).expect("carried");
         assert_eq!(carrier.next_line().as_deref(), Some("7\n"));
         assert!(carrier.on_line(b"8\n") && !carrier.on_line(b"GET /\n"));
@@ -235,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_distinguished_from_an_end() {
+    fn a_timeout_differs_from_the_end_of_the_stream() {
         let (channel, _theirs) = pair();
         assert_eq!(channel.recv_within(Duration::from_millis(1)), Err(ChannelError::TimedOut));
     }

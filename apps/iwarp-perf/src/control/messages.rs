@@ -1,4 +1,4 @@
-//! What is said.
+//! The messages of the control protocol.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,96 +9,74 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{ServerSetup, Session};
 
-/// The parent to the near end.
+/// From the parent to the client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToClient {
-    /// Measure this.
+    /// Measure a session.
     Run(Box<Session>),
-    /// End the slice and the session, and tell what was measured.
+    /// End the slice and the session, and report the measured rounds.
     Stop,
 }
 
-/// The near end to the parent.
+/// From the client to the parent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromClient {
-    /// A slice begins.
-    Slice {
-        /// What is measured.
-        title: String,
-    },
-    /// A group is done, or what was measured of it.
+    /// A slice begins. The title names its case.
+    Slice { title: String },
+    /// The results of a group that is complete or was stopped.
     Results(Vec<Measured>),
     /// The session failed.
     Failed(String),
-    /// The session is over.
+    /// The session is complete.
     Done,
 }
 
-/// A result, with its histogram as text.
+/// A result with its histogram.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// The figures.
     pub result: TestResult,
-    /// The round trips behind them.
+    /// The histogram of the round trips, as text.
     pub latency: Option<String>,
 }
 
-/// The near end to the far end.
+/// From the client to the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToServer {
-    /// Open the device, where the session needs one.
+    /// Open the device, if the session needs one.
     Open(Box<ServerSetup>),
-    /// Listen for the baselines over Linux sockets: over veth in this namespace, over loopback without one.
-    Listen {
-        /// What the stream runs over.
-        path: PathKind,
-        /// The far namespace.
-        namespace: Option<PathBuf>,
-    },
-    /// Get ready for these cases and let the near end's queue pairs connect.
-    Prepare {
-        /// A group.
-        cases: Vec<Case>,
-    },
-    /// Serve a case until the stop.
-    Start {
-        /// Its place in the group.
-        case: usize,
-    },
-    /// The slice is over.
-    Stop {
-        /// Messages, frames or bytes that should have arrived, as the test counts.
-        expected: u64,
-    },
-    /// Destroy the group's queue pairs.
+    /// Listen for a TCP baseline, in this network namespace if there is one.
+    Listen { path: PathKind, namespace: Option<PathBuf> },
+    /// Open the cases of a group and accept the queue pairs of the client.
+    Prepare { cases: Vec<Case> },
+    /// Serve the case with this index until `Stop`.
+    Start { case: usize },
+    /// The slice is over. `expected` messages, frames or bytes should have arrived; the test defines which.
+    Stop { expected: u64 },
+    /// Destroy the queue pairs of the group.
     Release,
-    /// Stop using the device: the near end is about to leave.
+    /// Stop using the device: the client is about to exit.
     Goodbye,
 }
 
-/// The far end to the near end.
+/// From the server to the client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromServer {
     /// The device is open.
     Opened,
-    /// The baselines' stream may be connected.
-    Listening(TcpAddress),
-    /// The near end's queue pairs may connect.
+    /// The TCP baseline may connect to this address.
+    Listening(SocketAddr),
+    /// The queue pairs of the client may connect.
     Prepared,
     /// Every queue pair of the group is connected.
     Connected,
     /// The slice may begin.
     Ready,
-    /// What the far end found in the slice.
+    /// The counts of the slice.
     Done(ServerSlice),
-    /// The group's queue pairs are gone.
+    /// The queue pairs of the group are destroyed.
     Released,
-    /// The device is at rest.
+    /// The server no longer uses the device.
     Gone,
     /// Something failed.
     Failed(String),
 }
-
-/// Where the far end listens with a Linux socket.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct TcpAddress(pub SocketAddr);

@@ -1,12 +1,12 @@
-//! How the processes of a run talk to each other: lines of JSON over Unix sockets.
+//! The control protocol of a run: lines of JSON over Unix sockets.
 //!
-//! A run has three processes in a chain. The parent talks to the user and measures nothing; the near end measures;
-//! the far end serves the near end. Each one starts the next and owns the only other end of its socket, so the end
-//! of a process is the end of a stream, and is heard at once. Between two machines the same lines travel over a queue
-//! pair of the stack itself, in place of the last socket.
+//! A run is a chain of three processes. The parent talks to the user and measures nothing, the client measures, and the
+//! server serves the client. Each process starts the next one and holds the only other end of its socket, so the socket
+//! closes when a process ends. Between two machines, a queue pair of the stack carries the lines between client and
+//! server.
 
 mod channel;
 mod messages;
 
 pub use channel::{Carrier, Channel, ChannelError, Dispatch};
-pub use messages::{FromClient, FromServer, Measured, TcpAddress, ToClient, ToServer};
+pub use messages::{FromClient, FromServer, Measured, ToClient, ToServer};

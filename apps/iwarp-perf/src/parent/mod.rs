@@ -1,132 +1,114 @@
-//! The process that the user started: plan, progress, output.
+//! The process that the user started: checks, plan, output.
 
 mod run;
 mod workdir;
 
-use std::io::IsTerminal;
+use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
 use ironwarp_bench::host::{Build, CorePair, Machine, allowed};
-use ironwarp_bench::output::{Outcome, tables, write_html};
+use ironwarp_bench::output::{Outcome, tables, terminal_width, write_html};
 use ironwarp_bench::report::{Report, SCHEMA, TestResult};
-use ironwarp_bench::{PathKind, Test};
-use ironwarp_cli::print_stdout;
+use ironwarp_bench::{PathKind, Test, Transport};
+use ironwarp_cli::{fail, on_interrupt, print_stdout, start_log};
 
 use crate::PROGRAM;
-use crate::cli::{Args, AtomicsArg, CliExit, Command, LogLevel};
+use crate::child::DEFAULT_LOG;
+use crate::cli::{Args, AtomicsArg, CliExit, Command};
 use crate::plan::{
-    AppOptions, PORT, PairKind, Plan, ServerPlacement, ServerSetup, Session, atomics, needs_device, scaling,
-    single, suite,
+    AppOptions, LOCKED, PairKind, Plan, ServerPlacement, ServerSetup, Session, atomics, scaling, single,
+    suite,
 };
-use crate::server;
-use run::{Run, RunOutcome};
+use crate::server::standalone;
+use run::Run;
 use workdir::WorkDir;
 
-/// Runs what the user asked for.
-pub fn main(args: &Args) -> ExitCode {
-    let outcome = args.check().and_then(|()| start(args));
-    outcome.unwrap_or_else(|exit| exit.report(PROGRAM))
-}
-
-fn start(args: &Args) -> Result<ExitCode, CliExit> {
+/// Runs the command. Errors before the first measurement are `Err`.
+pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
+    args.check()?;
     check_outputs(args)?;
     if args.command == Command::Server {
-        let (setup, source) = standalone_setup(args)?;
-        crate::child::start_log(args.log.unwrap_or(LogLevel::Warn).name());
-        return Ok(server::standalone::main(&setup, &source));
+        let (text, config) = configuration(args)?;
+        start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
+        let setup = standalone::Setup { text, config, port: args.port, pcap: args.pcap.clone() };
+        return Ok(standalone::main(&setup, args.config.as_deref().unwrap_or(Path::new(""))));
     }
-    let folder =
-        WorkDir::new().map_err(|error| CliExit::BadArguments(format!("a temporary folder: {error}")))?;
+    let folder = WorkDir::new().map_err(|error| format!("a temporary folder: {error}"))?;
     let plan = make_plan(args, &folder)?;
-    let mut outcome = Outcome {
-        report: Report {
-            schema: SCHEMA,
-            command: Some(command()),
-            machine: Machine::local(),
-            build: Build::current(FEATURES),
-            results: Vec::new(),
-        },
-        latencies: Vec::new(),
+    let report = Report {
+        schema: SCHEMA,
+        command: Some(command()),
+        machine: Machine::local(),
+        build: Build::current(FEATURES),
+        results: Vec::new(),
     };
-    let outcome_of_run = Run::new(&plan, &folder, args.log).run_all(&plan, &mut outcome);
-    Ok(finish(args, &outcome, outcome_of_run))
+    let mut outcome = Outcome { report, latencies: Vec::new() };
+    let run = Run::new(&plan, folder.path(), args.log.as_deref(), on_interrupt()?);
+    let ended = run.run_all(&plan, &mut outcome);
+    drop(run);
+    Ok(finish(args, &outcome, ended))
 }
 
-/// Optional parts of this build, for the report.
-const FEATURES: &[&str] = if cfg!(feature = "dpdk-static") {
-    &["dpdk", "dpdk-static"]
-} else if cfg!(feature = "dpdk") {
-    &["dpdk"]
-} else {
-    &[]
+/// The optional parts of this build, for the report.
+const FEATURES: &[&str] = match (cfg!(feature = "dpdk"), cfg!(feature = "dpdk-static")) {
+    (_, true) => &["dpdk", "dpdk-static"],
+    (true, false) => &["dpdk"],
+    (false, false) => &[],
 };
 
-/// The command as it was typed, the program without its folder, for the report.
+/// Returns the command line with the name of the program but not its folder, for the report.
 fn command() -> String {
     let quoted = |word: String| if word.contains(char::is_whitespace) { format!("'{word}'") } else { word };
     let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
     std::iter::once(PROGRAM.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Files that cannot be written are better refused now than after three minutes.
+/// Rejects output files that cannot be written, before the run and not after it.
 fn check_outputs(args: &Args) -> Result<(), CliExit> {
     let files = [("--json", &args.json), ("--hdr", &args.hdr), ("--pcap", &args.pcap)];
     for (option, path) in files.iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if path.is_dir() || parent.is_some_and(|parent| !parent.is_dir()) {
-            let allowed = "a file in a folder that exists";
-            return Err(CliExit::BadArguments(format!("{option} {}: {allowed}", path.display())));
+            return Err(format!("{option} {}: must be a file in a folder that exists", path.display()).into());
         }
     }
     match &args.html {
-        Some(path) if path.exists() && !path.is_dir() => Err(CliExit::BadArguments(format!(
-            "--html {}: a folder, or the name of a new one",
-            path.display()
-        ))),
+        Some(path) if path.exists() && !path.is_dir() => {
+            Err(format!("--html {}: must be a folder, new or existing", path.display()).into())
+        }
         _ => Ok(()),
     }
 }
 
-/// What `server` needs.
-fn standalone_setup(args: &Args) -> Result<(server::standalone::StandaloneSetup, PathBuf), CliExit> {
-    let (source, text, config) = configuration(args)?;
-    let (port, pcap) = (args.port.unwrap_or(PORT), args.pcap.clone());
-    Ok((server::standalone::StandaloneSetup { text, config, port, pcap }, source))
-}
-
-/// The file that `--config` names, of a device that can have its other end elsewhere.
-fn configuration(args: &Args) -> Result<(PathBuf, String, Config), CliExit> {
-    let path = args.config.clone().unwrap_or_default();
-    let refused = |error: &dyn std::fmt::Display| {
-        CliExit::BadArguments(format!("--config {}: {error}", path.display()))
+/// Reads the configuration file. Its device must be able to reach another process.
+fn configuration(args: &Args) -> Result<(String, Config), CliExit> {
+    let path = args.config.as_deref().unwrap_or(Path::new(""));
+    let error = |problem: &dyn Display| format!("--config {}: {problem}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|problem| error(&problem))?;
+    let config = Config::from_toml(&text).map_err(|problem| error(&problem))?;
+    let (kind, count) = (config.port.device.kind(), config.core.count);
+    let problem = if matches!(kind, "memory" | "ring") {
+        format!("port.device.{kind} connects two ends of one process: use --pair {kind}")
+    } else if count != 1 {
+        format!("core.count = {count}: must be 1; several cores need --pair and --cores")
+    } else if !cfg!(feature = "dpdk") {
+        "this build has no DPDK: build with the feature `dpdk`".to_owned()
+    } else {
+        return Ok((text, config));
     };
-    let text = std::fs::read_to_string(&path).map_err(|error| refused(&error))?;
-    let config = Config::from_toml(&text).map_err(|error| refused(&error))?;
-    let kind = config.port.device.kind();
-    if matches!(kind, "memory" | "ring") {
-        return Err(refused(&format!("port.device.{kind} lies inside one process: use --pair {kind}")));
-    }
-    if config.core.count != 1 {
-        let count = config.core.count;
-        return Err(refused(&format!("core.count = {count}: 1 here; --pair takes --cores")));
-    }
-    if !cfg!(feature = "dpdk") {
-        return Err(refused(&"this build has no DPDK: build with the feature `dpdk`"));
-    }
-    Ok((path, text, config))
+    Err(error(&problem).into())
 }
 
-/// A session of this end and a server.
+/// Returns the session of a client with a server that already runs, and the path of its device.
 fn remote_session(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Session, PathKind), CliExit> {
-    let (_, text, config) = configuration(args)?;
-    let client_core = config.core.processor.unwrap_or(cores.client);
+    let (text, config) = configuration(args)?;
     let session = Session {
         server_placement: ServerPlacement::Remote,
-        client_core,
+        client_core: config.core.processor.unwrap_or(cores.client),
         server_core: cores.server,
         app_core: args.app_core,
         events: args.events,
@@ -139,147 +121,124 @@ fn remote_session(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Ses
         pcap: args.pcap.clone(),
         groups: Vec::new(),
     };
-    Ok((session, path_of(&config.port.device)))
-}
-
-/// What lies beyond a device, as the report says it.
-fn path_of(device: &DeviceConfig) -> PathKind {
-    match device {
+    let path = match config.port.device {
         DeviceConfig::Memif { .. } => PathKind::Memif,
         DeviceConfig::Tap { .. } => PathKind::Tap,
         DeviceConfig::AfPacket { .. } => PathKind::AfPacket,
         DeviceConfig::AfXdp { .. } => PathKind::AfXdp,
         DeviceConfig::Pci { .. } => PathKind::Pci,
         _ => PathKind::Wire,
-    }
+    };
+    Ok((session, path))
 }
 
 fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
-    let cores = CorePair::choose(&allowed());
-    if let Some(core) = args.app_core
-        && !allowed().contains(&core)
-    {
-        let list: Vec<String> = allowed().iter().map(usize::to_string).collect();
-        return Err(CliExit::BadArguments(format!("--app-core {core}: one of {}", list.join(", "))));
+    let processors = allowed();
+    let cores = CorePair::choose(&processors);
+    if let Some(core) = args.app_core.filter(|core| !processors.contains(core)) {
+        let list: Vec<String> = processors.iter().map(usize::to_string).collect();
+        return Err(format!("--app-core {core}: must be one of {}", list.join(", ")).into());
     }
     if let (Some(peer), Some(test)) = (args.connect, args.command.test()) {
         let (session, path) = remote_session(args, peer, cores)?;
-        let mut test_plan = args.cases(test, path)?;
-        test_plan.cases.iter_mut().for_each(|case| case.mtu = session.mtu);
-        return Ok(single(session, test_plan.cases, test_plan.budget));
+        let mut cases = args.cases(test, path)?;
+        cases.iter_mut().for_each(|case| case.mtu = session.mtu);
+        return Ok(single(session, cases, args.budget()));
     }
-    let kind = args.pair.unwrap_or_else(PairKind::default_kind);
     let is_loopback = matches!(args.command, Command::Scaling | Command::Atomics);
-    let kind = if is_loopback { args.pair.unwrap_or_else(PairKind::in_process) } else { kind };
-    let cores_per_end = args.cores.or(is_loopback.then_some(2));
+    let default_pair = if is_loopback { PairKind::in_process() } else { PairKind::default_kind() };
+    let pair = args.pair.unwrap_or(default_pair);
+    let cores_per_end = args.cores.unwrap_or(if is_loopback { 2 } else { 1 });
     let app_options = AppOptions { core: args.app_core, events: args.events, cores: cores_per_end };
     let session = |mtu: u16| {
-        let mut session = kind.session(mtu, cores, app_options, folder.path());
+        let mut session = pair.session(mtu, cores, app_options, folder.path());
         session.pcap = args.pcap.clone();
-        let settings = format!("{}{}", mpa_settings(args), rdmap_settings(args));
-        for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
-            config.push_str(&settings);
-        }
-        if let (Some(config), Some(page)) = (&mut session.client_config, &args.stats_page) {
-            config.push_str(&format!("[stats]\npage = {page:?}\n"));
-        }
+        configure(args, &mut session);
         session
     };
     match args.command {
+        Command::Test(test) => single_test(args, test, session(args.mtu), pair),
         Command::Suite => {
-            check_built_in(kind)?;
-            Ok(suite(session, kind.path(), args.quick))
+            check_built_in(pair)?;
+            Ok(suite(session, pair.path(), args.quick))
         }
-        Command::Scaling | Command::Atomics => {
-            check_built_in(kind)?;
-            if kind == PairKind::Memif {
-                let line = "ring or memory: each core plays both ends, so they lie in one process";
-                return Err(CliExit::BadArguments(format!("--pair memif: {line}")));
+        _ => {
+            check_built_in(pair)?;
+            if pair == PairKind::Memif {
+                let problem = "must be ring or memory: each core runs a client and a server of one process";
+                return Err(format!("--pair memif: {problem}").into());
             }
-            let has_core_each = usize::from(cores_per_end.unwrap_or(1)) <= allowed().len();
-            let session = session(args.mtu_or_default());
-            if args.command == Command::Atomics {
-                return Ok(atomics(session, kind.path(), args.atomics_budget(), has_core_each));
-            }
-            let (bytes, budget) = args.scaling_arguments();
-            Ok(scaling(session, kind.path(), bytes, budget, has_core_each))
+            let has_core_each = usize::from(cores_per_end) <= processors.len();
+            let (session, budget) = (session(args.mtu), args.budget());
+            Ok(match args.command {
+                Command::Atomics => atomics(session, pair.path(), budget, has_core_each),
+                _ => scaling(session, pair.path(), args.size.unwrap_or(64), budget, has_core_each),
+            })
         }
-        _ => single_test(args, session(args.mtu_or_default()), kind),
     }
 }
 
-/// What the options say of MPA, for both ends' configurations.
-fn mpa_settings(args: &Args) -> String {
-    match (args.markers, args.no_crc) {
-        (false, false) => String::new(),
-        (markers, no_crc) => format!("[mpa]\nmarkers = {markers}\ncrc = {}\n", !no_crc),
+/// Adds the settings of options to the configurations of a session.
+fn configure(args: &Args, session: &mut Session) {
+    let mut settings = String::new();
+    if args.markers || args.no_crc {
+        settings += &format!("[mpa]\nmarkers = {}\ncrc = {}\n", args.markers, !args.no_crc);
+    }
+    if args.atomics == AtomicsArg::Locked {
+        settings += LOCKED;
+    }
+    for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
+        config.push_str(&settings);
+    }
+    if let (Some(config), Some(page)) = (&mut session.client_config, &args.stats_page) {
+        config.push_str(&format!("[stats]\npage = {page:?}\n"));
     }
 }
 
-/// What the options say of RDMAP, for both ends' configurations.
-fn rdmap_settings(args: &Args) -> &'static str {
-    match args.atomics {
-        Some(AtomicsArg::Locked) => "[rdmap]\natomic_execution = \"locked\"\n",
-        Some(AtomicsArg::Owner) | None => "",
-    }
-}
-
-fn single_test(args: &Args, mut session: Session, kind: PairKind) -> Result<Plan, CliExit> {
-    let Some(test) = args.command.test() else {
-        return Err(CliExit::BadArguments("server: is no test".to_owned()));
-    };
-    let test_plan = args.cases(test, kind.path())?;
-    if needs_device(test) {
-        check_built_in(kind)?;
+fn single_test(args: &Args, test: Test, mut session: Session, pair: PairKind) -> Result<Plan, CliExit> {
+    let cases = args.cases(test, pair.path())?;
+    if test.transport() != Transport::KernelTcp {
+        check_built_in(pair)?;
     } else {
         session.server_placement = ServerPlacement::Process;
         session.client_config = None;
         session.server_setup.config = None;
     }
-    Ok(single(session, test_plan.cases, test_plan.budget))
+    Ok(single(session, cases, args.budget()))
 }
 
-fn check_built_in(kind: PairKind) -> Result<(), CliExit> {
-    if kind.is_built_in() {
+fn check_built_in(pair: PairKind) -> Result<(), CliExit> {
+    if pair.is_built_in() {
         return Ok(());
     }
-    let line = "this build has no DPDK: --pair memory, or build with the feature `dpdk`";
-    Err(CliExit::BadArguments(format!("--pair {}: {line}", kind.path().name())))
+    let problem = "this build has no DPDK: use --pair memory, or build with the feature `dpdk`";
+    Err(format!("--pair {}: {problem}", pair.path()).into())
 }
 
-/// Prints and writes whatever was measured, and says how it went.
-fn finish(args: &Args, outcome: &Outcome, outcome_of_run: RunOutcome) -> ExitCode {
+/// Prints and writes the results, and returns the exit code. `ended` is the reason if the run is incomplete.
+fn finish(args: &Args, outcome: &Outcome, ended: Result<(), String>) -> ExitCode {
     if !outcome.report.results.is_empty() {
-        print_stdout(tables(&outcome.report, width()));
+        print_stdout(tables(&outcome.report, terminal_width()));
     }
     let written = write_files(args, outcome);
-    if let Err(line) = &written {
-        eprintln!("iwarp-perf: {line}");
-    }
     let errors: u64 = outcome.report.results.iter().map(error_count).sum();
-    match outcome_of_run {
-        RunOutcome::Failed(line) => eprintln!("iwarp-perf: {line}"),
-        RunOutcome::Interrupted => eprintln!("iwarp-perf: interrupted; this is what was measured so far"),
-        RunOutcome::Complete if errors > 0 => eprintln!("iwarp-perf: {errors} messages were lost or wrong"),
-        RunOutcome::Complete if written.is_ok() => return ExitCode::SUCCESS,
-        RunOutcome::Complete => {}
-    }
-    ExitCode::FAILURE
+    let complete = if errors > 0 { Err(format!("{errors} messages were lost or wrong")) } else { Ok(()) };
+    let problems = [written, ended.and(complete)].into_iter().filter_map(Result::err);
+    problems.fold(ExitCode::SUCCESS, |_, line| fail(PROGRAM, line))
 }
 
-/// Messages whose loss is a failure. Nothing repeats a raw frame: a device that drops some, or a far end that loses its
-/// processor for long, is a figure, as long as others come back.
+/// Returns the lost or wrong messages that make the run fail. Lost raw frames do not, because nothing retransmits them;
+/// a latency test of raw frames fails if none came back.
 fn error_count(result: &TestResult) -> u64 {
-    let errors = result.errors.unwrap_or(0);
     match result.test {
         Test::FrameBw => 0,
         Test::FrameLat if result.iterations.is_some_and(|count| count > 0) => 0,
-        _ => errors,
+        _ => result.errors.unwrap_or(0),
     }
 }
 
 fn write_files(args: &Args, outcome: &Outcome) -> Result<(), String> {
-    let failed = |path: &std::path::Path| {
+    let failed = |path: &Path| {
         let path = path.display().to_string();
         move |error: std::io::Error| format!("{path}: {error}")
     };
@@ -294,12 +253,4 @@ fn write_files(args: &Args, outcome: &Outcome) -> Result<(), String> {
         print_stdout(format_args!("report: {}\n", page.display()));
     }
     Ok(())
-}
-
-/// The terminal's width; as wide as it needs when output goes elsewhere.
-fn width() -> Option<u16> {
-    if !std::io::stdout().is_terminal() {
-        return None;
-    }
-    ironwarp_bench::output::terminal_width()
 }

@@ -1,104 +1,69 @@
-//! Sessions one after the other, each in a near end's process.
+//! Runs sessions one after the other, each in its own client process.
 
 use std::fs::File;
 use std::io;
-use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ironwarp_bench::Latency;
-use ironwarp_bench::output::{Outcome, Progress};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use ironwarp_bench::output::{Outcome, ProgressBar, progress_bar};
 
-use super::workdir::WorkDir;
-use crate::child::Role;
-use crate::cli::LogLevel;
-use crate::control::{Channel, Dispatch, FromClient, Measured, ToClient};
+use crate::child::{DEFAULT_LOG, Role, exit_text, wait_or_kill};
+use crate::control::{Channel, ChannelError, Dispatch, FromClient, ToClient};
 use crate::plan::{Plan, Session};
 
-/// How long a near end may take to leave after its last word.
+/// The time that a client has to exit after its last message.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Where DPDK keeps a folder a process; it never removes them, so they go with the run's own.
+/// The time between two checks for Ctrl-C.
+const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The variable with DPDK's folder. DPDK never removes the files of a process there, so the folder of the run is used.
 const EAL_RUNTIME: &str = "RUNTIME_DIRECTORY";
-/// Lines of an end's own output that are shown when it dies.
+/// Lines of the output of a client or server that an error shows.
 const LAST_LINES: usize = 8;
 
-/// How a run ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum RunOutcome {
-    /// All of it was measured.
-    Complete,
-    /// The user stopped it.
-    Interrupted,
-    /// Something failed: a line that says what.
-    Failed(String),
-}
-
-/// A run under way.
-pub struct Run {
-    progress: Progress,
-    folder: PathBuf,
+/// A run in progress.
+pub struct Run<'a> {
+    progress: ProgressBar,
+    folder: &'a Path,
+    /// The output of client and server, unless `log` sends it to the terminal.
     output: PathBuf,
-    /// What the ends say, where the user asked for it; to the terminal then.
-    log: Option<LogLevel>,
-    interrupt: Interrupt,
+    log: Option<&'a str>,
+    interrupted: Arc<AtomicBool>,
 }
 
-/// What Ctrl-C does: it tells the near end to stop, whichever one runs.
-#[derive(Clone, Default)]
-struct Interrupt(Arc<Mutex<StopState>>);
-
-#[derive(Default)]
-struct StopState {
-    requested: bool,
-    client: Option<UnixStream>,
-}
-
-impl Run {
-    /// Gets ready to run a plan.
-    pub fn new(plan: &Plan, folder: &WorkDir, log: Option<LogLevel>) -> Self {
-        let interrupt = Interrupt::default();
-        interrupt.install();
-        Run {
-            progress: Progress::new(plan.slices(), plan.expected_duration()),
-            folder: folder.path().to_owned(),
-            output: folder.path().join("processes.log"),
-            log,
-            interrupt,
-        }
+impl<'a> Run<'a> {
+    /// Prepares to run a plan. `interrupted` is set at Ctrl-C.
+    pub fn new(plan: &Plan, folder: &'a Path, log: Option<&'a str>, interrupted: Arc<AtomicBool>) -> Self {
+        let progress = progress_bar(plan.slices(), plan.expected_duration());
+        Run { progress, folder, output: folder.join("processes.log"), log, interrupted }
     }
 
-    /// Runs every session; results go into `outcome` as they come.
-    pub fn run_all(self, plan: &Plan, outcome: &mut Outcome) -> RunOutcome {
-        for session in &plan.sessions {
-            match self.session(session, outcome) {
-                RunOutcome::Complete if self.interrupt.is_requested() => return RunOutcome::Interrupted,
-                RunOutcome::Complete => {}
-                other => return other,
-            }
-        }
-        RunOutcome::Complete
+    /// Runs every session and adds its results to `outcome`. Fails with the reason why the run is incomplete.
+    pub fn run_all(&self, plan: &Plan, outcome: &mut Outcome) -> Result<(), String> {
+        plan.sessions.iter().try_for_each(|session| self.session(session, outcome))
     }
 
-    fn session(&self, session: &Session, outcome: &mut Outcome) -> RunOutcome {
+    fn session(&self, session: &Session, outcome: &mut Outcome) -> Result<(), String> {
         self.progress.set_message("starting two processes");
-        match self.start() {
-            Ok((mut client, channel)) => {
-                let run_outcome = self.collect_results(session, &channel, outcome);
-                self.interrupt.clear_client();
-                let status = wait_for_exit(&mut client);
-                self.final_outcome(run_outcome, status)
+        let started = self.start().map_err(|error| format!("the client could not be started: {error}"));
+        let (mut client, channel) = started?;
+        let reported = self.collect_results(session, &channel, outcome);
+        let status = wait_or_kill(&mut client, EXIT_TIMEOUT);
+        match reported {
+            Some(Ok(())) if self.interrupted.load(Ordering::Relaxed) => {
+                Err("interrupted; the results so far are above".to_owned())
             }
-            Err(error) => RunOutcome::Failed(format!("the near end could not be started: {error}")),
+            Some(reported) => reported,
+            None => Err(format!("the client {}{}", exit_text(status), self.last_output_lines())),
         }
     }
 
-    /// Starts a near end in a process group of its own, so that Ctrl-C reaches the parent alone.
+    /// Starts a client in its own process group, so that only the parent receives Ctrl-C.
     fn start(&self) -> io::Result<(Child, Channel<FromClient>)> {
         let (ours, theirs) = UnixStream::pair()?;
         let (stdout, stderr) = if self.log.is_some() {
@@ -108,150 +73,51 @@ impl Run {
             (Stdio::from(file.try_clone()?), Stdio::from(file))
         };
         let client = Role::Client
-            .command(theirs, self.log.unwrap_or(LogLevel::Warn).name())?
-            .env(EAL_RUNTIME, &self.folder)
+            .command(theirs, self.log.unwrap_or(DEFAULT_LOG))?
+            .env(EAL_RUNTIME, self.folder)
             .stdout(stdout)
             .stderr(stderr)
             .process_group(0)
             .spawn()?;
-        let channel = Channel::new(ours, Dispatch::Queue, || {})?;
-        self.interrupt.set_client(channel.try_clone_socket()?);
-        Ok((client, channel))
+        Ok((client, Channel::new(ours, Dispatch::Queue, || {})?))
     }
 
-    /// Hears the near end out. `None` when it went without a last word.
+    /// Collects the results of a client until it reports success or failure. `None` if it exits before.
     fn collect_results(
         &self,
         session: &Session,
         channel: &Channel<FromClient>,
         outcome: &mut Outcome,
-    ) -> Option<RunOutcome> {
+    ) -> Option<Result<(), String>> {
         channel.send(&ToClient::Run(Box::new(session.clone()))).ok()?;
+        let mut stopped = false;
         loop {
-            match channel.recv().ok()? {
-                FromClient::Slice { title } => self.progress.advance(&title),
-                FromClient::Results(measured) => {
-                    measured.into_iter().for_each(|one| store_result(one, outcome))
+            if !stopped && self.interrupted.load(Ordering::Relaxed) {
+                stopped = true;
+                let _ = channel.send(&ToClient::Stop);
+            }
+            match channel.recv_within(INTERRUPT_POLL_INTERVAL) {
+                Ok(FromClient::Slice { title }) => {
+                    self.progress.set_message(title);
+                    self.progress.inc(1);
                 }
-                FromClient::Failed(line) => return Some(RunOutcome::Failed(line)),
-                FromClient::Done => return Some(RunOutcome::Complete),
+                Ok(FromClient::Results(all)) => all.into_iter().for_each(|measured| {
+                    outcome.latencies.push(measured.latency.as_deref().and_then(Latency::from_text));
+                    outcome.report.results.push(measured.result);
+                }),
+                Ok(FromClient::Failed(line)) => return Some(Err(line)),
+                Ok(FromClient::Done) => return Some(Ok(())),
+                Err(ChannelError::TimedOut) => {}
+                Err(ChannelError::Closed) => return None,
             }
         }
     }
 
-    /// What the near end said counts, and how it left where it said nothing.
-    fn final_outcome(&self, reported: Option<RunOutcome>, status: Option<ExitStatus>) -> RunOutcome {
-        match reported {
-            Some(RunOutcome::Complete) if self.interrupt.is_requested() => RunOutcome::Interrupted,
-            Some(run_outcome) => run_outcome,
-            None => RunOutcome::Failed(format!(
-                "the near end {}{}",
-                exit_description(status),
-                self.last_output_lines()
-            )),
-        }
-    }
-
-    /// The last lines that the ends printed themselves.
     fn last_output_lines(&self) -> String {
         let text = std::fs::read(&self.output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-        if last.is_empty() { String::new() } else { format!("; it printed last:\n  {}", last.join("\n  ")) }
-    }
-}
-
-/// Takes a result in.
-fn store_result(measured: Measured, outcome: &mut Outcome) {
-    outcome.latencies.push(measured.latency.as_deref().and_then(Latency::from_text));
-    outcome.report.results.push(measured.result);
-}
-
-/// Waits for the near end to leave by itself, then makes it.
-fn wait_for_exit(client: &mut Child) -> Option<ExitStatus> {
-    let start = Instant::now();
-    loop {
-        match client.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if start.elapsed() < EXIT_TIMEOUT => std::thread::sleep(Duration::from_millis(5)),
-            _ => break,
-        }
-    }
-    let _ = client.kill();
-    client.wait().ok()
-}
-
-/// How a process died, in words.
-fn exit_description(status: Option<ExitStatus>) -> String {
-    let signal = status.and_then(|status| status.signal());
-    match (signal.map(Signal::try_from), status.and_then(|status| status.code())) {
-        (Some(Ok(Signal::SIGSEGV)), _) => {
-            "died of SIGSEGV; a driver whose far end has gone may do that, memif for one".to_owned()
-        }
-        (Some(Ok(signal)), _) => format!("died of {signal}"),
-        (Some(Err(_)), _) => format!("died of signal {}", signal.unwrap_or(0)),
-        (None, Some(code)) => format!("left with exit code {code} and no last word"),
-        (None, None) => "left without a word".to_owned(),
-    }
-}
-
-impl Interrupt {
-    /// Installs the handler. The second Ctrl-C does not wait for anybody: the ends die with their parents.
-    fn install(&self) {
-        let this = self.clone();
-        let installed = ctrlc::set_handler(move || {
-            let mut state = this.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.requested {
-                let _ = kill(Pid::this(), Signal::SIGKILL);
-            }
-            state.requested = true;
-            state.send_stop();
-        });
-        if let Err(error) = installed {
-            eprintln!("iwarp-perf: Ctrl-C will not print what was measured: {error}");
-        }
-    }
-
-    fn set_client(&self, client: UnixStream) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.client = Some(client);
-        if state.requested {
-            state.send_stop();
-        }
-    }
-
-    fn clear_client(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).client = None;
-    }
-
-    fn is_requested(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).requested
-    }
-}
-
-impl StopState {
-    fn send_stop(&mut self) {
-        let Ok(line) = serde_json::to_string(&ToClient::Stop) else { return };
-        if let Some(client) = &mut self.client {
-            let _ = client.write_all(format!("{line}\n").as_bytes());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn status(script: &str) -> Option<ExitStatus> {
-        std::process::Command::new("sh").args(["-c", script]).status().ok()
-    }
-
-    #[test]
-    fn a_death_is_named_by_its_signal() {
-        assert_eq!(exit_description(status("kill -9 $$")), "died of SIGKILL");
-        assert!(exit_description(status("kill -11 $$")).contains("SIGSEGV; a driver"));
-        assert_eq!(exit_description(status("exit 3")), "left with exit code 3 and no last word");
-        assert_eq!(exit_description(None), "left without a word");
+        if last.is_empty() { String::new() } else { format!("; its last output:\n  {}", last.join("\n  ")) }
     }
 }

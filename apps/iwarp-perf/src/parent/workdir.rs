@@ -1,23 +1,23 @@
-//! A folder of this run alone, for the memif socket and the ends' own output.
+//! The temporary folder of a run, for the memif socket and the output of client and server.
 //!
-//! It goes when the run ends. A run that is killed cannot remove it, so every run first removes those whose process
-//! is gone.
+//! It is removed when the run ends. A killed run cannot remove its folder, so every run first removes the folders of
+//! processes that no longer exist.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// How the folders of all runs begin; the process number follows.
+/// The prefix of the folder names; the process id follows.
 const PREFIX: &str = "iwarp-perf.";
 
-/// A private folder, removed when dropped.
+/// A private folder. Dropping it removes it.
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
 }
 
 impl WorkDir {
-    /// Makes the folder, under the system's folder for temporary files.
+    /// Creates the folder in the system's folder for temporary files.
     pub fn new() -> io::Result<Self> {
         let parent = std::env::temp_dir();
         remove_stale(&parent);
@@ -30,7 +30,7 @@ impl WorkDir {
         Ok(WorkDir { path })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -42,7 +42,7 @@ impl Drop for WorkDir {
     }
 }
 
-/// Removes folders whose process is gone. What cannot be removed is left: it is somebody else's.
+/// Removes folders whose process no longer exists. A folder that cannot be removed belongs to another user.
 fn remove_stale(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_dead_runs_go_and_those_of_live_ones_and_of_others_stay() {
+    fn only_folders_of_dead_processes_are_removed() {
         let parent = std::env::temp_dir().join(format!("iwarp-perf-test.{}", std::process::id()));
-        // No process has the largest number that the kernel could be told to give out.
+        // No process has an id at the largest value of pid_max.
         let dead = parent.join(format!("{PREFIX}4194304"));
         let live = parent.join(format!("{PREFIX}{}", std::process::id()));
         let other = parent.join("iwarp-perf.notes");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_private_and_goes_with_its_run() {
+    fn a_folder_is_private_and_removed_with_its_run() {
         use std::os::unix::fs::PermissionsExt;
         let folder = WorkDir::new().expect("a writable folder");
         let path = folder.path().to_owned();

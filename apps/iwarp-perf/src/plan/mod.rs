@@ -1,7 +1,7 @@
-//! What a run consists of: sessions of two processes, groups of cases that alternate, slices.
+//! The plan of a run: sessions of two processes, groups of alternating cases, slices.
 //!
-//! A session is one pair of processes with one device and one MTU, since DPDK starts once in a process. The plan is
-//! made by the parent and travels to the near end, which measures it without asking.
+//! A session is one client and one server with one device and one MTU, because DPDK starts once in a process. The parent
+//! makes the plan and sends each session to its client.
 
 mod pair;
 mod scaling;
@@ -13,13 +13,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ironwarp_bench::host::CorePair;
-use ironwarp_bench::{Budget, Case, Test, Transport};
+use ironwarp_bench::rounds::RoundPlan;
+use ironwarp_bench::{Budget, Case};
 use serde::{Deserialize, Serialize};
 
 pub use pair::{PORT, PairKind};
 pub use scaling::{atomics, scaling};
 pub use single::single;
 pub use suite::suite;
+
+/// The setting of a stack that changes words with locked instructions.
+pub const LOCKED: &str = "[rdmap]\natomic_execution = \"locked\"\n";
 
 /// A whole run.
 #[derive(Debug)]
@@ -28,78 +32,77 @@ pub struct Plan {
     pub sessions: Vec<Session>,
 }
 
-/// One pair of processes.
+/// One client and one server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Session {
-    /// Where the far end is.
+    /// Where the server runs.
     pub server_placement: ServerPlacement,
-    /// The processors of the two ends.
+    /// The processor of the client.
     pub client_core: usize,
-    /// The far end's processor.
+    /// The processor of the server.
     pub server_core: usize,
-    /// The processor of the near end's application thread, where it is apart from the polled one.
+    /// The processor of the client's application thread, if it is not the polled one.
     pub app_core: Option<usize>,
-    /// Applications wait for events. They are apart from the polled threads then, wherever the system puts them unless a
-    /// processor is named.
+    /// Applications sleep until an event. Their threads are not the polled ones and are not pinned without `app_core`.
     pub events: bool,
-    /// Polled cores an end. Several have threads of their own.
+    /// Polled cores at each end. Several have threads of their own.
     pub cores: u16,
-    /// The near end's configuration, TOML. Absent: the session needs no device.
+    /// The configuration of the client, TOML. `None`: the session needs no device.
     pub client_config: Option<String>,
-    /// The far end's setup.
+    /// The setup of the server.
     pub server_setup: ServerSetup,
-    /// The far end's address on the device.
+    /// The address of the server on the device.
     pub peer: Option<SocketAddr>,
-    /// The device in the report.
+    /// The name of the device in the report.
     pub device: Option<String>,
-    /// The MTU of the session.
+    /// The MTU of the session, in bytes.
     pub mtu: u16,
-    /// Where the near end writes what it sends and receives, as pcapng.
+    /// The file for the frames of the client, pcapng.
     pub pcap: Option<PathBuf>,
     /// The groups, one after the other.
     pub groups: Vec<Group>,
 }
 
-/// What the far end must know before it opens its device.
+/// What the server needs before it opens its device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ServerSetup {
-    /// Its configuration, TOML. Absent: it needs no device.
+    /// Its configuration, TOML. `None`: it needs no device.
     pub config: Option<String>,
     /// Its processor.
     pub core: usize,
-    /// The address that it listens at on the device.
+    /// The address that it listens on.
     pub listen: Option<SocketAddr>,
-    /// Its application waits for events, apart from the polled thread.
+    /// Its application sleeps until an event, on a thread that is not the polled one.
     pub events: bool,
     /// Its polled cores.
     pub cores: u16,
 }
 
 /// Where applications run, and how they wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppOptions {
-    /// The processor of the near end's, where it is apart from the polled one.
+    /// The processor of the client's application thread, if it is not the polled one.
     pub core: Option<usize>,
-    /// Both ends' wait for events.
+    /// Both applications sleep until an event.
     pub events: bool,
-    /// Polled cores an end, where not 1.
-    pub cores: Option<u16>,
+    /// Polled cores at each end.
+    pub cores: u16,
 }
 
-/// Where the far end is.
+/// Where the server runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ServerPlacement {
-    /// A process that the near end starts.
+    /// In a process that the client starts.
     Process,
-    /// A thread of the near end's process, over two DPDK ports joined back to back.
+    /// In a thread of the client, over two DPDK ports that are connected back to back.
     RingThread,
-    /// A thread of the near end's process, over memory alone.
+    /// In a thread of the client, over memory.
     MemoryThread,
-    /// On every core beside the near end, over two DPDK ports joined back to back: stations.
+    /// On every core together with the client, over two DPDK ports that are connected back to back.
     RingLoopback,
-    /// The same over memory alone.
+    /// On every core together with the client, over memory.
     MemoryLoopback,
-    /// A server on another machine, or another process that the user started.
+    /// On another machine, or in a process that the user started.
     Remote,
 }
 
@@ -112,9 +115,9 @@ pub struct Group {
     pub floor: Option<usize>,
     /// Rounds.
     pub rounds: u32,
-    /// Rounds that may be added for dropped ones.
+    /// Rounds that may replace dropped ones.
     pub spare_rounds: u32,
-    /// What a reader should know about the results.
+    /// A note for each result.
     pub note: Option<String>,
 }
 
@@ -123,21 +126,21 @@ pub struct Group {
 pub struct GroupCase {
     /// What is measured.
     pub case: Case,
-    /// How long a slice of it lasts.
+    /// The length of a slice.
     pub budget: Budget,
     /// The cases of the group that it is compared with.
     pub against: Vec<usize>,
 }
 
 impl Plan {
-    /// Slices of the whole run, when no round is dropped.
+    /// Returns the slices of the run if no round is dropped.
     pub fn slices(&self) -> u64 {
         self.groups().map(Group::slices).sum()
     }
 
-    /// How long the run will take, roughly.
+    /// Estimates the duration of the run.
     pub fn expected_duration(&self) -> Duration {
-        /// Starting two processes and their devices.
+        /// The start of two processes and their devices.
         const SESSION: Duration = Duration::from_secs(2);
         let measured: Duration = self.groups().map(Group::expected_duration).sum();
         measured + SESSION * self.sessions.len() as u32
@@ -149,20 +152,26 @@ impl Plan {
 }
 
 impl Group {
-    /// Adds a case and answers its place.
+    /// Adds a case and returns its index.
     pub fn add(&mut self, case: Case, budget: Budget, against: &[usize]) -> usize {
         self.cases.push(GroupCase { case, budget, against: against.to_vec() });
         self.cases.len() - 1
     }
 
-    /// Slices, when no round is dropped: the floor closes the last round.
+    /// Returns how the group is measured.
+    pub fn round_plan(&self) -> RoundPlan {
+        let &Group { floor, rounds, spare_rounds, .. } = self;
+        RoundPlan { cases: self.cases.len(), floor, rounds, spare_rounds }
+    }
+
+    /// Returns the slices if no round is dropped. One more slice of the floor ends the last round.
     fn slices(&self) -> u64 {
         u64::from(self.rounds) * self.cases.len() as u64 + u64::from(self.floor.is_some())
     }
 
     fn expected_duration(&self) -> Duration {
-        /// What a slice of counted messages takes at least, and a message of it, at a guess; and what any slice costs
-        /// beside its time.
+        /// The least duration of a slice with a message count, the duration of a message, and the overhead of a slice.
+        /// All are estimates.
         const COUNTED: Duration = Duration::from_millis(20);
         const MESSAGE: Duration = Duration::from_micros(1);
         const OVERHEAD: Duration = Duration::from_millis(1);
@@ -177,25 +186,20 @@ impl Group {
 }
 
 impl Session {
-    /// The processor of the near end's polled thread, where it is not the application's.
+    /// Returns the processor of the client's polled thread, if the application has another one.
     pub fn worker_processor(&self) -> Option<usize> {
         (self.app_core.is_some() || self.events).then_some(self.client_core)
     }
 
-    /// The processors as a pair.
+    /// Returns the processors of both ends.
     pub fn processors(&self) -> CorePair {
         CorePair { client: self.client_core, server: self.server_core }
     }
 }
 
 impl ServerSetup {
-    /// The processor of the far end's polled thread, where it is not the application's.
+    /// Returns the processor of the server's polled thread, if the application has another one.
     pub fn worker_processor(&self) -> Option<usize> {
         self.events.then_some(self.core)
     }
-}
-
-/// Whether a test runs over the device.
-pub fn needs_device(test: Test) -> bool {
-    test.transport() != Transport::KernelTcp
 }

@@ -1,4 +1,4 @@
-//! Pairs: both ends on this machine, set up without a word of configuration.
+//! Pairs: both ends on this machine, without a configuration file.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,40 +9,40 @@ use ironwarp_bench::host::CorePair;
 
 use super::{AppOptions, ServerPlacement, ServerSetup, Session};
 
-/// Addresses on a link that leads nowhere else: from the block that RFC 2544 keeps for benchmarks.
+/// Addresses of the two ends, from the block that RFC 2544 reserves for benchmarks.
 const CLIENT_ADDR: &str = "198.19.0.1";
 const SERVER_ADDR: &str = "198.19.0.2";
-/// Where the far end listens: the port that perftest listens at.
+/// The port of a server, as in perftest.
 pub const PORT: u16 = 18515;
 
-/// Ways to join two ends on one machine.
+/// How two ends on one machine are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum PairKind {
     /// Shared memory between two processes (DPDK's memif)
     Memif,
-    /// Two ports of one process joined back to back (DPDK's ring), an end a thread
+    /// Two ports of one process connected back to back (DPDK's ring), a thread for each end
     Ring,
-    /// Buffers of one process, an end a thread: no DPDK, no device, for trying things out
+    /// Buffers of one process, a thread for each end: no DPDK, no device, for first tries
     Memory,
 }
 
 impl PairKind {
-    /// The pair that a run without `--pair` uses.
+    /// Returns the pair of a run without `--pair`.
     pub fn default_kind() -> Self {
         if cfg!(feature = "dpdk") { PairKind::Memif } else { PairKind::Memory }
     }
 
-    /// The pair of a run whose ends lie in one process.
+    /// Returns the pair of a run with both ends in one process.
     pub fn in_process() -> Self {
         if cfg!(feature = "dpdk") { PairKind::Ring } else { PairKind::Memory }
     }
 
-    /// Whether this build can make it.
+    /// Returns whether this build supports the pair.
     pub fn is_built_in(self) -> bool {
         cfg!(feature = "dpdk") || self == PairKind::Memory
     }
 
-    /// What lies between the ends.
+    /// Returns what connects the ends.
     pub fn path(self) -> PathKind {
         match self {
             PairKind::Memif => PathKind::Memif,
@@ -51,12 +51,11 @@ impl PairKind {
         }
     }
 
-    /// A session without groups. `folder` is private to it.
+    /// Returns a session without groups. `folder` is private to it.
     pub fn session(self, mtu: u16, cores: CorePair, app_options: AppOptions, folder: &Path) -> Session {
         let AppOptions { core: app_core, events, cores: count } = app_options;
-        let count = count.unwrap_or(1);
         let app_core_is_free = app_core.is_none_or(|core| core != cores.client && core != cores.server);
-        // Who wakes up may do so on a polled processor, and so may the threads of several cores and who waits for them.
+        // A thread that sleeps may wake up on a polled processor, and threads of several cores are not pinned.
         let exclusive = cores.is_distinct() && app_core_is_free && !events && count == 1;
         let (client, server, device, placement) = match self {
             PairKind::Memif => {
@@ -97,8 +96,8 @@ impl PairKind {
     }
 }
 
-/// One end's configuration. Threads that share a processor must yield it to each other; several cores run wherever the
-/// system puts them.
+/// Returns the configuration of one end. Threads that share a processor must yield it. The threads of several cores are
+/// not pinned.
 fn config(
     device: &str,
     address: &str,
@@ -123,9 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_ends_of_a_memif_pair_name_one_socket_and_take_opposite_roles() {
+    fn the_ends_of_a_memif_pair_have_one_socket_and_opposite_roles() {
         let cores = CorePair { client: 0, server: 1 };
-        let session = PairKind::Memif.session(9000, cores, AppOptions::default(), Path::new("/run/x"));
+        let session = PairKind::Memif.session(
+            9000,
+            cores,
+            AppOptions { core: None, events: false, cores: 1 },
+            Path::new("/run/x"),
+        );
         let client = session.client_config.expect("a device");
         let server = session.server_setup.config.expect("a device");
         assert!(client.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{client}");
@@ -138,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn an_application_on_a_polled_processor_is_let_in() {
+    fn a_worker_yields_the_processor_that_an_application_may_use() {
         let cores = CorePair { client: 0, server: 1 };
         let idle = |core, events| {
-            let app_options = AppOptions { core, events, cores: None };
+            let app_options = AppOptions { core, events, cores: 1 };
             let session = PairKind::Ring.session(1500, cores, app_options, Path::new("/run/x"));
             session.client_config.expect("a device")
         };
@@ -151,9 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_share_a_processor_yield_it() {
+    fn workers_that_share_a_processor_yield_it() {
         let cores = CorePair { client: 0, server: 0 };
-        let session = PairKind::Ring.session(1500, cores, AppOptions::default(), Path::new("/run/x"));
+        let session = PairKind::Ring.session(
+            1500,
+            cores,
+            AppOptions { core: None, events: false, cores: 1 },
+            Path::new("/run/x"),
+        );
         assert!(session.client_config.expect("a device").contains("idle = \"yield\""));
         assert_eq!(session.server_placement, ServerPlacement::RingThread);
     }

@@ -1,23 +1,21 @@
-//! What more cores bring: the same tests on one core and on all, each core playing both ends over its own queues. And who
-//! should change a word: its owner, or the receiving core, with locked instructions.
+//! Runs with a client and a server on each core: one core against several, and owner cores against locked instructions.
 
 use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, WordOwner};
 
 use super::{Group, Plan, ServerPlacement, Session};
 
-/// Rounds that count.
+/// Rounds.
 const ROUNDS: u32 = 10;
-/// What is measured, each beside raw frames. The words of atomic operations are at hand: no core waits for another.
+/// The tests of `scaling`, with raw frames as the reference.
 const TESTS: [Test; 5] = [Test::FrameBw, Test::SendBw, Test::WriteBw, Test::ReadBw, Test::AtomicBw];
-/// Messages on their way, a queue pair: as many as hide how far the ends of a round trip are apart.
+/// Outstanding messages for each queue pair: enough to hide the latency between the ends.
 const DEPTH: u32 = 64;
 
-/// Every test on one core, then on all; what is compared alternates. A test on all cores has a queue pair on each.
-/// `has_core_each` says that every core has a processor of its own.
-pub fn scaling(mut session: Session, path: PathKind, bytes: u64, total: Budget, has_core_each: bool) -> Plan {
-    to_loopback(&mut session, has_core_each);
-    let budget = Budget { duration: total.duration.map(|all| all / ROUNDS), warmup: 0, ..total };
-    let mut group = Group { rounds: ROUNDS, ..Group::default() };
+/// Returns a plan that alternates every test on one core and on all cores. A test on all cores has a queue pair on each,
+/// and words that the same core owns. `has_core_each` says that every core has a processor of its own.
+pub fn scaling(session: Session, path: PathKind, bytes: u64, total: Budget, has_core_each: bool) -> Plan {
+    let (mut group, mtu, all_cores) = (Group::default(), session.mtu, u32::from(session.cores));
+    let budget = Budget { warmup: 0, ..per_round(total) };
     for test in TESTS {
         let case = |cores: u32| Case {
             depth: if test == Test::FrameBw { 1 } else { DEPTH },
@@ -25,34 +23,20 @@ pub fn scaling(mut session: Session, path: PathKind, bytes: u64, total: Budget, 
             cores,
             owner: if test.is_atomic() { WordOwner::Local } else { WordOwner::Spread },
             operation: test.is_atomic().then_some(AtomicKind::FetchAdd),
-            ..Case::new(test, test.fixed_bytes().unwrap_or(bytes), session.mtu, path)
+            ..Case::new(test, test.fixed_bytes().unwrap_or(bytes), mtu, path)
         };
         let one = group.add(case(1), budget, &[]);
-        group.add(case(session.cores.into()), budget, &[one]);
+        group.add(case(all_cores), budget, &[one]);
     }
-    session.groups.push(group);
-    Plan { sessions: vec![session] }
+    loopback_plan(session, group, has_core_each)
 }
 
-/// Both ends on every core.
-fn to_loopback(session: &mut Session, has_core_each: bool) {
-    for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
-        *config =
-            if has_core_each { config.replace("\"yield\"", "\"spin\"") } else { std::mem::take(config) };
-    }
-    session.server_placement = match session.server_placement {
-        ServerPlacement::MemoryThread => ServerPlacement::MemoryLoopback,
-        _ => ServerPlacement::RingLoopback,
-    };
-}
-
-/// Queue pairs on each core, and what each has on its way: enough that a core always has something to do.
-const QPS_A_CORE: u32 = 4;
+/// Queue pairs on each core, and outstanding operations of each queue pair: enough that a core is never idle.
+const QPS_PER_CORE: u32 = 4;
 const ATOMICS_DEPTH: u32 = 16;
-/// More words than there are operations on their way.
+/// More words than outstanding operations.
 const MANY_WORDS: u32 = 1024;
-/// Whose rates are measured: what is done to how many words of whom. One word that all queue pairs of all cores want, a few,
-/// many; and many that each core has for itself.
+/// The measured rates: operation, number of words, owner of the words.
 const RATES: [(AtomicKind, u32, WordOwner); 6] = [
     (AtomicKind::FetchAdd, 1, WordOwner::Spread),
     (AtomicKind::FetchAdd, 16, WordOwner::Spread),
@@ -62,13 +46,11 @@ const RATES: [(AtomicKind, u32, WordOwner); 6] = [
     (AtomicKind::CmpSwap, MANY_WORDS, WordOwner::Spread),
 ];
 
-/// Who should change a word. Round trips from one core to a word that is changed by locked instructions, to one that it owns
-/// and to one that another core owns; then rates of all cores together. What owners do stands beside the same done locked.
-pub fn atomics(mut session: Session, path: PathKind, total: Budget, has_core_each: bool) -> Plan {
-    to_loopback(&mut session, has_core_each);
-    let budget = Budget { duration: total.duration.map(|all| all / ROUNDS), ..total };
-    let mut group = Group { rounds: ROUNDS, ..Group::default() };
-    let (cores, mtu) = (u32::from(session.cores), session.mtu);
+/// Returns a plan that compares owner cores with locked instructions. It measures the latency of one core to a word with
+/// locked instructions, to a word of the same core and to a word of another core; then the rates of all cores together.
+pub fn atomics(session: Session, path: PathKind, total: Budget, has_core_each: bool) -> Plan {
+    let (mut group, mtu, cores) = (Group::default(), session.mtu, u32::from(session.cores));
+    let budget = per_round(total);
     let case = |test: Test, operation: AtomicKind| Case {
         operation: Some(operation),
         ..Case::new(test, test.fixed_bytes().unwrap_or(0), mtu, path)
@@ -78,11 +60,29 @@ pub fn atomics(mut session: Session, path: PathKind, total: Budget, has_core_eac
     let local = group.add(lat(WordOwner::Local, false), budget, &[locked]);
     group.add(lat(WordOwner::Remote, false), budget, &[local]);
     for (operation, words, owner) in RATES {
-        let (qps, depth) = (cores * QPS_A_CORE, ATOMICS_DEPTH);
+        let (qps, depth) = (cores * QPS_PER_CORE, ATOMICS_DEPTH);
         let bw = |locked| Case { words, owner, locked, cores, qps, depth, ..case(Test::AtomicBw, operation) };
         let locked = group.add(bw(true), budget, &[]);
         group.add(bw(false), budget, &[locked]);
     }
-    session.groups.push(group);
+    loopback_plan(session, group, has_core_each)
+}
+
+fn per_round(total: Budget) -> Budget {
+    Budget { duration: total.duration.map(|all| all / ROUNDS), ..total }
+}
+
+/// Returns a plan with both ends on every core.
+fn loopback_plan(mut session: Session, group: Group, has_core_each: bool) -> Plan {
+    for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
+        if has_core_each {
+            *config = config.replace("\"yield\"", "\"spin\"");
+        }
+    }
+    session.server_placement = match session.server_placement {
+        ServerPlacement::MemoryThread => ServerPlacement::MemoryLoopback,
+        _ => ServerPlacement::RingLoopback,
+    };
+    session.groups.push(Group { rounds: ROUNDS, ..group });
     Plan { sessions: vec![session] }
 }

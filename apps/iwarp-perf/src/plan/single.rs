@@ -1,4 +1,4 @@
-//! A run of one test, of one size or of all of them.
+//! A run of one test, with one size or all sizes.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use ironwarp_bench::{Budget, Case};
 
 use super::{Group, Plan, Session};
 
-/// Rounds of a single test: enough to see whether the machine held still.
+/// Rounds of a single test: enough to detect a disturbed machine.
 const ROUNDS: u32 = 10;
-/// A slice is at most this long, so that Ctrl-C loses little.
+/// The longest slice. Ctrl-C discards the round in progress.
 const SLICE_MAX: Duration = Duration::from_secs(1);
-/// And it has at most so many messages: about a second of the quickest.
+/// The most messages of a slice: about a second of the fastest test.
 const SLICE_MESSAGES_MAX: u64 = 1 << 20;
 
-/// One group a case, its budget spread over rounds.
+/// Returns a plan with a group for each case. The rounds share the budget.
 pub fn single(mut session: Session, cases: Vec<Case>, total: Budget) -> Plan {
     let (rounds, budget) = split_budget(total);
     for case in cases {
@@ -24,12 +24,12 @@ pub fn single(mut session: Session, cases: Vec<Case>, total: Budget) -> Plan {
     Plan { sessions: vec![session] }
 }
 
-/// How many rounds, and how much of the budget falls to each.
+/// Returns the number of rounds and the budget of each.
 fn split_budget(total: Budget) -> (u32, Budget) {
     let by_time = total.duration.map_or(0, |limit| limit.div_duration_f64(SLICE_MAX).ceil() as u32);
-    let most = total.iterations.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX)).max(1);
-    let by_count = total.iterations.map_or(0, |limit| limit.div_ceil(SLICE_MESSAGES_MAX));
-    let by_count = u32::try_from(by_count).unwrap_or(u32::MAX);
+    let to_u32 = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let most = total.iterations.map_or(u32::MAX, to_u32).max(1);
+    let by_count = total.iterations.map_or(0, |limit| to_u32(limit.div_ceil(SLICE_MESSAGES_MAX)));
     let rounds = ROUNDS.max(by_time).max(by_count).min(most);
     let per_round = Budget {
         iterations: total.iterations.map(|limit| limit.div_ceil(u64::from(rounds))),
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_spread_over_rounds_and_none_of_it_is_lost() {
+    fn the_rounds_share_the_whole_budget() {
         let (rounds, per_round) = split_budget(Budget::duration(Duration::from_secs(2), 5));
         assert_eq!((rounds, per_round.duration, per_round.warmup), (10, Some(Duration::from_millis(200)), 5));
         let (rounds, per_round) = split_budget(Budget::iterations(1001, 0));
@@ -57,9 +57,8 @@ mod tests {
         assert_eq!((rounds, per_round.duration), (60, Some(SLICE_MAX)));
     }
 
-    /// Ctrl-C loses little of a long count too, and its progress is seen.
     #[test]
-    fn a_long_count_has_slices_of_a_million() {
+    fn a_slice_has_at_most_a_million_messages() {
         let (rounds, per_round) = split_budget(Budget::iterations(100_000_000, 0));
         assert_eq!(rounds, 96);
         let each = per_round.iterations.expect("counted");

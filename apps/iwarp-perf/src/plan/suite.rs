@@ -1,7 +1,7 @@
-//! The suite: ours, raw frames and kernel TCP side by side.
+//! The suite: RDMA, raw frames and kernel TCP side by side.
 //!
-//! Latencies at 64 B, 1 KiB and 4 KiB and an MTU of 1500; bandwidths at 64 KiB and 1 MiB and MTUs of 1500 and
-//! 9000; then each RDMA test once with every byte checked. Everything that is compared alternates in one group.
+//! It measures latencies at 64 B, 1 KiB and 4 KiB and an MTU of 1500, bandwidths at 64 KiB and 1 MiB and MTUs of 1500 and
+//! 9000, and each RDMA test once with every byte checked. Cases that are compared alternate in one group.
 
 use std::time::Duration;
 
@@ -13,29 +13,24 @@ const LATENCY_BYTES: [u64; 3] = [64, 1 << 10, 4 << 10];
 const BANDWIDTH_BYTES: [u64; 2] = [64 << 10, 1 << 20];
 const ORDINARY_MTU: u16 = 1500;
 const JUMBO_MTU: u16 = 9000;
-/// Rounds that count: the median of ten ratios holds when a few of them are spoilt.
+/// Rounds: the median of ten ratios is stable if a few of them are disturbed.
 const ROUNDS: u32 = 10;
-/// Rounds that may be added for dropped ones.
+/// Rounds that may replace dropped ones.
 const SPARE_ROUNDS: u32 = 5;
-/// Bytes on their way in bandwidth tests: enough to keep a link busy whose far end takes breaks.
-const BYTES_OUTSTANDING: u64 = 4 << 20;
 
-/// How long slices last.
+/// The lengths of slices.
 struct SuiteBudgets {
     latency: Budget,
     bandwidth: Budget,
 }
 
-/// The suite over sessions that `session` makes, one an MTU. Quick is about a fifth of the time.
+/// Returns the suite, with a session for each MTU. `quick` takes about a fifth of the time.
 pub fn suite(session: impl Fn(u16) -> Session, path: PathKind, quick: bool) -> Plan {
     let ms = Duration::from_millis;
-    let budgets = match quick {
-        true => {
-            SuiteBudgets { latency: Budget::duration(ms(25), 100), bandwidth: Budget::duration(ms(40), 0) }
-        }
-        false => {
-            SuiteBudgets { latency: Budget::duration(ms(200), 1000), bandwidth: Budget::duration(ms(300), 0) }
-        }
+    let (latency_ms, warmup, bandwidth_ms) = if quick { (25, 100, 40) } else { (200, 1000, 300) };
+    let budgets = SuiteBudgets {
+        latency: Budget::duration(ms(latency_ms), warmup),
+        bandwidth: Budget::duration(ms(bandwidth_ms), 0),
     };
     let mut ordinary = session(ORDINARY_MTU);
     ordinary.groups.extend(LATENCY_BYTES.map(|bytes| latency(bytes, path, &budgets)));
@@ -47,7 +42,7 @@ pub fn suite(session: impl Fn(u16) -> Session, path: PathKind, quick: bool) -> P
     Plan { sessions: vec![ordinary, jumbo] }
 }
 
-/// Raw frames, TCP both ways of waiting, and the three round trips.
+/// Raw frames, polling and blocking TCP, and the three RDMA latencies.
 fn latency(bytes: u64, path: PathKind, budgets: &SuiteBudgets) -> Group {
     let mut group = group();
     let mut add = |test, path, wait, against: &[usize]| {
@@ -77,7 +72,7 @@ fn bandwidth(bytes: u64, mtu: u16, path: PathKind, budgets: &SuiteBudgets) -> Gr
     group
 }
 
-/// Loopback stands by itself: nobody's data centre runs over it.
+/// TCP over loopback, which is no baseline: no network of a data centre is like it.
 fn loopback(budgets: &SuiteBudgets) -> Group {
     let mut group = group();
     group.add(Case::new(Test::TcpLat, LATENCY_BYTES[0], ORDINARY_MTU, PathKind::Lo), budgets.latency, &[]);
@@ -85,7 +80,7 @@ fn loopback(budgets: &SuiteBudgets) -> Group {
     group
 }
 
-/// Every RDMA test once, every byte checked.
+/// Every RDMA test once with every byte checked.
 fn validated(path: PathKind) -> Group {
     const MESSAGES: u64 = 200;
     let mut group = Group { rounds: 1, note: Some("every byte was checked".to_owned()), ..Group::default() };
@@ -104,16 +99,16 @@ fn group() -> Group {
     Group { rounds: ROUNDS, spare_rounds: SPARE_ROUNDS, ..Group::default() }
 }
 
-/// A bandwidth case with as many messages on their way as fill the link.
+/// A bandwidth case with enough outstanding messages to keep the link busy.
 fn streaming(test: Test, bytes: u64, mtu: u16, path: PathKind) -> Case {
-    let depth = (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32;
-    Case { depth, ..Case::new(test, bytes, mtu, path) }
+    Case { depth: Case::streaming_depth(bytes), ..Case::new(test, bytes, mtu, path) }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use clap::ValueEnum;
     use ironwarp_bench::host::CorePair;
 
     use super::*;
@@ -121,8 +116,9 @@ mod tests {
 
     fn plan(quick: bool) -> Plan {
         let cores = CorePair { client: 0, server: 1 };
+        let app_options = AppOptions { core: None, events: false, cores: 1 };
         suite(
-            |mtu| PairKind::Memif.session(mtu, cores, AppOptions::default(), Path::new("/run/x")),
+            |mtu| PairKind::Memif.session(mtu, cores, app_options, Path::new("/run/x")),
             PathKind::Memif,
             quick,
         )
@@ -134,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_that_the_suite_promises_is_there_once() {
+    fn the_suite_has_every_documented_row_once() {
         let plan = plan(true);
         let count = |test, bytes, mtu| {
             let wanted =
@@ -145,7 +141,7 @@ mod tests {
             for test in [Test::FrameLat, Test::SendLat, Test::WriteLat, Test::ReadLat] {
                 assert_eq!(count(test, bytes, 1500), 1, "{test} {bytes}");
             }
-            assert!(count(Test::TcpLat, bytes, 1500) >= 2, "spinning and blocking");
+            assert!(count(Test::TcpLat, bytes, 1500) >= 2, "polling and blocking");
         }
         for (bytes, mtu) in [(65_536, 1500), (1 << 20, 1500), (65_536, 9000), (1 << 20, 9000)] {
             for test in [Test::FrameBw, Test::WriteBw] {
@@ -157,16 +153,13 @@ mod tests {
     #[test]
     fn every_rdma_test_is_validated_once() {
         let plan = plan(false);
-        let validated: Vec<Test> = cases(&plan)
-            .iter()
-            .filter(|(_, case)| case.case.validate)
-            .map(|(_, case)| case.case.test)
-            .collect();
-        assert_eq!(validated, Test::ALL[..6].to_vec().into_iter().collect::<Vec<_>>());
+        let all = cases(&plan);
+        let validated = all.iter().filter(|(_, case)| case.case.validate).map(|(_, case)| case.case.test);
+        assert_eq!(validated.collect::<Vec<_>>(), Test::value_variants()[..6]);
     }
 
     #[test]
-    fn ours_is_compared_over_ten_rounds_with_frames_and_with_tcp_over_veth_and_never_with_loopback() {
+    fn rdma_tests_are_compared_over_ten_rounds_with_frames_and_tcp_over_veth() {
         for (group, case) in cases(&plan(false)) {
             for &other in &case.against {
                 assert_ne!(group.cases[other].case.path, PathKind::Lo);
@@ -189,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_suite_takes_half_a_minute_at_most_and_a_full_one_three_minutes() {
+    fn a_quick_suite_takes_at_most_half_a_minute_and_a_full_one_three_minutes() {
         assert!(
             plan(true).expected_duration() < Duration::from_secs(30),
             "{:?}",

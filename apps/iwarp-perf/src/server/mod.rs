@@ -1,42 +1,42 @@
-//! The far end: does what the near end says, and serves until it says stop.
+//! The server: does what the client requests, and serves each slice until the client stops it.
 
-mod sockets;
 pub mod standalone;
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use ironwarp::Event;
+use ironwarp_bench::baseline::tcp::{TcpConnection, accept as accept_tcp, echo, listen_in, sink};
 use ironwarp_bench::host::{cpu_ns, pin};
-use ironwarp_bench::{Case, ServerSlice, StopSignal, Transport};
+use ironwarp_bench::{Case, PathKind, ServerSlice, StopSignal, Transport};
 
-use crate::child::Role;
+use crate::child::init_process;
+use crate::cli::check_case;
 use crate::control::{Channel, ChannelError, Dispatch, FromServer, ToServer};
 use crate::plan::ServerSetup;
 use crate::rdma::{Endpoint, RdmaCase, RdmaError, accept, frames_server, wait_for_disconnects};
-use sockets::Sockets;
 
-/// The far end's process: its standard input is the near end's socket.
+/// Runs the server process. Its standard input is the socket to the client.
 pub fn main() -> ExitCode {
-    match Role::Server.init_process() {
+    match init_process() {
         Ok(socket) => serve(socket, None),
-        Err(error) => eprintln!("far end: {error}"),
+        Err(error) => eprintln!("server: {error}"),
     }
     ExitCode::SUCCESS
 }
 
-/// Serves a near end until it says goodbye or goes. A thread of the near end's process is given its endpoint; a
-/// process opens its own when told to.
+/// Serves a client until `Goodbye` or the end of the stream. A thread of the client process gets its endpoint; a process
+/// opens its own.
 pub fn serve(socket: UnixStream, endpoint: Option<Endpoint>) {
     let stop = Arc::new(StopSignal::default());
-    let ended = stop.clone();
-    // A near end that is gone expects nothing any more.
-    let channel = match Channel::new(socket, message_handler(stop.clone()), move || ended.raise(0)) {
+    let closed = stop.clone();
+    let channel = match Channel::new(socket, message_handler(stop.clone()), move || closed.raise(0)) {
         Ok(channel) => channel,
-        Err(error) => return eprintln!("far end: {error}"),
+        Err(error) => return eprintln!("server: {error}"),
     };
     let mut server = ServerSession::new(channel, stop, endpoint);
     if let Err(Failure::Failed(line)) = server.run() {
@@ -44,7 +44,7 @@ pub fn serve(socket: UnixStream, endpoint: Option<Endpoint>) {
     }
 }
 
-/// Takes the end of a slice in on the thread that hears it; everything else waits in line.
+/// Handles `Stop` on the reading thread; all other messages are queued.
 fn message_handler(stop: Arc<StopSignal>) -> impl FnMut(ToServer) -> Dispatch<ToServer> + Send {
     move |message| match message {
         ToServer::Stop { expected } => {
@@ -55,11 +55,11 @@ fn message_handler(stop: Arc<StopSignal>) -> impl FnMut(ToServer) -> Dispatch<To
     }
 }
 
-/// Why the far end stops serving.
+/// Why a session with a client ends.
 pub enum Failure {
-    /// The near end has gone: there is nobody to tell.
+    /// The client closed the stream.
     Gone,
-    /// Something else, in a line.
+    /// Something failed, in one line.
     Failed(String),
 }
 
@@ -81,40 +81,45 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Refuses what another machine may not ask for.
+impl From<&str> for Failure {
+    fn from(line: &str) -> Self {
+        Failure::Failed(line.to_owned())
+    }
+}
+
+/// Rejects cases that another machine may not ask for.
 fn check(cases: &[Case]) -> Result<(), Failure> {
     match cases {
-        [case] if case.test.transport() == Transport::Ironwarp => {
-            crate::cli::check_case(case).map_err(Failure::Failed)
-        }
-        [_] => Err(Failure::Failed("raw frames and Linux sockets need both ends on one machine".to_owned())),
-        _ => Err(Failure::Failed("one case at a time".to_owned())),
+        [case] if case.test.transport() == Transport::Ironwarp => check_case(case).map_err(Failure::Failed),
+        [_] => Err("raw frames and Linux sockets need both ends on one machine".into()),
+        _ => Err("one case at a time".into()),
     }
 }
 
 struct ServerSession {
     channel: Channel<ToServer>,
     stop: Arc<StopSignal>,
-    sockets: Sockets,
+    /// The TCP baselines by path. A connection is accepted at its first slice.
+    sockets: HashMap<PathKind, (TcpListener, Option<TcpConnection>)>,
     cases: Vec<Case>,
     endpoint: Option<Endpoint>,
-    /// The cases that run over the stack, in their places.
+    /// The RDMA cases, indexed as `cases`.
     rdma: Vec<Option<RdmaCase>>,
-    /// The address to listen at, until it is listened at.
+    /// The address to listen on, until the server listens.
     listen: Option<SocketAddr>,
-    /// The near end's machine, where it is another one.
+    /// The address of a client on another machine.
     remote: Option<IpAddr>,
-    /// Connections of the group that have ended already.
+    /// Connections of the group that have already ended.
     ended: usize,
 }
 
 impl ServerSession {
     fn new(channel: Channel<ToServer>, stop: Arc<StopSignal>, endpoint: Option<Endpoint>) -> Self {
-        let (sockets, cases, rdma) = (Sockets::default(), Vec::new(), Vec::new());
+        let (sockets, cases, rdma) = (HashMap::new(), Vec::new(), Vec::new());
         ServerSession { channel, stop, sockets, cases, endpoint, rdma, listen: None, remote: None, ended: 0 }
     }
 
-    /// The near end's next message. Over a queue pair nobody else polls for it.
+    /// Waits for the next message of the client. A remote client is reached by polling the endpoint.
     fn recv(&mut self) -> Result<ToServer, Failure> {
         let Some(endpoint) = self.endpoint.as_mut().filter(|_| self.remote.is_some()) else {
             return Ok(self.channel.recv()?);
@@ -124,7 +129,7 @@ impl ServerSession {
                 return Ok(message);
             }
             endpoint.poll();
-            // The near end may disconnect before its message that it will has come; others who call are told off.
+            // The client may disconnect before its `Release` arrives.
             if let Some(Event::Disconnected { .. }) = endpoint.poll_event() {
                 self.ended += 1;
             }
@@ -135,13 +140,16 @@ impl ServerSession {
         loop {
             let reply = match self.recv()? {
                 ToServer::Listen { .. } if self.remote.is_some() => {
-                    return Err(Failure::Failed("Linux sockets need both ends on one machine".to_owned()));
+                    return Err("Linux sockets need both ends on one machine".into());
                 }
-                // The device is the server's own.
+                // A standalone server has opened its device already.
                 ToServer::Open(_) if self.remote.is_some() => FromServer::Opened,
                 ToServer::Open(setup) => self.open(&setup)?,
                 ToServer::Listen { path, namespace } => {
-                    FromServer::Listening(self.sockets.listen(path, namespace.as_deref())?)
+                    let listener = listen_in(namespace.as_deref())?;
+                    let address = listener.local_addr()?;
+                    self.sockets.insert(path, (listener, None));
+                    FromServer::Listening(address)
                 }
                 ToServer::Prepare { cases } => self.prepare(cases)?,
                 ToServer::Start { case } => self.slice(case)?,
@@ -150,7 +158,7 @@ impl ServerSession {
                     self.channel.send(&FromServer::Gone)?;
                     return Ok(());
                 }
-                // It raced with the end of a slice that had failed; the next one starts anew.
+                // It arrived after the end of a slice that failed.
                 ToServer::Stop { .. } => continue,
             };
             self.channel.send(&reply)?;
@@ -170,7 +178,7 @@ impl ServerSession {
         Ok(FromServer::Opened)
     }
 
-    /// Opens the group's cases, then lets the near end's queue pairs in.
+    /// Opens the cases of a group, then accepts the queue pairs of the client.
     fn prepare(&mut self, cases: Vec<Case>) -> Result<FromServer, Failure> {
         if self.remote.is_some() {
             check(&cases)?;
@@ -205,30 +213,32 @@ impl ServerSession {
         Ok(FromServer::Released)
     }
 
-    /// Serves one case until the stop, and tells what it found.
+    /// Serves one case until `Stop`, and returns its counts.
     fn slice(&mut self, index: usize) -> Result<FromServer, Failure> {
         let Some(case) = self.cases.get(index).cloned() else {
             return Err(Failure::Failed(format!("no case {index} in this group")));
         };
         let before = cpu_ns();
         self.stop.reset();
-        let found = match case.test.transport() {
-            Transport::KernelTcp => {
-                let connection = self.sockets.connection(case.path)?;
-                self.channel.send(&FromServer::Ready)?;
-                connection.serve(&case, &self.stop)?
-            }
-            Transport::Frames => {
-                self.channel.send(&FromServer::Ready)?;
-                frames_server(self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?, &case, &self.stop)?
-            }
-            Transport::Ironwarp => {
-                self.channel.send(&FromServer::Ready)?;
-                let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-                let open = self.rdma.get_mut(index).and_then(Option::as_mut).ok_or(RdmaError::NoDevice)?;
-                open.run_server(endpoint, &self.stop)?
+        let counts = if case.test.transport() == Transport::KernelTcp {
+            // The client has connected, so accept does not wait.
+            let (listener, connection) =
+                self.sockets.get_mut(&case.path).ok_or(io::Error::from(io::ErrorKind::NotConnected))?;
+            let connection = match connection {
+                Some(connection) => connection,
+                None => connection.insert(accept_tcp(listener)?),
+            };
+            self.channel.send(&FromServer::Ready)?;
+            let serve = if case.test.is_latency() { echo } else { sink };
+            serve(connection, &case, &self.stop)?
+        } else {
+            self.channel.send(&FromServer::Ready)?;
+            let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
+            match &mut self.rdma[index] {
+                Some(open) => open.run_server(endpoint, &self.stop)?,
+                None => frames_server(endpoint, &case, &self.stop)?,
             }
         };
-        Ok(FromServer::Done(ServerSlice { cpu_ns: cpu_ns().saturating_sub(before), ..found }))
+        Ok(FromServer::Done(ServerSlice { cpu_ns: cpu_ns().saturating_sub(before), ..counts }))
     }
 }

@@ -1,0 +1,70 @@
+//! The results of a group, as the parent receives them.
+
+use ironwarp_bench::report::{CorePolls, TestResult};
+use ironwarp_bench::rounds::{CaseTotals, Rounds};
+use ironwarp_bench::{Case, Latency, PathKind};
+
+use super::ClientError;
+use crate::control::{Channel, FromClient, Measured, ToClient};
+use crate::plan::Group;
+
+/// The operations of an atomic test.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AtomicTotals {
+    /// Operations that changed a word, as the client counts them.
+    pub changed: u64,
+    /// Operations that the receiving core executed, and those that it forwarded to another core. `None` if unknown.
+    pub executed: Option<[u64; 2]>,
+}
+
+impl AtomicTotals {
+    /// Adds notes about the sum of the words and the forwarded operations. A wrong sum is an error and has no note.
+    pub fn add_notes(&self, case: &Case, result: &mut TestResult) {
+        if !case.test.is_atomic() || result.errors != Some(0) {
+            return;
+        }
+        let words = if case.words == 1 { "the word".to_owned() } else { format!("the {} words", case.words) };
+        result
+            .notes
+            .push(format!("{} operations changed {words}, and the sum is exactly that", self.changed));
+        if let Some([local, forwarded]) = self.executed.filter(|executed| executed.iter().sum::<u64>() > 0) {
+            let percent = forwarded as f64 * 100.0 / (local + forwarded) as f64;
+            result.notes.push(format!("{percent:.0} % of them were forwarded to another core"));
+        }
+    }
+}
+
+/// Sends the results of a group to the parent. `complete` adds what the rounds do not have to the result with an index.
+pub fn send_results(
+    parent: &Channel<ToClient>,
+    (group, cases): (&Group, &[Case]),
+    rounds: &Rounds,
+    device: Option<&str>,
+    complete: impl Fn(usize, &mut TestResult),
+) -> Result<(), ClientError> {
+    if rounds.rounds.is_empty() {
+        return Ok(());
+    }
+    let measured = (0..cases.len()).map(|index| {
+        // Loopback interfaces are no baseline.
+        let comparable = |&&other: &&usize| cases[other].path != PathKind::Lo;
+        let against = group.cases[index].against.iter().filter(comparable);
+        let baselines: Vec<_> = against.map(|&other| (&cases[other], rounds.case(other))).collect();
+        let totals = CaseTotals::of(&rounds.case(index));
+        let device = device.map(str::to_owned);
+        let mut result = totals.result(&cases[index], device, &rounds.case(index), &baselines);
+        complete(index, &mut result);
+        Measured { result, latency: totals.latency.as_ref().map(Latency::to_text) }
+    });
+    Ok(parent.send(&FromClient::Results(measured.collect()))?)
+}
+
+/// Returns the polls of each core since an earlier count.
+pub fn polls_since(before: &[CorePolls], mut now: Vec<CorePolls>) -> Vec<CorePolls> {
+    for core in &mut now {
+        let earlier = before.iter().find(|one| one.core == core.core).copied().unwrap_or_default();
+        core.polls -= earlier.polls;
+        core.idle -= earlier.idle;
+    }
+    now
+}

@@ -1,0 +1,206 @@
+//! Tests of tables, pages, JSON and logs, with a made-up outcome.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::rows::{micros, size};
+use super::*;
+use crate::host::{Activity, Build, Machine};
+use crate::report::SCHEMA;
+use crate::rounds::{CaseTotals, Round, Rounds};
+use crate::{Case, PathKind, Slice, Test, Wait};
+
+/// Raw frames, Sends and blocking TCP at 64 bytes, raw frames and Writes in one direction, over two rounds.
+fn outcome() -> Outcome {
+    let mut blocking = Case::new(Test::TcpLat, 64, 1500, PathKind::Veth);
+    blocking.wait = Wait::Block;
+    let cases = [
+        Case::new(Test::FrameLat, 64, 1500, PathKind::Memif),
+        Case::new(Test::SendLat, 64, 1500, PathKind::Memif),
+        blocking,
+        Case::new(Test::FrameBw, 1 << 20, 9000, PathKind::Memif),
+        Case::new(Test::WriteBw, 1 << 20, 9000, PathKind::Memif),
+    ];
+    let round = || Round {
+        slices: vec![lat(310), lat(930), lat(47_000), bw(30_000_000), bw(9_000_000)],
+        hop_ns: Some(81.0),
+        activity: Activity { steal_ns: Some(0), context_switches: Some(3) },
+        floor_moved: Some(0.05),
+    };
+    outcome_of(&cases, &Rounds { rounds: vec![round(), round()] })
+}
+
+fn outcome_of(cases: &[Case], rounds: &Rounds) -> Outcome {
+    let mut outcome = Outcome {
+        report: Report {
+            schema: SCHEMA,
+            command: None,
+            machine: Machine::local(),
+            build: Build::current(&["dpdk"]),
+            results: vec![],
+        },
+        latencies: vec![],
+    };
+    for (index, case) in cases.iter().enumerate() {
+        let floor = if case.test.is_latency() { 0 } else { 3 };
+        let baselines: Vec<_> =
+            (index != floor).then(|| (&cases[floor], rounds.case(floor))).into_iter().collect();
+        let totals = CaseTotals::of(&rounds.case(index));
+        let result = totals.result(case, Some("net_memif0".into()), &rounds.case(index), &baselines);
+        outcome.report.results.push(result);
+        outcome.latencies.push(totals.latency);
+    }
+    outcome
+}
+
+fn lat(typical_ns: u64) -> Slice {
+    let mut latency = Latency::new();
+    (1..=10_000_u64).for_each(|n| latency.record(typical_ns + typical_ns * n / (10_001 - n) / 10));
+    Slice { latency: Some(latency), messages: 10_000, elapsed_ns: 10_000 * typical_ns, ..Slice::default() }
+}
+
+fn bw(bytes: u64) -> Slice {
+    Slice { bytes, messages: bytes >> 20, elapsed_ns: 1_000_000, cpu_ns: Some(2_000_000), ..Slice::default() }
+}
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("ironwarp-bench-{}-{name}", std::process::id()))
+}
+
+/// Writes a file, and returns its text after the file is removed.
+fn written(name: &str, write: impl FnOnce(&Path) -> io::Result<()>) -> String {
+    let path = temporary(name);
+    write(&path).expect("a writable folder");
+    let text = std::fs::read_to_string(&path).expect("just written");
+    std::fs::remove_file(&path).expect("just written");
+    text
+}
+
+fn cells<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
+    let line = text.lines().find(|line| line.contains(start)).expect("the row is there");
+    line.split(['│', '┆']).map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+#[test]
+fn sizes_are_in_the_largest_whole_unit() {
+    let sizes = [0, 64, 1024, 1500, 65_536, 1 << 20, 3 << 20, 1 << 30].map(size);
+    assert_eq!(sizes, ["0 B", "64 B", "1 KiB", "1500 B", "64 KiB", "1 MiB", "3 MiB", "1 GiB"]);
+}
+
+#[test]
+fn times_below_ten_microseconds_have_two_decimals() {
+    assert_eq!([310.0, 47_123.0, 2_345_678.0].map(micros), ["0.31", "47.1", "2346"]);
+}
+
+#[test]
+fn the_json_file_has_the_keys_of_the_schema() {
+    let text = written("json", |path| outcome().write_json(path));
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(json["schema"], 1);
+    assert!(json["machine"].is_object() && json["build"].is_object());
+    let ours = &json["results"][1];
+    assert_eq!((&ours["test"], &ours["transport"]), (&"send-lat".into(), &"ironwarp".into()));
+    for key in ["min", "p50", "p90", "p99", "p999", "p9999", "max", "mean", "stddev"] {
+        assert!(ours["rtt_ns"][key].is_number(), "{key}");
+    }
+    assert_eq!(ours["against"][0]["baseline"], "frame-lat");
+    assert!(ours["against"][0]["ratio_p50"]["median"].is_number());
+}
+
+#[test]
+fn the_histogram_log_has_a_line_for_each_latency() {
+    let text = written("hlog", |path| outcome().write_hdr(path));
+    let tags = text.lines().filter_map(|line| line.strip_prefix("Tag=")?.split(',').next());
+    let expected = ["frame-lat_64B_memif", "send-lat_64B_memif", "tcp-lat_(blocking)_64B_veth"];
+    assert_eq!(tags.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_latency_row_has_the_round_trip_its_half_and_the_ratio() {
+    let text = tables(&outcome().report, None);
+    let cells = cells(&text, "send-lat");
+    assert_eq!(&cells[..4], ["send-lat", "64 B", "1500", "memif"]);
+    let number = |cell: &str| cell.parse::<f64>().expect("a number");
+    assert!((number(cells[5]) / 2.0 - number(cells[6])).abs() <= 0.01, "{cells:?}");
+    assert!(cells[11].starts_with("3.0") && cells[11].contains('–'), "{cells:?}");
+    assert!(text.contains("full round trip"));
+}
+
+#[test]
+fn a_baseline_has_a_dash_in_the_columns_of_ratios() {
+    let text = tables(&outcome().report, None);
+    assert_eq!(cells(&text, "│ frame-lat").last(), Some(&"–"));
+    assert_eq!(cells(&text, "tcp-lat (blocking)")[3], "veth");
+}
+
+#[test]
+fn a_bandwidth_row_has_goodput_and_the_ratio() {
+    let text = tables(&outcome().report, None);
+    let cells = cells(&text, "write-bw");
+    assert_eq!((cells[4], cells[7]), ("72.00", "0.30 [0.30–0.30]"));
+}
+
+#[test]
+fn tables_and_pages_show_errors_and_notes() {
+    let mut report = outcome().report;
+    report.results[1].errors = Some(2);
+    report.results[1].notes.push("over loopback instead of veth".into());
+    for text in [tables(&report, None), page::render(&report, &[])] {
+        assert!(text.contains("send-lat 64 B: 2 errors"));
+        assert!(text.contains("send-lat 64 B: over loopback instead of veth"));
+    }
+}
+
+#[test]
+fn no_row_is_wider_than_the_terminal() {
+    let text = tables(&outcome().report, Some(100));
+    let rows = text.lines().filter(|line| line.starts_with(['│', '├', '┌', '└', '╞']));
+    assert!(rows.map(|row| row.chars().count()).all(|width| width <= 100));
+}
+
+#[test]
+fn a_page_has_every_result_and_loads_nothing() {
+    let folder = temporary("html");
+    let path = write_html(&outcome(), &folder).expect("a writable folder");
+    let page = std::fs::read_to_string(&path).expect("just written");
+    std::fs::remove_dir_all(&folder).expect("just written");
+
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    assert_eq!(page.matches("<svg").count(), 2, "one plot of percentiles, one of bandwidth");
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    for text in ["send-lat", "frame-lat", "tcp-lat (blocking)", "write-bw", "99.9", "full round trip"] {
+        assert!(page.contains(text), "{text}");
+    }
+    let page = page.replace("http://www.w3.org/2000/svg", "");
+    for outside in ["http://", "https://", "<script", "<link", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn a_page_without_results_has_no_plots() {
+    let (folder, mut outcome) = (temporary("empty"), outcome());
+    outcome.report.results.clear();
+    outcome.latencies.clear();
+    let path = write_html(&outcome, &folder).expect("a writable folder");
+    assert!(!std::fs::read_to_string(&path).expect("just written").contains("<svg"));
+    std::fs::remove_dir_all(&folder).expect("just written");
+}
+
+#[test]
+fn a_page_escapes_text_from_outside() {
+    let mut report = outcome().report;
+    report.machine.hostname = Some("<script>alert(1)</script>".into());
+    report.results[0].notes.push("a < b & c".into());
+    let page = page::render(&report, &[]);
+    assert!(!page.contains("<script>"));
+    assert!(page.contains("a &lt; b &amp; c"));
+}
+
+#[test]
+fn a_short_run_draws_no_bar_and_counts_its_slices() {
+    let bar = progress_bar(3, Duration::from_secs(1));
+    bar.inc(1);
+    assert!(bar.is_hidden());
+    assert_eq!(bar.position(), 1);
+}
