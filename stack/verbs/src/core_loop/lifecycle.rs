@@ -63,7 +63,7 @@ use crate::objects::QpState;
 
 /// The state of a queue pair's connection, with the data that only this state needs.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
-pub(super) enum Lifecycle {
+pub(crate) enum Lifecycle {
     /// Neither connected nor accepted.
     Idle,
     /// Set-up: from the route's resolution to the end of the MPA start-up.
@@ -87,7 +87,7 @@ pub(super) enum Lifecycle {
 
 /// The data of full operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Running {
+pub(crate) struct Running {
     /// FPDUs are held back until this time ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
     pub(super) holdoff_until: Nanos,
     /// The progress of the oldest Read when its timer was armed; `None` while it is not armed.
@@ -98,7 +98,7 @@ pub(super) struct Running {
 
 /// The data of a disconnect that waits for posted work requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Draining {
+pub(crate) struct Draining {
     /// The connection is reset at this time unless there was progress.
     pub(super) deadline: Nanos,
     /// The progress when the deadline was set.
@@ -113,7 +113,7 @@ pub(super) struct Draining {
 
 /// How far a disconnect has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct DrainProgress {
+pub(crate) struct DrainProgress {
     /// Bytes that the peer has acknowledged.
     pub(super) acked_bytes: u64,
     /// The progress of the oldest Read.
@@ -122,7 +122,7 @@ pub(super) struct DrainProgress {
 
 /// The data of a connection whose FIN is sent while the peer may still send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct HalfClosed {
+pub(crate) struct HalfClosed {
     /// The connection is reset at this time, even if the peer still sends.
     pub(super) deadline: Nanos,
     /// Whether bytes arrived since the timer was armed.
@@ -133,7 +133,7 @@ pub(super) struct HalfClosed {
 
 /// The states of the diagram. [`Lifecycle::Setup`] is four of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     Idle,
     Resolving,
     Opening,

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::objects::QpState;
 
 /// Control messages taken from one context in one iteration, so that a flood of them does not starve frames.
-pub(in crate::core_loop) const CONTROL_BUDGET: usize = 16;
+pub(crate) const CONTROL_BUDGET: usize = 16;
 
 /// Events of shared receive queues handled in one iteration.
 const SRQ_EVENT_BUDGET: usize = 64;
@@ -26,7 +26,7 @@ const DOORBELL_BUDGET: usize = 256;
 impl ConnectionManager {
     /// Returns whether a context attaches, rang a doorbell, or needs the mailbox stage.
     #[inline(always)]
-    pub(in crate::core_loop) fn has_requests(&mut self) -> bool {
+    pub(crate) fn has_requests(&mut self) -> bool {
         self.contexts.iter_mut().flatten().any(|link| link.doorbell.has_entries() || !link.is_idle())
             || self.core_shared.has_new_contexts()
     }
@@ -34,7 +34,7 @@ impl ConnectionManager {
     /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
     /// a context had either.
     #[inline(always)]
-    pub(in crate::core_loop) fn serve_contexts<P: Port>(
+    pub(crate) fn serve_contexts<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -69,7 +69,7 @@ impl ConnectionManager {
 
     /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has something to do.
     #[inline(always)]
-    pub(in crate::core_loop) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) -> bool {
+    pub(crate) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) -> bool {
         let mut has_contexts_to_serve = self.core_shared.has_new_contexts();
         for context in 0..self.contexts.len() {
             let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { continue };
@@ -171,14 +171,14 @@ impl ConnectionManager {
 
     /// Sends a notification to a context. If its ring is full, the core keeps the notification until the context
     /// reads.
-    pub(in crate::core_loop) fn send_notification(&mut self, context: u16, notification: Notification) {
+    pub(crate) fn send_notification(&mut self, context: u16, notification: Notification) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
         if link.notify(notification) {
             self.stats.count(Counter::VerbsNotificationsDelayed);
         }
     }
 
-    pub(in crate::core_loop) fn send_event(&mut self, context: u16, event: Event) {
+    pub(crate) fn send_event(&mut self, context: u16, event: Event) {
         log_event(self.core, &event);
         self.send_notification(context, Notification::Event(event));
     }
@@ -188,7 +188,7 @@ impl ConnectionManager {
     /// unread.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn report_queue_events<P: Port>(&mut self, dp: &mut DataPath<P>) {
+    pub(crate) fn report_queue_events<P: Port>(&mut self, dp: &mut DataPath<P>) {
         while let Some(slot) = dp.queues.next_peer_with_atomics() {
             self.on_peer_with_atomics(dp, slot);
         }
@@ -205,7 +205,7 @@ impl ConnectionManager {
     }
 
     /// Reports the state of a port's link to every context.
-    pub(in crate::core_loop) fn report_link(&mut self, port: u8, up: bool) {
+    pub(crate) fn report_link(&mut self, port: u8, up: bool) {
         for link in self.contexts.iter_mut().flatten() {
             link.notify_link_change(port, up);
         }
@@ -224,7 +224,7 @@ impl ConnectionManager {
 
     /// The leader closed the listeners of a context that is gone. The other cores follow; only then is its number
     /// free.
-    pub(in crate::core_loop) fn on_context_gone<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
+    pub(crate) fn on_context_gone<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
         self.close_listeners(dp, context);
         if let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {
             link.listeners_closed = true;

@@ -15,7 +15,7 @@ impl ConnectionManager {
     /// Received bytes that the data path could not handle alone.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_rx_outcome<P: Port>(
+    pub(crate) fn on_rx_outcome<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -32,13 +32,7 @@ impl ConnectionManager {
     /// Reads received bytes on the data path and handles the outcome.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_readable<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-        conn: ConnId,
-    ) {
+    pub(crate) fn on_readable<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
         let outcome = dp.on_readable(slot, conn);
         self.on_rx_outcome(dp, now, (slot, conn), outcome);
     }
@@ -94,7 +88,7 @@ impl ConnectionManager {
 
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_rare_qp_events<P: Port>(
+    pub(crate) fn on_rare_qp_events<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -111,7 +105,7 @@ impl ConnectionManager {
     /// The peer's FIN, or the end of the TCP connection. Bytes in the same segment may have ended the connection or
     /// replaced it: the end does not concern a new connection.
     #[cold]
-    pub(in crate::core_loop) fn on_qp_closing<P: Port>(
+    pub(crate) fn on_qp_closing<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -138,7 +132,7 @@ impl ConnectionManager {
     /// The result of a scheduling round that concerns the state of the connection or its timer.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_tx_outcome<P: Port>(
+    pub(crate) fn on_tx_outcome<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -156,12 +150,7 @@ impl ConnectionManager {
     /// Arms the timer of an outstanding Read: without progress within the user timeout the connection ends. TCP does
     /// not detect this, since the peer may have acknowledged everything.
     #[inline(never)]
-    pub(in crate::core_loop) fn arm_read_timer<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) {
+    pub(crate) fn arm_read_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if let Lifecycle::Running(running) = &mut qp.lifecycle
             && running.read_progress_at_arm.is_none()
@@ -173,18 +162,14 @@ impl ConnectionManager {
     }
 
     /// The user timeout of a queue pair.
-    pub(in crate::core_loop) fn user_timeout_of<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        slot: u32,
-    ) -> Nanos {
+    pub(crate) fn user_timeout_of<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Nanos {
         dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts.resolve(self.timeouts).user_timeout)
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data
     /// that could time out. Sends that wait when the timer is armed may wait until it expires. Returns whether they
     /// did.
-    pub(in crate::core_loop) fn responder_sends_timed_out<P: Port>(
+    pub(crate) fn responder_sends_timed_out<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -203,12 +188,7 @@ impl ConnectionManager {
 
     /// The timer of a running queue pair: a hold-off is over, or a Read had its time. Returns whether the Read made no
     /// progress.
-    pub(in crate::core_loop) fn reads_timed_out<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) -> bool {
+    pub(crate) fn reads_timed_out<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) -> bool {
         let Some(qp) = dp.qps.at(slot) else { return false };
         let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
         let seen = running.read_progress_at_arm.take();
@@ -223,12 +203,12 @@ impl ConnectionManager {
     }
 
     /// Arms a queue pair's deadline; [`Nanos::MAX`] disarms it.
-    pub(in crate::core_loop) fn arm_qp(&mut self, slot: u32, deadline: Nanos) {
+    pub(crate) fn arm_qp(&mut self, slot: u32, deadline: Nanos) {
         self.wheel.arm(slot, deadline);
     }
 
     /// Arms an incoming connection's deadline; [`Nanos::MAX`] disarms it.
-    pub(in crate::core_loop) fn arm_passive(&mut self, slot: u32, deadline: Nanos) {
+    pub(crate) fn arm_passive(&mut self, slot: u32, deadline: Nanos) {
         self.wheel.arm(self.qps_max + slot, deadline);
     }
 }

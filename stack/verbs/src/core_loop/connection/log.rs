@@ -6,7 +6,7 @@ use crate::event::{DisconnectReason, Event};
 /// Logs an event that concerns the operator.
 #[cold]
 #[inline(never)]
-pub(in crate::core_loop) fn log_event(core: u16, event: &Event) {
+pub(crate) fn log_event(core: u16, event: &Event) {
     match event {
         Event::Established { qp, negotiated, .. } => {
             let (qp, reads, revision) = (qp.num().0, negotiated.reads, negotiated.revision);

@@ -42,9 +42,9 @@ enum PassiveState {
 }
 
 /// An incoming connection without a queue pair.
-pub(in crate::core_loop) struct Passive {
-    pub(in crate::core_loop) conn: ConnId,
-    pub(in crate::core_loop) tx_queued: bool,
+pub(crate) struct Passive {
+    pub(crate) conn: ConnId,
+    pub(crate) tx_queued: bool,
     state: PassiveState,
     host: IpAddr,
     context: u16,
@@ -68,7 +68,7 @@ struct Listener {
 }
 
 /// Incoming connections by slot, and the listeners.
-pub(in crate::core_loop) struct PassiveTable {
+pub(crate) struct PassiveTable {
     slots: Box<[Option<Passive>]>,
     free: Vec<u32>,
     half_open_by_host: HalfOpenByHost,
@@ -78,7 +78,7 @@ pub(in crate::core_loop) struct PassiveTable {
 }
 
 impl PassiveTable {
-    pub(in crate::core_loop) fn new(capacity: u32, listeners: u32) -> Self {
+    pub(crate) fn new(capacity: u32, listeners: u32) -> Self {
         PassiveTable {
             slots: (0..capacity).map(|_| None).collect(),
             free: (0..capacity).rev().collect(),
@@ -88,21 +88,21 @@ impl PassiveTable {
         }
     }
 
-    pub(in crate::core_loop) fn at(&mut self, slot: u32) -> Option<&mut Passive> {
+    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut Passive> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    pub(in crate::core_loop) fn capacity(&self) -> u32 {
+    pub(crate) fn capacity(&self) -> u32 {
         self.slots.len() as u32
     }
 
     /// The number of incoming connections.
-    pub(in crate::core_loop) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// The number of listening addresses.
-    pub(in crate::core_loop) fn listeners(&self) -> usize {
+    pub(crate) fn listeners(&self) -> usize {
         self.listeners.len()
     }
 
@@ -155,12 +155,7 @@ impl PassiveTable {
 
 impl ConnectionManager {
     /// A context listens on an address.
-    pub(in crate::core_loop) fn listen<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        context: u16,
-        local: SocketAddr,
-    ) {
+    pub(crate) fn listen<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
         match dp.tcp.listen(local) {
             Ok(id) => {
                 self.passives.listeners.push(Listener { id, local, context });
@@ -170,23 +165,13 @@ impl ConnectionManager {
         }
     }
 
-    pub(in crate::core_loop) fn unlisten<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        context: u16,
-        local: SocketAddr,
-    ) {
+    pub(crate) fn unlisten<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
         self.remove_listener(dp, context, local);
         dp.broadcast(InterCoreMessage::Unlisten { context, local });
     }
 
     /// The leader listens on an address, so this core does too. The leader has checked that the address is free.
-    pub(in crate::core_loop) fn add_listener<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        context: u16,
-        local: SocketAddr,
-    ) {
+    pub(crate) fn add_listener<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
         let listener = dp.tcp.listen(local);
         debug_assert!(listener.is_ok(), "all cores have the same listeners");
         if let Ok(id) = listener {
@@ -194,16 +179,11 @@ impl ConnectionManager {
         }
     }
 
-    pub(in crate::core_loop) fn remove_listener<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        context: u16,
-        local: SocketAddr,
-    ) {
+    pub(crate) fn remove_listener<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
         self.remove_listeners(dp, |listener| listener.context == context && listener.local == local);
     }
 
-    pub(in crate::core_loop) fn close_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
+    pub(crate) fn close_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
         self.remove_listeners(dp, |listener| listener.context == context);
     }
 
@@ -216,7 +196,7 @@ impl ConnectionManager {
     /// The TCP connection of a peer is established.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_incoming_connection<P: Port>(
+    pub(crate) fn on_incoming_connection<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -258,7 +238,7 @@ impl ConnectionManager {
 
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_passive_events<P: Port>(
+    pub(crate) fn on_passive_events<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -344,7 +324,7 @@ impl ConnectionManager {
     }
 
     /// The context accepts a request with a queue pair.
-    pub(in crate::core_loop) fn accept<P: Port>(
+    pub(crate) fn accept<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -386,7 +366,7 @@ impl ConnectionManager {
     }
 
     /// The context rejects a request.
-    pub(in crate::core_loop) fn reject<P: Port>(
+    pub(crate) fn reject<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -412,12 +392,7 @@ impl ConnectionManager {
     }
 
     /// After a scheduling round: FIN follows a reject that TCP has pulled completely.
-    pub(in crate::core_loop) fn close_after_reject<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) {
+    pub(crate) fn close_after_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.state, PassiveState::SendingReject(frame) if frame.is_done()) {
@@ -439,12 +414,7 @@ impl ConnectionManager {
     }
 
     /// Start-up timed out.
-    pub(in crate::core_loop) fn on_passive_timer<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) {
+    pub(crate) fn on_passive_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
             dp.stats.count(Counter::VerbsStartupTimeouts);
@@ -462,12 +432,7 @@ impl ConnectionManager {
 
     /// Aborts the incoming connections that wait for a context that is gone.
     #[cold]
-    pub(in crate::core_loop) fn abort_passives_of<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        context: u16,
-    ) {
+    pub(crate) fn abort_passives_of<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
         for slot in 0..self.passives.slots.len() as u32 {
             if self.passives.at(slot).is_some_and(|passive| passive.context == context) {
                 self.abort_passive(dp, now, slot);
@@ -494,12 +459,7 @@ impl ConnectionManager {
     /// The scheduling round of an incoming connection.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn serve_passive<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) {
+    pub(crate) fn serve_passive<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         passive.tx_queued = false;
         let sent = dp.tcp.transmit(now, passive.conn, passive, &mut dp.wires, ROUND_UNITS_MAX);

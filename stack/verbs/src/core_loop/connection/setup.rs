@@ -19,7 +19,7 @@ use crate::event::ConnectFailure;
 use crate::objects::CmParams;
 
 /// The states of set-up.
-pub(in crate::core_loop) enum Setup {
+pub(crate) enum Setup {
     /// Waits for the route: the link address of the peer or of the gateway.
     Resolving { target: ConnectTarget },
     /// TCP connects.
@@ -31,26 +31,26 @@ pub(in crate::core_loop) enum Setup {
 }
 
 /// The peer and the parameters of a connection. Kept until the reply arrives, since a second attempt may be necessary.
-pub(in crate::core_loop) struct ConnectTarget {
+pub(crate) struct ConnectTarget {
     pub(super) remote: SocketAddr,
     pub(super) cm_params: Box<CmParams>,
 }
 
 impl ConnectTarget {
     #[cfg(test)]
-    pub(in crate::core_loop) fn new(remote: SocketAddr, cm_params: Box<CmParams>) -> Self {
+    pub(crate) fn new(remote: SocketAddr, cm_params: Box<CmParams>) -> Self {
         ConnectTarget { remote, cm_params }
     }
 
     #[cfg(test)]
-    pub(in crate::core_loop) fn revision(&self) -> u8 {
+    pub(crate) fn revision(&self) -> u8 {
         self.cm_params.mpa_params.revision
     }
 }
 
 impl Setup {
     /// The route is known: TCP connects.
-    pub(in crate::core_loop) fn open(self) -> Setup {
+    pub(crate) fn open(self) -> Setup {
         match self {
             Setup::Resolving { target } => Setup::Opening { target },
             other => other,
@@ -58,7 +58,7 @@ impl Setup {
     }
 
     /// TCP is connected: the Request Frame is sent.
-    pub(in crate::core_loop) fn request(self, initiator: Initiator, frame: StartupFrameSource) -> Setup {
+    pub(crate) fn request(self, initiator: Initiator, frame: StartupFrameSource) -> Setup {
         match self {
             Setup::Opening { target } => Setup::Requesting { initiator, frame, target },
             other => other,
@@ -66,7 +66,7 @@ impl Setup {
     }
 
     /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt uses revision 1.
-    pub(in crate::core_loop) fn with_revision_1(self) -> Setup {
+    pub(crate) fn with_revision_1(self) -> Setup {
         match self {
             Setup::Requesting { target: ConnectTarget { remote, mut cm_params }, .. } => {
                 cm_params.mpa_params.revision = 1;
@@ -98,7 +98,7 @@ impl UnitSource for Setup {
 
 impl ConnectionManager {
     /// The application connects an idle queue pair.
-    pub(in crate::core_loop) fn connect<P: Port>(
+    pub(crate) fn connect<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -132,7 +132,7 @@ impl ConnectionManager {
     }
 
     /// Tries again for every queue pair that waits for a route.
-    pub(in crate::core_loop) fn retry_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+    pub(crate) fn retry_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
         if self.resolving.is_empty() {
             return;
         }

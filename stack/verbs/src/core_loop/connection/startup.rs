@@ -51,7 +51,7 @@ impl ConnectionManager {
     /// TCP is connected: sends the Request Frame.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_tcp_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    pub(crate) fn on_tcp_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Opening { target }) = &qp.lifecycle else { return };
         let proposal = proposal(&self.mpa, &target.cm_params.mpa_params, qp.reads);
@@ -64,7 +64,7 @@ impl ConnectionManager {
     }
 
     /// Bytes arrived during start-up.
-    pub(in crate::core_loop) fn on_startup_bytes<P: Port>(
+    pub(crate) fn on_startup_bytes<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -118,7 +118,7 @@ impl ConnectionManager {
 
     /// The connection ended before start-up.
     #[cold]
-    pub(in crate::core_loop) fn on_setup_disconnected<P: Port>(
+    pub(crate) fn on_setup_disconnected<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -216,7 +216,7 @@ impl ConnectionManager {
 
     /// RFC 6581 s5: the initiator's first FPDU arrived, so the connection is up.
     #[cold]
-    pub(in crate::core_loop) fn on_rtr<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    pub(crate) fn on_rtr<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if !qp.lifecycle.on_rtr_after_disconnect() {
             qp.enter(Lifecycle::Running(Running::default()));
@@ -267,12 +267,7 @@ impl ConnectionManager {
     }
 
     /// After a scheduling round: start-up ends when TCP has pulled the whole reply.
-    pub(in crate::core_loop) fn complete_accept<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) {
+    pub(crate) fn complete_accept<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Replying { frame, agreed }) = &qp.lifecycle else { return };
         if !frame.is_done() {

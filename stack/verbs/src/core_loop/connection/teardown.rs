@@ -19,7 +19,7 @@ use crate::event::{ConnectFailure, DisconnectReason, Event};
 
 impl ConnectionManager {
     /// The application disconnects: posted work requests are carried out first.
-    pub(in crate::core_loop) fn disconnect<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn disconnect<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Running(_) | Lifecycle::AwaitingRtr => {
@@ -39,12 +39,7 @@ impl ConnectionManager {
 
     /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
     /// answer.
-    pub(in crate::core_loop) fn close_if_drained<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) {
+    pub(crate) fn close_if_drained<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Draining(Draining { peer_closed, .. }) = qp.lifecycle else { return };
         let Some(conn) = qp.conn else { return };
@@ -87,12 +82,7 @@ impl ConnectionManager {
     }
 
     /// Sends FIN on a connection without an owner. It is released when it ends or at TCP's timeout.
-    pub(in crate::core_loop) fn close_unowned<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        conn: ConnId,
-    ) {
+    pub(crate) fn close_unowned<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, conn: ConnId) {
         dp.set_owner(conn, ConnOwner::Unowned);
         let timeouts = TcpTimeouts { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
         dp.tcp.set_timeouts(conn, timeouts);
@@ -104,7 +94,7 @@ impl ConnectionManager {
 
     /// The stream ended: it found an error, or the peer's Terminate arrived.
     #[cold]
-    pub(in crate::core_loop) fn on_stream_end<P: Port>(
+    pub(crate) fn on_stream_end<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -168,7 +158,7 @@ impl ConnectionManager {
 
     /// The peer replied to its first atomic operation: a cached entry that it supports none is wrong.
     #[cold]
-    pub(in crate::core_loop) fn on_peer_with_atomics<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    pub(crate) fn on_peer_with_atomics<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         if !self.shared.may_lack_atomics() {
             return;
         }
@@ -181,7 +171,7 @@ impl ConnectionManager {
 
     /// After a scheduling round: closes a stream whose Terminate is sent, or that is drained.
     #[cold]
-    pub(in crate::core_loop) fn after_tx<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn after_tx<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match (&qp.lifecycle, qp.stream.state(), qp.conn) {
             (Lifecycle::Terminating { .. }, StreamState::Ended, Some(conn)) => {
@@ -204,7 +194,7 @@ impl ConnectionManager {
 
     /// No delivery is held any more: handles the end that waited for it.
     #[cold]
-    pub(in crate::core_loop) fn resume_deferred_close<P: Port>(
+    pub(crate) fn resume_deferred_close<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -220,7 +210,7 @@ impl ConnectionManager {
 
     /// The peer's FIN: this side closes too. RFC 5041 s6.2.1: work requests that were posted before a disconnect are
     /// sent first, since a peer that has closed its half still receives.
-    pub(in crate::core_loop) fn on_peer_closed<P: Port>(
+    pub(crate) fn on_peer_closed<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -242,7 +232,7 @@ impl ConnectionManager {
     }
 
     /// The TCP connection has ended.
-    pub(in crate::core_loop) fn on_tcp_closed<P: Port>(
+    pub(crate) fn on_tcp_closed<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -284,7 +274,7 @@ impl ConnectionManager {
     }
 
     /// Set-up failed: the connection was never up.
-    pub(in crate::core_loop) fn fail_connect<P: Port>(
+    pub(crate) fn fail_connect<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
@@ -304,7 +294,7 @@ impl ConnectionManager {
     }
 
     /// The deadline of a queue pair expired.
-    pub(in crate::core_loop) fn on_qp_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn on_qp_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match &mut qp.lifecycle {
             Lifecycle::Setup(_) | Lifecycle::AwaitingRtr => {
@@ -355,12 +345,7 @@ impl ConnectionManager {
     }
 
     /// RFC 5040 s7.1: a peer's request can neither be executed nor be refused as the peer's error.
-    pub(in crate::core_loop) fn terminate_without_owner<P: Port>(
-        &mut self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        slot: u32,
-    ) {
+    pub(crate) fn terminate_without_owner<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let was_open = qp.stream.state() == StreamState::Open;
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
@@ -379,7 +364,7 @@ impl ConnectionManager {
     }
 
     /// The application destroyed the queue pair: returns the core's half with all work requests flushed.
-    pub(in crate::core_loop) fn destroy_qp<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn destroy_qp<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         dp.abort_stream(slot);
         self.resolving.retain(|waiting| *waiting != slot);

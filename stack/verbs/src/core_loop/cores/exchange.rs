@@ -20,7 +20,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Publishes what was received for other cores and handles what they received for this one. A steered frame is not
     /// steered again.
     #[inline(never)]
-    pub(in crate::core_loop) fn exchange(&mut self, now: Nanos) {
+    pub(crate) fn exchange(&mut self, now: Nanos) {
         let Some(other_cores) = self.dp.other_cores.as_deref_mut() else { return };
         other_cores.publish();
         other_cores.budget_exhausted = false;
@@ -100,7 +100,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 impl<P: Port> DataPath<P> {
     /// Sends the network updates of this iteration to the other cores.
     #[inline(never)]
-    pub(in crate::core_loop) fn send_net_messages(&mut self) {
+    pub(crate) fn send_net_messages(&mut self) {
         let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
         other_cores.flush_backlog();
         self.nets.for_each_mut(|port, net| {

@@ -14,7 +14,7 @@ use super::DataPath;
 
 impl<P: Port> DataPath<P> {
     /// The route to a peer through the port with the longest matching prefix.
-    pub(in crate::core_loop) fn route(&mut self, now: Nanos, remote: IpAddr) -> Route {
+    pub(crate) fn route(&mut self, now: Nanos, remote: IpAddr) -> Route {
         let mut port = 0;
         if self.nets.is_several() {
             let near = |port: &u8| self.nets.at(*port).match_len(remote);
@@ -28,25 +28,25 @@ impl<P: Port> DataPath<P> {
 
     /// Counts changes that may change the result of [`Self::route`], modulo 2^32.
     #[inline(always)]
-    pub(in crate::core_loop) fn route_changes(&self) -> u32 {
+    pub(crate) fn route_changes(&self) -> u32 {
         self.nets.fold(0, |changes: u32, net| changes.wrapping_add(net.route_changes()))
     }
 
     /// The first deadline of all nets; [`Nanos::MAX`]: none is armed.
     #[inline(always)]
-    pub(in crate::core_loop) fn nets_next_deadline(&self) -> Nanos {
+    pub(crate) fn nets_next_deadline(&self) -> Nanos {
         self.nets.fold(Nanos::MAX, |first, net| first.min(net.next_deadline().unwrap_or(Nanos::MAX)))
     }
 
     /// Runs the timers of every net.
     #[inline(always)]
-    pub(in crate::core_loop) fn on_net_timers(&mut self, now: Nanos) {
+    pub(crate) fn on_net_timers(&mut self, now: Nanos) {
         self.nets.for_each_mut(|port, net| net.on_timers(now, self.wires.at_mut(port)));
     }
 
     /// Runs TCP's timers. Their events wait in `timer_events`.
     #[inline(always)]
-    pub(in crate::core_loop) fn run_tcp_timers(&mut self, now: Nanos) {
+    pub(crate) fn run_tcp_timers(&mut self, now: Nanos) {
         let timer_events = &mut self.timer_events;
         self.tcp.on_timers(now, &mut self.wires, &mut |conn, events| timer_events.push((conn, events)));
     }

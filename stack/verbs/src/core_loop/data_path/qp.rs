@@ -57,38 +57,38 @@ impl QpSetup {
 /// memory.
 #[repr(align(64))]
 pub(crate) struct QpCore {
-    pub(in crate::core_loop) handle: QueuePair,
-    pub(in crate::core_loop) bell: Arc<DoorbellFlag>,
-    pub(in crate::core_loop) shared: Arc<QpShared>,
-    pub(in crate::core_loop) sq: SlotConsumer<SendWqe>,
-    pub(in crate::core_loop) rq: SlotConsumer<RecvWqe>,
+    pub(crate) handle: QueuePair,
+    pub(crate) bell: Arc<DoorbellFlag>,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) sq: SlotConsumer<SendWqe>,
+    pub(crate) rq: SlotConsumer<RecvWqe>,
     rq_producer: Option<SlotProducer<RecvWqe>>,
-    pub(in crate::core_loop) slot: u32,
+    pub(crate) slot: u32,
     /// Keeps the slot in use for as long as this half exists.
     lease: Option<SlotLease>,
     queue_slots: QpQueueSlots,
     /// How much of a shared receive queue its peer may take.
-    pub(in crate::core_loop) share: Option<ReceiveShare>,
+    pub(crate) share: Option<ReceiveShare>,
     /// The context that owns it, by number.
-    pub(in crate::core_loop) context: u16,
-    pub(in crate::core_loop) conn: Option<ConnId>,
+    pub(crate) context: u16,
+    pub(crate) conn: Option<ConnId>,
     /// The state of its connection.
-    pub(in crate::core_loop) lifecycle: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     /// The depths of Reads that it was created for.
-    pub(in crate::core_loop) reads: ReadDepths,
+    pub(crate) reads: ReadDepths,
     /// The RDMAP stream. It is idle before the connection and ended after it.
-    pub(in crate::core_loop) stream: Stream,
+    pub(crate) stream: Stream,
     /// Whether it is in the list of senders.
-    pub(in crate::core_loop) tx_queued: bool,
+    pub(crate) tx_queued: bool,
     /// Whether it is in the list of memory waiters.
-    pub(in crate::core_loop) awaits_memory: bool,
+    pub(crate) awaits_memory: bool,
     /// The DRR deficit in bytes: negative after an overdraft, which is deducted from the next quantum.
-    pub(in crate::core_loop) deficit: i64,
+    pub(crate) deficit: i64,
     /// The timeouts that the application set.
-    pub(in crate::core_loop) timeouts: QpTimeouts,
+    pub(crate) timeouts: QpTimeouts,
     /// TCP events of an orderly end that wait for a held delivery: input that is not handled yet, independent of the
     /// state in which it arrived.
-    pub(in crate::core_loop) deferred_close: TcpEvents,
+    pub(crate) deferred_close: TcpEvents,
 }
 
 impl QpCore {
@@ -120,7 +120,7 @@ impl QpCore {
     }
 
     /// Returns whether its receives come from a shared queue.
-    pub(in crate::core_loop) fn uses_srq(&self) -> bool {
+    pub(crate) fn uses_srq(&self) -> bool {
         self.rq_producer.is_some()
     }
 
@@ -142,7 +142,7 @@ impl QpCore {
     }
 
     /// The stream, and what it borrows for a call.
-    pub(in crate::core_loop) fn stream_io<'a>(
+    pub(crate) fn stream_io<'a>(
         &'a mut self,
         queues: &'a mut QueueTable,
         memory: &'a CoreMem,
@@ -154,7 +154,7 @@ impl QpCore {
     }
 
     /// Enters the next state of the connection, publishes it to the application and returns the state before.
-    pub(in crate::core_loop) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
+    pub(crate) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
         self.shared.set(next.qp_state());
         // A post publishes a receive, then reads the state; the core sets the state, then reads the receives for the
         // last time. One of the two sees the other.
@@ -164,40 +164,40 @@ impl QpCore {
 }
 
 /// All queue pairs of a core, by slot.
-pub(in crate::core_loop) struct QpTable {
+pub(crate) struct QpTable {
     qps: Box<[Option<Box<QpCore>>]>,
 }
 
 impl QpTable {
-    pub(in crate::core_loop) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(capacity: u32) -> Self {
         QpTable { qps: (0..capacity).map(|_| None).collect() }
     }
 
-    pub(in crate::core_loop) fn capacity(&self) -> u32 {
+    pub(crate) fn capacity(&self) -> u32 {
         self.qps.len() as u32
     }
 
     /// The number of queue pairs.
-    pub(in crate::core_loop) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.qps.iter().flatten().count()
     }
 
-    pub(in crate::core_loop) fn insert(&mut self, qp: Box<QpCore>) {
+    pub(crate) fn insert(&mut self, qp: Box<QpCore>) {
         if let Some(entry) = self.qps.get_mut(qp.slot as usize) {
             *entry = Some(qp);
         }
     }
 
-    pub(in crate::core_loop) fn remove(&mut self, slot: u32) -> Option<Box<QpCore>> {
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<QpCore>> {
         self.qps.get_mut(slot as usize)?.take()
     }
 
-    pub(in crate::core_loop) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
+    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
         self.qps.get_mut(slot as usize)?.as_deref_mut()
     }
 
     /// The slots of the queue pairs that a context owns.
-    pub(in crate::core_loop) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
         self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot)
     }
 }

@@ -183,7 +183,7 @@ impl RemoteAtomics {
     }
 
     /// Requests without a reply.
-    pub(in crate::core_loop) fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.mailboxes.outstanding()
     }
 
@@ -193,7 +193,7 @@ impl RemoteAtomics {
     }
 
     /// How often the queue pair at `slot` is listed.
-    pub(in crate::core_loop) fn credit_wait_count(&self, slot: u32) -> usize {
+    pub(crate) fn credit_wait_count(&self, slot: u32) -> usize {
         self.credit_waiters
             .iter()
             .flat_map(|waiters| waiters.iter())
@@ -216,7 +216,7 @@ impl RemoteAtomics {
     }
 
     /// The number of listed queue pairs.
-    pub(in crate::core_loop) fn waiting_for_credit(&self) -> usize {
+    pub(crate) fn waiting_for_credit(&self) -> usize {
         self.credit_waiter_count
     }
 
@@ -227,7 +227,7 @@ impl RemoteAtomics {
     }
 
     /// Removes a queue pair from all lists.
-    pub(in crate::core_loop) fn remove_credit_waiter(&mut self, slot: u32) {
+    pub(crate) fn remove_credit_waiter(&mut self, slot: u32) {
         self.credit_waiters.iter_mut().for_each(|waiters| waiters.retain(|waiting| *waiting != slot));
         self.credit_waiter_count = self.credit_waiters.iter().map(|waiters| waiters.len()).sum();
     }
@@ -236,7 +236,7 @@ impl RemoteAtomics {
 impl<P: Port> DataPath<P> {
     /// An application's atomic operation on its own memory, which the word's owner executes as it does a peer's.
     #[cold]
-    pub(in crate::core_loop) fn execute_local_atomic(
+    pub(crate) fn execute_local_atomic(
         &mut self,
         target: &AtomicTarget,
         operation: &AtomicOp,
@@ -253,7 +253,7 @@ impl<P: Port> DataPath<P> {
 
     /// Executes atomic operations for other cores.
     #[inline(never)]
-    pub(in crate::core_loop) fn serve_remote_atomics(&mut self) {
+    pub(crate) fn serve_remote_atomics(&mut self) {
         let Some(remote_atomics) = self.queues.remote_atomics.as_deref_mut() else { return };
         let answered = remote_atomics.serve_requests(&self.mem);
         if answered > 0 {
@@ -265,7 +265,7 @@ impl<P: Port> DataPath<P> {
     /// Spins for the reply to a single request: it takes no longer than another iteration, and the response leaves in
     /// this one. Requests of other cores are served meanwhile. A core with other work does not spin.
     #[inline(never)]
-    pub(in crate::core_loop) fn spin_for_reply(&mut self) {
+    pub(crate) fn spin_for_reply(&mut self) {
         let single_request =
             self.queues.remote_atomics.as_deref_mut().is_some_and(RemoteAtomics::take_single_request);
         let mut spins_left =
@@ -283,18 +283,18 @@ impl<P: Port> DataPath<P> {
     }
 
     /// The number of cores with mailboxes.
-    pub(in crate::core_loop) fn atomics_cores(&self) -> u16 {
+    pub(crate) fn atomics_cores(&self) -> u16 {
         self.queues.remote_atomics.as_deref().map_or(0, |remote_atomics| remote_atomics.cores())
     }
 
     /// Returns whether requests to a core are not answered, or wait for a credit.
-    pub(in crate::core_loop) fn has_outstanding_to(&self, core: u16) -> bool {
+    pub(crate) fn has_outstanding_to(&self, core: u16) -> bool {
         let remote_atomics = self.queues.remote_atomics.as_deref();
         remote_atomics.is_some_and(|remote_atomics| remote_atomics.has_outstanding_to(usize::from(core)))
     }
 
     /// Handles the replies of a core. Returns whether the core is gone for good, so that no other will come.
-    pub(in crate::core_loop) fn take_replies(&mut self, core: u16) -> bool {
+    pub(crate) fn take_replies(&mut self, core: u16) -> bool {
         let remote_atomics = self.queues.remote_atomics.as_deref();
         let is_gone =
             remote_atomics.is_some_and(|remote_atomics| remote_atomics.mailboxes.is_abandoned(core));
@@ -313,14 +313,14 @@ impl<P: Port> DataPath<P> {
     }
 
     /// Returns whether the queue pair at `slot` waits for a reply of a core or for a credit to it.
-    pub(in crate::core_loop) fn waits_for_core(&mut self, slot: u32, core: u16) -> bool {
+    pub(crate) fn waits_for_core(&mut self, slot: u32, core: u16) -> bool {
         let remote_atomics = self.queues.remote_atomics.as_ref();
         remote_atomics.is_some_and(|remote_atomics| remote_atomics.is_waiting_for_credit(slot, core))
             || self.qps.at(slot).is_some_and(|qp| qp.stream.has_forwarded_to(CoreId(core)))
     }
 
     /// Forgets all requests to a core.
-    pub(in crate::core_loop) fn cancel_requests_to(&mut self, core: u16) {
+    pub(crate) fn cancel_requests_to(&mut self, core: u16) {
         if let Some(remote_atomics) = &mut self.queues.remote_atomics {
             remote_atomics.cancel_requests_to(core);
         }
@@ -339,7 +339,7 @@ impl<P: Port> DataPath<P> {
     }
 
     /// Listed queue pairs send their requests as long as there are credits.
-    pub(in crate::core_loop) fn send_waiting_requests(&mut self, core: u16) {
+    pub(crate) fn send_waiting_requests(&mut self, core: u16) {
         while let Some(slot) = self
             .queues
             .remote_atomics

@@ -9,7 +9,7 @@ use crate::core_loop::lifecycle::Lifecycle;
 
 /// What is left for the connection manager after received bytes.
 #[must_use]
-pub(in crate::core_loop) enum RxOutcome {
+pub(crate) enum RxOutcome {
     /// Nothing.
     Done,
     /// The connection carries no FPDUs, or not yet. The bytes stay with TCP.
@@ -19,20 +19,20 @@ pub(in crate::core_loop) enum RxOutcome {
 }
 
 /// The result of received FPDUs that may change the state of the connection.
-pub(in crate::core_loop) struct RxAttention {
+pub(crate) struct RxAttention {
     /// Why the stream ended.
-    pub(in crate::core_loop) end: Option<StreamError>,
+    pub(crate) end: Option<StreamError>,
     /// RFC 5044 s7.1.2: the responder's fence was closed before these FPDUs.
-    pub(in crate::core_loop) fence_closed: bool,
+    pub(crate) fence_closed: bool,
     /// Whether the stream has something to send.
-    pub(in crate::core_loop) wants_tx: bool,
+    pub(crate) wants_tx: bool,
 }
 
 impl<P: Port> DataPath<P> {
     /// Polls the first port of a core that has no other, and returns whether nothing arrived. Received frames wait in the
     /// burst.
     #[inline(always)]
-    pub(in crate::core_loop) fn has_no_frames(&mut self) -> bool {
+    pub(crate) fn has_no_frames(&mut self) -> bool {
         if self.wires.is_several() {
             return false;
         }
@@ -43,7 +43,7 @@ impl<P: Port> DataPath<P> {
 
     /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.
     #[inline]
-    pub(in crate::core_loop) fn on_readable(&mut self, slot: u32, conn: ConnId) -> RxOutcome {
+    pub(crate) fn on_readable(&mut self, slot: u32, conn: ConnId) -> RxOutcome {
         let Some(qp) = self.qps.at(slot) else { return RxOutcome::Done };
         if !qp.lifecycle.takes_fpdus() {
             return RxOutcome::NotFpdus;
@@ -67,7 +67,7 @@ impl<P: Port> DataPath<P> {
     }
 
     /// Bytes after a gap, on a connection with out-of-order placement.
-    pub(in crate::core_loop) fn on_out_of_order(&mut self, slot: u32, conn: ConnId) {
+    pub(crate) fn on_out_of_order(&mut self, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.lifecycle.takes_fpdus() {
             let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
@@ -78,7 +78,7 @@ impl<P: Port> DataPath<P> {
     /// Completes what TCP has acknowledged and continues to send. Returns whether a disconnect waits for that.
     #[inline]
     #[must_use]
-    pub(in crate::core_loop) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {
+    pub(crate) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {
         let acked = self.tcp.acked_bytes(conn);
         let Some(qp) = self.qps.at(slot) else { return false };
         let draining = matches!(qp.lifecycle, Lifecycle::Draining(_));
@@ -96,7 +96,7 @@ impl<P: Port> DataPath<P> {
 
     /// A connection without an owner: it only has to end.
     #[cold]
-    pub(in crate::core_loop) fn on_orphan_events(&mut self, conn: ConnId, events: TcpEvents) {
+    pub(crate) fn on_orphan_events(&mut self, conn: ConnId, events: TcpEvents) {
         if events.contains(TcpEvents::READABLE) {
             self.tcp.rx(conn).consume(usize::MAX);
         }

@@ -18,22 +18,22 @@ use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
 const QUANTUM_BYTES: i64 = 32 * 1024;
 
 /// Segments in a round, retransmissions included: bounds the cost of small messages, whose bytes hardly count.
-pub(in crate::core_loop) const ROUND_UNITS_MAX: usize = 64;
+pub(crate) const ROUND_UNITS_MAX: usize = 64;
 
 /// What is left for the connection manager after a scheduling round of a queue pair.
 #[derive(Clone, Copy, Default)]
 #[must_use]
-pub(in crate::core_loop) struct TxOutcome {
+pub(crate) struct TxOutcome {
     /// A Read is outstanding and its timer is not armed.
-    pub(in crate::core_loop) read_started: bool,
+    pub(crate) read_started: bool,
     /// The connection is in another state than full operation: the round may have completed that state.
-    pub(in crate::core_loop) check_state: bool,
+    pub(crate) check_state: bool,
 }
 
 impl TxOutcome {
     /// Returns whether nothing is left to do.
     #[inline]
-    pub(in crate::core_loop) fn is_done(self) -> bool {
+    pub(crate) fn is_done(self) -> bool {
         !(self.read_started | self.check_state)
     }
 }
@@ -41,7 +41,7 @@ impl TxOutcome {
 impl<P: Port> DataPath<P> {
     /// Lists a queue pair as a sender unless it is listed.
     #[inline(never)]
-    pub(in crate::core_loop) fn enqueue_tx(&mut self, slot: u32) {
+    pub(crate) fn enqueue_tx(&mut self, slot: u32) {
         let tx_queued = self.qps.at(slot).map(|qp| &mut qp.tx_queued);
         if tx_queued.is_some_and(|tx_queued| !core::mem::replace(tx_queued, true)) {
             self.tx_ready.push_back(TxSource::Qp(slot));
@@ -50,7 +50,7 @@ impl<P: Port> DataPath<P> {
 
     /// The scheduling round of a queue pair.
     #[inline]
-    pub(in crate::core_loop) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
+    pub(crate) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         qp.tx_queued = false;
         let Some(conn) = qp.conn else { return TxOutcome::default() };

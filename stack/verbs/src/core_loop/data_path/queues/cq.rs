@@ -27,7 +27,7 @@ pub(crate) struct CqCore {
     /// One of them was solicited or failed.
     solicited: bool,
     /// The context that owns it, by number.
-    pub(in crate::core_loop) context: u16,
+    pub(crate) context: u16,
     pub(super) lease: SlotLease,
 }
 

@@ -57,7 +57,7 @@ const _: () = assert!(size_of::<QpQueueSlots>() == 16);
 
 /// An event of a shared receive queue, by slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::core_loop) enum SrqEvent {
+pub(crate) enum SrqEvent {
     /// The number of receives passed the limit.
     LimitReached(SrqSlot),
     /// The queue pair in a slot took more than its share.
@@ -72,7 +72,7 @@ impl SrqEvent {
 }
 
 /// All completion queues and shared receive queues of a core, by slot.
-pub(in crate::core_loop) struct QueueTable {
+pub(crate) struct QueueTable {
     cqs: Box<[Option<Box<CqCore>>]>,
     srqs: Box<[Option<Box<SrqCore>>]>,
     /// Completion queues with new completions, each at most once.
@@ -84,14 +84,14 @@ pub(in crate::core_loop) struct QueueTable {
     /// The completion queue that was full; the queue pair that is handled ends.
     overflowed_cq: Option<CompletionQueue>,
     /// The mailboxes of remote atomics; `None` on a stack of one core.
-    pub(in crate::core_loop) remote_atomics: Option<Box<RemoteAtomics>>,
+    pub(crate) remote_atomics: Option<Box<RemoteAtomics>>,
     /// Queue pairs whose peers replied to their first atomic operation.
     peers_with_atomics: Vec<u32>,
     stats: CoreStats,
 }
 
 impl QueueTable {
-    pub(in crate::core_loop) fn new(
+    pub(crate) fn new(
         limits: &LimitsConfig,
         remote_atomics: Option<Box<RemoteAtomics>>,
         stats: CoreStats,
@@ -112,44 +112,44 @@ impl QueueTable {
 
     /// Returns whether requests to other cores are outstanding.
     #[inline]
-    pub(in crate::core_loop) fn has_outstanding_remote_atomics(&self) -> bool {
+    pub(crate) fn has_outstanding_remote_atomics(&self) -> bool {
         self.remote_atomics.as_ref().is_some_and(|remote_atomics| remote_atomics.has_outstanding())
     }
 
     /// Returns the handle to one queue pair's queues.
     #[inline(always)]
-    pub(in crate::core_loop) fn of_qp(&mut self, slots: QpQueueSlots) -> QpQueues<'_> {
+    pub(crate) fn of_qp(&mut self, slots: QpQueueSlots) -> QpQueues<'_> {
         QpQueues { table: self, slots }
     }
 
     /// The number of completion queues.
-    pub(in crate::core_loop) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.cqs.iter().flatten().count()
     }
 
-    pub(in crate::core_loop) fn insert(&mut self, cq: Box<CqCore>) {
+    pub(crate) fn insert(&mut self, cq: Box<CqCore>) {
         if let Some(entry) = self.cqs.get_mut(cq.lease.slot() as usize) {
             *entry = Some(cq);
         }
     }
 
-    pub(in crate::core_loop) fn remove(&mut self, slot: u32) -> Option<Box<CqCore>> {
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<CqCore>> {
         self.cqs.get_mut(slot as usize)?.take()
     }
 
-    pub(in crate::core_loop) fn resize(&mut self, slot: u32, ring: CqRing) {
+    pub(crate) fn resize(&mut self, slot: u32, ring: CqRing) {
         if let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
             cq.replace_ring(ring);
         }
     }
 
-    pub(in crate::core_loop) fn insert_srq(&mut self, srq: Box<SrqCore>) {
+    pub(crate) fn insert_srq(&mut self, srq: Box<SrqCore>) {
         if let Some(entry) = self.srqs.get_mut(srq.lease.slot() as usize) {
             *entry = Some(srq);
         }
     }
 
-    pub(in crate::core_loop) fn remove_srq(&mut self, slot: u32) -> Option<Box<SrqCore>> {
+    pub(crate) fn remove_srq(&mut self, slot: u32) -> Option<Box<SrqCore>> {
         let srq = self.srqs.get_mut(slot as usize)?.take();
         self.drop_stale_events();
         srq
@@ -162,12 +162,7 @@ impl QueueTable {
     }
 
     /// A new queue pair starts with an unused share.
-    pub(in crate::core_loop) fn reset_share(
-        &mut self,
-        qp_slot: u32,
-        qp: QueuePair,
-        share: Option<ReceiveShare>,
-    ) {
+    pub(crate) fn reset_share(&mut self, qp_slot: u32, qp: QueuePair, share: Option<ReceiveShare>) {
         if let Some(begun) = self.shares.get_mut(qp_slot as usize) {
             self.srq_events
                 .retain(|event| !matches!(event, SrqEvent::ShareExceeded(_, other) if *other == qp_slot));
@@ -175,7 +170,7 @@ impl QueueTable {
         }
     }
 
-    pub(in crate::core_loop) fn arm_srq(&mut self, slot: u32, limit: u32) {
+    pub(crate) fn arm_srq(&mut self, slot: u32, limit: u32) {
         let Some(srq) = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
         if !srq.limit_reached && srq.arm(limit) {
             self.srq_events.push_back(SrqEvent::LimitReached(SrqSlot::new(slot)));
@@ -184,7 +179,7 @@ impl QueueTable {
 
     /// Frees the queues of a context that is gone.
     #[cold]
-    pub(in crate::core_loop) fn remove_owned_by(&mut self, context: u16) {
+    pub(crate) fn remove_owned_by(&mut self, context: u16) {
         for cq in &mut self.cqs {
             if cq.as_ref().is_some_and(|cq| cq.context == context) {
                 *cq = None;
@@ -200,18 +195,18 @@ impl QueueTable {
 
     /// Returns whether there are events besides completions.
     #[inline]
-    pub(in crate::core_loop) fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         self.srq_events.len() | self.peers_with_atomics.len() != 0
     }
 
     /// The next queue pair whose peer turned out to support atomic operations.
-    pub(in crate::core_loop) fn next_peer_with_atomics(&mut self) -> Option<u32> {
+    pub(crate) fn next_peer_with_atomics(&mut self) -> Option<u32> {
         self.peers_with_atomics.pop()
     }
 
     /// Completes an application's atomic operation on its own memory.
     #[cold]
-    pub(in crate::core_loop) fn on_local_atomic(
+    pub(crate) fn on_local_atomic(
         &mut self,
         cq: u32,
         wr_id: u64,
@@ -242,7 +237,7 @@ impl QueueTable {
     }
 
     /// Notifies armed queues with new completions. Called once an iteration, after transmit.
-    pub(in crate::core_loop) fn notify(&mut self) {
+    pub(crate) fn notify(&mut self) {
         for slot in self.cqs_to_notify.drain(..) {
             if let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
                 cq.notify();
@@ -261,24 +256,24 @@ impl QueueTable {
     }
 
     /// The number of events of shared receive queues.
-    pub(in crate::core_loop) fn srq_events(&self) -> usize {
+    pub(crate) fn srq_events(&self) -> usize {
         self.srq_events.len()
     }
 
     /// The next event and the context that gets it.
-    pub(in crate::core_loop) fn next_srq_event(&mut self) -> Option<(u16, SrqEvent)> {
+    pub(crate) fn next_srq_event(&mut self) -> Option<(u16, SrqEvent)> {
         let event = self.srq_events.pop_front()?;
         let srq = self.srqs.get(event.srq())?.as_deref()?;
         Some((srq.context, event))
     }
 
     /// Queues an event again: its context does not read its notifications.
-    pub(in crate::core_loop) fn requeue(&mut self, event: SrqEvent) {
+    pub(crate) fn requeue(&mut self, event: SrqEvent) {
         self.srq_events.push_back(event);
     }
 
     /// The event for the application.
-    pub(in crate::core_loop) fn take_event(&mut self, event: SrqEvent) -> Option<Event> {
+    pub(crate) fn take_event(&mut self, event: SrqEvent) -> Option<Event> {
         let srq = self.srqs.get_mut(event.srq())?.as_deref_mut()?;
         let SrqEvent::ShareExceeded(_, qp_slot) = event else {
             srq.limit_reached = false;
@@ -290,13 +285,13 @@ impl QueueTable {
     }
 
     /// The completion queue that was full, if that is why the queue pair ended.
-    pub(in crate::core_loop) fn take_overflowed_cq(&mut self) -> Option<CompletionQueue> {
+    pub(crate) fn take_overflowed_cq(&mut self) -> Option<CompletionQueue> {
         self.overflowed_cq.take()
     }
 }
 
 /// The queues of one queue pair.
-pub(in crate::core_loop) struct QpQueues<'a> {
+pub(crate) struct QpQueues<'a> {
     table: &'a mut QueueTable,
     slots: QpQueueSlots,
 }

@@ -26,7 +26,7 @@ pub(crate) struct SrqCore {
     /// The limit was passed, and the event is not sent yet.
     pub(super) limit_reached: bool,
     /// The context that owns it, by number.
-    pub(in crate::core_loop) context: u16,
+    pub(crate) context: u16,
     pub(super) lease: SlotLease,
 }
 
