@@ -50,3 +50,9 @@ pub enum EmbedError {
     #[error("{0}")]
     Failed(String),
 }
+
+impl From<ironwarp::PostError> for EmbedError {
+    fn from(error: ironwarp::PostError) -> Self {
+        EmbedError::Verbs(error.into())
+    }
+}

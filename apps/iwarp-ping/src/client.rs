@@ -206,7 +206,7 @@ impl Client {
 
     fn advertise(&mut self, advertisement: &Advertisement) -> Result<(), PingError> {
         if self.received_lens.iter().any(Option::is_some) {
-            // It answers what nobody has asked yet.
+            // A reply without a request.
             return Err(Fault::UnexpectedMessage.into());
         }
         self.send_completed = false;
@@ -254,7 +254,7 @@ impl Client {
     ) -> Result<(), PingError> {
         if stop.load(Ordering::Relaxed) {
             let since = stopped.get_or_insert_with(Instant::now);
-            // Nobody waits for a connection that is not wanted any more.
+            // Do not wait for a connection that is no longer wanted.
             if !self.up || since.elapsed() > STOP_TIMEOUT {
                 return Err(PingError::Interrupted);
             }
@@ -308,7 +308,7 @@ impl Client {
         Ok(())
     }
 
-    fn post_receive(&mut self, slot: usize) -> Result<(), ironwarp::VerbsError> {
+    fn post_receive(&mut self, slot: usize) -> Result<(), ironwarp::PostError> {
         let addr = self.messages.base_to() + (slot * RECEIVE_BYTES) as u64;
         let sge = ironwarp::Sge { addr, len: RECEIVE_BYTES as u32, lkey: self.messages.stag() };
         self.endpoint.ctx.post_recv(self.qp, &RecvWr::new(slot as u64, &[sge]))

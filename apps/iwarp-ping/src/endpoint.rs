@@ -81,6 +81,12 @@ pub enum PingError {
     },
 }
 
+impl From<ironwarp::PostError> for PingError {
+    fn from(error: ironwarp::PostError) -> Self {
+        PingError::Verbs(error.into())
+    }
+}
+
 impl PingError {
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self, PingError::Interrupted)

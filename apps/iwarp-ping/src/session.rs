@@ -13,8 +13,8 @@ use core::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionStatus, DisconnectReason, QpAttr, QueuePair, RecvWr,
-    Region, SendWr, Sge, Terminate, VerbsError,
+    Access, Completion, CompletionOpcode, CompletionStatus, DisconnectReason, PostError, QpAttr, QueuePair,
+    RecvWr, Region, SendWr, Sge, Terminate, VerbsError,
 };
 use ironwarp_cli::print_stdout;
 
@@ -58,7 +58,7 @@ pub(crate) struct Session {
     /// A message that came early.
     queued_message: Option<[u8; MESSAGE_BYTES]>,
     texts: Region,
-    /// Room for a text and for what it should be, where texts are looked at.
+    /// A text and its expected contents, when texts are printed or verified.
     text_copy: Vec<u8>,
     messages: Region,
     terminate: Option<(bool, Terminate)>,
@@ -107,7 +107,7 @@ impl Session {
         };
         match (0..RECEIVES).try_for_each(|slot| session.post_receive(endpoint, slot)) {
             Ok(()) => Ok(session),
-            Err(error) => endpoint.ctx.destroy_qp(qp).and(Err(error)),
+            Err(error) => endpoint.ctx.destroy_qp(qp).and(Err(error.into())),
         }
     }
 
@@ -200,7 +200,7 @@ impl Session {
         Ok(())
     }
 
-    /// The client has room: the text is written there, and the client told.
+    /// Writes the text to the advertised sink and notifies the client.
     fn on_sink(&mut self, endpoint: &mut Endpoint, message: &[u8; MESSAGE_BYTES]) -> Result<(), PingError> {
         let sink = Advertisement::decode(message, TEXT_BYTES_MAX)?;
         if sink.bytes < self.text {
@@ -229,12 +229,12 @@ impl Session {
     fn post(&self, endpoint: &mut Endpoint, wrs: &[SendWr<'_>]) -> Result<(), PingError> {
         match endpoint.ctx.post_sends(self.qp, wrs) {
             // The client is leaving: how, its end will say.
-            Ok(()) | Err((_, VerbsError::WrongState(_))) => Ok(()),
+            Ok(()) | Err((_, PostError::WrongState(_))) => Ok(()),
             Err((_, error)) => Err(error.into()),
         }
     }
 
-    fn post_receive(&self, endpoint: &mut Endpoint, slot: usize) -> Result<(), VerbsError> {
+    fn post_receive(&self, endpoint: &mut Endpoint, slot: usize) -> Result<(), PostError> {
         let addr = self.messages.base_to() + (slot * RECEIVE_BYTES) as u64;
         let sge = Sge { addr, len: RECEIVE_BYTES as u32, lkey: self.messages.stag() };
         endpoint.ctx.post_recv(self.qp, &RecvWr::new(slot as u64, &[sge]))

@@ -6,7 +6,7 @@
 
 use ironwarp::{
     Access, AtomicOp, Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus,
-    Context, ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Sge,
+    Context, PostError, ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Sge,
     VerbsError,
 };
 
@@ -67,7 +67,7 @@ impl Connection {
     }
 
     /// Echoes what a receive brought, and posts a buffer again once its echo is out.
-    pub(crate) fn on_completion(&self, ctx: &mut Context, completion: &Completion) -> Result<(), VerbsError> {
+    pub(crate) fn on_completion(&self, ctx: &mut Context, completion: &Completion) -> Result<(), PostError> {
         if completion.status != CompletionStatus::Success {
             return Ok(());
         }
@@ -78,12 +78,12 @@ impl Connection {
         }
     }
 
-    /// Asks an operation of the peer that not every stack knows. Its completion tells what became of it.
+    /// Posts an operation that not every peer supports. Its completion reports the result.
     pub(crate) fn post_request(
         &self,
         ctx: &mut Context,
         operation: RequestOperation,
-    ) -> Result<(), VerbsError> {
+    ) -> Result<(), PostError> {
         let before = Sge { addr: self.region.base_to(), len: WORD_BYTES, lkey: self.region.stag() };
         match operation {
             RequestOperation::Immediate => {
@@ -96,19 +96,19 @@ impl Connection {
         }
     }
 
-    /// Who asked for an event is sent one back.
-    fn echo(&self, ctx: &mut Context, received: &Completion) -> Result<(), VerbsError> {
+    /// Echoes a Send, with a solicited event if the Send had one.
+    fn echo(&self, ctx: &mut Context, received: &Completion) -> Result<(), PostError> {
         let bytes = [self.sge(received.wr_id, received.byte_len)];
         let echo = SendWr::send(received.wr_id, &bytes);
         let solicited = received.flags.contains(CompletionFlags::SOLICITED);
         match ctx.post_send(self.qp, &if solicited { echo.solicited() } else { echo }) {
-            // The peer is closing: nobody waits for the echo.
-            Err(VerbsError::WrongState(_)) => Ok(()),
+            // The peer is closing and does not need the echo.
+            Err(PostError::WrongState(_)) => Ok(()),
             posted => posted,
         }
     }
 
-    fn post_receive(&self, ctx: &mut Context, buffer: u64) -> Result<(), VerbsError> {
+    fn post_receive(&self, ctx: &mut Context, buffer: u64) -> Result<(), PostError> {
         ctx.post_recv(self.qp, &RecvWr::new(buffer, &[self.sge(buffer, self.buffer_bytes)]))
     }
 

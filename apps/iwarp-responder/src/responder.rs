@@ -69,7 +69,8 @@ impl<'a> Responder<'a> {
         Ok(responder)
     }
 
-    /// Answers peers until `stop` is set, then takes leave of them; or until the first has gone under `--once`, or all have under `--connect`.
+    /// Serves peers until `stop` is set, until the first has disconnected (`--once`), or until all have (`--connect`).
+    /// Then closes the remaining connections.
     pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<(), VerbsError> {
         while !stop.load(Ordering::Relaxed) && self.ended < self.connections_to_serve() {
             self.poll()?;
@@ -165,13 +166,16 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
-    /// Who was called has accepted. Of those that called us nothing new is heard.
+    /// A peer accepted our connection. Connections that we accepted report nothing here.
     fn on_established(&mut self, num: u32, private_data: &[u8]) -> Result<(), VerbsError> {
         let (Some(remote), Some(connection)) = (self.args.connect, self.connections.get(&num)) else {
             return Ok(());
         };
         report::connected(num, remote, private_data);
-        self.args.ask.map_or(Ok(()), |operation| connection.post_request(&mut self.ctx, operation))
+        if let Some(operation) = self.args.ask {
+            connection.post_request(&mut self.ctx, operation)?;
+        }
+        Ok(())
     }
 
     /// Accepts a peer while there is room for it, else refuses it.

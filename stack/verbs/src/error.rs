@@ -9,6 +9,63 @@ use ironwarp_mem::{RegisterError, WordError};
 
 use crate::config::ConfigError;
 
+/// The error of a call that posts work requests.
+///
+/// The failing request is not posted. It converts into [`VerbsError`] for callers that handle one type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The handle names a queue pair that was destroyed, or one of another context.
+    #[error("no such queue pair in this context")]
+    UnknownQueuePair,
+    /// The handle names a completion queue that was destroyed, or one of another context.
+    #[error("no such completion queue in this context")]
+    UnknownCompletionQueue,
+    /// The handle names a shared receive queue that was destroyed, or one of another context.
+    #[error("no such shared receive queue in this context")]
+    UnknownSharedReceiveQueue,
+    /// The queue pair's receives come from a shared queue.
+    #[error("the queue pair takes its receives from a shared queue")]
+    UsesSharedReceiveQueue,
+    /// The queue pair is not in a state that allows the call.
+    #[error("the queue pair is {0:?}, which does not allow this")]
+    WrongState(crate::QpState),
+    /// The send or receive queue holds as many work requests as it was made for.
+    #[error("the work queue is full")]
+    QueueFull,
+    /// Every place in the completion queue is promised to a work request that has not been reaped.
+    #[error("the completion queue has no place left to promise")]
+    CqFull,
+    /// More scatter or gather elements than the queue pair was made for.
+    #[error("{requested} scatter or gather elements, the queue pair allows {allowed}")]
+    TooManySges {
+        /// What the work request has.
+        requested: usize,
+        /// What the queue pair allows.
+        allowed: usize,
+    },
+    /// More inline bytes than the queue pair was made for.
+    #[error("{requested} inline bytes, the queue pair allows {allowed}")]
+    InlineTooLong {
+        /// What the work request has.
+        requested: usize,
+        /// What the queue pair allows.
+        allowed: usize,
+    },
+    /// A message longer than RDMAP can carry.
+    #[error("a message of {0} bytes is longer than the protocol carries")]
+    MessageTooLong(u64),
+    /// The connection does not have the operation: [`Extensions`](crate::Extensions) says which it has.
+    #[error("the connection's extensions do not have this operation")]
+    NoSuchOperation,
+    /// The answer to an atomic operation is a word of eight bytes.
+    #[error("an atomic operation has a sink of exactly 8 bytes")]
+    AtomicSinkLength,
+    /// A Read's data lands in one place.
+    #[error("a Read has exactly one sink element")]
+    ReadSinkCount,
+}
+
 /// A call that could not be carried out. Nothing has changed, save for the part of a list that was posted before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,6 +174,28 @@ pub enum VerbsError {
         /// What it said.
         source: io::Error,
     },
+}
+
+impl From<PostError> for VerbsError {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::UnknownQueuePair => VerbsError::UnknownQueuePair,
+            PostError::UnknownCompletionQueue => VerbsError::UnknownCompletionQueue,
+            PostError::UnknownSharedReceiveQueue => VerbsError::UnknownSharedReceiveQueue,
+            PostError::UsesSharedReceiveQueue => VerbsError::UsesSharedReceiveQueue,
+            PostError::WrongState(state) => VerbsError::WrongState(state),
+            PostError::QueueFull => VerbsError::QueueFull,
+            PostError::CqFull => VerbsError::CqFull,
+            PostError::TooManySges { requested, allowed } => VerbsError::TooManySges { requested, allowed },
+            PostError::InlineTooLong { requested, allowed } => {
+                VerbsError::InlineTooLong { requested, allowed }
+            }
+            PostError::MessageTooLong(bytes) => VerbsError::MessageTooLong(bytes),
+            PostError::NoSuchOperation => VerbsError::NoSuchOperation,
+            PostError::AtomicSinkLength => VerbsError::AtomicSinkLength,
+            PostError::ReadSinkCount => VerbsError::ReadSinkCount,
+        }
+    }
 }
 
 /// A stack that could not be started.

@@ -39,7 +39,7 @@ pub use config::{Config, ConfigError, Extensions, IdlePolicy};
 pub use context::{Context, CqInfo, DrainProgress, Limits, ProtectionDomain, QpInfo, SrqInfo};
 #[cfg(feature = "dpdk")]
 pub use device::cleanup_dpdk;
-pub use error::{SetupError, VerbsError};
+pub use error::{PostError, SetupError, VerbsError};
 pub use event::{
     ConnectFailure, ConnectionRequest, DisconnectReason, Event, MpaRequestInfo, NegotiatedParams, PrivateData,
 };

@@ -8,7 +8,7 @@ use common::{Node, Pair, config};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     AcceptParams, Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, Config, Event,
-    Extensions, QpAttr, QueuePair, Region, RemoteMemory, SendWr, VerbsError,
+    Extensions, PostError, QpAttr, QueuePair, Region, RemoteMemory, SendWr,
 };
 
 fn by(extensions: Extensions) -> impl Fn(&str) -> Config {
@@ -126,12 +126,12 @@ fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
         let sink = [before.slice(0, bytes).unwrap()];
         let add = AtomicOp::add(1);
         let refused = pair.near.ctx.post_send(near, &SendWr::atomic(1, &sink, there(&target, 0), &add));
-        assert!(matches!(refused, Err(VerbsError::AtomicSinkLength)));
+        assert!(matches!(refused, Err(PostError::AtomicSinkLength)));
     }
     let sink = [before.slice(0, 8).unwrap()];
     let swap = AtomicOp::Swap { swap: 1 };
     let refused = pair.near.ctx.post_send(near, &SendWr::atomic(1, &sink, there(&target, 0), &swap));
-    assert!(matches!(refused, Err(VerbsError::NoSuchOperation)));
+    assert!(matches!(refused, Err(PostError::NoSuchOperation)));
 
     let mut plain = Pair::new();
     let (near, _) = plain.connect();
@@ -140,7 +140,7 @@ fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
         near,
         &SendWr::atomic(1, &[sink.slice(0, 8).unwrap()], there(&sink, 0), &AtomicOp::add(1)),
     );
-    assert!(matches!(refused, Err(VerbsError::NoSuchOperation)));
+    assert!(matches!(refused, Err(PostError::NoSuchOperation)));
 }
 
 /// The drafts' Swap, with the responses on the queue of either.

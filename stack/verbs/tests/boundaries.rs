@@ -3,7 +3,9 @@
 mod common;
 
 use common::Pair;
-use ironwarp::{Access, CompletionStatus, QpAttr, QpState, RawMemory, RemoteMemory, SendWr, VerbsError};
+use ironwarp::{
+    Access, CompletionStatus, PostError, QpAttr, QpState, RawMemory, RemoteMemory, SendWr, VerbsError,
+};
 
 /// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): once the application has asked for the graceful end, further requests are refused,
 /// though the core has not heard of it yet. What was posted before is carried out.
@@ -16,7 +18,7 @@ fn nothing_is_posted_after_a_disconnect() {
     pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"before", remote)).unwrap();
     pair.near.ctx.disconnect(near).unwrap();
     let behind = pair.near.ctx.post_send(near, &SendWr::write_inline(2, b"behind", remote));
-    assert!(matches!(behind, Err(VerbsError::WrongState(QpState::Draining))), "{behind:?}");
+    assert!(matches!(behind, Err(PostError::WrongState(QpState::Draining))), "{behind:?}");
     assert_eq!(pair.near.ctx.qp_state(near).unwrap(), QpState::Draining);
     assert_eq!(pair.near.ctx.query_qp(near).unwrap().state, QpState::Draining);
     pair.until("the end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
@@ -38,7 +40,7 @@ fn nothing_is_posted_after_a_disconnect_during_start_up() {
     pair.near.ctx.post_send(qp, &SendWr::send_inline(1, b"held")).unwrap();
     pair.near.ctx.disconnect(qp).unwrap();
     let behind = pair.near.ctx.post_send(qp, &SendWr::send_inline(2, b"behind"));
-    assert!(matches!(behind, Err(VerbsError::WrongState(QpState::Draining))), "{behind:?}");
+    assert!(matches!(behind, Err(PostError::WrongState(QpState::Draining))), "{behind:?}");
     pair.until("the end", |pair| !pair.near.completions.is_empty());
     let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
     assert_eq!(done, [(1, CompletionStatus::FlushedInError)]);

@@ -5,8 +5,8 @@ mod common;
 use common::{FAR, Pair, config};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
-    CompletionStatus, ConnectFailure, DisconnectReason, Event, QpAttr, QpState, RecvWr, RemoteMemory, SendWr,
-    VerbsError,
+    CompletionStatus, ConnectFailure, DisconnectReason, Event, PostError, QpAttr, QpState, RecvWr,
+    RemoteMemory, SendWr, VerbsError,
 };
 
 fn failure(pair: &Pair) -> Option<ConnectFailure> {
@@ -268,7 +268,7 @@ fn a_queue_pair_never_connected_releases_its_completion_slots() {
             pair.near.ctx.post_recv(qp, &RecvWr::new(receive, &[sink.slice(0, 8).unwrap()])).unwrap();
         }
         let fifth = pair.near.ctx.post_recv(qp, &RecvWr::new(4, &[sink.slice(0, 8).unwrap()]));
-        assert!(matches!(fifth, Err(VerbsError::CqFull)));
+        assert!(matches!(fifth, Err(PostError::CqFull)));
         pair.near.ctx.destroy_qp(qp).unwrap();
     }
 }
@@ -354,7 +354,7 @@ fn a_destroyed_queue_pair_refuses_posts() {
     let (near, _) = pair.connect();
     pair.near.ctx.destroy_qp(near).unwrap();
     let post = pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x"));
-    assert!(matches!(post, Err(VerbsError::UnknownQueuePair)));
+    assert!(matches!(post, Err(PostError::UnknownQueuePair)));
     assert!(matches!(pair.near.ctx.destroy_qp(near), Err(VerbsError::UnknownQueuePair)));
 }
 

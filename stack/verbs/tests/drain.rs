@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::{Pair, pattern};
 use ironwarp::{
-    CompletionQueue, ConnectionRequest, DrainProgress, Event, ProtectionDomain, QpState, QueuePair,
-    RemoteMemory, SendWr, SharedReceiveQueue, VerbsError,
+    CompletionQueue, ConnectionRequest, DrainProgress, Event, PostError, ProtectionDomain, QpState,
+    QueuePair, RemoteMemory, SendWr, SharedReceiveQueue, VerbsError,
 };
 
 fn far_off() -> Instant {
@@ -28,7 +28,7 @@ fn a_drain_carries_out_what_was_posted_and_then_closes() {
     pair.near.ctx.post_send(near, &SendWr::write(1, &all, there)).expect("posted");
     assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), DrainProgress { open: 2, aborted: 0 });
     let refused = pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"late"));
-    assert!(matches!(refused, Err(VerbsError::WrongState(QpState::Draining))), "{refused:?}");
+    assert!(matches!(refused, Err(PostError::WrongState(QpState::Draining))), "{refused:?}");
     pair.until("the drain", |pair| {
         pair.far.ctx.drain(far_off()).expect("both sides end") == DrainProgress::default()
             && pair.near.ctx.drain(far_off()).expect("goes on") == DrainProgress::default()

@@ -8,7 +8,7 @@ use common::{Pair, config, contents, pattern};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     AcceptParams, CompletionFlags, CompletionOpcode, CompletionStatus, Config, ConnectParams, Event,
-    Extensions, QpAttr, QpState, QueuePair, RecvWr, RemoteMemory, SendWr, VerbsError,
+    Extensions, PostError, QpAttr, QpState, QueuePair, RecvWr, RemoteMemory, SendWr,
 };
 
 const OCTETS: [u8; 8] = *b"8 octets";
@@ -73,13 +73,13 @@ fn a_list_that_does_not_fit_is_refused_whole() {
     let (near, far) = pair.connect_with(&near_attr, &far_attr);
     receives(&mut pair, far, 1..20);
     let one = SendWr::immediate(1, &OCTETS);
-    assert!(matches!(pair.near.ctx.post_all(near, &[one; 5]), Err(VerbsError::QueueFull)));
-    assert!(matches!(pair.near.ctx.post_all(near, &[one; 4]), Err(VerbsError::CqFull)));
+    assert!(matches!(pair.near.ctx.post_all(near, &[one; 5]), Err(PostError::QueueFull)));
+    assert!(matches!(pair.near.ctx.post_all(near, &[one; 4]), Err(PostError::CqFull)));
     let long = SendWr::send_inline(2, &[0; 300]);
-    assert!(matches!(pair.near.ctx.post_all(near, &[one, long]), Err(VerbsError::InlineTooLong { .. })));
+    assert!(matches!(pair.near.ctx.post_all(near, &[one, long]), Err(PostError::InlineTooLong { .. })));
     pair.near.ctx.post_all(near, &[one; 3]).unwrap();
     pair.until("all of them", |pair| pair.far.completions.len() == 3);
-    assert!(matches!(pair.near.ctx.post_all(near, &[one]), Err(VerbsError::CqFull)));
+    assert!(matches!(pair.near.ctx.post_all(near, &[one]), Err(PostError::CqFull)));
     let mut reaped = [ironwarp::Completion::default(); 8];
     pair.until("the completions", |pair| pair.near.ctx.query_qp(near).unwrap().sends_outstanding == 0);
     assert_eq!(pair.near.ctx.poll_cq(small, &mut reaped).unwrap(), 3);
@@ -132,7 +132,7 @@ fn extensions_are_negotiated_per_connection() {
     let mut pair = Pair::new();
     let (near, far) = connect_by(&mut pair, None, Some(Extensions::Rfc7306));
     let refused = pair.near.ctx.post_send(near, &SendWr::immediate(1, &OCTETS));
-    assert!(matches!(refused, Err(VerbsError::NoSuchOperation)));
+    assert!(matches!(refused, Err(PostError::NoSuchOperation)));
     receives(&mut pair, far, 1..2);
     pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"")).unwrap();
     pair.until("a plain Send", |pair| pair.far.completions.len() == 1);

@@ -5,8 +5,8 @@ mod common;
 use common::{Node, Pair, config, contents, pattern};
 use ironwarp::memory::{MemoryConfig, MemoryControl, pair};
 use ironwarp::{
-    Completion, CompletionQueue, CompletionStatus, Context, Event, MacAddr, QpAttr, QueuePair, RecvWr,
-    Region, RemoteMemory, SendWr, VerbsError,
+    Completion, CompletionQueue, CompletionStatus, Context, Event, MacAddr, PostError, QpAttr, QueuePair,
+    RecvWr, Region, RemoteMemory, SendWr, VerbsError,
 };
 
 const OK: CompletionStatus = CompletionStatus::Success;
@@ -157,7 +157,7 @@ fn a_queue_shrinks_to_its_unpolled_completions_at_least() {
     pair.near.ctx.resize_cq(cq, 12).unwrap();
     writes(&mut pair, near, &target, 10..12);
     let full = pair.near.ctx.post_send(near, &SendWr::write_inline(12, b"x", remote(&target)));
-    assert!(matches!(full, Err(VerbsError::CqFull)));
+    assert!(matches!(full, Err(PostError::CqFull)));
     assert_eq!(reap(&mut pair.near.ctx, cq), (0..12).collect::<Vec<_>>());
     writes(&mut pair, near, &target, 12..24);
     assert_eq!(reap(&mut pair.near.ctx, cq), (12..24).collect::<Vec<_>>());

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{
-    CompletionFlags, CompletionOpcode, CompletionStatus, Event, QpAttr, RecvWr, RemoteMemory, SendWr,
-    VerbsError,
+    CompletionFlags, CompletionOpcode, CompletionStatus, Event, PostError, QpAttr, RecvWr, RemoteMemory,
+    SendWr,
 };
 
 const SIZES: [usize; 9] = [0, 1, 3, 64, 1424, 1425, 5000, 65_537, 1 << 20];
@@ -128,7 +128,7 @@ fn inline_bytes_are_free_as_soon_as_the_post_returns() {
     pair.until("the receive", |pair| pair.far.completions.len() == 1);
     assert_eq!(contents(&sink), pattern(256, 5));
     let too_long = pair.near.ctx.post_send(near, &SendWr::send_inline(2, &[0; 257]));
-    assert!(matches!(too_long, Err(VerbsError::InlineTooLong { requested: 257, allowed: 256 })));
+    assert!(matches!(too_long, Err(PostError::InlineTooLong { requested: 257, allowed: 256 })));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn an_unsignaled_send_completes_without_cqe_and_frees_its_slot() {
         let write = SendWr::write_inline(9, &bytes, remote(&target, 0)).unsignaled();
         pair.until("a place in the queue", |pair| match pair.near.ctx.post_send(near, &write) {
             Ok(()) => true,
-            Err(VerbsError::CqFull) => false,
+            Err(PostError::CqFull) => false,
             Err(error) => panic!("{error}"),
         });
     }
@@ -180,7 +180,7 @@ fn a_full_send_queue_is_an_error_at_post_and_loses_nothing() {
         pair.near.ctx.post_send(near, &SendWr::write_inline(i, b"x", remote(&target, i))).unwrap();
     }
     let fifth = pair.near.ctx.post_send(near, &SendWr::write_inline(4, b"x", remote(&target, 4)));
-    assert!(matches!(fifth, Err(VerbsError::QueueFull)));
+    assert!(matches!(fifth, Err(PostError::QueueFull)));
     pair.until("four completions", |pair| pair.near.completions.len() == 4);
     pair.near.ctx.post_send(near, &SendWr::write_inline(5, b"x", remote(&target, 5))).unwrap();
     pair.until("the fifth", |pair| pair.near.completions.len() == 5);

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{
-    CompletionStatus, Context, Event, QpAttr, QpState, RecvWr, RemoteMemory, SendWr, Sge, VerbsError,
+    CompletionStatus, Context, Event, PostError, QpAttr, QpState, RecvWr, RemoteMemory, SendWr, Sge,
+    VerbsError,
 };
 
 const OK: CompletionStatus = CompletionStatus::Success;
@@ -24,17 +25,17 @@ fn a_resized_queue_keeps_its_completions() {
     let target = pair.far.memory(&[0; 64]);
     let write = |id| SendWr::write_inline(id, b"x", remote(&target));
     (0..4).for_each(|id| pair.near.ctx.post_send(near, &write(id)).unwrap());
-    assert!(matches!(pair.near.ctx.post_send(near, &write(4)), Err(VerbsError::CqFull)));
+    assert!(matches!(pair.near.ctx.post_send(near, &write(4)), Err(PostError::CqFull)));
     (0..50).for_each(|_| pair.turn());
     pair.near.ctx.resize_cq(small, 16).unwrap();
     assert!(
-        matches!(pair.near.ctx.post_send(near, &write(4)), Err(VerbsError::CqFull)),
+        matches!(pair.near.ctx.post_send(near, &write(4)), Err(PostError::CqFull)),
         "the core must hear of it"
     );
     assert!(matches!(pair.near.ctx.resize_cq(small, 32), Err(VerbsError::Busy)));
     pair.turn();
     (4..16).for_each(|id| pair.near.ctx.post_send(near, &write(id)).unwrap());
-    assert!(matches!(pair.near.ctx.post_send(near, &write(16)), Err(VerbsError::CqFull)));
+    assert!(matches!(pair.near.ctx.post_send(near, &write(16)), Err(PostError::CqFull)));
     (0..200).for_each(|_| pair.turn());
     let mut reaped = [ironwarp::Completion::default(); 32];
     let count = pair.near.ctx.poll_cq(small, &mut reaped).unwrap();
@@ -58,7 +59,7 @@ fn a_queue_shrinks_to_its_reserved_slots_at_least() {
     assert!(matches!(pair.far.ctx.resize_cq(cq, 0), Err(VerbsError::OutOfRange { .. })));
     pair.far.ctx.resize_cq(cq, 8).unwrap();
     let ninth = pair.far.ctx.post_recv(far, &RecvWr::new(8, &[inbox.slice(0, 8).unwrap()]));
-    assert!(matches!(ninth, Err(VerbsError::CqFull)), "a smaller depth holds at once");
+    assert!(matches!(ninth, Err(PostError::CqFull)), "a smaller depth holds at once");
     (0..8).for_each(|id| pair.near.ctx.post_send(near, &SendWr::send_inline(id, b"x")).unwrap());
     pair.until("all of them", |pair| pair.far.completions.len() == 8);
     let ids: Vec<u64> = pair.far.completions.iter().map(|one| one.wr_id).collect();
@@ -115,7 +116,7 @@ fn sixteen_elements_are_gathered_and_scattered_in_order() {
     assert_eq!(contents(&sink)[..15 * 256], want);
     let too_many = vec![gather[0]; 17];
     let refused = pair.near.ctx.post_send(near, &SendWr::send(2, &too_many));
-    assert!(matches!(refused, Err(VerbsError::TooManySges { requested: 17, allowed: 16 })));
+    assert!(matches!(refused, Err(PostError::TooManySges { requested: 17, allowed: 16 })));
 }
 
 /// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it, and is counted.
@@ -132,7 +133,7 @@ fn a_list_is_posted_up_to_the_first_error() {
         SendWr::write_inline(4, b"d", remote(&target)),
     ];
     let outcome = pair.near.ctx.post_sends(near, &chain);
-    assert!(matches!(outcome, Err((2, VerbsError::InlineTooLong { .. }))));
+    assert!(matches!(outcome, Err((2, PostError::InlineTooLong { .. }))));
     pair.until("two of them", |pair| pair.near.completions.len() == 2);
     assert_eq!(contents(&target)[0], b'b');
 }
@@ -264,7 +265,7 @@ fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
     pair.near.ctx.disconnect(near).unwrap();
     pair.near.worker.poll(1);
     let late = pair.near.ctx.post_send(near, &SendWr::write(9, &all, remote(&target)));
-    assert!(matches!(late, Err(VerbsError::WrongState(QpState::Draining))));
+    assert!(matches!(late, Err(PostError::WrongState(QpState::Draining))));
     pair.until("the end", |pair| pair.near.is_disconnected(near));
     let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
     assert_eq!(done, (0..5).map(|id| (id, OK)).collect::<Vec<_>>());
@@ -312,7 +313,7 @@ fn a_list_uses_the_slots_that_completed_requests_freed() {
     for round in 0..4 {
         pair.near.ctx.post_send(near, &write(10 * round)).unwrap();
         let refused = pair.near.ctx.post_all(near, &[write(1), write(2)]);
-        assert!(matches!(refused, Err(VerbsError::QueueFull)), "{refused:?}");
+        assert!(matches!(refused, Err(PostError::QueueFull)), "{refused:?}");
         pair.until("its end", |pair| pair.near.completions.len() as u64 == 3 * round + 1);
         pair.near.ctx.post_all(near, &[write(10 * round + 1), write(10 * round + 2)]).unwrap();
         pair.until("their end", |pair| pair.near.completions.len() as u64 == 3 * round + 3);

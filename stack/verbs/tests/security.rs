@@ -7,8 +7,8 @@ mod common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{
-    Access, CompletionStatus, Event, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr,
-    VerbsError,
+    Access, CompletionStatus, Event, PostError, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag,
+    SendWr, VerbsError,
 };
 use std::collections::HashSet;
 
@@ -217,7 +217,7 @@ fn a_completion_queue_never_overflows() {
         pair.near.ctx.post_send(connected, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();
     });
     let third = pair.near.ctx.post_send(connected, &SendWr::write_inline(3, b"x", at(&target, 0)));
-    assert!(matches!(third, Err(VerbsError::CqFull)));
+    assert!(matches!(third, Err(PostError::CqFull)));
     pair.near.ctx.post_send(near, &SendWr::write_inline(4, b"x", at(&target, 0))).unwrap();
     pair.until("the other connection's Write", |pair| pair.near.completions.len() == 1);
     assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);

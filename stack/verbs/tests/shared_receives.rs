@@ -4,7 +4,7 @@ mod common;
 
 use common::{Pair, contents};
 use ironwarp::{
-    CompletionQueue, CompletionStatus, Event, QpAttr, QpState, QueuePair, RecvWr, Region, SendWr,
+    CompletionQueue, CompletionStatus, Event, PostError, QpAttr, QpState, QueuePair, RecvWr, Region, SendWr,
     SharedReceiveQueue, VerbsError,
 };
 
@@ -197,7 +197,7 @@ fn sends_and_shared_receives_share_the_places_of_one_queue() {
     let remote = ironwarp::RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
     pair.far.ctx.post_send(far, &SendWr::write_inline(1, b"y", remote)).unwrap();
     let full = pair.far.ctx.post_send(far, &SendWr::write_inline(2, b"y", remote));
-    assert!(matches!(full, Err(VerbsError::CqFull)));
+    assert!(matches!(full, Err(PostError::CqFull)));
     let mut reaped = [ironwarp::Completion::default(); 8];
     assert_eq!(pair.far.ctx.poll_cq(cq, &mut reaped).unwrap(), 3);
     pair.far.ctx.post_send(far, &SendWr::write_inline(2, b"y", remote)).unwrap();
@@ -256,14 +256,11 @@ fn unsupported_calls_on_a_shared_queue_are_named_errors() {
     let srq = ctx.create_srq(pd, 2, 1).unwrap();
     let room = [inbox.slice(0, 8).unwrap(); 2];
     let too_many = ctx.post_srq_recv(srq, &RecvWr::new(1, &room));
-    assert!(matches!(too_many, Err(VerbsError::TooManySges { requested: 2, allowed: 1 })));
+    assert!(matches!(too_many, Err(PostError::TooManySges { requested: 2, allowed: 1 })));
     (0..2).for_each(|id| ctx.post_srq_recv(srq, &RecvWr::new(id, &room[..1])).unwrap());
-    assert!(matches!(ctx.post_srq_recv(srq, &RecvWr::new(3, &room[..1])), Err(VerbsError::QueueFull)));
+    assert!(matches!(ctx.post_srq_recv(srq, &RecvWr::new(3, &room[..1])), Err(PostError::QueueFull)));
     let qp = ctx.create_qp(pd, &QpAttr { srq: Some(srq), ..QpAttr::new(cq) }).unwrap();
-    assert!(matches!(
-        ctx.post_recv(qp, &RecvWr::new(1, &room[..1])),
-        Err(VerbsError::UsesSharedReceiveQueue)
-    ));
+    assert!(matches!(ctx.post_recv(qp, &RecvWr::new(1, &room[..1])), Err(PostError::UsesSharedReceiveQueue)));
     assert!(matches!(ctx.destroy_srq(srq), Err(VerbsError::SharedReceiveQueueInUse)));
     let info = ctx.query_qp(qp).unwrap();
     assert_eq!((info.srq, info.recv_depth, info.state), (Some(srq), 0, QpState::Idle));

@@ -8,7 +8,7 @@ use core::ffi::c_char;
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use verbs::{ConfigError, RangeError, RegisterError, SetupError, VerbsError};
+use verbs::{ConfigError, PostError, RangeError, RegisterError, SetupError, VerbsError};
 
 use super::codes::{text_of, *};
 
@@ -117,6 +117,13 @@ impl From<VerbsError> for ApiError {
             _ => IW_E_VALUE,
         };
         ApiError::with_detail(code, error)
+    }
+}
+
+impl From<PostError> for ApiError {
+    #[cold]
+    fn from(error: PostError) -> Self {
+        VerbsError::from(error).into()
     }
 }
 

@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 
 use arrayvec::ArrayVec;
-use verbs::{AtomicOp, Context, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge, VerbsError};
+use verbs::{AtomicOp, Context, PostError, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge};
 
 use super::context::iw_ctx;
 use super::memory::{iw_fast_mr, iw_mw, parse_access};
@@ -267,7 +267,7 @@ unsafe fn post_recvs(
     wrs: *const iw_recv_wr,
     count: u32,
     posted: *mut u32,
-    post: impl Fn(&mut Context, &RecvWr<'_>) -> Result<(), VerbsError>,
+    post: impl Fn(&mut Context, &RecvWr<'_>) -> Result<(), PostError>,
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {

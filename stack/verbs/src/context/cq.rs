@@ -14,7 +14,7 @@ use rustix::event::EventfdFlags;
 use super::{Context, CqInfo};
 use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{CqCore, CqParts};
-use crate::error::VerbsError;
+use crate::error::{PostError, VerbsError};
 use crate::objects::CompletionQueue;
 use crate::shared::{CqReservations, SlotLease, SlotTable, next_handle_id};
 
@@ -133,7 +133,7 @@ impl Context {
     /// Gives a completion queue another depth, with work outstanding; nothing is lost, and order is kept.
     ///
     /// A smaller depth holds at once, and is refused below what is outstanding. A larger one holds as soon as the cores
-    /// have heard of it: until then posting may still say [`VerbsError::CqFull`].
+    /// have heard of it: until then posting may still say [`PostError::CqFull`].
     pub fn resize_cq(&mut self, cq: CompletionQueue, depth: u32) -> Result<(), VerbsError> {
         check_depth(depth)?;
         (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
@@ -203,12 +203,12 @@ impl AppCq {
 
     /// Promises a place.
     #[inline]
-    pub(super) fn reserve_cqe(&mut self) -> Result<(), VerbsError> {
+    pub(super) fn reserve_cqe(&mut self) -> Result<(), PostError> {
         if self.core_reserves {
-            return if self.reservations.try_reserve() { Ok(()) } else { Err(VerbsError::CqFull) };
+            return if self.reservations.try_reserve() { Ok(()) } else { Err(PostError::CqFull) };
         }
         if self.reserved_cqes >= self.depth {
-            return Err(VerbsError::CqFull);
+            return Err(PostError::CqFull);
         }
         self.reserved_cqes += 1;
         Ok(())

@@ -24,7 +24,7 @@ pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
 
 use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, context_channel};
-use crate::error::VerbsError;
+use crate::error::{PostError, VerbsError};
 use crate::event::Event;
 use crate::objects::{CompletionQueue, QueuePair};
 use crate::shared::{ContextQuota, StackShared};
@@ -215,7 +215,7 @@ impl Context {
         let core = usize::from(owner.0);
         self.check_control_room(core, 1)?;
         match self.cq_mut(cq)?.reserve_cqe() {
-            Err(VerbsError::CqFull) if self.reclaim(cq) => self.cq_mut(cq)?.reserve_cqe()?,
+            Err(PostError::CqFull) if self.reclaim(cq) => self.cq_mut(cq)?.reserve_cqe()?,
             reserved_cqes => reserved_cqes?,
         }
         let cq = self.cq(cq)?.slot_on(core);

@@ -16,7 +16,7 @@ use super::{Context, ProtectionDomain, QpInfo};
 use crate::config::{AtomicExecution, Extensions};
 use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{QpCore, QpQueueSlots, QpSetup, SrqSlot};
-use crate::error::VerbsError;
+use crate::error::{PostError, VerbsError};
 use crate::event::NegotiatedParams;
 use crate::objects::{CompletionQueue, QpAttr, QpShared, QpState, QueuePair, SharedReceiveQueue};
 use crate::shared::{SlotLease, SlotTable, next_handle_id};
@@ -286,10 +286,10 @@ impl AppQp {
     /// RFC 5041 s6.2.1: once the graceful end has been asked for, further requests are errors. Those behind the end are
     /// flushed.
     #[cold]
-    fn check_not_closing(&self) -> Result<(), VerbsError> {
+    fn check_not_closing(&self) -> Result<(), PostError> {
         match self.state() {
             QpState::Error => Ok(()),
-            state => Err(VerbsError::WrongState(state)),
+            state => Err(PostError::WrongState(state)),
         }
     }
 

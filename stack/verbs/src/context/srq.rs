@@ -14,7 +14,7 @@ use super::qp::write_recv;
 use super::{Context, ProtectionDomain, SrqInfo};
 use crate::core_loop::SrqCore;
 use crate::core_loop::channel::ControlMessage;
-use crate::error::VerbsError;
+use crate::error::{PostError, VerbsError};
 use crate::objects::{SharedReceiveQueue, check_range};
 use crate::shared::{SlotLease, SlotTable, next_handle_id};
 use crate::wr::RecvWr;
@@ -85,18 +85,18 @@ impl Context {
     }
 
     /// Posts one receive for whichever queue pair needs it first.
-    pub fn post_srq_recv(&mut self, srq: SharedReceiveQueue, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
-        let app = self.srq_mut(srq)?;
+    pub fn post_srq_recv(&mut self, srq: SharedReceiveQueue, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let app = self.srq_mut(srq).map_err(|_| PostError::UnknownSharedReceiveQueue)?;
         if wr.scatter.len() > app.max_sge {
-            return Err(VerbsError::TooManySges { requested: wr.scatter.len(), allowed: app.max_sge });
+            return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: app.max_sge });
         }
         // What each core has taken by now: where one runs dry, streams end.
         let emptiest = match &mut app.rings[..] {
             [_] => Some(0),
             rings => (0..rings.len()).min_by_key(|at| rings[*at].outstanding()),
         };
-        let ring = emptiest.and_then(|at| app.rings.get_mut(at)).ok_or(VerbsError::QueueFull)?;
-        ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| VerbsError::QueueFull)
+        let ring = emptiest.and_then(|at| app.rings.get_mut(at)).ok_or(PostError::QueueFull)?;
+        ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| PostError::QueueFull)
     }
 
     /// Asks for one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are

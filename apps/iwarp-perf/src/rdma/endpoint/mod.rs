@@ -80,6 +80,12 @@ pub enum RdmaError {
     Capture(std::io::Error),
 }
 
+impl From<ironwarp::PostError> for RdmaError {
+    fn from(error: ironwarp::PostError) -> Self {
+        RdmaError::Verbs(error.into())
+    }
+}
+
 /// One end of the stack.
 pub struct Endpoint {
     /// The application's side.

@@ -31,8 +31,8 @@ impl App {
         let (plan, ours, theirs) = session.split(side);
         let bad_request = ours.feasible(theirs, bad_request, plan.reads);
         let grant = theirs.grant_misused_by(bad_request);
-        let aimed = theirs.aim(bad_request, grant, &mut self.rng);
-        let (Some(qp), Some(remote)) = (ours.qp, aimed) else { return Ok(()) };
+        let bad_remote = theirs.bad_remote(bad_request, grant, &mut self.rng);
+        let (Some(qp), Some(remote)) = (ours.qp, bad_remote) else { return Ok(()) };
         let stale = ours.stale.unwrap_or(STag(0));
         let Some(near) = &mut ours.memory else { return Ok(()) };
         let prepared = prepare(near, ours.posted, bad_request, plan, &mut self.rng);
@@ -165,7 +165,7 @@ impl Side {
     }
 
     /// The remote address of a bad request against this side.
-    fn aim(
+    fn bad_remote(
         &self,
         bad_request: BadRequest,
         grant: Option<u64>,

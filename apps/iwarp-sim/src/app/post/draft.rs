@@ -1,6 +1,8 @@
 //! A request that has its memory and is not posted yet, and chains of such requests that one call posts.
 
-use ironwarp::{Access, CompletionOpcode, Context, QueuePair, RemoteMemory, STag, SendWr, Sge, VerbsError};
+use ironwarp::{
+    Access, CompletionOpcode, Context, PostError, QueuePair, RemoteMemory, STag, SendWr, Sge, VerbsError,
+};
 
 use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Piece, Tag};
 use crate::app::oracle::{Message, Posted, Side};
@@ -190,8 +192,8 @@ impl Draft {
         ours.sends.push_back(self.posted);
     }
 
-    /// The request was not posted: releases what was allocated for it.
-    pub fn undo(self, ours: &mut Side, theirs: &mut Side) {
+    /// Releases what was allocated for a request that was not posted.
+    pub fn roll_back(self, ours: &mut Side, theirs: &mut Side) {
         if self.counts {
             ours.left += 1;
             ours.bytes_left += self.posted.len;
@@ -251,7 +253,7 @@ pub fn post(
     for (draft, ends_by) in chain.into_iter().zip(ends) {
         draft.on_posted(ours, ends_by);
     }
-    rest.into_iter().rev().for_each(|draft| draft.undo(ours, theirs));
+    rest.into_iter().rev().for_each(|draft| draft.roll_back(ours, theirs));
     outcome.map(|_| posted)
 }
 
@@ -264,10 +266,10 @@ fn ends_by(chain: &[Draft], index: usize) -> u64 {
 }
 
 /// A full queue is expected; any other error is not.
-pub fn ignore_queue_full(error: VerbsError) -> Result<bool, VerbsError> {
+pub fn ignore_queue_full(error: PostError) -> Result<bool, VerbsError> {
     match error {
-        VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_) => Ok(false),
-        error => Err(error),
+        PostError::QueueFull | PostError::CqFull | PostError::WrongState(_) => Ok(false),
+        error => Err(error.into()),
     }
 }
 

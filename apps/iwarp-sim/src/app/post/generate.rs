@@ -61,7 +61,7 @@ impl RequestGenerator<'_> {
         };
         let charged = draft.posted.len;
         if opcode != CompletionOpcode::Read && !self.fill_source(&mut draft, ours) {
-            draft.undo(ours, theirs);
+            draft.roll_back(ours, theirs);
             return None;
         }
         draft.counts = true;
@@ -109,7 +109,7 @@ impl RequestGenerator<'_> {
         let mut draft = Draft::new(CompletionOpcode::Read, RequestKind::Read, len, pattern);
         draft.list = vec![memory.sink.sge(target)];
         (draft.posted.target, draft.posted.read_source_offset, draft.posted.grant) = (target, offset, grant);
-        draft.remote = self.aim(remote, len);
+        draft.remote = self.remote_or_random(remote, len);
         Some(draft)
     }
 
@@ -129,12 +129,12 @@ impl RequestGenerator<'_> {
                 draft.remote = far.shared.remote(draft.posted.target);
             }
         }
-        draft.remote = self.aim(draft.remote, draft.posted.len);
+        draft.remote = self.remote_or_random(draft.remote, draft.posted.len);
         Some(draft)
     }
 
-    /// RFC 5041 s5.2: tag and offset of an empty message are not checked.
-    fn aim(&mut self, remote: RemoteMemory, len: usize) -> RemoteMemory {
+    /// Replaces the address of some empty messages: RFC 5041 s5.2 does not check their tag and offset.
+    fn remote_or_random(&mut self, remote: RemoteMemory, len: usize) -> RemoteMemory {
         if len > 0 || self.rng.chance(500_000) {
             return remote;
         }

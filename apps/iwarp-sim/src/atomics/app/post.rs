@@ -373,8 +373,8 @@ impl AtomicsApp {
 
 /// Returns whether a post was accepted. A full queue has room again after its core has run; a queue in error accepts
 /// nothing more.
-pub(super) fn ignore_queue_full(outcome: Result<(), VerbsError>) -> Result<bool, VerbsError> {
-    match outcome {
+pub(super) fn ignore_queue_full(outcome: Result<(), impl Into<VerbsError>>) -> Result<bool, VerbsError> {
+    match outcome.map_err(Into::into) {
         Err(VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_)) => Ok(false),
         outcome => outcome.map(|()| true),
     }

@@ -13,24 +13,24 @@ use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 use super::AppQp;
 use crate::context::Context;
 use crate::context::cq::AppCq;
-use crate::error::VerbsError;
+use crate::error::PostError;
 use crate::objects::{QpState, QueuePair};
 use crate::wr::{RecvWr, SendWr, Source};
 
 impl Context {
     /// Posts one request to the send queue.
-    pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+    pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
 
     /// Posts requests to the send queue in order and rings the doorbell once. On error the requests before the
     /// failing one are posted; their number comes with the error.
-    pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, VerbsError)> {
+    pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.is(qp)).ok_or((0, VerbsError::UnknownQueuePair))?;
+        let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
         let send_cq = app.send_cq;
         let cq = self.cqs.get_mut(send_cq.slot()).and_then(Option::as_mut);
-        let cq = cq.ok_or((0, VerbsError::UnknownCompletionQueue))?;
+        let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
         let mut posted = 0;
         let outcome = wrs.iter().try_for_each(|wr| app.stage_send(cq, wr).map(|()| posted += 1));
         if posted > 0 {
@@ -38,7 +38,7 @@ impl Context {
             app.ring(&mut self.cores);
         }
         match outcome {
-            Err(VerbsError::CqFull) if self.reclaim(send_cq) => {
+            Err(PostError::CqFull) if self.reclaim(send_cq) => {
                 let rest = wrs.get(posted..).unwrap_or_default();
                 self.post_sends(qp, rest).map_err(|(more, error)| (posted + more, error))
             }
@@ -47,36 +47,40 @@ impl Context {
     }
 
     /// Posts requests to the send queue in order and rings the doorbell once, all of them or, on error, none.
-    pub fn post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
+    pub fn post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         match self.try_post_all(qp, wrs) {
-            Err(VerbsError::CqFull) if self.reclaim(self.qp(qp)?.send_cq) => self.try_post_all(qp, wrs),
+            Err(PostError::CqFull) if self.qp(qp).map(|app| app.send_cq).is_ok_and(|cq| self.reclaim(cq)) => {
+                self.try_post_all(qp, wrs)
+            }
             outcome => outcome,
         }
     }
 
-    fn try_post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
+    fn try_post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.is(qp)).ok_or(VerbsError::UnknownQueuePair)?;
+        let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.send_cq.slot()).and_then(Option::as_mut);
-        app.stage_all(cq.ok_or(VerbsError::UnknownCompletionQueue)?, wrs)?;
+        app.stage_all(cq.ok_or(PostError::UnknownCompletionQueue)?, wrs)?;
         app.sq.publish();
         app.ring(&mut self.cores);
         Ok(())
     }
 
     /// Posts one receive.
-    pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+    pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
         match self.try_post_recv(qp, wr) {
-            Err(VerbsError::CqFull) if self.reclaim(self.qp(qp)?.recv_cq) => self.try_post_recv(qp, wr),
+            Err(PostError::CqFull) if self.qp(qp).map(|app| app.recv_cq).is_ok_and(|cq| self.reclaim(cq)) => {
+                self.try_post_recv(qp, wr)
+            }
             outcome => outcome,
         }
     }
 
-    fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+    fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.is(qp)).ok_or(VerbsError::UnknownQueuePair)?;
+        let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.recv_cq.slot()).and_then(Option::as_mut);
-        app.stage_recv(cq.ok_or(VerbsError::UnknownCompletionQueue)?, wr)?;
+        app.stage_recv(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
         app.rq.publish();
         // See the core's half: either it finds this receive when it flushes, or we find that it has ended.
         fence(Ordering::SeqCst);
@@ -89,57 +93,57 @@ impl Context {
 
 impl AppQp {
     #[inline]
-    fn check_may_send(&self) -> Result<(), VerbsError> {
+    fn check_may_send(&self) -> Result<(), PostError> {
         if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining) {
             self.check_not_closing()?;
         }
         Ok(())
     }
 
-    fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+    fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.check_may_send()?;
         self.check_send(wr)?;
         if !self.sq.has_room(1) {
-            return Err(VerbsError::QueueFull);
+            return Err(PostError::QueueFull);
         }
         cq.reserve_cqe()?;
-        self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
+        self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| PostError::QueueFull)?;
         Ok(())
     }
 
     /// All of them, or none.
-    fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
+    fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check_may_send()?;
         wrs.iter().try_for_each(|wr| self.check_send(wr))?;
         if !self.sq.has_room(wrs.len()) {
-            return Err(VerbsError::QueueFull);
+            return Err(PostError::QueueFull);
         }
         for reserved_cqes in 0..wrs.len() {
             cq.reserve_cqe().inspect_err(|_| cq.release(reserved_cqes as u32))?;
         }
         wrs.iter()
             .try_for_each(|wr| self.sq.stage(|slot| write_send(slot, wr)).map(drop))
-            .map_err(|_| VerbsError::QueueFull)
+            .map_err(|_| PostError::QueueFull)
     }
 
     /// What only a connection with extensions carries.
     #[cold]
-    fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+    fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let has = |profile: &Rfc7306Profile| profile.swap || wr.opcode != SendOpcode::Swap;
-        self.extensions.filter(has).ok_or(VerbsError::NoSuchOperation)?;
+        self.extensions.filter(has).ok_or(PostError::NoSuchOperation)?;
         match wr.source {
-            Source::Atomic([sink], _) if sink.len != 8 => Err(VerbsError::AtomicSinkLength),
+            Source::Atomic([sink], _) if sink.len != 8 => Err(PostError::AtomicSinkLength),
             _ => Ok(()),
         }
     }
 
-    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         if wr.opcode.is_extended() {
             return self.check_extended(wr);
         }
         let (requested, bytes) = match wr.source {
             Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
-                return Err(VerbsError::InlineTooLong { requested: bytes.len(), allowed: self.inline_bytes });
+                return Err(PostError::InlineTooLong { requested: bytes.len(), allowed: self.inline_bytes });
             }
             Source::Inline(bytes) => (0, bytes.len() as u64),
             // What nearly always comes; the sum of a list is a long way round.
@@ -149,26 +153,26 @@ impl AppQp {
             Source::Atomic(..) => return Ok(()),
         };
         if requested > self.max_sge {
-            return Err(VerbsError::TooManySges { requested, allowed: self.max_sge });
+            return Err(PostError::TooManySges { requested, allowed: self.max_sge });
         }
         if wr.opcode.is_read() && requested != 1 {
-            return Err(VerbsError::ReadSinkCount);
+            return Err(PostError::ReadSinkCount);
         }
-        if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(VerbsError::MessageTooLong(bytes)) } else { Ok(()) }
+        if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(PostError::MessageTooLong(bytes)) } else { Ok(()) }
     }
 
-    fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+    fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.srq.is_some() {
-            return Err(VerbsError::UsesSharedReceiveQueue);
+            return Err(PostError::UsesSharedReceiveQueue);
         }
         if wr.scatter.len() > self.max_sge {
-            return Err(VerbsError::TooManySges { requested: wr.scatter.len(), allowed: self.max_sge });
+            return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: self.max_sge });
         }
         if !self.rq.has_room(1) {
-            return Err(VerbsError::QueueFull);
+            return Err(PostError::QueueFull);
         }
         cq.reserve_cqe()?;
-        self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
+        self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| PostError::QueueFull)?;
         Ok(())
     }
 
