@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// Print the summary as one line of JSON
     #[arg(long, conflicts_with = "verbose")]
     pub(crate) json: bool,
-    /// Give up a far end that is silent for so long
+    /// Give up a peer that is silent for this long
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     timeout: u32,
     /// Client: wait so long before the first message, as servers over Linux siw need it: 5000 will do [default: the

@@ -14,7 +14,7 @@
 //!
 //! Every Send has 16 bytes ([`message`]); those of the server say nothing. There is no private data and no version:
 //! what is known of the protocol is what `rping` shows on the wire. A message that does not fit ends its connection
-//! with a [`Fault`] that says what was wrong, and harms nobody else's.
+//! with a [`Fault`] that says what was wrong, and does not affect other connections.
 #![forbid(unsafe_code)]
 
 mod client;

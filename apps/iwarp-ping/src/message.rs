@@ -14,7 +14,7 @@ use ironwarp::{
 /// Bytes of every message.
 pub const MESSAGE_BYTES: usize = 16;
 
-/// Bytes of a receive: a message that is somewhat too long is to be told, and not to end the connection by itself.
+/// Bytes of a receive buffer: larger than a message, so that a message slightly too long is reported as a fault.
 pub(crate) const RECEIVE_BYTES: usize = 64;
 
 /// What a server's messages say: nothing.
@@ -91,7 +91,7 @@ pub enum Fault {
         /// Seconds.
         seconds: u64,
     },
-    /// The far end of the link went away.
+    /// The peer of the link went away.
     #[error("the link went down in ping {0}")]
     LinkDown(u64),
     /// A work request of ours failed.
@@ -123,7 +123,7 @@ fn connect_failure_text(failure: ConnectFailure) -> &'static str {
     }
 }
 
-/// What an unsuccessful completion says about the far end; nothing when it was flushed, which the connection's end
+/// What an unsuccessful completion says about the peer; nothing when it was flushed, which the connection's end
 /// explains.
 pub(crate) fn check_completion(completion: &Completion, ping: u64) -> Result<(), Fault> {
     let what = match (completion.status, completion.opcode) {

@@ -51,7 +51,7 @@ pub struct Server {
     endpoint: Endpoint,
     server_config: ServerConfig,
     sessions: HashMap<u32, Session>,
-    /// Clients whose queue pairs could not be given back yet: the core has more to do than it has heard of.
+    /// Clients whose queue pairs could not be destroyed yet, because the core accepts no more calls for now.
     pending_destroy: Vec<Session>,
     stats: ServerStats,
     /// How the last client ended, unless in order.
@@ -220,7 +220,7 @@ impl Server {
         self.destroy_session(session)
     }
 
-    /// Gives a client's queue pair back, or keeps it until the core can be told.
+    /// Destroys a client's queue pair, or keeps it until the core accepts the call.
     fn destroy_session(&mut self, session: Session) -> Result<(), PingError> {
         match self.endpoint.ctx.destroy_qp(session.qp) {
             Err(VerbsError::Busy) => self.pending_destroy.push(session),
@@ -229,7 +229,7 @@ impl Server {
         Ok(())
     }
 
-    /// Gives up clients that are silent or gone, and keeps its hands off a link whose far end leaves.
+    /// Drops clients that are silent or gone. Waits without polling while the peer of a memif leaves.
     fn check_sessions(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         std::mem::take(&mut self.pending_destroy)
             .into_iter()
@@ -249,7 +249,7 @@ impl Server {
         self.end_failed_sessions(|session| session.check_timeout(timeout))
     }
 
-    /// The far end of a memif leaves when its client is done: nobody polls meanwhile.
+    /// Polls for `LINGER`, then waits without polling for the peer of a memif to leave and the next one to come.
     fn wait_for_next_client(&mut self, stop: &AtomicBool) {
         self.endpoint.poll_for(LINGER);
         if self.endpoint.wait_for_link(false, stop, Some(PEER_EXIT_TIMEOUT)) {
@@ -274,10 +274,10 @@ mod tests {
     use ironwarp::memory::{MemoryConfig, pair};
     use ironwarp::{Config, Stack};
 
-    /// A client has gone while the core has as much to hear as it may be told: its queue pair is kept, and given back once
-    /// the core has heard.
+    /// A client disconnects while the calls to the core are used up. The server keeps the queue pair and destroys it
+    /// after the core has taken the calls.
     #[test]
-    fn a_queue_pair_is_kept_until_the_core_can_hear_of_its_end() {
+    fn a_queue_pair_is_kept_until_the_core_accepts_its_destruction() {
         let config = Config::in_memory("10.0.0.1/24").expect("a valid configuration");
         let (port, _other_end) = pair(&MemoryConfig::default(), &MemoryConfig::default());
         let (stack, worker) = Stack::builder(config.clone()).memory_port(port).build_one().expect("a stack");
@@ -295,7 +295,7 @@ mod tests {
         let endpoint = Endpoint::with_stack(&config, stack, worker).expect("an end");
         let mut server = Server::new(endpoint, server_config, Box::new(|_, _| {})).expect("a server");
         let session = Session::new(&mut server.endpoint, &server.server_config, local).expect("a queue pair");
-        // Asking for a connection, here of nobody, gives it a core.
+        // A connection attempt, here to an unused address, gives it a core.
         server
             .endpoint
             .ctx
@@ -307,7 +307,7 @@ mod tests {
         server.check_sessions(&AtomicBool::new(false)).expect("nor is it later");
         assert_eq!(server.pending_destroy.len(), 1);
         (0..1000).for_each(|_| _ = server.endpoint.poll());
-        server.check_sessions(&AtomicBool::new(false)).expect("it is given back");
+        server.check_sessions(&AtomicBool::new(false)).expect("it is destroyed");
         assert!(server.pending_destroy.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What was done: counts, and the client's round trips as a histogram. Nothing is allocated after the start.
+//! Counts, and the client's round trips as a histogram. Allocates nothing after the start.
 
 use core::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// The longest round trip told apart; a longer one counts as this.
+/// The longest round trip that the histogram resolves; a longer one counts as this.
 const RTT_NS_MAX: u64 = 60_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
@@ -24,7 +24,7 @@ pub struct ClientStats {
 }
 
 impl ClientStats {
-    /// Nothing yet, of texts of `bytes` bytes.
+    /// Empty counts for texts of `bytes` bytes.
     pub fn new(bytes: u32, verified: bool) -> Self {
         // These bounds are ones that the histogram accepts.
         let rtts = Histogram::new_with_bounds(1, RTT_NS_MAX, DIGITS).ok();
@@ -51,7 +51,7 @@ impl ClientStats {
         self.elapsed = self.started.elapsed();
     }
 
-    /// The same as one JSON object: figures that there are none of are `null`.
+    /// The summary as one JSON object. Figures without samples are `null`.
     pub fn json(&self, server: &str) -> Value {
         json!({
             "event": "summary", "role": "client", "server": server, "bytes": self.bytes, "pings": self.pings,
@@ -59,7 +59,7 @@ impl ClientStats {
         })
     }
 
-    /// Whether every byte was checked: of no byte nobody knows.
+    /// Returns whether every byte was checked, or `None` when no ping came back.
     fn verified_json(&self) -> Option<bool> {
         (self.pings > 0).then_some(self.verified)
     }

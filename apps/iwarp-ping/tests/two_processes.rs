@@ -31,7 +31,7 @@ struct Lab {
 impl Lab {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join("ironwarp-vdev.lock");
-        // It may be somebody else's.
+        // Another user may own it.
         let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
         lock.lock().expect("the lock");
         let folder = std::env::temp_dir().join(format!("iwarp-ping-{name}-{}", std::process::id()));
@@ -203,7 +203,7 @@ fn both_ends_print_the_texts_when_asked_and_nothing_when_told_to_be_quiet() {
     assert_eq!(server.interrupt().0, Some(0));
     let quiet = Running::start(&lab, "server", "--quiet");
     let start = Instant::now();
-    // Its socket is all that is heard of it.
+    // It prints nothing; its socket shows that it has started.
     while !lab.folder.join("m.sock").exists() {
         assert!(start.elapsed() < START_TIMEOUT, "the server does not start");
         std::thread::yield_now();
@@ -212,7 +212,7 @@ fn both_ends_print_the_texts_when_asked_and_nothing_when_told_to_be_quiet() {
     assert_eq!((status, said.as_str(), errors.as_str()), (Some(0), "", ""));
 }
 
-/// Pings without number end with Ctrl-C, in order: the server has nothing to complain about.
+/// Unlimited pings end with Ctrl-C. The connection closes in order and the server reports no fault.
 #[test]
 fn ctrl_c_prints_what_was_done_and_leaves_in_order() {
     let lab = Lab::new("interrupt");
@@ -228,7 +228,7 @@ fn ctrl_c_prints_what_was_done_and_leaves_in_order() {
     assert!(said.starts_with("1 clients served, 0 failed"), "{said}");
 }
 
-/// Somebody has the socket and says nothing: the client waits for the link, and Ctrl-C ends that wait as it ends pings.
+/// A process listens on the socket and sends nothing: the client waits for the link until Ctrl-C.
 #[test]
 fn ctrl_c_ends_the_wait_for_a_link() {
     for (options, status, words) in [("", 0, ""), ("-C 5", 1, "stopped after 0 of 5 pings")] {

@@ -137,7 +137,7 @@ fn an_argument_that_cannot_be_read_is_named() {
     assert_names(&refused(MEMORY, &["--log", "=loud="]), &["--log", "=loud="]);
 }
 
-/// Who connects does not listen, and who listens has nobody to ask.
+/// `--listen` excludes `--connect`; `--ask` needs `--connect`.
 #[test]
 fn options_of_the_other_role_are_named() {
     let both = ["--connect", "10.99.2.2:4791", "--listen", "10.99.2.1:4791"];
@@ -146,7 +146,7 @@ fn options_of_the_other_role_are_named() {
     assert_names(&misused(&["--connect", "10.99.2.2:4791", "--refuse"]), &["--refuse"]);
 }
 
-/// Nothing would ever arrive there.
+/// No frame for such an address would arrive.
 #[test]
 fn an_address_that_is_not_ours_cannot_be_listened_to() {
     for listen in ["10.99.2.7:4791", "[::1]:4791", "10.99.2.1:0"] {
@@ -181,7 +181,7 @@ mod devices {
 
     use super::*;
 
-    /// Nobody's user and group.
+    /// The user and group `nobody`.
     const NOBODY: &str = "65534";
 
     fn config_of(device: &str) -> String {
@@ -190,7 +190,7 @@ mod devices {
         format!("{eal}[port]\ndevice.{device}\n{small}[net]\naddress = \"10.99.2.1/24\"\n")
     }
 
-    /// Runs into a device that fails; gives the line that says so.
+    /// Runs with a device that fails. Returns the error line.
     fn failed(device: &str) -> String {
         error_line(&Config::of(&config_of(device)).run(&[]), 1)
     }
@@ -235,7 +235,7 @@ mod devices {
         );
     }
 
-    /// A copy of the program where another user can run it, in a folder that he can write to.
+    /// A copy of the program that another user can run, in a folder that the user can write to.
     fn reachable(folder: &Path) -> PathBuf {
         let copy = folder.join("iwarp-responder");
         fs::copy(RESPONDER, &copy).expect("a copy");
@@ -246,7 +246,7 @@ mod devices {
     }
 
     #[test]
-    fn a_memif_socket_that_somebody_listens_on_is_not_taken_away() {
+    fn a_memif_socket_in_use_is_not_replaced() {
         let config = memif_server();
         let socket = config.folder.join("memif.sock");
         let _listener = UnixListener::bind(&socket).expect("a socket");
@@ -255,7 +255,7 @@ mod devices {
         assert!(UnixStream::connect(&socket).is_ok(), "the socket is no longer the listener's");
     }
 
-    /// What a process that was killed leaves behind is in nobody's way.
+    /// The socket file of a killed process does not block a new one.
     #[test]
     fn a_memif_socket_that_was_left_behind_is_replaced() {
         let config = memif_server();

@@ -7,12 +7,13 @@ use clap::Parser;
 
 const EXAMPLES: &str = "\
 Examples:
-  iwarp-top /run/ironwarp.page                 a screen a second, until Ctrl-C or the process ends
-  iwarp-top /run/ironwarp.page --interval 0.2
-  iwarp-top /run/ironwarp.page --once --json   every counter of every core, once
+  iwarp-top /tmp/ironwarp-server.stats                 one screen per second, until Ctrl-C or the process ends
+  iwarp-top /tmp/ironwarp-server.stats --interval 0.2
+  iwarp-top /tmp/ironwarp-server.stats --once --json   every counter of every core, once
 
-A process publishes its counters where its configuration says: [stats] page = \"/run/ironwarp.page\".
-They are read and never written, and reading them costs the process nothing.
+A process publishes its counters in the file that its configuration names, for example
+[stats] page = \"/tmp/ironwarp-server.stats\". Without stats.page the counters are private to the process.
+iwarp-top only reads the file; reading costs the process nothing.
 Exit codes: 0 success, 1 the page could not be read, 2 bad arguments.";
 
 /// The shortest interval: a page is a few kilobytes.
@@ -23,28 +24,28 @@ const INTERVAL_MAX: f64 = 3600.0;
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-top", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The process's page of counters, as `stats.page` of its configuration names it
+    /// The counter file, as named by `stats.page` in the configuration of the process
     #[arg(value_name = "PAGE")]
     pub(crate) page: PathBuf,
-    /// Seconds from one look to the next
+    /// Seconds between two snapshots
     #[arg(long, short = 'i', value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
-    /// Looks to take; until Ctrl-C, or the process ends, unless given
+    /// Snapshots to take; without it until Ctrl-C or until the process ends
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// One look, without rates
+    /// Take one snapshot, without rates
     #[arg(long, conflicts_with_all = ["count", "interval"])]
     pub(crate) once: bool,
-    /// Print every counter, a line of JSON a look
+    /// Print every counter, as one line of JSON per snapshot
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to log: error, warn, info, or a filter as of tracing-subscriber
+    /// What to log: error, warn, info, or a tracing-subscriber filter
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,
 }
 
 impl Args {
-    /// Looks to take, where they are counted.
+    /// The number of snapshots to take, or `None` for no limit.
     pub(crate) fn snapshot_limit(&self) -> Option<u64> {
         if self.once { Some(1) } else { self.count }
     }

@@ -1,8 +1,8 @@
 //! `iwarp-top`: live counters of a running process.
 //!
 //! Takes the page of counters that the process publishes (`stats.page` of its configuration), as a file that is read and
-//! never mapped or written. Gives a screen, or a line of JSON, a look. A page of another build is shown by the names that
-//! it has itself.
+//! never mapped or written. Prints one screen or one line of JSON per snapshot. A page of
+//! another build is shown with the counter names that the page itself contains.
 //!
 //! Exit codes: 0 success, also when the process has ended; 1 the page could not be read; 2 bad arguments.
 #![forbid(unsafe_code)]
@@ -23,7 +23,7 @@ use crate::args::Args;
 use crate::snapshot::ObservedProcess;
 
 const PROGRAM: &str = "iwarp-top";
-/// Between two looks for Ctrl-C.
+/// The interval between two checks for Ctrl-C.
 const STEP: Duration = Duration::from_millis(20);
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -70,7 +70,7 @@ fn watch(args: &Args, stop: &AtomicBool) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Waits for the next look. Answers whether there is to be one.
+/// Waits for the next snapshot. Returns false when `stop` is set first.
 fn sleep_unless_stopped(interval: Duration, stop: &AtomicBool) -> bool {
     let start = Instant::now();
     while !stop.load(Ordering::Relaxed) {

@@ -60,7 +60,7 @@ const SERVER_VIOLATIONS: [(Violation, &str); 5] = [
         "the connection ended in ping 0: the peer closed it",
     ),
     (|it, qp| it.ctx.destroy_qp(qp).expect("connected"), "the connection ended in ping 0: the peer reset it"),
-    // It says that it wrote, and did not.
+    // It reports a Write that it did not do.
     (
         |it, qp| {
             it.send(qp, &EMPTY_MESSAGE);
@@ -72,15 +72,15 @@ const SERVER_VIOLATIONS: [(Violation, &str); 5] = [
     (reply_twice, "a message out of turn"),
 ];
 
-/// Answers what was said, and at once what was not said yet.
+/// Replies twice to one message.
 fn reply_twice(it: &mut ScriptedPeer, qp: QueuePair) {
     let answer = SendWr::send_inline(0, &EMPTY_MESSAGE);
     it.ctx.post_sends(qp, &[answer, answer]).expect("posted");
 }
 
-/// Nobody compares bytes, and still this is no ping.
+/// The order of messages is checked even without `verify`.
 #[test]
-fn two_answers_at_once_are_no_ping_though_nothing_is_compared() {
+fn two_replies_at_once_are_a_fault_without_verification() {
     let (port, mut peer) = connected_ports();
     peer.listen();
     let client = run_client(port, ClientConfig { verify: false, count: Some(1), ..client_config() });

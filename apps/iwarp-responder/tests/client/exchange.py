@@ -36,7 +36,7 @@ def arguments():
 
 
 class Exchange:
-    """What is sent is random, from a fixed seed; each message is cut into segments of the next size in turn."""
+    """What is sent is random, from a fixed seed; each message is cut into segments of the next size in the list."""
 
     def __init__(self, initiator, memory, segments):
         self.initiator = initiator

@@ -196,7 +196,7 @@ class Initiator:
         self.markers = 0
 
     def start_up(self, private_data=b"", markers=False):
-        """Request and reply (RFC 5044 s7.1). Answers the reply's private data."""
+        """Request and reply (RFC 5044 s7.1). Returns the reply's private data."""
         self.connection.send(mpa_request(private_data, flags=CRC | (MARKERS if markers else 0)))
         self.stream_at = 0 if markers else None
         flags, private_data = self.receive_reply()

@@ -38,7 +38,7 @@ impl Events {
         Events { seen: Vec::new(), consumed: 0, incoming: Some(incoming), timeout }
     }
 
-    /// Waits for the next event of a kind and takes everything up to it. `None` at the end or after the patience.
+    /// Waits for the next event of a kind and consumes everything up to it. Returns `None` at the end or after the timeout.
     pub fn wait_for(&mut self, kind: &str) -> Option<Value> {
         let deadline = Instant::now() + self.timeout;
         loop {
@@ -53,7 +53,7 @@ impl Events {
         }
     }
 
-    /// Takes everything up to the `count`th event of a kind from here on, and gives it.
+    /// Takes everything up to the `count`th event of a kind from here on, and returns it.
     pub fn take_through(&mut self, count: usize, kind: &str) -> Vec<Value> {
         let from = self.consumed;
         for nth in 1..=count {

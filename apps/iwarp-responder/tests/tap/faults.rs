@@ -212,7 +212,7 @@ fn silent_peers_are_bounded_in_number_and_in_time() {
     assert!((1..=4).contains(&refused), "{:?}", ended.events);
 }
 
-/// RFC 5044 s7.1.2, rule 2: a request that is well formed and not acceptable gets a reply that says so.
+/// RFC 5044 s7.1.2, rule 2: a request that is well formed and not acceptable gets a rejecting reply.
 #[test]
 fn a_peer_beyond_the_limit_is_refused_in_words() {
     let Some(mut lab) = Lab::few_slots() else { return };
@@ -224,7 +224,7 @@ fn a_peer_beyond_the_limit_is_refused_in_words() {
     assert!(lab.interrupt().status.success());
 }
 
-/// Each row in turn against one responder: the client sees the Terminate and then FIN, the responder reports the
+/// Runs each row against one responder: the client sees the Terminate and then FIN, the responder reports the
 /// same one, and a good connection follows.
 fn each_is_terminated(rows: &[Row]) {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };

@@ -1,9 +1,9 @@
-//! A room of its own for each test: a network namespace with a responder in it, and Linux at the other end of the tap.
+//! A network namespace for each test, with a responder in it and Linux at the other end of the tap.
 //!
 //! The responder is started as the first process of a new namespace and the client is run inside the same one. The
 //! namespace has no name: it goes with its last process, and the tap with the responder, which the kernel kills when
-//! the test dies. What is left on disk then is a folder among the build's temporary files. One room at a time, on the
-//! whole machine: two busy loops are all that two processors bear. Every wait has a deadline.
+//! the test dies. Only a folder among the build's temporary files is left then. One test runs at a time on the whole
+//! machine, because the responder and the test would compete for two processors. Every wait has a deadline.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::events::Events;
 
-/// What the responder is reached at. The kernel's end has `LINUX`.
+/// The responder's address. The kernel's end has `LINUX`.
 pub const RESPONDER: &str = "10.99.2.1";
 const PORT: &str = "4791";
 const LINUX: &str = "10.99.2.2/24";
@@ -198,17 +198,17 @@ impl TestDir {
     /// Waits until no other test of any binary has devices of its own.
     fn lock() -> Self {
         let path = std::env::temp_dir().join("ironwarp-vdev.lock");
-        // It may be somebody else's.
+        // Another user may own it.
         let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
         lock.lock().expect("the lock");
         let folder = Self::folder();
-        // Of a test that was killed.
+        // Left by a test that was killed.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder of its own");
         TestDir { folder, _lock: lock }
     }
 
-    /// The same for all, since there is one room at a time.
+    /// The same for all tests, since one runs at a time.
     fn folder() -> PathBuf {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join("responder")
     }
@@ -220,7 +220,7 @@ impl Drop for TestDir {
     }
 }
 
-/// The responder as the first process of a network namespace. Who is not root gets one with a user namespace.
+/// The responder as the first process of a network namespace. Users other than root also get a user namespace.
 fn responder(options: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command.arg("--net");
@@ -241,7 +241,7 @@ pub fn client_script(name: &str) -> String {
     format!("{}/tests/client/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Says so on the terminal, past the capturing of a test's output.
+/// Writes to the terminal, bypassing the test harness's capture.
 pub fn skipped(reason: &str) {
     writeln!(std::io::stderr(), "\nSKIPPED: {reason}").expect("a terminal");
 }
