@@ -60,7 +60,7 @@ impl VictimInfo {
     }
 
     /// The target of an attack's Write or Read.
-    fn aim(&self, attack: Attack, rng: &mut SeededEntropy) -> RemoteMemory {
+    fn attacked_memory(&self, attack: Attack, rng: &mut SeededEntropy) -> RemoteMemory {
         let tagged_offset = self.shared.tagged_offset;
         match attack {
             Attack::WriteUnknown | Attack::ReadUnknown => {
@@ -89,14 +89,14 @@ pub fn build_attack(
     target: &VictimInfo,
     rng: &mut SeededEntropy,
 ) -> AttackBytes {
-    let aim = target.aim(attack, rng);
+    let remote = target.attacked_memory(attack, rng);
     let damage = match attack {
         Attack::Crc => Damage::Crc,
         Attack::Marker if sender.markers => Damage::Markers,
         Attack::Marker => Damage::Crc,
         _ => Damage::None,
     };
-    let ulpdus = ulpdus(attack, sender, target, aim, rng);
+    let ulpdus = ulpdus(attack, sender, target, remote, rng);
     let terminate = attack.terminate(sender.markers);
     // The victim may be busy, with fewer receives posted than usual.
     let offenders = if attack == Attack::NoReceive { &ulpdus[..] } else { &ulpdus[ulpdus.len() - 1..] };
@@ -114,10 +114,10 @@ fn ulpdus(
     attack: Attack,
     sender: &mut PeerSender,
     target: &VictimInfo,
-    aim: RemoteMemory,
+    remote: RemoteMemory,
     rng: &mut SeededEntropy,
 ) -> Vec<Vec<u8>> {
-    let (stag, to) = (aim.stag.0, aim.tagged_offset);
+    let (stag, to) = (remote.stag.0, remote.tagged_offset);
     let send_header = UntaggedHeader { queue: 0, msn: sender.sends + 1, mo: 0, word: 0 };
     let read_header = UntaggedHeader { queue: 1, msn: sender.reads + 1, mo: 0, word: 0 };
     let changed = |mut ulpdu: Vec<u8>, at: usize, to: u8| {

@@ -175,7 +175,7 @@ impl Plan {
             time_wait: Nanos::from_millis(50),
             loop_time: Nanos(200 + rng.below(1_800)),
             undetected_corruption: faults.contains(&Fault::UndetectedCorruption),
-            common: CommonConfig::draw(faults.contains(&Fault::UndetectedCorruption), &mut rng),
+            common: CommonConfig::random(faults.contains(&Fault::UndetectedCorruption), &mut rng),
             faults,
         };
         if params.attack_percent > 0 {

@@ -30,7 +30,7 @@ pub struct CommonConfig {
 
 impl CommonConfig {
     /// `undetected_corruption` is whether CRCs are required.
-    pub fn draw(undetected_corruption: bool, rng: &mut SeededEntropy) -> Self {
+    pub fn random(undetected_corruption: bool, rng: &mut SeededEntropy) -> Self {
         let family_draw = rng.below(10);
         CommonConfig {
             v4: family_draw < 8,
