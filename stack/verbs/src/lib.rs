@@ -18,7 +18,7 @@
 //!
 //! Semantics follow RFC 5040 and the verbs that grew around it: a Send or Write completes when the peer's TCP has
 //! acknowledged its last byte, in the order of posting; a Read when its data is placed; a Send without a posted receive
-//! at the far end ends the connection, since iWARP has no receiver-not-ready.
+//! at the peer ends the connection, since iWARP has no receiver-not-ready.
 #![forbid(unsafe_code)]
 
 pub mod config;
@@ -46,8 +46,8 @@ pub use event::{
 pub use ironwarp_iwarp::mpa::startup::{Markers, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
 pub use ironwarp_mem::{
-    Access, AccessError, AlignedBuf, AtomicOp, FastRegion, Quiescence, RangeError, RawMemory, Region,
-    RegisterError, Sge, StableBytes, Window, WordError,
+    Access, AccessError, AlignedBuf, AtomicOp, CoreError, FastRegion, Quiescence, RangeError, RawMemory,
+    Region, RegisterError, Sge, StableBytes, TableError, Window, WordError,
 };
 #[doc(hidden)]
 pub use ironwarp_mem::{GuardZones, guarded};
@@ -55,7 +55,7 @@ pub use ironwarp_mem::{GuardZones, guarded};
 pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;
 pub use ironwarp_port::memory;
-pub use ironwarp_types::{MacAddr, Nanos, QpNum, STag};
+pub use ironwarp_types::{MacAddr, Nanos, PdId, QpNum, STag};
 pub use objects::{
     AcceptParams, CompletionQueue, ConnectParams, Framing, KeepAlive, MpaRevision, QpAttr, QpState,
     QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,

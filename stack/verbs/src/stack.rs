@@ -58,7 +58,11 @@ impl Stack {
         }
     }
 
-    /// A context for one application thread.
+    /// Creates a context for one application thread.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::LimitReached`] if `limits.contexts` contexts exist.
     pub fn context(&self) -> Result<Context, VerbsError> {
         Context::new(&self.shared)
     }
@@ -70,6 +74,10 @@ impl Stack {
 
     /// Two stacks in this process over two DPDK ports that are joined back to back; in the application's own
     /// DPDK environment where it has one. Each has one core.
+    ///
+    /// # Errors
+    ///
+    /// As [`StackBuilder::build_one`].
     #[cfg(feature = "dpdk")]
     pub fn ring_pair(
         first: Config,
@@ -84,6 +92,10 @@ impl Stack {
     }
 
     /// The same with several cores each, as many at both ends: what one sends, the other of the same number receives.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Port`] if the two configurations differ in shape; else as [`StackBuilder::build`].
     #[cfg(feature = "dpdk")]
     pub fn ring_pair_of_cores(
         first: Config,
@@ -172,6 +184,10 @@ impl StackBuilder {
     }
 
     /// Opens the device and builds the stack and its workers, one for each core.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError`] names the configuration key or the resource that prevents the start.
     pub fn build(self) -> Result<(Stack, Vec<Worker>), SetupError> {
         self.config.validate()?;
         let stack_parts = StackParts::new(self.config)?;
@@ -191,6 +207,10 @@ impl StackBuilder {
     }
 
     /// As [`StackBuilder::build`], for a stack of one core.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Config`] if `core.count` is not 1; else as [`StackBuilder::build`].
     pub fn build_one(self) -> Result<(Stack, Worker), SetupError> {
         check_one_core(&self.config)?;
         let (stack, workers) = self.build()?;

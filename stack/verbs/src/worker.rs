@@ -1,7 +1,7 @@
 //! A worker: one core's loop, ready to be polled.
 //!
 //! Either the application polls it from a thread of its own, or [`Worker::spawn`] runs it on a pinned thread. One
-//! thread polls a worker at a time; it may move between threads while nobody polls.
+//! thread polls a worker at a time; it may move between threads while no thread polls it.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
@@ -50,7 +50,7 @@ pub struct ResourceUsage {
     pub tx_units: usize,
     /// Frames that the device has not taken.
     pub waiting_frames: usize,
-    /// Senders that wait for a turn.
+    /// Senders that wait to be scheduled.
     pub ready_senders: usize,
     /// Queue pairs that wait for a link address.
     pub resolving: usize,
@@ -201,6 +201,10 @@ impl Worker {
     }
 
     /// Runs the worker on a thread of its own, pinned to `processor` where one is named.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Thread`] if the system refuses the thread.
     pub fn spawn(mut self, processor: Option<usize>) -> Result<WorkerThread, SetupError> {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
@@ -252,7 +256,7 @@ pub fn idle(policy: IdlePolicy) {
     }
 }
 
-/// Pins the calling thread to a processor. Answers whether it worked.
+/// Pins the calling thread to a processor. Returns whether it succeeded.
 pub fn pin(processor: usize) -> bool {
     core_affinity::set_for_current(core_affinity::CoreId { id: processor })
 }

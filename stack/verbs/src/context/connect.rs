@@ -25,17 +25,33 @@ pub struct DrainProgress {
 impl Context {
     /// Takes connections for `local`. Peers come as [`Event::ConnectRequest`](crate::Event::ConnectRequest); an
     /// address that is taken already comes as [`Event::ListenFailed`](crate::Event::ListenFailed).
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn listen(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
         self.send_control(LEADER.into(), ControlMessage::Listen { local })
     }
 
     /// Takes no more connections for `local`. Those already made stay.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn unlisten(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
         self.send_control(LEADER.into(), ControlMessage::Unlisten { local })
     }
 
     /// Connects an idle queue pair to `remote`, telling the far application `private_data`: at most 251 bytes in
     /// revision 2, 255 in revision 1; 508 and 512 with `mpa.long_private_data`.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
+    /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
+    /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn connect(
         &mut self,
         qp: QueuePair,
@@ -46,6 +62,15 @@ impl Context {
     }
 
     /// As [`Context::connect`], saying how.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
+    /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
+    /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn connect_with(
         &mut self,
         qp: QueuePair,
@@ -72,6 +97,14 @@ impl Context {
 
     /// Accepts a request with an idle queue pair, telling the far application `private_data`. A request given by
     /// reference can still be answered when this fails; a second answer to one that was answered fails as an event.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
+    /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
+    /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn accept(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -82,6 +115,15 @@ impl Context {
     }
 
     /// As [`Context::accept`], saying how.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
+    /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
+    /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn accept_with(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -101,6 +143,11 @@ impl Context {
     }
 
     /// Refuses a request, telling the far application why.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn reject(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -110,6 +157,11 @@ impl Context {
     }
 
     /// As [`Context::reject`], with the numbers of Reads that would do.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn reject_with(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -126,6 +178,12 @@ impl Context {
 
     /// Closes the connection once everything posted has been sent and acknowledged. Nothing more may be posted from now
     /// on (RFC 5041 s6.2.1).
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn disconnect(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         let (core, slot) = self.assigned(qp)?;
         self.send_control(core, ControlMessage::Disconnect { slot })?;
@@ -135,6 +193,10 @@ impl Context {
     /// One step of the orderly end: closes every connection of this context as [`Context::disconnect`] does, and once the
     /// deadline is past destroys the queue pairs that are not done, which resets their connections. Never waits: call it
     /// again, polling workers, events and completions in between, until nothing is open. It asks for no end of listening.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::disconnect`] and [`Context::destroy_qp`], except that busy and dropped workers are not errors.
     pub fn drain(&mut self, deadline: Instant) -> Result<DrainProgress, VerbsError> {
         let late = Instant::now() >= deadline;
         let mut drained = DrainProgress::default();

@@ -82,6 +82,13 @@ impl CompletionRing {
 
 impl Context {
     /// A completion queue with places for `depth` work requests that were posted and not reaped.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
+    /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
+    /// - [`VerbsError::System`] if the system refuses the event descriptor.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn create_cq(&mut self, depth: u32) -> Result<CompletionQueue, VerbsError> {
         check_depth(depth)?;
         let eventfd = Arc::new(eventfd()?);
@@ -134,6 +141,14 @@ impl Context {
     ///
     /// A smaller depth holds at once, and is refused below what is outstanding. A larger one holds as soon as the cores
     /// have heard of it: until then posting may still say [`PostError::CqFull`].
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
+    /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::CqDepthTooSmall`] if more requests are outstanding than `depth`.
+    /// - [`VerbsError::Busy`] during another resize or if a core's control queue is full.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn resize_cq(&mut self, cq: CompletionQueue, depth: u32) -> Result<(), VerbsError> {
         check_depth(depth)?;
         (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
@@ -154,6 +169,10 @@ impl Context {
     }
 
     /// Moves completions into `into`, oldest first per queue pair, and answers how many.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     pub fn poll_cq(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, VerbsError> {
         Ok(self.cq_mut(cq)?.poll(into))
     }
@@ -161,17 +180,31 @@ impl Context {
     /// Asks for one event on the queue's descriptor at its next completion, or at its next solicited or failed one.
     ///
     /// Arm, then poll once more: a completion that came before arming raises no event.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     pub fn arm_cq(&mut self, cq: CompletionQueue, solicited_only: bool) -> Result<(), VerbsError> {
         self.cq_mut(cq)?.armed.arm(solicited_only);
         Ok(())
     }
 
     /// A descriptor that becomes readable once for each arming. Read its eight bytes to rearm it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     pub fn cq_fd(&self, cq: CompletionQueue) -> Result<BorrowedFd<'_>, VerbsError> {
         Ok(self.cq(cq)?.eventfd.as_fd())
     }
 
     /// Destroys a completion queue that no queue pair uses any more.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::CompletionQueueInUse`] if a queue pair uses it.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_cq(&mut self, cq: CompletionQueue) -> Result<(), VerbsError> {
         if self.cq(cq)?.users > 0 {
             return Err(VerbsError::CompletionQueueInUse);

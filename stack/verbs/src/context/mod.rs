@@ -132,6 +132,11 @@ impl Context {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn register<O: StableBytes + Send + 'static>(
         &self,
         pd: ProtectionDomain,
@@ -143,6 +148,11 @@ impl Context {
 
     /// As [`Context::register`], for one queue pair alone: no other can use the tag, not even one of the same
     /// protection domain, and the queue pair's peer may invalidate it (RFC 5040 s5.3, s8.1.1).
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn register_for_qp<O: StableBytes + Send + 'static>(
         &self,
         qp: QueuePair,
@@ -159,6 +169,11 @@ impl Context {
     ///
     /// Bytes that are registered more than once are pinned alike in all registrations; the later one is refused otherwise,
     /// with [`RegisterError::PinConflict`](crate::RegisterError::PinConflict).
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn register_on_core<O: StableBytes + Send + 'static>(
         &self,
         pd: ProtectionDomain,
@@ -172,17 +187,31 @@ impl Context {
     /// The core that runs atomic operations on the word at `offset` of a region of ours, counted from 0. What
     /// [`Context::atomic`] refuses is refused here alike. With `rdmap.atomic_execution = "locked"` it means nothing: whichever core a
     /// request arrives at runs it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Word`] if no atomic operation can run at `offset`.
     pub fn owner_core(&self, region: &Region, offset: usize) -> Result<u16, VerbsError> {
         Ok(self.mem.local_word(region, offset)?.0.0)
     }
 
     /// A memory window, for [`SendWr::bind`](crate::SendWr::bind). It takes the place of a region in the table.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn create_window(&self, pd: ProtectionDomain) -> Result<Window, VerbsError> {
         Ok(self.mem.window(self.domain(pd)?)?)
     }
 
     /// A region without memory, for [`SendWr::fast_register`](crate::SendWr::fast_register). It takes the place of a
     /// region in the table.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn create_fast_region(&self, pd: ProtectionDomain) -> Result<FastRegion, VerbsError> {
         Ok(self.mem.fast_region(self.domain(pd)?)?)
     }
@@ -204,6 +233,13 @@ impl Context {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::Word`] if no atomic operation can run at `offset`.
+    /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::CqFull`] if `cq` has no free slot.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn atomic(
         &mut self,
         cq: CompletionQueue,

@@ -59,6 +59,12 @@ pub(super) struct AppQp {
 
 impl Context {
     /// A queue pair in `pd`, not connected.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::UnknownCompletionQueue`] or [`VerbsError::UnknownSharedReceiveQueue`] if `attr` names a queue that is not of this context.
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
         attr.validate(self.shared.config.limits.read_depth, self.cores.len())?;
         let domain = self.domain(pd)?;
@@ -127,12 +133,20 @@ impl Context {
     }
 
     /// Where the queue pair is in its life.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     pub fn qp_state(&self, qp: QueuePair) -> Result<QpState, VerbsError> {
         Ok(self.qp(qp)?.state())
     }
 
     /// What the start-up of the queue pair's connection settled: the numbers of Reads that hold, and those that the peer
     /// named. `None` before.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     pub fn qp_negotiated(&self, qp: QueuePair) -> Result<Option<NegotiatedParams>, VerbsError> {
         Ok(self.qp(qp)?.shared.negotiated())
     }
@@ -143,6 +157,11 @@ impl Context {
     }
 
     /// Ends a queue pair at once: a connection that is still up is reset, everything posted completes as flushed.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         match self.qp(qp)?.assigned {
             Some((core, slot)) => {

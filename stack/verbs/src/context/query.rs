@@ -129,16 +129,28 @@ pub struct Limits {
 
 impl Context {
     /// A queue pair as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     pub fn query_qp(&mut self, qp: QueuePair) -> Result<QpInfo, VerbsError> {
         self.qp_mut(qp).map(super::qp::AppQp::info)
     }
 
     /// A completion queue as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     pub fn query_cq(&self, cq: CompletionQueue) -> Result<CqInfo, VerbsError> {
         self.cq(cq).map(super::cq::AppCq::info)
     }
 
     /// A shared receive queue as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
     pub fn query_srq(&mut self, srq: SharedReceiveQueue) -> Result<SrqInfo, VerbsError> {
         self.srq_mut(srq).map(super::srq::AppSrq::info)
     }

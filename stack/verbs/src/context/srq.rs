@@ -38,6 +38,13 @@ pub(super) struct AppSrq {
 impl Context {
     /// A shared receive queue in `pd` for `depth` receives a core, 1 to 65536, of at most `max_sge` elements each. The
     /// elements are checked against `pd`, whatever queue pair takes them.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
+    /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn create_srq(
         &mut self,
         pd: ProtectionDomain,
@@ -85,6 +92,12 @@ impl Context {
     }
 
     /// Posts one receive for whichever queue pair needs it first.
+    ///
+    /// # Errors
+    ///
+    /// - [`PostError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`PostError::TooManySges`] if the request has more elements than allowed.
+    /// - [`PostError::QueueFull`] if the queue has no free slot.
     pub fn post_srq_recv(&mut self, srq: SharedReceiveQueue, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let app = self.srq_mut(srq).map_err(|_| PostError::UnknownSharedReceiveQueue)?;
         if wr.scatter.len() > app.max_sge {
@@ -101,6 +114,11 @@ impl Context {
 
     /// Asks for one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are
     /// left on a core, the first of them that runs low. 0 asks for none.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
         (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         for core in 0..self.cores.len() {
@@ -120,6 +138,12 @@ impl Context {
 
     /// Destroys a shared receive queue that no queue pair uses any more. What is posted to it is forgotten: its memory
     /// is the application's again when the call returns.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`VerbsError::SharedReceiveQueueInUse`] if a queue pair uses it.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_srq(&mut self, srq: SharedReceiveQueue) -> Result<(), VerbsError> {
         if self.srq(srq)?.users > 0 {
             return Err(VerbsError::SharedReceiveQueueInUse);

@@ -19,12 +19,26 @@ use crate::wr::{RecvWr, SendWr, Source};
 
 impl Context {
     /// Posts one request to the send queue.
+    ///
+    /// # Errors
+    ///
+    /// - [`PostError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`PostError::WrongState`] if the queue pair is idle or draining.
+    /// - [`PostError::QueueFull`] or [`PostError::CqFull`] if a queue has no free slot.
+    /// - [`PostError::TooManySges`] if the request has more elements than allowed.
+    /// - [`PostError::InlineTooLong`] or [`PostError::MessageTooLong`] if it has too many bytes.
+    /// - [`PostError::ReadSinkCount`] or [`PostError::AtomicSinkLength`] if its sink does not fit the operation.
+    /// - [`PostError::NoSuchOperation`] if the connection lacks the operation.
     pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
 
     /// Posts requests to the send queue in order and rings the doorbell once. On error the requests before the
     /// failing one are posted; their number comes with the error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::post_send`], with the number of requests that are posted.
     pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
         let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
@@ -47,6 +61,10 @@ impl Context {
     }
 
     /// Posts requests to the send queue in order and rings the doorbell once, all of them or, on error, none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::post_send`]; no request is posted.
     pub fn post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         match self.try_post_all(qp, wrs) {
             Err(PostError::CqFull) if self.qp(qp).map(|app| app.send_cq).is_ok_and(|cq| self.reclaim(cq)) => {
@@ -67,6 +85,13 @@ impl Context {
     }
 
     /// Posts one receive.
+    ///
+    /// # Errors
+    ///
+    /// - [`PostError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`PostError::UsesSharedReceiveQueue`] if its receives come from a shared queue.
+    /// - [`PostError::QueueFull`] or [`PostError::CqFull`] if a queue has no free slot.
+    /// - [`PostError::TooManySges`] if the request has more elements than allowed.
     pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
         match self.try_post_recv(qp, wr) {
             Err(PostError::CqFull) if self.qp(qp).map(|app| app.recv_cq).is_ok_and(|cq| self.reclaim(cq)) => {
