@@ -139,7 +139,8 @@ fn config(congestion: Congestion) -> TcpConfig {
 /// Sends `bytes` over a link and measures from the first SYN to the last byte.
 fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured {
     let mut rng = Rng(seed);
-    let node = |host| Node::new(host, shape.mtu, config.clone());
+    // A window of frames is in flight.
+    let node = |host| Node::with_frames(4096, host, shape.mtu, config.clone());
     let mut a = Side { node: node(1), id: None, taken: 0 };
     let mut b = Side { node: node(2), id: None, taken: 0 };
     b.node.tcp.listen(addr(2, PORT)).expect("room");

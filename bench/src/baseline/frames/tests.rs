@@ -1,130 +1,32 @@
-//! Raw frames between two ends of a port made of two queues.
+//! Raw frames between two in-memory ports.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use ironwarp_port::memory::{self, MemoryConfig};
-use ironwarp_port::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, TxMeta, TxOffloads};
-use ironwarp_types::MacAddr;
+use ironwarp_port::memory::{self, MemoryConfig, MemoryPort};
 
 use super::*;
 use crate::{Budget, ServerSlice, StopCondition, StopSignal};
-
-struct QueuePort {
-    caps: PortCaps,
-    rx: Receiver<Vec<u8>>,
-    tx: Sender<Vec<u8>>,
-    /// Every how many frames one is lost on its way out; 0 loses none.
-    lose_every: u64,
-    sent: u64,
-}
-
-struct Buffer(Vec<u8>, RxMeta);
-
-#[derive(Clone)]
-struct SealedBuffer(Arc<Vec<u8>>);
-
-impl Frame for Buffer {
-    type Sealed = SealedBuffer;
-
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-
-    fn capacity(&self) -> usize {
-        10_000
-    }
-
-    fn resize(&mut self, len: usize) {
-        self.0.resize(len.min(self.capacity()), 0);
-    }
-
-    fn rx(&self) -> RxMeta {
-        self.1
-    }
-
-    fn set_rx(&mut self, meta: RxMeta) {
-        self.1 = meta;
-    }
-
-    fn seal(self, _tx: TxMeta) -> SealedBuffer {
-        SealedBuffer(Arc::new(self.0))
-    }
-}
-
-impl Sealed for SealedBuffer {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Port for QueuePort {
-    type Frame = Buffer;
-
-    fn caps(&self) -> &PortCaps {
-        &self.caps
-    }
-
-    fn rx_burst(&mut self, into: &mut Burst<Buffer>) {
-        while let Some(frame) = (!into.is_full()).then(|| self.rx.try_recv().ok()).flatten() {
-            into.push(Buffer(frame, RxMeta::default()));
-        }
-        if into.is_empty() {
-            thread::yield_now();
-        }
-    }
-
-    fn tx_burst(&mut self, from: &mut Burst<SealedBuffer>) {
-        for frame in from.drain(..) {
-            self.sent += 1;
-            if self.lose_every == 0 || !self.sent.is_multiple_of(self.lose_every) {
-                // A far end that has gone takes nothing, as on a real link.
-                let _ = self.tx.send(frame.0.to_vec());
-            }
-        }
-    }
-
-    fn alloc(&mut self) -> Option<Buffer> {
-        Some(Buffer(Vec::new(), RxMeta::default()))
-    }
-}
 
 fn stop_after(iterations: u64, warmup: u64) -> StopCondition<'static> {
     static NEVER: AtomicBool = AtomicBool::new(false);
     StopCondition { budget: Budget::iterations(iterations, warmup), halt: &NEVER }
 }
 
-fn pair(lose_every: u64) -> (QueuePort, QueuePort) {
-    let ((there, at_server), (returned, at_client)) = (channel(), channel());
-    let port = |mac, rx, tx, lose_every| QueuePort {
-        caps: PortCaps {
-            mac: MacAddr([2, 0, 0, 0, 0, mac]),
-            mtu_bytes: 9000,
-            rx_checksum: false,
-            tx_offloads: TxOffloads::empty(),
-            rss_hash: false,
-            spread: Default::default(),
-            numa_node: None,
-        },
-        rx,
-        tx,
-        lose_every,
-        sent: 0,
-    };
-    (port(1, at_client, there, lose_every), port(2, at_server, returned, 0))
+fn pair(lose_every: u64) -> (MemoryPort, MemoryPort) {
+    // Room for all frames of a test: the sender leaves before the receiver has taken the last ones.
+    let config =
+        MemoryConfig { mtu_bytes: 9000, rx_frames: 2048, rx_ring_frames: 2048, ..MemoryConfig::default() };
+    let (client, server) = memory::pair(&config, &config);
+    client.control().lose_every(lose_every);
+    (client, server)
 }
 
 /// Runs both ends, the far one on a thread of its own.
 fn run<N>(
     lose_every: u64,
-    client: impl FnOnce(&mut QueuePort) -> (N, u64),
-    server: impl FnOnce(&mut QueuePort, &StopSignal) -> ServerSlice + Send,
+    client: impl FnOnce(&mut MemoryPort) -> (N, u64),
+    server: impl FnOnce(&mut MemoryPort, &StopSignal) -> ServerSlice + Send,
 ) -> (N, ServerSlice) {
     let (mut client_port, mut server_port) = pair(lose_every);
     let stop = StopSignal::default();

@@ -39,6 +39,11 @@ impl MemoryControl {
         self.knobs.link_down.store(!up, Ordering::Relaxed);
     }
 
+    /// Loses every `frames`-th frame that is sent from now on. 0 loses none, as at the start.
+    pub fn lose_every(&self, frames: u64) {
+        self.knobs.lose_every.store(frames, Ordering::Relaxed);
+    }
+
     /// What became of the frames until now.
     pub fn counts(&self) -> MemoryCounts {
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -99,6 +104,7 @@ pub struct PoolLevels {
 pub(super) struct Knobs {
     allocations_left: AtomicU64,
     tx_burst_frames: AtomicU64,
+    lose_every: AtomicU64,
     link_down: AtomicBool,
     pub(super) taken: AtomicU64,
     pub(super) offloads_refused: AtomicU64,
@@ -113,6 +119,7 @@ impl Knobs {
         Arc::new(Knobs {
             allocations_left: AtomicU64::new(u64::MAX),
             tx_burst_frames: AtomicU64::new(u64::MAX),
+            lose_every: AtomicU64::new(0),
             link_down: AtomicBool::new(false),
             taken: AtomicU64::new(0),
             offloads_refused: AtomicU64::new(0),
@@ -125,6 +132,12 @@ impl Knobs {
 
     pub(super) fn link_up(&self) -> bool {
         !self.link_down.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the frame that was counted last is lost.
+    pub(super) fn loses_next(&self) -> bool {
+        let every = self.lose_every.load(Ordering::Relaxed);
+        every != 0 && self.taken.load(Ordering::Relaxed).is_multiple_of(every)
     }
 
     /// Whether one more allocation may succeed.

@@ -14,6 +14,14 @@ impl MemoryFrame {
     pub(super) fn new(handle: Handle) -> Self {
         MemoryFrame { handle, rx: RxMeta::default() }
     }
+
+    /// Returns a frame of no pool that holds `bytes`, in a buffer of `capacity` bytes or as many as there are.
+    pub fn detached(bytes: &[u8], capacity: usize) -> Self {
+        let mut frame = MemoryFrame::new(Handle::detached(capacity.max(bytes.len())));
+        frame.resize(bytes.len());
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame
+    }
 }
 
 impl Frame for MemoryFrame {

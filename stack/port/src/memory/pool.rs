@@ -15,11 +15,20 @@ struct Buffer {
     home: Weak<Pool>,
 }
 
+impl Buffer {
+    fn new(bytes: usize, home: Weak<Pool>) -> Self {
+        Buffer { bytes: vec![UNWRITTEN; bytes].into(), home }
+    }
+}
+
+/// The initial value of all bytes, so that a sender that leaves bytes unwritten is noticed.
+const UNWRITTEN: u8 = 0xa5;
+
 impl Pool {
     /// `frames` buffers of `frame_bytes` each.
     pub(super) fn new(frames: usize, frame_bytes: usize) -> Arc<Pool> {
         Arc::new_cyclic(|home| {
-            let buffer = || Arc::new(Buffer { bytes: vec![0; frame_bytes].into(), home: home.clone() });
+            let buffer = || Arc::new(Buffer::new(frame_bytes, home.clone()));
             Pool { free: Mutex::new((0..frames).map(|_| buffer()).collect()) }
         })
     }
@@ -61,6 +70,11 @@ pub(super) struct Handle {
 }
 
 impl Handle {
+    /// A buffer of no pool.
+    pub(super) fn detached(bytes: usize) -> Self {
+        Handle { buffer: Some(Arc::new(Buffer::new(bytes, Weak::new()))), len: 0 }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         let bytes = self.buffer.as_ref().map_or(&[][..], |buffer| &buffer.bytes);
         bytes.get(..self.len).unwrap_or(bytes)

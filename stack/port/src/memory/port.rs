@@ -19,7 +19,12 @@ pub struct MemoryPort {
     to_port: Arc<Lane>,
     from_port: WayOut,
     control: MemoryControl,
+    /// Empty polls until the thread yields.
+    polls_to_yield: u32,
 }
+
+/// Empty polls after which a port yields its thread.
+const POLLS_TO_YIELD: u32 = 1024;
 
 /// Where frames go that a port sends.
 enum WayOut {
@@ -46,6 +51,17 @@ impl MemoryPort {
             to_port,
             from_port,
             control,
+            polls_to_yield: POLLS_TO_YIELD,
+        }
+    }
+
+    /// Yields the thread now and then, so that both ends may share a processor.
+    #[inline]
+    fn on_empty_poll(&mut self) {
+        self.polls_to_yield -= 1;
+        if self.polls_to_yield == 0 {
+            self.polls_to_yield = POLLS_TO_YIELD;
+            std::thread::yield_now();
         }
     }
 
@@ -72,7 +88,7 @@ impl MemoryPort {
             count(&knobs.too_long);
             return;
         }
-        if !knobs.link_up() {
+        if !knobs.link_up() || knobs.loses_next() {
             return;
         }
         let asked = sealed.tx();
@@ -106,7 +122,9 @@ impl Port for MemoryPort {
     fn rx_burst(&mut self, into: &mut Burst<MemoryFrame>) {
         self.drain();
         self.to_port.receive(into);
-        if !self.link_up() {
+        if into.is_empty() {
+            self.on_empty_poll();
+        } else if !self.link_up() {
             into.clear();
         }
     }

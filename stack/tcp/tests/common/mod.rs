@@ -4,7 +4,6 @@
 pub mod link;
 pub mod node;
 pub mod pattern;
-pub mod port;
 pub mod raw;
 pub mod script;
 pub mod sender;

@@ -1,20 +1,21 @@
-//! One node: net and tcp over a queue port, driven in the order of the core loop.
+//! One node: net and tcp over an in-memory port, driven in the order of the core loop.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_net::{Net, NetConfig, Path, Received};
-use ironwarp_port::{Wire, Wires};
+use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
+use ironwarp_port::{Burst, Frame, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ConnId, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
-use super::port::{PortHandle, QueuePort};
-
 pub struct Node {
     pub net: Net,
-    pub tcp: Tcp<QueuePort>,
-    pub wires: Wires<QueuePort>,
-    pub port_handle: PortHandle,
+    pub tcp: Tcp<MemoryPort>,
+    pub wires: Wires<MemoryPort>,
+    pub control: MemoryControl,
+    far: FarEnd,
+    tx_frames: usize,
     pub stats: CoreStats,
     pub now: Nanos,
     pub events: Vec<(ConnId, TcpEvents)>,
@@ -31,20 +32,43 @@ pub fn addr(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], port))
 }
 
+/// Buffers of each pool, and frames of each ring, unless a test needs more.
+const FRAMES: usize = 1024;
+
+/// Returns an arriving frame, in a buffer of the usual size or larger if needed.
+pub fn arrived(bytes: &[u8]) -> MemoryFrame {
+    MemoryFrame::detached(bytes, 2_048)
+}
+
 impl Node {
     pub fn new(host: u8, mtu_bytes: u16, config: TcpConfig) -> Self {
-        let (port, port_handle) = QueuePort::new(mac(host), mtu_bytes);
+        Self::with_frames(FRAMES, host, mtu_bytes, config)
+    }
+
+    /// Creates a node whose port has `frames` buffers in each pool and room for as many in each ring.
+    pub fn with_frames(frames: usize, host: u8, mtu_bytes: u16, config: TcpConfig) -> Self {
+        let (port, far) = memory::detached(&MemoryConfig {
+            mac: mac(host),
+            mtu_bytes,
+            rx_frames: frames,
+            tx_frames: frames,
+            rx_ring_frames: frames,
+            tx_ring_frames: frames,
+            ..MemoryConfig::default()
+        });
         let stats = CoreStats::detached();
         let net_config =
             NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [u64::from(host), 7]);
-        let wire = Wire::new(port);
+        let (control, wire) = (port.control(), Wire::new(port));
         let net = Net::new(net_config, wire.caps(), stats.clone());
         let tcp = Tcp::new(config, net.hasher(), [u64::from(host), 11], stats.clone());
         Node {
             net,
             tcp,
             wires: Wires::single(wire),
-            port_handle,
+            control,
+            far,
+            tx_frames: frames,
             stats,
             now: Nanos::from_secs(1),
             events: Vec::new(),
@@ -66,7 +90,7 @@ impl Node {
 
     /// Processes an arriving frame.
     pub fn receive(&mut self, bytes: &[u8]) {
-        let frame = QueuePort::arrived(bytes);
+        let frame = arrived(bytes);
         if let Some(Received::Segment(segment)) = self.net.on_frame(self.now, frame, self.wires.first_mut()) {
             let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
             let event = self.tcp.on_segment(self.now, segment, || net.path_to(&flow, mac), &mut self.wires);
@@ -107,8 +131,31 @@ impl Node {
     }
 
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
-        self.wires.flush();
-        self.port_handle.sent.borrow_mut().drain(..).collect()
+        let mut sent = Vec::new();
+        loop {
+            self.wires.flush();
+            let mut burst = Burst::new();
+            self.far.collect(&mut burst);
+            if burst.is_empty() {
+                return sent;
+            }
+            sent.extend(burst.iter().map(|frame| frame.bytes().to_vec()));
+        }
+    }
+
+    /// Lets allocations of transmit frames succeed or fail.
+    pub fn allow_allocations(&self, allowed: bool) {
+        self.control.allow_allocations(if allowed { u64::MAX } else { 0 });
+    }
+
+    /// Lets the device take frames or not.
+    pub fn allow_sending(&self, allowed: bool) {
+        self.control.limit_tx_burst(if allowed { u64::MAX } else { 0 });
+    }
+
+    /// Returns the number of transmit frames in use.
+    pub fn tx_frames_in_use(&self) -> usize {
+        self.tx_frames - self.control.free_frames().tx
     }
 
     pub fn read(&self, counter: Counter) -> u64 {
