@@ -120,10 +120,15 @@ impl Lane {
     }
 
     /// Appends waiting frames to `into`, up to its room.
+    #[inline]
     pub(super) fn receive(&self, into: &mut Burst<MemoryFrame>) {
-        if self.waiting_frames() == 0 {
-            return;
+        if self.waiting_frames() > 0 {
+            self.receive_waiting(into);
         }
+    }
+
+    #[inline(never)]
+    fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
         let mut ring = self.lock();
         let count = ring.len().min(into.remaining_capacity());
         into.extend(ring.drain(..count));

@@ -101,13 +101,19 @@ impl MemoryPort {
         }
     }
 
-    /// Lets frames leave that found the far ring full.
+    /// Sends the frames in the transmit ring, as far as the peer's receive ring has room.
+    #[inline]
     fn drain(&mut self) {
         if !self.tx_ring.is_empty() {
-            match &self.from_port {
-                WayOut::One(lane) => lane.deliver(&mut self.tx_ring, usize::MAX),
-                WayOut::Several(queues, queue) => queues.deliver(*queue, &mut self.tx_ring),
-            }
+            self.deliver();
+        }
+    }
+
+    #[inline(never)]
+    fn deliver(&mut self) {
+        match &self.from_port {
+            WayOut::One(lane) => lane.deliver(&mut self.tx_ring, usize::MAX),
+            WayOut::Several(queues, queue) => queues.deliver(*queue, &mut self.tx_ring),
         }
     }
 }
@@ -119,6 +125,7 @@ impl Port for MemoryPort {
         &self.caps
     }
 
+    #[inline]
     fn rx_burst(&mut self, into: &mut Burst<MemoryFrame>) {
         self.drain();
         self.to_port.receive(into);
