@@ -1,12 +1,10 @@
-//! Several devices that one core polls, and what there is of for each of them.
+//! Several devices that one core polls, and values kept for each device.
 //!
-//! Takes a number from 0 for each device. [`Ports`] is a [`Port`] that stands for all of them, of one type, one at a time;
-//! [`PerPort`] keeps something for each. With one device neither is in the way: a type whose [`Port::SEVERAL`] is false has
-//! the first of everything and nothing to ask. Nothing fails: a number that there is no device for names the first. Costs,
-//! with several devices, a comparison and an index.
+//! Devices are numbered from 0. [`Ports`] is a [`Port`] that stands for several devices of one type, one at a time;
+//! [`PerPort`] keeps a value for each. Nothing fails: a number without a device selects the first.
 //!
-//! With one port, `SEVERAL` is false: selecting a port compiles to nothing and `PerPort` is its first element. The binary
-//! contains the loop twice. With several ports, each access costs a comparison and an index.
+//! With one port, `SEVERAL` is false: selecting a port compiles to nothing and `PerPort` is its first element. With
+//! several ports, each access costs a comparison and an index. The binary contains the core loop twice.
 
 use crate::{Burst, Frame, Port, PortCaps};
 
@@ -17,12 +15,12 @@ pub struct Ports<P> {
 }
 
 impl<P: Port> Ports<P> {
-    /// All of these; the first one is selected.
+    /// Combines these devices and selects the first.
     pub fn new(first: P, others: impl IntoIterator<Item = P>) -> Self {
         Ports { all: PerPort::new(first, others), at: 0 }
     }
 
-    /// The selected device.
+    /// Returns the selected device.
     pub fn selected(&mut self) -> &mut P {
         self.all.at_mut::<Self>(self.at)
     }
@@ -62,24 +60,24 @@ impl<P: Port> Port for Ports<P> {
     }
 }
 
-/// Something for each device, the first one's at hand.
+/// A value for each device.
 pub struct PerPort<T> {
     first: T,
     others: Box<[T]>,
 }
 
 impl<T> PerPort<T> {
-    /// These, in the order of the devices.
+    /// Stores these values in the order of the devices.
     pub fn new(first: T, others: impl IntoIterator<Item = T>) -> Self {
         PerPort { first, others: others.into_iter().collect() }
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u8 {
         u8::try_from(self.others.len() + 1).unwrap_or(u8::MAX)
     }
 
-    /// That of device `number` of `P`.
+    /// Returns the value of device `number` of `P`.
     #[inline(always)]
     pub fn at<P: Port>(&self, number: u8) -> &T {
         if !P::SEVERAL || number == 0 {
@@ -88,7 +86,7 @@ impl<T> PerPort<T> {
         self.others.get(usize::from(number) - 1).unwrap_or(&self.first)
     }
 
-    /// The same, to be changed.
+    /// Returns the value of device `number` of `P`, writable.
     #[inline(always)]
     pub fn at_mut<P: Port>(&mut self, number: u8) -> &mut T {
         if !P::SEVERAL || number == 0 {
@@ -97,7 +95,7 @@ impl<T> PerPort<T> {
         self.others.get_mut(usize::from(number) - 1).unwrap_or(&mut self.first)
     }
 
-    /// All of them, in order.
+    /// Iterates over all values, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         core::iter::once(&self.first).chain(&self.others)
     }

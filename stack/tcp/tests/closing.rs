@@ -218,7 +218,7 @@ fn an_abort_resets_the_peer_and_frees_everything() {
     assert_eq!(state(&s), State::Closed);
     s.node.tcp.release(id);
     s.node.check();
-    assert_eq!(s.node.port_handle.in_use.get(), 0);
+    assert_eq!(s.node.port_handle.in_use(), 0);
     s.peer("P. 1:2(1) ack 1001 win 500");
     s.expect(&["R 1001"]);
 }

@@ -138,7 +138,7 @@ fn a_syn_flood_takes_no_memory_and_does_not_affect_connections() {
         s.node.sent();
     }
     s.node.check();
-    assert!(s.node.port_handle.in_use.get() <= 1);
+    assert!(s.node.port_handle.in_use() <= 1);
     assert!(s.node.read(Counter::TcpSynCookiesSent) > 4_900);
     assert_eq!(s.node.tcp.rx(id).available(), 0);
     s.set_peer_port(51_000);

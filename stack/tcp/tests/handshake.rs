@@ -301,10 +301,10 @@ fn a_removed_listener_accepts_no_syns() {
 #[test]
 fn a_syn_without_a_frame_is_sent_by_its_timer() {
     let mut s = Script::new(config());
-    s.node.port_handle.may_alloc.set(false);
+    s.node.port_handle.set_may_alloc(false);
     s.connect();
     s.expect(&[]);
-    s.node.port_handle.may_alloc.set(true);
+    s.node.port_handle.set_may_alloc(true);
     s.advance(Nanos::from_millis(101));
     s.expect(&["S 0 <mss 1460,ws 4>"]);
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::node::{Node, addr, mac};
 use common::pattern::{Pattern, bytes_at, read_all};
-use common::port::QueuePort;
+use common::port;
 use common::script::Script;
 use ironwarp_net::TcpSegment;
 use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
@@ -127,7 +127,7 @@ fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
     let flow = Flow { local: addr(1, 4_420), remote: addr(2, 40_000 + arbitrary.port) };
     let segment = TcpSegment {
         l4_end: frame.len() as u16,
-        frame: QueuePort::arrived(&frame),
+        frame: port::arrived(&frame),
         hash: node.net.hasher().hash(&flow),
         flow,
         l4_offset: 34,
@@ -238,5 +238,5 @@ fn a_reset_ends_one_connection_and_frees_its_memory() {
         s.node.check();
     }
     // One frame may be kept for the next unit.
-    assert!(s.node.port_handle.in_use.get() <= 1);
+    assert!(s.node.port_handle.in_use() <= 1);
 }

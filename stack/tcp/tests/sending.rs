@@ -222,7 +222,7 @@ fn a_silent_peer_is_aborted_after_the_user_timeout() {
     assert_eq!(s.events(), TcpEvents::TIMED_OUT);
     s.expect(&["R 101"]);
     s.node.tcp.release(s.id());
-    assert_eq!(s.node.port_handle.in_use.get(), 0);
+    assert_eq!(s.node.port_handle.in_use(), 0);
 }
 
 /// docs/semantics.md, Pools: retained bytes are limited.
@@ -246,10 +246,10 @@ fn retained_data_is_limited_per_connection_and_in_total() {
 fn without_transmit_frames_no_unit_is_pulled() {
     let mut s = Script::accepted(config(), 64_000);
     let mut source = Pattern::new(1_000, 100);
-    s.node.port_handle.may_alloc.set(false);
+    s.node.port_handle.set_may_alloc(false);
     assert_eq!(s.transmit(&mut source, 32).blocked, Blocked::Pool);
     assert_eq!(source.left, 1_000);
-    s.node.port_handle.may_alloc.set(true);
+    s.node.port_handle.set_may_alloc(true);
     assert_eq!(s.transmit(&mut source, 32).units, 10);
 }
 
@@ -257,13 +257,13 @@ fn without_transmit_frames_no_unit_is_pulled() {
 #[test]
 fn a_full_device_stops_data_before_acks() {
     let mut s = Script::accepted(config(), 64_000);
-    s.node.port_handle.may_send.set(false);
+    s.node.port_handle.set_may_send(false);
     let done = s.transmit(&mut Pattern::new(100_000, 100), 100);
     assert_eq!(done.blocked, Blocked::Wire);
     s.peer("P. 1:11(10) ack 1 win 64000");
     s.node.flush();
     s.node.flush();
-    s.node.port_handle.may_send.set(true);
+    s.node.port_handle.set_may_send(true);
     let sent = s.sent();
     assert_eq!(sent.len(), done.units + 1);
     assert!(sent.last().is_some_and(|last| last.starts_with(". ") && last.contains("ack 11")));

@@ -10,9 +10,18 @@ pub struct MemoryFrame {
 }
 
 impl MemoryFrame {
-    /// An empty frame in a buffer that nobody else holds.
+    /// Returns an empty frame in a buffer without other handles.
     pub(super) fn new(handle: Handle) -> Self {
         MemoryFrame { handle, rx: RxMeta::default() }
+    }
+
+    /// Returns a frame with these bytes in a buffer of its own, which belongs to no pool. A capacity below the length of
+    /// `bytes` is raised to it. This is how a test gives the stack a frame that no port received.
+    pub fn unpooled(bytes: &[u8], capacity: usize) -> Self {
+        let mut frame = MemoryFrame::new(Handle::unpooled(capacity.max(bytes.len())));
+        frame.resize(bytes.len());
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame
     }
 }
 
@@ -56,12 +65,12 @@ pub struct MemorySealed {
 }
 
 impl MemorySealed {
-    /// What the device was asked to fill in.
+    /// Returns what the device must fill in.
     pub fn tx(&self) -> TxMeta {
         self.tx
     }
 
-    /// The same frame with other wishes.
+    /// Returns the frame with other transmit metadata.
     pub(super) fn with_tx(self, tx: TxMeta) -> Self {
         MemorySealed { tx, ..self }
     }

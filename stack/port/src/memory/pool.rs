@@ -1,7 +1,7 @@
-//! Buffers of one size, allocated at start and lent out from a free list.
+//! Buffers of one size, allocated at the start and kept in a free list.
 //!
-//! A buffer is reached through handles. Dropping the last handle of a buffer returns it; dropping happens
-//! under the free list's lock, so that of two threads that let go at once exactly one finds itself the last.
+//! Dropping the last handle of a buffer returns the buffer to its pool. Handles are dropped under the lock of the free
+//! list: of two threads that drop a handle at the same time, exactly one returns the buffer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -24,13 +24,20 @@ impl Pool {
         })
     }
 
-    /// A buffer with no other handle, showing none of its bytes.
+    /// Takes a free buffer. Its handle has length 0.
     pub(super) fn take(&self) -> Option<Handle> {
         let buffer = self.lock().pop()?;
-        Some(Handle { buffer: Some(buffer), len: 0 })
+        let mut handle = Handle { buffer: Some(buffer), len: 0 };
+        if cfg!(debug_assertions) {
+            // A pattern, so that tests detect bytes that the caller does not overwrite.
+            handle.resize(usize::MAX);
+            handle.bytes_mut().fill(0xa5);
+            handle.resize(0);
+        }
+        Some(handle)
     }
 
-    /// Buffers that nobody holds.
+    /// Returns the number of free buffers.
     pub(super) fn free_frames(&self) -> usize {
         self.lock().len()
     }
@@ -41,32 +48,38 @@ impl Pool {
         if Arc::strong_count(&buffer) == 1 {
             free.push(buffer);
         } else {
-            // Before the lock is released, so that the next thread to let go sees the lower count.
+            // Dropped while the lock is held, so that the next thread sees the lower count.
             drop(buffer);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Buffer>>> {
-        // Nothing that runs under the lock leaves the list half changed.
+        // No code under the lock can panic with the list in an inconsistent state.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A share of one buffer, showing its first `len` bytes.
+/// A reference to one buffer and a length. Clones share the buffer.
 #[derive(Clone)]
 pub(super) struct Handle {
-    /// Present until the handle is dropped.
+    /// `Some` until the handle is dropped.
     buffer: Option<Arc<Buffer>>,
     len: usize,
 }
 
 impl Handle {
+    /// Returns a handle of a buffer of `frame_bytes` that is freed, not returned to a pool.
+    pub(super) fn unpooled(frame_bytes: usize) -> Self {
+        let buffer = Buffer { bytes: vec![0; frame_bytes].into(), home: Weak::new() };
+        Handle { buffer: Some(Arc::new(buffer)), len: 0 }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         let bytes = self.buffer.as_ref().map_or(&[][..], |buffer| &buffer.bytes);
         bytes.get(..self.len).unwrap_or(bytes)
     }
 
-    /// The bytes, writable: of a buffer that is shared, none.
+    /// Returns the writable bytes; empty if the buffer has another handle.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_mut().and_then(Arc::get_mut);
         buffer.and_then(|buffer| buffer.bytes.get_mut(..self.len)).unwrap_or_default()
@@ -84,7 +97,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        // Without a home left, the buffer is simply freed.
+        // A buffer without a pool is freed.
         if let Some(home) = buffer.home.upgrade() {
             home.let_go(buffer);
         }

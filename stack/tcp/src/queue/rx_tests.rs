@@ -1,57 +1,11 @@
 //! Compares the receive queues with a plain array of bytes and with smoltcp's range tracker.
 
-use ironwarp_port::{RxMeta, Sealed, TxMeta};
+use ironwarp_port::memory::MemoryFrame;
 use proptest::prelude::*;
 use smoltcp::storage::Assembler;
 
 use super::*;
-use ironwarp_port::Frame;
 use ironwarp_types::Seq;
-
-/// A frame in a vector, with configurable spare room.
-struct TestFrame {
-    bytes: Vec<u8>,
-    capacity: usize,
-}
-
-#[derive(Clone)]
-struct TestSealed(Vec<u8>);
-
-impl Sealed for TestSealed {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Frame for TestFrame {
-    type Sealed = TestSealed;
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    fn resize(&mut self, len: usize) {
-        self.bytes.resize(len.min(self.capacity), 0xee);
-    }
-
-    fn rx(&self) -> RxMeta {
-        RxMeta::default()
-    }
-
-    fn set_rx(&mut self, _rx: RxMeta) {}
-
-    fn seal(self, _tx: TxMeta) -> TestSealed {
-        TestSealed(self.bytes)
-    }
-}
 
 /// The start of the stream, shortly before the wrap.
 const BASE: Seq = Seq(u32::MAX - 700);
@@ -62,19 +16,18 @@ fn byte(at: u32) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 24) as u8
 }
 
-fn piece(at: u32, len: u32, spare: usize) -> Piece<TestFrame> {
+fn piece(at: u32, len: u32, spare: usize) -> Piece<MemoryFrame> {
     let mut bytes = vec![0; usize::from(HEADERS)];
     bytes.extend((at..at + len).map(byte));
     // Link-layer padding follows the segment and must not be taken for payload.
     bytes.extend([0xdd; 6]);
-    let capacity = bytes.len() + spare;
-    let frame = TestFrame { bytes, capacity };
+    let frame = MemoryFrame::unpooled(&bytes, bytes.len() + spare);
     Piece { frame, seq: BASE.plus(at), start: HEADERS, end: HEADERS + len as u16 }
 }
 
 /// One connection's queues, with RCV.NXT and the count of unread bytes.
 struct Receiver {
-    arena: Arena<Piece<TestFrame>>,
+    arena: Arena<Piece<MemoryFrame>>,
     queues: RxQueues,
     rcv_nxt: Seq,
     unread: u32,
@@ -93,7 +46,7 @@ impl Receiver {
     }
 
     /// Processes a segment as the seventh step does.
-    fn arrive(&mut self, mut piece: Piece<TestFrame>, frames_max: u16) -> bool {
+    fn arrive(&mut self, mut piece: Piece<MemoryFrame>, frames_max: u16) -> bool {
         piece.trim_front(self.rcv_nxt);
         let seq_end = piece.seq_end();
         let accepted = match (piece.len(), piece.seq == self.rcv_nxt) {

@@ -1,19 +1,20 @@
-//! One node: net and tcp over a queue port, driven in the order of the core loop.
+//! One node: net and tcp over an in-memory port, driven in the order of the core loop.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_net::{Net, NetConfig, Path, Received};
 use ironwarp_port::Wire;
+use ironwarp_port::memory::MemoryPort;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ConnId, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
-use super::port::{PortHandle, QueuePort};
+use super::port::{self, PortHandle};
 
 pub struct Node {
     pub net: Net,
-    pub tcp: Tcp<QueuePort>,
-    pub wire: Wire<QueuePort>,
+    pub tcp: Tcp<MemoryPort>,
+    pub wire: Wire<MemoryPort>,
     pub port_handle: PortHandle,
     pub stats: CoreStats,
     pub now: Nanos,
@@ -33,7 +34,7 @@ pub fn addr(host: u8, port: u16) -> SocketAddr {
 
 impl Node {
     pub fn new(host: u8, mtu_bytes: u16, config: TcpConfig) -> Self {
-        let (port, port_handle) = QueuePort::new(mac(host), mtu_bytes);
+        let (port, port_handle) = port::port(mac(host), mtu_bytes);
         let stats = CoreStats::detached();
         let net_config =
             NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [u64::from(host), 7]);
@@ -66,7 +67,7 @@ impl Node {
 
     /// Processes an arriving frame.
     pub fn receive(&mut self, bytes: &[u8]) {
-        let frame = QueuePort::arrived(bytes);
+        let frame = port::arrived(bytes);
         if let Some(Received::Segment(segment)) = self.net.on_frame(self.now, frame, &mut self.wire) {
             let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
             let event = self.tcp.on_segment(self.now, segment, || net.path_to(&flow, mac), &mut self.wire);
@@ -107,8 +108,15 @@ impl Node {
     }
 
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
-        self.wire.flush();
-        self.port_handle.sent.borrow_mut().drain(..).collect()
+        let mut all = Vec::new();
+        loop {
+            self.wire.flush();
+            let burst = self.port_handle.collect();
+            if burst.is_empty() {
+                return all;
+            }
+            all.extend(burst);
+        }
     }
 
     pub fn read(&self, counter: Counter) -> u64 {

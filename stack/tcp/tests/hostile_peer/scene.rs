@@ -195,7 +195,7 @@ impl Scene {
             node.sent();
         }
         // One frame may be kept for the next unit.
-        assert!(node.port_handle.in_use.get() <= 1, "{} transmit frames", node.port_handle.in_use.get());
+        assert!(node.port_handle.in_use() <= 1, "{} transmit frames", node.port_handle.in_use());
         for port in 0..CONNECTIONS as u16 {
             node.connect(30_000 + port, addr(2, 80), 2);
         }

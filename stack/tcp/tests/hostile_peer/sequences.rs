@@ -151,8 +151,8 @@ impl Attack {
                 }
             }
             Step::Starve(alloc, send) => {
-                node.port_handle.may_alloc.set(alloc);
-                node.port_handle.may_send.set(send);
+                node.port_handle.set_may_alloc(alloc);
+                node.port_handle.set_may_send(send);
             }
         }
     }
@@ -193,13 +193,13 @@ proptest! {
             attack.act(&mut scene, step);
             attack.observe(&mut scene);
             if count % 10 == 9 {
-                scene.node.port_handle.may_alloc.set(true);
-                scene.node.port_handle.may_send.set(true);
+                scene.node.port_handle.set_may_alloc(true);
+                scene.node.port_handle.set_may_send(true);
                 scene.bystander_works();
             }
         }
-        scene.node.port_handle.may_alloc.set(true);
-        scene.node.port_handle.may_send.set(true);
+        scene.node.port_handle.set_may_alloc(true);
+        scene.node.port_handle.set_may_send(true);
         attack.observe(&mut scene);
         for id in attack.conns {
             scene.node.tcp.release(id);
