@@ -10,20 +10,20 @@ pub trait Frame: Sized + 'static {
     /// The same bytes, ready to be sent.
     type Sealed: Sealed;
 
-    /// The frame, from the first byte of the link header.
+    /// Returns the frame, from the first byte of the link header.
     fn bytes(&self) -> &[u8];
 
-    /// The frame, writable.
+    /// Returns the frame, writable.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// The longest length that [`Frame::resize`] accepts, in bytes.
+    /// Returns the longest length that [`Frame::resize`] accepts, in bytes.
     fn capacity(&self) -> usize;
 
-    /// Sets the length in bytes. Bytes that come into view hold whatever the buffer held before, so a caller that
-    /// grows a frame overwrites what it exposes. A length beyond the capacity is cut to the capacity.
+    /// Sets the length in bytes. Added bytes have unspecified values: the caller overwrites
+    /// them. A length above the capacity is reduced to the capacity.
     fn resize(&mut self, len: usize);
 
-    /// What the device said about a received frame.
+    /// Returns the device's metadata of a received frame.
     fn rx(&self) -> RxMeta;
 
     /// Replaces the device's receive metadata, after the bytes were changed or copied.
@@ -40,22 +40,22 @@ pub trait Sealed: Clone + Sized + 'static {
     fn bytes(&self) -> &[u8];
 }
 
-/// What the device found out about a checksum.
+/// The status of a checksum of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksum {
-    /// It did not look: software must.
+    /// The device did not verify it; software must.
     #[default]
     Unknown,
-    /// It is right.
+    /// The checksum is correct.
     Good,
-    /// It is wrong.
+    /// The checksum is wrong.
     Bad,
 }
 
-/// What the device said about a received frame.
+/// The device's metadata of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxMeta {
-    /// The receive-side-scaling hash, where the device computes one.
+    /// The receive-side-scaling hash, if the device computes one.
     pub rss_hash: Option<u32>,
     /// The IPv4 header checksum.
     pub ip_checksum: Checksum,
@@ -76,7 +76,7 @@ bitflags! {
     }
 }
 
-/// What the device must know about a frame to send it.
+/// What the device needs to know to send a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxMeta {
     /// Bytes of link header.

@@ -1,11 +1,11 @@
-//! Ports and frames: what a device is to the stack, and the backends behind it.
+//! Ports and frames: the interface between the stack and a device, and its backends.
 //!
 //! A [`Port`] is one receive queue and one transmit queue of one device, owned by one core. Frames leave it in
 //! bursts and enter it in bursts; a frame has one owner at a time, and once [sealed](Frame::seal) its bytes never
 //! change again. The rest of the stack is generic over `Port`, so the same code runs over DPDK, over memory and
 //! in the simulator.
 //!
-//! Errors: a full transmit ring leaves frames in the burst; an empty pool makes [`Port::alloc`] answer `None`.
+//! Errors: a full transmit ring leaves frames in the burst; [`Port::alloc`] returns `None` if the pool is empty.
 //! Both are counted by the caller and neither is fatal.
 #![deny(unsafe_code)]
 

@@ -20,11 +20,11 @@ pub trait Port: 'static {
     /// Appends received frames to `into`, up to its remaining room. Never blocks.
     fn rx_burst(&mut self, into: &mut Burst<Self::Frame>);
 
-    /// Sends frames from the front of `from` and removes those that the device took. Never blocks; what stays in
-    /// `from` did not fit.
+    /// Sends frames from the front of `from` and removes those that the device accepted. Frames that did not fit stay in
+    /// `from`. Never blocks.
     fn tx_burst(&mut self, from: &mut Burst<<Self::Frame as Frame>::Sealed>);
 
-    /// An empty frame from the transmit pool, or `None` when the pool is empty.
+    /// Returns an empty frame from the transmit pool, or `None` if the pool is empty.
     fn alloc(&mut self) -> Option<Self::Frame>;
 }
 
@@ -35,28 +35,28 @@ pub struct PortCaps {
     pub mac: MacAddr,
     /// The largest network-layer packet, in bytes: 1500 for ordinary Ethernet.
     pub mtu_bytes: u16,
-    /// Whether received frames carry a verdict on IPv4 and TCP checksums.
+    /// Whether received frames carry the status of IPv4 and TCP checksums.
     pub rx_checksum: bool,
     /// Checksums that the device can fill in.
     pub tx_offloads: TxOffloads,
     /// Whether received frames carry a receive-side-scaling hash.
     pub rss_hash: bool,
-    /// Which of its receive queues the device puts a TCP flow into.
+    /// How the device selects the receive queue of a TCP flow.
     pub spread: Spread,
-    /// The memory node nearest to the device, where there is one.
+    /// The NUMA node of the device, if known.
     pub numa_node: Option<u16>,
 }
 
-/// How a device spreads received TCP flows over its queues. A flow that comes elsewhere is handed on in software, so this
-/// is about cost alone.
+/// How a device spreads received TCP flows over its queues. Software forwards a flow that arrives on another queue, so
+/// this affects cost alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Spread {
-    /// Nobody can foretell it.
+    /// The queue of a flow cannot be predicted.
     #[default]
     Unknown,
-    /// By the Toeplitz hash of addresses and ports under the key of two bytes `6d 5a` repeated, under which both
-    /// directions of a flow have one hash: the hash modulo `entries` names an entry of a table, and entry `i` leads to
-    /// queue `i` modulo the number of queues.
+    /// By the Toeplitz hash of addresses and ports under the repeated key `6d 5a`, which is equal for both directions of
+    /// a flow. The hash modulo `entries` selects an entry of the redirection table; entry `i` selects queue `i` modulo
+    /// the number of queues.
     Toeplitz {
         /// Entries of the table, at least one.
         entries: u16,

@@ -1,4 +1,4 @@
-//! Knobs that a test turns while traffic runs, and what became of the frames.
+//! Controls that a test sets while traffic runs, and counters of frames.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::lane::Lane;
 use super::pool::Pool;
 
-/// The control of one port; clones control the same port, from any thread.
+/// Controls one port, from any thread. Clones control the same port.
 #[derive(Clone)]
 pub struct MemoryControl {
     knobs: Arc<Knobs>,
@@ -24,17 +24,17 @@ impl MemoryControl {
         &self.knobs
     }
 
-    /// Lets the next `allocations` succeed, and none after them. `u64::MAX` is no limit, as at the start.
+    /// Makes allocations fail after the next `allocations`. `u64::MAX`, the default, is no limit.
     pub fn allow_allocations(&self, allocations: u64) {
         self.knobs.allocations_left.store(allocations, Ordering::Relaxed);
     }
 
-    /// Lets the transmit ring take at most `frames` of each burst. `u64::MAX` is no limit, as at the start.
+    /// Limits the frames that the transmit ring takes of each burst. `u64::MAX`, the default, is no limit.
     pub fn limit_tx_burst(&self, frames: u64) {
         self.knobs.tx_burst_frames.store(frames, Ordering::Relaxed);
     }
 
-    /// Pulls the cable or puts it back. Without it frames are taken and lost, both ways.
+    /// Sets the link up or down. While it is down, frames are dropped in both directions.
     pub fn set_link(&self, up: bool) {
         self.knobs.link_down.store(!up, Ordering::Relaxed);
     }
@@ -58,23 +58,23 @@ impl MemoryControl {
         }
     }
 
-    /// Buffers that nobody holds.
+    /// Returns the number of free buffers of both pools.
     pub fn free_frames(&self) -> PoolLevels {
         PoolLevels { rx: self.to_port.free_frames(), tx: self.tx_pool.free_frames() }
     }
 
-    /// Frames that wait to be received here.
+    /// Returns the number of frames in this port's receive ring.
     pub fn rx_waiting_frames(&self) -> usize {
         self.to_port.waiting_frames()
     }
 
-    /// Frames from here that wait to be received at the far end.
+    /// Returns the number of frames in the peer's receive ring.
     pub fn far_waiting_frames(&self) -> usize {
         self.from_port.waiting_frames()
     }
 }
 
-/// What became of a port's frames.
+/// Counters of a port's frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryCounts {
     /// Frames that the transmit ring took.
@@ -100,7 +100,7 @@ pub struct PoolLevels {
     pub tx: usize,
 }
 
-/// The knobs and counters of one direction: those of its sender, and those of its arrival.
+/// The controls and counters of one direction: those of its sender, and those of its receiver.
 pub(super) struct Knobs {
     allocations_left: AtomicU64,
     tx_burst_frames: AtomicU64,
@@ -149,7 +149,7 @@ impl Knobs {
         }
     }
 
-    /// How many frames of a burst the ring takes.
+    /// Returns the number of frames of a burst that the ring takes.
     pub(super) fn tx_burst_frames(&self) -> usize {
         usize::try_from(self.tx_burst_frames.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }

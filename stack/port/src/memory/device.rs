@@ -1,10 +1,9 @@
-//! What a network card does to a frame: fills in checksums on the way out, judges them and hashes the flow on the
-//! way in.
+//! Offloads of a network card: fills in checksums of sent frames, verifies those of received frames and hashes flows.
 
 use super::packet::{self, Ipv4Tcp};
 use crate::{Checksum, RxMeta, TxMeta, TxOffloads};
 
-/// What a receiving device says about its frames.
+/// The metadata that a receiving device computes.
 #[derive(Clone, Copy)]
 pub(super) struct Verdicts {
     pub(super) checksum: bool,
@@ -12,7 +11,7 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Looks at a frame that has arrived.
+    /// Returns the metadata of a received frame.
     pub(super) fn of(self, frame: &[u8]) -> RxMeta {
         let segment = Ipv4Tcp::locate(frame);
         let mut rx = RxMeta::default();
@@ -30,7 +29,7 @@ impl Verdicts {
     }
 }
 
-/// Fills in the checksums that `tx` asks for, where it says they are.
+/// Fills in the checksums that `tx` requests, at the offsets in `tx`.
 pub(super) fn fill_checksums(frame: &mut [u8], tx: TxMeta) {
     let l3 = usize::from(tx.l2_bytes);
     let l4 = l3 + usize::from(tx.l3_bytes);
@@ -40,7 +39,7 @@ pub(super) fn fill_checksums(frame: &mut [u8], tx: TxMeta) {
     }
     if tx.offloads.contains(TxOffloads::TCP_CHECKSUM) {
         // The field holds the pseudo-header's sum, so one sum over the segment covers both. The packet ends where
-        // its header says: padding behind it is not summed.
+        // its header says: padding after it is not summed.
         let end = packet::word(frame, l3 + 2).map_or(frame.len(), |total| l3 + usize::from(total));
         let segment = frame.get(l4..end.min(frame.len())).map_or(0, packet::sum);
         put(frame, l4 + 16, !segment);
@@ -73,7 +72,7 @@ fn tcp_verdict(frame: &[u8], segment: &Ipv4Tcp) -> Checksum {
     verdict(packet::combine(packet::sum(bytes), packet::pseudo_header_sum(frame, segment)))
 }
 
-/// The segment begins behind the 40 bytes of the header at `l3`, and ends at `end`.
+/// The segment begins after the 40 bytes of the header at `l3`, and ends at `end`.
 fn ipv6_tcp_verdict(frame: &[u8], (l3, end): (usize, usize)) -> Checksum {
     let sum = |range| frame.get(range).map_or(0, packet::sum);
     let length = (end - l3 - 40) as u16;
@@ -81,21 +80,21 @@ fn ipv6_tcp_verdict(frame: &[u8], (l3, end): (usize, usize)) -> Checksum {
     verdict(packet::combine(sum(l3 + 40..end), pseudo))
 }
 
-/// The Toeplitz hash over addresses and ports that network cards compute, under the key everyone starts with.
+/// Returns the Toeplitz hash of addresses and ports under the default key of network cards.
 fn flow_hash(frame: &[u8], segment: &Ipv4Tcp) -> Option<u32> {
     let addresses = frame.get(segment.l3 + 12..segment.l3 + 20)?;
     let ports = frame.get(segment.l4..segment.l4 + 4)?;
     Some(toeplitz(&TOEPLITZ_KEY, addresses.iter().chain(ports)))
 }
 
-/// The same hash under the key that treats both directions of a flow alike.
+/// Returns the Toeplitz hash under the symmetric key, which is equal for both directions of a flow.
 pub(super) fn symmetric_hash(frame: &[u8], segment: &Ipv4Tcp) -> Option<u32> {
     let addresses = frame.get(segment.l3 + 12..segment.l3 + 20)?;
     let ports = frame.get(segment.l4..segment.l4 + 4)?;
     Some(toeplitz(&SYMMETRIC_KEY, addresses.iter().chain(ports)))
 }
 
-/// For every bit of the input that is set, the 32 bits of the key that start at its place.
+/// XORs, for each set bit of the input, the 32 bits of the key from that bit's position.
 fn toeplitz<'a>(key: &[u8; 16], input: impl Iterator<Item = &'a u8>) -> u32 {
     let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
     let mut hash = 0;
@@ -116,7 +115,7 @@ const TOEPLITZ_KEY: [u8; 16] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, //
 ];
 
-/// Two bytes over and over, so that addresses and ports may change places.
+/// A repeated two-byte key: exchanging source and destination does not change the hash.
 const SYMMETRIC_KEY: [u8; 16] = [
     0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, //
 ];

@@ -10,7 +10,7 @@ pub struct MemoryFrame {
 }
 
 impl MemoryFrame {
-    /// An empty frame in a buffer that nobody else holds.
+    /// Returns an empty frame in a buffer without other handles.
     pub(super) fn new(handle: Handle) -> Self {
         MemoryFrame { handle, rx: RxMeta::default() }
     }
@@ -64,12 +64,12 @@ pub struct MemorySealed {
 }
 
 impl MemorySealed {
-    /// What the device was asked to fill in.
+    /// Returns what the device must fill in.
     pub fn tx(&self) -> TxMeta {
         self.tx
     }
 
-    /// The same frame with other wishes.
+    /// Returns the frame with other transmit metadata.
     pub(super) fn with_tx(self, tx: TxMeta) -> Self {
         MemorySealed { tx, ..self }
     }

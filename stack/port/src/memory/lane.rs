@@ -1,4 +1,4 @@
-//! One direction between two ports: the receiver's rings, their pools, and the copy from one to the other.
+//! One direction between two ports: the receiver's rings and pools, and the copy of each frame.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use super::packet::Ipv4Tcp;
 use super::pool::Pool;
 use crate::{Burst, Frame, RxMeta, Sealed, TxMeta};
 
-/// The receive queues of one device, and who chooses among them.
+/// The receive queues of one device, and the rule that selects one.
 pub(super) struct Queues {
     lanes: Box<[Arc<Lane>]>,
     rule: QueueRule,
@@ -20,17 +20,17 @@ pub(super) struct Queues {
 /// Which receive queue of several a frame goes into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueueRule {
-    /// The one with the number of the transmit queue that it left from, modulo the receiver's: as memif and rings do.
+    /// The queue with the number of the transmit queue, modulo the receiver's number of queues, as memif and rings do.
     #[default]
     AsSent,
-    /// This one: as a device without receive-side scaling does.
+    /// Always this queue, as a device without receive-side scaling does.
     All(u16),
-    /// The one that [`Spread::Toeplitz`](crate::Spread::Toeplitz) names for a TCP flow of IPv4, the first for all else: as
-    /// network cards do.
+    /// The queue of [`Spread::Toeplitz`](crate::Spread::Toeplitz) for TCP over IPv4, the first queue for all other
+    /// frames, as network cards do.
     Toeplitz,
 }
 
-/// Entries of the table between hashes and queues.
+/// Entries of the redirection table from hashes to queues.
 pub(super) const TABLE_ENTRIES: u16 = 128;
 
 impl Queues {
@@ -39,7 +39,7 @@ impl Queues {
         Arc::new(Queues { lanes, rule })
     }
 
-    /// The queue of that number, modulo the number of queues.
+    /// Returns the queue `number`, modulo the number of queues.
     pub(super) fn lane(&self, number: usize) -> &Arc<Lane> {
         &self.lanes[number % self.lanes.len()]
     }
@@ -48,7 +48,7 @@ impl Queues {
         &self.lanes
     }
 
-    /// The queue for a frame that left from transmit queue `sent_from`.
+    /// Returns the receive queue for a frame of transmit queue `sent_from`.
     pub(super) fn choose(&self, sent_from: usize, frame: &[u8]) -> &Lane {
         self.lane(match self.rule {
             QueueRule::AsSent => sent_from,
@@ -60,7 +60,7 @@ impl Queues {
         })
     }
 
-    /// Moves frames from a sender's ring as long as there is room for the next.
+    /// Moves frames from a sender's ring until the next frame's queue is full.
     pub(super) fn deliver(&self, sent_from: usize, from: &mut VecDeque<MemorySealed>) {
         let mut left = from.len() + 1;
         while from.len() < left {
@@ -71,7 +71,7 @@ impl Queues {
     }
 }
 
-/// The way to one receive queue.
+/// One receive queue: its ring and its pool.
 pub(super) struct Lane {
     ring: Mutex<VecDeque<MemoryFrame>>,
     /// The ring's length, so that polling an empty ring takes no lock.
@@ -100,7 +100,7 @@ impl Lane {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Moves up to `frames_max` frames from the sender's ring as long as the receiver's has room.
+    /// Moves up to `frames_max` frames from the sender's ring while the receive ring has room.
     pub(super) fn deliver(&self, from: &mut VecDeque<MemorySealed>, frames_max: usize) {
         let mut ring = self.lock();
         let room = self.depth.saturating_sub(ring.len());
@@ -111,7 +111,7 @@ impl Lane {
         self.waiting.store(ring.len(), Ordering::Release);
     }
 
-    /// Puts one frame into the ring, with the verdict given or else the device's own. Answers whether it is there.
+    /// Puts one frame into the ring, with `rx` or else the metadata that the device computes. Returns whether it is there.
     pub(super) fn inject(&self, bytes: &[u8], rx: Option<RxMeta>) -> bool {
         let mut ring = self.lock();
         let entered = ring.len() < self.depth && self.arrive(&mut ring, bytes, TxMeta::default(), rx);
@@ -135,8 +135,8 @@ impl Lane {
         self.waiting.store(ring.len(), Ordering::Release);
     }
 
-    /// The one copy, from the sender's buffer to the receiver's. Answers whether the frame found a buffer that
-    /// holds it; like a network card's, the loss is silent.
+    /// Copies the frame to a buffer of the receiver. Returns `false`, and counts the loss, if the pool is empty or the
+    /// buffer too short. The sender does not learn of it, as with a network card.
     fn arrive(&self, ring: &mut VecDeque<MemoryFrame>, from: &[u8], tx: TxMeta, rx: Option<RxMeta>) -> bool {
         let Some(mut frame) = self.pool.take().map(MemoryFrame::new) else {
             count(&self.knobs.no_buffer);
@@ -157,7 +157,7 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<MemoryFrame>> {
-        // Nothing that runs under the lock leaves the ring half changed.
+        // No code under the lock can panic with the ring in an inconsistent state.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

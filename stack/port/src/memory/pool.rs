@@ -1,7 +1,7 @@
-//! Buffers of one size, allocated at start and lent out from a free list.
+//! Buffers of one size, allocated at the start and kept in a free list.
 //!
-//! A buffer is reached through handles. Dropping the last handle of a buffer returns it; dropping happens
-//! under the free list's lock, so that of two threads that let go at once exactly one finds itself the last.
+//! Dropping the last handle of a buffer returns the buffer to its pool. Handles are dropped under the lock of the free
+//! list: of two threads that drop a handle at the same time, exactly one returns the buffer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -33,13 +33,13 @@ impl Pool {
         })
     }
 
-    /// A buffer with no other handle, showing none of its bytes.
+    /// Takes a free buffer. Its handle has length 0.
     pub(super) fn take(&self) -> Option<Handle> {
         let buffer = self.lock().pop()?;
         Some(Handle { buffer: Some(buffer), len: 0 })
     }
 
-    /// Buffers that nobody holds.
+    /// Returns the number of free buffers.
     pub(super) fn free_frames(&self) -> usize {
         self.lock().len()
     }
@@ -50,21 +50,21 @@ impl Pool {
         if Arc::strong_count(&buffer) == 1 {
             free.push(buffer);
         } else {
-            // Before the lock is released, so that the next thread to let go sees the lower count.
+            // Dropped while the lock is held, so that the next thread sees the lower count.
             drop(buffer);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Buffer>>> {
-        // Nothing that runs under the lock leaves the list half changed.
+        // No code under the lock can panic with the list in an inconsistent state.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A share of one buffer, showing its first `len` bytes.
+/// A reference to one buffer and a length. Clones share the buffer.
 #[derive(Clone)]
 pub(super) struct Handle {
-    /// Present until the handle is dropped.
+    /// `Some` until the handle is dropped.
     buffer: Option<Arc<Buffer>>,
     len: usize,
 }
@@ -80,7 +80,7 @@ impl Handle {
         bytes.get(..self.len).unwrap_or(bytes)
     }
 
-    /// The bytes, writable: of a buffer that is shared, none.
+    /// Returns the writable bytes; empty if the buffer has another handle.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_mut().and_then(Arc::get_mut);
         buffer.and_then(|buffer| buffer.bytes.get_mut(..self.len)).unwrap_or_default()
@@ -98,7 +98,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        // Without a home left, the buffer is simply freed.
+        // A buffer without a pool is freed.
         if let Some(home) = buffer.home.upgrade() {
             home.let_go(buffer);
         }

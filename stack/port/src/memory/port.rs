@@ -1,4 +1,4 @@
-//! The port itself, and the far end of a detached one.
+//! The in-memory port, and the test's end of a detached port.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::pool::Pool;
 use super::{LINK_BYTES_MAX, MemoryConfig};
 use crate::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, Spread, TxMeta};
 
-/// A port whose wire is memory.
+/// A port that moves frames between pools in memory.
 pub struct MemoryPort {
     caps: PortCaps,
     tx_pool: Arc<Pool>,
@@ -29,12 +29,12 @@ const POLLS_TO_YIELD: u32 = 1024;
 /// Where frames go that a port sends.
 enum WayOut {
     One(Arc<Lane>),
-    /// One of these, and the port's own number.
+    /// The receiver's queues, and the number of the sending queue.
     Several(Arc<Queues>, usize),
 }
 
 impl MemoryPort {
-    /// The port over queue `queue` of a device that is reached by `to_port` and sends to `from_port`.
+    /// Returns the port of queue `queue` of a device that receives from `to_port` and sends to `from_port`.
     pub(super) fn new(config: &MemoryConfig, queue: usize, to_port: &Queues, from_port: Arc<Queues>) -> Self {
         let tx_pool = Pool::new(config.tx_frames, config.frame_bytes());
         let to_port = to_port.lane(queue).clone();
@@ -65,22 +65,22 @@ impl MemoryPort {
         }
     }
 
-    /// Controls and counters for an observer outside the port.
+    /// Returns the controls and counters of this port.
     pub fn control(&self) -> MemoryControl {
         self.control.clone()
     }
 
-    /// Frames that the device still holds because the far ring is full.
+    /// Returns the number of frames in the transmit ring, which wait for room in the peer's receive ring.
     pub fn tx_held_frames(&self) -> usize {
         self.tx_ring.len()
     }
 
-    /// Whether the cable is in.
+    /// Returns whether the link is up.
     pub fn link_up(&self) -> bool {
         self.control.knobs().link_up()
     }
 
-    /// Takes one frame over, as the driver does.
+    /// Puts one frame into the transmit ring. Drops it if it is too long or the link is down.
     fn take(&mut self, sealed: MemorySealed) {
         let knobs = self.control.knobs();
         count(&knobs.taken);
@@ -154,7 +154,7 @@ impl Port for MemoryPort {
     }
 }
 
-/// Where a harness puts frames in and takes frames out.
+/// The peer of a detached port: a test injects received frames here and collects sent ones.
 pub struct FarEnd {
     to_port: Arc<Queues>,
     from_port: Arc<Queues>,
@@ -165,19 +165,19 @@ impl FarEnd {
         FarEnd { to_port, from_port }
     }
 
-    /// Lets the port receive a frame; the port's device looks at its checksums. Answers `false`, and drops the
-    /// frame, when the receive ring is full, the receive pool empty or the frame longer than a buffer.
+    /// Injects a frame, with the checksum status that the device computes. Returns `false`, and drops the frame, if the
+    /// receive ring is full, the receive pool is empty or the frame is longer than a buffer.
     pub fn inject(&mut self, frame: &[u8]) -> bool {
         self.to_port.choose(0, frame).inject(frame, None)
     }
 
-    /// The same, with the device saying `rx`, right or wrong.
+    /// Injects a frame with the metadata `rx`, correct or not.
     pub fn inject_with(&mut self, frame: &[u8], rx: RxMeta) -> bool {
         self.to_port.choose(0, frame).inject(frame, Some(rx))
     }
 
-    /// Appends frames that the port has sent, with their checksums filled in, to `into`, up to its room. Frames that
-    /// the caller keeps take buffers from the far end's pool, which has as many as the port's receive pool.
+    /// Appends frames that the port has sent to `into`, up to its room. The device's checksums are filled in. Frames that
+    /// the caller keeps use buffers of this end's pool, which is as large as the port's receive pool.
     pub fn collect(&mut self, into: &mut Burst<MemoryFrame>) {
         self.from_port.lanes().iter().for_each(|lane| lane.receive(into));
     }
