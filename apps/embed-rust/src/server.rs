@@ -7,7 +7,8 @@ use core::net::SocketAddr;
 
 use ironwarp::{
     Access, AlignedBuf, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, ConnectionRequest,
-    Context, Event, ProtectionDomain, QpAttr, QpNum, QueuePair, RecvWr, Region, SendWr, Stack, VerbsError,
+    Context, Event, PostError, ProtectionDomain, QpAttr, QpNum, QueuePair, RecvWr, Region, SendWr, Stack,
+    VerbsError,
 };
 
 use crate::EmbedError;
@@ -212,7 +213,7 @@ impl Server {
     /// Does for a request what can be done now.
     fn advance(&mut self, number: usize, slot: usize) -> Result<(), EmbedError> {
         match self.try_advance(number, slot) {
-            Err(EmbedError::Verbs(VerbsError::QueueFull | VerbsError::CqFull)) => {
+            Err(EmbedError::Verbs(VerbsError::Post(PostError::QueueFull) | VerbsError::CqFull)) => {
                 if let Some(session) = self.sessions.get_mut(number).and_then(Option::as_mut) {
                     session.is_stalled = true;
                 }

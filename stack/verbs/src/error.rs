@@ -70,6 +70,9 @@ pub enum PostError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
+    /// A work request was not posted, for a reason that only posting has.
+    #[error(transparent)]
+    Post(PostError),
     /// The handle names a queue pair that was destroyed, or one of another context.
     #[error("no such queue pair in this context")]
     UnknownQueuePair,
@@ -88,9 +91,6 @@ pub enum VerbsError {
     /// The shared receive queue is still used by a queue pair.
     #[error("the shared receive queue is used by a queue pair")]
     SharedReceiveQueueInUse,
-    /// The queue pair's receives come from a shared queue.
-    #[error("the queue pair takes its receives from a shared queue")]
-    UsesSharedReceiveQueue,
     /// More work requests are outstanding than the completion queue is to have places.
     #[error("{reserved_cqes} places are promised, which is more than {requested}")]
     CqDepthTooSmall {
@@ -102,40 +102,9 @@ pub enum VerbsError {
     /// The queue pair is not in a state that allows the call.
     #[error("the queue pair is {0:?}, which does not allow this")]
     WrongState(crate::QpState),
-    /// The send or receive queue holds as many work requests as it was made for.
-    #[error("the work queue is full")]
-    QueueFull,
     /// Every place in the completion queue is promised to a work request that has not been reaped.
     #[error("the completion queue has no place left to promise")]
     CqFull,
-    /// More scatter or gather elements than the queue pair was made for.
-    #[error("{requested} scatter or gather elements, the queue pair allows {allowed}")]
-    TooManySges {
-        /// What the work request has.
-        requested: usize,
-        /// What the queue pair allows.
-        allowed: usize,
-    },
-    /// More inline bytes than the queue pair was made for.
-    #[error("{requested} inline bytes, the queue pair allows {allowed}")]
-    InlineTooLong {
-        /// What the work request has.
-        requested: usize,
-        /// What the queue pair allows.
-        allowed: usize,
-    },
-    /// A message longer than RDMAP can carry.
-    #[error("a message of {0} bytes is longer than the protocol carries")]
-    MessageTooLong(u64),
-    /// The connection does not have the operation: [`Extensions`](crate::Extensions) says which it has.
-    #[error("the connection's extensions do not have this operation")]
-    NoSuchOperation,
-    /// The answer to an atomic operation is a word of eight bytes.
-    #[error("an atomic operation has a sink of exactly 8 bytes")]
-    AtomicSinkLength,
-    /// A Read's data lands in one place.
-    #[error("a Read has exactly one sink element")]
-    ReadSinkCount,
     /// More private data than a start-up frame carries.
     #[error(
         "{0} bytes of private data; 255 are carried, 251 by MPA revision 2, and with mpa.long_private_data 512 and 508"
@@ -177,23 +146,15 @@ pub enum VerbsError {
 }
 
 impl From<PostError> for VerbsError {
+    /// Conditions that other calls report too keep their variant.
     fn from(error: PostError) -> Self {
         match error {
             PostError::UnknownQueuePair => VerbsError::UnknownQueuePair,
             PostError::UnknownCompletionQueue => VerbsError::UnknownCompletionQueue,
             PostError::UnknownSharedReceiveQueue => VerbsError::UnknownSharedReceiveQueue,
-            PostError::UsesSharedReceiveQueue => VerbsError::UsesSharedReceiveQueue,
             PostError::WrongState(state) => VerbsError::WrongState(state),
-            PostError::QueueFull => VerbsError::QueueFull,
             PostError::CqFull => VerbsError::CqFull,
-            PostError::TooManySges { requested, allowed } => VerbsError::TooManySges { requested, allowed },
-            PostError::InlineTooLong { requested, allowed } => {
-                VerbsError::InlineTooLong { requested, allowed }
-            }
-            PostError::MessageTooLong(bytes) => VerbsError::MessageTooLong(bytes),
-            PostError::NoSuchOperation => VerbsError::NoSuchOperation,
-            PostError::AtomicSinkLength => VerbsError::AtomicSinkLength,
-            PostError::ReadSinkCount => VerbsError::ReadSinkCount,
+            other => VerbsError::Post(other),
         }
     }
 }

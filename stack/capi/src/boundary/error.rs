@@ -91,7 +91,7 @@ impl From<VerbsError> for ApiError {
     #[cold]
     fn from(error: VerbsError) -> Self {
         let code = match &error {
-            VerbsError::QueueFull => return ApiError::new(IW_E_QUEUE_FULL),
+            VerbsError::Post(PostError::QueueFull) => return ApiError::new(IW_E_QUEUE_FULL),
             VerbsError::CqFull => return ApiError::new(IW_E_CQ_FULL),
             VerbsError::Busy => return ApiError::new(IW_E_BUSY),
             VerbsError::UnknownQueuePair => IW_E_NO_QP,
@@ -101,12 +101,14 @@ impl From<VerbsError> for ApiError {
             VerbsError::CompletionQueueInUse
             | VerbsError::SharedReceiveQueueInUse
             | VerbsError::CqDepthTooSmall { .. } => IW_E_STILL_USED,
-            VerbsError::UsesSharedReceiveQueue | VerbsError::WrongState(_) => IW_E_STATE,
-            VerbsError::TooManySges { .. }
-            | VerbsError::InlineTooLong { .. }
-            | VerbsError::MessageTooLong(_)
+            VerbsError::Post(PostError::UsesSharedReceiveQueue) | VerbsError::WrongState(_) => IW_E_STATE,
+            VerbsError::Post(
+                PostError::TooManySges { .. }
+                | PostError::InlineTooLong { .. }
+                | PostError::MessageTooLong(_),
+            )
             | VerbsError::PrivateDataTooLong(_) => IW_E_TOO_LONG,
-            VerbsError::NoSuchOperation => IW_E_NO_OPERATION,
+            VerbsError::Post(PostError::NoSuchOperation) => IW_E_NO_OPERATION,
             VerbsError::LimitReached(_)
             | VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::QuotaExceeded { .. }) => {
                 IW_E_LIMIT
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(call(|| Err(ApiError::with_detail(IW_E_CONFIG, "one\ntwo"))), IW_E_CONFIG);
         assert_eq!(call(|| Ok(3)), 3);
         assert_eq!(last_line(), "one two");
-        assert_eq!(call(|| Err(VerbsError::QueueFull.into())), IW_E_QUEUE_FULL);
+        assert_eq!(call(|| Err(PostError::QueueFull.into())), IW_E_QUEUE_FULL);
         assert_eq!(last_line(), "the work queue is full");
     }
 

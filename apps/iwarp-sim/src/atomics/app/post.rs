@@ -1,6 +1,8 @@
 //! Chooses and posts the application's next requests.
 
-use ironwarp::{Access, AtomicOp, CompletionOpcode, RecvWr, RemoteMemory, STag, SendWr, VerbsError};
+use ironwarp::{
+    Access, AtomicOp, CompletionOpcode, PostError, RecvWr, RemoteMemory, STag, SendWr, VerbsError,
+};
 use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::conn_qp::{Request, RequestEffect};
@@ -375,7 +377,9 @@ impl AtomicsApp {
 /// nothing more.
 pub(super) fn ignore_queue_full(outcome: Result<(), impl Into<VerbsError>>) -> Result<bool, VerbsError> {
     match outcome.map_err(Into::into) {
-        Err(VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_)) => Ok(false),
+        Err(VerbsError::Post(PostError::QueueFull) | VerbsError::CqFull | VerbsError::WrongState(_)) => {
+            Ok(false)
+        }
         outcome => outcome.map(|()| true),
     }
 }
