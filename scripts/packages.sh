@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the build and the tests need and that are missing. Sourced by the other scripts.
-#   install_packages build|test|interop
+#   install_packages build|test|counts|interop
 
 BUILD_PACKAGES=(build-essential pkg-config libdpdk-dev libclang-dev)
 TEST_PACKAGES=(iproute2 ethtool tshark python3)
+# What counts instructions.
+COUNTS_PACKAGES=(valgrind)
 # A virtual machine for Linux siw, and what its kernel module and its image are built with.
 INTEROP_PACKAGES=("${TEST_PACKAGES[@]}" qemu-system-x86 bc cpio xz-utils zstd)
 
 install_packages() {
     local wanted=("${BUILD_PACKAGES[@]}") missing=() package
     [ "$1" = test ] && wanted+=("${TEST_PACKAGES[@]}")
+    [ "$1" = counts ] && wanted+=("${COUNTS_PACKAGES[@]}")
     [ "$1" = interop ] && wanted+=("${INTEROP_PACKAGES[@]}")
     for package in "${wanted[@]}"; do
         dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -8,8 +8,8 @@ usage() {
 usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
-DPDK, scripts, the library for C, tests (unit, property, documentation, devices), simulator, loom, Miri, interop-smoke
-(Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
+DPDK, scripts, the library for C, tests (unit, property, documentation, devices), instruction counts, simulator, loom,
+Miri, interop-smoke (Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -53,7 +53,7 @@ skips=()
 
 # What may be skipped even under --strict: Miri needs a nightly toolchain and the interop lab packages of a kernel, which a
 # machine may not have or not get.
-allowed_skips='^(miri: no nightly toolchain with Miri|interop: no QEMU or no kernel packages to be had)$'
+allowed_skips='^(miri: no nightly toolchain with Miri|interop: no QEMU or no kernel packages to be had|instruction counts: the budgets are for processors with AVX2)$'
 
 skip() {
     skipped=$((skipped + 1))
@@ -77,11 +77,11 @@ stage() {
     if "$@" >"$log" 2>&1; then
         grep -qE '^test result: ' "$log" || passed=$((passed + 1))
         count "$log"
-        printf '%-11s ok      %4d s\n' "$name" $((SECONDS - start))
+        printf '%-13s ok      %4d s\n' "$name" $((SECONDS - start))
     else
         count "$log"
         [ "$failed" -gt "$before" ] || failed=$((failed + 1))
-        printf '%-11s FAILED  %4d s   %s\n' "$name" $((SECONDS - start)) "$log"
+        printf '%-13s FAILED  %4d s   %s\n' "$name" $((SECONDS - start)) "$log"
         grep -aE '^(error|test .* FAILED|---- )|panicked at' "$log" | head -20
         tail -30 "$log"
     fi
@@ -116,6 +116,11 @@ static_dpdk() {
     CARGO_TARGET_DIR=$target cargo build --locked -p ironwarp-port --features dpdk-static --example dpdk_cost &&
         ! readelf -d "$target/debug/examples/dpdk_cost" | grep -q 'NEEDED.*librte' &&
         timeout 120 "$target/debug/examples/dpdk_cost"
+}
+
+# Instructions of small operations against their budgets: exact, where times are not.
+instructions() {
+    install_packages counts && scripts/instruction-counts.sh --check
 }
 
 # Whole nodes under faulty links, with assertions on; each seed twice. The summary counts as the tests of this stage.
@@ -183,6 +188,7 @@ stage static static_dpdk
 stage scripts run_script_tests
 stage capi capi
 stage tests cargo test --workspace --locked --no-fail-fast
+stage instructions instructions
 stage simulator simulator
 stage loom loom
 if cargo +nightly miri --version >/dev/null 2>&1; then
