@@ -21,7 +21,7 @@ use crossbeam_utils::CachePadded;
 use crate::spsc;
 use crate::sync::{Arc, AtomicBool, Ordering};
 
-/// A doorbell for queues that are numbered from 0 to below `queues`.
+/// Creates a doorbell for queues 0 to `queues - 1`.
 pub fn channel(queues: usize) -> (DoorbellSender, DoorbellReceiver) {
     let (producer, consumer) = spsc::channel(queues);
     let overflowed = Arc::new(CachePadded::new(AtomicBool::new(false)));
@@ -96,7 +96,7 @@ pub struct DoorbellReceiver {
 impl DoorbellReceiver {
     /// Returns the number of the next queue that may have work. Clear its flag before you read the queue.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "a listener is polled and never exhausted")]
+    #[expect(clippy::should_implement_trait, reason = "a receiver is polled and never exhausted")]
     pub fn next(&mut self) -> Option<u32> {
         if self.overflowed.load(Ordering::Relaxed) {
             self.start_rescan();
@@ -137,7 +137,7 @@ mod tests {
         assert!(receiver.has_entries());
         assert_eq!([receiver.next(), receiver.next(), receiver.next()], [Some(1), Some(0), None]);
         assert!(!receiver.has_entries());
-        assert!(!sender.ring(1, &bells[1]), "taken, and not yet cleared");
+        assert!(!sender.ring(1, &bells[1]), "received, but not yet cleared");
         bells[1].clear();
         assert!(sender.ring(1, &bells[1]));
         assert_eq!([receiver.next(), receiver.next()], [Some(1), None]);

@@ -1,7 +1,7 @@
 //! Lock-free rings with one producer and one consumer, and the signals that go with them.
 //!
-//! - [`spsc`] moves values: control messages, completions, notices, frames between cores.
-//! - [`slots`] is a work queue written and read in place: a slot stays the consumer's until it is released.
+//! - [`spsc`] moves values: control messages, completions, notifications, frames between cores.
+//! - [`slots`] is a work queue written and read in place: a slot belongs to the consumer until it is released.
 //! - [`doorbell`] lists the queues that have new work, each at most once.
 //! - [`mailbox`] carries calls from one core to another. Each call has a slot for its reply. There is no shared index: a
 //!   mark in the slot shows that it is filled.
@@ -10,9 +10,10 @@
 //! Indices are 32 bits and wrap; capacities are powers of two. Each side caches the other's index and reads the shared
 //! one only when the cached copy shows a full or empty ring. A stream of operations therefore costs a nanosecond or two
 //! each, and one cache line moves between processors for many operations. Nothing blocks, and nothing allocates after
-//! construction. Either end may be dropped at any time; the other end can detect that, and keeps its access to the ring.
+//! construction. Either end may be dropped at any time; the other end can detect that and still use the ring.
 //!
-//! This crate contains `unsafe`: slots change owners without a lock. Every module has a loom model in `tests/loom`, run with `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`.
+//! This crate contains `unsafe`: slots change owners without a lock. Every module has a loom model in `tests/loom`; run it
+//! with `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`.
 
 pub mod doorbell;
 mod end_state;

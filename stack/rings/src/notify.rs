@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_arming_wakes_once() {
+    fn one_request_causes_one_wake_up() {
         let armed = NotifyState::default();
         assert!(!armed.fire(true), "not armed");
         armed.arm(false);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsolicited_completion_leaves_solicited_only_armed() {
+    fn an_unsolicited_completion_does_not_fire_a_solicited_request() {
         let armed = NotifyState::default();
         armed.arm(true);
         assert!(!armed.fire(false));

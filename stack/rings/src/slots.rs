@@ -5,12 +5,12 @@
 //!         v                 v               v
 //! ...free | consumer's .... | staged ...... | free...      0 <= staged - head <= depth
 //! ```
-//! The producer writes requests into free slots and publishes them together. The consumer reads every published slot
-//! in place, as often as it likes and in any order, until it releases it: a request stays readable until its work is
-//! acknowledged, and nothing is ever copied. A slot changes hands by a release store of the index that its owner
-//! advances and an acquire load of it on the other side. Requests are named by sequence numbers of 32 bits, which
-//! wrap. Beside `head` lies a counter that the consumer publishes: requests that completed without a completion entry.
-//! Slots begin on cache lines, so a request that fits one costs one line.
+//! The producer writes requests into free slots and publishes them together. The consumer reads published slots in
+//! place, any number of times and in any order, until it releases them. So a request stays readable until its work is
+//! acknowledged, and is never copied. A slot changes owners by a release store of the index that its owner advances, and
+//! an acquire load of that index on the other side. Requests have 32-bit sequence numbers, which wrap. The consumer also
+//! publishes the number of requests that completed without a completion entry.
+//! Slots are aligned to cache lines, so a request that fits in one costs one line transfer.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -23,7 +23,7 @@ use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
 /// The most slots a queue may have.
 const DEPTH_MAX: usize = 1 << 20;
 
-/// A queue of at least `depth` requests, rounded up to a power of two of at most 2^20.
+/// Creates a queue of at least `depth` requests, rounded up to a power of two of at most 2^20.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ironwarp_rings::slots::ring::<[u64; 8]>(4);
@@ -59,7 +59,7 @@ impl core::error::Error for Full {}
 /// The producer's end. It is `Send` but not `Sync`: one thread uses it at a time.
 pub struct SlotProducer<T> {
     ring: Arc<Ring<T>>,
-    /// The sequence number that the consumer knows.
+    /// The published sequence number.
     tail: u32,
     /// The sequence number of the next request.
     staged: u32,
@@ -84,7 +84,10 @@ pub struct SlotConsumer<T> {
 }
 
 impl<T> SlotProducer<T> {
-    /// Writes the next request in place and hands it over, with any that are staged. Returns its sequence number.
+    /// Writes the next request in place and publishes it together with all staged requests. Returns its sequence number.
+    ///
+    /// # Errors
+    /// Returns [`Full`], and does not call `write`, if no slot is free.
     #[inline]
     pub fn post(&mut self, write: impl FnOnce(&mut T)) -> Result<u32, Full> {
         let seq = self.stage(write)?;
@@ -94,21 +97,24 @@ impl<T> SlotProducer<T> {
 
     /// Writes the next request in place; the consumer sees it once it is published. Returns its sequence number.
     ///
-    /// The slot holds whatever was written there a round ago: `write` sets every field that the consumer will read.
+    /// The slot still holds the request of the previous round, so `write` must set every field that the consumer reads.
+    ///
+    /// # Errors
+    /// Returns [`Full`], and does not call `write`, if no slot is free.
     #[inline]
     pub fn stage(&mut self, write: impl FnOnce(&mut T)) -> Result<u32, Full> {
         if !self.has_room(1) {
             return Err(Full);
         }
         let seq = self.staged;
-        // SAFETY: the slot lies in front of `head`, so it is the producer's until it is published: the consumer has
-        // dropped every reference to it. The producer is not `Sync`, so one thread at a time is here.
+        // SAFETY: the slot lies before `head`, so it belongs to the producer until it is published: the consumer holds
+        // no reference to it. The producer is not `Sync`, so one thread at a time is here.
         self.ring.slot(seq).with_mut(|slot| write(unsafe { &mut *slot }));
         self.staged = seq.wrapping_add(1);
         Ok(seq)
     }
 
-    /// Hands over everything staged. One store, however many there are.
+    /// Publishes all staged requests with one store.
     #[inline]
     pub fn publish(&mut self) {
         if self.tail != self.staged {
@@ -126,24 +132,24 @@ impl<T> SlotProducer<T> {
         }
     }
 
-    /// Requests that could be staged when the consumer's index was last looked at.
+    /// Returns the number of free slots according to the cached consumer index.
     fn cached_free(&self) -> usize {
         (self.depth() - self.staged.wrapping_sub(self.cached_head)) as usize
     }
 
-    /// Requests that have been staged and not released. Always reads the consumer's index.
+    /// Returns the number of requests that were staged and not released. Always reads the consumer's index.
     pub fn outstanding(&mut self) -> u32 {
         self.cached_head = self.ring.consumer.end.published();
         self.staged.wrapping_sub(self.cached_head)
     }
 
-    /// Requests that the queue holds at most.
+    /// Returns the number of slots.
     #[inline]
     pub fn depth(&self) -> u32 {
         self.ring.slots.len() as u32
     }
 
-    /// Requests that completed without a completion entry, modulo 2^32.
+    /// Returns the number of requests that completed without a completion entry, modulo 2^32.
     #[inline]
     pub fn unsignaled(&self) -> u32 {
         self.ring.consumer.unsignaled.load(Ordering::Relaxed)
@@ -171,31 +177,30 @@ impl<T> SlotConsumer<T> {
         self.cached_tail
     }
 
-    /// The oldest request that has not been released.
+    /// Returns the sequence number of the oldest request that was not released.
     #[inline]
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// The sequence number behind the last request that [`Self::refresh`] saw.
+    /// Returns the sequence number after the last request that [`Self::refresh`] saw.
     #[inline]
     pub fn tail(&self) -> u32 {
         self.cached_tail
     }
 
-    /// The request numbered `seq`, if it lies from head to before tail.
+    /// Returns the request numbered `seq`, if head <= `seq` < tail.
     #[inline]
     pub fn at(&self, seq: u32) -> Option<&T> {
         if seq.wrapping_sub(self.head) >= self.cached_tail.wrapping_sub(self.head) {
             return None;
         }
-        // SAFETY: the slot was published and is not released while the answer is borrowed from `self`: releasing
-        // takes `&mut self`. Until then the producer does not touch it.
+        // SAFETY: the slot was published. The result borrows `self` and releasing takes `&mut self`, so the slot is not
+        // released meanwhile. The producer does not access it before that.
         Some(self.ring.slot(seq).with(|slot| unsafe { &*slot }))
     }
 
-    /// Gives the slots before `seq` back to the producer. A number that does not lie from head to tail is a mistake
-    /// of the caller and releases nothing.
+    /// Returns the slots before `seq` to the producer. Does nothing unless head <= `seq` <= tail.
     #[inline]
     pub fn release_to(&mut self, seq: u32) {
         if seq.wrapping_sub(self.head) <= self.cached_tail.wrapping_sub(self.head) {
@@ -204,15 +209,15 @@ impl<T> SlotConsumer<T> {
         }
     }
 
-    /// Counts requests that completed without a completion entry. Called before their release, so a producer that sees their
-    /// slots free sees the count.
+    /// Counts requests that completed without a completion entry. Call it before their release, so that a producer that
+    /// sees their slots free also sees the count.
     #[inline]
     pub fn add_unsignaled(&mut self, n: u32) {
         self.unsignaled = self.unsignaled.wrapping_add(n);
         self.ring.consumer.unsignaled.store(self.unsignaled, Ordering::Relaxed);
     }
 
-    /// Requests that the queue holds at most.
+    /// Returns the number of slots.
     #[inline]
     pub fn depth(&self) -> u32 {
         self.ring.slots.len() as u32
@@ -239,7 +244,7 @@ struct Ring<T> {
     slots: Box<[Slot<T>]>,
 }
 
-/// What the consumer publishes, in one line.
+/// The words that the consumer publishes, in one cache line.
 struct ConsumerState {
     end: EndState,
     unsignaled: AtomicU32,
@@ -248,7 +253,7 @@ struct ConsumerState {
 #[repr(align(64))]
 struct Slot<T>(UnsafeCell<T>);
 
-// SAFETY: the protocol above gives each slot one owner at a time, and requests only move with their ring.
+// SAFETY: the protocol above gives each slot one owner at a time, and requests move only with their ring.
 unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: as above; a shared `Ring` is reachable only through one producer and one consumer, neither of which is
 // `Sync`, so no two threads ever hold references to one slot.
@@ -259,7 +264,7 @@ impl<T> Ring<T> {
     fn slot(&self, seq: u32) -> &UnsafeCell<T> {
         let slot_index = seq as usize & (self.slots.len() - 1);
         debug_assert!(slot_index < self.slots.len());
-        // SAFETY: `ring` makes at least one slot and a power of two of them, so the mask stays inside.
+        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in range.
         &unsafe { self.slots.get_unchecked(slot_index) }.0
     }
 }
@@ -282,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn staged_requests_are_handed_over_together() {
+    fn staged_requests_are_published_together() {
         let (mut producer, mut consumer) = ring::<u64>(4);
         assert_eq!(producer.stage(|slot| *slot = 1), Ok(0));
         assert_eq!(producer.stage(|slot| *slot = 2), Ok(1));
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_until_something_is_released() {
+    fn a_full_queue_takes_no_request_until_a_release() {
         let (mut producer, mut consumer) = ring::<u64>(3);
         assert_eq!((producer.depth(), consumer.depth()), (4, 4));
         for value in 0..4 {
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_outside_head_to_tail_changes_nothing() {
+    fn a_release_outside_head_to_tail_does_nothing() {
         let (mut producer, mut consumer) = ring::<u64>(4);
         producer.post(|slot| *slot = 5).unwrap();
         consumer.refresh();

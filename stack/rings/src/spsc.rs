@@ -23,7 +23,7 @@ use crate::sync::{Arc, UnsafeCell};
 /// The largest number of slots: indices wrap at 32 bits and must distinguish full from empty.
 const CAPACITY_MAX: usize = 1 << 30;
 
-/// A ring with room for at least `capacity` values, rounded up to a power of two of at most 2^30.
+/// Creates a ring with room for at least `capacity` values, rounded up to a power of two of at most 2^30.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ironwarp_rings::spsc::channel(2);

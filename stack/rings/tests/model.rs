@@ -1,4 +1,4 @@
-//! The rings against `VecDeque`, in every order of operations that one thread can do, and across two threads.
+//! The rings compared with `VecDeque` for random sequences of operations on one thread, and across two threads.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use ironwarp_rings::slots::{self, Full};
 use ironwarp_rings::spsc;
 use proptest::prelude::*;
 
-/// Values that go across in the two-thread tests: enough to wrap every ring many times.
+/// The number of values in the two-thread tests: enough to wrap every ring many times.
 const STREAM: u32 = if cfg!(miri) { 200 } else { 100_000 };
 
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ enum Step {
     Push,
     Publish,
     Pop,
-    /// For the work queue: look again, then release so many of what is there.
+    /// For the work queue: refresh, then release this many requests, modulo the number that is there plus one.
     Release(u8),
 }
 
@@ -44,14 +44,14 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_ring_is_a_bounded_queue_with_a_staging_end(capacity in 1..9usize, steps in steps()) {
+    fn a_ring_behaves_as_a_bounded_queue_with_staging(capacity in 1..9usize, steps in steps()) {
         let (mut producer, mut consumer) = spsc::channel(capacity);
         let capacity = capacity.next_power_of_two();
         let (mut staged, mut full, mut next) = (VecDeque::new(), VecDeque::new(), 0u32);
         for step in steps {
             match step {
                 Step::Stage | Step::Push => {
-                    // Boxes, so that Miri sees a value that is lost or dropped twice.
+                    // Boxes, so that Miri detects a value that is leaked or dropped twice.
                     let push = matches!(step, Step::Push);
                     let value = Box::new(next);
                     let outcome = if push { producer.push(value) } else { producer.stage(value) };
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn a_work_queue_keeps_every_request_until_its_release(depth in 1..9usize, steps in steps()) {
+    fn a_work_queue_keeps_each_request_until_its_release(depth in 1..9usize, steps in steps()) {
         let (mut producer, mut consumer) = slots::ring::<[u32; 3]>(depth);
         let depth = depth.next_power_of_two();
         let (mut staged, mut full, mut head, mut next) = (VecDeque::new(), VecDeque::new(), 0u32, 0u32);
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn a_stream_of_values_crosses_two_threads_whole_and_in_order() {
+fn values_pass_between_two_threads_once_and_in_order() {
     let (mut producer, mut consumer) = spsc::channel(8);
     let sender = thread::spawn(move || {
         for value in 0..STREAM {
@@ -159,7 +159,7 @@ fn a_stream_of_values_crosses_two_threads_whole_and_in_order() {
 }
 
 #[test]
-fn a_stream_of_requests_crosses_two_threads_with_releases_that_lag() {
+fn requests_pass_between_two_threads_with_delayed_releases() {
     let (mut producer, mut consumer) = slots::ring::<[u32; 32]>(8);
     let poster = thread::spawn(move || {
         for value in 0..STREAM {
@@ -176,7 +176,7 @@ fn a_stream_of_requests_crosses_two_threads_with_releases_that_lag() {
         for seq in consumer.head()..tail {
             assert_eq!(consumer.at(seq), Some(&[seq; 32]));
         }
-        // The newest few stay: their work is not acknowledged yet.
+        // Keep the newest three, as if their work were not acknowledged yet.
         let release = if tail == STREAM { tail } else { tail.saturating_sub(3).max(consumer.head()) };
         consumer.add_unsignaled(release - consumer.head());
         consumer.release_to(release);

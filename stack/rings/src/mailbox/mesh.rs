@@ -1,19 +1,19 @@
-//! Mailboxes between all cores of a stack: each core's ends of those that it shares with the others.
+//! Mailboxes between all cores of a stack: one for each ordered pair of cores.
 
 use super::{Callee, Caller, pair};
 
-/// One core's ends of the mailboxes that it shares with all others.
+/// One core's ends of the mailboxes to and from all other cores.
 pub struct Mailboxes<Q, R> {
-    /// By the core that is called; none for the core itself.
+    /// Indexed by the called core; `None` for the core itself.
     callers: Box<[Option<Caller<Q, R>>]>,
-    /// By the core that calls.
+    /// Indexed by the calling core; `None` for the core itself.
     callees: Box<[Option<Callee<Q, R>>]>,
-    /// Calls that no reply has been taken to, of all cores.
+    /// Calls to all cores whose reply has not been taken.
     outstanding: usize,
     credits: usize,
 }
 
-/// Mailboxes between any two of `cores` cores, of so many credits each. One item for each core, in order.
+/// Creates mailboxes of `credits` credits between all pairs of `cores` cores. The result is indexed by core.
 pub fn mesh<Q: Copy, R: Copy>(cores: usize, credits: usize) -> Vec<Mailboxes<Q, R>> {
     let unconnected = || Mailboxes {
         callers: (0..cores).map(|_| None).collect(),
@@ -33,7 +33,10 @@ pub fn mesh<Q: Copy, R: Copy>(cores: usize, credits: usize) -> Vec<Mailboxes<Q, 
 }
 
 impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
-    /// Hands `core` a call. Gives it back when no credit is left, and when `core` is the caller itself or none.
+    /// Sends a call to `core`.
+    ///
+    /// # Errors
+    /// Returns the call if no credit is left, if `core` is the calling core, or if there is no such core.
     #[inline]
     pub fn call(&mut self, core: u16, call: Q) -> Result<(), Q> {
         match self.callers.get_mut(usize::from(core)) {
@@ -42,7 +45,7 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         }
     }
 
-    /// `core` is called soon, as [`Caller::prefetch`].
+    /// Prefetches the slot of the next call to `core`, as [`Caller::prefetch`].
     #[inline]
     pub fn prefetch(&self, core: u16) {
         if let Some(Some(caller)) = self.callers.get(usize::from(core)) {
@@ -50,14 +53,14 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         }
     }
 
-    /// Whether a call for `core` would be taken now.
+    /// Returns whether [`Self::call`] to `core` would succeed now.
     #[inline]
     pub fn has_credit(&self, core: u16) -> bool {
         matches!(self.callers.get(usize::from(core)), Some(Some(caller)) if caller.credits() > 0)
     }
 
-    /// Answers what others have asked, each call with the core that it is from, of each core at most as many as it has
-    /// credits. Says how many.
+    /// Replies to the calls of other cores, at most `credits` for each core. `reply` gets the calling core and the call.
+    /// Returns the number of calls.
     #[inline]
     pub fn serve(&mut self, mut reply: impl FnMut(u16, Q) -> R) -> usize {
         let mut served = 0;
@@ -68,8 +71,8 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         served
     }
 
-    /// Takes the replies that have come, with the core that each is from, of each core at most as many as there are
-    /// credits. Says how many.
+    /// Passes the replies that have arrived to `take`, with the core that sent each, at most `credits` for each core.
+    /// Returns their number.
     #[inline]
     pub fn replies(&mut self, mut take: impl FnMut(u16, R)) -> usize {
         let mut taken = 0;
@@ -83,7 +86,7 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         taken
     }
 
-    /// The oldest reply of `core` that has not been taken, as [`Caller::reply`].
+    /// Takes the oldest reply of `core`, as [`Caller::reply`].
     #[inline]
     pub fn reply(&mut self, core: u16) -> Option<R> {
         let reply = self.callers.get_mut(usize::from(core))?.as_mut()?.reply()?;
@@ -91,19 +94,19 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         Some(reply)
     }
 
-    /// Whether `core` is gone, as [`Caller::is_abandoned`].
+    /// Returns whether `core` dropped its end, as [`Caller::is_abandoned`].
     #[inline]
     pub fn is_abandoned(&self, core: u16) -> bool {
         matches!(self.callers.get(usize::from(core)), Some(Some(caller)) if caller.is_abandoned())
     }
 
-    /// Calls for `core` whose reply has not been taken.
+    /// Returns the number of calls to `core` whose reply has not been taken.
     #[inline]
     pub fn outstanding_to(&self, core: u16) -> u32 {
         self.callers.get(usize::from(core)).and_then(Option::as_ref).map_or(0, Caller::outstanding)
     }
 
-    /// Waits for `core` no more, as [`Caller::abandon_calls`].
+    /// Gives up the outstanding calls to `core`, as [`Caller::abandon_calls`].
     #[cold]
     pub fn abandon_calls(&mut self, core: u16) {
         if let Some(Some(caller)) = self.callers.get_mut(usize::from(core)) {
@@ -112,13 +115,13 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         }
     }
 
-    /// Whether some reply has come.
+    /// Returns whether a reply of any core can be taken.
     #[inline]
     pub fn has_reply(&self) -> bool {
         self.callers.iter().flatten().any(Caller::has_reply)
     }
 
-    /// Calls of this core whose reply has not been taken.
+    /// Returns the number of this core's calls whose reply has not been taken.
     #[inline]
     pub fn outstanding(&self) -> usize {
         self.outstanding
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_cores_that_call_each_other_to_the_limit_still_answer_each_other() {
+    fn two_cores_without_credits_still_reply_to_each_other() {
         let mut mesh = mesh::<u32, u32>(2, 2);
         let (one, two) = mesh.split_at_mut(1);
         let (one, two) = (&mut one[0], &mut two[0]);
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_ordered_pair_of_a_mesh_has_a_mailbox_of_its_own() {
+    fn every_ordered_pair_of_cores_has_its_own_mailbox() {
         const CORES: u16 = 4;
         let mut mesh = mesh::<(u16, u16), (u16, u16)>(CORES.into(), 1);
         for from in 0..CORES {
@@ -179,16 +182,16 @@ mod tests {
     }
 
     #[test]
-    fn one_caller_does_not_keep_a_core_from_the_rest_of_its_loop() {
+    fn serve_is_bounded_while_a_caller_keeps_calling() {
         let mut mesh = mesh::<u32, u32>(2, 2);
         let [one, two] = &mut mesh[..] else { unreachable!("two cores") };
         one.call(1, 1).unwrap();
-        let mut asked = 1;
-        // As if the caller were as quick as the callee.
+        let mut called = 1;
+        // The caller calls again before the callee looks for the next call.
         let served = two.serve(|_, call| {
-            let more = one.replies(|_, _| ()) > 0 || asked < 2;
+            let more = one.replies(|_, _| ()) > 0 || called < 2;
             if more && one.call(1, call + 1).is_ok() {
-                asked += 1;
+                called += 1;
             }
             call
         });
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_core_waits_for_is_counted_over_all_others() {
+    fn outstanding_counts_the_calls_to_all_cores() {
         let mut mesh = mesh::<u8, u8>(3, 2);
         let [one, two, three] = &mut mesh[..] else { unreachable!("three cores") };
         for to in [1, 2, 2] {
@@ -209,7 +212,6 @@ mod tests {
         assert_eq!((one.outstanding(), one.has_credit(1), one.has_credit(2)), (0, true, false));
     }
 
-    /// What each core writes in turn while calls go to and fro lies on lines of its own.
     #[test]
     fn no_two_ends_of_a_mesh_share_a_cache_line() {
         let mesh = mesh::<u64, u64>(3, 4);

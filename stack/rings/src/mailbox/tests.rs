@@ -1,4 +1,4 @@
-//! One mailbox, call by call.
+//! Tests of one mailbox on one thread.
 
 use super::*;
 
@@ -9,9 +9,9 @@ fn full<Q: Copy, R: Copy>(credits: usize, call: Q) -> (Caller<Q, R>, Callee<Q, R
 }
 
 #[test]
-fn a_reply_is_seen_to_have_come_until_it_is_taken() {
+fn has_reply_is_true_until_the_reply_is_taken() {
     let (mut caller, mut callee) = pair::<u8, u8>(2);
-    assert!(!caller.has_reply(), "nothing was asked");
+    assert!(!caller.has_reply(), "no call was made");
     caller.call(1).unwrap();
     assert!(!caller.has_reply());
     callee.serve(1, |call| call);
@@ -20,28 +20,28 @@ fn a_reply_is_seen_to_have_come_until_it_is_taken() {
 }
 
 #[test]
-fn credits_are_the_number_asked_for_even_where_there_are_more_places() {
+fn credits_are_not_rounded_up_to_the_number_of_slots() {
     let (mut caller, mut callee) = full::<u8, u8>(3, 1);
     assert_eq!((caller.call(2), caller.credits(), caller.outstanding()), (Err(2), 0, 3));
     assert_eq!(callee.serve(2, |call| call), 2);
-    assert_eq!(caller.call(2), Err(2), "answered is not taken");
+    assert_eq!(caller.call(2), Err(2), "the reply was sent but not taken");
     assert_eq!((caller.reply(), caller.credits()), (Some(1), 1));
     assert_eq!(caller.call(2), Ok(()));
 }
 
 #[test]
-fn no_credit_is_one_credit() {
+fn zero_credits_count_as_one() {
     let (mut caller, _callee) = pair::<u8, u8>(0);
     assert_eq!((caller.call(1), caller.call(2)), (Ok(()), Err(2)));
 }
 
 #[test]
-fn each_call_and_each_reply_is_handed_over_at_once_and_in_order() {
+fn each_call_and_each_reply_is_published_at_once_and_in_order() {
     let (mut caller, mut callee) = pair(4);
     (0..4).for_each(|call| caller.call(call).unwrap());
     let served = callee.serve(3, |call: u32| {
-        let heard = call.checked_sub(1).map(|last| last * 10);
-        assert_eq!(caller.reply(), heard, "the one before has been answered");
+        let previous_reply = call.checked_sub(1).map(|last| last * 10);
+        assert_eq!(caller.reply(), previous_reply, "the previous reply is published");
         call * 10
     });
     assert_eq!((served, caller.reply(), caller.reply()), (3, Some(20), None));
@@ -49,9 +49,9 @@ fn each_call_and_each_reply_is_handed_over_at_once_and_in_order() {
     assert_eq!((caller.reply(), caller.reply()), (Some(30), None));
 }
 
-/// A place that was filled in an earlier round is not taken for one that is filled in this one, whatever the number of rounds.
+/// A slot that was filled in an earlier round does not look filled in this round.
 #[test]
-fn places_are_used_again_round_after_round() {
+fn slots_are_reused_round_after_round() {
     for credits in 1..=5 {
         let (mut caller, mut callee) = pair::<u32, u32>(credits);
         for first in (0..100).step_by(credits) {
@@ -60,17 +60,17 @@ fn places_are_used_again_round_after_round() {
             assert_eq!(caller.reply(), None);
             assert_eq!(callee.serve(usize::MAX, |call| call), credits);
             assert_eq!(callee.serve(usize::MAX, |call| call), 0);
-            let heard: Vec<u32> = core::iter::from_fn(|| caller.reply()).collect();
-            assert_eq!(heard, calls.collect::<Vec<_>>());
+            let replies: Vec<u32> = core::iter::from_fn(|| caller.reply()).collect();
+            assert_eq!(replies, calls.collect::<Vec<_>>());
         }
     }
 }
 
 #[test]
-fn numbers_wrap() {
+fn call_numbers_wrap() {
     let (mut caller, mut callee) = pair::<u32, u32>(2);
-    let near_the_end = u32::MAX - 3;
-    (caller.calls_sent, caller.replies_taken, callee.next) = (near_the_end, near_the_end, near_the_end);
+    let before_wrap = u32::MAX - 3;
+    (caller.calls_sent, caller.replies_taken, callee.next) = (before_wrap, before_wrap, before_wrap);
     for call in 0..20 {
         assert_eq!([caller.call(call), caller.call(call), caller.call(call)], [Ok(()), Ok(()), Err(call)]);
         assert_eq!((callee.serve(9, |call| call), callee.serve(9, |call| call)), (2, 0));
@@ -79,7 +79,7 @@ fn numbers_wrap() {
 }
 
 #[test]
-fn each_end_can_tell_that_the_other_is_gone() {
+fn each_end_detects_that_the_other_was_dropped() {
     let (mut caller, mut callee) = full::<u8, u8>(2, 7);
     assert!(!caller.is_abandoned() && !callee.is_abandoned());
     callee.serve(1, |call| call);
@@ -95,7 +95,7 @@ fn each_end_can_tell_that_the_other_is_gone() {
     assert_eq!(callee.serve(9, |call| call), 2);
 }
 
-/// Every line that both sides write is one that hands something over, and a value of 62 octets crosses in one.
+/// A value of up to 62 octets fits in one cache line with its mark.
 #[test]
 fn no_two_calls_or_ends_share_a_cache_line() {
     type Small = Caller<u8, u8>;

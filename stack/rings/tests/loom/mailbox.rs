@@ -1,54 +1,59 @@
-//! Mailboxes between cores: nothing is lost, doubled or overtaken, with a single credit, for both directions of waiting.
+//! Mailboxes between cores: every call gets one reply, in order, also with a single credit.
 
 use ironwarp_rings::mailbox::{self, Caller};
-use ironwarp_rings::notify::NotifyState;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
+
+use crate::assert_wakes;
 
 /// A call to a word's owner: the calling core, and the index of the call.
 type Call = (usize, usize);
 /// The word's value before, and the call.
 type Reply = (usize, Call);
 
-/// What a core asked for and heard back, call by call.
+/// A calling core that counts its calls and records the replies.
 struct TestCaller {
     mailbox: Caller<Call, Reply>,
     name: usize,
-    asked: usize,
+    calls_made: usize,
     originals: Vec<usize>,
 }
 
 impl TestCaller {
     fn new(mailbox: Caller<Call, Reply>, name: usize) -> Self {
-        TestCaller { mailbox, name, asked: 0, originals: vec![] }
+        TestCaller { mailbox, name, calls_made: 0, originals: vec![] }
     }
 
-    /// One turn of the loop: hears, then asks once if it may.
+    /// One iteration of the loop: takes the replies, then makes a call if a credit is left.
     fn poll(&mut self) {
         self.take_replies();
-        if self.mailbox.call((self.name, self.asked)).is_ok() {
-            self.asked += 1;
+        if self.mailbox.call((self.name, self.calls_made)).is_ok() {
+            self.calls_made += 1;
         }
     }
 
     fn take_replies(&mut self) {
         while let Some((original, call)) = self.mailbox.reply() {
-            assert_eq!(call, (self.name, self.originals.len()), "a reply lost, doubled or overtaken");
+            assert_eq!(
+                call,
+                (self.name, self.originals.len()),
+                "a reply is missing, repeated or out of order"
+            );
             self.originals.push(original);
         }
     }
 
-    /// Every call was answered, and each saw the ones before it.
+    /// Asserts that every call got a reply and saw the effects of the calls before it.
     fn check(mut self) -> Vec<usize> {
         self.take_replies();
-        assert_eq!((self.originals.len(), self.mailbox.outstanding()), (self.asked, 0));
+        assert_eq!((self.originals.len(), self.mailbox.outstanding()), (self.calls_made, 0));
         assert!(self.originals.is_sorted_by(|a, b| a < b), "program order");
         self.originals
     }
 }
 
-/// The owner's part: adds one to the word, with plain accesses.
+/// The operation of the owner: adds one to the word with plain accesses.
 fn add_one(word: &mut usize) -> impl FnMut(Call) -> Reply {
     |call| {
         *word += 1;
@@ -57,39 +62,39 @@ fn add_one(word: &mut usize) -> impl FnMut(Call) -> Reply {
 }
 
 #[test]
-fn with_one_credit_every_call_is_answered_once_and_in_order() {
+fn with_one_credit_every_call_gets_one_reply_in_order() {
     loom::model(|| {
         let (caller, mut owner) = mailbox::pair(1);
         let core = thread::spawn(move || {
-            let mut asking = TestCaller::new(caller, 0);
-            (0..3).for_each(|_| asking.poll());
-            asking
+            let mut core = TestCaller::new(caller, 0);
+            (0..3).for_each(|_| core.poll());
+            core
         });
         let mut word = 0;
         for _ in 0..2 {
             owner.serve(1, add_one(&mut word));
         }
-        let mut asking = core.join().unwrap();
-        // Both sides rest now: what was not answered must still be in the mailbox.
+        let mut core = core.join().unwrap();
+        // The caller has stopped: a call without a reply must still be in the mailbox.
         owner.serve(1, add_one(&mut word));
-        asking.take_replies();
-        assert!((1..=3).contains(&asking.asked));
-        assert_eq!(asking.check(), (0..word).collect::<Vec<_>>());
+        core.take_replies();
+        assert!((1..=3).contains(&core.calls_made));
+        assert_eq!(core.check(), (0..word).collect::<Vec<_>>());
     });
 }
 
-/// The owner protocol: one word, two cores that add to it, a core that owns it. No addition is lost, and each core
-/// sees its own in order.
+/// The owner protocol: two cores add to a word that a third core owns. No addition is lost, and each core's additions
+/// are executed in order.
 #[test]
-fn two_cores_that_add_to_one_word_through_its_owner_lose_nothing() {
+fn additions_of_two_cores_through_the_owner_of_the_word_are_not_lost() {
     loom::model(|| {
         let (mut owners, cores): (Vec<_>, Vec<_>) = (0..2)
             .map(|name| {
                 let (caller, owner) = mailbox::pair(1);
                 let core = thread::spawn(move || {
-                    let mut asking = TestCaller::new(caller, name);
-                    (0..2).for_each(|_| asking.poll());
-                    asking
+                    let mut core = TestCaller::new(caller, name);
+                    (0..2).for_each(|_| core.poll());
+                    core
                 });
                 (owner, core)
             })
@@ -101,41 +106,40 @@ fn two_cores_that_add_to_one_word_through_its_owner_lose_nothing() {
         poll();
         let mut originals: Vec<usize> = cores.into_iter().flat_map(TestCaller::check).collect();
         originals.sort_unstable();
-        assert_eq!(originals, (0..word).collect::<Vec<_>>(), "every addition saw a value of its own");
+        assert_eq!(originals, (0..word).collect::<Vec<_>>(), "each addition saw a different value");
     });
 }
 
-/// Either core owns what the other asks for, and both are at their limit: neither waits for the other.
+/// Each core owns the word that the other changes, and both have used up their credits. Neither blocks the other.
 #[test]
-fn two_cores_that_call_each_other_with_one_credit_both_get_on() {
+fn two_cores_that_call_each_other_with_one_credit_both_progress() {
     loom::model(|| {
-        let (there, mut here_owner) = mailbox::pair(1);
-        let (here, mut there_owner) = mailbox::pair(1);
-        let other = thread::spawn(move || {
-            let (mut asking, mut word) = (TestCaller::new(there, 0), 0);
+        let (peer_caller, mut local_owner) = mailbox::pair(1);
+        let (local_caller, mut peer_owner) = mailbox::pair(1);
+        let peer = thread::spawn(move || {
+            let (mut caller, mut word) = (TestCaller::new(peer_caller, 0), 0);
             for _ in 0..2 {
-                there_owner.serve(1, add_one(&mut word));
-                asking.poll();
+                peer_owner.serve(1, add_one(&mut word));
+                caller.poll();
             }
-            (asking, there_owner, word)
+            (caller, peer_owner, word)
         });
-        let (mut asking, mut word) = (TestCaller::new(here, 1), 0);
+        let (mut caller, mut word) = (TestCaller::new(local_caller, 1), 0);
         for _ in 0..2 {
-            here_owner.serve(1, add_one(&mut word));
-            asking.poll();
+            local_owner.serve(1, add_one(&mut word));
+            caller.poll();
         }
-        let (theirs, mut there_owner, mut their_word) = other.join().unwrap();
-        here_owner.serve(1, add_one(&mut word));
-        there_owner.serve(1, add_one(&mut their_word));
-        assert_eq!(theirs.check().len(), word);
-        assert_eq!(asking.check().len(), their_word);
+        let (peer_caller, mut peer_owner, mut peer_word) = peer.join().unwrap();
+        local_owner.serve(1, add_one(&mut word));
+        peer_owner.serve(1, add_one(&mut peer_word));
+        assert_eq!(peer_caller.check().len(), word);
+        assert_eq!(caller.check().len(), peer_word);
     });
 }
 
-/// What the owner did to memory before it replied is visible to the caller that has the reply, though nothing but the mailbox
-/// orders the two.
+/// Relaxed writes of the owner before its reply are visible to the caller that took the reply: the mailbox orders them.
 #[test]
-fn a_caller_with_the_reply_sees_the_word_changed() {
+fn a_caller_with_the_reply_sees_the_owners_earlier_writes() {
     loom::model(|| {
         let word = Arc::new(AtomicUsize::new(0));
         let (mut caller, mut owner) = mailbox::pair(1);
@@ -157,7 +161,6 @@ fn a_caller_with_the_reply_sees_the_word_changed() {
     });
 }
 
-/// What the caller did before it called is seen by the owner that has the call.
 #[test]
 fn a_callee_with_the_call_sees_earlier_writes() {
     loom::model(|| {
@@ -179,49 +182,25 @@ fn a_callee_with_the_call_sees_earlier_writes() {
     });
 }
 
-/// A core that means to sleep arms and looks once more; who mails fires then.
 #[test]
-fn a_core_that_goes_to_sleep_over_its_mail_is_woken() {
-    loom::model(|| {
-        let armed = Arc::new(NotifyState::default());
+fn a_core_that_sleeps_while_a_call_arrives_is_woken() {
+    assert_wakes(|| {
         let (mut caller, mut owner) = mailbox::pair::<(), ()>(1);
-        let core = thread::spawn({
-            let armed = armed.clone();
-            move || {
-                caller.call(()).unwrap();
-                armed.fire(true)
-            }
-        });
-        armed.arm(false);
-        let sleeps = owner.serve(1, |()| ()) == 0;
-        let woken = core.join().unwrap();
-        assert!(woken || !sleeps, "a wake-up was lost");
+        (move || caller.call(()).unwrap(), move || owner.serve(1, |()| ()) == 0)
     });
 }
 
-/// And so for the core that waits for a reply.
 #[test]
-fn a_core_that_goes_to_sleep_over_its_reply_is_woken() {
-    loom::model(|| {
-        let armed = Arc::new(NotifyState::default());
+fn a_core_that_sleeps_while_a_reply_arrives_is_woken() {
+    assert_wakes(|| {
         let (mut caller, mut owner) = mailbox::pair::<(), ()>(1);
         caller.call(()).unwrap();
-        let core = thread::spawn({
-            let armed = armed.clone();
-            move || {
-                owner.serve(1, |()| ());
-                armed.fire(true)
-            }
-        });
-        armed.arm(false);
-        let sleeps = caller.reply().is_none();
-        let woken = core.join().unwrap();
-        assert!(woken || !sleeps, "a wake-up was lost");
+        (move || drop(owner.serve(1, |()| ())), move || caller.reply().is_none())
     });
 }
 
-/// Two calls to an owner that answers some and goes. A caller that finds it dropped, takes its replies and then gives up has
-/// heard of everything that it did; the other calls were never begun.
+/// Makes two calls to an owner that executes `served` of them and is dropped. A caller that sees the drop and then takes
+/// the replies has a reply for every executed call.
 fn abandon_after(served: usize) {
     loom::model(move || {
         let word = Arc::new(AtomicUsize::new(0));
@@ -236,16 +215,16 @@ fn abandon_after(served: usize) {
                 }
             }
         });
-        let mut heard = Vec::new();
+        let mut replies = Vec::new();
         let mut poll = |caller: &mut Caller<(), usize>| {
             let is_gone = caller.is_abandoned();
-            heard.extend(std::iter::from_fn(|| caller.reply()));
+            replies.extend(std::iter::from_fn(|| caller.reply()));
             if is_gone {
                 caller.abandon_calls();
                 let done = word.load(Ordering::Relaxed);
-                assert_eq!(heard, (0..done).collect::<Vec<_>>(), "something was done that nobody heard of");
+                assert_eq!(replies, (0..done).collect::<Vec<_>>(), "an executed call has no reply");
                 assert_eq!((done, caller.outstanding(), caller.credits()), (served, 0, 0));
-                assert_eq!(caller.call(()), Err(()), "nothing more is asked of it");
+                assert_eq!(caller.call(()), Err(()), "no further call is made");
             }
             is_gone
         };
@@ -256,11 +235,11 @@ fn abandon_after(served: usize) {
 }
 
 #[test]
-fn a_caller_that_abandons_an_owner_has_all_its_replies() {
+fn a_caller_of_a_dropped_owner_gets_all_replies_before_it_gives_up() {
     abandon_after(1);
 }
 
 #[test]
-fn a_caller_that_abandons_an_idle_owner_gets_no_reply() {
+fn a_caller_of_an_idle_dropped_owner_gets_no_reply() {
     abandon_after(0);
 }

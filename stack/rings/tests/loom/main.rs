@@ -2,8 +2,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`
 //!
-//! A model does each operation a bounded number of times and ends; loom runs it once for each interleaving and each
-//! value that a load may see, and checks the slots' accesses for races besides what the model asserts.
+//! A model does each operation a bounded number of times and ends. Loom runs it once for each interleaving and each
+//! value that a load may return. It checks the assertions of the model, and the slot accesses for data races.
 #![cfg(loom)]
 
 mod mailbox;
@@ -48,7 +48,7 @@ fn values_arrive_once_and_in_order_through_a_ring_that_wraps() {
 }
 
 #[test]
-fn values_that_nobody_takes_are_dropped_by_whichever_end_goes_last() {
+fn values_left_in_the_ring_are_dropped_with_the_last_end() {
     loom::model(|| {
         let live = Arc::new(AtomicUsize::new(2));
         let (mut producer, mut consumer) = spsc::channel(2);
@@ -66,10 +66,10 @@ fn a_consumer_that_sees_the_producer_dropped_sees_its_last_value() {
     loom::model(|| {
         let (mut producer, mut consumer) = spsc::channel(2);
         let sender = thread::spawn(move || producer.stage(7).unwrap());
-        // An earlier read must not hide later values.
-        let early = consumer.pop();
+        // An earlier read of the index must not hide later values.
+        let first = consumer.pop();
         if consumer.is_abandoned() {
-            assert_eq!(early.or_else(|| consumer.pop()), Some(7));
+            assert_eq!(first.or_else(|| consumer.pop()), Some(7));
         }
         sender.join().unwrap();
     });
@@ -103,7 +103,7 @@ fn a_slot_is_never_written_while_it_is_read() {
         for _ in 0..2 {
             let tail = consumer.refresh();
             check_all(&consumer);
-            // All but the newest request are released: their slots may be written from here on.
+            // Release all requests but the newest. The producer may write their slots from here on.
             if tail != consumer.head() {
                 consumer.release_to(tail.wrapping_sub(1));
             }
@@ -133,7 +133,7 @@ fn a_producer_that_sees_a_slot_free_sees_it_counted_as_unsignaled() {
 }
 
 #[test]
-fn work_that_was_rung_for_is_seen_after_the_last_bell() {
+fn work_published_before_the_doorbell_is_seen_after_it() {
     loom::model(|| {
         let (mut sender, mut receiver) = doorbell::channel(1);
         let (mut producer, mut consumer) = slots::ring::<usize>(2);
@@ -156,14 +156,14 @@ fn work_that_was_rung_for_is_seen_after_the_last_bell() {
         };
         (0..2).for_each(|_| serve(&mut receiver));
         poster.join().unwrap();
-        // Both sides rest now: what was not seen must still be in the doorbell ring.
+        // The sender has stopped: an unseen queue must still be in the doorbell ring.
         serve(&mut receiver);
         assert_eq!(seen, 2, "a wake-up was lost");
     });
 }
 
 #[test]
-fn a_queue_is_named_once_a_silence_and_its_place_is_always_free() {
+fn a_queue_is_listed_once_until_its_flag_is_cleared() {
     loom::model(|| {
         let (mut sender, mut receiver) = doorbell::channel(1);
         let bell = Arc::new(DoorbellFlag::default());
@@ -171,29 +171,29 @@ fn a_queue_is_named_once_a_silence_and_its_place_is_always_free() {
             let bell = bell.clone();
             move || (0..3).map(|_| usize::from(sender.ring(0, &bell))).sum::<usize>()
         });
-        let mut heard = 0;
-        let mut take_replies = |receiver: &mut doorbell::DoorbellReceiver| {
+        let mut received = 0;
+        let mut drain = |receiver: &mut doorbell::DoorbellReceiver| {
             while receiver.next().is_some() {
-                heard += 1;
+                received += 1;
                 bell.clear();
             }
         };
-        take_replies(&mut receiver);
-        let named = poster.join().unwrap();
-        take_replies(&mut receiver);
-        // Had the ring been short of a place, the sweep would have named the queue once more.
-        assert_eq!(heard, named);
+        drain(&mut receiver);
+        let listed = poster.join().unwrap();
+        drain(&mut receiver);
+        // An overflow of the ring would list the queue once more.
+        assert_eq!(received, listed);
     });
 }
 
 #[test]
-fn bells_that_found_no_place_are_heard_all_the_same() {
+fn doorbells_that_overflow_the_ring_are_not_lost() {
     loom::model(|| {
         let (mut sender, mut receiver) = doorbell::channel(2);
         let bells = Arc::new([DoorbellFlag::default(), DoorbellFlag::default()]);
         let (mut producers, mut consumers): (Vec<_>, Vec<_>) =
             (0..2).map(|_| slots::ring::<usize>(1)).unzip();
-        // Number 0 has changed hands while its name was in the ring: both places are taken.
+        // Number 0 belonged to two earlier queues whose entries are still in the ring: both slots are taken.
         (0..2).for_each(|_| assert!(sender.ring(0, &DoorbellFlag::default())));
         let poster = thread::spawn({
             let bells = bells.clone();
@@ -211,7 +211,7 @@ fn bells_that_found_no_place_are_heard_all_the_same() {
                 seen[id as usize] = consumers[id as usize].refresh();
             }
         };
-        // Two are heard meanwhile: two old names, or a sweep.
+        // Receives the two old entries, or visits every queue.
         serve(&mut receiver, 2);
         poster.join().unwrap();
         serve(&mut receiver, usize::MAX);
@@ -221,45 +221,21 @@ fn bells_that_found_no_place_are_heard_all_the_same() {
 
 #[test]
 fn a_thread_that_arms_and_finds_nothing_is_woken() {
-    loom::model(|| {
-        let (mut core, mut application) = spsc::channel(1);
-        let armed = Arc::new(NotifyState::default());
-        let firing = thread::spawn({
-            let armed = armed.clone();
-            move || {
-                core.push(()).unwrap();
-                armed.fire(false)
-            }
-        });
-        armed.arm(false);
-        let sleeps = application.pop().is_none();
-        let woken = firing.join().unwrap();
-        assert!(woken || !sleeps, "a wake-up was lost");
-    });
+    assert_wakes_with(NotifyState::default, false, a_completion);
 }
 
 #[test]
-fn asking_for_more_while_a_core_fires_loses_nothing() {
-    loom::model(|| {
-        let (mut core, mut application) = spsc::channel(1);
-        let armed = Arc::new(NotifyState::default());
+fn a_request_that_is_widened_while_a_core_fires_is_not_lost() {
+    let armed_for_solicited = || {
+        let armed = NotifyState::default();
         armed.arm(true);
-        let firing = thread::spawn({
-            let armed = armed.clone();
-            move || {
-                core.push(()).unwrap();
-                armed.fire(true)
-            }
-        });
-        armed.arm(false);
-        let sleeps = application.pop().is_none();
-        let woken = firing.join().unwrap();
-        assert!(woken || !sleeps, "a wake-up was lost");
-    });
+        armed
+    };
+    assert_wakes_with(armed_for_solicited, true, a_completion);
 }
 
 #[test]
-fn two_cores_wake_once_and_lose_nothing() {
+fn two_cores_that_fire_wake_once() {
     loom::model(|| {
         let armed = Arc::new(NotifyState::default());
         let cores = [0, 1].map(|_| {
@@ -275,7 +251,7 @@ fn two_cores_wake_once_and_lose_nothing() {
         let (firing, mut rings): (Vec<_>, Vec<_>) = cores.into_iter().unzip();
         let missing = rings.iter_mut().filter_map(|ring| ring.pop().is_none().then_some(())).count();
         let woken: usize = firing.into_iter().map(|core| core.join().unwrap()).sum();
-        assert!(woken <= 1, "one arming, one wake-up");
+        assert!(woken <= 1, "one request causes at most one wake-up");
         assert!(woken == 1 || missing == 0, "a wake-up was lost");
     });
 }
@@ -288,7 +264,44 @@ impl Drop for Counted {
     }
 }
 
-/// Reads every request from head to tail, which loom checks for races, and compares it with its number.
+/// A core that pushes a completion, and an application that finds the ring empty.
+fn a_completion() -> (impl FnOnce() + 'static, impl FnOnce() -> bool) {
+    let (mut core, mut application) = spsc::channel(1);
+    (move || core.push(()).unwrap(), move || application.pop().is_none())
+}
+
+/// [`assert_wakes_with`] for a flag that is not armed and a solicited event.
+fn assert_wakes<P: FnOnce() + 'static, S: FnOnce() -> bool>(
+    ends: impl Fn() -> (P, S) + Sync + Send + 'static,
+) {
+    assert_wakes_with(NotifyState::default, true, ends);
+}
+
+/// One thread publishes and fires; the other arms, polls and sleeps if it finds nothing. A sleeping thread is woken.
+/// `ends` returns the publishing end, and a poll that returns whether it found nothing.
+fn assert_wakes_with<P: FnOnce() + 'static, S: FnOnce() -> bool>(
+    state: impl Fn() -> NotifyState + Sync + Send + 'static,
+    solicited: bool,
+    ends: impl Fn() -> (P, S) + Sync + Send + 'static,
+) {
+    loom::model(move || {
+        let (publish, finds_nothing) = ends();
+        let armed = Arc::new(state());
+        let firing = thread::spawn({
+            let armed = armed.clone();
+            move || {
+                publish();
+                armed.fire(solicited)
+            }
+        });
+        armed.arm(false);
+        let sleeps = finds_nothing();
+        let woken = firing.join().unwrap();
+        assert!(woken || !sleeps, "a wake-up was lost");
+    });
+}
+
+/// Reads every request from head to tail and compares it with its number. Loom checks the reads for races.
 fn check_all(consumer: &SlotConsumer<usize>) {
     for seq in consumer.head()..consumer.tail() {
         assert_eq!(consumer.at(seq).copied(), Some(100 + seq as usize));
