@@ -1,15 +1,15 @@
-//! What a core does to tags on behalf of a work queue or of the peer: binding windows and fast regions, and
-//! invalidating.
+//! What a core does to tags for a work queue or for the peer: it binds windows and fast regions, and invalidates.
 //!
-//! Nothing here waits. A tag is invalid for every look-up that begins after [`CoreMem::invalidate`] returns; that no
-//! other core is still in the middle of a copy is a matter of its epoch, which [`CoreMem::is_quiescent`] tells. A child
-//! that has just been invalidated can be bound again once that holds: before, [`BindError::NotQuiescent`].
+//! No function here waits. A tag is invalid for every look-up that begins after [`CoreMem::invalidate`] returns.
+//! Another core may still be in the middle of a copy until [`CoreMem::is_quiescent`] holds for the returned epoch.
+//! Until then binding the tag again fails with [`BindError::NotQuiescent`].
 //!
 //! *Source.* RFC 5040 s5.3, s7.2, s8.1.1; the checks of a bind follow the verbs of the RDMA Consortium.
 //!
-//! Bindings, fast registrations and local invalidations execute in the order of the send queue and send nothing, so a responder
-//! executes them before the peer's first FPDU. A tagged offset of a piece equals that of its region under every tag.
-//! A tag that is to be bound again waits until every other core has passed; the core asks once in an iteration.
+//! Bindings, fast registrations and local invalidations execute in the order of the send queue and send nothing, so
+//! a responder executes them before the peer's first FPDU. A byte has the same tagged offset under every tag. A tag
+//! that is to be bound again waits until every other core has passed a quiescent point; the core checks once in an
+//! iteration.
 
 use crate::access::{Access, AccessError, AccessScope, Sge};
 use crate::table::{BindClaim, BindClaimError, NO_PD, Parent, Rights, Slot, SlotState};
@@ -18,62 +18,62 @@ use crate::{ColdSlot, Extent};
 use ironwarp_types::STag;
 use thiserror::Error;
 
-/// An end of something: quiescent once every core has passed it ([`CoreMem::is_quiescent`]).
+/// The end of a tag's validity: quiescent once every core has passed it ([`CoreMem::is_quiescent`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Epoch(pub(crate) u64);
 
 impl Epoch {
-    /// As a number, to be kept in a table of numbers.
+    /// Returns the epoch as a number.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// What [`Epoch::to_bits`] made a number of.
+    /// Returns the epoch of a number from [`Epoch::to_bits`].
     pub fn from_bits(bits: u64) -> Self {
         Epoch(bits)
     }
 }
 
-/// Who asks for an invalidation.
+/// The origin of an invalidation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidator {
-    /// A work request of ours: any tag that the stream may reach.
+    /// A local work request: any tag in the scope of the stream.
     Local,
-    /// The peer: only a tag that is limited to the stream it speaks on and that it may use at all.
+    /// The peer: only a tag that is limited to its stream and has a remote right.
     Remote,
 }
 
 /// Why a tag was not invalidated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum InvalidateError {
-    /// The tag is not valid, or not this stream's.
+    /// The tag is not valid, or is outside the scope of this stream.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// The tag may be used by several streams, so none of their peers may end it (RFC 5040 s8.1.1, 7).
+    /// Several streams may use the tag, so no peer may invalidate it (RFC 5040 s8.1.1, 7).
     #[error("a tag of a whole protection domain cannot be invalidated by a peer")]
     NotStreamScoped,
 }
 
-/// A window or fast region and the memory that it is to lead to.
+/// A window or fast region, and the memory that it is bound to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Binding {
-    /// The tag that becomes valid. It leads to the window or fast region, as it was drawn for that one.
+    /// The tag that becomes valid: the next tag of the window or fast region.
     pub stag: STag,
-    /// The piece of a region.
+    /// The bound part of a region.
     pub over: Sge,
-    /// The rights that the tag gives.
+    /// The rights of the tag.
     pub access: Access,
-    /// Limited to the stream that binds. A window always is.
+    /// Whether the tag is limited to the stream that binds. A window's always is.
     pub stream_scope: bool,
 }
 
-/// Why nothing was bound.
+/// Why a binding failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum BindError {
-    /// The tag was invalidated a moment ago, and some core may still be using it. Try again.
+    /// The tag was invalidated recently, and a core may still use it. Try again.
     #[error("the tag's last use is not over yet")]
     NotQuiescent,
-    /// The tag is none that can be bound, or is bound.
+    /// The tag cannot be bound, or is bound.
     #[error("the tag cannot be bound now")]
     NotBindable,
     /// The region does not allow it.
@@ -91,12 +91,12 @@ impl From<BindClaimError> for BindError {
 }
 
 impl CoreMem {
-    /// Whether no core can be touching what ended with `epoch` any more. The calling core holds nothing: it is here.
+    /// Returns whether no core uses what ended with `epoch`. The calling core holds no span.
     pub fn is_quiescent(&self, epoch: Epoch) -> bool {
         self.epoch_slot().others_reached(epoch.0)
     }
 
-    /// Whether [`CoreMem::invalidate`] would be granted now.
+    /// Returns whether [`CoreMem::invalidate`] would succeed now.
     pub fn may_invalidate(
         &self,
         stag: STag,
@@ -122,7 +122,7 @@ impl CoreMem {
         if by == Invalidator::Local {
             return Ok(());
         }
-        // RFC 5040 s8.1.1 (7): a peer ends no tag that other streams may share.
+        // RFC 5040 s8.1.1 (7): a peer must not invalidate a tag that other streams may share.
         if !stream_scope {
             return Err(InvalidateError::NotStreamScoped);
         }
@@ -130,9 +130,10 @@ impl CoreMem {
         if remote { Ok(()) } else { Err(AccessError::NoRight.into()) }
     }
 
-    /// Makes a tag invalid at once. What was granted before is over when [`CoreMem::is_quiescent`] says so of the answer.
+    /// Makes a tag invalid at once. Accesses that began before end when [`CoreMem::is_quiescent`] holds for the
+    /// result.
     ///
-    /// A region's tag is gone for good; a window or fast region can be bound again. Our own request for a tag that
+    /// A region's tag is gone for good; a window or fast region can be bound again. A local request for a tag that
     /// has ended already succeeds.
     pub fn invalidate(
         &self,
@@ -145,7 +146,7 @@ impl CoreMem {
         Ok(Epoch(self.table().invalidate_stag(slot, cold, stag)))
     }
 
-    /// Makes the tag of a window or fast region lead to a piece of a region.
+    /// Binds a window or fast region to a part of a region.
     pub fn bind(&self, binding: &Binding, scope: AccessScope) -> Result<(), BindError> {
         self.epoch_slot().ensure_online();
         let (slot, cold) = self.lookup_slot(binding.stag).ok_or(BindError::NotBindable)?;
@@ -153,11 +154,12 @@ impl CoreMem {
         match self.checked_binding(binding, scope, claim, cold) {
             Ok((extent, parent, rights)) => {
                 cold.set_parent(parent);
-                // Offsets go on from the region's, and so does what decides owners: a word has one whatever names it.
+                // Offsets continue those of the region, and so does the position that selects owners: a word has one
+                // owner under every tag.
                 if let Some((_, region)) = self.lookup_slot(parent.stag) {
                     cold.set_owner(region.pin(), region.owner_hash_offset());
                 }
-                // Offsets go on from the region's: a piece is named alike by either tag.
+                // Offsets continue those of the region: a byte has the same offset under either tag.
                 cold.set_base_to(binding.over.addr);
                 cold.set_pd_qp(scope.pd(), scope.qp());
                 let bound = slot.bind(claim, binding.stag, extent, rights);
@@ -184,7 +186,8 @@ impl CoreMem {
             return Err(AccessError::WrongPd.into());
         }
         let window = claim.rights().is(Rights::WINDOW);
-        // Neither a tag that was bound, nor one of a window that had the place before: its request may come late.
+        // Rejects a tag that was bound before, and the tag of an earlier window in this slot: its request may arrive
+        // late.
         let is_fresh = self.table().tags.follows(binding.stag, claim.stag());
         if !is_fresh || !may_grant(binding.access, window) {
             return Err(BindError::NotBindable);
@@ -196,13 +199,13 @@ impl CoreMem {
         Ok((extent, parent, Rights::new(binding.access, kind)))
     }
 
-    /// The piece of the region that a binding is made over.
+    /// Looks up the part of the region that is bound.
     fn parent(&self, binding: &Binding, scope: AccessScope) -> Result<(Extent, Parent), AccessError> {
         let Sge { addr, len, lkey } = binding.over;
         let (slot, cold) = self.lookup_slot(lkey).ok_or(AccessError::UnknownStag)?;
         let (rights, extent) = slot.read(lkey)?;
         if extent.pd != scope.pd() {
-            // A region of one stream may be bound by that stream; a child is no region.
+            // A region of one stream may be bound by that stream; a window or fast region is not a region.
             if extent.pd != NO_PD || rights.is(Rights::CHILD) || cold.pd() != scope.pd() {
                 return Err(AccessError::WrongPd);
             }
@@ -228,13 +231,13 @@ impl CoreMem {
     }
 }
 
-/// Whether a window, or a fast region, may give such rights.
+/// Returns whether a window, or a fast region, may have these rights.
 fn may_grant(access: Access, window: bool) -> bool {
     if access.contains(Access::BIND) {
         return false;
     }
     if window {
-        // RDMAC verbs s7.10: at least one right, and remote ones only.
+        // RDMAC verbs s7.10: at least one right, and only remote ones.
         return !access.is_empty() && Access::REMOTE.contains(access);
     }
     !access.intersects(Access::NEEDS_LOCAL_WRITE) || access.contains(Access::LOCAL_WRITE)

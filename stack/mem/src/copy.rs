@@ -1,10 +1,10 @@
-//! The only routines that touch registered bytes.
+//! The only routines that access registered bytes.
 //!
-//! A remote peer, another core and the application may touch the same bytes at the same time. A plain Rust copy
-//! would make that a data race, which is undefined. So the copy is done by machine code that the compiler cannot
-//! see into: the C library's `memcpy`, called through a function pointer that is read volatile. The compiler must
-//! assume that the callee does whatever is allowed, such as a copy by relaxed atomic bytes. A racing reader may see
-//! any mixture of old and new bytes, and that is all. Under Miri the same copies are relaxed atomic bytes indeed.
+//! A remote peer, another core and the application may access the same bytes at the same time. With a plain Rust
+//! copy that is a data race, which is undefined. So the copy is done by machine code that is opaque to the compiler:
+//! the C library's `memcpy`, called through a function pointer that is read volatile. The compiler must assume that
+//! the function does anything permitted, such as a copy by relaxed atomic bytes. A racing reader may see any mixture
+//! of old and new bytes, and nothing worse. Under Miri the copies are relaxed atomic bytes.
 //!
 //! Cost: memcpy plus one load and one well-predicted indirect call.
 
@@ -77,7 +77,7 @@ pub(crate) unsafe fn store_u64(dst: *mut u8, value: u64) {
     unsafe { opaque::store_u64(dst, value) }
 }
 
-/// Adds to an aligned word, wrapping, by one locked instruction. Answers its value before.
+/// Adds to an aligned word with one locked instruction. Wraps. Returns the value before.
 ///
 /// # Safety
 /// As for [`store_u64`].
@@ -87,7 +87,7 @@ pub(crate) unsafe fn locked_add_u64(at: *mut u8, add: u64) -> u64 {
     unsafe { opaque::locked_add_u64(at, add) }
 }
 
-/// Replaces an aligned word by one locked instruction. Answers its value before.
+/// Replaces an aligned word with one locked instruction. Returns the value before.
 ///
 /// # Safety
 /// As for [`store_u64`].
@@ -97,8 +97,8 @@ pub(crate) unsafe fn locked_swap_u64(at: *mut u8, value: u64) -> u64 {
     unsafe { opaque::locked_swap_u64(at, value) }
 }
 
-/// Replaces an aligned word that is `expected` by one locked instruction. Answers its value before: `Ok` when it was
-/// replaced.
+/// Replaces an aligned word if it is `expected`, with one locked instruction. Returns the value before: `Ok` if it
+/// was replaced.
 ///
 /// # Safety
 /// As for [`store_u64`].
@@ -175,9 +175,9 @@ mod opaque {
     }
 }
 
-/// The same by atomic bytes. Words are taken apart as well, since Miri calls a race between atomics of two sizes an
-/// error; the byte that a placement publishes last is loaded first and stored last. Locked instructions are a lock
-/// around these, which the other ones do not take: atomic among themselves, as on the machine.
+/// The same with atomic bytes. Words are split too, since Miri reports a race between atomics of two sizes. The byte
+/// that a placement publishes last is loaded first and stored last. Locked instructions take a lock that other
+/// accesses do not take: they are atomic among themselves, as on the machine.
 #[cfg(miri)]
 mod opaque {
     use core::sync::atomic::{AtomicU8, Ordering};

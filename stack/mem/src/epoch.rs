@@ -1,29 +1,30 @@
-//! Quiescence by epochs: when may memory be given up that some core could still be copying to?
+//! Quiescence by epochs: when revoked memory can be released.
 //!
-//! The scheme is quiescent-state based reclamation. One word holds the current epoch; each core has a padded word
-//! with the epoch that it last announced, or [`OFFLINE`]. A revocation happens first and then advances
-//! the epoch; the thing is out of every core's hands once each core is parked or has announced that epoch.
+//! The scheme is quiescent-state based reclamation. One word holds the current epoch. Each core has a padded word
+//! with the epoch that it last announced, or [`OFFLINE`]. A revocation advances the epoch. No core uses the revoked
+//! memory once each core is offline or has announced that epoch.
 //!
-//! Why that is right:
-//! - A core that is online announces epoch `e` only after it has loaded `e`, and that load synchronises with the
-//!   advance to `e`. So from then on it sees every revocation before `e`; no fence is needed in the loop.
-//! - A parked core that comes online could miss a revocation that its word was read too early for. There both sides
-//!   use a `SeqCst` fence: the core between its announcement and its first look-up, the other side between the
-//!   revocation and reading the words. One of the two sees the other.
-//! - Announcements and parking are release stores read with acquire, so the core's last access happens before
-//!   whatever the other side does with the memory.
+//! Why this is correct:
 //!
-//! Cost to a core: per iteration one load of a line that changes only when something is revoked; per first look-up
-//! after parking one store and one fence.
+//! - An online core announces epoch `e` only after it has loaded `e`, and that load synchronises with the advance to
+//!   `e`. From then on it sees every revocation before `e`, so the loop needs no fence.
+//! - A core that comes online could miss a revocation if its word was read too early. Both sides use a `SeqCst`
+//!   fence: the core between its announcement and its first look-up, the other side between the revocation and
+//!   reading the words. One of the two sees the other.
+//! - Announcements and going offline are release stores read with acquire, so the core's last access happens before
+//!   anything that the other side does with the memory.
+//!
+//! Cost to a core: in each iteration one load of a line that changes only when something is revoked; for the first
+//! look-up after being offline one store and one fence.
 
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use core::cell::Cell;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// The word of a core that can be in the middle of nothing.
+/// The word of a core that holds no span.
 const OFFLINE: u64 = 0;
-/// The first epoch: any number but [`OFFLINE`]. 64 bits do not wrap.
+/// The first epoch: any number except [`OFFLINE`]. 64 bits do not wrap.
 const FIRST: u64 = 1;
 /// The thread of a core that has not run yet; no thread has its descriptor at address 0.
 const NO_THREAD: usize = 0;
@@ -53,14 +54,14 @@ impl Epochs {
         self.now.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
-    /// The current epoch.
+    /// Returns the current epoch.
     pub(crate) fn now(&self) -> u64 {
         self.now.load(Ordering::Acquire)
     }
 
-    /// The oldest epoch that some core is still in; `u64::MAX` when all are parked.
+    /// Returns the oldest epoch that a core is still in; `u64::MAX` if all are offline.
     pub(crate) fn oldest(&self) -> u64 {
-        // Pairs with the fence in `EpochSlot::go_online`: see the module's reasons.
+        // Pairs with the fence in `EpochSlot::go_online`; see the module.
         fence(Ordering::SeqCst);
         let online = |core: &CachePadded<CoreEpoch>| {
             let announced = core.announced.load(Ordering::Acquire);
@@ -69,9 +70,9 @@ impl Epochs {
         self.cores.iter().filter_map(online).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether every core but `core` is parked or past `target`.
+    /// Returns whether every core except `core` is offline or past `target`.
     fn others_reached(&self, core: usize, target: u64) -> bool {
-        // Pairs with the fence in `EpochSlot::go_online`: see the module's reasons.
+        // Pairs with the fence in `EpochSlot::go_online`; see the module.
         fence(Ordering::SeqCst);
         let reached = |(index, core_epoch): (usize, &CachePadded<CoreEpoch>)| {
             let announced = core_epoch.announced.load(Ordering::Acquire);
@@ -80,12 +81,12 @@ impl Epochs {
         self.cores.iter().enumerate().all(reached)
     }
 
-    /// How many cores there are.
+    /// Returns the number of cores.
     pub(crate) fn cores(&self) -> usize {
         self.cores.len()
     }
 
-    /// Whether the calling thread is the one that runs some core, as far as is known.
+    /// Returns whether the calling thread runs a core, as far as is known.
     pub(crate) fn is_core_thread(&self) -> bool {
         let here = this_thread();
         self.cores.iter().any(|core| core.thread.load(Ordering::Relaxed) == here)
@@ -102,11 +103,11 @@ impl CoreEpoch {
     }
 }
 
-/// One core's part in the scheme. Dropping it parks the core for good.
+/// One core's part in the scheme. Dropping it takes the core offline for good.
 pub(crate) struct EpochSlot {
     epochs: Arc<Epochs>,
     core: usize,
-    /// What the core's own word holds, kept here so that the loop reads no line that others read.
+    /// A copy of the core's own word, so that the loop reads no line that others read.
     announced: Cell<u64>,
 }
 
@@ -118,7 +119,7 @@ pub(crate) enum ClaimError {
 }
 
 impl EpochSlot {
-    /// Claims the word of `core`, parked.
+    /// Claims the word of `core`, offline.
     pub(crate) fn claim(epochs: &Arc<Epochs>, core: usize) -> Result<Self, ClaimError> {
         let core_epoch = epochs.cores.get(core).ok_or(ClaimError::NoSuchCore)?;
         if core_epoch.claimed.swap(true, Ordering::AcqRel) {
@@ -127,12 +128,12 @@ impl EpochSlot {
         Ok(Self { epochs: Arc::clone(epochs), core, announced: Cell::new(OFFLINE) })
     }
 
-    /// The core's number.
+    /// Returns the core's number.
     pub(crate) fn core(&self) -> usize {
         self.core
     }
 
-    /// Must come before every look-up: makes sure that the core is online.
+    /// Brings the core online if necessary. Call before every look-up.
     #[inline(always)]
     pub(crate) fn ensure_online(&self) {
         if self.announced.get() == OFFLINE {
@@ -140,7 +141,7 @@ impl EpochSlot {
         }
     }
 
-    /// States that the core holds nothing from before this call.
+    /// Declares that the core holds no span from before this call.
     #[inline]
     pub(crate) fn quiesce(&mut self) {
         let now = self.epochs.now.load(Ordering::Acquire);
@@ -150,7 +151,7 @@ impl EpochSlot {
         }
     }
 
-    /// States that the core holds nothing, and will hold nothing until it comes online again.
+    /// Declares that the core holds no span, and will hold none until it comes online again.
     #[inline]
     pub(crate) fn go_offline(&mut self) {
         if self.announced.get() != OFFLINE {
@@ -158,12 +159,12 @@ impl EpochSlot {
         }
     }
 
-    /// Whether no other core can be in the middle of what was revoked before `target`. This one is not: it is here.
+    /// Returns whether no other core can use what was revoked before `target`. The calling core holds no span.
     pub(crate) fn others_reached(&self, target: u64) -> bool {
         self.epochs.others_reached(self.core, target)
     }
 
-    /// Notes that the calling thread runs this core.
+    /// Records that the calling thread runs this core.
     pub(crate) fn record_thread(&self) {
         self.core_epoch().thread.store(this_thread(), Ordering::Relaxed);
     }
@@ -172,7 +173,7 @@ impl EpochSlot {
     fn go_online(&self) {
         self.record_thread();
         self.announce(self.epochs.now.load(Ordering::Acquire));
-        // Pairs with the fence in `Epochs::oldest`: see the module's reasons.
+        // Pairs with the fence in `Epochs::oldest`; see the module.
         fence(Ordering::SeqCst);
     }
 
@@ -195,10 +196,9 @@ impl Drop for EpochSlot {
     }
 }
 
-/// A number that tells running threads apart, at the price of a function call.
+/// Returns a number that identifies the running thread, at the cost of a function call.
 ///
-/// `std::thread::current().id()` would count a reference up and down, which a core would pay whenever it comes
-/// online.
+/// `std::thread::current().id()` would change a reference count, which a core would pay whenever it comes online.
 fn this_thread() -> usize {
     // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as usize }

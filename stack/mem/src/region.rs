@@ -1,4 +1,4 @@
-//! The application's side: a registered region, and the token that says when nobody touches it any more.
+//! The application's side: a registered region, and the token of its release.
 
 use crate::access::{Access, AccessScope, RangeError, Sge, check_range};
 use crate::copy;
@@ -11,20 +11,20 @@ use thiserror::Error;
 
 /// A registered byte range.
 ///
-/// Its bytes are shared with cores and, where the rights say so, with the peer: reads see any mixture of old and new
-/// bytes that are being written, save that a byte loaded with acquire ordering shows what was placed before it.
+/// Its bytes are shared with cores and, if the rights allow it, with the peer. A read during a write sees any
+/// mixture of old and new bytes; a byte that is loaded with acquire ordering shows everything placed before it.
 ///
-/// Dropping a region revokes it at once, never waits, and leaves the memory to the table's graveyard.
+/// Dropping a region revokes it at once and never waits. The table releases the memory later.
 pub struct Region {
     shared: Arc<TableInner>,
     registered: RegisteredRange,
     deregistered: bool,
 }
 
-// SAFETY: the pointer is to memory that the table keeps for as long as the region is not buried, valid from any
-// thread, and touched only through `copy`.
+// SAFETY: the pointer is to memory that the table keeps until the region is released, valid from any thread, and
+// accessed only through `copy`.
 unsafe impl Send for Region {}
-// SAFETY: as above; every method may run on several threads at once, since all access is by racing copies.
+// SAFETY: as above; all methods may run on several threads at once, since all access is by racing copies.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -32,33 +32,33 @@ impl Region {
         Self { shared, registered, deregistered: false }
     }
 
-    /// The tag that names this region, to the peer and in [`Sge::lkey`].
+    /// Returns the tag that names this region, to the peer and in [`Sge::lkey`].
     pub fn stag(&self) -> STag {
         self.registered.stag
     }
 
-    /// The protection domain that it belongs to.
+    /// Returns its protection domain.
     pub fn pd(&self) -> PdId {
         self.registered.pd
     }
 
-    /// What it may be used for.
+    /// Returns its access rights.
     pub fn access(&self) -> Access {
         self.registered.access
     }
 
-    /// Bytes.
+    /// Returns its length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region always has a byte")]
     pub fn len(&self) -> usize {
         self.registered.len
     }
 
-    /// The TO of the first byte: its address, unless the table was made to replay.
+    /// Returns the tagged offset of the first byte: its address, unless the table is deterministic.
     pub fn base_to(&self) -> u64 {
         self.shared.base_to_mode.base_to(self.registered.slot as usize, self.registered.base.as_ptr())
     }
 
-    /// The element that names `len` bytes from `offset`, for a work request.
+    /// Returns the element for `len` bytes from `offset`, for a work request.
     pub fn slice(&self, offset: usize, len: u32) -> Result<Sge, RangeError> {
         check_range(self.len(), offset, len as usize)?;
         Ok(Sge { addr: self.base_to().wrapping_add(offset as u64), len, lkey: self.stag() })
@@ -88,23 +88,23 @@ impl Region {
         Ok(())
     }
 
-    /// Loads one byte. Polling the last byte of a message this way shows all its bytes once it shows that one.
+    /// Loads one byte with acquire ordering. Once the last byte of a message is seen, all its bytes are visible.
     pub fn load_u8_acquire(&self, offset: usize) -> Result<u8, RangeError> {
         let at = self.at(offset, 1)?;
         // SAFETY: as in `write_at`.
         Ok(unsafe { copy::load_u8(at) })
     }
 
-    /// Loads 8 bytes in native order in one piece, at an offset whose address is a multiple of 8.
+    /// Loads 8 bytes in native order in one piece. The address of `offset` must be a multiple of 8.
     ///
-    /// A word that the peer is placing may be seen half old: only its last byte says that it is whole.
+    /// A word that the peer is placing may be seen half written: only its last byte shows that it is complete.
     pub fn load_u64_acquire(&self, offset: usize) -> Result<u64, RangeError> {
         let at = self.word_at(offset)?;
         // SAFETY: as in `write_at`; `word_at` checked the alignment.
         Ok(unsafe { copy::load_u64(at) })
     }
 
-    /// Stores 8 bytes in native order in one piece, at an offset whose address is a multiple of 8.
+    /// Stores 8 bytes in native order in one piece. The address of `offset` must be a multiple of 8.
     pub fn store_u64_release(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         let at = self.word_at(offset)?;
         // SAFETY: as in `write_at`; `word_at` checked the alignment.
@@ -112,16 +112,17 @@ impl Region {
         Ok(())
     }
 
-    /// Makes the tag invalid at once, with every window and fast region that is bound to it, and keeps the memory, for as long as the region lives, to the application.
+    /// Makes the tag invalid at once, with every window and fast region that is bound to it. The application keeps
+    /// the memory while the region lives.
     ///
-    /// RFC 5040 s8.1.1 (6): once access is revoked the network can no longer modify the buffer. That holds when the
-    /// token is complete; before, a core may be in the middle of its last copy.
+    /// RFC 5040 s8.1.1 (6): after revocation the network can no longer modify the buffer. That holds when the token
+    /// is complete; before, a core may be in the middle of its last copy.
     pub fn revoke(&self) -> Quiescence {
         let RegisteredRange { slot, stag, .. } = self.registered;
         Quiescence::new(&self.shared, self.shared.revoke(slot, stag))
     }
 
-    /// Makes the tag invalid at once and gives the memory up when the token is complete.
+    /// Makes the tag invalid at once, and releases the memory when the token is complete.
     pub fn deregister(mut self) -> Quiescence {
         let target = self.deregister_now();
         Quiescence::new(&self.shared, target)
@@ -141,12 +142,12 @@ impl Region {
         Ok(unsafe { self.registered.base.as_ptr().add(offset) })
     }
 
-    /// Whether it is one of that table's.
+    /// Returns whether it belongs to a table.
     pub(crate) fn belongs_to(&self, table: &Arc<TableInner>) -> bool {
         Arc::ptr_eq(&self.shared, table)
     }
 
-    /// Whose it is: its domain's, or one stream's alone.
+    /// Returns its scope: a domain or one stream.
     pub(crate) fn scope(&self) -> AccessScope {
         let cold = self.shared.cold_slots.get(self.registered.slot as usize);
         AccessScope::new(self.pd(), cold.map_or(AccessScope::NO_STREAM, |cold| cold.qp()))
@@ -178,10 +179,10 @@ impl fmt::Debug for Region {
     }
 }
 
-/// Says when no core can be touching what was revoked any more.
+/// Reports when no core can access what was revoked.
 ///
-/// After [`Region::deregister`] an owner is dropped then or soon after, by a later call to the table, and memory
-/// registered raw is the application's own again. Dropping the token changes nothing.
+/// After [`Region::deregister`] the owner is dropped then or soon after, by a later call to the table. Memory that
+/// was registered raw belongs to the application again. Dropping the token has no effect.
 #[must_use = "memory registered raw may be freed only when the token is complete"]
 pub struct Quiescence {
     shared: Arc<TableInner>,
@@ -191,10 +192,10 @@ pub struct Quiescence {
 /// Why a wait ended before quiescence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum WaitError {
-    /// The calling thread runs a core, which could then never quiesce.
+    /// The calling thread runs a core, which could never quiesce during the wait.
     #[error("the calling thread runs a core: poll the token instead")]
     OnCoreThread,
-    /// Some core has neither quiesced nor parked for so long: its thread does not poll it.
+    /// A core has neither quiesced nor gone offline within the limit: its thread does not poll it.
     #[error("a core did not quiesce in time")]
     TimedOut,
 }
@@ -204,15 +205,16 @@ impl Quiescence {
         Self { shared: Arc::clone(shared), target }
     }
 
-    /// Whether every core has passed a quiescent point or is parked. Never waits. Drops some memory that is due.
+    /// Returns whether every core has passed a quiescent point or is offline. Never waits. Releases some memory that
+    /// is due.
     pub fn poll(&self) -> bool {
         self.shared.reclaim();
         self.shared.epochs.oldest() >= self.target
     }
 
-    /// Waits, at most for `limit`, until [`Quiescence::poll`] says yes.
+    /// Waits at most `limit` until [`Quiescence::poll`] returns true.
     ///
-    /// Cores do not stop to wake anybody, so this polls, ever more rarely.
+    /// Cores do not wake waiters, so this polls with growing pauses.
     pub fn wait(&self, limit: Duration) -> Result<(), WaitError> {
         if self.shared.epochs.is_core_thread() {
             return Err(WaitError::OnCoreThread);
@@ -230,9 +232,9 @@ impl Quiescence {
     }
 }
 
-/// An iteration of a busy core is shorter.
+/// Longer than an iteration of a busy core.
 const PAUSE_MIN: Duration = Duration::from_micros(5);
-/// Still unnoticeable, and no load.
+/// Short enough to be unnoticeable, long enough to cause no load.
 const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 impl fmt::Debug for Quiescence {

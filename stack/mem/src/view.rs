@@ -1,7 +1,7 @@
-//! A core's side: look-ups, and the spans they grant.
+//! A core's view of registered memory: look-ups and spans.
 //!
-//! A span borrows its core's handle, and passing a quiescent point takes that handle exclusively. So no span outlives
-//! the iteration in which it was granted, and the compiler checks it.
+//! A span borrows its core's handle, and a quiescent point takes that handle exclusively. So the compiler ensures
+//! that no span outlives the iteration in which it was looked up.
 
 use crate::access::{Access, AccessError, AccessScope, RangeError, check_range};
 use crate::copy;
@@ -13,17 +13,16 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One core's view of the registered memory. Made parked.
+/// One core's view of the registered memory. Starts offline.
 ///
-/// In the loop: [`CoreMem::quiesce`] once an iteration while there is work; [`CoreMem::go_offline`] before the loop
-/// sleeps, or hands control to code that may not come back soon. A look-up brings a parked core online by itself, at
-/// the price of one fence.
+/// The loop calls [`CoreMem::quiesce`] once in an iteration with work, and [`CoreMem::go_offline`] before it sleeps
+/// or calls code that may take long. A look-up brings an offline core online, at the cost of one fence.
 pub struct CoreMem {
     tags: StagCodec,
     base_to_mode: BaseToMode,
     cores: u16,
     slots: Arc<[Slot]>,
-    // Parks when dropped, hence before the table that it holds alive.
+    // Goes offline when dropped, before the table that it refers to.
     epoch_slot: EpochSlot,
     table: Arc<TableInner>,
 }
@@ -39,7 +38,7 @@ impl CoreMem {
         &self.table
     }
 
-    /// The TO of the first byte of a region.
+    /// Returns the tagged offset of the first byte of a region.
     pub(crate) fn base_to(&self, stag: STag, base: *const u8) -> u64 {
         self.base_to_mode.base_to(self.tags.slot_of(stag), base)
     }
@@ -48,25 +47,28 @@ impl CoreMem {
         &self.epoch_slot
     }
 
-    /// This core's number.
+    /// Returns this core's number.
     pub(crate) fn core(&self) -> CoreId {
         CoreId(self.epoch_slot.core() as u16)
     }
 
-    /// How many cores the table was made for.
+    /// Returns the number of cores that the table was created for.
     pub(crate) fn cores(&self) -> u16 {
         self.cores
     }
 
-    /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream: a [`AccessScope`], or
-    /// a protection domain alone.
+    /// Looks up the bytes \[`to`, `to + len`) of the region `stag` for a scope: an [`AccessScope`] or a protection
+    /// domain.
     ///
-    /// `need` are the rights that the operation asks for, all of them: `REMOTE_WRITE` for an RDMA Write,
-    /// `REMOTE_READ` for the source of a Read, `LOCAL_WRITE` for receives and Read Responses, none for a local
-    /// source. The errors are in the order of the checks, so one that several apply to names the first.
+    /// `need` lists all rights that the operation requires: `REMOTE_WRITE` for an RDMA Write, `REMOTE_READ` for the
+    /// source of a Read, `LOCAL_WRITE` for receives and Read Responses, none for a local source.
     ///
-    /// A message of no bytes must not be looked up at all: neither its STag nor its TO may be checked (RFC 5041
-    /// s5.2, RFC 5040 s5.2.1). With `len` 0 this makes the same checks as ever.
+    /// A message without bytes must not be looked up: neither its STag nor its tagged offset may be checked (RFC
+    /// 5041 s5.2, RFC 5040 s5.2.1). With `len` 0 this function makes all checks.
+    ///
+    /// # Errors
+    ///
+    /// The first check that fails, in the order of the variants of [`AccessError`].
     #[inline]
     pub fn resolve(
         &self,
@@ -82,7 +84,7 @@ impl CoreMem {
         let slot = self.slots.get(at).ok_or(AccessError::UnknownStag)?;
         let (granted, extent) = slot.read(stag)?;
         // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain. Tags of narrower scope fail
-        // this compare too.
+        // this comparison too.
         let mut base_to = self.base_to_mode.base_to(at, extent.base);
         if extent.pd != scope.pd() {
             base_to = self.check_scope((at, extent.pd, granted), scope, need)?.unwrap_or(base_to);
@@ -96,8 +98,8 @@ impl CoreMem {
         Ok(Span { base, len: len as usize, writable: need.intersects(Access::WRITING), core: PhantomData })
     }
 
-    /// The rest of the association: tags of one stream, windows and fast regions, whose region must be live itself.
-    /// Answers the first TO of a window or fast region, whose offsets are its region's.
+    /// Checks tags of one stream, windows and fast regions; the region of the latter two must be valid. Returns the
+    /// first tagged offset of a window or fast region, which is that of its region.
     #[inline(never)]
     fn check_scope(
         &self,
@@ -112,11 +114,11 @@ impl CoreMem {
         if cold.pd() != scope.pd() {
             return Err(AccessError::WrongPd);
         }
-        // RFC 5040 s8.1.1 (2): no other stream uses a tag that is limited to one.
+        // RFC 5040 s8.1.1 (2): no other stream may use a tag that is limited to one.
         if rights.is(Rights::STREAM) && cold.qp() != scope.qp() {
             return Err(AccessError::WrongStream);
         }
-        // A window is for the peer alone: no request of ours may name it.
+        // A window is for the peer only: no local request may name it.
         if rights.is(Rights::WINDOW) && !need.intersects(Access::REMOTE) {
             return Err(AccessError::NoRight);
         }
@@ -127,27 +129,27 @@ impl CoreMem {
         let parent = cold.parent();
         let index = self.tags.slot_of(parent.stag);
         self.slots.get(index).ok_or(AccessError::UnknownStag)?.read(parent.stag)?;
-        // The same tag may come back for other memory: the mark tells one registration from another.
+        // A tag may be reused for other memory: the epoch distinguishes the registrations.
         let same = self.table.cold_slots.get(index).is_some_and(|cold| cold.epoch() == parent.epoch);
         if same { Ok(Some(base_to)) } else { Err(AccessError::Revoked) }
     }
 
-    /// States that this core holds nothing from before. Once an iteration; one load, and a store when something has
-    /// been revoked since.
+    /// Declares that this core holds no span of earlier iterations. Call once in an iteration. Costs one load, and a
+    /// store if something was revoked since.
     #[inline]
     pub fn quiesce(&mut self) {
         self.epoch_slot.quiesce();
     }
 
-    /// States that this core holds nothing and holds nobody up until its next look-up. One store, or nothing.
+    /// Declares that this core holds no span and delays no release until its next look-up. Costs one store, or
+    /// nothing.
     #[inline]
     pub fn go_offline(&mut self) {
         self.epoch_slot.go_offline();
     }
 
-    /// Notes that the calling thread runs this core, so that [`Quiescence::wait`](crate::Quiescence::wait) is refused
-    /// on it. Coming online notes it too, so a loop needs this only to be refused from the start. The note stays
-    /// until another thread takes the core over.
+    /// Records that the calling thread runs this core, so that [`Quiescence::wait`](crate::Quiescence::wait) fails
+    /// on it. Coming online records it too. The record stays until another thread runs the core.
     pub fn record_thread(&mut self) {
         self.epoch_slot.record_thread();
     }
@@ -162,7 +164,7 @@ impl fmt::Debug for CoreMem {
 /// Checks 3 to 5 of RFC 5041 s7.1: the sum does not wrap, and both ends lie in the region.
 #[inline(always)]
 pub(crate) fn offset_within(extent: &Extent, base_to: u64, to: u64, len: u32) -> Result<usize, AccessError> {
-    // A region never wraps, so what lies within one does not either: one test for the usual case.
+    // A region never wraps, so a range within one does not wrap either: one test in the usual case.
     match to.checked_sub(base_to) {
         Some(offset) if extent.len.checked_sub(offset).is_some_and(|rest| u64::from(len) <= rest) => {
             Ok(offset as usize)
@@ -176,7 +178,7 @@ fn outside(to: u64, len: u32) -> AccessError {
     if to.checked_add(u64::from(len)).is_none() { AccessError::Wrap } else { AccessError::Bounds }
 }
 
-/// Registered bytes that a look-up granted, for the rest of the iteration.
+/// Registered bytes that a look-up returned, for the rest of the iteration.
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
     base: *mut u8,
@@ -186,25 +188,25 @@ pub struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The first byte, for a word's look-up.
+    /// Returns the address of the first byte, for the look-up of a word.
     #[inline(always)]
     pub(crate) fn first(&self) -> *mut u8 {
         self.base
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The addresses of its bytes, to tell whether two spans share any. Nothing can be reached with them.
+    /// Returns the addresses of its bytes, to detect spans that overlap. They give no access.
     #[inline]
     pub fn addresses(&self) -> Range<usize> {
         let first = self.base.addr();
@@ -213,7 +215,7 @@ impl Span<'_> {
     }
 
     /// Places `bytes` at `offset`: all but the last by copy, the last by a release store, so that an application
-    /// that polls it sees the others.
+    /// that polls the last byte sees the others.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         check_range(self.len, offset, bytes.len())?;

@@ -1,9 +1,9 @@
-//! An atomic operation on its way to the word's owner, and the answer on its way back.
+//! An atomic operation on its way to the word's owner core, and the reply.
 //!
-//! A core that a request arrives at looks the target up, finds another core to be its owner and mails an
-//! [`AtomicCall`]. The owner looks everything up again when it runs it: a tag that was revoked in between, or that
-//! lost its right, is refused there, and nothing is touched. Either message is plain data and fits one cache line, with room
-//! for the mark that says that it is there.
+//! The core that receives a request looks up the target. If another core owns the word, it sends that core an
+//! [`AtomicCall`]. The owner repeats the look-up before it executes the call: a tag that was revoked or lost its
+//! right in between is refused there, and nothing is accessed. Each message is plain data and fits one cache line
+//! together with the mailbox's phase.
 
 use crate::access::{Access, AccessError, AccessScope};
 use crate::atomic::{AtomicOp, AtomicTarget, WordError};
@@ -11,7 +11,7 @@ use crate::view::CoreMem;
 use ironwarp_types::{PdId, QpNum, STag};
 use std::fmt;
 
-/// An operation for the owner of a word: with the mark of its place in a mailbox, one cache line.
+/// An operation for the owner of a word: one cache line together with the phase of its mailbox slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, packed)]
 pub struct AtomicCall {
@@ -25,7 +25,7 @@ pub struct AtomicCall {
     kind: Kind,
 }
 
-// Every field lies as it would unpacked; what is saved is the padding behind the last one.
+// Every field has the offset that it would have unpacked; only the padding after the last one is saved.
 const _: () = assert!(size_of::<AtomicCall>() < 64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,9 +39,9 @@ enum Kind {
 /// The result of an [`AtomicCall`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicReply {
-    /// The caller's own number, as it was given.
+    /// The caller's token.
     pub token: u64,
-    /// The stream that the call was for.
+    /// The stream of the call.
     pub qp: QpNum,
     /// The word's value before the operation, in the machine's order.
     pub outcome: Result<u64, WordError>,
@@ -50,7 +50,7 @@ pub struct AtomicReply {
 const _: () = assert!(size_of::<AtomicReply>() < 64);
 
 impl AtomicCall {
-    /// A call that will be answered with `token`.
+    /// Creates a call whose reply carries `token`.
     pub fn new(token: u64, target: &AtomicTarget, operation: AtomicOp) -> Self {
         let (kind, operands) = match operation {
             AtomicOp::FetchAdd { add, mask } => (Kind::FetchAdd, [add, mask, 0, 0]),
@@ -63,12 +63,12 @@ impl AtomicCall {
         AtomicCall { token, to, operands, stag, pd: scope.pd(), qp: scope.qp(), need, kind }
     }
 
-    /// What it will be answered with.
+    /// Returns the token of the reply.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The word that it names.
+    /// Returns the word's location.
     pub fn target(&self) -> AtomicTarget {
         AtomicTarget {
             stag: self.stag,
@@ -78,7 +78,7 @@ impl AtomicCall {
         }
     }
 
-    /// What is to be done to it.
+    /// Returns the operation.
     pub fn operation(&self) -> AtomicOp {
         let [first, second, swap, swap_mask] = self.operands;
         match self.kind {
@@ -88,18 +88,18 @@ impl AtomicCall {
         }
     }
 
-    /// The answer to a call that comes behind one of its stream that was refused: it must have no effect either.
+    /// Returns the reply to a call that follows a refused call of its stream: it must have no effect either.
     pub fn refuse(&self) -> AtomicReply {
         AtomicReply { token: self.token, qp: self.qp, outcome: Err(AccessError::Revoked.into()) }
     }
 
-    /// The stream that it is for.
+    /// Returns the stream.
     pub fn qp(&self) -> QpNum {
         self.qp
     }
 
-    /// Runs the call on the core that it was mailed to. A tag that leads to another owner's word by now was revoked
-    /// and given out again since, so it is refused like one that was revoked.
+    /// Executes the call on the owner core. A tag that now names another owner's word was revoked and reused in
+    /// between, so it is refused like a revoked one.
     pub fn run(&self, owner: &CoreMem) -> AtomicReply {
         let word = owner.word(&self.target());
         let owned = word.and_then(|word| word.claim().map_err(|_| AccessError::Revoked.into()));

@@ -1,12 +1,12 @@
-//! Atomic operations on registered memory (RFC 7306), each run by the one core that owns the word.
+//! Atomic operations on registered memory (RFC 7306), each executed by the core that owns the word.
 //!
-//! Every cache line has one owner: the core it is pinned to, or the one that the hash of its address names
-//! ([`CoreId::owner_of`](ironwarp_types::CoreId::owner_of)). The address is looked at after the access check and the
-//! tag never is, so two regions, a window and a fast region that name one word lead to one owner. The owner loads,
-//! computes and stores; since nobody else does, no lock is taken and no locked instruction issued. Atomicity holds
-//! among the cores of one table, so within one process, and not against plain writes of the application or of peers.
+//! Every cache line has one owner: the core it is pinned to, or the one that the hash of its address selects
+//! ([`CoreId::owner_of`](ironwarp_types::CoreId::owner_of)). The owner depends on the address and not on the tag, so
+//! all regions, windows and fast regions that contain a word have the same owner for it. The owner loads, computes
+//! and stores without locks or locked instructions, since no other core does. Atomicity holds among the cores of one
+//! table, that is, within one process. It does not hold against plain writes of the application or of peers.
 //!
-//! [`operation`] is the arithmetic, [`word`] the look-up and the change, [`call`] what two cores mail to each other.
+//! [`operation`] is the arithmetic, [`word`] the look-up and the change, [`call`] the messages between two cores.
 
 mod call;
 mod operation;

@@ -1,48 +1,48 @@
-//! What an atomic operation makes of a word: the masked arithmetic of RFC 7306 s5.1, as pure functions.
+//! The masked arithmetic of RFC 7306 s5.1, as pure functions.
 //!
-//! Takes the word's value and the operands, all as numbers in the machine's own order, and gives the word's next
-//! value. Nothing can fail. A few instructions each: the sum of any number of fields is two additions' worth.
+//! Takes the word's value and the operands as numbers in the machine's order, and gives the word's next value.
+//! Cannot fail. Takes a few instructions: the sum of any number of fields costs two additions.
 
 /// An operation on one 64-bit word, with its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicOp {
-    /// Adds, field by field (RFC 7306 s5.1.1).
+    /// Addition field by field (RFC 7306 s5.1.1).
     FetchAdd {
-        /// What is added.
+        /// The addend.
         add: u64,
         /// A bit at the top of each field; 0 for one field of 64 bits.
         mask: u64,
     },
-    /// Replaces some bits if others are as expected (RFC 7306 s5.1.2).
+    /// Replacement of some bits if others have the expected values (RFC 7306 s5.1.2).
     CmpSwap {
-        /// What the word is compared with.
+        /// The value that the word is compared with.
         compare: u64,
-        /// Which bits are compared.
+        /// The bits that are compared.
         compare_mask: u64,
-        /// What the word becomes.
+        /// The new value.
         swap: u64,
-        /// Which bits are replaced.
+        /// The bits that are replaced.
         swap_mask: u64,
     },
-    /// Replaces the word. Only earlier drafts of the RFC have it on the wire.
+    /// Replacement of the word. Only earlier drafts of the RFC have it on the wire.
     Swap {
-        /// What the word becomes.
+        /// The new value.
         swap: u64,
     },
 }
 
 impl AtomicOp {
-    /// A plain 64-bit addition.
+    /// Creates a plain 64-bit addition.
     pub const fn add(add: u64) -> Self {
         AtomicOp::FetchAdd { add, mask: 0 }
     }
 
-    /// A plain 64-bit comparison and replacement.
+    /// Creates a plain 64-bit compare and swap.
     pub const fn compare_and_swap(compare: u64, swap: u64) -> Self {
         AtomicOp::CmpSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX }
     }
 
-    /// The word's next value.
+    /// Returns the word's next value.
     #[inline]
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
@@ -55,12 +55,12 @@ impl AtomicOp {
     }
 }
 
-/// Adds field by field: each set bit of `mask` is the top of a field, and what an addition carries out of it is lost.
-/// Above the highest such bit lies one more field, which ends with the word.
+/// Adds field by field. Each set bit of `mask` is the top bit of a field, whose carry is lost. One more field lies
+/// above the highest such bit and ends with the word.
 #[inline]
 pub const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
-    // RFC 7306 s5.1.1: no carry leaves a field. Without their top bits two fields sum to less than the field holds, so
-    // one addition does all of them; the top bits are then added without carry, which is what an exclusive or does.
+    // RFC 7306 s5.1.1: no carry leaves a field. Without their top bits two fields sum to less than the field holds,
+    // so one addition handles all fields. The top bits are then added without carry by an exclusive or.
     let below = (original & !mask).wrapping_add(add & !mask);
     below ^ ((original ^ add) & mask)
 }
@@ -68,17 +68,16 @@ pub const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
 /// One side of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Compare {
-    /// What is expected.
+    /// The expected value.
     pub data: u64,
-    /// Which bits matter.
+    /// The bits that are compared.
     pub mask: u64,
 }
 
-/// Replaces the bits in `swap_mask` by those of `swap` if all bits that matter are as expected; otherwise the word
-/// stays as it is.
+/// Replaces the bits in `swap_mask` by those of `swap` if all compared bits have the expected values.
 #[inline]
 pub const fn cmp_swap(original: u64, compare: Compare, swap: u64, swap_mask: u64) -> u64 {
-    // RFC 7306 s5.1.2: without bits to compare every word is as expected.
+    // RFC 7306 s5.1.2: without bits to compare, every word matches.
     if (compare.data ^ original) & compare.mask == 0 {
         (original & !swap_mask) | (swap & swap_mask)
     } else {
@@ -96,8 +95,7 @@ mod tests {
         (word >> at) & 1
     }
 
-    /// The addition one bit after another, as RFC 7306 s5.1.1 describes it: a full adder whose carry stops at a
-    /// field's top bit.
+    /// Adds bit by bit, as RFC 7306 s5.1.1 describes it: a full adder whose carry stops at a field's top bit.
     fn added_bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
         let (mut sum, mut carry) = (0, 0);
         for at in 0..64 {
@@ -108,7 +106,7 @@ mod tests {
         sum
     }
 
-    /// The comparison and the replacement one bit after another, as RFC 7306 s5.1.2 describes them.
+    /// Compares and replaces bit by bit, as RFC 7306 s5.1.2 describes it.
     fn swapped_bit_by_bit(original: u64, compare: Compare, swap: u64, swap_mask: u64) -> u64 {
         let differs = |at| bit(compare.mask, at) == 1 && bit(compare.data, at) != bit(original, at);
         if (0..64).any(differs) {
@@ -156,7 +154,7 @@ mod tests {
         assert_eq!(AtomicOp::add(5).apply(37), 42);
     }
 
-    /// RFC7306-5.1.1-06: a field that overflows leaves its neighbour alone.
+    /// RFC7306-5.1.1-06: a field that overflows does not change its neighbour.
     #[test]
     fn a_carry_out_of_a_field_is_lost() {
         let two_halves = 1 << 31;
@@ -170,7 +168,7 @@ mod tests {
         assert_eq!(fetch_add(0xffff_ffff_0000_0001, 0x0000_0001_0000_0001, two_halves), 2);
     }
 
-    /// RFC7306-5.1.2-01: nothing to compare is always equal; a bit outside the compare mask does not matter.
+    /// RFC7306-5.1.2-01: an empty compare mask always matches; a bit outside the compare mask has no effect.
     #[test]
     fn only_masked_bits_are_compared_and_only_masked_bits_are_replaced() {
         let all = u64::MAX;

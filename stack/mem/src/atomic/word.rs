@@ -1,12 +1,12 @@
-//! A word that atomic operations are run on: who owns it, and how it is changed.
+//! A word of atomic operations: its owner core, and how it is changed.
 //!
-//! [`CoreMem::word`] takes what a request names and gives a [`Word`], or says why not; memory is untouched then. The
-//! word knows its owner core. [`Word::claim`] gives that core, and no other, the right to change it with a plain load
-//! and store: no other core does so, hence nothing is locked. [`Word::apply_locked`] changes it with locked
-//! instructions instead, from any core; a stack does the one or the other everywhere, or loses both.
+//! [`CoreMem::word`] looks up the target of a request and gives a [`Word`] or the reason why not; memory is not
+//! accessed then. The word knows its owner core. [`Word::claim`] allows that core alone to change it with a plain
+//! load and store, without a lock. [`Word::apply_locked`] changes it with locked instructions instead, from any
+//! core. A stack must use one of the two everywhere; mixed, neither is atomic.
 //!
-//! *Source.* RFC 7306 s5, s8.2; the checks of a Read's source (RFC 5040 s7.2) by analogy.
-//! *Cost.* A look-up as ever; the owner's hash is two multiplications; the operation itself two plain accesses.
+//! *Source.* RFC 7306 s5, s8.2; the checks of a Read's source (RFC 5040 s7.2) by analogy. *Cost.* The look-up; the
+//! owner's hash is two multiplications; the operation two plain accesses.
 
 use crate::access::{Access, AccessError, AccessScope, RangeError};
 use crate::atomic::AtomicOp;
@@ -18,43 +18,43 @@ use ironwarp_types::{CoreId, STag};
 use std::fmt;
 use thiserror::Error;
 
-/// Why no atomic operation can be run on what a request names. Nothing has been touched.
+/// Why no atomic operation is possible on the target of a request. Nothing was accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum WordError {
-    /// The tag does not reach it, or not with the right that is needed.
+    /// The tag does not reach it, or lacks the required right.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// Its address is no multiple of 8.
+    /// Its address is not a multiple of 8.
     #[error("the word does not lie at a multiple of 8 bytes")]
     Misaligned,
 }
 
-/// The word that an operation names, and on whose behalf.
+/// The target of an operation and the scope of its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AtomicTarget {
     /// The tag.
     pub stag: STag,
     /// The tagged offset of the word's first byte.
     pub to: u64,
-    /// Who asks.
+    /// The scope.
     pub scope: AccessScope,
-    /// The right that it takes: `REMOTE_ATOMIC` for the peer, `LOCAL_WRITE` for ourselves.
+    /// The required right: `REMOTE_ATOMIC` for the peer, `LOCAL_WRITE` for the application.
     pub need: Access,
 }
 
-/// Bytes of a word.
+/// The size of a word in bytes.
 const WORD_BYTES: u32 = size_of::<u64>() as u32;
 
 impl CoreMem {
-    /// Grants atomic operations on one word. The access comes first and the alignment last, and that is the address's
-    /// own: a tagged offset may be odd where its region begins so.
+    /// Looks up one word for atomic operations. Access is checked first and alignment last. The alignment is that of
+    /// the address: a tagged offset may be odd if its region begins at an odd address.
     pub fn word(&self, target: &AtomicTarget) -> Result<Word<'_>, WordError> {
         if !target.need.intersects(Access::WRITING) {
             return Err(AccessError::NoRight.into());
         }
         let AtomicTarget { stag, to, scope, need } = *target;
         let at = self.resolve(stag, scope, to, WORD_BYTES, need)?.first();
-        // RFC 7306 s8.2: the address that the offset stands for is looked at, not the offset.
+        // RFC 7306 s8.2: the address is checked, not the tagged offset.
         if !at.cast::<u64>().is_aligned() {
             return Err(WordError::Misaligned);
         }
@@ -64,8 +64,8 @@ impl CoreMem {
 }
 
 impl MemTable {
-    /// The core that owns the word at `offset` of a region of this table, and the word as a call to that core names it, on
-    /// behalf of the application. The tag may be revoked already: the owner looks it up.
+    /// Returns the owner core of the word at `offset` of a region of this table, and the target for a call to that
+    /// core on behalf of the application. The tag may be revoked already: the owner looks it up.
     pub fn local_word(&self, region: &Region, offset: usize) -> Result<(CoreId, AtomicTarget), WordError> {
         let table = self.shared();
         if !region.belongs_to(table) {
@@ -87,7 +87,7 @@ impl MemTable {
 }
 
 impl TableInner {
-    /// The number that decides who owns the word at `at`, which is its address, and the core it is pinned to.
+    /// Returns the number that selects the owner of the word at address `at`, and the core it is pinned to.
     #[inline]
     fn owner_key_and_pin(&self, stag: STag, to: u64, at: *mut u8) -> (u64, Option<CoreId>) {
         if self.owners_by_address() {
@@ -96,7 +96,7 @@ impl TableInner {
         self.scoped_owner_key(stag, to).unwrap_or((at.addr() as u64, None))
     }
 
-    /// The same where memory is pinned, or where addresses must not decide anything since a run is to be replayed.
+    /// The same if memory is pinned or the table is deterministic.
     #[inline(never)]
     fn scoped_owner_key(&self, stag: STag, to: u64) -> Option<(u64, Option<CoreId>)> {
         let cold = self.cold_slots.get(self.tags.slot_of(stag))?;
@@ -104,7 +104,7 @@ impl TableInner {
     }
 }
 
-/// A word that somebody may run atomic operations on, for the rest of the iteration.
+/// A word for atomic operations, for the rest of the iteration.
 #[derive(Clone, Copy)]
 pub struct Word<'a> {
     at: *mut u8,
@@ -114,25 +114,25 @@ pub struct Word<'a> {
 }
 
 impl<'a> Word<'a> {
-    /// The core that operations on this word are run by: the one it is pinned to, or the one that its cache line's
-    /// hash says. All names of a word lead to one owner.
+    /// Returns the owner core: the one the word is pinned to, or the one that its cache line's hash selects. It is
+    /// the same under all tags.
     #[inline]
     pub fn owner(&self) -> CoreId {
         self.pin.unwrap_or_else(|| CoreId::owner_of(self.owner_key, self.core.cores()))
     }
 
-    /// The word as its owner has it, or the core to turn to.
+    /// Returns the word for its owner, or the core that owns it.
     #[inline]
     pub fn claim(self) -> Result<OwnedWord<'a>, CoreId> {
         let owner = self.owner();
         if owner == self.core.core() { Ok(OwnedWord(self)) } else { Err(owner) }
     }
 
-    /// Runs an operation with locked instructions and answers the word's value before it. Atomic against other such
-    /// calls on any core, and against nothing that an owner does without them.
+    /// Executes an operation with locked instructions and returns the word's value before it. Atomic against other
+    /// such calls on any core, but not against changes of an owner core.
     #[inline]
     pub fn apply_locked(&self, operation: &AtomicOp) -> u64 {
-        // SAFETY: `CoreMem::word` found an aligned word that the core may write, and the memory is kept until the core
+        // SAFETY: `CoreMem::word` found an aligned word that the core may write. The memory is kept until the core
         // quiesces, which the borrow forbids.
         unsafe {
             match *operation {
@@ -146,16 +146,15 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// Operations that the processor has no instruction for: compute, and try until nobody came in between.
+    /// Operations without a processor instruction: computes and retries until no other core interfered.
     ///
-    /// # Safety
-    /// As for [`Word::apply_locked`], which made sure of it.
+    /// # Safety As for [`Word::apply_locked`], which checked it.
     unsafe fn retry_locked(&self, operation: &AtomicOp) -> u64 {
         // SAFETY: passed on to the caller.
         let mut original = unsafe { copy::load_u64(self.at) };
         loop {
             let next = operation.apply(original);
-            // A word that stays as it is needs no store: its value at the load is its value before and after.
+            // An unchanged word needs no store: its value at the load is its value before and after.
             if next == original {
                 return original;
             }
@@ -174,13 +173,13 @@ impl fmt::Debug for Word<'_> {
     }
 }
 
-/// A word in the hands of its owner core.
+/// A word that its owner core may change.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnedWord<'a>(Word<'a>);
 
 impl OwnedWord<'_> {
-    /// Runs an operation and answers the word's value before it, both in the machine's order. The word is loaded and
-    /// stored in one piece each, so that nobody sees half of it; it is not stored when it stays as it is.
+    /// Executes an operation and returns the word's value before it, both in the machine's order. The word is loaded
+    /// and stored in one piece each, so that no reader sees half of it. An unchanged word is not stored.
     #[inline]
     pub fn apply(&self, operation: &AtomicOp) -> u64 {
         // SAFETY: as in `Word::apply_locked`.

@@ -1,8 +1,8 @@
-//! Memory with a margin on each side that no region covers: for tests that look for bytes written outside.
+//! Memory with a margin on each side that no region covers, for tests that detect writes outside of a region.
 //!
-//! [`guarded`] gives the owner that a region is made of, and the [`GuardZones`] that the test keeps. The margins hold
-//! a pattern from the start and nobody has a reason to touch them, so [`GuardZones::are_intact`] fails for good as soon as
-//! something was placed beyond the region's first or last byte.
+//! [`guarded`] returns the owner for a region, and the [`GuardZones`] that the test keeps. The margins hold a
+//! pattern that no correct code changes, so [`GuardZones::are_intact`] returns false once a byte was placed outside
+//! the region.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use crate::StableBytes;
 
-/// Bytes on each side.
+/// The size of a margin in bytes.
 const GUARD_ZONE_BYTES: usize = 64;
 
-/// What every byte of a margin holds.
+/// The value of every byte of a margin.
 const GUARD_FILL: u8 = 0xa5;
 
 /// The owner of the bytes between two margins.
@@ -28,13 +28,13 @@ struct GuardedAllocation {
     len: usize,
 }
 
-// SAFETY: the bytes between the margins are reached through the one `GuardedBuf` alone, and the margins are only read once
-// they are made.
+// SAFETY: the bytes between the margins are reached through the one `GuardedBuf` alone, and the margins are only
+// read after their initialisation.
 unsafe impl Send for GuardedAllocation {}
 // SAFETY: as above; shared access reads the margins and nothing else.
 unsafe impl Sync for GuardedAllocation {}
 
-/// `len` zeroed bytes between two margins.
+/// Returns `len` zeroed bytes between two margins.
 ///
 /// ```
 /// let (bytes, guard_zones) = ironwarp_mem::guarded(100);
@@ -46,7 +46,7 @@ pub fn guarded(len: usize) -> (GuardedBuf, GuardZones) {
     // SAFETY: the layout has two margins, so its size is not zero.
     let Some(bytes) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
     for start in [0, GUARD_ZONE_BYTES + len] {
-        // SAFETY: both margins lie within the allocation, which nobody else knows yet.
+        // SAFETY: both margins lie within the allocation, to which no other pointer exists yet.
         unsafe { bytes.add(start).write_bytes(GUARD_FILL, GUARD_ZONE_BYTES) };
     }
     let whole = Arc::new(GuardedAllocation { bytes, len });
@@ -54,7 +54,7 @@ pub fn guarded(len: usize) -> (GuardedBuf, GuardZones) {
 }
 
 impl GuardZones {
-    /// Whether nobody has written beside the region.
+    /// Returns whether no byte of the margins was written.
     pub fn are_intact(&self) -> bool {
         let GuardedAllocation { bytes, len } = *self.0;
         let starts = [0, GUARD_ZONE_BYTES + len];
@@ -97,21 +97,21 @@ impl Drop for GuardedAllocation {
 mod tests {
     use super::*;
 
-    /// A sum that wraps would be an allocation too small for its margins.
+    /// A size that wraps would give an allocation too small for its margins.
     #[test]
     #[should_panic(expected = "more than there are addresses for")]
     fn a_length_that_leaves_no_room_for_margins_is_refused() {
         let _ = guarded(usize::MAX - GUARD_ZONE_BYTES);
     }
 
-    /// A guard that sees nothing guards nothing.
+    /// The margins detect a write.
     #[test]
     fn a_byte_beside_the_region_is_noticed_and_one_inside_is_not() {
         let (mut inside, guard_zones) = guarded(10);
         let bytes = inside.stable_bytes().cast::<u8>();
         assert_eq!(inside.stable_bytes().len(), 10);
         for (at, intact) in [(0, true), (9, true), (10, false), (-1, false)] {
-            // SAFETY: all of these lie within the allocation, and nothing else looks at it meanwhile.
+            // SAFETY: all of these lie within the allocation, and nothing else accesses it meanwhile.
             unsafe {
                 let place = bytes.offset(at);
                 let before = place.read();

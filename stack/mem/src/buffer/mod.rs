@@ -1,4 +1,4 @@
-//! What a region may be made of: owners whose bytes stay where they are.
+//! Buffers for regions: owners whose bytes do not move.
 
 mod guarded;
 
@@ -9,14 +9,13 @@ use thiserror::Error;
 
 pub use guarded::{GuardZones, GuardedBuf, guarded};
 
-/// An owner of bytes that stay at one address for as long as the owner exists.
+/// An owner of bytes that stay at one address while the owner exists.
 ///
-/// # Safety
-/// For as long as the value exists, even while it is moved, the bytes must
-/// - stay where they are, valid for reads and writes from any thread;
-/// - be accessed by nobody else: neither the value's own code nor another value that shares them, save in `drop`.
+/// # Safety While the value exists, even while it is moved, the bytes must - stay where they are, valid for reads
+/// and writes from any thread; - be accessed by no other code: neither the value's own code nor another value that
+/// shares them, except in `drop`.
 pub unsafe trait StableBytes {
-    /// The bytes. Called once, when the owner has been moved to the place where it will stay.
+    /// Returns the bytes. Called once, after the owner was moved to its final place.
     fn stable_bytes(&mut self) -> NonNull<[u8]>;
 }
 
@@ -25,7 +24,7 @@ pub unsafe trait StableBytes {
 unsafe impl StableBytes for Vec<u8> {
     fn stable_bytes(&mut self) -> NonNull<[u8]> {
         let bytes = slice_from_raw_parts_mut(self.as_mut_ptr(), self.len());
-        // A vector's pointer is never null, even where it owns nothing.
+        // A vector's pointer is never null, even if it owns nothing.
         NonNull::new(bytes).unwrap_or(NonNull::slice_from_raw_parts(NonNull::dangling(), 0))
     }
 }
@@ -44,8 +43,8 @@ unsafe impl StableBytes for AlignedBuf {
     }
 }
 
-/// Bytes that the application keeps itself: a pool of huge pages, a mapping, its own heap. A region made of them owns
-/// nothing and frees nothing.
+/// Bytes that the application manages itself: a pool of huge pages, a mapping, its own heap. A region made of them
+/// owns and frees nothing.
 ///
 /// ```
 /// use ironwarp_mem::{Access, MemLimits, MemTable, RawMemory};
@@ -54,12 +53,12 @@ unsafe impl StableBytes for AlignedBuf {
 ///
 /// let table = MemTable::new(MemLimits::default())?;
 /// let base = NonNull::from(Box::leak(vec![0u8; 4096].into_boxed_slice()));
-/// // SAFETY: nobody else touches the bytes before the token below is complete.
+/// // SAFETY: no other code accesses the bytes before the token below is complete.
 /// let pool = unsafe { RawMemory::new(base.cast(), 4096) };
 /// let region = table.register(PdId(1), pool, Access::LOCAL_WRITE)?;
 /// region.write_at(0, b"placed")?;
 /// region.deregister().wait(Duration::from_secs(1))?;
-/// // SAFETY: it was leaked above, and is the application's alone again.
+/// // SAFETY: it was leaked above, and belongs to the application alone again.
 /// let pool = unsafe { Box::from_raw(base.as_ptr()) };
 /// assert_eq!(&pool[..6], b"placed");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -68,7 +67,7 @@ unsafe impl StableBytes for AlignedBuf {
 pub struct RawMemory(NonNull<[u8]>);
 
 impl RawMemory {
-    /// `len` bytes at `base`.
+    /// Names `len` bytes at `base`.
     ///
     /// # Safety
     /// From this call until the [`Quiescence`](crate::Quiescence) of the region that is made of them is complete, or
@@ -90,7 +89,7 @@ unsafe impl StableBytes for RawMemory {
 // SAFETY: the bytes are valid from any thread, and only the region reaches them.
 unsafe impl Send for RawMemory {}
 
-/// Zeroed heap bytes at an alignment of the caller's choice.
+/// Zeroed heap bytes with a chosen alignment.
 ///
 /// Zeroing touches every page, so the data path takes no page fault on the first placement.
 ///
@@ -106,30 +105,30 @@ pub struct AlignedBuf {
     layout: Layout,
 }
 
-/// Why an [`AlignedBuf`] was not made.
+/// Why an [`AlignedBuf`] could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AlignedBufError {
-    /// A buffer of no bytes.
+    /// The buffer has no bytes.
     #[error("a buffer needs at least one byte")]
     Empty,
-    /// The alignment is no power of two, or the size does not fit the address space.
+    /// The alignment is not a power of two, or the size does not fit the address space.
     #[error("no such alignment, or a size beyond the address space")]
     Layout,
-    /// The allocator has no memory left.
+    /// The allocator is out of memory.
     #[error("out of memory")]
     OutOfMemory,
 }
 
-/// The page size of the processors we run on.
+/// The page size of the supported processors.
 const PAGE_BYTES: usize = 4096;
 
 impl AlignedBuf {
-    /// `len` zeroed bytes that start on a page of 4096 bytes.
+    /// Returns `len` zeroed bytes that start on a page of 4096 bytes.
     pub fn pages(len: usize) -> Result<Self, AlignedBufError> {
         Self::zeroed(len, PAGE_BYTES)
     }
 
-    /// `len` zeroed bytes at a multiple of `align`, a power of two.
+    /// Returns `len` zeroed bytes at a multiple of `align`, a power of two.
     pub fn zeroed(len: usize, align: usize) -> Result<Self, AlignedBufError> {
         if len == 0 {
             return Err(AlignedBufError::Empty);

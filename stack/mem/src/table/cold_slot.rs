@@ -1,8 +1,8 @@
-//! What a slot's own cache line has no room for: the scope of a tag that is not simply a protection domain's, and the
-//! region behind a window or fast registration.
+//! The part of a slot that its cache line has no room for: the scope of a tag that is narrower than a protection
+//! domain, and the region of a window or fast registration.
 //!
-//! Regions of a whole domain never look here. The fields follow the rule of the slot beside them: they change only
-//! while its tag is not live, and after every other core has passed a quiescent point.
+//! Tags of a whole domain never read it. As in the slot itself, the fields change only while the tag is not valid,
+//! and after every other core has passed a quiescent point.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
@@ -14,20 +14,22 @@ pub(crate) struct ColdSlot {
     parent: AtomicU32,
     /// The core that owns its words, or [`NO_PIN`].
     pin: AtomicU32,
-    /// Of a region, the epoch in which it was registered; of a child, the one that its last end must wait for.
+    /// For a region, the epoch of its registration; for a window or fast region, the one that its last end must wait
+    /// for.
     epoch: AtomicU64,
-    /// The mark of the region behind a child: with its tag, it names one registration for good.
+    /// The epoch of the region under a window or fast region: with its tag, it identifies the registration.
     parent_epoch: AtomicU64,
-    /// The tagged offset of a child's first byte.
+    /// The tagged offset of the first byte of a window or fast region.
     base_to: AtomicU64,
-    /// What is added to its tagged offsets before the hash that decides owners, wrapping. A child's is its region's.
+    /// Added to its tagged offsets before the hash that selects owners, wrapping. A window's equals that of its
+    /// region.
     owner_hash_offset: AtomicU64,
 }
 
 /// No core has this number.
 const NO_PIN: u32 = u32::MAX;
 
-/// The region behind a child.
+/// The region under a window or fast region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Parent {
     pub stag: STag,
@@ -79,7 +81,7 @@ impl ColdSlot {
         self.owner_hash_offset.load(Ordering::Relaxed)
     }
 
-    /// Sets what decides who owns its words.
+    /// Sets the data that selects the owner of its words.
     pub(crate) fn set_owner(&self, pin: Option<CoreId>, owner_hash_offset: u64) {
         self.pin.store(pin.map_or(NO_PIN, |core| core.0.into()), Ordering::Relaxed);
         self.owner_hash_offset.store(owner_hash_offset, Ordering::Relaxed);

@@ -1,11 +1,10 @@
-//! The STag table of a stack: registering, and giving memory up again.
+//! The STag table of a stack: registration and release of memory.
 //!
-//! Takes owners or raw ranges from application threads and gives [`Region`]s; gives each core a [`CoreMem`]. All
-//! slots are allocated at the start. Regions are the only thing here that can run out, and that is
-//! [`RegisterError::TableFull`].
+//! Takes owners or raw ranges from application threads and gives [`Region`]s. Gives each core a [`CoreMem`]. All
+//! slots are allocated at the start; if all are in use, registration fails with [`RegisterError::TableFull`].
 //!
-//! Memory of revoked regions is dropped by the next call that registers, deregisters or polls a token, or by a core that has
-//! nothing else to do, a bounded number of regions at a time and outside the lock.
+//! The next call that registers, deregisters or polls a token releases revoked memory, and so does an idle core: a
+//! bounded number of regions at a time, outside the lock.
 
 mod cold_slot;
 mod owner_map;
@@ -36,71 +35,71 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
-/// The most regions that a table may be asked for: beyond 2^20 a tag would have fewer than 12 random bits, and
-/// guessing one would become thinkable.
+/// The largest number of regions of a table. Beyond 2^20 a tag would have fewer than 12 random bits, and guessing
+/// one would become feasible.
 pub const REGIONS_MAX: u32 = 1 << 20;
 
-/// With fewer slots the tags of one would return too soon.
+/// The minimum number of slots: with fewer, a tag would be reused too soon.
 const SLOTS_MIN: u32 = 16;
 
-/// The sizes of a [`MemTable`], fixed at its start.
+/// The sizes of a [`MemTable`], fixed at its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemLimits {
-    /// Regions at once, those in the graveyard included: 1 to [`REGIONS_MAX`]. Each costs 32 bytes of table and
-    /// about 80 of bookkeeping.
+    /// Regions that exist at once, revoked ones that wait for release included: 1 to [`REGIONS_MAX`]. Each costs 32
+    /// bytes of table and about 80 bytes of bookkeeping.
     pub regions_max: u32,
-    /// Cores that may look tags up, numbered from 0. The words of atomic operations are shared out among all of them,
-    /// so a table for atomic operations is made for as many cores as there are.
+    /// Cores that may look up tags, numbered from 0. The words of atomic operations are distributed over all of
+    /// them.
     pub cores_max: u16,
 }
 
 impl Default for MemLimits {
-    /// 4096 regions, enough for pools of buffers and 128 KiB of table; 64 cores.
+    /// 4096 regions, enough for pools of buffers, in 128 KiB of table; 64 cores.
     fn default() -> Self {
         Self { regions_max: 4096, cores_max: 64 }
     }
 }
 
-/// Why a table could not be made.
+/// Why a table could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TableError {
     /// The number of regions is 0 or above [`REGIONS_MAX`].
     #[error("a table holds 1 to {REGIONS_MAX} regions")]
     RegionsOutOfRange,
-    /// The system gave no random bytes, without which tags would be predictable.
+    /// The system provided no random bytes. Without them tags would be predictable.
     #[error("the system gave no random bytes")]
     Entropy,
 }
 
-/// Why memory could not be registered. The owner has been dropped.
+/// Why memory could not be registered. The owner was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RegisterError {
-    /// The table's limit of regions is reached. Deregistered ones count until every core has quiesced.
+    /// The table's limit of regions is reached. Deregistered regions count until every core has quiesced.
     #[error("the limit of {limit} regions is reached")]
     TableFull {
         /// The limit, from [`MemLimits::regions_max`].
         limit: u32,
     },
-    /// The handle's own share of the table is used up ([`MemTable::with_quota`]).
+    /// The quota of this handle is used up ([`MemTable::with_quota`]).
     #[error("the quota of {limit} regions is used up")]
     QuotaExceeded {
-        /// The share.
+        /// The quota.
         limit: u32,
     },
-    /// A region of no bytes.
+    /// The region has no bytes.
     #[error("a region needs at least one byte")]
     Empty,
-    /// A remote write or atomic right without the local one (the rule of verbs).
+    /// A remote write or atomic right without the local write right (the rule of verbs).
     #[error("remote write and atomic rights need the local write right")]
     NeedsLocalWrite,
     /// The range ends beyond the address space.
     #[error("the range wraps")]
     Wrap,
-    /// The protection domain is one of the two that are nobody's.
+    /// The protection domain is one of the two reserved ones.
     #[error("the two highest protection domains are reserved")]
     ReservedPd,
-    /// Some of the bytes are registered already, or are not released yet, and belong to another core or to none. In a
-    /// table that replays also: they lie across two registrations that were made apart.
+    /// Some of the bytes are registered or not yet released, with another owner core or with none. In a
+    /// deterministic table also: they lie across two separate registrations.
     #[error("some of the bytes are registered with another pinning")]
     PinConflict,
     /// The core that the range should be pinned to does not exist.
@@ -108,10 +107,10 @@ pub enum RegisterError {
     NoSuchCore,
 }
 
-/// Why a core's handle could not be had.
+/// Why a core's handle could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum CoreError {
-    /// The table was made for fewer cores.
+    /// The table has fewer cores.
     #[error("the table was made for fewer cores")]
     NoSuchCore,
     /// The core has a handle already.
@@ -119,7 +118,7 @@ pub enum CoreError {
     InUse,
 }
 
-/// The table of registered memory that one stack's cores share. A clone is another handle to it.
+/// The table of registered memory that the cores of a stack share. Clones are handles of the same table.
 ///
 /// When the last handle, region and core handle are gone, everything registered is dropped.
 ///
@@ -142,24 +141,24 @@ pub enum CoreError {
 #[derive(Clone)]
 pub struct MemTable {
     shared: Arc<TableInner>,
-    /// Whom what is registered through this handle counts for.
+    /// The quota that registrations through this handle count against.
     quota: Option<Arc<Quota>>,
 }
 
 impl MemTable {
-    /// A table whose tags nobody can predict.
+    /// Creates a table with unpredictable tags.
     pub fn new(limits: MemLimits) -> Result<Self, TableError> {
         let secret = || getrandom::u64().map_err(|_| TableError::Entropy);
         Self::create(limits, [secret()?, secret()?], BaseToMode::Address)
     }
 
-    /// A table whose tags follow from `secret`: for tests and simulations, and for nothing else.
+    /// Creates a table whose tags follow from `secret`. For tests and simulations only.
     pub fn with_secret(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
         Self::create(limits, secret, BaseToMode::Address)
     }
 
-    /// A table whose tags and tagged offsets both follow from `secret`, so that what goes over the wire does not hang
-    /// on where the allocator put a region: for simulations that must replay to the last byte, and for nothing else.
+    /// Creates a deterministic table: its tags and tagged offsets follow from `secret`, so that the bytes on the
+    /// wire do not depend on the allocator. For simulations that must replay exactly, and for nothing else.
     pub fn replayable(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
         Self::create(limits, secret, BaseToMode::Slot)
     }
@@ -175,15 +174,15 @@ impl MemTable {
         Ok(Self { shared: Arc::new(TableInner::new(limits, secret, base_to_mode)), quota: None })
     }
 
-    /// Another handle to the same table, for one of its users: through it and its clones at most `regions_max` regions,
-    /// windows and fast regions exist at once, whatever room there is. So nobody takes more than a fair share of the
-    /// table (RFC 5042 s6.4.1).
+    /// Returns another handle of the same table for one of its users. Through it and its clones at most
+    /// `regions_max` regions, windows and fast regions exist at once, so that no user takes more than its share of
+    /// the table (RFC 5042 s6.4.1).
     #[must_use]
     pub fn with_quota(&self, regions_max: u32) -> Self {
         Self { shared: Arc::clone(&self.shared), quota: Some(Arc::new(Quota::new(regions_max))) }
     }
 
-    /// The handle through which `core` looks tags up. Each core has one at a time.
+    /// Returns the handle through which `core` looks up tags. Each core has one at a time.
     pub fn core(&self, core: CoreId) -> Result<CoreMem, CoreError> {
         let epoch_slot =
             EpochSlot::claim(&self.shared.epochs, usize::from(core.0)).map_err(|error| match error {
@@ -195,8 +194,8 @@ impl MemTable {
 
     /// Registers the bytes of `buffer`, which the table keeps until the region is gone and every core has quiesced.
     ///
-    /// The owner is dropped on the thread of some later call to this table. It must own no handle, region or token
-    /// of this table, which would keep both alive for ever.
+    /// A later call to this table drops the owner on its own thread. The owner must not hold a handle, region or
+    /// token of this table: both would then live for ever.
     pub fn register<O>(&self, pd: PdId, buffer: O, access: Access) -> Result<Region, RegisterError>
     where
         O: StableBytes + Send + 'static,
@@ -204,7 +203,7 @@ impl MemTable {
         self.register_in_scope(pd.into(), buffer, access)
     }
 
-    /// As [`MemTable::register`], for one stream alone where `scope` names one: no other stream can use the tag, not
+    /// As [`MemTable::register`], but limited to a stream if `scope` names one: no other stream can use the tag, not
     /// even one of the same protection domain, and its peer may invalidate it (RFC 5040 s8.1.1, 2 and 7).
     pub fn register_in_scope<O>(
         &self,
@@ -218,10 +217,10 @@ impl MemTable {
         self.register_owned(scope, buffer, access, None)
     }
 
-    /// As [`MemTable::register_in_scope`], with all words of the region owned by `core`: atomic operations on them are run
-    /// there and nowhere else, instead of where each line's hash says.
+    /// As [`MemTable::register_in_scope`], with all words of the region owned by `core`. Atomic operations on them
+    /// execute there, instead of on the core that each line's hash selects.
     ///
-    /// Bytes that are registered more than once are pinned alike in all registrations, or the later one is refused.
+    /// Bytes that are registered several times must be pinned to the same core in all registrations.
     pub fn register_on_core<O>(
         &self,
         scope: AccessScope,
@@ -253,7 +252,7 @@ impl MemTable {
             .map(|registered| self.region(registered))
     }
 
-    /// A memory window, bound to nothing. It takes the place of a region in the table.
+    /// Creates a memory window that is not bound. It occupies the slot of a region.
     ///
     /// ```
     /// use ironwarp_mem::{Access, Binding, MemLimits, MemTable, AccessScope};
@@ -279,13 +278,13 @@ impl MemTable {
         Ok(Window::new(Arc::clone(&self.shared), registered, rng))
     }
 
-    /// A fast region, without memory. It takes the place of a region in the table.
+    /// Creates a fast region without memory. It occupies the slot of a region.
     pub fn fast_region(&self, pd: PdId) -> Result<FastRegion, RegisterError> {
         let (registered, rng) = self.shared.reserve(pd, Rights::CHILD, self.registration(None))?;
         Ok(FastRegion::new(Arc::clone(&self.shared), registered, rng))
     }
 
-    /// Registers `len` bytes at `base` that somebody else keeps alive.
+    /// Registers `len` bytes at `base` that the caller keeps alive.
     ///
     /// # Safety
     /// From this call until the region's [`Quiescence`](crate::Quiescence) is complete, or until every handle,
@@ -304,7 +303,7 @@ impl MemTable {
             .map(|registered| self.region(registered))
     }
 
-    /// As [`MemTable::register_raw`], pinned as [`MemTable::register_on_core`] does it.
+    /// As [`MemTable::register_raw`], pinned as by [`MemTable::register_on_core`].
     ///
     /// # Safety
     /// As for [`MemTable::register_raw`].
@@ -321,13 +320,13 @@ impl MemTable {
             .map(|registered| self.region(registered))
     }
 
-    /// Drops the memory of some deregistered regions that no core can be touching any more, a bounded number of
-    /// them, and says how many. Registering, deregistering and polling a token do this too.
+    /// Releases the memory of some deregistered regions that no core uses any more and returns their number.
+    /// Registering, deregistering and polling a token do this too.
     pub fn reclaim(&self) -> usize {
         self.shared.reclaim()
     }
 
-    /// Regions that exist or wait for quiescence.
+    /// Returns the number of regions that exist or wait for release.
     pub fn regions_in_use(&self) -> usize {
         self.shared.registry().in_use()
     }
@@ -347,23 +346,23 @@ impl fmt::Debug for MemTable {
     }
 }
 
-/// What every handle of a table shares.
+/// The state that all handles of a table share.
 pub(crate) struct TableInner {
     pub tags: StagCodec,
     pub base_to_mode: BaseToMode,
     pub slots: Arc<[Slot]>,
-    /// Beside each slot, what only tags of narrower scope need.
+    /// For each slot, the data that only tags of narrower scope need.
     pub cold_slots: Box<[ColdSlot]>,
     pub epochs: Arc<Epochs>,
     regions_max: u32,
     registry: Mutex<Registry>,
     /// The number of regions that wait for release, readable without the lock.
     pending_free_count: AtomicUsize,
-    /// Whether any range has ever been pinned.
+    /// Whether a range was ever pinned.
     has_pinned: AtomicBool,
 }
 
-/// A region that has just been entered in the table.
+/// A region that was just entered in the table.
 pub(crate) struct RegisteredRange {
     pub slot: u32,
     pub stag: STag,
@@ -395,20 +394,20 @@ impl TableInner {
         }
     }
 
-    /// Whether owners follow from addresses alone: nothing is pinned, and nothing need be replayed.
+    /// Returns whether owners follow from addresses alone: nothing is pinned, and the table is not deterministic.
     #[inline]
     pub(crate) fn owners_by_address(&self) -> bool {
         self.base_to_mode == BaseToMode::Address && !self.has_pinned.load(Ordering::Relaxed)
     }
 
-    /// Makes a tag invalid for every look-up from now on, and returns the epoch that must pass before no core
-    /// can still be in the middle of a copy.
+    /// Makes a tag invalid for every later look-up. Returns the epoch after which no core is in the middle of a
+    /// copy.
     pub(crate) fn revoke(&self, slot: u32, stag: STag) -> u64 {
         self.slots[slot as usize].mark_invalid(stag);
         self.epochs.advance()
     }
 
-    /// As [`TableInner::revoke`], of any tag: what can be bound again may be so when the epoch has passed.
+    /// As [`TableInner::revoke`], for any tag. A window or fast region may be bound again once the epoch has passed.
     pub(crate) fn invalidate_stag(&self, slot: &Slot, cold: &ColdSlot, stag: STag) -> u64 {
         let ended = slot.mark_invalid(stag);
         let target = self.epochs.advance();
@@ -422,23 +421,23 @@ impl TableInner {
         target
     }
 
-    /// Ends the present binding of a window or fast region.
+    /// Ends the current binding of a window or fast region.
     pub(crate) fn invalidate_child(&self, slot: u32) -> u64 {
         let (slot, cold) = (&self.slots[slot as usize], &self.cold_slots[slot as usize]);
         self.invalidate_stag(slot, cold, slot.last_stag())
     }
 
-    /// Revokes a tag for good and puts its memory into the graveyard; returns the epoch as [`TableInner::revoke`] does.
+    /// Revokes a tag for good and queues its memory for release. Returns the epoch as [`TableInner::revoke`] does.
     pub(crate) fn deregister(&self, slot: u32, stag: STag) -> u64 {
         let mut registry = self.registry();
-        // Within the lock, so that the graveyard stays in the order of epochs.
+        // Within the lock, so that the queue stays in the order of epochs.
         let target = self.revoke(slot, stag);
         registry.defer_free(slot, target);
         self.pending_free_count.fetch_add(1, Ordering::Relaxed);
         target
     }
 
-    /// Ends a window or fast region for good, whatever a core is doing to it.
+    /// Ends a window or fast region for good, even while a core uses it.
     pub(crate) fn deregister_child(&self, slot: u32, last_stag: STag) {
         let mut registry = self.registry();
         self.slots[slot as usize].retire(last_stag);
@@ -447,10 +446,10 @@ impl TableInner {
         self.pending_free_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Drops the memory of a bounded number of buried regions that are quiescent.
+    /// Releases the memory of a bounded number of revoked regions that are quiescent.
     #[inline]
     pub(crate) fn reclaim(&self) -> usize {
-        // A grave that is missed here is found by the next call.
+        // An entry that is missed here is found by the next call.
         if self.pending_free_count.load(Ordering::Relaxed) == 0 { 0 } else { self.reclaim_slow() }
     }
 
@@ -463,13 +462,13 @@ impl TableInner {
         for each in &reclaimed {
             self.slots[each.slot as usize].mark_free();
         }
-        // Owners are dropped after the lock is: their code may take long, and may use this table.
+        // Owners are dropped after the lock is released: their code may take long and may use this table.
         drop(registry);
         reclaimed.into_iter().filter_map(|each| each.buffer).map(drop).count()
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Nothing in the lock can leave the books half written, so a poisoned lock is as good as any.
+        // No code in the lock can leave the registry inconsistent, so a poisoned lock is usable.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,31 +1,32 @@
-//! Which core's the words of every registration are, so that all names of a word agree.
+//! The owner cores of all registrations, so that a word has one owner under every tag.
 //!
-//! A registration may pin its range to one core. Two that overlap must be pinned alike, or two cores would each take
-//! a shared word for theirs; the second is refused. A registration counts until no core can be using it any more, not
-//! only until it is revoked. Kept behind the table's lock and sized at the start, save the list of pinned ranges,
-//! which grows with them. A registration costs a look at the pinned ones; a pinned one costs a look at all.
+//! A registration may pin its range to one core. Two that overlap must be pinned to the same core, since otherwise
+//! two cores would own a shared word; the second is refused. A registration counts until no core can use it any
+//! more, not only until it is revoked. Protected by the table's lock and sized at the start, except the list of
+//! pinned ranges, which grows with them. A registration checks the pinned ranges; a pinned one checks all.
 
 use super::BaseToMode;
 use ironwarp_types::CoreId;
 
-/// Bytes that are or were just registered.
+/// A range that is registered or not yet released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OwnedRange {
     pub start: usize,
-    /// 0 in a slot that holds nothing.
+    /// 0 in an unused slot.
     pub len: usize,
     pub pin: Option<CoreId>,
-    /// What is added to its tagged offsets before the hash that decides owners, wrapping.
+    /// Added to its tagged offsets before the hash that selects owners, wrapping.
     pub owner_hash_offset: u64,
 }
 
 const EMPTY_RANGE: OwnedRange = OwnedRange { start: 0, len: 0, pin: None, owner_hash_offset: 0 };
 
-/// Another registration of the same bytes is pinned otherwise, or in a table that replays is numbered otherwise.
+/// Another registration of the same bytes is pinned differently, or has other tagged offsets in a deterministic
+/// table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Conflict;
 
-/// The holdings of all slots.
+/// The ranges of all slots.
 pub(crate) struct OwnerMap {
     ranges: Box<[OwnedRange]>,
     pinned: Vec<u32>,
@@ -37,9 +38,9 @@ impl OwnerMap {
         Self { ranges: vec![EMPTY_RANGE; slots as usize].into(), pinned: Vec::new(), base_to_mode }
     }
 
-    /// Whether a range may be registered so. A table that replays takes owners from tagged offsets, since addresses
-    /// differ from run to run; there the answer is the offset that the range must go by because of a range that it
-    /// overlaps, less its own.
+    /// Checks whether a range may be registered. A deterministic table selects owners by tagged offsets, since
+    /// addresses differ from run to run. Then the result is the number to add to the range's offsets, so that they
+    /// match those of a range that it overlaps.
     pub(crate) fn check(&self, range: OwnedRange, base_to: u64) -> Result<u64, Conflict> {
         match self.base_to_mode {
             BaseToMode::Address => self.check_pin(range).map(|()| 0),
@@ -62,7 +63,7 @@ impl OwnerMap {
         for (slot, existing) in
             self.ranges.iter().enumerate().filter(|(_, existing)| existing.overlaps(&range))
         {
-            // Where the byte at address 0 would lie in the numbering of that range.
+            // The offset of the byte at address 0 in the numbering of that range.
             let other_base_to =
                 self.base_to_mode.base_to(slot, core::ptr::null()).wrapping_add(existing.owner_hash_offset);
             let zero_to = other_base_to.wrapping_sub(existing.start as u64);
@@ -74,7 +75,7 @@ impl OwnerMap {
         Ok(shift.unwrap_or(0))
     }
 
-    /// Notes a range that was found right.
+    /// Records a checked range.
     pub(crate) fn insert(&mut self, slot: u32, range: OwnedRange) {
         self.ranges[slot as usize] = range;
         if range.pin.is_some() {
@@ -82,7 +83,7 @@ impl OwnerMap {
         }
     }
 
-    /// Forgets a range that nobody uses any more.
+    /// Removes a range that is released.
     pub(crate) fn remove(&mut self, slot: u32) {
         let existing = core::mem::replace(&mut self.ranges[slot as usize], EMPTY_RANGE);
         if existing.pin.is_some() {
@@ -93,7 +94,7 @@ impl OwnerMap {
 
 impl OwnedRange {
     fn overlaps(&self, other: &OwnedRange) -> bool {
-        // Ranges were checked not to wrap, and one of no bytes overlaps nothing.
+        // Ranges do not wrap, and an empty range overlaps nothing.
         self.start < other.start + other.len && other.start < self.start + self.len
     }
 }
@@ -142,10 +143,10 @@ mod tests {
         let shift = owner_map.check(range(1050, 100, None), base_to(1)).unwrap();
         assert_eq!(base_to(1).wrapping_add(shift), base_to(0) + 50);
         owner_map.insert(1, OwnedRange { owner_hash_offset: shift, ..range(1050, 100, None) });
-        // A range that overlaps only the second goes by the first as well.
+        // A range that overlaps only the second also follows the first.
         let shift = owner_map.check(range(1140, 100, None), base_to(2)).unwrap();
         assert_eq!(base_to(2).wrapping_add(shift), base_to(0) + 140);
-        // Between two ranges that were numbered apart there is no number for a third.
+        // Between two ranges with separate numbering no number fits a third.
         owner_map.insert(3, range(1300, 100, None));
         assert_eq!(owner_map.check(range(1120, 200, None), base_to(4)), Err(Conflict));
         assert_eq!(owner_map.check(range(5000, 8, None), base_to(4)), Ok(0));

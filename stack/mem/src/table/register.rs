@@ -1,7 +1,7 @@
-//! Entering a region, a window or a fast region in the table.
+//! Entry of a region, a window or a fast region in the table.
 //!
-//! Takes a range or nothing, and gives a slot and a fresh tag that leads to it; refuses a range that makes no sense,
-//! that others have registered for another core, or that there is no slot for. Runs on application threads.
+//! Takes a range or nothing, and gives a slot and a new tag. Refuses an invalid range, one that is registered for
+//! another owner core, and one without a free slot. Runs on application threads.
 
 use super::owner_map::OwnedRange;
 use super::registry::{Registration, Registry};
@@ -11,7 +11,7 @@ use ironwarp_types::{CoreId, PdId, STag};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// The bytes of a new region and what they may be used for.
+/// The bytes of a new region and their rights.
 pub(super) struct NewRange {
     pub base: NonNull<u8>,
     pub len: usize,
@@ -46,7 +46,7 @@ impl TableInner {
         Ok(RegisteredRange { slot, stag, pd: scope.pd(), base, len, access })
     }
 
-    /// Enters a tag without memory, and gives it what draws its later ones.
+    /// Enters a tag without memory, and returns it with the generator of its later tags.
     pub(super) fn reserve(
         &self,
         pd: PdId,
@@ -67,8 +67,8 @@ impl TableInner {
         Ok((RegisteredRange { slot, stag, pd, base, len, access }, rng))
     }
 
-    /// A slot for a range that agrees with all others about its words' owners, its tag, and what is added to its
-    /// offsets before the hash that decides owners.
+    /// Returns a slot for a range whose owner cores agree with all others, its tag, and the number that is added to
+    /// its offsets before the hash that selects owners.
     fn take_region(
         &self,
         new_range: &NewRange,
@@ -80,10 +80,10 @@ impl TableInner {
             .next_slot()
             .map(|slot| self.base_to_mode.base_to(slot as usize, new_range.base.as_ptr()));
         let range = OwnedRange { start, len, pin, owner_hash_offset: 0 };
-        // A full table is found full below.
+        // A full table is detected below.
         let Ok(owner_hash_offset) = next.map_or(Ok(0), |base_to| registry.owner_map.check(range, base_to))
         else {
-            // Here and below the owner is dropped after the lock is: its code may use this table.
+            // Here and below the owner is dropped after the lock is released: its code may use this table.
             drop(registry);
             return Err(RegisterError::PinConflict);
         };
@@ -93,23 +93,23 @@ impl TableInner {
         }
         drop(registry);
         let (slot, stag) = taken.map_err(|registration| self.limit_error(&registration))?;
-        // A core that finds the tag live finds this set: the slot is opened after it.
+        // Written before the slot becomes valid, so a core that finds the tag valid sees it.
         if pin.is_some() {
             self.has_pinned.store(true, Ordering::Relaxed);
         }
         Ok((slot, stag, owner_hash_offset))
     }
 
-    /// A slot that keeps `owner`, and the tag that will lead to it.
+    /// Returns a slot that keeps `owner`, and its tag.
     fn take_slot(&self, registration: Registration) -> Result<(u32, STag), RegisterError> {
         let mut registry = self.registry();
         let taken = self.take_slot_of(&mut registry, registration);
-        // The owner that came back is dropped after the lock is: its code may use this table.
+        // The returned owner is dropped after the lock is released: its code may use this table.
         drop(registry);
         taken.map_err(|registration| self.limit_error(&registration))
     }
 
-    /// Whose limit is reached.
+    /// The limit that was reached.
     fn limit_error(&self, registration: &Registration) -> RegisterError {
         match &registration.quota {
             Some(quota) if !registration.has_room() => {
@@ -141,7 +141,7 @@ fn check_registration(pd: PdId, base: NonNull<u8>, len: usize, access: Access) -
     if access.intersects(Access::NEEDS_LOCAL_WRITE) && !access.contains(Access::LOCAL_WRITE) {
         return Err(RegisterError::NeedsLocalWrite);
     }
-    // One byte past the end must have an address too, as in any allocation.
+    // The address after the last byte must exist too, as in any allocation.
     match (base.addr().get()).checked_add(len) {
         Some(_) if isize::try_from(len).is_ok() => Ok(()),
         _ => Err(RegisterError::Wrap),

@@ -1,4 +1,4 @@
-//! Who owns which slot: the part of the table behind the lock, which no core takes on its data path.
+//! The owners of slots: the part of the table that a lock protects, which no core takes on its data path.
 
 use super::owner_map::OwnerMap;
 use super::tag::TagRng;
@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What keeps a region's memory alive. Regions registered raw have none.
+/// Keeps a region's memory alive. Regions registered raw have none.
 pub(crate) type KeepAlive = Option<Box<dyn Send>>;
 
-/// What a slot in use stands for: what is kept alive, and whom it counts for, where somebody counts.
+/// The contents of a slot in use: the owner of the memory, and the quota that it counts against.
 #[derive(Default)]
 pub(crate) struct Registration {
     pub buffer: KeepAlive,
@@ -23,8 +23,7 @@ impl Registration {
     }
 }
 
-/// One of those who share a table: how many regions it has, those in the graveyard included, and how many it may have.
-/// Changed within the lock alone.
+/// A quota: the number of regions, those that wait for release included, and the limit. Changed under the lock only.
 pub(crate) struct Quota {
     used: AtomicU32,
     pub(crate) regions_max: u32,
@@ -44,13 +43,13 @@ impl Quota {
     }
 }
 
-/// Graves emptied per call: enough that a table in steady use never fills with them, few enough that no caller pays
-/// for a thousand others.
+/// Regions released in one call: enough that a table in steady use never fills with them, few enough that no caller
+/// pays for thousands of others.
 pub(crate) const RECLAIM_MAX: usize = 4;
 
 /// Free slots, owners, and revoked regions that wait for quiescence. Sized at the start.
 pub(crate) struct Registry {
-    /// First in, first out: a slot rests as long as possible, and its last tag with it.
+    /// First in, first out: a slot and its last tag stay unused as long as possible.
     free: VecDeque<u32>,
     registrations: Box<[Registration]>,
     /// In the order of their epochs.
@@ -66,15 +65,15 @@ struct PendingFree {
     target: u64,
 }
 
-/// A region that nobody can reach any more.
+/// A region without a valid tag.
 pub(crate) struct Reclaimed {
     pub slot: u32,
-    /// To be dropped after the lock is released: it may run the application's code.
+    /// Dropped after the lock is released: it may run the application's code.
     pub buffer: KeepAlive,
 }
 
 impl Registry {
-    /// Books for `slots` slots of which `regions_max` may be in use at once.
+    /// Creates a registry of `slots` slots of which `regions_max` may be in use at once.
     pub(crate) fn new(slots: u32, regions_max: usize, owner_map: OwnerMap, mut rng: TagRng) -> Self {
         Self {
             free: shuffled(slots, &mut rng),
@@ -86,17 +85,18 @@ impl Registry {
         }
     }
 
-    /// Regions that exist or wait in the graveyard.
+    /// Returns the number of regions that exist or wait for release.
     pub(crate) fn in_use(&self) -> usize {
         self.registrations.len() - self.free.len()
     }
 
-    /// The slot that the next registration gets.
+    /// Returns the slot of the next registration.
     pub(crate) fn next_slot(&self) -> Option<u32> {
         self.free.front().copied()
     }
 
-    /// A slot for what is to be kept, or that back if the limit of all or of its tenant is reached.
+    /// Returns a slot for the registration, or the registration if the limit of the table or of its quota is
+    /// reached.
     pub(crate) fn take_slot(&mut self, registration: Registration) -> Result<u32, Registration> {
         if self.in_use() >= self.regions_max || !registration.has_room() {
             return Err(registration);
@@ -109,13 +109,13 @@ impl Registry {
         Ok(slot)
     }
 
-    /// Puts a revoked region aside until no core is in an epoch before `target`.
+    /// Queues a revoked region until no core is in an epoch before `target`.
     pub(crate) fn defer_free(&mut self, slot: u32, target: u64) {
         debug_assert!(self.pending_frees.back().is_none_or(|last| last.target < target));
         self.pending_frees.push_back(PendingFree { slot, target });
     }
 
-    /// Takes out some of the regions that are quiescent, given the oldest epoch that a core is in.
+    /// Removes some of the regions that are quiescent, given the oldest epoch that a core is in.
     pub(crate) fn reclaim(&mut self, oldest: u64) -> ArrayVec<Reclaimed, RECLAIM_MAX> {
         let mut taken = ArrayVec::new();
         while !taken.is_full() && self.pending_frees.front().is_some_and(|first| first.target <= oldest) {
@@ -133,7 +133,7 @@ impl Registry {
     }
 }
 
-/// The numbers below `count` in an order that the secret decides.
+/// Returns the numbers below `count` in an order that the secret determines.
 fn shuffled(count: u32, rng: &mut TagRng) -> VecDeque<u32> {
     let mut list: Vec<u32> = (0..count).collect();
     for end in (1..count).rev() {

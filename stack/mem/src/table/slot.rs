@@ -1,14 +1,14 @@
 //! One slot of the STag table, as cores read it.
 //!
-//! The head word holds tag, state and rights, so that one load answers "is this tag live?". The other fields change
-//! only while the slot is free, and a slot becomes free only after every core has passed a quiescent point; so a core
-//! that found its tag live reads the fields that belong to it.
+//! The head word holds tag, state and rights, so that one load shows whether a tag is valid. The other fields change
+//! only while the slot is free. A slot becomes free only after every core has passed a quiescent point, so a core
+//! that found its tag valid reads the fields that belong to it.
 
 use crate::access::{Access, AccessError, NO_PD};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ironwarp_types::{PdId, STag};
 
-/// A slot: 32 bytes, so that one never straddles a cache line.
+/// A slot: 32 bytes, so that no slot straddles a cache line.
 #[cfg_attr(not(loom), repr(align(32)))]
 pub(crate) struct Slot {
     head: AtomicU64,
@@ -20,31 +20,31 @@ pub(crate) struct Slot {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Slot>() == 32);
 
-/// What a live tag leads to.
+/// The memory of a valid tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     /// The first byte.
     pub base: *mut u8,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// The protection domain; [`NO_PD`] for a tag of another scope, which has its own word (module `cold_slot`).
+    /// The protection domain; [`NO_PD`] for a tag of another scope, which is in the module `cold_slot`.
     pub pd: PdId,
 }
 
-/// Where a region's tagged offsets begin.
+/// The tagged offset of a region's first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BaseToMode {
-    /// At the address of its first byte, as verbs have it.
+    /// The address of the byte, as in verbs.
     Address,
-    /// At a number that its slot decides: the same in every run of a simulation.
+    /// A number that the slot determines: the same in every run of a simulation.
     Slot,
 }
 
-/// Tagged offsets that each slot has to itself under [`BaseToMode::Slot`]: more than memory has bytes.
+/// The range of tagged offsets of each slot under [`BaseToMode::Slot`]: more than memory has bytes.
 const SLOT_SHIFT: u32 = 40;
 
 impl BaseToMode {
-    /// The TO of the first byte of the region in `slot`.
+    /// Returns the tagged offset of the first byte of the region in `slot`.
     #[inline(always)]
     pub(crate) fn base_to(self, slot: usize, base: *const u8) -> u64 {
         match self {
@@ -54,32 +54,32 @@ impl BaseToMode {
     }
 }
 
-/// What a slot is for at present.
+/// The state of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
     Free = 0,
     /// The tag grants access.
     Live = 1,
-    /// The tag of a region that has been revoked, or of a window that is given up.
+    /// The tag of a revoked region, or of a window that was released.
     Revoked = 2,
-    /// A window's or fast region's tag that has no memory now.
+    /// The tag of a window or fast region that is not bound.
     Unbound = 3,
     /// A core is binding it.
     Binding = 4,
-    /// It has been invalidated, and the epoch of that is not noted yet.
+    /// It was invalidated, and the epoch of that is not recorded yet.
     Unbinding = 5,
 }
 
-/// What a tag may be used for, and what kind it is: the lowest 16 bits of a head.
+/// The rights and the kind of a tag: the lowest 16 bits of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rights(u16);
 
 impl Rights {
     /// The scope is one stream, not a protection domain.
     pub(crate) const STREAM: u16 = 1 << 15;
-    /// The tag is bound to a piece of a region and outlives its binding.
+    /// The tag is bound to a part of a region and outlives its binding.
     pub(crate) const CHILD: u16 = 1 << 14;
-    /// A child that the peer alone may use.
+    /// A window: only the peer may use it.
     pub(crate) const WINDOW: u16 = 1 << 13;
 
     pub(crate) const fn new(access: Access, kind: u16) -> Self {
@@ -94,7 +94,7 @@ impl Rights {
         self.0 & kind != 0
     }
 
-    /// Whether it gives all of `need`.
+    /// Returns whether all rights of `need` are granted.
     #[inline(always)]
     pub(crate) const fn grants(self, need: Access) -> bool {
         self.0 & need.bits() == need.bits()
@@ -111,7 +111,7 @@ impl Slot {
         }
     }
 
-    /// Rights and extent of `stag`, if this slot holds it and it is live.
+    /// Returns rights and extent of `stag`, if this slot holds it and it is valid.
     #[inline(always)]
     pub(crate) fn read(&self, stag: STag) -> Result<(Rights, Extent), AccessError> {
         let found = self.head.load(Ordering::Acquire);
@@ -121,7 +121,7 @@ impl Slot {
         Ok((Rights(found as u16), self.extent()))
     }
 
-    /// Rights and state of `stag`, if the slot holds it, live or not.
+    /// Returns rights and state of `stag`, if the slot holds it, valid or not.
     pub(crate) fn find(&self, stag: STag) -> Option<(Rights, SlotState)> {
         let found = self.head.load(Ordering::Acquire);
         (stag_of(found) == stag).then_some((Rights(found as u16), state_of(found)))
@@ -146,20 +146,21 @@ impl Slot {
         self.pd.store(extent.pd.0, Ordering::Relaxed);
     }
 
-    /// Fills a free slot and makes its tag live.
+    /// Fills a free slot and makes its tag valid.
     pub(crate) fn publish(&self, stag: STag, extent: Extent, rights: Rights) {
         self.set_extent(extent);
         self.head.store(head(stag, SlotState::Live, rights), Ordering::Release);
     }
 
-    /// Gives a free slot a tag that leads nowhere yet.
+    /// Gives a free slot a tag without memory.
     pub(crate) fn reserve(&self, stag: STag, rights: Rights) {
         self.pd.store(NO_PD.0, Ordering::Relaxed);
         self.head.store(head(stag, SlotState::Unbound, rights), Ordering::Release);
     }
 
-    /// Makes the tag invalid at once: a region's for good, a child's until it is bound again. Answers whether it was
-    /// live. A child waits for [`Slot::finish_invalidate`] before it can be bound.
+    /// Makes the tag invalid at once: a region's for good, that of a window or fast region until it is bound again.
+    /// Returns whether it was valid. A window or fast region waits for [`Slot::finish_invalidate`] before it can be
+    /// bound.
     pub(crate) fn mark_invalid(&self, stag: STag) -> bool {
         let found = self.head.load(Ordering::Acquire);
         if found >> STATE_SHIFT != head(stag, SlotState::Live, NO_RIGHTS) >> STATE_SHIFT {
@@ -170,14 +171,14 @@ impl Slot {
         self.exchange(found, head(stag, state, rights))
     }
 
-    /// The epoch of an invalidated child's end has been noted: it may be bound again.
+    /// Marks that the epoch of an invalidation is recorded: the tag may be bound again.
     pub(crate) fn finish_invalidate(&self, stag: STag) {
         if let Some((rights, SlotState::Unbinding)) = self.find(stag) {
             self.exchange(head(stag, SlotState::Unbinding, rights), head(stag, SlotState::Unbound, rights));
         }
     }
 
-    /// Takes an unbound child for the caller alone; answers its kind. Waits for nobody.
+    /// Claims an unbound window or fast region for the caller alone and returns its kind. Never waits.
     pub(crate) fn claim_for_bind(&self) -> Result<BindClaim, BindClaimError> {
         let found = self.head.load(Ordering::Acquire);
         let (stag, rights) = (stag_of(found), Rights(found as u16));
@@ -194,18 +195,19 @@ impl Slot {
         }
     }
 
-    /// Fills a child that [`Slot::claim_for_bind`] took and makes `stag` live. Fails when the child was given up meanwhile.
+    /// Fills a window or fast region that [`Slot::claim_for_bind`] claimed and makes `stag` valid. Fails if it was
+    /// released meanwhile.
     pub(crate) fn bind(&self, claim: BindClaim, stag: STag, extent: Extent, rights: Rights) -> bool {
         self.set_extent(extent);
         self.exchange(claim.busy, head(stag, SlotState::Live, rights))
     }
 
-    /// Puts back a child that [`Slot::claim_for_bind`] took.
+    /// Returns what [`Slot::claim_for_bind`] claimed.
     pub(crate) fn cancel_bind(&self, claim: BindClaim) {
         self.exchange(claim.busy, claim.found);
     }
 
-    /// Ends a child for good, whatever it is doing. The tag that was drawn last is remembered, bound or not.
+    /// Ends a window or fast region for good, in any state. Its last tag is remembered, bound or not.
     pub(crate) fn retire(&self, stag: STag) {
         self.head.swap(head(stag, SlotState::Revoked, NO_RIGHTS), Ordering::AcqRel);
     }
@@ -215,7 +217,7 @@ impl Slot {
         self.head.store(head(self.last_stag(), SlotState::Free, NO_RIGHTS), Ordering::Release);
     }
 
-    /// The tag that the slot holds or held last; 0 where there was none.
+    /// Returns the tag that the slot holds or held last; 0 if there was none.
     pub(crate) fn last_stag(&self) -> STag {
         stag_of(self.head.load(Ordering::Relaxed))
     }
@@ -225,7 +227,7 @@ impl Slot {
     }
 }
 
-/// A child that its binder has to itself.
+/// A window or fast region that the binder claimed.
 #[derive(Clone, Copy)]
 pub(crate) struct BindClaim {
     found: u64,
@@ -242,12 +244,12 @@ impl BindClaim {
     }
 }
 
-/// Why a child could not be taken.
+/// Why a window or fast region could not be claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BindClaimError {
-    /// It has just been invalidated.
+    /// It was invalidated recently.
     NotQuiescent,
-    /// It is bound, or no child.
+    /// It is bound, or cannot be bound.
     NotBindable,
 }
 
@@ -294,7 +296,7 @@ mod model {
         Extent { base: core::ptr::null_mut(), len, pd: PdId(len as u32) }
     }
 
-    /// The rights and length that go with a tag in this model.
+    /// The rights and length of a tag in this model.
     fn belongs_to(stag: STag) -> (Access, u64) {
         if stag == STag(1) { (Access::REMOTE_READ, 10) } else { (Access::REMOTE_WRITE, 20) }
     }
@@ -332,7 +334,7 @@ mod model {
         });
     }
 
-    /// A window invalidated and bound again by one core while another looks its old and its new tag up.
+    /// One core invalidates a window and binds it again while another looks up its old and its new tag.
     #[test]
     fn a_core_never_sees_a_windows_old_tag_with_its_new_extent() {
         const CHILD: u16 = Rights::CHILD | Rights::WINDOW;
@@ -366,7 +368,7 @@ mod model {
         });
     }
 
-    /// A window given up while a core binds it is never live afterwards.
+    /// A window that is released while a core binds it is never valid afterwards.
     #[test]
     fn a_window_given_up_while_it_is_bound_stays_dead() {
         loom::model(|| {

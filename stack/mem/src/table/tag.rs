@@ -1,14 +1,10 @@
-//! How steering tags are made and read.
+//! How steering tags are created and read.
 //!
-//! RFC 5040 s8.1.1 (8) and RFC 5042 s6.1.1: a tag is hard to predict, sparse over the whole range, and not soon used
-//! again. So a tag is a slot index and key bits, sent through a permutation of the 32-bit numbers that two secrets
-//! choose. A slot begins with random key bits and goes through all others in a secret order of its own, so that no tag
-//! comes back before its slot has had 2^20 others, in a table of 4096 regions. A guess hits one of N live regions with chance N / 2^32, and costs the guesser its
+//! RFC 5040 s8.1.1 (8) and RFC 5042 s6.1.1: a tag is hard to predict, sparse over the whole range, and not reused
+//! soon. A tag is a slot index and key bits under a secret permutation of the 32-bit numbers. A slot starts with
+//! random key bits and uses all others in a secret order of its own. In a table of 4096 regions a slot has 2^20 tags
+//! before one returns. A guess names one of N valid regions with probability N / 2^32, and a wrong guess ends the
 //! connection.
-//!
-//! A tag is a slot index and key bits under a secret permutation. A slot uses its keys in a secret order, and no key returns before
-//! all others have been used. Windows and fast regions carry a domain number that no queue pair has, so they fail the
-//! comparison that every lookup performs and are checked separately; a plain region costs the same as before.
 
 use ironwarp_types::STag;
 use siphasher::sip::SipHasher24;
@@ -24,12 +20,12 @@ pub(crate) struct StagCodec {
     inverse: u32,
     /// 32 minus the bits of a slot index.
     key_bits: u32,
-    /// Chooses the order in which slots go through their keys.
+    /// Selects the order in which slots use their keys.
     order: [u64; 2],
 }
 
 impl StagCodec {
-    /// A permutation for `1 << index_bits` slots; `index_bits` is 1 to 31.
+    /// Creates a permutation for `1 << index_bits` slots; `index_bits` is 1 to 31.
     pub(crate) fn new(index_bits: u32, rng: &mut TagRng) -> Self {
         debug_assert!((1..32).contains(&index_bits));
         let (mask, factor) = (rng.next_u32(), rng.next_u32() | 1);
@@ -38,14 +34,14 @@ impl StagCodec {
         Self { mask, factor, inverse: inverse(factor), key_bits: 32 - index_bits, order }
     }
 
-    /// The slot where `stag` must be, if it is anywhere. Always below the number of slots.
+    /// Returns the only slot that can hold `stag`. Always below the number of slots.
     #[inline(always)]
     pub(crate) fn slot_of(&self, stag: STag) -> usize {
         ((stag.0 ^ self.mask).wrapping_mul(self.factor) >> self.key_bits) as usize
     }
 
-    /// A fresh tag for `slot`, not 0: a random one where `previous` is 0, and otherwise one that the slot has not had
-    /// since it has had all others.
+    /// Returns a new tag for `slot`, never 0: a random one if `previous` is 0, and otherwise the next in the slot's
+    /// order.
     pub(crate) fn new_stag(&self, slot: u32, previous: STag, rng: &mut TagRng) -> STag {
         let keys = self.keys();
         let mut index = match previous {
@@ -61,12 +57,12 @@ impl StagCodec {
         }
     }
 
-    /// Whether the slot of `earlier` comes to `later` behind it: it does not come to one that it had before.
+    /// Returns whether the slot of `earlier` uses `later` after it.
     pub(crate) fn follows(&self, later: STag, earlier: STag) -> bool {
         let slot = self.slot_of(earlier) as u32;
         let [later_at, earlier_at] = [later, earlier].map(|stag| self.index_of(slot, self.key_of(stag)));
         let ahead = later_at.wrapping_sub(earlier_at) & self.keys();
-        // Of the slot's keys one half comes after each, the other before.
+        // Half of the slot's keys come after each key, the other half before.
         ahead != 0 && ahead <= self.keys() / 2 + 1
     }
 
@@ -78,17 +74,18 @@ impl StagCodec {
         (stag.0 ^ self.mask).wrapping_mul(self.factor) & self.keys()
     }
 
-    /// The key at a place of the slot's order: a Feistel network over the key's two parts, which may differ in length.
+    /// Returns the key at a position of the slot's order: a Feistel network over the key's two parts, which may
+    /// differ in length.
     fn key_at(&self, slot: u32, index: u32) -> u32 {
         (0..ROUNDS).fold(index, |key, round| self.round(slot, round, key))
     }
 
-    /// The place of a key: each round undoes itself.
+    /// Returns the position of a key: each round is its own inverse.
     fn index_of(&self, slot: u32, key: u32) -> u32 {
         (0..ROUNDS).rev().fold(key, |key, round| self.round(slot, round, key))
     }
 
-    /// Changes one part of a key by what the other says.
+    /// Changes one part of a key depending on the other.
     fn round(&self, slot: u32, round: u32, key: u32) -> u32 {
         let low = (1 << (self.key_bits / 2)) - 1;
         let (changed, input) =
@@ -97,7 +94,7 @@ impl StagCodec {
         let mut hash = SipHasher24::new_with_keys(k0, k1);
         hash.write_u64(u64::from(slot) << 32 | u64::from(key & input));
         hash.write_u32(round);
-        // The part that says how the other changes stays as it is, which is why a round undoes itself.
+        // The other part is unchanged, so a round is its own inverse.
         key ^ (hash.finish() as u32 & changed)
     }
 
@@ -106,11 +103,11 @@ impl StagCodec {
     }
 }
 
-/// Four make an order that nobody tells from a random one (Luby and Rackoff).
+/// Four rounds give an order that cannot be distinguished from a random one (Luby and Rackoff).
 const ROUNDS: u32 = 4;
 
-/// The inverse of an odd number modulo 2^32. Each step of Newton's iteration doubles the right bits; `odd` itself is
-/// right in the lowest three.
+/// Returns the inverse of an odd number modulo 2^32. Each step of Newton's iteration doubles the number of correct
+/// bits; `odd` itself is correct in the lowest three.
 fn inverse(odd: u32) -> u32 {
     let step = |guess: u32| guess.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(guess)));
     (0..4).fold(odd, |guess, _| step(guess))
@@ -118,7 +115,7 @@ fn inverse(odd: u32) -> u32 {
 
 /// Unpredictable numbers from a 128-bit secret: SipHash of a counter.
 ///
-/// One secret at start and no system call later, so that a simulated node replays exactly from its seed.
+/// One secret at the start and no system call later, so that a simulated node replays exactly from its seed.
 pub(crate) struct TagRng {
     secret: [u64; 2],
     counter: u64,
@@ -137,13 +134,13 @@ impl TagRng {
         hash.finish() as u32
     }
 
-    /// Draws of their own, from a secret that these draw.
+    /// Returns a generator whose secret is drawn from this one.
     pub(crate) fn fork(&mut self) -> TagRng {
         let mut word = || u64::from(self.next_u32()) << 32 | u64::from(self.next_u32());
         TagRng::new([word(), word()])
     }
 
-    /// A number below `bound`, close enough to uniform for mixing a list.
+    /// Returns a number below `bound`, uniform enough to shuffle a list.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         ((u64::from(self.next_u32()) * u64::from(bound)) >> 32) as u32
     }
@@ -189,8 +186,8 @@ mod tests {
         assert!(tags.len() > 195 && !tags.contains(&0));
     }
 
-    // RFC 5042 s6.1.1: with all other slots taken one slot serves every registration, and its tags still do not come back
-    // before all have been used.
+    // RFC 5042 s6.1.1: with all other slots in use one slot serves every registration, and no tag returns before all
+    // have been used.
     #[test]
     fn a_tag_comes_back_when_its_slot_has_had_all_others() {
         // Under Miri with fewer keys.
@@ -198,7 +195,7 @@ mod tests {
         for (index_bits, slot) in [(24, 5), (23, 77), (25, 1)].map(|(all, slot)| (all + bits, slot)) {
             let mut rng = TagRng::new([1, 2]);
             let space = StagCodec::new(index_bits, &mut rng);
-            // The tag 0 is nobody's, in whichever slot it is.
+            // No slot uses the tag 0.
             let keys = (1usize << space.key_bits) - usize::from(space.slot_of(STag(0)) == slot as usize);
             let first = space.new_stag(slot, STag(0), &mut rng);
             let mut last = first;
@@ -212,7 +209,7 @@ mod tests {
         }
     }
 
-    // RFC 5042 s6.1.1: knowing a slot's tags so far does not tell the next, and two slots have two orders.
+    // RFC 5042 s6.1.1: the earlier tags of a slot do not reveal the next, and two slots have different orders.
     #[test]
     fn the_order_of_keys_is_a_slots_own_and_no_progression() {
         let mut rng = TagRng::new([3, 4]);
@@ -229,7 +226,7 @@ mod tests {
     #[test]
     fn a_fresh_tag_is_never_the_previous_one() {
         let mut rng = TagRng::new([1, 2]);
-        // Two tags a slot: with the previous one refused, they must alternate.
+        // Two tags for each slot: with the previous one excluded, they must alternate.
         let space = StagCodec::new(31, &mut rng);
         let slot = space.slot_of(STag(7)) as u32;
         let other = space.new_stag(slot, STag(7), &mut rng);

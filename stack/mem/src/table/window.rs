@@ -1,11 +1,11 @@
 //! Tags without memory of their own: memory windows and fast regions, the application's side.
 //!
-//! Both are made once, cost a slot of the table, and are bound by a work request to a piece of a region that has
-//! [`Access::BIND`](crate::Access::BIND); each binding has a fresh tag. A **window** (type 2) gives the peer of one
-//! stream remote rights and nothing else. A **fast region** is a full region made in the order of the send queue, for
-//! local use too, of one stream or of its whole protection domain.
+//! Both are created once, occupy a slot of the table, and are bound by a work request to a part of a region that has
+//! [`Access::BIND`](crate::Access::BIND). Each binding has a new tag. A **window** (type 2) gives the peer of one
+//! stream remote rights and nothing else. A **fast region** is a full region whose memory is set in the order of the
+//! send queue, also for local use, for one stream or for its whole protection domain.
 //!
-//! Deregistering the region underneath never fails: what is bound to it ends with it, at once.
+//! Deregistering the region never fails: everything bound to it ends with it, at once.
 
 use crate::region::Quiescence;
 use crate::table::{RegisteredRange, TableInner, TagRng};
@@ -13,7 +13,7 @@ use ironwarp_types::{PdId, STag};
 use std::fmt;
 use std::sync::Arc;
 
-/// A tag that is bound and unbound, and what draws its next one.
+/// A tag that is bound and unbound, and the generator of its next one.
 struct Child {
     shared: Arc<TableInner>,
     slot: u32,
@@ -25,7 +25,7 @@ struct Child {
 /// A memory window of type 2. Dropping it ends its tag at once.
 pub struct Window(Child);
 
-/// A region whose memory is given by work requests. Dropping it ends its tag at once.
+/// A region whose memory is set by work requests. Dropping it ends its tag at once.
 pub struct FastRegion(Child);
 
 impl Child {
@@ -62,18 +62,18 @@ macro_rules! child {
                 self.0.stag
             }
 
-            /// The protection domain that it belongs to.
+            /// Returns its protection domain.
             pub fn pd(&self) -> PdId {
                 self.0.pd
             }
 
-            /// Draws the tag of the next binding, which no earlier one had.
+            /// Returns the tag of the next binding, which no earlier one had.
             pub fn next_stag(&mut self) -> STag {
                 self.0.next_stag()
             }
 
-            /// Ends the present binding at once, whatever stream it is for. Safe at any time; the token says when no
-            /// core can be in the middle of a copy any more.
+            /// Ends the current binding at once, for any stream. Safe at any time. The token reports when no core is
+            /// in the middle of a copy.
             pub fn invalidate(&self) -> Quiescence {
                 self.0.invalidate()
             }
