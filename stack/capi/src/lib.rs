@@ -1,11 +1,12 @@
-//! The C face of the stack: what `include/ironwarp.h` declares.
+//! The C interface of the stack: what `include/ironwarp.h` declares.
 //!
-//! Each function is a thin skin over one call of the crate `ironwarp`: it checks its pointers, finds the object behind
-//! its handle, converts, calls, and turns what went wrong into a number. `docs/embedding.md` is the page for users.
+//! Each function wraps one call of the crate `ironwarp`: it checks its pointers, finds the object of its handle,
+//! converts, calls, and converts errors to numbers. `docs/embedding.md` is the guide for users.
 //!
-//! Takes: pointers that are null or good for what the header says, handles that this library gave out, numbers of any
-//! value. Gives: 0 or a count, or a negative `IW_E_*`; nothing unwinds into the caller. Cost: one compare-and-swap and a
-//! few compares a call over the Rust one; posting converts 32 requests at a time on the stack, and allocates nothing.
+//! Takes pointers that are null or valid as the header states, handles of this library, and numbers of any value.
+//! Gives 0 or a count, or a negative `IW_E_*`; no panic unwinds into the caller. Cost: one compare-and-swap and a
+//! few comparisons more than the Rust call; posting converts 32 requests at a time on the stack and allocates
+//! nothing.
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(unsafe_code)]
 
@@ -17,18 +18,18 @@ mod boundary;
 mod host;
 mod objects;
 
-/// What this header describes: the upper 16 bits change with a release that programs must be compiled again for, the lower
-/// ones with a release that only adds something.
+/// The version of this header. The upper 16 bits change with a release that requires recompilation, the lower ones
+/// with a release that only adds something.
 pub const IW_ABI_VERSION: u32 = 1 << 16;
 
-/// The `IW_ABI_VERSION` of the library that runs. A program goes on if the upper 16 bits are those of its header and the
-/// lower ones no less. Any thread.
+/// Returns the `IW_ABI_VERSION` of the loaded library. A program is compatible if the upper 16 bits equal those of
+/// its header and the lower ones are not less. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_abi_version() -> u32 {
     IW_ABI_VERSION
 }
 
-/// The library's version as text, for people. Any thread; never freed.
+/// Returns the library's version as text. Any thread; never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_version() -> *const core::ffi::c_char {
     const TEXT: &core::ffi::CStr =
@@ -39,7 +40,7 @@ pub extern "C" fn iw_version() -> *const core::ffi::c_char {
     TEXT.as_ptr()
 }
 
-/// Nanoseconds of the system's monotonic clock (`CLOCK_MONOTONIC`), which deadlines are given in. Any thread.
+/// Returns the nanoseconds of the system's monotonic clock (`CLOCK_MONOTONIC`), the clock of deadlines. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -52,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_version_is_text_and_the_clock_goes_on() {
-        // SAFETY: the function answers a NUL-terminated text that is never freed.
+        // SAFETY: the function returns a NUL-terminated text that is never freed.
         let text = unsafe { core::ffi::CStr::from_ptr(iw_version()) };
         assert_eq!(text.to_str(), Ok(env!("CARGO_PKG_VERSION")));
         assert_eq!(iw_abi_version() >> 16, 1);

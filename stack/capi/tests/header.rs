@@ -18,7 +18,7 @@ fn made() -> String {
     String::from_utf8(text).expect("text")
 }
 
-/// `IRONWARP_WRITE_HEADER=1 cargo test -p ironwarp-capi --test header` writes it anew.
+/// `IRONWARP_WRITE_HEADER=1 cargo test -p ironwarp-capi --test header` rewrites it.
 #[test]
 fn the_header_is_the_one_that_the_sources_make() {
     let kept = here().join("include/ironwarp.h");
@@ -27,7 +27,7 @@ fn the_header_is_the_one_that_the_sources_make() {
         fs::write(&kept, &made).expect("written");
     }
     let kept = fs::read_to_string(kept).expect("the header");
-    assert!(kept == made, "include/ironwarp.h is out of date: IRONWARP_WRITE_HEADER=1 writes it anew");
+    assert!(kept == made, "include/ironwarp.h is out of date: IRONWARP_WRITE_HEADER=1 rewrites it");
 }
 
 /// Every exported function is in the header, and its text says which promises it leans on.

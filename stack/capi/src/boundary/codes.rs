@@ -1,24 +1,24 @@
-//! The numbers of what can go wrong, and a text for each.
+//! Error numbers, and a text for each.
 
 use core::ffi::{CStr, c_char};
 
-/// It was done.
+/// Success.
 pub const IW_OK: i32 = 0;
-/// A pointer that must not be null is, or one is not aligned for what it points to.
+/// A pointer is null that must not be, or is misaligned for its type.
 pub const IW_E_POINTER: i32 = -1;
-/// The handle is not, or no longer, one of this kind.
+/// The handle is not of this kind, or is closed.
 pub const IW_E_HANDLE: i32 = -2;
-/// Another call with the same handle is not over: on another thread, or below this one.
+/// Another call with the same handle is in progress: on another thread, or on this one.
 pub const IW_E_CONCURRENT_CALL: i32 = -3;
-/// The library has a fault. The object is good for nothing but being closed.
+/// The library panicked, which is a bug. The object can only be closed.
 pub const IW_E_INTERNAL: i32 = -4;
 /// An argument or a field is out of range; `iw_last_error` names it.
 pub const IW_E_VALUE: i32 = -5;
-/// The configuration cannot be used; `iw_last_error` names key, value and what is allowed.
+/// The configuration is not valid; `iw_last_error` names key, value and what is allowed.
 pub const IW_E_CONFIG: i32 = -6;
 /// The device, or the stack over it, could not be started.
 pub const IW_E_DEVICE: i32 = -7;
-/// Not in this build of the library.
+/// Not available in this build of the library.
 pub const IW_E_UNSUPPORTED: i32 = -8;
 /// No such queue pair in this context: destroyed, or another context's.
 pub const IW_E_NO_QP: i32 = -9;
@@ -32,32 +32,32 @@ pub const IW_E_NO_PD: i32 = -12;
 pub const IW_E_STILL_USED: i32 = -13;
 /// The object is in a state that does not allow the call.
 pub const IW_E_STATE: i32 = -14;
-/// The work queue holds as many requests as it was made for. Reap completions and post again.
+/// The work queue is full. Reap completions and post again.
 pub const IW_E_QUEUE_FULL: i32 = -15;
-/// Every place in the completion queue is promised to a posted request. Reap completions and post again.
+/// The completion queue has no free entry to reserve. Reap completions and post again.
 pub const IW_E_CQ_FULL: i32 = -16;
-/// More elements, inline bytes, private data or message bytes than fit.
+/// Too many elements, inline bytes, private data or message bytes.
 pub const IW_E_TOO_LONG: i32 = -17;
-/// The connection does not have the operation: `IW_EXTENSIONS_*`.
+/// The connection does not support the operation: `IW_EXTENSIONS_*`.
 pub const IW_E_NO_OPERATION: i32 = -18;
-/// As many objects exist as the configuration allows.
+/// The configured number of objects is reached.
 pub const IW_E_LIMIT: i32 = -19;
-/// The core has not caught up with earlier calls. Poll its worker and call again.
+/// The core's control queue is full. Poll its worker and call again.
 pub const IW_E_BUSY: i32 = -20;
-/// The worker that would carry out the call has been closed.
+/// The worker that executes the call is closed.
 pub const IW_E_WORKER_CLOSED: i32 = -21;
-/// The memory cannot be registered so, or has no word there for an atomic operation.
+/// The memory cannot be registered in this way, or contains no word there for an atomic operation.
 pub const IW_E_MEMORY: i32 = -22;
-/// The operating system refused.
+/// The operating system reported an error.
 pub const IW_E_SYSTEM: i32 = -23;
 
-/// A text for an error number. Any thread; never freed, never null.
+/// Returns a text for an error number. Any thread; never freed, never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_error_text(code: i32) -> *const c_char {
     text_of(code).as_ptr()
 }
 
-/// The text, one line.
+/// Returns the text, one line.
 pub(super) fn text_of(code: i32) -> &'static CStr {
     match code {
         0.. => c"no error",

@@ -1,7 +1,7 @@
-//! From what went wrong in Rust to a number, and a line that the caller may ask for.
+//! Conversion of Rust errors to a number, and a text that the caller may ask for.
 //!
-//! Every exported function runs in [`call`], which also stops panics. What is expected on the data path, a full queue or
-//! a busy core, costs no allocation.
+//! Every exported function runs in [`call`], which also stops panics. Expected errors of the data path, such as a
+//! full queue or a busy core, cost no allocation.
 
 use core::cell::RefCell;
 use core::ffi::c_char;
@@ -12,11 +12,11 @@ use verbs::{ConfigError, PostError, RangeError, RegisterError, SetupError, Verbs
 
 use super::codes::{text_of, *};
 
-/// What a call could not do.
+/// The error of a call.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) code: i32,
-    /// More than the number says.
+    /// Details beyond the number.
     detail: Option<String>,
 }
 
@@ -40,8 +40,8 @@ thread_local! {
     static LAST: RefCell<LastError> = const { RefCell::new(LastError::None) };
 }
 
-/// What the last call that failed on this thread has to say, as one line. Good until the thread's next call that fails;
-/// never null.
+/// Returns the text of the last call that failed on this thread, one line. Valid until the thread's next call that
+/// fails; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_last_error() -> *const c_char {
     LAST.with_borrow(|last| match last {
@@ -51,7 +51,7 @@ pub extern "C" fn iw_last_error() -> *const c_char {
     })
 }
 
-/// Runs the body of an exported function: what it answers, or the number of what went wrong.
+/// Runs the body of an exported function. Returns its result, or the number of the error.
 #[inline]
 pub(crate) fn call(body: impl FnOnce() -> Result<i32, ApiError>) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -65,7 +65,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<i32, ApiError>) -> i32 {
                 format_args!("{}: {message}", IN_LIBRARY),
             ));
             tracing::error!("{IN_LIBRARY}: {message}");
-            // Dropping what was thrown could throw again.
+            // Dropping the panic's payload could panic again.
             core::mem::forget(payload);
             code
         }
@@ -78,7 +78,7 @@ const IN_LIBRARY: &str = "a fault in the library";
 fn set_last_error(fault: ApiError) -> i32 {
     let ApiError { code, detail } = fault;
     let line = detail.and_then(|detail| CString::new(detail.replace('\n', " ")).ok());
-    // A thread that is ending has no place for it any more.
+    // A thread that is ending may not have the variable any more.
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {
             *last = line.map_or(LastError::Number(code), LastError::Line);
@@ -152,10 +152,10 @@ impl From<RangeError> for ApiError {
     }
 }
 
-/// The thread's last line, for tests in Rust.
+/// Returns the thread's last error text, for tests in Rust.
 #[cfg(test)]
 pub(crate) fn last_line() -> String {
-    // SAFETY: the function answers a NUL-terminated text that lives until the next failure.
+    // SAFETY: the function returns a NUL-terminated text that lives until the next failure.
     unsafe { core::ffi::CStr::from_ptr(iw_last_error()) }.to_string_lossy().into_owned()
 }
 

@@ -1,12 +1,11 @@
-//! What a handle points to: a slot that is never given back to the allocator, so that a stale handle is distinguished from a
-//! live one.
+//! Handles: pointers to slots that are never freed, so that a stale handle is distinguished from a valid one.
 //!
-//! A slot begins with a number for its kind. Its state says whether its object is there, and whether a call is inside:
-//! one at a time, so that two threads with one handle get an error and not a race. After a panic the object can only be
-//! closed. Slots of closed objects rest until [`FREE_HANDLES_MIN`] younger ones do, then they are used again.
+//! A slot begins with a number for its kind. Its state tells whether it holds an object and whether a call uses it:
+//! one at a time, so that two threads with one handle get an error instead of a race. After a panic the object can
+//! only be closed. Slots of closed objects are reused after [`FREE_HANDLES_MIN`] later closes.
 //!
-//! A pointer that never came from here cannot be told from one that did without reading it: that much is the caller's
-//! promise.
+//! A pointer that is not from this library cannot be distinguished without reading it; the caller guarantees that
+//! none is passed.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use super::codes::*;
 use super::error::ApiError;
 
-/// Closed slots of a kind that are kept from being used again: a handle is known to be stale for so many later closes.
+/// Closed slots of a kind that are not reused: a handle is recognised as stale for that many later closes.
 const FREE_HANDLES_MIN: usize = 1024;
 
 const CLOSED: u32 = 0;
@@ -24,7 +23,7 @@ const READY: u32 = 1;
 const BUSY: u32 = 2;
 const POISONED: u32 = 3;
 
-/// A place for one object.
+/// A slot for one object.
 #[repr(C)]
 pub(crate) struct Slot<T> {
     kind: AtomicU32,
@@ -34,17 +33,17 @@ pub(crate) struct Slot<T> {
 
 /// A kind of handle.
 pub(crate) trait HandleKind: Sized + 'static {
-    /// What is behind it.
+    /// The object.
     type Body: Send;
-    /// Its number, which no other kind has.
+    /// The number of the kind, which is unique.
     const NUMBER: u32;
-    /// The kind's name for people.
+    /// The name of the kind, for error texts.
     const NAME: &'static str;
-    /// Wraps a slot.
+    /// Creates the handle of a slot.
     fn new(slot: Slot<Self::Body>) -> Self;
-    /// The slot.
+    /// Returns the slot.
     fn slot(&self) -> &Slot<Self::Body>;
-    /// Where closed ones rest.
+    /// Returns the closed slots of this kind.
     fn free_handles() -> &'static FreeHandles<Self>;
 }
 
@@ -54,7 +53,7 @@ macro_rules! handle_kind {
         impl $crate::boundary::HandleKind for $handle {
             type Body = $body;
             const NUMBER: u32 = {
-                // The number is looked at before the type is trusted.
+                // The number is checked before the type is trusted.
                 assert!(core::mem::offset_of!($handle, 0) == 0);
                 $number
             };
@@ -83,10 +82,10 @@ impl<K> FreeHandles<K> {
     }
 }
 
-// SAFETY: the body of a slot is reached only by the thread that changed its state from READY or BROKEN to INSIDE.
+// SAFETY: the body of a slot is accessed only by the thread that changed its state from READY or BROKEN to INSIDE.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
-/// Makes a handle for an object.
+/// Creates a handle for an object.
 pub(crate) fn alloc_handle<K: HandleKind + Sync>(body: K::Body) -> *mut K {
     let used = {
         let mut free_handles = K::free_handles().0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,22 +96,21 @@ pub(crate) fn alloc_handle<K: HandleKind + Sync>(body: K::Body) -> *mut K {
         Box::leak(Box::new(K::new(Slot { kind, state, body: UnsafeCell::new(None) })))
     });
     let slot = handle.slot();
-    // SAFETY: the slot is closed and in nobody's list, so nobody else is inside.
+    // SAFETY: the slot is closed and in no list, so no other thread uses it.
     unsafe { *slot.body.get() = Some(body) };
     slot.state.store(READY, Ordering::Release);
     core::ptr::from_ref(handle).cast_mut()
 }
 
-/// Runs `body` with the object behind a handle.
+/// Runs `body` with the object of a handle.
 ///
-/// # Safety
-/// The pointer is null or came from [`alloc_handle`], of any kind.
+/// # Safety The pointer is null or came from [`alloc_handle`], of any kind.
 #[inline]
 pub(crate) unsafe fn with<K: HandleKind, R>(
     handle: *const K,
     body: impl FnOnce(&mut K::Body) -> Result<R, ApiError>,
 ) -> Result<R, ApiError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let guard = unsafe { HandleGuard::enter(handle, &[READY]) }?;
     // SAFETY: only one thread is inside.
     match unsafe { &mut *guard.slot.body.get() } {
@@ -121,12 +119,12 @@ pub(crate) unsafe fn with<K: HandleKind, R>(
     }
 }
 
-/// Closes a handle and answers its object, also one that a panic has broken.
+/// Closes a handle and returns its object, also after a panic.
 ///
 /// # Safety
 /// As for [`with`].
 pub(crate) unsafe fn close_handle<K: HandleKind + Sync>(handle: *const K) -> Result<K::Body, ApiError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let mut guard = unsafe { HandleGuard::enter(handle, &[READY, POISONED]) }?;
     guard.exit_state = CLOSED;
     // SAFETY: only one thread is inside.
@@ -138,7 +136,7 @@ pub(crate) unsafe fn close_handle<K: HandleKind + Sync>(handle: *const K) -> Res
     body.ok_or(ApiError::new(IW_E_HANDLE))
 }
 
-/// A call inside an object.
+/// A call that uses an object.
 struct HandleGuard<T: 'static> {
     slot: &'static Slot<T>,
     exit_state: u32,
@@ -160,7 +158,7 @@ impl<T> HandleGuard<T> {
         if kind != K::NUMBER {
             return Err(ApiError::with_detail(IW_E_HANDLE, format_args!("the handle is not {}", K::NAME)));
         }
-        // SAFETY: the number is this kind's.
+        // SAFETY: the number is that of this kind.
         let slot = unsafe { &*handle }.slot();
         let mut state = Err(CLOSED);
         for &one in from {
@@ -198,7 +196,7 @@ mod tests {
 
     fn add(handle: *const Probe, more: u32) -> i32 {
         call(|| {
-            // SAFETY: every handle in these tests is null or was given out.
+            // SAFETY: every handle in these tests is null or was created by this library.
             unsafe {
                 with(handle, |body| {
                     *body += more;
@@ -220,7 +218,7 @@ mod tests {
         assert_eq!(close(handle), IW_OK);
         assert_eq!(add(handle, 1), IW_E_HANDLE);
         assert_eq!(close(handle), IW_E_HANDLE);
-        // Others that are made meanwhile are not mistaken for it.
+        // Handles that are created meanwhile are different.
         let others: Vec<_> = (0..100).map(alloc_handle::<Probe>).collect();
         assert_eq!(add(handle, 1), IW_E_HANDLE);
         assert!(others.iter().all(|&other| close(other) == IW_OK));
@@ -232,14 +230,14 @@ mod tests {
         assert_eq!(add(core::ptr::null(), 1), IW_E_POINTER);
         assert_eq!(add(other.cast::<u8>().wrapping_add(1).cast(), 1), IW_E_POINTER);
         assert_eq!(add(other.cast(), 1), IW_E_HANDLE);
-        // SAFETY: it was given out.
+        // SAFETY: created by this library.
         assert_eq!(call(|| unsafe { close_handle(other).map(|_| IW_OK) }), IW_OK);
     }
 
     #[test]
     fn a_call_within_a_call_with_the_same_handle_is_refused() {
         let handle = alloc_handle::<Probe>(1);
-        // SAFETY: it was given out.
+        // SAFETY: created by this library.
         let answer = call(|| unsafe { with(handle, |_| Ok(add(handle, 1))) });
         assert_eq!((answer, close(handle)), (IW_E_CONCURRENT_CALL, IW_OK));
     }
@@ -247,7 +245,7 @@ mod tests {
     #[test]
     fn after_a_panic_an_object_can_only_be_closed() {
         let handle = alloc_handle::<Probe>(1);
-        // SAFETY: it was given out.
+        // SAFETY: created by this library.
         let answer = call(|| unsafe { with(handle, |_| -> Result<i32, ApiError> { panic!("inside") }) });
         assert_eq!((answer, add(handle, 1)), (IW_E_INTERNAL, IW_E_INTERNAL));
         assert_eq!((close(handle), close(handle)), (IW_OK, IW_E_HANDLE));

@@ -1,7 +1,7 @@
-//! The log, handed to a function of the application's.
+//! The log, passed to a function of the application.
 //!
-//! A subscriber of `tracing` is installed the first time that somebody asks; where the process has one already, that one
-//! stays and the call says so. Lines are made on the thread that has something to say, none of them on the data path.
+//! A subscriber of `tracing` is installed at the first call. If the process has one already, that one stays and the
+//! call fails. Lines are written on the thread that logs, never on the data path.
 
 use core::ffi::{c_char, c_void};
 use core::fmt::Write;
@@ -15,18 +15,18 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::codes::*;
 use super::error::{ApiError, call};
 
-/// What failed.
+/// Errors.
 pub const IW_LOG_ERROR: u32 = 1;
-/// And what is suspicious.
+/// Also warnings.
 pub const IW_LOG_WARN: u32 = 2;
-/// And what is worth knowing.
+/// Also information.
 pub const IW_LOG_INFO: u32 = 3;
-/// And what helps to find a fault. A release build has none of it.
+/// Also details for debugging. A release build has none.
 pub const IW_LOG_DEBUG: u32 = 4;
 
-/// Takes a line of the log: the `user` pointer that was given beside the function, an `IW_LOG_*`, a text that is good
-/// during the call. May be called on any thread that calls the library, several at once. It must not call the library
-/// with a handle of the call that it is called from, which is refused with IW_E_CONCURRENT_CALL, and must return.
+/// Receives a line of the log: the `user` pointer of the registration, an `IW_LOG_*`, and a text that is valid
+/// during the call. May be called on any thread that calls the library, several at once. It must return. It must not
+/// call the library with the handle of the current call, which fails with IW_E_CONCURRENT_CALL.
 pub type iw_log_fn = Option<unsafe extern "C" fn(user: *mut c_void, level: u32, text: *const c_char)>;
 
 #[derive(Clone, Copy)]
@@ -36,19 +36,18 @@ struct Sink {
     most: u32,
 }
 
-// SAFETY: the application promised that function and pointer are good on any thread.
+// SAFETY: the application guarantees that function and pointer are valid on any thread.
 unsafe impl Send for Sink {}
 // SAFETY: as above.
 unsafe impl Sync for Sink {}
 
 static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 
-/// Hands the library's log to `function`, lines of `level` and worse; null ends that. Replaces what an earlier call set:
-/// a call of the former function may still be under way on another thread. DPDK's own log is DPDK's, see `rte_log`. Any
-/// thread. IW_E_STATE where the process has a log of another Rust library.
+/// Passes the library's log to `function`, lines of `level` and more severe; null ends that. Replaces the function
+/// of an earlier call, which may still run on another thread. DPDK's log is separate, see `rte_log`. Any thread.
+/// Fails with IW_E_STATE if another Rust library of the process has a log.
 ///
-/// # Safety
-/// `function` may be called with `user` from any thread until it has been replaced.
+/// # Safety `function` may be called with `user` from any thread until it is replaced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_set_log(function: iw_log_fn, user: *mut c_void, level: u32) -> i32 {
     call(|| {
@@ -100,7 +99,7 @@ impl Subscriber for Lines {
     }
 
     fn register_callsite(&self, _: &'static Metadata<'static>) -> tracing::subscriber::Interest {
-        // The application may ask for more or less at any time.
+        // The application may change the level at any time.
         tracing::subscriber::Interest::sometimes()
     }
 
@@ -109,8 +108,8 @@ impl Subscriber for Lines {
         let mut line = Line(String::new());
         event.record(&mut line);
         let text = CString::new(line.0.replace(['\0', '\n'], " ")).unwrap_or_default();
-        // SAFETY: the application promised that the function may be called with its pointer from any thread. The lock is
-        // not held, so the function may set another.
+        // SAFETY: the application guarantees that the function may be called with its pointer from any thread. The
+        // lock is not held, so the function may set another.
         unsafe { (sink.function)(sink.user, number(event.metadata().level()), text.as_ptr()) }
     }
 
@@ -124,7 +123,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The message, and other fields behind it as `name=value`.
+/// The message, and other fields after it as `name=value`.
 struct Line(String);
 
 impl Visit for Line {
@@ -157,7 +156,7 @@ mod tests {
 
     #[test]
     fn lines_reach_the_application_at_the_level_it_asked_for() {
-        // SAFETY: the function is good for ever and looks at no memory by its pointer.
+        // SAFETY: the function is valid for ever and does not dereference its pointer.
         let set = |level, user: usize| unsafe { iw_set_log(Some(hear), user as *mut c_void, level) };
         assert_eq!(set(0, 0), IW_E_VALUE);
         assert_eq!(set(IW_LOG_WARN, 7), IW_OK);

@@ -1,4 +1,4 @@
-//! The boundary to C: nothing unwinds across it, no pointer is used unchecked, no error is without a number and a text.
+//! The boundary to C: no panic unwinds across it, every pointer is checked, every error has a number and a text.
 
 mod codes;
 mod error;

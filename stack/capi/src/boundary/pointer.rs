@@ -1,5 +1,5 @@
-//! What callers' pointers lead to. Null and misalignment are errors; that what is not null is good for as long as the
-//! header says is the caller's promise.
+//! Access through pointers of the caller. Null and misalignment are errors; that other pointers are valid, as the
+//! header states, is guaranteed by the caller.
 
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
@@ -19,35 +19,33 @@ fn bad(what: &'static str) -> ApiError {
     ApiError::with_detail(IW_E_POINTER, format_args!("{what} is null or not aligned"))
 }
 
-/// What a pointer leads to.
+/// Returns the value at a pointer.
 ///
-/// # Safety
-/// It is null or leads to a value that nobody changes during the call.
+/// # Safety It is null or points to a value that does not change during the call.
 #[inline]
 pub(crate) unsafe fn read<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, ApiError> {
     check(pointer, what)?;
-    // SAFETY: not null, aligned, and good by the caller's promise.
+    // SAFETY: not null, aligned, and valid as the caller guarantees.
     Ok(unsafe { &*pointer })
 }
 
-/// Whether a pointer could lead to room for a value.
+/// Returns whether a pointer could point to room for a value.
 pub(crate) fn check_out<T>(pointer: *mut T, what: &'static str) -> Result<(), ApiError> {
     check(pointer.cast_const(), what)
 }
 
-/// Writes to where a pointer leads.
+/// Writes a value to a pointer.
 ///
-/// # Safety
-/// It is null or leads to room for a value that is nobody else's during the call.
+/// # Safety It is null or points to room for a value that no other thread uses during the call.
 #[inline]
 pub(crate) unsafe fn write_out<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), ApiError> {
     check(pointer.cast_const(), what)?;
-    // SAFETY: not null, aligned, and good by the caller's promise. What was there needs no drop: these are C's types.
+    // SAFETY: not null, aligned, and valid as the caller guarantees. What was there needs no drop: these are C's types.
     unsafe { pointer.write(value) };
     Ok(())
 }
 
-/// The same where null says that the caller does not care.
+/// The same, with null to ignore the value.
 ///
 /// # Safety
 /// As for [`write_out`].
@@ -57,11 +55,11 @@ pub(crate) unsafe fn write_optional<T>(
     what: &'static str,
     value: T,
 ) -> Result<(), ApiError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if pointer.is_null() { Ok(()) } else { unsafe { write_out(pointer, what, value) } }
 }
 
-/// A list of `count` values. Null is good for none.
+/// Returns a list of `count` values. Null is allowed for an empty list.
 ///
 /// # Safety
 /// As for [`read`], of `count` values.
@@ -76,11 +74,11 @@ pub(crate) unsafe fn read_slice<'a, T>(
     }
     check(pointer, what)?;
     check_count::<T>(count, what)?;
-    // SAFETY: not null, aligned, within the address space, and good by the caller's promise.
+    // SAFETY: not null, aligned, within the address space, and valid as the caller guarantees.
     Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
 }
 
-/// Room for `count` values.
+/// Returns room for `count` values.
 ///
 /// # Safety
 /// As for [`write_out`], of `count` values.
@@ -95,7 +93,7 @@ pub(crate) unsafe fn out_slice<'a, T>(
     }
     check(pointer.cast_const(), what)?;
     check_count::<T>(count, what)?;
-    // SAFETY: not null, aligned, within the address space, and good by the caller's promise.
+    // SAFETY: not null, aligned, within the address space, and valid as the caller guarantees.
     Ok(unsafe { core::slice::from_raw_parts_mut(pointer.cast(), count) })
 }
 
@@ -107,18 +105,17 @@ fn check_count<T>(count: usize, what: &'static str) -> Result<(), ApiError> {
     Err(ApiError::with_detail(IW_E_VALUE, format_args!("{what} is longer than the address space")))
 }
 
-/// A text.
+/// Returns a text.
 ///
-/// # Safety
-/// It is null or leads to a NUL-terminated text that nobody changes during the call.
+/// # Safety It is null or points to a NUL-terminated text that does not change during the call.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str, ApiError> {
     check(pointer, what)?;
-    // SAFETY: not null, and good by the caller's promise.
+    // SAFETY: not null, and valid as the caller guarantees.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| ApiError::with_detail(IW_E_VALUE, format_args!("{what} is not UTF-8")))
 }
 
-/// Writes a text and the NUL behind it into room for `size` bytes.
+/// Writes a text and a NUL after it into room for `size` bytes.
 ///
 /// # Safety
 /// As for [`write_out`], of `size` bytes.
@@ -143,19 +140,18 @@ pub(crate) unsafe fn write_text(
     Ok(())
 }
 
-/// A struct that begins with its own size, which its caller compiled in: fields that the caller does not know keep what
-/// `default` says.
+/// Returns a struct that begins with its own size, as compiled by the caller. Fields that the caller does not know
+/// have their `default` value.
 ///
-/// # Safety
-/// As for [`read`], of as many bytes as its first field says; `T` is made of numbers and pointers, in C's layout, and
-/// begins with the size.
+/// # Safety As for [`read`], of as many bytes as its first field states. `T` consists of numbers and pointers, in
+/// C's layout, and begins with the size.
 pub(crate) unsafe fn read_sized<T: Copy>(
     pointer: *const T,
     default: T,
     what: &'static str,
 ) -> Result<T, ApiError> {
     check(pointer, what)?;
-    // SAFETY: the first field is there whatever the size.
+    // SAFETY: the first field exists with any size.
     let size = unsafe { pointer.cast::<u32>().read() } as usize;
     if !(size_of::<u32>()..=size_of::<T>()).contains(&size) {
         let most = size_of::<T>();
@@ -165,7 +161,7 @@ pub(crate) unsafe fn read_sized<T: Copy>(
         ));
     }
     let mut value = default;
-    // SAFETY: both have `size` bytes, and any bytes make a value.
+    // SAFETY: both have `size` bytes, and any bytes are a valid value.
     unsafe { core::ptr::copy_nonoverlapping(pointer.cast::<u8>(), (&raw mut value).cast::<u8>(), size) };
     Ok(value)
 }
@@ -182,16 +178,16 @@ mod tests {
         new: u64,
     }
 
-    /// A caller compiled against an older header has a shorter struct.
+    /// A caller that was compiled against an older header has a shorter struct.
     #[test]
     fn a_shorter_struct_keeps_the_defaults_of_what_it_lacks() {
         let default = Sized { size: 16, old: 1, new: 2 };
         let older = Sized { size: 8, old: 9, new: 77 };
-        // SAFETY: a value of the stack; so are those below.
+        // SAFETY: a value on the stack; so are those below.
         let seen = unsafe { read_sized(&older, default, "attr") };
         assert_eq!(seen.map_err(|fault| fault.code), Ok(Sized { size: 8, old: 9, new: 2 }));
         for size in [0, 3, 17, u32::MAX] {
-            // SAFETY: a size that is refused is not used.
+            // SAFETY: a refused size is not used.
             let refused = unsafe { read_sized(&Sized { size, ..default }, default, "attr") };
             assert_eq!(refused.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
         }
@@ -199,7 +195,7 @@ mod tests {
 
     #[test]
     fn lists_may_be_null_when_they_are_empty_only() {
-        // SAFETY: null, or a value of the stack.
+        // SAFETY: null, or a value on the stack.
         unsafe {
             assert_eq!(read_slice::<u64>(core::ptr::null(), 0, "list").map(<[u64]>::len).ok(), Some(0));
             assert_eq!(

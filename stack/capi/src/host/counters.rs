@@ -5,10 +5,10 @@ use core::ffi::c_char;
 use super::stack::iw_stack;
 use crate::boundary::{ApiError, call, text, with, write_out, *};
 
-/// Reads one counter of a stack, all cores together, by its name, as `iwarp-top` shows it. The control thread's call.
+/// Reads one counter of a stack by its name, the sum over all cores, as `iwarp-top` shows it.
 ///
 /// # Safety
-/// `stack` is null or a handle that this library gave out; `name` is null or a NUL-terminated text; `value` is null or good
+/// `stack` is null or a handle of this library; `name` is null or a NUL-terminated text; `value` is null or good
 /// for one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_counter(
@@ -16,7 +16,7 @@ pub unsafe extern "C" fn iw_stack_counter(
     name: *const c_char,
     value: *mut u64,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let name = text(name, "name")?;
         let all = with(stack, |host| Ok(host.stack.counters()))?;
@@ -28,21 +28,21 @@ pub unsafe extern "C" fn iw_stack_counter(
     })
 }
 
-/// The number of counters.
+/// Returns the number of counters.
 ///
 /// # Safety
-/// `stack` is null or a handle that this library gave out.
+/// `stack` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_counters(stack: *const iw_stack) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(stack, |host| Ok(host.stack.counters().len() as i32)) })
 }
 
-/// The name and value of a counter by its number, 0 to `iw_stack_counters`. `name` has room for `size` bytes, of which 48
-/// are always enough.
+/// Returns the name and value of a counter by its number, 0 to `iw_stack_counters` - 1. `name` has room for `size`
+/// bytes; 48 are always enough.
 ///
 /// # Safety
-/// `stack` is null or a handle that this library gave out; `name` is null or good for `size` bytes, `value` null or good for
+/// `stack` is null or a handle of this library; `name` is null or valid for writes of `size` bytes, `value` null or valid for writes of
 /// one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_counter_at(
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn iw_stack_counter_at(
     size: usize,
     value: *mut u64,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let all = with(stack, |host| Ok(host.stack.counters()))?;
         let (counter, count) = all.get(number as usize).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What belongs to the host program as a whole: stacks, and the workers that its threads poll.
+//! Objects of the whole program: stacks, and the workers that its threads poll.
 
 mod counters;
 mod stack;

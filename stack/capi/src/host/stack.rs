@@ -1,4 +1,4 @@
-//! Opening and closing a stack, over DPDK's environment of the library's own or of the program's.
+//! Opening and closing of a stack, with DPDK's environment started by the library or by the program.
 
 use core::ffi::c_char;
 
@@ -7,36 +7,36 @@ use verbs::{Config, MacAddr, Stack, StackBuilder, Worker};
 
 use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, text, with, write_out, *};
 
-/// A stack: one device, its addresses, and as many cores as the configuration says.
+/// A stack: one or more devices, their addresses, and the configured number of cores.
 pub struct iw_stack(Slot<StackObject>);
 
-/// What is behind the handle.
+/// The object behind the handle.
 pub(crate) struct StackObject {
     pub(crate) stack: Stack,
-    /// Until they are taken.
+    /// Workers that were not taken.
     pub(crate) workers: Vec<Option<Worker>>,
 }
 
 handle_kind!(iw_stack, StackObject, 1, "the stack");
 
-/// The program has called `rte_eal_init` itself. The library then uses that environment, never cleans it up, and plugs
-/// its device into it, unless the configuration names one that is there (`port.device.dpdk`). The program closes every
+/// The program has called `rte_eal_init` itself. The library uses that environment and never cleans it up. It adds
+/// its device to it, unless the configuration names an existing one (`port.device.dpdk`). The program closes every
 /// stack, context and worker before it calls `rte_eal_cleanup`.
 pub const IW_CALLER_OWNS_EAL: u32 = 1;
 
-/// Two stacks joined by DPDK's rings.
+/// Two stacks linked by DPDK's rings.
 pub const IW_PAIR_RING: u32 = 1;
-/// Two stacks joined by ordinary memory, without DPDK: for tests of a program's own logic.
+/// Two stacks linked by ordinary memory, without DPDK: for tests of a program's own logic.
 pub const IW_PAIR_MEMORY: u32 = 2;
 
-/// Opens a stack from a configuration in TOML, as `configs/memif-server.toml` explains it. The control thread's call: it
-/// opens the device and takes all memory, which may take seconds.
+/// Opens a stack from a configuration in TOML; `configs/memif-server.toml` explains the keys. Opens the device and
+/// allocates all memory, which may take seconds.
 ///
 /// # Safety
-/// `toml` is null or a NUL-terminated text; `out` is null or good for one pointer.
+/// `toml` is null or a NUL-terminated text; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open(toml: *const c_char, flags: u32, out: *mut *mut iw_stack) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let config = Config::from_toml(text(toml, "toml")?)?;
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn iw_stack_open(toml: *const c_char, flags: u32, out: *mu
 /// As for `iw_stack_open`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open_file(path: *const c_char, flags: u32, out: *mut *mut iw_stack) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let config = Config::from_file(text(path, "path")?.as_ref())?;
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn iw_stack_open_file(path: *const c_char, flags: u32, out
     })
 }
 
-/// Opens two stacks in this process that are joined back to back. Both need the same `port` and `core` tables.
+/// Opens two stacks in this process that are linked back to back. Both need the same `port` and `core` tables.
 ///
 /// # Safety
 /// As for `iw_stack_open`, for each text and pointer.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn iw_stack_open_pair(
     first_out: *mut *mut iw_stack,
     second_out: *mut *mut iw_stack,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(first_out, "first_out", core::ptr::null_mut())?;
         write_out(second_out, "second_out", core::ptr::null_mut())?;
@@ -92,29 +92,29 @@ pub unsafe extern "C" fn iw_stack_open_pair(
     })
 }
 
-/// Closes the handle. Contexts and workers that came of it go on, and the device stays open until the last worker is
-/// closed; workers that were never taken are closed with it.
+/// Closes the handle. Its contexts and workers continue, and the device stays open until the last worker is closed.
+/// Workers that were not taken are closed.
 ///
 /// # Safety
-/// `stack` is null or a handle that this library gave out.
+/// `stack` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_close(stack: *mut iw_stack) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { close_handle(stack).map(|_| IW_OK) })
 }
 
-/// The number of its cores: workers are numbered from 0.
+/// Returns the number of cores. Workers are numbered from 0.
 ///
 /// # Safety
 /// As for `iw_stack_close`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_cores(stack: *const iw_stack) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(stack, |host| Ok(host.workers.len() as i32)) })
 }
 
-/// Cleans up the DPDK that the library has started, once the last stack is closed; no stack can be opened over a device
-/// afterwards. At the end of a program that does not own DPDK itself.
+/// Cleans up the DPDK environment that the library started. Call it after the last stack is closed, at the end of a
+/// program that does not use DPDK itself; no stack can be opened over a device afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_dpdk_cleanup() -> i32 {
     call(|| {
@@ -152,7 +152,8 @@ fn adopted(flags: u32) -> Result<Option<verbs::dpdk::Eal>, ApiError> {
     if !check_flags(flags)? {
         return Ok(None);
     }
-    // SAFETY: a program that sets the flag promises to keep its environment until it has closed the returned stack.
+    // SAFETY: a program that sets the flag guarantees to keep its environment until it has closed the returned
+    // stack.
     let eal = unsafe { verbs::dpdk::Eal::adopt() };
     eal.map(Some).map_err(|error| ApiError::with_detail(IW_E_DEVICE, error))
 }

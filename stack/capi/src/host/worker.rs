@@ -1,4 +1,4 @@
-//! Workers: polled by the program's own loops, or on threads of the library's.
+//! Workers: polled by the program's own loops, or on threads of the library.
 
 use verbs::{Worker, WorkerThread};
 
@@ -8,36 +8,36 @@ use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, wr
 /// One core of a stack.
 pub struct iw_worker(Slot<Runner>);
 
-/// Where the worker is.
+/// The owner of the worker.
 pub(crate) enum Runner {
-    /// Owned by the thread that polls it.
+    /// The thread that polls it.
     Polled(Worker),
-    /// On a thread of the library's.
+    /// A thread of the library.
     Threaded(WorkerThread),
-    /// Nowhere: its thread ended in a panic.
+    /// None: its thread ended in a panic.
     Lost,
 }
 
 handle_kind!(iw_worker, Runner, 2, "the worker");
 
-/// What one poll did.
+/// The result of one poll.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_poll_result {
-    /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
+    /// Frames received and sent, doorbells and messages handled. 0 if there was nothing to do.
     pub work: u64,
-    /// Nanoseconds until the next timer is due: until then there is nothing to do unless a frame, a request or another
-    /// worker's message comes. UINT64_MAX when no timer is armed.
+    /// Nanoseconds until the next timer is due. Until then there is nothing to do unless a frame, a request or a
+    /// message of another worker arrives. UINT64_MAX: no timer is armed.
     pub idle_ns: u64,
 }
 
-/// Takes the worker of one core, each once. It may be polled by any thread, by one at a time.
+/// Takes the worker of one core, once for each core. Any thread may poll it, one at a time.
 ///
 /// # Safety
-/// `stack` is null or a handle that this library gave out; `out` is null or good for one pointer.
+/// `stack` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *mut *mut iw_worker) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let worker = with(stack, |host| {
@@ -54,20 +54,20 @@ pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *m
     })
 }
 
-/// Runs one iteration of a worker's loop: at most `budget` bursts of frames in, then all that follows from them. Never
-/// blocks, never allocates, never calls the system, save to wake somebody who waits at a descriptor. Answers how much
-/// there was to do. `polled` may be null. A program that lets the workers of one stack rest until their timers are due
-/// polls all of them once more when one has had work: they hand frames to each other.
+/// Runs one iteration of a worker's loop: receives at most `budget` bursts of frames and handles everything that
+/// follows. Never blocks and never allocates. Its only system call wakes a thread that waits at a descriptor.
+/// Returns the amount of work. `polled` may be null. A program that pauses the workers of a stack until their timers
+/// are due must poll all of them again after one had work, since they pass frames to each other.
 ///
 /// # Safety
-/// `worker` is null or a handle that this library gave out; `polled` is null or good for one value.
+/// `worker` is null or a handle of this library; `polled` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_poll(
     worker: *mut iw_worker,
     budget: u32,
     polled: *mut iw_poll_result,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         with(worker, |runner| {
             let worker = runner.polled()?;
@@ -83,14 +83,14 @@ pub unsafe extern "C" fn iw_worker_poll(
     })
 }
 
-/// Runs a worker on a thread of the library's until `iw_worker_stop`, pinned to `processor` unless that is negative. Who
-/// polls it meanwhile gets IW_E_STATE.
+/// Runs a worker on a thread of the library until `iw_worker_stop`, pinned to `processor` unless that is negative.
+/// Polling it meanwhile fails with IW_E_STATE.
 ///
 /// # Safety
-/// `worker` is null or a handle that this library gave out.
+/// `worker` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         with(worker, |runner| {
             runner.polled()?;
@@ -103,13 +103,13 @@ pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32)
     })
 }
 
-/// Ends the thread that `iw_worker_start` began; the worker can be polled again. Waits for the iteration under way.
+/// Ends the thread of `iw_worker_start`; the worker can be polled again. Waits for the current iteration.
 ///
 /// # Safety
 /// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         with(worker, |runner| match core::mem::replace(runner, Runner::Lost) {
             Runner::Threaded(thread) => {
@@ -127,24 +127,24 @@ pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
     })
 }
 
-/// Whether the device has its link, of several whether any has: 1 or 0. May ask the kernel.
+/// Returns 1 if the device has a link, of several devices any, else 0. May call the kernel.
 ///
 /// # Safety
 /// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(worker, |runner| Ok(runner.polled()?.link_up().into())) })
 }
 
-/// Closes a worker: connections that live on its core end without a word, calls that need it say IW_E_WORKER_CLOSED, and
-/// with the last worker of a stack the device is closed. Drain the contexts first (`iw_drain`).
+/// Closes a worker. Connections on its core end without a message to the peer, calls that need it fail with
+/// IW_E_WORKER_CLOSED, and the last worker of a stack closes the device. Drain the contexts first (`iw_drain`).
 ///
 /// # Safety
 /// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_close(worker: *mut iw_worker) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { close_handle(worker).map(|_| IW_OK) })
 }
 

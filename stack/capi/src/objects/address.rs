@@ -13,19 +13,19 @@ pub struct iw_addr {
     pub ip: [u8; 16],
     /// The zone of a link-local IPv6 address, else 0.
     pub scope: u32,
-    /// The port, in the machine's order.
+    /// The port, in host order.
     pub port: u16,
-    /// 4 or 6; 0 where there is no address.
+    /// 4 or 6; 0 if there is no address.
     pub family: u16,
 }
 
-/// Reads an address as `10.0.0.1:4791` or `[2001:db8::1]:4791`. Any thread.
+/// Parses an address such as `10.0.0.1:4791` or `[2001:db8::1]:4791`. Any thread.
 ///
 /// # Safety
-/// `text` is null or a NUL-terminated text; `out` is null or good for one address.
+/// `text` is null or a NUL-terminated text; `out` is null or valid for writes of one address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_addr_parse(text_of_address: *const c_char, out: *mut iw_addr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let said = text(text_of_address, "text_of_address")?;
         let parsed: SocketAddr = said.parse().map_err(|_| {
@@ -39,13 +39,13 @@ pub unsafe extern "C" fn iw_addr_parse(text_of_address: *const c_char, out: *mut
     })
 }
 
-/// Writes an address as text into `size` bytes, of which 64 are always enough. Any thread.
+/// Writes an address as text into `size` bytes; 64 are always enough. Any thread.
 ///
 /// # Safety
-/// `address` is null or leads to one; `room` is null or good for `size` bytes.
+/// `address` is null or points to one; `room` is null or valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_addr_text(address: *const iw_addr, room: *mut c_char, size: usize) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let address: SocketAddr = read(address, "address")?.to_rust()?;
         write_text(room, size, "room", &address.to_string())?;

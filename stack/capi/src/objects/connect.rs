@@ -1,4 +1,4 @@
-//! Listening, connecting, accepting, rejecting, disconnecting. Each call only asks; the outcome comes as an event.
+//! Listen, connect, accept, reject, disconnect. Each call starts the operation; the result arrives as an event.
 
 use verbs::{
     AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRevision, NegotiatedParams,
@@ -10,24 +10,24 @@ use super::context::iw_ctx;
 use super::queues::iw_qp;
 use crate::boundary::{ApiError, call, read, read_sized, read_slice, with, write_out, *};
 
-/// A peer that waits for an answer, from IW_EVENT_CONNECT_REQUEST. One that gets none is closed after
+/// A peer that waits for an answer, from IW_EVENT_CONNECT_REQUEST. A request without an answer is closed after
 /// `mpa.startup_timeout_ms`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct iw_request {
-    /// The library's.
+    /// Internal.
     pub id: [u64; 2],
 }
 
-/// What start-up settled.
+/// The result of start-up.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct iw_negotiated {
-    /// The revision of MPA that was spoken.
+    /// The MPA revision in use.
     pub revision: u16,
-    /// Reads that the peer may have outstanding here.
+    /// Reads that the peer may have outstanding here (IRD).
     pub ird: u16,
-    /// Reads that we may have outstanding at the peer.
+    /// Reads that this side may have outstanding at the peer (ORD).
     pub ord: u16,
     /// Not used.
     pub reserved: u16,
@@ -44,75 +44,74 @@ impl From<NegotiatedParams> for iw_negotiated {
     }
 }
 
-/// Atomic operations and Immediate Data as the configuration says (`rdmap.extensions`).
+/// Atomic operations and Immediate Data as configured (`rdmap.extensions`).
 pub const IW_EXTENSIONS_DEFAULT: u32 = 0;
 /// None.
 pub const IW_EXTENSIONS_OFF: u32 = 1;
 /// Those of RFC 7306.
 pub const IW_EXTENSIONS_RFC7306: u32 = 2;
-/// And Swap, as draft -03 has it.
+/// Those of RFC 7306, and Swap of draft -03.
 pub const IW_EXTENSIONS_DRAFT03: u32 = 3;
-/// As draft -01 has it.
+/// Those of draft -01.
 pub const IW_EXTENSIONS_DRAFT01: u32 = 4;
 
-/// How to connect or to accept. `iw_conn_params_init` fills it in.
+/// The parameters of connect and accept. `iw_conn_params_init` sets the defaults.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_conn_params {
     /// sizeof(struct iw_conn_params).
     pub size: u32,
-    /// Bytes of private data; `iw_limits.private_data_bytes` always fit.
+    /// Bytes of private data. Up to `iw_limits.private_data_bytes` always fit.
     pub private_data_bytes: u32,
     /// Private data for the peer's application.
     pub private_data: *const u8,
-    /// IW_EXTENSIONS_*: what the connection carries beside Send, Write and Read. Nothing on the wire asks the peer; both
-    /// programs must want the same.
+    /// IW_EXTENSIONS_*: the operations of the connection besides Send, Write and Read. They are not negotiated on
+    /// the wire; both programs must use the same value.
     pub extensions: u32,
-    /// To connect with: the revision of MPA to begin with, 1 or 2; 0 as the configuration says. Not used to accept.
+    /// Connect only: the first MPA revision to try, 1 or 2; 0: as configured.
     pub revision: u32,
-    /// The numbers of Reads to offer, at most those of the queue pair; negative: those of the queue pair.
+    /// The read depth to offer (IRD), at most that of the queue pair; negative: that of the queue pair.
     pub ird: i32,
-    /// As before, the other way.
+    /// The same for ORD.
     pub ord: i32,
 }
 
-/// Fills in the defaults: no private data, everything else as configuration and queue pair say.
+/// Sets the defaults: no private data, everything else as configured and as in the queue pair.
 ///
 /// # Safety
-/// `params` is null or good for one value.
+/// `params` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_conn_params_init(params: *mut iw_conn_params) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { write_out(params, "params", iw_conn_params::DEFAULT).map(|()| IW_OK) })
 }
 
-/// Takes connections for an address: peers come as IW_EVENT_CONNECT_REQUEST, an address that is taken already as
+/// Listens on an address. Peers are reported by IW_EVENT_CONNECT_REQUEST, an address in use by
 /// IW_EVENT_LISTEN_FAILED.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `local` is null or leads to an address.
+/// `ctx` is null or a handle of this library; `local` is null or points to an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { with_local_addr(ctx, local, |context, local| context.listen(local)) }
 }
 
-/// Takes no more connections for an address. Those already made stay.
+/// Stops listening on an address. Existing connections continue.
 ///
 /// # Safety
 /// As for `iw_listen`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_unlisten(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { with_local_addr(ctx, local, |context, local| context.unlisten(local)) }
 }
 
-/// Connects an idle queue pair: IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. Null parameters
-/// are the defaults.
+/// Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. A null
+/// `params` means the defaults.
 ///
-/// # Safety
-/// `ctx` is null or a handle that this library gave out; `remote` is null or leads to an address; `params` is null or leads
-/// to as many bytes as its `size` says, and its private data to as many as it says.
+/// # Safety `ctx` is null or a handle of this library. `remote` is null or points to an address. `params` is null or
+/// points to as many bytes as its `size` states, and its private data to as many as it states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_connect(
     ctx: *mut iw_ctx,
@@ -120,7 +119,7 @@ pub unsafe extern "C" fn iw_connect(
     remote: *const iw_addr,
     params: *const iw_conn_params,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let remote = read(remote, "remote")?.to_rust()?;
         let params = iw_conn_params::read_or_default(params)?;
@@ -136,11 +135,10 @@ pub unsafe extern "C" fn iw_connect(
     })
 }
 
-/// Accepts a peer with an idle queue pair: IW_EVENT_ESTABLISHED or IW_EVENT_CONNECT_FAILED follows. Where the call fails the
-/// peer can still be answered. Null parameters are the defaults.
+/// Accepts a connection request with an idle queue pair. IW_EVENT_ESTABLISHED or IW_EVENT_CONNECT_FAILED follows. If
+/// the call fails, the request can still be answered. A null `params` means the defaults.
 ///
-/// # Safety
-/// `ctx` is null or a handle that this library gave out; `request` is null or leads to a request; `params` as for
+/// # Safety `ctx` is null or a handle of this library. `request` is null or points to a request. `params` as for
 /// `iw_connect`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_accept(
@@ -149,7 +147,7 @@ pub unsafe extern "C" fn iw_accept(
     qp: iw_qp,
     params: *const iw_conn_params,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let request = ConnectionRequest::from_bits(read(request, "request")?.id);
         let params = iw_conn_params::read_or_default(params)?;
@@ -164,11 +162,10 @@ pub unsafe extern "C" fn iw_accept(
     })
 }
 
-/// Refuses a peer, and tells it why.
+/// Rejects a connection request with private data for the peer.
 ///
-/// # Safety
-/// `ctx` is null or a handle that this library gave out; `request` is null or leads to a request; `private_data` is null or
-/// leads to `private_data_bytes` bytes.
+/// # Safety `ctx` is null or a handle of this library. `request` is null or points to a request. `private_data` is
+/// null or points to `private_data_bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_reject(
     ctx: *mut iw_ctx,
@@ -176,7 +173,7 @@ pub unsafe extern "C" fn iw_reject(
     private_data: *const u8,
     private_data_bytes: u32,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let request = ConnectionRequest::from_bits(read(request, "request")?.id);
         let private_data = read_private_data(private_data, private_data_bytes)?;
@@ -186,26 +183,25 @@ pub unsafe extern "C" fn iw_reject(
     })
 }
 
-/// Closes a connection once everything posted has been sent and acknowledged: IW_EVENT_DISCONNECTED follows. Nothing more can
-/// be posted from now on.
+/// Disconnects after everything posted was sent and acknowledged. IW_EVENT_DISCONNECTED follows. Later posts fail.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.disconnect(qp.to_rust()).map(|()| IW_OK)?)) })
 }
 
-/// Whether the peer at an address, whatever its port, has turned out to lack atomic operations: 1 or 0. So it is from the time
-/// that a context of the stack has heard IW_EVENT_PEER_LACKS_ATOMICS until a connection to it has had an answer to one, or for as
-/// long as the configuration says (`rdmap.lacks_atomics_cache_s`).
+/// Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0. The library
+/// records this at IW_EVENT_PEER_LACKS_ATOMICS. It forgets it after an atomic operation succeeded with that peer, or
+/// after `rdmap.lacks_atomics_cache_s`.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `peer` is null or leads to an address.
+/// `ctx` is null or a handle of this library; `peer` is null or points to an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_addr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let peer = read(peer, "peer")?.to_rust()?.ip();
         with(ctx, |context| Ok(context.lacks_atomics(peer).into()))
@@ -219,7 +215,7 @@ unsafe fn with_local_addr(
     local: *const iw_addr,
     act: impl FnOnce(&mut Context, core::net::SocketAddr) -> Result<(), VerbsError>,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let local = read(local, "local")?.to_rust()?;
         with(ctx, |context| Ok(act(context, local)?))?;
@@ -227,16 +223,16 @@ unsafe fn with_local_addr(
     })
 }
 
-/// The longest private data that any start-up frame carries.
+/// The longest private data of any start-up frame.
 const PRIVATE_DATA_BYTES_MAX: u32 = 512;
 
 /// # Safety
-/// The pointer is null or leads to as many bytes.
+/// The pointer is null or points to as many bytes.
 unsafe fn read_private_data<'a>(private_data: *const u8, bytes: u32) -> Result<&'a [u8], ApiError> {
     if bytes > PRIVATE_DATA_BYTES_MAX {
         return Err(VerbsError::PrivateDataTooLong(bytes as usize).into());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read_slice(private_data, bytes as usize, "private_data") }
 }
 
@@ -257,14 +253,14 @@ impl iw_conn_params {
         if params.is_null() {
             return Ok(Self::DEFAULT);
         }
-        // SAFETY: the caller's promise. The struct is made of numbers and a pointer.
+        // SAFETY: guaranteed by the caller. The struct consists of numbers and a pointer.
         unsafe { read_sized(params, Self::DEFAULT, "params") }
     }
 
     /// # Safety
     /// As for `iw_connect`.
     unsafe fn read_private_data(&self) -> Result<&[u8], ApiError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { read_private_data(self.private_data, self.private_data_bytes) }
     }
 

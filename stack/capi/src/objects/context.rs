@@ -1,4 +1,4 @@
-//! Contexts, protection domains, limits, and the orderly end.
+//! Contexts, protection domains, limits, and orderly shutdown.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use verbs::{Context, ProtectionDomain};
 use crate::boundary::{Slot, alloc_handle, call, close_handle, with, write_optional, write_out, *};
 use crate::host::iw_stack;
 
-/// One application thread's side of a stack: used by one thread at a time, whichever.
+/// One application thread's side of a stack. Used by one thread at a time.
 pub struct iw_ctx(Slot<Context>);
 
 handle_kind!(iw_ctx, Context, 3, "the context");
 
-/// A protection domain: a queue pair reaches the memory of its own domain only. Good in every context of its stack.
+/// A protection domain: a queue pair reaches the memory of its own domain only. Valid in every context of its stack.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_pd {
-    /// The library's.
+    /// Internal.
     pub id: u64,
 }
 
@@ -26,55 +26,55 @@ impl iw_pd {
     }
 }
 
-/// How far a context has come with `iw_drain`.
+/// The progress of `iw_drain`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_drain_progress {
     /// Queue pairs whose connections have not ended yet.
     pub open: u32,
-    /// Queue pairs that this call destroyed, because the deadline is past.
+    /// Queue pairs that this call destroyed, because the deadline has passed.
     pub aborted: u32,
 }
 
-/// How many of everything there may be.
+/// The limits of a stack.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_limits {
     /// Cores that carry connections.
     pub cores: u32,
-    /// Queue pairs a core.
+    /// Queue pairs on each core.
     pub queue_pairs: u32,
-    /// Completion queues a core.
+    /// Completion queues on each core.
     pub completion_queues: u32,
-    /// Shared receive queues a core.
+    /// Shared receive queues on each core.
     pub shared_receive_queues: u32,
     /// Memory regions in the stack.
     pub regions: u32,
     /// Contexts.
     pub contexts: u32,
-    /// Requests in a send or receive queue.
+    /// Requests of a send or receive queue.
     pub wq_depth: u32,
-    /// Places in a completion queue.
+    /// Entries of a completion queue.
     pub cq_depth: u32,
-    /// Gather or scatter elements in a request.
+    /// Gather or scatter elements of a request.
     pub max_sge: u32,
-    /// Inline bytes in a request.
+    /// Inline bytes of a request.
     pub inline_bytes: u32,
-    /// Bytes in a message.
+    /// Bytes of a message.
     pub message_bytes: u32,
     /// Reads and atomic operations outstanding in either direction of a queue pair.
     pub read_depth: u32,
-    /// Private data bytes that a connection can be begun or answered with, whatever revision of MPA the peer speaks.
+    /// Bytes of private data that always fit, with any MPA revision of the peer.
     pub private_data_bytes: u32,
 }
 
 /// Opens a context. Allocates.
 ///
 /// # Safety
-/// `stack` is null or a handle that this library gave out; `out` is null or good for one pointer.
+/// `stack` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_ctx) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let context = with(stack, |host| Ok(host.stack.context()?))?;
@@ -83,24 +83,24 @@ pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_c
     })
 }
 
-/// Closes a context with all its queue pairs and queues. What is still connected is reset: drain first (`iw_drain`). Memory
-/// stays registered until it is released.
+/// Closes a context with all its queue pairs and queues. Open connections are reset: drain first (`iw_drain`).
+/// Memory stays registered until it is deregistered.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { close_handle(ctx).map(|_| IW_OK) })
 }
 
-/// Makes a protection domain. It takes no room and needs no end.
+/// Creates a protection domain. It needs no memory and is not destroyed.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let pd = with(ctx, |context| Ok(context.alloc_pd()))?;
         write_out(out, "out", iw_pd { id: pd.to_bits() })?;
@@ -108,13 +108,13 @@ pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32
     })
 }
 
-/// What the stack of a context allows.
+/// Returns the limits of the context's stack.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let all = with(ctx, |context| Ok(context.limits()))?;
         let limits = iw_limits {
@@ -137,24 +137,24 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
     })
 }
 
-/// One step of the orderly end: closes every connection of the context as `iw_disconnect` does, and once the deadline, in
-/// nanoseconds of `iw_now_ns`, is past destroys the queue pairs that are not done. Never waits: call it again, polling
-/// workers, events and completions in between, until it answers 0, the number of connections that are still open. It does
-/// not end listening. `drained` may be null.
+/// One step of an orderly shutdown. Closes every connection of the context as `iw_disconnect` does, and destroys the
+/// remaining queue pairs after the deadline, in nanoseconds of `iw_now_ns`. Never waits. Returns the number of open
+/// connections: call it again until it returns 0, and poll workers, events and completions in between. Does not stop
+/// listening. `drained` may be null.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `drained` is null or good for one value.
+/// `ctx` is null or a handle of this library; `drained` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_drain(
     ctx: *mut iw_ctx,
     deadline_ns: u64,
     drained: *mut iw_drain_progress,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let left = Duration::from_nanos(deadline_ns.saturating_sub(crate::iw_now_ns()));
         let now = Instant::now();
-        // A deadline beyond what the clock can say is none for as long as anybody lives.
+        // A deadline beyond the range of the clock never passes.
         let deadline = now.checked_add(left).or_else(|| now.checked_add(YEAR)).unwrap_or(now);
         let done = with(ctx, |context| Ok(context.drain(deadline)?))?;
         write_optional(

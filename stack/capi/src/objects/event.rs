@@ -8,79 +8,79 @@ use super::context::iw_ctx;
 use super::queues::{iw_cq, iw_qp, iw_srq};
 use crate::boundary::{call, with, write_out};
 
-/// A peer asks for a connection: `request`, `local`, `remote`, private data; `negotiated.revision` is the revision of MPA that it
-/// speaks.
+/// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated.revision` is the peer's MPA
+/// revision.
 pub const IW_EVENT_CONNECT_REQUEST: u32 = 1;
-/// The connection is up: `qp`, `negotiated`, and on the connecting side private data.
+/// The connection is established: `qp`, `negotiated`, and on the connecting side private data.
 pub const IW_EVENT_ESTABLISHED: u32 = 2;
-/// The peer refused: `qp`, private data.
+/// The peer rejected the connection: `qp`, private data.
 pub const IW_EVENT_REJECTED: u32 = 3;
-/// The connection did not come about: `qp`, `reason` is an IW_CONNECT_FAILURE_*.
+/// The connection was not established: `qp`; `reason` is an IW_CONNECT_FAILURE_*.
 pub const IW_EVENT_CONNECT_FAILED: u32 = 4;
 /// A Terminate message was sent or received: `qp`, `terminate`. The end of the connection follows.
 pub const IW_EVENT_TERMINATED: u32 = 5;
-/// The connection has ended, and every request has its completion: `qp`, `reason` is an IW_DISCONNECT_*.
+/// The connection has ended, and every request has completed: `qp`; `reason` is an IW_DISCONNECT_*.
 pub const IW_EVENT_DISCONNECTED: u32 = 6;
-/// The peer's first message has come to the accepting side: `qp`.
+/// The accepting side received the peer's first message: `qp`.
 pub const IW_EVENT_COMM_EST: u32 = 7;
-/// A request of ours could not be carried out, and the connection ends with it: `qp`.
+/// A local request failed, and the connection ends: `qp`.
 pub const IW_EVENT_QP_FATAL: u32 = 8;
-/// A message came for a shared receive and its completion queue was full; its connection ends: `cq`, `qp`.
+/// A message needed a shared receive while its completion queue was full; its connection ends: `cq`, `qp`.
 pub const IW_EVENT_CQ_ERROR: u32 = 9;
-/// Fewer receives are left than asked for with `iw_srq_arm`: `srq`.
+/// Fewer receives are left than the limit of `iw_srq_arm`: `srq`.
 pub const IW_EVENT_SRQ_LIMIT_REACHED: u32 = 10;
-/// A queue pair that has ended takes no more of its shared receives: `qp`.
+/// A queue pair that has ended consumes no more shared receives: `qp`.
 pub const IW_EVENT_LAST_WQE_REACHED: u32 = 11;
-/// The device of `port` has lost its link (`reason` 0), or has it again (1).
+/// The link of the device of `port` went down (`reason` 0) or up (1).
 pub const IW_EVENT_LINK: u32 = 12;
-/// A listening address could not be taken: `local`.
+/// A listening address is not available: `local`.
 pub const IW_EVENT_LISTEN_FAILED: u32 = 13;
-/// The peer has no atomic operations, and ended the connection over one: `qp`, `remote` without a port.
+/// The peer does not support atomic operations, and ended the connection over one: `qp`, `remote` without a port.
 pub const IW_EVENT_PEER_LACKS_ATOMICS: u32 = 14;
-/// Something that this version of the header has no number for.
+/// An event that this version of the header does not know.
 pub const IW_EVENT_OTHER: u32 = 15;
 
-/// Nobody answers for the address, or no route leads there.
+/// No host answers for the address, or no route leads to it.
 pub const IW_CONNECT_FAILURE_UNREACHABLE: u32 = 1;
-/// The peer's host refused.
+/// The peer's host refused the connection.
 pub const IW_CONNECT_FAILURE_REFUSED: u32 = 2;
-/// No answer in time.
+/// No answer arrived in time.
 pub const IW_CONNECT_FAILURE_TIMED_OUT: u32 = 3;
 /// The peer closed or reset the connection during start-up.
 pub const IW_CONNECT_FAILURE_CLOSED: u32 = 4;
-/// The peer's start-up frame breaks RFC 5044, or asks for what we do not have.
+/// The peer's start-up frame violates RFC 5044, or requires what this side does not support.
 pub const IW_CONNECT_FAILURE_PROTOCOL: u32 = 5;
 /// No local port, connection or buffer was free.
 pub const IW_CONNECT_FAILURE_NO_RESOURCES: u32 = 6;
 /// A Terminate ended it.
 pub const IW_CONNECT_FAILURE_TERMINATED: u32 = 7;
-/// Something else ended it.
+/// Another reason.
 pub const IW_CONNECT_FAILURE_OTHER: u32 = 8;
 
 /// Both sides closed in order.
 pub const IW_DISCONNECT_CLOSED: u32 = 1;
 /// A Terminate ended it.
 pub const IW_DISCONNECT_TERMINATED: u32 = 2;
-/// An error was found here that no Terminate could tell the peer of: `terminate` names it.
+/// A local error that no Terminate could report to the peer: `terminate` names it.
 pub const IW_DISCONNECT_LOCAL_ERROR: u32 = 3;
 /// The peer reset it.
 pub const IW_DISCONNECT_RESET: u32 = 4;
-/// The peer no longer acknowledges.
+/// The peer stopped acknowledging.
 pub const IW_DISCONNECT_TIMED_OUT: u32 = 5;
-/// Something else ended it.
+/// Another reason.
 pub const IW_DISCONNECT_OTHER: u32 = 6;
 
-/// The error that a Terminate names (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
+/// The error that a Terminate reports (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct iw_terminate {
-    /// Who found it: 0 RDMAP, 1 DDP, 2 MPA.
+    /// The layer: 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
-    /// Its type, within the layer.
+    /// The error type within the layer.
     pub etype: u8,
-    /// Its code, within the type.
+    /// The error code within the type.
     pub code: u8,
-    /// 1: we sent it.
+    /// 1: this side sent it.
     pub sent: u8,
 }
 
@@ -90,7 +90,7 @@ pub struct iw_terminate {
 pub struct iw_event {
     /// IW_EVENT_*.
     pub kind: u32,
-    /// IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or whether there is a link.
+    /// IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or the state of the link.
     pub reason: u32,
     /// The queue pair.
     pub qp: iw_qp,
@@ -98,34 +98,34 @@ pub struct iw_event {
     pub cq: iw_cq,
     /// The shared receive queue.
     pub srq: iw_srq,
-    /// The peer that waits for an answer.
+    /// The request that waits for an answer.
     pub request: iw_request,
-    /// Our address.
+    /// The local address.
     pub local: iw_addr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: iw_addr,
-    /// What start-up settled.
+    /// The result of start-up.
     pub negotiated: iw_negotiated,
-    /// An error.
+    /// The error.
     pub terminate: iw_terminate,
-    /// The port, from 0: 0 where there is one.
+    /// The port, from 0.
     pub port: u32,
-    /// Bytes of private data.
+    /// Length of the private data in bytes.
     pub private_data_bytes: u32,
-    /// What the far application says.
+    /// The peer's private data.
     pub private_data: [u8; 512],
 }
 
-/// Takes the oldest event: 1, or 0 when there is none. To be called as often as the program pleases, and
-/// while objects are being destroyed: their memory is freed here.
+/// Takes the oldest event. Returns 1, or 0 if there is none. Call it regularly, also while objects are being
+/// destroyed: it frees their memory.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_poll(ctx: *mut iw_ctx, out: *mut iw_event) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
-        // Looked at first: an event that cannot be told must not be lost.
+        // Checked first, so that no event is lost.
         crate::boundary::check_out(out, "out")?;
         let Some(event) = with(ctx, |context| Ok(context.poll_event()))? else { return Ok(0) };
         write_out(out, "out", to_c_event(&event))?;

@@ -1,7 +1,8 @@
-//! What one application thread has: its context, and the objects that it posts work to.
+//! The objects of one application thread: its context, and the queues that it posts work to.
 //!
-//! Queue pairs, completion queues, shared receive queues and protection domains are numbers in a struct, good in the
-//! context that made them: one that was destroyed, or another context's, is an error and never another object.
+//! Queue pairs, completion queues, shared receive queues and protection domains are numbers in a struct, valid in
+//! the context that created them. One that was destroyed, or of another context, is an error and never another
+//! object.
 
 mod address;
 mod connect;

@@ -1,4 +1,4 @@
-//! Posting work: lists of requests, converted a few at a time, each few with one doorbell.
+//! Posting of work requests: lists are converted a few requests at a time, with one doorbell for each batch.
 
 use core::mem::offset_of;
 
@@ -10,19 +10,19 @@ use super::memory::{iw_fast_mr, iw_mw, parse_access};
 use super::queues::{iw_qp, iw_srq};
 use crate::boundary::{ApiError, call, read_slice, with, write_optional, *};
 
-/// A piece of registered memory.
+/// A part of registered memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_sge {
-    /// The tagged offset of its first byte, which is its address.
+    /// The tagged offset of the first byte, which is its address.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// The steering tag of its memory.
+    /// The steering tag of the memory.
     pub lkey: u32,
 }
 
-// An element is the library's own.
+// An element is a copy that the library made.
 const _: () = {
     assert!(size_of::<iw_sge>() == size_of::<Sge>() && align_of::<iw_sge>() == align_of::<Sge>());
     assert!(offset_of!(iw_sge, addr) == offset_of!(Sge, addr));
@@ -30,76 +30,79 @@ const _: () = {
     assert!(offset_of!(iw_sge, lkey) == offset_of!(Sge, lkey));
 };
 
-/// A Send of `sges`, or of inline data.
+/// Sends the bytes of `sges` or the inline data.
 pub const IW_WR_SEND: u32 = 0;
-/// An RDMA Write of `sges`, or of inline data, to `remote_offset` of `remote_stag`.
+/// Writes the bytes of `sges` or the inline data to `remote_offset` of `remote_stag` (RDMA Write).
 pub const IW_WR_WRITE: u32 = 1;
-/// An RDMA Read from there into the one element.
+/// Reads from `remote_offset` of `remote_stag` into the one element (RDMA Read).
 pub const IW_WR_READ: u32 = 2;
-/// Immediate Data: the eight octets reach the peer in the completion of its oldest receive. Needs IW_EXTENSIONS_*.
+/// Sends Immediate Data: the peer gets the eight octets in the completion of its oldest receive. Needs
+/// IW_EXTENSIONS_*.
 pub const IW_WR_IMMEDIATE: u32 = 3;
-/// An RDMA Write and then Immediate Data, both or neither.
+/// An RDMA Write followed by Immediate Data; both are posted or neither.
 pub const IW_WR_WRITE_IMMEDIATE: u32 = 4;
-/// Adds `compare_add` to the peer's 8-byte word, field by field as `compare_add_mask` says (0: one field). What it was lands
-/// in the one element, of 8 bytes. Needs IW_EXTENSIONS_*, and so do the next two.
+/// Adds `compare_add` to the peer's 8-byte word, in the fields of `compare_add_mask` (0: one field). The value
+/// before is stored in the one element, of 8 bytes. Needs IW_EXTENSIONS_*, as do the next two.
 pub const IW_WR_FETCH_ADD: u32 = 5;
-/// Replaces the bits of `swap_mask` by those of `swap` where the word is `compare_add` in the bits of `compare_add_mask`.
+/// Replaces the bits of `swap_mask` by those of `swap` if the word equals `compare_add` in the bits of
+/// `compare_add_mask`.
 pub const IW_WR_CMP_SWAP: u32 = 6;
 /// Replaces the word by `swap`.
 pub const IW_WR_SWAP: u32 = 7;
-/// Ends the steering tag `invalidate_stag`, one of ours: a region's for good, a window's or fast region's until it is bound
-/// again. It does not wait for earlier requests, which may still need the tag, without IW_SEND_LOCAL_FENCE.
+/// Invalidates the local steering tag `invalidate_stag`: a region's for good, that of a window or fast region until
+/// it is bound again. Does not wait for earlier requests that may need the tag, unless IW_SEND_LOCAL_FENCE is set.
 pub const IW_WR_INVALIDATE: u32 = 8;
-/// Binds `window` to the one element, a piece of memory that has IW_ACCESS_BIND: from now on the window's tag is good for
-/// the peer of this queue pair, at the piece's own addresses, as `access` says. Later requests find it bound.
+/// Binds `window` to the one element, a part of memory that has IW_ACCESS_BIND. From then on the peer of this queue
+/// pair may use the window's tag with the rights of `access`, at the addresses of the element. Later requests of the
+/// list may use it.
 pub const IW_WR_BIND: u32 = 9;
-/// Makes `fast_mr` a region of the one element, as above: its tag is good here and, as `access` says, at the peer, for the
-/// whole protection domain or with IW_SEND_STREAM_SCOPED for this queue pair alone.
+/// Makes `fast_mr` a region of the one element, as above. Its tag is valid here and, with the rights of `access`,
+/// for the peer: in the whole protection domain, or with IW_SEND_STREAM_SCOPED on this queue pair only.
 pub const IW_WR_FAST_REGISTER: u32 = 10;
-/// Asks whether the peer has atomic operations, by adding 0 to a word of its, which stays as it is. A peer that has none ends
-/// the connection: IW_EVENT_PEER_LACKS_ATOMICS.
+/// Tests whether the peer supports atomic operations: adds 0 to a word of the peer. A peer without support ends the
+/// connection: IW_EVENT_PEER_LACKS_ATOMICS.
 pub const IW_WR_PROBE_ATOMICS: u32 = 11;
 
-/// Completes with an entry when it succeeds. What fails always does.
+/// Adds a completion on success. A failure always adds one.
 pub const IW_SEND_SIGNALED: u32 = 1;
-/// Raises an event at a peer that waits for solicited ones only.
+/// Raises a solicited event at the peer.
 pub const IW_SEND_SOLICITED: u32 = 2;
 /// Waits for every earlier Read and atomic operation of this queue.
 pub const IW_SEND_FENCE: u32 = 4;
 /// Waits for every earlier request of this queue.
 pub const IW_SEND_LOCAL_FENCE: u32 = 8;
-/// The bytes are `inline_data`, and are copied now.
+/// The bytes are in `inline_data`, and the call copies them.
 pub const IW_SEND_INLINE: u32 = 16;
-/// A Send ends `invalidate_stag` at the peer; a Read ends the tag of its own element.
+/// A Send invalidates `invalidate_stag` at the peer; a Read invalidates the tag of its own element.
 pub const IW_SEND_INVALIDATE: u32 = 32;
-/// A fast region is for this queue pair alone, and its peer may end the tag by a Send that invalidates it.
+/// The fast region is for this queue pair only, and its peer may invalidate the tag by a Send.
 pub const IW_SEND_STREAM_SCOPED: u32 = 64;
 
 const FLAGS: u32 = 127;
 
-/// A request for the send queue. What its kind does not use is not looked at.
+/// A request for the send queue. Fields that its opcode does not use are ignored.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_send_wr {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     /// IW_WR_*.
     pub opcode: u32,
     /// IW_SEND_*.
     pub flags: u32,
-    /// Elements; copied by the call, the memory they name stays as it is until the completion.
+    /// Elements. The call copies them; the memory that they name must not change until the completion.
     pub sges: *const iw_sge,
-    /// Their number.
+    /// The number of elements.
     pub sge_count: u32,
     /// The peer's steering tag.
     pub remote_stag: u32,
-    /// The offset within its memory.
+    /// The tagged offset within that memory.
     pub remote_offset: u64,
-    /// With IW_SEND_INLINE, the bytes.
+    /// The bytes, with IW_SEND_INLINE.
     pub inline_data: *const u8,
-    /// And their number.
+    /// The number of inline bytes.
     pub inline_bytes: u32,
-    /// The tag to end.
+    /// The tag to invalidate.
     pub invalidate_stag: u32,
     /// The octets of Immediate Data.
     pub immediate: [u8; 8],
@@ -111,11 +114,11 @@ pub struct iw_send_wr {
     pub swap: u64,
     /// As above.
     pub swap_mask: u64,
-    /// What IW_WR_BIND binds, with the tag that its `iw_stag_info.next_stag` says.
+    /// The window of IW_WR_BIND. It gets the tag of `iw_stag_info.next_stag`.
     pub window: *mut iw_mw,
-    /// What IW_WR_FAST_REGISTER registers, alike.
+    /// The fast region of IW_WR_FAST_REGISTER, likewise.
     pub fast_mr: *mut iw_fast_mr,
-    /// What the peer may do by either's tag, and we by a fast region's: IW_ACCESS_*.
+    /// The rights of the peer by either tag, and of this side by a fast region's: IW_ACCESS_*.
     pub access: u32,
     /// Not used.
     pub reserved: u32,
@@ -125,22 +128,21 @@ pub struct iw_send_wr {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_recv_wr {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
-    /// Elements; copied by the call, the memory they name is not touched until the completion.
+    /// Elements. The call copies them; the program must not access the memory that they name until the completion.
     pub sges: *const iw_sge,
-    /// Their number.
+    /// The number of elements.
     pub sge_count: u32,
     /// Not used.
     pub reserved: u32,
 }
 
-/// Posts requests to a send queue in order. Where one is refused, those before it are posted and it and the rest are not:
-/// `posted`, which may be null, tells how many.
+/// Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
+/// not. `posted`, which may be null, gets the number of posted requests.
 ///
-/// # Safety
-/// `ctx` is null or a handle that this library gave out; `wrs` is null or leads to `count` requests, their pointers to as much
-/// as they say, and their handles are as `ctx` is; `posted` is null or good for one number.
+/// # Safety `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests whose pointers
+/// and handles are valid likewise. `posted` is null or valid for writes of one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_send(
     ctx: *mut iw_ctx,
@@ -149,7 +151,7 @@ pub unsafe extern "C" fn iw_post_send(
     count: u32,
     posted: *mut u32,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let wrs = read_slice(wrs, count as usize, "wrs")?;
         let mut done = 0;
@@ -172,7 +174,7 @@ pub unsafe extern "C" fn iw_post_recv(
     posted: *mut u32,
 ) -> i32 {
     let qp = qp.to_rust();
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { post_recvs(ctx, wrs, count, posted, |context, wr| context.post_recv(qp, wr)) }
 }
 
@@ -189,32 +191,32 @@ pub unsafe extern "C" fn iw_srq_post_recv(
     posted: *mut u32,
 ) -> i32 {
     let srq = srq.to_rust();
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { post_recvs(ctx, wrs, count, posted, |context, wr| context.post_srq_recv(srq, wr)) }
 }
 
 /// Requests that are converted and posted with one doorbell.
 const CHUNK: usize = 16;
-/// More than any request may have; what the queue pair allows is looked at later.
+/// More than any request may have. The limit of the queue pair is checked later.
 const SGES_MAX: u32 = 16;
 /// As above.
 const INLINE_BYTES_MAX: u32 = 256;
 
 /// # Safety
-/// The requests' pointers are null or lead to as much as they say.
+/// The requests' pointers are null or point to as much as they say.
 unsafe fn post_sends(
     context: &mut Context,
     qp: QueuePair,
     wrs: &[iw_send_wr],
     done: &mut usize,
 ) -> Result<(), ApiError> {
-    // A list of nothing still asks whether there is such a queue pair.
+    // An empty list still checks whether the queue pair exists.
     if wrs.is_empty() {
         context.post_sends(qp, &[]).map_err(|(_, error)| error)?;
     }
     for run in wrs.chunk_by(|one, next| !one.is_alone() && !next.is_alone()) {
         for chunk in run.chunks(CHUNK) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { post_chunk(context, qp, chunk, done) }?;
         }
     }
@@ -232,7 +234,7 @@ unsafe fn post_chunk(
     if let [one] = chunk
         && one.is_alone()
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { one.post_alone(context, qp) }?;
         *done += 1;
         return Ok(());
@@ -241,7 +243,7 @@ unsafe fn post_chunk(
     let mut requests = ArrayVec::<SendWr<'_>, CHUNK>::new();
     let mut refused = Ok(());
     for (wr, operation) in chunk.iter().zip(&atomics) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { wr.request(operation) } {
             Ok(request) => requests.push(request),
             Err(fault) => {
@@ -269,7 +271,7 @@ unsafe fn post_recvs(
     posted: *mut u32,
     post: impl Fn(&mut Context, &RecvWr<'_>) -> Result<(), PostError>,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let wrs = read_slice(wrs, count as usize, "wrs")?;
         let mut done = 0;
@@ -287,7 +289,7 @@ unsafe fn post_recvs(
 }
 
 /// # Safety
-/// The pointer is null or leads to as many elements.
+/// The pointer is null or points to as many elements.
 unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a [Sge], ApiError> {
     if count > SGES_MAX {
         return Err(ApiError::with_detail(
@@ -295,21 +297,21 @@ unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a [Sge], Api
             format_args!("sge_count = {count}: at most {SGES_MAX}"),
         ));
     }
-    // SAFETY: the caller's promise; an element has the layout of ours, and any numbers make one.
+    // SAFETY: guaranteed by the caller; an element has the layout of `Sge`, and any numbers are valid.
     unsafe { read_slice(sges.cast(), count as usize, "sges") }
 }
 
 impl iw_send_wr {
-    /// Whether it is posted without others, since it is two requests or draws a tag.
+    /// Returns whether it is posted alone, since it is two requests or takes a tag.
     fn is_alone(&self) -> bool {
         matches!(self.opcode, IW_WR_WRITE_IMMEDIATE | IW_WR_BIND | IW_WR_FAST_REGISTER)
     }
 
     /// # Safety
-    /// As for [`iw_send_wr::request`]; the handles are null or ones that this library gave out.
+    /// As for [`iw_send_wr::request`]; the handles are null or handles of this library.
     unsafe fn post_alone(&self, context: &mut Context, qp: QueuePair) -> Result<(), ApiError> {
         if self.opcode == IW_WR_WRITE_IMMEDIATE {
-            // SAFETY: the caller's promise, handed on.
+            // SAFETY: guaranteed by the caller.
             return Ok(context.post_all(qp, &unsafe { self.write_and_immediate() }?)?);
         }
         // SAFETY: as above.
@@ -347,9 +349,9 @@ impl iw_send_wr {
     }
 
     /// # Safety
-    /// The pointers are null or lead to as much as they say.
+    /// The pointers are null or point to as much as they say.
     unsafe fn request<'a>(&'a self, operation: &'a AtomicOp) -> Result<SendWr<'a>, ApiError> {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: guaranteed by the caller.
         let request = unsafe {
             match self.opcode {
                 IW_WR_SEND => self.send()?,
@@ -378,7 +380,7 @@ impl iw_send_wr {
     /// # Safety
     /// As for [`iw_send_wr::request`].
     unsafe fn send(&self) -> Result<SendWr<'_>, ApiError> {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: guaranteed by the caller.
         let request = unsafe {
             if self.has(IW_SEND_INLINE) {
                 SendWr::send_inline(self.wr_id, self.inlined()?)
@@ -393,7 +395,7 @@ impl iw_send_wr {
     /// # Safety
     /// As for [`iw_send_wr::request`].
     unsafe fn write_and_immediate(&self) -> Result<[SendWr<'_>; 2], ApiError> {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: guaranteed by the caller.
         let write = unsafe {
             if self.has(IW_SEND_INLINE) {
                 SendWr::write_inline(self.wr_id, self.inlined()?, self.remote())
@@ -438,7 +440,7 @@ impl iw_send_wr {
     /// # Safety
     /// As for [`iw_send_wr::request`].
     unsafe fn sink(&self) -> Result<&[Sge; 1], ApiError> {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: guaranteed by the caller.
         let sges = unsafe { elements(self.sges, self.sge_count) }?;
         let one = "a Read, an atomic operation and a binding have exactly one element";
         sges.try_into().map_err(|_| ApiError::with_detail(IW_E_VALUE, one))
@@ -454,7 +456,7 @@ impl iw_send_wr {
                 format_args!("inline_bytes = {bytes}: at most {INLINE_BYTES_MAX}"),
             ));
         }
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { read_slice(self.inline_data, bytes as usize, "inline_data") }
     }
 }

@@ -1,4 +1,4 @@
-//! Atomic operations of the program's own, on its registered memory, by the cores that own the words.
+//! Atomic operations of the program on its own registered memory, executed by the cores that own the words.
 
 use verbs::{AtomicOp, Region};
 
@@ -8,7 +8,7 @@ use crate::objects::context::iw_ctx;
 use crate::objects::post::{IW_WR_CMP_SWAP, IW_WR_FETCH_ADD, IW_WR_SWAP};
 use crate::objects::queues::iw_cq;
 
-/// An atomic operation, with the operands of the request that asks a peer for it.
+/// An atomic operation, with the operands of the request to a peer.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_atomic_op {
@@ -26,15 +26,16 @@ pub struct iw_atomic_op {
     pub swap_mask: u64,
 }
 
-/// Runs an atomic operation on the 8-byte word that lies `offset` bytes into memory of ours, atomically with those of all
-/// peers, as no plain access is. The memory has IW_ACCESS_LOCAL_WRITE; no connection and no extension is needed.
+/// Executes an atomic operation on the 8-byte word at `offset` bytes of local memory, atomically with those of all
+/// peers. Plain accesses are not atomic with it. The memory needs IW_ACCESS_LOCAL_WRITE; no connection and no
+/// extension is needed.
 ///
-/// The core that owns the word does it, so its worker is to be polled: an IW_WC_ATOMIC with IW_WC_FLAG_LOCAL_ATOMIC comes to `cq`, with
-/// the word as it was. Those on words of one cache line are done in the order of the calls. Memory that is released before
-/// completes it as IW_WC_LOC_PROT_ERR.
+/// The owner core of the word executes it, so its worker must be polled. An IW_WC_ATOMIC with
+/// IW_WC_FLAG_LOCAL_ATOMIC is added to `cq`, with the word's value before. Operations on words of one cache line
+/// execute in the order of the calls. If the memory is deregistered before, the completion has IW_WC_LOC_PROT_ERR.
 ///
 /// # Safety
-/// `ctx` and `mr` are null or handles that this library gave out; `op` is null or leads to an operation.
+/// `ctx` and `mr` are null or handles of this library; `op` is null or points to an operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_atomic(
     ctx: *mut iw_ctx,
@@ -44,7 +45,7 @@ pub unsafe extern "C" fn iw_atomic(
     offset: usize,
     op: *const iw_atomic_op,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let operation = read(op, "op")?.to_rust()?;
         with(ctx, |context| {
@@ -56,10 +57,11 @@ pub unsafe extern "C" fn iw_atomic(
     })
 }
 
-/// The core that runs atomic operations on such a word. With `rdmap.atomic_execution = "locked"` it means nothing.
+/// Returns the core that executes atomic operations on a word. Not meaningful with `rdmap.atomic_execution =
+/// "locked"`.
 ///
 /// # Safety
-/// `ctx` and `mr` are null or handles that this library gave out; `core` is null or good for one number.
+/// `ctx` and `mr` are null or handles of this library; `core` is null or valid for writes of one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_owner_core(
     ctx: *mut iw_ctx,
@@ -67,7 +69,7 @@ pub unsafe extern "C" fn iw_owner_core(
     offset: usize,
     core: *mut u32,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let owner =
             with(ctx, |context| with(mr, |memory| Ok(context.owner_core(memory.registered()?, offset)?)))?;

@@ -1,4 +1,4 @@
-//! Registered memory: the program's own, or pages of the library's.
+//! Registered memory: the program's own, or pages that the library allocates.
 
 mod atomic;
 mod window;
@@ -13,56 +13,56 @@ use super::queues::iw_qp;
 use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, *};
 pub(super) use window::{iw_fast_mr, iw_mw};
 
-/// Registered memory. Any thread may use the handle, one at a time; it outlives the context that made it.
+/// Registered memory. Any thread may use the handle, one at a time. It outlives its context.
 pub struct iw_mr(Slot<Memory>);
 
-/// What is behind the handle.
+/// The object behind the handle.
 pub(crate) enum Memory {
     /// Registered.
     Registered(Region),
-    /// Its tag has ended, and cores may still be finishing.
+    /// Its tag is invalid, and cores may still finish a copy.
     Deregistering(Quiescence),
-    /// Neither, for the length of a call.
+    /// Taken, during a call.
     Moved,
 }
 
 handle_kind!(iw_mr, Memory, 4, "the memory");
 
-/// Receives and answers to Reads may be placed here.
+/// Receives and Read Responses may be placed here.
 pub const IW_ACCESS_LOCAL_WRITE: u32 = 1;
 /// The peer may read it.
 pub const IW_ACCESS_REMOTE_READ: u32 = 2;
-/// The peer may write it. Asks for IW_ACCESS_LOCAL_WRITE too.
+/// The peer may write it. Requires IW_ACCESS_LOCAL_WRITE.
 pub const IW_ACCESS_REMOTE_WRITE: u32 = 4;
-/// The peer may run atomic operations on it. Asks for IW_ACCESS_LOCAL_WRITE too.
+/// The peer may execute atomic operations on it. Requires IW_ACCESS_LOCAL_WRITE.
 pub const IW_ACCESS_REMOTE_ATOMIC: u32 = 8;
-/// Memory windows and fast regions may be bound to it, with any rights; such as write ask for IW_ACCESS_LOCAL_WRITE here.
+/// Memory windows and fast regions may be bound to it, with any rights; those that write require
+/// IW_ACCESS_LOCAL_WRITE here.
 pub const IW_ACCESS_BIND: u32 = 16;
 
-/// How registered memory is named.
+/// The names of registered memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_mr_info {
-    /// The tagged offset of its first byte, in work requests and at the peer: the address of that byte.
+    /// The tagged offset of the first byte, in work requests and for the peer: the address of that byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// The steering tag: `lkey` of an element, and the number that the peer gets.
+    /// The steering tag: the `lkey` of an element, and the number for the peer.
     pub stag: u32,
     /// IW_ACCESS_*.
     pub access: u32,
 }
 
-/// Registers memory of the program's own: a pool of huge pages, a mapping, its heap. It stays the program's: nothing is
-/// copied, and nothing is freed.
+/// Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps it; nothing is
+/// copied or freed.
 ///
-/// From now until `iw_mr_poll_deregistered` answers 1 the bytes stay valid. The program does not touch bytes that a posted request
-/// may write or that a peer may write, and does not change bytes that a posted request may read, until their completion
-/// or the peer's word says that they are done with.
+/// The bytes must stay valid until `iw_mr_poll_deregistered` returns 1. Until a completion or a message of the peer
+/// shows that an operation is done, the program must not access bytes that the operation may write, and must not
+/// change bytes that it may read.
 ///
-/// # Safety
-/// `ctx` is null or a handle that this library gave out; `address` is null or leads to `length` bytes for which what is said
-/// above holds; `out` is null or good for one pointer.
+/// # Safety `ctx` is null or a handle of this library. `address` is null or points to `length` bytes that fulfil the
+/// conditions above. `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_register(
     ctx: *mut iw_ctx,
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn iw_mr_register(
     access: u32,
     out: *mut *mut iw_mr,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         register(ctx, address, length, access, out, |context, memory, access| {
             Ok(context.register(pd.to_rust(), memory, access)?)
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn iw_mr_register(
     }
 }
 
-/// As `iw_mr_register`, for one queue pair alone, whose peer may end the tag by a Send that invalidates it.
+/// As `iw_mr_register`, for one queue pair only, whose peer may invalidate the tag by a Send.
 ///
 /// # Safety
 /// As for `iw_mr_register`.
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn iw_mr_register_for_qp(
     access: u32,
     out: *mut *mut iw_mr,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         register(ctx, address, length, access, out, |context, memory, access| {
             Ok(context.register_for_qp(qp.to_rust(), memory, access)?)
@@ -101,10 +101,12 @@ pub unsafe extern "C" fn iw_mr_register_for_qp(
     }
 }
 
-/// As `iw_mr_register`, with all words owned by one core: atomic operations on them are done there and nowhere else, instead
-/// of where each cache line's hash says. Spares mail between cores where the connections that use a word live on one.
+/// As `iw_mr_register`, with all words owned by one core: atomic operations on them execute there, instead of on the
+/// core that each cache line's hash selects. This avoids messages between cores if all connections that use a word
+/// are on one core.
 ///
-/// Bytes that are registered more than once are pinned alike each time; IW_E_MEMORY otherwise.
+/// Bytes that are registered several times must be pinned to the same core each time; otherwise the call fails with
+/// IW_E_MEMORY.
 ///
 /// # Safety
 /// As for `iw_mr_register`.
@@ -118,7 +120,7 @@ pub unsafe extern "C" fn iw_mr_register_on_core(
     core: u32,
     out: *mut *mut iw_mr,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         register(ctx, address, length, access, out, |context, memory, access| {
             let there = u16::try_from(core).ok().filter(|core| usize::from(*core) < context.limits().cores);
@@ -129,7 +131,7 @@ pub unsafe extern "C" fn iw_mr_register_on_core(
     }
 }
 
-/// Registers memory of the program's in one of the ways that there are, and gives it out.
+/// Registers memory of the program in one of several ways, and creates the handle.
 ///
 /// # Safety
 /// As for `iw_mr_register`.
@@ -141,7 +143,7 @@ unsafe fn register(
     out: *mut *mut iw_mr,
     register_fn: impl FnOnce(&mut Context, RawMemory, Access) -> Result<Region, ApiError>,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let (memory, access) = (raw_memory(address, length)?, parse_access(access)?);
@@ -151,11 +153,11 @@ unsafe fn register(
     })
 }
 
-/// Registers `length` zeroed bytes of the library's, at a multiple of 4096, and tells their address. They are freed soon
-/// after `iw_mr_poll_deregistered` answers 1; until then what `iw_mr_register` says of the bytes holds.
+/// Allocates and registers `length` zeroed bytes at a multiple of 4096, and stores their address. They are freed
+/// soon after `iw_mr_poll_deregistered` returns 1; until then the conditions of `iw_mr_register` apply.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `address` and `out` are null or good for one pointer.
+/// `ctx` is null or a handle of this library; `address` and `out` are null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_alloc(
     ctx: *mut iw_ctx,
@@ -165,7 +167,7 @@ pub unsafe extern "C" fn iw_mr_alloc(
     address: *mut *mut c_void,
     out: *mut *mut iw_mr,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         write_out(address, "address", core::ptr::null_mut())?;
@@ -180,13 +182,13 @@ pub unsafe extern "C" fn iw_mr_alloc(
     })
 }
 
-/// How the memory is named. IW_E_STATE once its end has been asked for.
+/// Returns the names of the memory. Fails with IW_E_STATE after deregistration.
 ///
 /// # Safety
-/// `mr` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `mr` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let info = with(mr, |memory| match memory {
             Memory::Registered(region) => Ok(iw_mr_info {
@@ -202,14 +204,14 @@ pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> 
     })
 }
 
-/// Ends the tag at once: no later message and no later request can use it. Cores may be finishing a copy: the bytes are in
-/// use until `iw_mr_poll_deregistered` says otherwise.
+/// Invalidates the tag at once: no later message and no later request can use it. Cores may still finish a copy; the
+/// bytes are in use until `iw_mr_poll_deregistered` returns 1.
 ///
 /// # Safety
-/// `mr` is null or a handle that this library gave out.
+/// `mr` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         with(mr, |memory| match core::mem::replace(memory, Memory::Moved) {
             Memory::Registered(region) => {
@@ -224,14 +226,14 @@ pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
     })
 }
 
-/// Whether nobody uses the memory any more, after `iw_mr_deregister`: 1, and the handle has ended, or 0, and it is to be asked
-/// again when the workers have been polled once more. A worker that nobody polls does not hold it up.
+/// After `iw_mr_deregister`: returns 1 if the memory is unused, and the handle ends; returns 0 if not. Poll the
+/// workers and call again. A worker that is not polled does not delay it.
 ///
 /// # Safety
-/// `mr` is null or a handle that this library gave out.
+/// `mr` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_poll_deregistered(mr: *mut iw_mr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let over = with(mr, |memory| match memory {
             Memory::Deregistering(token) => Ok(token.poll()),
@@ -277,6 +279,7 @@ unsafe fn raw_memory(address: *mut c_void, length: usize) -> Result<RawMemory, A
     if length > isize::MAX as usize {
         return Err(ApiError::with_detail(IW_E_VALUE, "length is longer than the address space"));
     }
-    // SAFETY: the caller's promise. C has no references; it reads and writes as the function's text says.
+    // SAFETY: guaranteed by the caller. C has no references; the program accesses the bytes as the function's text
+    // states.
     Ok(unsafe { RawMemory::new(base, length) })
 }

@@ -1,19 +1,20 @@
 //! Tags without memory of their own: memory windows and fast regions.
 //!
-//! Each is made once and bound by a request to a piece of a region that has IW_ACCESS_BIND; each binding has a fresh tag,
-//! which is drawn ahead, so that a program can tell it in the same list of requests. A request that is refused uses none up.
+//! A request binds the tag to a part of a region that has IW_ACCESS_BIND. Each binding has a new tag, which is known
+//! in advance, so that a program can send it to the peer in the same list of requests. A refused request does not
+//! consume a tag.
 
 use verbs::{Context, FastRegion, ProtectionDomain, QueuePair, Quiescence, STag, SendWr, Window};
 
 use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, *};
 use crate::objects::context::{iw_ctx, iw_pd};
 
-/// A memory window: a tag that IW_WR_BIND lends to the peer of one queue pair. Any thread may use the handle, one at a time;
-/// it outlives the context that made it.
+/// A memory window: a tag that IW_WR_BIND makes valid for the peer of one queue pair. Any thread may use the handle,
+/// one at a time. It outlives its context.
 pub struct iw_mw(Slot<Bindable<Window>>);
 
-/// A fast region: registered memory whose place and tag are given by IW_WR_FAST_REGISTER, in the order of the send queue.
-/// Any thread may use the handle, one at a time; it outlives the context that made it.
+/// A fast region: registered memory whose address and tag are set by IW_WR_FAST_REGISTER, in the order of the send
+/// queue. Any thread may use the handle, one at a time. It outlives its context.
 pub struct iw_fast_mr(Slot<Bindable<FastRegion>>);
 
 handle_kind!(iw_mw, Bindable<Window>, 5, "the window");
@@ -23,29 +24,29 @@ handle_kind!(iw_fast_mr, Bindable<FastRegion>, 6, "the fast region");
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_stag_info {
-    /// The tag of the binding that was posted last, whatever has become of it; 0: none was.
+    /// The tag of the last posted binding, valid or not; 0: none was posted.
     pub stag: u32,
-    /// The tag that the next binding will have.
+    /// The tag of the next binding.
     pub next_stag: u32,
 }
 
-/// What is behind the handles.
+/// The objects behind the handles.
 pub(crate) struct Bindable<T> {
     /// Its own tag is that of the next binding.
     tag: T,
     pd: ProtectionDomain,
     posted: STag,
-    /// Of the binding that `invalidate` has ended, until no core uses it.
+    /// The binding that `invalidate` ended, until no core uses it.
     invalidation: Option<Quiescence>,
 }
 
-/// What a window and a fast region have in common.
+/// The common operations of a window and a fast region.
 pub(crate) trait HasStag {
-    /// The tag that was drawn last.
+    /// Returns the last tag.
     fn stag(&self) -> STag;
-    /// Draws another one.
+    /// Takes the next tag.
     fn next_stag(&mut self) -> STag;
-    /// Ends the present binding.
+    /// Ends the current binding.
     fn invalidate(&self) -> Quiescence;
 }
 
@@ -68,13 +69,13 @@ macro_rules! tag {
 tag!(Window);
 tag!(FastRegion);
 
-/// Makes a memory window, which takes the place of a region (`iw_limits.regions`).
+/// Creates a memory window, which counts as a region (`iw_limits.regions`).
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one pointer.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mut iw_mw) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let window = with(ctx, |context| Ok(context.create_window(pd.to_rust())?))?;
@@ -83,46 +84,46 @@ pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mu
     })
 }
 
-/// The window's tags.
+/// Returns the window's tags.
 ///
 /// # Safety
-/// `mw` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `mw` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { write_out(out, "out", with(mw, |window| Ok(window.info()))?).map(|()| IW_OK) })
 }
 
-/// Ends the window's present binding at once, without a request and whatever queue pair it is for: one that has ended may
-/// have left it bound. A binding that waits in a send queue is not ended. Answers 1 when no core is in the middle of a copy
-/// by it any more, or 0: call again when the workers have been polled once more. The window can be bound again at any time.
-///
+/// Ends the window's current binding at once, without a request and for any queue pair. A binding that waits in a
+/// send queue is not ended. Returns 1 when no core uses it any more, else 0: poll the workers and call again. The
+/// window can be bound again at any time.
 /// # Safety
-/// `mw` is null or a handle that this library gave out.
+/// `mw` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_invalidate(mw: *mut iw_mw) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(mw, |window| Ok(window.invalidate().into())) })
 }
 
-/// Destroys a window and ends its tag at once; a binding of it that waits in a send queue fails. Cores may be finishing a
-/// copy: `iw_mw_invalidate` before, or `iw_mr_poll_deregistered` of the memory beneath, tells when they have.
+/// Destroys a window and invalidates its tag at once. A binding of it that waits in a send queue fails. Cores may
+/// still finish a copy; `iw_mw_invalidate` before this call, or `iw_mr_poll_deregistered` of the memory, shows when
+/// they have.
 ///
 /// # Safety
-/// `mw` is null or a handle that this library gave out.
+/// `mw` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_destroy(mw: *mut iw_mw) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { close_handle(mw).map(|_| IW_OK) })
 }
 
-/// Makes a fast region, which takes the place of a region (`iw_limits.regions`).
+/// Creates a fast region, which counts as a region (`iw_limits.regions`).
 ///
 /// # Safety
 /// As for `iw_mw_create`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mut iw_fast_mr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let region = with(ctx, |context| Ok(context.create_fast_region(pd.to_rust())?))?;
@@ -131,23 +132,23 @@ pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mu
     })
 }
 
-/// The fast region's tags.
+/// Returns the fast region's tags.
 ///
 /// # Safety
 /// As for `iw_mw_query`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut iw_stag_info) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { write_out(out, "out", with(fast_mr, |region| Ok(region.info()))?).map(|()| IW_OK) })
 }
 
-/// Ends the fast region's present registration, as `iw_mw_invalidate` does a window's binding.
+/// Ends the fast region's current registration, as `iw_mw_invalidate` does a window's binding.
 ///
 /// # Safety
 /// As for `iw_mw_invalidate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_invalidate(fast_mr: *mut iw_fast_mr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(fast_mr, |region| Ok(region.invalidate().into())) })
 }
 
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn iw_fast_mr_invalidate(fast_mr: *mut iw_fast_mr) -> i32 
 /// As for `iw_mw_destroy`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_destroy(fast_mr: *mut iw_fast_mr) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { close_handle(fast_mr).map(|_| IW_OK) })
 }
 
@@ -180,14 +181,14 @@ impl<T: HasStag> Bindable<T> {
         over
     }
 
-    /// Posts the binding that `request` makes with the tag drawn ahead, and draws the next one.
+    /// Posts the binding of `request` with the next tag, and takes another one.
     pub(crate) fn post<'a>(
         &mut self,
         context: &mut Context,
         qp: QueuePair,
         request: impl FnOnce(&T) -> Result<SendWr<'a>, ApiError>,
     ) -> Result<(), ApiError> {
-        // Found out here, since the core could only end the connection; tags of another stack mean nothing to it.
+        // Checked here, since the core could only end the connection; tags of another stack are meaningless to it.
         if context.query_qp(qp)?.pd != self.pd {
             return Err(ApiError::with_detail(
                 IW_E_VALUE,

@@ -1,23 +1,23 @@
-//! The end of a work request, as a queue tells it.
+//! Completions of work requests.
 
 use verbs::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 
-/// It was carried out.
+/// Success.
 pub const IW_WC_SUCCESS: u32 = 0;
-/// The connection ended first; how much of it the peer saw is unknown.
+/// The connection ended first. It is unknown how much of the request the peer received.
 pub const IW_WC_WR_FLUSH_ERR: u32 = 1;
-/// The message is longer than its buffer, or than a message may be.
+/// The message is longer than its buffer, or than the maximum.
 pub const IW_WC_LOC_LEN_ERR: u32 = 2;
-/// An element names memory that may not be used so.
+/// An element names memory without the required right.
 pub const IW_WC_LOC_PROT_ERR: u32 = 3;
-/// The peer's answer is not the answer to the request.
+/// The peer's response does not match the request.
 pub const IW_WC_BAD_RESP_ERR: u32 = 4;
-/// The request cannot be carried out on this queue pair.
+/// The request is not possible on this queue pair.
 pub const IW_WC_LOC_QP_OP_ERR: u32 = 5;
-/// Something else went wrong.
+/// Another error.
 pub const IW_WC_GENERAL_ERR: u32 = 6;
-/// A window or fast region cannot be bound so: it is bound already or has been destroyed, the rights are none that it or the
-/// memory gives, or the piece is not within memory of its protection domain.
+/// A window or fast region cannot be bound: it is bound already or destroyed, the rights exceed those of the window
+/// or memory, or the element is not within memory of its protection domain.
 pub const IW_WC_MW_BIND_ERR: u32 = 7;
 
 /// A Send of any kind.
@@ -26,47 +26,47 @@ pub const IW_WC_SEND: u32 = 0;
 pub const IW_WC_WRITE: u32 = 1;
 /// An RDMA Read.
 pub const IW_WC_READ: u32 = 2;
-/// A receive, by a Send.
+/// A receive, consumed by a Send.
 pub const IW_WC_RECV: u32 = 3;
-/// A receive that Immediate Data took: nothing is in its memory, the eight octets are in `immediate`.
+/// A receive, consumed by Immediate Data: its memory is unchanged, the eight octets are in `immediate`.
 pub const IW_WC_RECV_IMMEDIATE: u32 = 4;
-/// Immediate Data of ours.
+/// Immediate Data that this side sent.
 pub const IW_WC_IMMEDIATE: u32 = 5;
 /// An atomic operation.
 pub const IW_WC_ATOMIC: u32 = 6;
-/// The end of a steering tag of ours.
+/// The invalidation of a local steering tag.
 pub const IW_WC_INVALIDATE: u32 = 7;
 /// A window's binding.
 pub const IW_WC_BIND: u32 = 8;
 /// A fast registration.
 pub const IW_WC_FAST_REGISTER: u32 = 9;
 
-/// The Send that was received asked for an event.
+/// The received Send requested an event.
 pub const IW_WC_FLAG_SOLICITED: u32 = 1;
-/// The Send that was received ended the steering tag in `invalidated_stag`.
+/// The received Send invalidated the steering tag in `invalidated_stag`.
 pub const IW_WC_FLAG_INVALIDATED: u32 = 2;
-/// An atomic operation of `iw_atomic`: the word as it was is in `immediate`.
+/// An atomic operation of `iw_atomic`: the word's value before is in `immediate`.
 pub const IW_WC_FLAG_LOCAL_ATOMIC: u32 = 4;
 
-/// The end of one work request.
+/// The completion of one work request.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_wc {
-    /// The number that was posted.
+    /// The `wr_id` of the request.
     pub wr_id: u64,
     /// The queue pair's number (`iw_qp_info`); with IW_WC_FLAG_LOCAL_ATOMIC 0.
     pub qp_num: u32,
-    /// Bytes of the message, where the status is IW_WC_SUCCESS.
+    /// Length of the message in bytes, if the status is IW_WC_SUCCESS.
     pub byte_len: u32,
-    /// What became of it: IW_WC_SUCCESS to IW_WC_MW_BIND_ERR.
+    /// The status: IW_WC_SUCCESS to IW_WC_MW_BIND_ERR.
     pub status: u32,
-    /// What it was: IW_WC_SEND to IW_WC_FAST_REGISTER.
+    /// The operation: IW_WC_SEND to IW_WC_FAST_REGISTER.
     pub opcode: u32,
     /// IW_WC_FLAG_SOLICITED, IW_WC_FLAG_INVALIDATED, IW_WC_FLAG_LOCAL_ATOMIC.
     pub flags: u32,
     /// With IW_WC_FLAG_INVALIDATED, the steering tag.
     pub invalidated_stag: u32,
-    /// With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t, to be copied into one.
+    /// With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t.
     pub immediate: [u8; 8],
 }
 

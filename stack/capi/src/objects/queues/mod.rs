@@ -11,27 +11,27 @@ use super::context::{iw_ctx, iw_pd};
 use crate::boundary::{call, out_slice, with, write_out, *};
 use completion::iw_wc;
 
-/// A completion queue. 0 is none.
+/// A completion queue. 0 means none.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct iw_cq {
-    /// The library's.
+    /// Internal.
     pub id: u64,
 }
 
-/// A shared receive queue. 0 is none.
+/// A shared receive queue. 0 means none.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct iw_srq {
-    /// The library's.
+    /// Internal.
     pub id: u64,
 }
 
-/// A queue pair. 0 is none.
+/// A queue pair. 0 means none.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct iw_qp {
-    /// The library's.
+    /// Internal.
     pub id: u64,
 }
 
@@ -53,13 +53,13 @@ impl iw_qp {
     }
 }
 
-/// Makes a completion queue with places for `depth` requests that were posted and not reaped. Allocates.
+/// Creates a completion queue for `depth` requests that are posted and not reaped. Allocates.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_create(ctx: *mut iw_ctx, depth: u32, out: *mut iw_cq) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", iw_cq { id: 0 })?;
         let cq = with(ctx, |context| Ok(context.create_cq(depth)?))?;
@@ -68,23 +68,24 @@ pub unsafe extern "C" fn iw_cq_create(ctx: *mut iw_ctx, depth: u32, out: *mut iw
     })
 }
 
-/// Gives a completion queue another depth, with work outstanding. A larger one holds once the cores have heard of it.
+/// Changes the depth of a completion queue, with work outstanding. A larger depth takes effect when the cores have
+/// processed the change.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_resize(ctx: *mut iw_ctx, cq: iw_cq, depth: u32) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.resize_cq(cq.to_rust(), depth).map(|()| IW_OK)?)) })
 }
 
-/// Moves up to `count` completions into `wcs`, oldest first per queue pair, and answers how many.
+/// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `wcs` is null or good for `count` values.
+/// `ctx` is null or a handle of this library; `wcs` is null or valid for writes of `count` values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poll(ctx: *mut iw_ctx, cq: iw_cq, wcs: *mut iw_wc, count: u32) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let room = out_slice(wcs, (count as usize).min(i32::MAX as usize), "wcs")?;
         with(ctx, |context| {
@@ -109,27 +110,27 @@ pub unsafe extern "C" fn iw_cq_poll(ctx: *mut iw_ctx, cq: iw_cq, wcs: *mut iw_wc
 /// Completions that are converted at a time, on the stack.
 const CHUNK: usize = 32;
 
-/// Asks for one event at the queue's descriptor with its next completion, or its next solicited or failed one. Arm, then
-/// poll once more: earlier completions raise no event.
+/// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one. Poll
+/// once more after this call: earlier completions raise no event.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_arm(ctx: *mut iw_ctx, cq: iw_cq, solicited_only: i32) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         with(ctx, |context| Ok(context.arm_cq(cq.to_rust(), solicited_only != 0).map(|()| IW_OK)?))
     })
 }
 
-/// The queue's descriptor, an eventfd that becomes readable once for each arming: read its eight bytes. It belongs to the
-/// queue; do not close it. `fd` may then be waited for by any thread.
+/// Stores the queue's descriptor, an eventfd that becomes readable once for each arming; read its eight bytes. The
+/// queue owns it; do not close it. Any thread may wait for `fd`.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `fd` is null or good for one value.
+/// `ctx` is null or a handle of this library; `fd` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let number = with(ctx, |context| Ok(context.cq_fd(cq.to_rust())?.as_raw_fd()))?;
         write_out(fd, "fd", number)?;
@@ -137,25 +138,26 @@ pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -
     })
 }
 
-/// A completion queue as it is now.
+/// The state of a completion queue.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_cq_info {
-    /// Places for work requests that were posted and not reaped. A larger depth that was asked for shows once it holds.
+    /// Requests that may be posted and not reaped. A larger depth is shown once it is in effect.
     pub depth: u32,
-    /// Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
+    /// Reserved entries: for requests that are posted and not reaped, and not known to have ended without a
+    /// completion.
     pub reserved_cqes: u32,
     /// Uses by queue pairs: one that sends and receives into it counts twice.
     pub users: u32,
 }
 
-/// A completion queue as it is now.
+/// Returns the state of a completion queue.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw_cq_info) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_cq(cq.to_rust())?))?;
         write_out(
@@ -167,21 +169,21 @@ pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw
     })
 }
 
-/// Destroys a completion queue that no queue pair uses any more; IW_E_STILL_USED otherwise. A queue pair that was destroyed
-/// uses it until the core has given it up, of which `iw_event_poll` hears: poll workers and events, and call again.
+/// Destroys a completion queue. Fails with IW_E_STILL_USED while a queue pair uses it. A destroyed queue pair uses
+/// it until the core has released it, which `iw_event_poll` processes: poll workers and events, and call again.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_destroy(ctx: *mut iw_ctx, cq: iw_cq) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.destroy_cq(cq.to_rust()).map(|()| IW_OK)?)) })
 }
 
-/// Makes a shared receive queue for `depth` receives a core of at most `max_sge` elements. Allocates.
+/// Creates a shared receive queue for `depth` receives on each core, of at most `max_sge` elements. Allocates.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_create(
     ctx: *mut iw_ctx,
@@ -190,7 +192,7 @@ pub unsafe extern "C" fn iw_srq_create(
     max_sge: u32,
     out: *mut iw_srq,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         write_out(out, "out", iw_srq { id: 0 })?;
         let srq = with(ctx, |context| Ok(context.create_srq(pd.to_rust(), depth, max_sge as usize)?))?;
@@ -199,37 +201,37 @@ pub unsafe extern "C" fn iw_srq_create(
     })
 }
 
-/// Asks for one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 asks for none.
+/// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 cancels.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_arm(ctx: *mut iw_ctx, srq: iw_srq, limit: u32) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.arm_srq(srq.to_rust(), limit).map(|()| IW_OK)?)) })
 }
 
-/// A shared receive queue as it is now.
+/// The state of a shared receive queue.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_srq_info {
-    /// Receives that fit, on all cores together, at least as many as were asked for.
+    /// The capacity in receives, on all cores together; at least the requested number.
     pub depth: u32,
-    /// Receives posted and not yet taken by a message.
+    /// Receives that are posted and not consumed by a message.
     pub posted: u32,
-    /// Elements in a receive.
+    /// Elements of a receive.
     pub max_sge: u32,
-    /// Queue pairs that take receives from it.
+    /// Queue pairs that use it.
     pub users: u32,
 }
 
-/// A shared receive queue as it is now.
+/// Returns the state of a shared receive queue.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut iw_srq_info) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_srq(srq.to_rust())?))?;
         let (depth, posted, max_sge, users) = (info.depth, info.posted, info.max_sge as u32, info.users);
@@ -238,12 +240,12 @@ pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut i
     })
 }
 
-/// Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives that are posted to it are forgotten.
+/// Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives posted to it are dropped.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_destroy(ctx: *mut iw_ctx, srq: iw_srq) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.destroy_srq(srq.to_rust()).map(|()| IW_OK)?)) })
 }

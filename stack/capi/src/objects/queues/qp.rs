@@ -1,4 +1,4 @@
-//! Queue pairs: what they are made for, and where they are in their life.
+//! Queue pairs: attributes and states.
 
 use verbs::{QpAttr, QpState};
 
@@ -6,20 +6,20 @@ use super::{iw_cq, iw_qp, iw_srq};
 use crate::boundary::{ApiError, call, read_sized, with, write_out, *};
 use crate::objects::context::{iw_ctx, iw_pd};
 
-/// What a new queue pair is made for. `iw_qp_attr_init` fills it in.
+/// The attributes of a new queue pair. `iw_qp_attr_init` sets the defaults.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_qp_attr {
     /// sizeof(struct iw_qp_attr).
     pub size: u32,
-    /// The core that it connects from; negative: the one with the fewest queue pairs. One that accepts lives where the
-    /// connection came to.
+    /// The core that it connects from; negative: the one with the fewest queue pairs. A queue pair that accepts uses
+    /// the core of the connection.
     pub core: i32,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: iw_cq,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: iw_cq,
-    /// Where receives come from; 0: a queue of its own.
+    /// The shared receive queue; 0: the queue pair has receives of its own.
     pub srq: iw_srq,
     /// Send requests outstanding.
     pub send_depth: u32,
@@ -31,27 +31,26 @@ pub struct iw_qp_attr {
     pub inline_bytes: u32,
     /// Reads that the peer may have outstanding here (IRD).
     pub ird: u16,
-    /// Reads and atomic operations that we may have outstanding at the peer (ORD).
+    /// Reads and atomic operations that this side may have outstanding at the peer (ORD).
     pub ord: u16,
-    /// Not 0: complete Sends and Writes when their bytes are copied, not when the peer has acknowledged them.
+    /// Not 0: Sends and Writes complete when their bytes are copied, instead of when the peer has acknowledged them.
     pub complete_on_copy: u32,
 }
 
-/// Fills in what most queue pairs want: 128 sends, 128 receives, 16 Reads each way, everything completing in `cq`.
+/// Sets the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in `cq`.
 ///
 /// # Safety
-/// `attr` is null or good for one value.
+/// `attr` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_attr_init(attr: *mut iw_qp_attr, cq: iw_cq) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { write_out(attr, "attr", iw_qp_attr::new(cq)).map(|()| IW_OK) })
 }
 
-/// Makes a queue pair. Allocates.
+/// Creates a queue pair. Allocates.
 ///
-/// # Safety
-/// `ctx` is null or a handle that this library gave out; `attr` is null or leads to as many bytes as its `size` says; `out`
-/// is null or good for one value.
+/// # Safety `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size`
+/// states. `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_create(
     ctx: *mut iw_ctx,
@@ -59,7 +58,7 @@ pub unsafe extern "C" fn iw_qp_create(
     attr: *const iw_qp_attr,
     out: *mut iw_qp,
 ) -> i32 {
-    // SAFETY: the caller's promise, handed on. The struct is made of numbers.
+    // SAFETY: guaranteed by the caller. The struct is made of numbers.
     call(|| unsafe {
         write_out(out, "out", iw_qp { id: 0 })?;
         let attr = read_sized(attr, iw_qp_attr::new(iw_cq { id: 0 }), "attr")?.to_rust()?;
@@ -69,28 +68,28 @@ pub unsafe extern "C" fn iw_qp_create(
     })
 }
 
-/// Made, not connected.
+/// Created, not connected.
 pub const IW_QP_IDLE: u32 = 0;
 /// Being connected.
 pub const IW_QP_CONNECTING: u32 = 1;
 /// Connected.
 pub const IW_QP_ESTABLISHED: u32 = 2;
-/// Closing: what was posted is still sent.
+/// Closing: posted requests are still sent.
 pub const IW_QP_DRAINING: u32 = 3;
 /// Ended.
 pub const IW_QP_ERROR: u32 = 4;
 
-/// A queue pair as it is now.
+/// The state of a queue pair.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_qp_info {
-    /// The number that completions carry.
+    /// The number in completions.
     pub num: u32,
     /// IW_QP_IDLE to IW_QP_ERROR.
     pub state: u32,
-    /// Send requests that fit, at least as many as were asked for.
+    /// The capacity of the send queue, at least the requested one.
     pub send_depth: u32,
-    /// Receives that fit; 0 with a shared queue.
+    /// The capacity of the receive queue; 0 with a shared queue.
     pub recv_depth: u32,
     /// Send requests posted and not yet completed by the core.
     pub sends_outstanding: u32,
@@ -98,13 +97,13 @@ pub struct iw_qp_info {
     pub receives_outstanding: u32,
 }
 
-/// A queue pair as it is now.
+/// Returns the state of a queue pair.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_qp_info) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_qp(qp.to_rust())?))?;
         let c_info = iw_qp_info {
@@ -120,13 +119,13 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
     })
 }
 
-/// Destroys a queue pair at once: a connection that is up is reset, everything posted completes as IW_WC_WR_FLUSH_ERR.
+/// Destroys a queue pair at once: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out.
+/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_destroy(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
-    // SAFETY: the caller's promise, handed on.
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.destroy_qp(qp.to_rust()).map(|()| IW_OK)?)) })
 }
 
