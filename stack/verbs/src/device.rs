@@ -1,7 +1,7 @@
 //! From a configured device to a DPDK port.
 //!
-//! DPDK starts once per process. The first stack starts it with its device, later ones plug theirs in; an
-//! application that owns it hands over a handle. The calling thread keeps its own processor.
+//! DPDK starts once in a process. The first stack starts it with its device, later ones add theirs. An application
+//! that owns DPDK passes a handle. The calling thread keeps its processor.
 
 use core::sync::atomic::{AtomicU16, Ordering};
 use std::path::Path;
@@ -16,24 +16,25 @@ use crate::config::{self, Config, DeviceConfig, Hugepages};
 use crate::error::SetupError;
 use crate::host::{Host, Severity, needed_mib};
 
-/// The process's DPDK, once one of our stacks has started it.
+/// The process's DPDK, after a stack has started it.
 static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
 
-/// Numbers the process's virtual devices: their names must differ.
+/// Numbers of the process's virtual devices, whose names must differ.
 static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
 
-/// Cleans DPDK up as soon as the last stack is gone, so that nothing of it is left behind. Called at a program's end: no
-/// later stack of the process can open a device.
+/// Cleans DPDK up as soon as the last stack is gone. Call it at the end of a program: no later stack of the process
+/// can open a device.
 pub fn cleanup_dpdk() {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
-/// Looks whether this machine has what a port needs, and with the first one what all need together: before any is opened.
+/// Checks whether this machine has what a port needs, and with the first port what all need together, before any is
+/// opened.
 pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(), SetupError> {
     let host = Host::local();
     let port_config = config.for_port(number);
     let findings = match number {
-        // An application that owns DPDK's environment has settled memory and processors by itself.
+        // An application that owns DPDK's environment has configured memory and processors itself.
         _ if adopted => host.check_device(&port_config),
         0 => host.examine_all(config),
         _ => host.examine_port(&port_config),
@@ -48,7 +49,7 @@ pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(
     Ok(())
 }
 
-/// Opens the device of a port, by its number, with a queue pair for each core.
+/// Opens the device of a port, by its number, with a queue for each core.
 pub(crate) fn open(
     config: &Config,
     number: usize,
@@ -64,7 +65,7 @@ pub(crate) fn open(
     Ok(DpdkPort::open_queues(&eal, device.name(), &settings(config), stats)?)
 }
 
-/// Opens two devices that are joined back to back inside this process, with a queue pair for each core.
+/// Opens two devices that are linked back to back in this process, with a queue for each core.
 pub(crate) fn open_ring(
     config: &Config,
     adopted: Option<Eal>,
@@ -77,7 +78,7 @@ pub(crate) fn open_ring(
     Ok(ring_pair_of_queues(&eal, &settings(config), stats)?)
 }
 
-/// The DPDK arguments of the device.
+/// Returns the DPDK arguments of the device.
 enum Device {
     None,
     Virtual(Vdev),
@@ -110,7 +111,7 @@ impl Device {
             }
             DeviceConfig::Dpdk { name } => Device::Existing(name.clone()),
             DeviceConfig::Vhost { socket } => {
-                // As with memif's: one that nobody listens on any more is in the way.
+                // As with memif: a stale socket blocks the name.
                 let _ = Memif::clear_stale_socket(socket);
                 Device::Virtual(Vdev::vhost(index, socket)?.with_queues(queues))
             }
@@ -133,7 +134,7 @@ fn memif(config: &Config, role: config::MemifRole, socket: &Path, id: u32, buffe
         config::MemifRole::Client => MemifRole::Client,
     };
     if role == MemifRole::Server {
-        // A socket that a dead server left behind would stop this one; a live one makes the driver say so.
+        // A socket of a dead server would stop this one; with a live one the driver reports the error.
         let _ = Memif::clear_stale_socket(socket);
     }
     let buffer_bytes = u16::try_from(buffer_bytes).unwrap_or(u16::MAX);
@@ -168,7 +169,7 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
         Device::Virtual(vdev) => environment.vdev(vdev.clone()),
         Device::Pci(address) => environment.pci(address),
     };
-    // DPDK looks for cards when it starts: those of further ports are named now.
+    // DPDK looks for cards when it starts, so those of further ports are named now.
     for port in config.fabrics.iter().map(|fabric| &fabric.port) {
         if let DeviceConfig::Pci { address } = &port.device {
             environment = environment.pci(address);
@@ -190,7 +191,7 @@ fn memory(config: &Config) -> Memory {
 
 fn settings(config: &Config) -> PortSettings {
     let port = &config.port;
-    // Prefixes that cannot be read have been refused before.
+    // Prefixes that cannot be parsed were refused before.
     let ipv6 = config.net.prefixes().is_ok_and(|all| all.iter().any(|prefix| prefix.addr.is_ipv6()));
     PortSettings {
         multicast: ipv6,

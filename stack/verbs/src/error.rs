@@ -1,7 +1,6 @@
-//! What can go wrong on the application's side, by name.
+//! Errors of calls by the application.
 //!
-//! Protocol errors are not here: they end a connection with a Terminate and reach the application as an event and
-//! as flushed completions.
+//! Protocol errors are events instead: they end a connection with a Terminate and flush its work requests.
 
 use std::io;
 
@@ -30,43 +29,43 @@ pub enum PostError {
     /// The queue pair is not in a state that allows the call.
     #[error("the queue pair is {0:?}, which does not allow this")]
     WrongState(crate::QpState),
-    /// The send or receive queue holds as many work requests as it was made for.
+    /// The send or receive queue is full.
     #[error("the work queue is full")]
     QueueFull,
-    /// Every place in the completion queue is promised to a work request that has not been reaped.
+    /// Every entry of the completion queue is reserved for a work request that has not been reaped.
     #[error("the completion queue has no place left to promise")]
     CqFull,
-    /// More scatter or gather elements than the queue pair was made for.
+    /// More scatter or gather elements than the queue pair allows.
     #[error("{requested} scatter or gather elements, the queue pair allows {allowed}")]
     TooManySges {
-        /// What the work request has.
+        /// The elements of the work request.
         requested: usize,
-        /// What the queue pair allows.
+        /// The limit of the queue pair.
         allowed: usize,
     },
-    /// More inline bytes than the queue pair was made for.
+    /// More inline bytes than the queue pair allows.
     #[error("{requested} inline bytes, the queue pair allows {allowed}")]
     InlineTooLong {
-        /// What the work request has.
+        /// The inline bytes of the work request.
         requested: usize,
-        /// What the queue pair allows.
+        /// The limit of the queue pair.
         allowed: usize,
     },
-    /// A message longer than RDMAP can carry.
+    /// The message is longer than RDMAP allows.
     #[error("a message of {0} bytes is longer than the protocol carries")]
     MessageTooLong(u64),
-    /// The connection does not have the operation: [`Extensions`](crate::Extensions) says which it has.
+    /// The connection does not support the operation; see [`Extensions`](crate::Extensions).
     #[error("the connection's extensions do not have this operation")]
     NoSuchOperation,
-    /// The answer to an atomic operation is a word of eight bytes.
+    /// The sink of an atomic operation must have 8 bytes.
     #[error("an atomic operation has a sink of exactly 8 bytes")]
     AtomicSinkLength,
-    /// A Read's data lands in one place.
+    /// A Read must have exactly one sink element.
     #[error("a Read has exactly one sink element")]
     ReadSinkCount,
 }
 
-/// A call that could not be carried out. Nothing has changed, save for the part of a list that was posted before.
+/// A call failed and changed nothing, except for the part of a list that was posted before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
@@ -79,7 +78,7 @@ pub enum VerbsError {
     /// The handle names a completion queue that was destroyed, or one of another context.
     #[error("no such completion queue in this context")]
     UnknownCompletionQueue,
-    /// The protection domain was made by another stack.
+    /// The protection domain belongs to another stack.
     #[error("no such protection domain in this stack")]
     UnknownProtectionDomain,
     /// The completion queue is still used by a queue pair.
@@ -91,21 +90,21 @@ pub enum VerbsError {
     /// The shared receive queue is still used by a queue pair.
     #[error("the shared receive queue is used by a queue pair")]
     SharedReceiveQueueInUse,
-    /// More work requests are outstanding than the completion queue is to have places.
+    /// More work requests are outstanding than the new depth.
     #[error("{reserved_cqes} places are promised, which is more than {requested}")]
     CqDepthTooSmall {
-        /// Places promised to work requests that have not been reaped.
+        /// Entries reserved for work requests that have not been reaped.
         reserved_cqes: u32,
-        /// What was asked for.
+        /// The requested depth.
         requested: u32,
     },
     /// The queue pair is not in a state that allows the call.
     #[error("the queue pair is {0:?}, which does not allow this")]
     WrongState(crate::QpState),
-    /// Every place in the completion queue is promised to a work request that has not been reaped.
+    /// Every entry of the completion queue is reserved for a work request that has not been reaped.
     #[error("the completion queue has no place left to promise")]
     CqFull,
-    /// More private data than a start-up frame carries.
+    /// The private data does not fit the start-up frame.
     #[error(
         "{0} bytes of private data; 255 are carried, 251 by MPA revision 2, and with mpa.long_private_data 512 and 508"
     )]
@@ -113,34 +112,34 @@ pub enum VerbsError {
     /// A setting of a new object is out of range.
     #[error("{what} = {value}: {allowed}")]
     OutOfRange {
-        /// The setting.
+        /// The name of the setting.
         what: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
-        /// What it may be set to.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// As many objects exist as the configuration allows.
+    /// The configured number of objects is reached.
     #[error("no more {0}: the configured limit is reached")]
     LimitReached(&'static str),
-    /// The core does not keep up with control calls; polling it makes room.
+    /// The core's control queue is full. Polling the core empties it.
     #[error("the core's control queue is full")]
     Busy,
-    /// The worker that would carry out the call has been dropped.
+    /// The worker that executes the call was dropped.
     #[error("the worker has gone")]
     WorkerDropped,
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// No atomic operation can be run there.
+    /// No atomic operation is possible at this location.
     #[error(transparent)]
     Word(#[from] WordError),
-    /// The system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was asked of it.
+        /// The operation.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -159,39 +158,39 @@ impl From<PostError> for VerbsError {
     }
 }
 
-/// A stack that could not be started.
+/// Why a stack could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The configuration cannot be used.
+    /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The device could not be opened or started.
     #[cfg(feature = "dpdk")]
     #[error(transparent)]
     Device(#[from] ironwarp_port::dpdk::DpdkError),
-    /// This machine does not have what the configuration wants, or the process may not have it.
+    /// This machine lacks what the configuration requires, or the process lacks the permission.
     #[error(transparent)]
     Host(#[from] crate::host::Finding),
-    /// A further port cannot be had.
+    /// A further port could not be opened.
     #[cfg(feature = "dpdk")]
     #[error("fabrics, entry {number}: {error}")]
     Fabric {
-        /// Its number: the first entry of `fabrics` is 1, since 0 is `port` and `net` themselves.
+        /// The number of the port: the first entry of `fabrics` is 1, since 0 is `port` and `net`.
         number: usize,
-        /// What is wrong.
+        /// The error.
         error: Box<SetupError>,
     },
-    /// The device cannot be had in this way, or not in this build.
+    /// The device is not available in this way, or not in this build.
     #[error("port.device = {0}: {1}")]
     Port(&'static str, &'static str),
-    /// The counters' page could not be made.
+    /// The page of the counters could not be created.
     #[error("stats.page: {0}")]
     StatsPage(io::Error),
-    /// The table of regions could not be made.
+    /// The table of regions could not be created.
     #[error("limits.regions: {0}")]
     Regions(ironwarp_mem::TableError),
-    /// The system gave no random bytes.
+    /// The system provided no random bytes.
     #[error("no random bytes from the system: {0}")]
     Entropy(String),
     /// A core could not join the table of regions.
@@ -200,9 +199,9 @@ pub enum SetupError {
     /// A thread could not be started or pinned.
     #[error("{what}: {source}")]
     Thread {
-        /// What was asked for.
+        /// The operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

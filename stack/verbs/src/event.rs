@@ -1,4 +1,4 @@
-//! The events that a context gets about its connections.
+//! The events of a context's connections.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -9,171 +9,171 @@ use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
 use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 
-/// Bytes that the peer's application put beside the connection set-up (RFC 5044 s7.1.1), at most 512.
+/// Private data of the peer's application from connection set-up (RFC 5044 s7.1.1), at most 512 bytes.
 pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
 
-/// An event of a connection. Events keep the order in which they happened.
+/// An event of a connection. Events arrive in the order in which they happened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A peer asks for a connection. Accept or reject it before the start-up timeout ends it.
+    /// A peer requests a connection. Accept or reject it before the start-up timeout.
     ConnectRequest {
-        /// What to accept or reject.
+        /// The request to accept or reject.
         request: ConnectionRequest,
-        /// The address that was asked for.
+        /// The local address of the request.
         local: SocketAddr,
-        /// Who asks.
+        /// The peer's address.
         remote: SocketAddr,
-        /// What it says.
+        /// The peer's private data.
         private_data: PrivateData,
-        /// How it wants to be connected.
+        /// The parameters that the peer offers.
         mpa_request: MpaRequestInfo,
     },
-    /// The connection is up: Sends, Writes and Reads run.
+    /// The connection is established: Sends, Writes and Reads may be posted.
     Established {
         /// The queue pair.
         qp: QueuePair,
-        /// What the accepting side said; empty on the accepting side itself.
+        /// The private data of the accepting side; empty on the accepting side itself.
         private_data: PrivateData,
-        /// What start-up settled.
+        /// The result of start-up.
         negotiated: NegotiatedParams,
     },
-    /// The peer refused the connection and said why.
+    /// The peer rejected the connection.
     Rejected {
-        /// The queue pair that asked.
+        /// The queue pair.
         qp: QueuePair,
-        /// What the peer says.
+        /// The peer's private data.
         private_data: PrivateData,
-        /// The numbers of Reads that the peer names with its refusal, where it speaks revision 2; zeros say nothing.
+        /// The read depths in the rejection, with revision 2; zeros carry no information.
         peer_reads: Option<ReadDepths>,
     },
-    /// The connection did not come about.
+    /// The connection was not established.
     ConnectFailed {
-        /// The queue pair that asked, or that was to be connected.
+        /// The queue pair of the connect or accept.
         qp: QueuePair,
-        /// Why.
+        /// The reason.
         reason: ConnectFailure,
     },
-    /// A Terminate message was sent or received. [`Event::Disconnected`] follows, or [`Event::ConnectFailed`] where the
-    /// connection was not up yet.
+    /// A Terminate message was sent or received. [`Event::Disconnected`] follows, or [`Event::ConnectFailed`] if the
+    /// connection was not established.
     Terminated {
         /// The queue pair.
         qp: QueuePair,
-        /// Whether we sent it.
+        /// Whether this side sent it.
         sent: bool,
-        /// The error that it names.
+        /// The error that it reports.
         terminate: Terminate,
     },
-    /// The peer does not know atomic operations: it ended the connection over one. Comes before the Terminate's own event;
-    /// [`Context::lacks_atomics`](crate::Context::lacks_atomics) says so of the address for a while. A new connection can
-    /// be made without them.
+    /// The peer does not support atomic operations: it ended the connection over one. Precedes the event of the
+    /// Terminate. For a while [`Context::lacks_atomics`](crate::Context::lacks_atomics) returns true for the
+    /// address. A new connection works without atomic operations.
     PeerLacksAtomics {
         /// The queue pair.
         qp: QueuePair,
         /// The peer.
         peer: IpAddr,
     },
-    /// The connection has ended and every work request has its completion.
+    /// The connection has ended, and every work request has completed.
     Disconnected {
         /// The queue pair, now in the error state.
         qp: QueuePair,
-        /// Why.
+        /// The reason.
         reason: DisconnectReason,
     },
-    /// The first message of the peer has come to the accepting side: both are in full operation (COMM_EST).
+    /// The accepting side received the first message of the peer: both sides are in full operation (COMM_EST).
     CommunicationEstablished {
         /// The queue pair.
         qp: QueuePair,
     },
-    /// A request of our own could not be carried out, and the connection ends with it (QP_FATAL). Its completion says
-    /// what was wrong.
+    /// A local request failed, and the connection ends (QP_FATAL). The request's completion has the error.
     QueuePairFatal {
         /// The queue pair.
         qp: QueuePair,
     },
-    /// A message came for a shared receive, and the completion queue had no place left to promise (CQ_ERR). The
-    /// queue pair's connection ends; nothing is lost or overwritten, and nobody else is touched.
+    /// A message needed a shared receive while the completion queue had no free entry (CQ_ERR). The queue pair's
+    /// connection ends. No completion is lost, and no other queue pair is affected.
     CompletionQueueError {
         /// The completion queue.
         cq: CompletionQueue,
-        /// The queue pair that the message came for.
+        /// The queue pair of the message.
         qp: QueuePair,
     },
-    /// Fewer requests are left in a shared receive queue than its limit says (SRQ_LIMIT). Told once for each arming.
+    /// Fewer receives are left in a shared receive queue than its limit (SRQ_LIMIT). Raised once for each arming.
     SrqLimitReached {
         /// The queue.
         srq: SharedReceiveQueue,
     },
-    /// The peer of a queue pair has taken more than its share of a shared receive queue
-    /// ([`ReceiveShare`](crate::ReceiveShare)). Told once for each time that it passes the share.
+    /// The peer of a queue pair exceeded its share of a shared receive queue
+    /// ([`ReceiveShare`](crate::ReceiveShare)). Raised once each time that it exceeds the share.
     SrqShareExceeded {
         /// The shared receive queue.
         srq: SharedReceiveQueue,
-        /// The queue pair. It ends where its share is enforced.
+        /// The queue pair. Its connection ends if the share is enforced.
         qp: QueuePair,
     },
-    /// A queue pair that has ended will take no more of its shared receives (LAST_WQE_REACHED).
+    /// A queue pair that has ended consumes no more shared receives (LAST_WQE_REACHED).
     LastWqeReached {
         /// The queue pair.
         qp: QueuePair,
     },
-    /// The device has lost its link, or has it again. Connections live on for as long as TCP waits for their peers.
+    /// A device's link went down or up. Connections continue until TCP's user timeout.
     Link {
-        /// Which port, from 0.
+        /// The port, from 0.
         port: u8,
-        /// Whether it is there now.
+        /// Whether the link is up.
         up: bool,
     },
-    /// A listening address could not be taken.
+    /// A listening address is not available.
     ListenFailed {
         /// The address.
         local: SocketAddr,
     },
 }
 
-/// How a peer wants to be connected (RFC 5044 s7.1.1, RFC 6581 s9).
+/// The connection parameters that a peer offers (RFC 5044 s7.1.1, RFC 6581 s9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MpaRequestInfo {
-    /// The revision of MPA that it speaks.
+    /// The peer's MPA revision.
     pub revision: u8,
-    /// The numbers of Reads that it takes (IRD) and would like to make (ORD), where it speaks revision 2.
-    /// [`READS_UNNEGOTIATED`](crate::READS_UNNEGOTIATED) leaves a number to the applications.
+    /// The read depths that it offers, inbound (IRD) and outbound (ORD), with revision 2.
+    /// [`READS_UNNEGOTIATED`](crate::READS_UNNEGOTIATED) leaves a depth to the applications.
     pub peer_reads: Option<ReadDepths>,
-    /// Either side may speak first. Otherwise the peer does.
+    /// Whether either side may send first. Otherwise the peer does.
     pub peer_to_peer: bool,
 }
 
-/// What start-up settled (RFC 5044 s7.1.1, RFC 6581 s9.1).
+/// The result of start-up (RFC 5044 s7.1.1, RFC 6581 s9.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NegotiatedParams {
-    /// The revision of MPA that was spoken.
+    /// The MPA revision in use.
     pub revision: u8,
-    /// The numbers of Reads that the peer named, where revision 2 was spoken.
+    /// The read depths that the peer sent, with revision 2.
     pub peer_reads: Option<ReadDepths>,
-    /// The numbers of Reads that hold on this side: inbound (IRD) and outbound (ORD).
+    /// The read depths in effect on this side: inbound (IRD) and outbound (ORD).
     pub reads: ReadDepths,
 }
 
-/// A peer that waits for an answer. Answer it with [`Context::accept`](crate::Context::accept) or
-/// [`Context::reject`](crate::Context::reject); one that is dropped is closed when the start-up timeout ends.
+/// A connection request. Answer it with [`Context::accept`](crate::Context::accept) or
+/// [`Context::reject`](crate::Context::reject). A request that is dropped is closed at the start-up timeout.
 #[derive(Debug)]
 #[must_use = "a peer waits for an answer"]
 pub struct ConnectionRequest {
     pub(crate) core: u16,
     pub(crate) slot: u32,
     pub(crate) generation: u32,
-    /// Revision 2 takes a little of the room for private data.
+    /// Revision 2 leaves less room for private data.
     pub(crate) enhanced: bool,
 }
 
 impl ConnectionRequest {
-    /// The request as two numbers, for callers in another language.
+    /// Returns the request as two numbers, for callers in other languages.
     pub fn to_bits(&self) -> [u64; 2] {
         let place = u64::from(self.core) << 1 | u64::from(self.enhanced);
         [u64::from(self.slot) << 32 | u64::from(self.generation), place]
     }
 
-    /// What [`ConnectionRequest::to_bits`] made numbers of. Others are those of no peer: an answer to them fails.
+    /// Returns the request of two numbers from [`ConnectionRequest::to_bits`]. Answering a request of any other
+    /// numbers fails.
     pub fn from_bits([peer, place]: [u64; 2]) -> Self {
         let core = (place >> 1).try_into().unwrap_or(u16::MAX);
         ConnectionRequest {
@@ -185,25 +185,25 @@ impl ConnectionRequest {
     }
 }
 
-/// Why a connection did not come about.
+/// Why a connection was not established.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectFailure {
-    /// Nobody answers for the address on the link, or no route leads there.
+    /// No host answers for the address on the link, or no route leads to it.
     Unreachable,
     /// The peer's host refused the TCP connection.
     Refused,
-    /// No answer in time.
+    /// No answer arrived in time.
     TimedOut,
     /// The peer closed or reset the connection during start-up.
     Closed,
-    /// The peer's start-up frame breaks RFC 5044, or asks for what we do not have.
+    /// The peer's start-up frame violates RFC 5044, or requires what this side does not support.
     Protocol,
     /// No local port, connection or buffer was free.
     NoResources,
-    /// A Terminate ended it, sent or received, before it was up: [`Event::Terminated`] said which.
+    /// A Terminate ended it before it was established; [`Event::Terminated`] reported the error.
     Terminated,
-    /// An error of our own ended it before it was up, and before the peer could be told.
+    /// A local error ended it before it was established and before the peer could be informed.
     LocalError,
 }
 
@@ -215,11 +215,11 @@ pub enum DisconnectReason {
     Closed,
     /// A Terminate ended it.
     Terminated,
-    /// An error was found here, the one that this Terminate would name, and none could be sent: the peer had not sent
-    /// its first message yet, or sent a start-up frame where that should have been, or our side was closed already.
+    /// A local error, the one that this Terminate would report. None could be sent: the peer had not sent its first
+    /// message yet, or sent a start-up frame instead, or this side was closed already.
     LocalError(Terminate),
     /// The peer reset the TCP connection.
     Reset,
-    /// The peer no longer acknowledges.
+    /// The peer stopped acknowledging.
     TimedOut,
 }

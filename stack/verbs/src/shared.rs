@@ -1,6 +1,6 @@
-//! What every core and every context of one stack share: the table of regions, the counters, the free places.
+//! The state that all cores and contexts of a stack share: the table of regions, the counters, the free slots.
 //!
-//! Nothing here is touched on the data path: cores look at one flag an iteration, contexts at creation.
+//! The data path does not use it: cores read one flag in an iteration, contexts use it at creation.
 
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,11 @@ use crate::context::LacksAtomicsCache;
 use crate::core_loop::channel::ContextChannel;
 use crate::error::VerbsError;
 
-/// Numbers the stacks, queue pairs and completion queues of the process, so that a handle never names an object of another
-/// stack.
+/// Numbers of the stacks, queue pairs and completion queues of the process, so that a handle never names an object
+/// of another stack.
 static NEXT_HANDLE_ID: AtomicU32 = AtomicU32::new(1);
 
-/// A number that no other object of the process has.
+/// Returns a number that no other object of the process has.
 pub(crate) fn next_handle_id() -> u32 {
     NEXT_HANDLE_ID.fetch_add(1, Ordering::Relaxed)
 }
@@ -27,21 +27,21 @@ pub(crate) fn next_handle_id() -> u32 {
 pub(crate) struct StackShared {
     pub(crate) config: Config,
     pub(crate) mem: MemTable,
-    /// Tells this stack's protection domains from those of others.
+    /// Identifies this stack's protection domains.
     pub(crate) stack_id: u32,
     pub(crate) cores: Box<[Arc<CachePadded<CoreShared>>]>,
     /// Numbers of contexts.
     contexts: SlotAllocator,
-    /// By context, how many cores still have something of it.
+    /// For each context, the number of cores that still have objects of it.
     context_refs: Box<[AtomicU16]>,
     next_pd: AtomicU32,
-    /// Peers that turned out to have no atomic operations. Kept by contexts; no core looks here.
+    /// Peers that lack atomic operations. Used by contexts only.
     pub(crate) lacks_atomics_cache: Mutex<LacksAtomicsCache>,
-    /// Whether there ever were any.
+    /// Whether there was ever one.
     pub(crate) any_lacks_atomics: AtomicBool,
 }
 
-/// What one core shares with every context.
+/// The state that one core shares with all contexts.
 pub(crate) struct CoreShared {
     new_contexts: Mutex<Vec<ContextChannel>>,
     has_new_contexts: AtomicBool,
@@ -70,14 +70,14 @@ impl StackShared {
         })
     }
 
-    /// A number for one more context, or `None` when as many as configured exist.
+    /// Returns a number for one more context, or `None` at the configured limit.
     pub(crate) fn alloc_context_id(&self) -> Option<u16> {
         let number = self.contexts.alloc()?;
         self.context_refs.get(number as usize)?.store(self.cores.len() as u16, Ordering::Relaxed);
         Some(number as u16)
     }
 
-    /// A core has nothing of a context any more. When none has, its number is free.
+    /// Records that a core has no more objects of a context. When none has, its number is free.
     pub(crate) fn release_context_id(&self, number: u16) {
         let left = self.context_refs.get(usize::from(number));
         if left.is_some_and(|cores| cores.fetch_sub(1, Ordering::Relaxed) == 1) {
@@ -85,7 +85,7 @@ impl StackShared {
         }
     }
 
-    /// Whether peers without atomic operations may be remembered.
+    /// Returns whether peers that lack atomic operations may be recorded.
     pub(crate) fn may_lack_atomics(&self) -> bool {
         self.any_lacks_atomics.load(Ordering::Relaxed)
     }
@@ -107,7 +107,7 @@ impl CoreShared {
         }
     }
 
-    /// Queue pairs that have a place here.
+    /// Returns the number of queue pairs with a slot here.
     pub(crate) fn queue_pairs(&self) -> u32 {
         self.qp_slots.used()
     }
@@ -120,7 +120,7 @@ impl CoreShared {
         }
     }
 
-    /// Leaves a context's rings for the core to pick up.
+    /// Stores a context's rings for the core to take.
     pub(crate) fn attach_context(&self, link: ContextChannel) {
         lock(&self.new_contexts).push(link);
         self.has_new_contexts.store(true, Ordering::Release);
@@ -132,7 +132,7 @@ impl CoreShared {
         self.has_new_contexts.load(Ordering::Relaxed)
     }
 
-    /// The rings left since the last call. One load when there are none.
+    /// Takes the rings stored since the last call. One load if there are none.
     #[inline]
     pub(crate) fn take_new_contexts(&self) -> Option<Vec<ContextChannel>> {
         self.has_new_contexts.load(Ordering::Relaxed).then(|| self.take_new_contexts_cold())
@@ -145,7 +145,7 @@ impl CoreShared {
         core::mem::take(&mut *lock(&self.new_contexts))
     }
 
-    /// Says that the core will not run again.
+    /// Marks that the core will not run again.
     pub(crate) fn mark_dropped(&self) {
         self.worker_dropped.store(true, Ordering::Release);
     }
@@ -155,8 +155,8 @@ impl CoreShared {
     }
 }
 
-/// The account of a completion queue's places once cores promise some too, as for shared receives. Depth and promises
-/// are one word, so that no promise passes a depth that is just being lowered.
+/// The account of a completion queue's entries once cores reserve some too, as for shared receives. Depth and
+/// reservations are one word, so that no reservation exceeds a depth that is being lowered.
 pub(crate) struct CqReservations(AtomicU64);
 
 const DEPTH_SHIFT: u32 = 32;
@@ -166,13 +166,13 @@ impl CqReservations {
         CqReservations(AtomicU64::new(u64::from(depth) << DEPTH_SHIFT))
     }
 
-    /// Promises a place. Answers whether there was one.
+    /// Reserves an entry. Returns whether there was one.
     pub(crate) fn try_reserve(&self) -> bool {
         let more = |word: u64| ((word as u32) < (word >> DEPTH_SHIFT) as u32).then(|| word + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Takes promises back.
+    /// Releases reservations.
     pub(crate) fn release(&self, count: u32) {
         debug_assert!(count <= self.reserved_cqes());
         self.0.fetch_sub(count.into(), Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl CqReservations {
         self.0.load(Ordering::Relaxed) as u32
     }
 
-    /// Takes over promises made before.
+    /// Takes over earlier reservations.
     pub(crate) fn init(&self, reserved_cqes: u32, depth: u32) {
         self.0.store(u64::from(depth) << DEPTH_SHIFT | u64::from(reserved_cqes), Ordering::Relaxed);
     }
@@ -193,7 +193,7 @@ impl CqReservations {
     }
 }
 
-/// What one context has of the tables that all contexts share, and how much of each it may have (RFC 5042 s6.4.1).
+/// The slots that one context uses of each table, and its limits (RFC 5042 s6.4.1).
 pub(crate) struct ContextQuota {
     used: [AtomicU32; 3],
     limits_by_table: [u32; 3],
@@ -207,7 +207,7 @@ impl ContextQuota {
         Arc::new(ContextQuota { used: Default::default(), limits_by_table })
     }
 
-    /// Counts one more, unless that would be more than the share.
+    /// Counts one more, unless that exceeds the quota.
     fn acquire(&self, table: SlotTable) -> bool {
         let (used, limits_by_table) = (&self.used[table as usize], self.limits_by_table[table as usize]);
         let more = |now: u32| (now < limits_by_table).then_some(now + 1);
@@ -219,8 +219,8 @@ impl ContextQuota {
     }
 }
 
-/// A place in a core's table, given back when the lease is dropped: with the core's half of the object, wherever that
-/// happens to end.
+/// A slot in a core's table, freed when the lease is dropped: together with the core's half of the object, on any
+/// thread.
 pub(crate) struct SlotLease {
     shared: Arc<StackShared>,
     quota: Arc<ContextQuota>,
@@ -229,7 +229,7 @@ pub(crate) struct SlotLease {
     slot: u32,
 }
 
-/// Which of a core's tables.
+/// The tables of a core.
 #[derive(Clone, Copy)]
 pub(crate) enum SlotTable {
     QueuePairs,
@@ -242,7 +242,7 @@ impl SlotTable {
         ["queue pairs", "completion queues", "shared receive queues"][self as usize]
     }
 
-    /// What a context has no more of though others may.
+    /// The limit that a context reached.
     fn quota_name(self) -> &'static str {
         [
             "queue pairs for this context",
@@ -253,7 +253,7 @@ impl SlotTable {
 }
 
 impl SlotLease {
-    /// A place in a table of `core` for a context, unless all are taken or its share is.
+    /// Takes a slot in a table of `core` for a context, unless all are used or its quota is reached.
     pub(crate) fn acquire(
         shared: &Arc<StackShared>,
         quota: &Arc<ContextQuota>,
@@ -283,7 +283,7 @@ impl Drop for SlotLease {
     }
 }
 
-/// Free places of a table, handed out on control threads.
+/// The free slots of a table, assigned on control threads.
 struct SlotAllocator {
     slots: u32,
     free: Mutex<Vec<u32>>,
@@ -307,7 +307,7 @@ impl SlotAllocator {
     }
 }
 
-/// A lock that a panicking holder does not poison: every critical section here is one push or pop.
+/// A lock that ignores poisoning: every critical section here is one push or pop.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Building a stack: configuration in, workers and contexts out.
+//! Construction of a stack: takes a configuration, gives workers and contexts.
 //!
-//! A stack owns its ports, nearly always one, and the workers that poll them. It is built on a control thread; what it
-//! gives out is then handed to the threads that use it.
+//! A stack owns its ports, usually one, and the workers that poll them. A control thread builds it and passes
+//! workers and contexts to the threads that use them.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::host::offloads;
 use crate::shared::StackShared;
 use crate::worker::Worker;
 
-/// A running stack. Contexts and workers outlive it; it is only the place where they are made.
+/// A running stack. Contexts and workers outlive it; it only creates them.
 pub struct Stack {
     shared: Arc<StackShared>,
     stats: StatsPage,
 }
 
-/// What a stack is built from.
+/// The source of a stack's ports.
 pub struct StackBuilder {
     config: Config,
     /// By port, then by core.
@@ -67,13 +67,13 @@ impl Stack {
         Context::new(&self.shared)
     }
 
-    /// A new protection domain.
+    /// Creates a protection domain.
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.shared)
     }
 
-    /// Two stacks in this process over two DPDK ports that are joined back to back; in the application's own
-    /// DPDK environment where it has one. Each has one core.
+    /// Creates two stacks in this process over two DPDK ports that are linked back to back, in the application's own
+    /// DPDK environment if it has one. Each has one core.
     ///
     /// # Errors
     ///
@@ -91,7 +91,8 @@ impl Stack {
         Ok([(first, into_single(first_workers)?), (second, into_single(second_workers)?)])
     }
 
-    /// The same with several cores each, as many at both ends: what one sends, the other of the same number receives.
+    /// The same with several cores each, the same number on both sides: core n of one stack is linked to core n of
+    /// the other.
     ///
     /// # Errors
     ///
@@ -119,24 +120,24 @@ impl Stack {
         Ok([first.finish(vec![first_port])?, second.finish(vec![second_port])?])
     }
 
-    /// Every counter of one core by name.
+    /// Returns every counter of one core by name.
     pub fn core_counters(&self, core: u16) -> Vec<(&'static str, u64)> {
         self.sum_counters((0..self.ports()).map(|port| self.stats.port(port, core)), |_| true)
     }
 
-    /// The counters of one port by name, all cores together: those of the device, and of the network on it. The first port
-    /// is number 0.
+    /// Returns the counters of one port by name, the sum over all cores: those of the device and of its network. The
+    /// first port has number 0.
     pub fn port_counters(&self, port: u8) -> Vec<(&'static str, u64)> {
         let rows = (0..self.stats.cores()).map(|core| self.stats.port(port, core));
         self.sum_counters(rows, |counter| matches!(counter.layer(), "port" | "net"))
     }
 
-    /// Ports of each core.
+    /// Returns the number of ports of each core.
     pub fn ports(&self) -> u8 {
         port_number(self.shared.config.ports())
     }
 
-    /// Counters of some rows of the page together.
+    /// Returns the sums of the counters of some rows of the page.
     fn sum_counters(
         &self,
         rows: impl Iterator<Item = CoreStats>,
@@ -148,27 +149,28 @@ impl Stack {
         counters.map(|counter| (counter.name(), sum(counter))).collect()
     }
 
-    /// Every counter by name, all cores together.
+    /// Returns every counter by name, the sum over all cores.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         Counter::ALL.iter().map(|counter| (counter.name(), self.stats.total(*counter))).collect()
     }
 }
 
 impl StackBuilder {
-    /// Runs over this port instead of opening a device.
+    /// Uses this port instead of opening a device.
     #[must_use]
     pub fn memory_port(self, port: MemoryPort) -> Self {
         self.memory_ports(vec![port])
     }
 
-    /// Runs over these ports, the queues of one device, one for each core.
+    /// Uses these ports, the queues of one device, one for each core.
     #[must_use]
     pub fn memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
         self.memory = vec![ports];
         self
     }
 
-    /// And over these, the queues of one more device, one for each core: the next one of [`Config::fabrics`].
+    /// Uses also these ports, the queues of one more device, one for each core: the next entry of
+    /// [`Config::fabrics`].
     #[must_use]
     pub fn add_memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
         self.memory.push(ports);
@@ -218,7 +220,7 @@ impl StackBuilder {
     }
 }
 
-/// Refuses several cores where one worker is asked for.
+/// Fails if the configuration has several cores where one worker is requested.
 fn check_one_core(config: &Config) -> Result<(), SetupError> {
     let allowed = "1, where one worker is asked for";
     Ok(in_range("core.count", config.core.count, 1..=1, allowed)?)
@@ -229,9 +231,9 @@ fn into_single(workers: Vec<Worker>) -> Result<Worker, SetupError> {
 }
 
 impl StackBuilder {
-    /// A stack of one core that replays: its time is `clock`'s, every number that is random elsewhere (steering tags,
-    /// tagged offsets, initial sequence numbers, ports, hash keys) follows from `secret`, and polling it depends on
-    /// nothing else. For simulators and tests: a peer that knows the secret can guess all of it.
+    /// Creates a deterministic stack of one core. Its time is that of `clock`; all numbers that are random otherwise
+    /// (steering tags, tagged offsets, initial sequence numbers, ports, hash keys) follow from `secret`. For
+    /// simulators and tests: a peer that knows the secret can predict all of it.
     #[doc(hidden)]
     pub fn build_replayable<P, C>(
         self,
@@ -250,8 +252,8 @@ impl StackBuilder {
         Ok((stack, into_single(workers)?))
     }
 
-    /// The same with several cores, over the queues of one device, one for each. Frames that a worker hands to another
-    /// are found by its next poll, so a run replays when the order of polls does.
+    /// The same with several cores, over the queues of one device, one for each. A worker finds frames from another
+    /// worker at its next poll, so a run replays if the order of polls does.
     #[doc(hidden)]
     pub fn build_replayable_cores<P, C>(
         self,
@@ -278,7 +280,7 @@ impl StackBuilder {
     }
 }
 
-/// A stack before it has its port.
+/// A stack without its ports.
 struct StackParts {
     shared: Arc<StackShared>,
     stats: StatsPage,
@@ -301,7 +303,7 @@ impl StackParts {
         Ok(StackParts { shared: StackShared::new(config, mem, cores.into()), stats })
     }
 
-    /// The counters of each core for what is one port's own. The first port's are those of the core itself.
+    /// Returns the counters of each core for one port. Those of the first port are the core's own.
     #[cfg(feature = "dpdk")]
     fn stats_for_port(&self, port: u8) -> Vec<CoreStats> {
         (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
@@ -339,7 +341,7 @@ impl StackParts {
         self.assemble(fabrics, |port| port.port_mut().link_up(), &clocks, secret()?)
     }
 
-    /// Puts the fault injector and the tap before each port, and gives each core its ports.
+    /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
     fn instrument<P: Port, C, W: Clock + Clone + 'static>(
         &self,
         ports: Vec<Vec<P>>,
@@ -412,12 +414,12 @@ impl StackParts {
     }
 }
 
-/// A number of ports, of which there are few.
+/// Converts a number of ports, which is small.
 fn port_number(ports: usize) -> u8 {
     u8::try_from(ports).unwrap_or(u8::MAX)
 }
 
-/// Says which of several ports an error is about.
+/// Adds the number of the port to an error.
 #[cfg(feature = "dpdk")]
 fn with_port_number(port: usize, error: SetupError) -> SetupError {
     if port == 0 { error } else { SetupError::Fabric { number: port, error: Box::new(error) } }
@@ -431,21 +433,21 @@ mod numa;
 
 use fabrics::{CorePorts, HasLink};
 
-/// The clock that the loop reads and the one that stamps captures, and how often the link is looked at.
+/// The clock of the loop, the clock of captures, and the interval of link checks.
 struct StackClocks<C, W> {
     core: C,
     capture: W,
     link_poll_interval: Nanos,
 }
 
-/// How often a device is asked whether its link is there: some drivers ask the kernel for the answer.
+/// The interval of link checks: some drivers ask the kernel.
 const LINK_POLL_INTERVAL: Nanos = Nanos::from_millis(250);
 
 fn mem_limits(config: &Config) -> MemLimits {
     MemLimits { regions_max: config.limits.regions, cores_max: config.core.count }
 }
 
-/// 128 random bits from the system.
+/// Returns 128 random bits from the system.
 fn secret() -> Result<[u64; 2], SetupError> {
     let word = || getrandom::u64().map_err(|error| SetupError::Entropy(error.to_string()));
     Ok([word()?, word()?])

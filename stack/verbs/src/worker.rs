@@ -15,16 +15,16 @@ use crate::config::{CoreConfig, IdlePolicy};
 use crate::core_loop::PollLoop;
 use crate::error::SetupError;
 
-/// What one poll did.
+/// The result of one poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PollResult {
     /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     pub work: usize,
-    /// When the next timer is due, on the worker's own clock ([`Worker::now`]); `None` when none is armed.
+    /// When the next timer is due, on the worker's clock ([`Worker::now`]); `None` if no timer is armed.
     pub next_deadline: Option<Nanos>,
 }
 
-/// What a core holds at a moment. Once everything is given up and TIME-WAIT has passed, all of it is zero.
+/// The resources that a core holds at a moment. All are zero once everything is released and TIME-WAIT has passed.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResourceUsage {
@@ -44,9 +44,9 @@ pub struct ResourceUsage {
     pub half_open: usize,
     /// Flows in the table.
     pub flows: usize,
-    /// Received frames that TCP keeps.
+    /// Received frames that TCP holds.
     pub rx_frames: usize,
-    /// Units kept until they are acknowledged.
+    /// Units retained until they are acknowledged.
     pub tx_units: usize,
     /// Frames that the device has not taken.
     pub waiting_frames: usize,
@@ -58,26 +58,26 @@ pub struct ResourceUsage {
     pub timers: usize,
     /// Registered regions of the whole stack, those that wait for release included.
     pub regions: usize,
-    /// Atomic operations that other cores were asked for and have not answered.
+    /// Requests to other cores for atomic operations that have no reply yet.
     pub remote_atomics_outstanding: usize,
-    /// Queue pairs that wait because too many of those are unanswered.
+    /// Queue pairs that wait because too many of those are outstanding.
     pub remote_atomics_waiting: usize,
 }
 
-/// The ports that a stack may have.
+/// The ports of a stack.
 type StackPort<P> = ironwarp_port::instrument::Instrumented<P, ironwarp_port::instrument::WallClock>;
 
-/// Something to do with a port of any type.
+/// An operation on a port of any type.
 pub trait PortVisit {
-    /// What comes of it.
+    /// The result of the operation.
     type Output;
-    /// Does it.
+    /// Executes the operation.
     fn visit<P: ironwarp_port::Port>(self, port: &mut P) -> Self::Output;
 }
 
 /// One core of a stack.
 ///
-/// A worker may be sent to the thread that will poll it, and is polled by one thread at a time.
+/// A worker may be sent to the thread that will poll it. One thread polls it at a time.
 pub struct Worker {
     inner: Box<dyn PollLoop>,
     controls: Vec<PortControl>,
@@ -95,70 +95,71 @@ impl Worker {
         Worker { inner, controls, idle: config.idle, core, processor: config.processor_of(core) }
     }
 
-    /// The number of its core, from 0.
+    /// Returns the number of its core, from 0.
     pub fn core(&self) -> u16 {
         self.core
     }
 
-    /// The processor that the configuration names for its thread.
+    /// Returns the processor that the configuration names for its thread.
     pub fn processor(&self) -> Option<usize> {
         self.processor
     }
 
-    /// Runs one iteration of the loop: at most `budget` bursts of frames in, then everything that follows from
-    /// them. Never blocks and never allocates.
+    /// Runs one iteration of the loop: receives at most `budget` bursts of frames and handles everything that
+    /// follows. Never blocks and never allocates.
     ///
-    /// The workers of one stack hand frames to each other. Who lets them rest until a deadline polls all of them once
-    /// more when one of them has had work.
+    /// The workers of one stack pass frames to each other. A thread that pauses them until a deadline must poll all
+    /// of them again after one had work.
     pub fn poll(&mut self, budget: usize) -> PollResult {
         self.inner.poll(budget)
     }
 
-    /// The worker's clock.
+    /// Returns the time of the worker's clock.
     pub fn now(&self) -> Nanos {
         self.inner.now()
     }
 
-    /// Whether the device has a link; where there are several, whether any has one, since each is of use without the others.
+    /// Returns whether the device has a link; with several devices, whether any has.
     pub fn link_up(&mut self) -> bool {
         (0..self.ports()).any(|port| self.port_link_up(port))
     }
 
-    /// Whether the device of one port has a link; the first port is number 0. Of a port that is not there `false`.
+    /// Returns whether the device of one port has a link. The first port has number 0. Returns `false` for a port
+    /// that does not exist.
     pub fn port_link_up(&mut self, port: u8) -> bool {
         port < self.ports() && self.inner.link_up(port)
     }
 
-    /// Ports that it polls, at least one.
+    /// Returns the number of ports that it polls, at least one.
     pub fn ports(&self) -> u8 {
         u8::try_from(self.controls.len()).unwrap_or(u8::MAX)
     }
 
-    /// Whether everything that must always hold of this core does, across all layers: for simulators and tests, after
-    /// any poll. Says what is wrong. Walks every table.
+    /// Checks the invariants of this core across all layers and names the first violation. For simulators and tests,
+    /// after any poll. Walks every table.
     #[doc(hidden)]
     pub fn check(&mut self) -> Result<(), String> {
         self.inner.check()
     }
 
-    /// What the core holds: for simulators and tests that look for what was not given back.
+    /// Returns the resources that the core holds: for simulators and tests that check for leaks.
     #[doc(hidden)]
     pub fn resource_usage(&self) -> ResourceUsage {
         self.inner.resource_usage()
     }
 
-    /// Switches the port's fault injector and its capture on and off, from any thread. Of several ports this is the first.
+    /// Returns the switches of the first port's fault injector and capture, usable from any thread.
     pub fn port_control(&self) -> PortControl {
         self.controls[0].clone()
     }
 
-    /// The same for each port.
+    /// Returns the same for each port.
     pub fn port_controls(&self) -> Vec<PortControl> {
         self.controls.clone()
     }
 
-    /// Records the frames of every port from now on: an interface each, called `name`, with the port's number behind it
-    /// where there are several. Fails if the capture cannot be written.
+    /// Records the frames of every port from now on, one capture interface each. The interface is called `name`,
+    /// followed by the port's number if there are several. Fails if the capture cannot be written.
     pub fn start_capture(&self, capture: &Capture, name: &str) -> io::Result<()> {
         for (number, control) in self.controls.iter().enumerate() {
             let numbered = if self.controls.len() > 1 { format!("{name}-{number}") } else { name.to_owned() };
@@ -167,18 +168,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Stops recording, and writes out what is buffered. Fails if that cannot be written.
+    /// Stops recording and writes out what is buffered. Fails if that cannot be written.
     pub fn stop_capture(&self) -> io::Result<()> {
         self.controls.iter().try_for_each(PortControl::stop_capture)
     }
 
-    /// What the configuration says to do between two fruitless polls.
+    /// Returns what the configuration says to do between two idle polls.
     pub fn idle_policy(&self) -> IdlePolicy {
         self.idle
     }
 
-    /// Lends the port itself, for raw frames, while the stack stands still. Frames that are none of the visitor's are
-    /// lost to the stack. `None` for a worker of several ports.
+    /// Lends the port itself for raw frames, while the stack is not polled. The stack does not get frames that are
+    /// received meanwhile. Returns `None` for a worker of several ports.
     pub fn with_port<V: PortVisit>(&mut self, visit: V) -> Option<V::Output> {
         let port = self.inner.port_any();
         if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::memory::MemoryPort>>() {
@@ -191,7 +192,7 @@ impl Worker {
         None
     }
 
-    /// Polls until `stop` is set, idling as the configuration says.
+    /// Polls until `stop` is set, with idle behaviour as configured.
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             if self.poll(1).work == 0 {
@@ -200,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Runs the worker on a thread of its own, pinned to `processor` where one is named.
+    /// Runs the worker on its own thread, pinned to `processor` if one is given.
     ///
     /// # Errors
     ///
@@ -223,14 +224,14 @@ impl Worker {
     }
 }
 
-/// A worker that runs on a thread of its own. Dropping it stops the thread.
+/// A worker that runs on its own thread. Dropping it stops the thread.
 pub struct WorkerThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Worker>>,
 }
 
 impl WorkerThread {
-    /// Stops the thread and gives the worker back; `None` when the thread panicked.
+    /// Stops the thread and returns the worker; `None` if the thread panicked.
     pub fn stop(mut self) -> Option<Worker> {
         self.join()
     }
@@ -247,7 +248,7 @@ impl Drop for WorkerThread {
     }
 }
 
-/// Does what the policy says between two fruitless polls.
+/// Does what the policy says between two idle polls.
 pub fn idle(policy: IdlePolicy) {
     match policy {
         IdlePolicy::Spin => {}

@@ -1,13 +1,13 @@
-//! Work requests, as an application writes them.
+//! Work requests of an application.
 //!
-//! A request borrows its gather list or inline bytes only for the call that posts it: posting copies them into the
-//! queue's own slot. The memory that a gather list names must stay as it is until the completion.
+//! A request borrows its gather list or inline bytes only during the call that posts it: posting copies them into
+//! the queue's slot. The memory that a gather list names must not change until the completion.
 
 use ironwarp_iwarp::{SendFlags, SendOpcode};
 use ironwarp_mem::{Access, AtomicOp, FastRegion, Sge, Window};
 use ironwarp_types::STag;
 
-/// A place in the peer's memory, as the peer advertised it.
+/// A location in the peer's memory, as the peer advertised it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteMemory {
     /// The steering tag of its region.
@@ -27,14 +27,14 @@ pub struct SendWr<'a> {
     pub(crate) source: Source<'a>,
 }
 
-/// Where a request's bytes are.
+/// The bytes of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     /// In registered memory.
     Gather(&'a [Sge]),
-    /// In the request itself.
+    /// In the request.
     Inline(&'a [u8]),
-    /// Nowhere: it is an atomic operation, whose answer goes to the element.
+    /// None: the reply of an atomic operation is stored in the element.
     Atomic(&'a [Sge; 1], &'a AtomicOp),
 }
 
@@ -46,36 +46,37 @@ impl<'a> SendWr<'a> {
         SendWr { wr_id, opcode, flags, remote, access, source }
     }
 
-    /// A Send of the bytes that `gather` names, in order (RFC 5040 s3.1).
+    /// Sends the bytes of `gather`, in order (RFC 5040 s3.1).
     pub fn send(wr_id: u64, gather: &'a [Sge]) -> Self {
         Self::new(wr_id, SendOpcode::Send, Self::NO_REMOTE, Source::Gather(gather))
     }
 
-    /// A Send of bytes that are copied now, so that their memory is free on return.
+    /// Sends bytes that the call copies, so that their memory is free on return.
     pub fn send_inline(wr_id: u64, bytes: &'a [u8]) -> Self {
         Self::new(wr_id, SendOpcode::Send, Self::NO_REMOTE, Source::Inline(bytes))
     }
 
-    /// An RDMA Write of the bytes that `gather` names into the peer's memory.
+    /// Writes the bytes of `gather` to the peer's memory (RDMA Write).
     pub fn write(wr_id: u64, gather: &'a [Sge], remote: RemoteMemory) -> Self {
         Self::new(wr_id, SendOpcode::Write, remote, Source::Gather(gather))
     }
 
-    /// An RDMA Write of bytes that are copied now.
+    /// Writes bytes that the call copies.
     pub fn write_inline(wr_id: u64, bytes: &'a [u8], remote: RemoteMemory) -> Self {
         Self::new(wr_id, SendOpcode::Write, remote, Source::Inline(bytes))
     }
 
-    /// Immediate Data: eight bytes, copied now, that reach the peer in the completion of its oldest receive, whose memory
-    /// stays as it is (RFC 7306 s6). The connection must have it: [`Extensions`](crate::Extensions).
+    /// Sends Immediate Data: eight bytes, copied by the call. The peer gets them in the completion of its oldest
+    /// receive, whose memory is not changed (RFC 7306 s6). The connection must support it:
+    /// [`Extensions`](crate::Extensions).
     pub fn immediate(wr_id: u64, octets: &'a [u8; 8]) -> Self {
         Self::new(wr_id, SendOpcode::Immediate, Self::NO_REMOTE, Source::Inline(octets))
     }
 
-    /// An atomic operation on a word of the peer's, which must lie at a multiple of 8 bytes and in memory with
-    /// [`Access::REMOTE_ATOMIC`] (RFC 7306 s5). The word's value before lands in `sink`, 8 bytes, in this machine's order.
-    /// It counts as one of the Reads that may be outstanding, and is atomic among all connections of the peer's stack, not
-    /// against plain loads and stores there.
+    /// Executes an atomic operation on a word of the peer, at a multiple of 8 bytes in memory with
+    /// [`Access::REMOTE_ATOMIC`] (RFC 7306 s5). The word's value before is stored in `sink`, 8 bytes, in this
+    /// machine's order. The request counts as an outstanding Read. It is atomic among all connections of the peer's
+    /// stack, but not with plain loads and stores there.
     ///
     /// ```no_run
     /// # fn count(
@@ -96,16 +97,16 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, opcode, remote, Source::Atomic(sink, operation))
     }
 
-    /// Asks whether the peer has atomic operations, by adding 0 to a word that it advertised, which stays as it is (RFC 7306
-    /// s1.1). A peer that has none ends the connection, and [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics)
-    /// tells.
+    /// Tests whether the peer supports atomic operations: adds 0 to a word that it advertised (RFC 7306 s1.1). A
+    /// peer without support ends the connection, which raises
+    /// [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics).
     pub fn probe_atomics(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
         const PROBE: &AtomicOp = &AtomicOp::add(0);
         Self::atomic(wr_id, sink, remote, PROBE)
     }
 
-    /// An RDMA Write whose end the peer hears of by Immediate Data: two requests with one number, to be posted with
-    /// [`Context::post_all`](crate::Context::post_all). The first completes only when it fails.
+    /// An RDMA Write followed by Immediate Data: two requests with one number, for
+    /// [`Context::post_all`](crate::Context::post_all). The first completes only if it fails.
     ///
     /// ```no_run
     /// # fn tell(
@@ -128,26 +129,26 @@ impl<'a> SendWr<'a> {
         [Self::write(wr_id, gather, remote).unsignaled(), Self::immediate(wr_id, octets)]
     }
 
-    /// An RDMA Read of the peer's memory into the one element `sink`.
+    /// Reads the peer's memory into the one element `sink` (RDMA Read).
     pub fn read(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
         Self::new(wr_id, SendOpcode::Read, remote, Source::Gather(sink))
     }
 
-    /// As [`SendWr::read`], and the sink's own steering tag ends before the request completes.
+    /// As [`SendWr::read`]; the sink's own steering tag is invalidated before the request completes.
     pub fn read_with_invalidate(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
         Self::new(wr_id, SendOpcode::ReadInvalidate, remote, Source::Gather(sink))
     }
 
-    /// Ends a steering tag of ours: a region's for good, a window's or fast region's until it is bound again. It does
-    /// not wait for earlier requests, which may still need the tag, unless it is [`SendWr::locally_fenced`]. When it
-    /// completes nobody uses the memory by that tag any more.
+    /// Invalidates a local steering tag: a region's for good, that of a window or fast region until it is bound
+    /// again. Does not wait for earlier requests that may need the tag, unless it is [`SendWr::locally_fenced`].
+    /// After the completion no access by that tag takes place.
     pub fn invalidate(wr_id: u64, stag: STag) -> Self {
         let remote = RemoteMemory { stag, tagged_offset: 0 };
         Self::new(wr_id, SendOpcode::Invalidate, remote, Source::Gather(&[]))
     }
 
-    /// Binds a window to `over`, a piece of a region that has [`Access::BIND`]: from now on [`Window::stag`] is the tag
-    /// that the peer of this queue pair may use as `access` says. Later requests find it bound.
+    /// Binds a window to `over`, a part of a region that has [`Access::BIND`]. From then on the peer of this queue
+    /// pair may use the tag [`Window::stag`] with the rights of `access`. Later requests of the list may use it.
     ///
     /// ```no_run
     /// # fn lend(
@@ -168,21 +169,22 @@ impl<'a> SendWr<'a> {
         Self::bind_with_current_stag(wr_id, window, over, access)
     }
 
-    /// As [`SendWr::bind`], with the tag that [`Window::next_stag`] drew last, for who tells it before the request is made. A tag
-    /// that has been bound is not bound again.
+    /// As [`SendWr::bind`], with the last tag from [`Window::next_stag`], if the tag is needed before the request is
+    /// created. A tag is bound only once.
     pub fn bind_with_current_stag(wr_id: u64, window: &Window, over: &'a [Sge; 1], access: Access) -> Self {
         let remote = RemoteMemory { stag: window.stag(), tagged_offset: 0 };
         SendWr { access, ..Self::new(wr_id, SendOpcode::Bind, remote, Source::Gather(over)) }
     }
 
-    /// Makes a fast region of `over`, a piece of a region that has [`Access::BIND`]: from now on [`FastRegion::stag`]
-    /// is its tag, here and at the peer, for the whole protection domain.
+    /// Makes a fast region of `over`, a part of a region that has [`Access::BIND`]. From then on
+    /// [`FastRegion::stag`] is its tag, here and for the peer, in the whole protection domain.
     pub fn fast_register(wr_id: u64, region: &mut FastRegion, over: &'a [Sge; 1], access: Access) -> Self {
         region.next_stag();
         Self::fast_register_with_current_stag(wr_id, region, over, access)
     }
 
-    /// As [`SendWr::fast_register`], with the tag that [`FastRegion::next_stag`] drew last, as [`SendWr::bind_with_current_stag`].
+    /// As [`SendWr::fast_register`], with the last tag from [`FastRegion::next_stag`]; see
+    /// [`SendWr::bind_with_current_stag`].
     pub fn fast_register_with_current_stag(
         wr_id: u64,
         region: &FastRegion,
@@ -202,8 +204,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Ends a steering tag at the peer when the Send is delivered there: a window's, or that of a region of one
-    /// stream. Any other ends the connection (RFC 5040 s5.3). Sends alone carry this.
+    /// Invalidates a steering tag of the peer when it delivers the Send: a window's, or that of a region of one
+    /// stream. Any other tag ends the connection (RFC 5040 s5.3). For Sends only.
     #[must_use]
     pub fn with_invalidate(mut self, stag: STag) -> Self {
         self.opcode = match self.opcode {
@@ -215,14 +217,14 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Asks for no completion entry when the request succeeds. One that fails always gets one.
+    /// Requests no completion on success. A failure always completes.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);
         self
     }
 
-    /// Raises an event at a peer that listens for solicited completions only. Sends and Immediate Data alone carry this.
+    /// Raises an event at a peer that waits for solicited completions only. For Sends and Immediate Data only.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.opcode = match self.opcode {
@@ -234,14 +236,14 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Holds the request until every earlier Read of this queue has completed.
+    /// Delays the request until every earlier Read of this queue has completed.
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.flags.insert(SendFlags::FENCE);
         self
     }
 
-    /// Holds the request until every earlier request of this queue has completed.
+    /// Delays the request until every earlier request of this queue has completed.
     #[must_use]
     pub fn locally_fenced(mut self) -> Self {
         self.flags.insert(SendFlags::LOCAL_FENCE);
@@ -249,7 +251,7 @@ impl<'a> SendWr<'a> {
     }
 }
 
-/// A request for the receive queue: where one incoming Send may land.
+/// A request for the receive queue: memory for one incoming Send.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
     pub(crate) wr_id: u64,
@@ -257,7 +259,7 @@ pub struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
-    /// A receive into the elements of `scatter`, in order.
+    /// Receives into the elements of `scatter`, in order.
     pub fn new(wr_id: u64, scatter: &'a [Sge]) -> Self {
         RecvWr { wr_id, scatter }
     }

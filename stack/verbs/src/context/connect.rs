@@ -1,6 +1,6 @@
-//! Listening, connecting, accepting, rejecting, disconnecting.
+//! Listen, connect, accept, reject, disconnect.
 //!
-//! Every call only asks; the outcome comes as an [`Event`](crate::Event).
+//! Each call starts the operation; the result arrives as an [`Event`](crate::Event).
 
 use core::borrow::Borrow;
 use core::net::SocketAddr;
@@ -13,18 +13,18 @@ use crate::error::VerbsError;
 use crate::event::ConnectionRequest;
 use crate::objects::{AcceptParams, ConnectParams, MpaRevision, QpState, QueuePair, RejectParams};
 
-/// How far a context has come with [`Context::drain`].
+/// The progress of [`Context::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DrainProgress {
     /// Queue pairs whose connections have not ended yet.
     pub open: usize,
-    /// Queue pairs that this step destroyed, because the deadline is past.
+    /// Queue pairs that this step destroyed, because the deadline has passed.
     pub aborted: usize,
 }
 
 impl Context {
-    /// Takes connections for `local`. Peers come as [`Event::ConnectRequest`](crate::Event::ConnectRequest); an
-    /// address that is taken already comes as [`Event::ListenFailed`](crate::Event::ListenFailed).
+    /// Listens on `local`. Peers are reported by [`Event::ConnectRequest`](crate::Event::ConnectRequest), an address
+    /// in use by [`Event::ListenFailed`](crate::Event::ListenFailed).
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Context {
         self.send_control(LEADER.into(), ControlMessage::Listen { local })
     }
 
-    /// Takes no more connections for `local`. Those already made stay.
+    /// Stops listening on `local`. Existing connections continue.
     ///
     /// # Errors
     ///
@@ -42,8 +42,8 @@ impl Context {
         self.send_control(LEADER.into(), ControlMessage::Unlisten { local })
     }
 
-    /// Connects an idle queue pair to `remote`, telling the far application `private_data`: at most 251 bytes in
-    /// revision 2, 255 in revision 1; 508 and 512 with `mpa.long_private_data`.
+    /// Connects an idle queue pair to `remote`. The peer's application gets `private_data`: at most 251 bytes with
+    /// revision 2, 255 with revision 1; 508 and 512 with `mpa.long_private_data`.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Context {
         self.connect_with(qp, remote, &ConnectParams { private_data, ..ConnectParams::default() })
     }
 
-    /// As [`Context::connect`], saying how.
+    /// As [`Context::connect`], with parameters.
     ///
     /// # Errors
     ///
@@ -86,7 +86,8 @@ impl Context {
         self.send_control(core.into(), ControlMessage::Connect { slot, remote, cm_params })
     }
 
-    /// The core for a queue pair that connects: the one that it asks for, else the one with the fewest queue pairs.
+    /// Returns the core for a queue pair that connects: the one of its attributes, else the one with the fewest
+    /// queue pairs.
     fn select_core(&self, qp: QueuePair) -> Result<u16, VerbsError> {
         let requested = self.requested_core(qp)?;
         let busy = |core: &u16| self.shared.cores.get(usize::from(*core)).map(|core| core.queue_pairs());
@@ -95,8 +96,8 @@ impl Context {
         Ok(requested.or_else(|| there.min_by_key(busy)).unwrap_or(LEADER))
     }
 
-    /// Accepts a request with an idle queue pair, telling the far application `private_data`. A request given by
-    /// reference can still be answered when this fails; a second answer to one that was answered fails as an event.
+    /// Accepts a request with an idle queue pair. The peer's application gets `private_data`. A request that is
+    /// passed by reference can still be answered if this fails. A second answer to a request fails with an event.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl Context {
         self.accept_with(request, qp, &AcceptParams { private_data, ..AcceptParams::default() })
     }
 
-    /// As [`Context::accept`], saying how.
+    /// As [`Context::accept`], with parameters.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl Context {
         )
     }
 
-    /// Refuses a request, telling the far application why.
+    /// Rejects a request. The peer's application gets `private_data`.
     ///
     /// # Errors
     ///
@@ -156,7 +157,7 @@ impl Context {
         self.reject_with(request, &RejectParams { private_data, ..RejectParams::default() })
     }
 
-    /// As [`Context::reject`], with the numbers of Reads that would do.
+    /// As [`Context::reject`], with the read depths that would be accepted.
     ///
     /// # Errors
     ///
@@ -176,8 +177,7 @@ impl Context {
         )
     }
 
-    /// Closes the connection once everything posted has been sent and acknowledged. Nothing more may be posted from now
-    /// on (RFC 5041 s6.2.1).
+    /// Disconnects after everything posted was sent and acknowledged. Nothing more may be posted (RFC 5041 s6.2.1).
     ///
     /// # Errors
     ///
@@ -190,9 +190,9 @@ impl Context {
         self.mark_closing(qp)
     }
 
-    /// One step of the orderly end: closes every connection of this context as [`Context::disconnect`] does, and once the
-    /// deadline is past destroys the queue pairs that are not done, which resets their connections. Never waits: call it
-    /// again, polling workers, events and completions in between, until nothing is open. It asks for no end of listening.
+    /// One step of an orderly shutdown. Closes every connection of this context as [`Context::disconnect`] does, and
+    /// after the deadline destroys the remaining queue pairs, which resets their connections. Never waits: call it
+    /// again until nothing is open, and poll workers, events and completions in between. Does not stop listening.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl Context {
                 Ok(()) if late => drained.aborted += 1,
                 // The next step tries again.
                 Ok(()) | Err(VerbsError::Busy) => drained.open += 1,
-                // Nobody is left to carry the connection on.
+                // No worker is left to continue the connection.
                 Err(VerbsError::WorkerDropped) => {}
                 Err(error) => return Err(error),
             }
@@ -218,7 +218,8 @@ impl Context {
         if self.qp_state(qp)? == QpState::Draining { Ok(()) } else { self.disconnect(qp) }
     }
 
-    /// Fails unless `messages` can be sent to a core now, so that a call of several is carried out whole or not at all.
+    /// Fails unless `messages` can be sent to a core now, so that a call of several messages sends all of them or
+    /// none.
     pub(super) fn check_control_room(&mut self, core: usize, messages: usize) -> Result<(), VerbsError> {
         if self.shared.cores.get(core).is_none_or(|core| core.is_dropped()) {
             return Err(VerbsError::WorkerDropped);

@@ -1,7 +1,7 @@
 //! Completion queues, the application's half.
 //!
-//! A queue is one ring from each core that feeds it, merged when it is polled; order is kept per queue pair. Every
-//! posted work request has a place promised in the queue before it is accepted, so a completion always finds room.
+//! A queue has one ring for each core that writes to it; polling merges them. Order is kept for each queue pair.
+//! Every posted work request reserves an entry before it is accepted, so a completion always finds room.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::error::{PostError, VerbsError};
 use crate::objects::CompletionQueue;
 use crate::shared::{CqReservations, SlotLease, SlotTable, next_handle_id};
 
-/// The most completions a queue may be made for: a ring of them takes 64 MiB.
+/// The largest depth of a completion queue: a ring of this depth takes 64 MiB.
 pub(super) const CQ_DEPTH_MAX: u32 = 1 << 20;
 
 /// The application's half of a completion queue.
 pub(super) struct AppCq {
     serial: u32,
     rings: Box<[CompletionRing]>,
-    /// The queue's place in each core's table.
+    /// The queue's slot on each core.
     slots: Box<[u32]>,
     /// The ring that the next poll starts with.
     next: usize,
     depth: u32,
-    /// The depth that a resize asked for, until every core writes into its new ring.
+    /// The depth of a resize, until every core writes to its new ring.
     resize_depth: Option<u32>,
-    /// Places promised to work requests that were posted and not reaped.
+    /// Entries reserved for work requests that are posted and not reaped.
     reserved_cqes: u32,
-    /// The account, once cores promise places too: then it is there and not in `reserved_cqes`.
+    /// The shared account, once cores reserve entries too; it replaces `reserved_cqes`.
     reservations: Arc<CqReservations>,
     core_reserves: bool,
     pub(super) users: u32,
@@ -42,14 +42,14 @@ pub(super) struct AppCq {
     eventfd: Arc<OwnedFd>,
 }
 
-/// One core's completions: the ring, and the one that follows it in a resize.
+/// One core's completions: the ring, and its successor in a resize.
 struct CompletionRing {
     current: spsc::Consumer<Completion>,
     next: Option<spsc::Consumer<Completion>>,
 }
 
 impl CompletionRing {
-    /// Moves completions into `into`, and answers how many.
+    /// Moves completions into `into` and returns their number.
     #[inline]
     fn reap(&mut self, into: &mut [Completion]) -> usize {
         for (reaped, place) in into.iter_mut().enumerate() {
@@ -63,7 +63,7 @@ impl CompletionRing {
     #[cold]
     #[inline(never)]
     fn pop_in_resize(&mut self) -> Option<Completion> {
-        // Asked before the last look: what the core wrote before it moved on is found then.
+        // Read before the last check: completions that the core wrote before the switch are found then.
         let left = self.next.is_some() && self.has_switched();
         if let Some(completion) = self.current.pop() {
             return Some(completion);
@@ -81,7 +81,7 @@ impl CompletionRing {
 }
 
 impl Context {
-    /// A completion queue with places for `depth` work requests that were posted and not reaped.
+    /// Creates a completion queue for `depth` work requests that are posted and not reaped.
     ///
     /// # Errors
     ///
@@ -137,10 +137,11 @@ impl Context {
         Ok(())
     }
 
-    /// Gives a completion queue another depth, with work outstanding; nothing is lost, and order is kept.
+    /// Changes the depth of a completion queue, with work outstanding. No completion is lost, and order is kept.
     ///
-    /// A smaller depth holds at once, and is refused below what is outstanding. A larger one holds as soon as the cores
-    /// have heard of it: until then posting may still say [`PostError::CqFull`].
+    /// A smaller depth takes effect at once, and is refused below the number of outstanding requests. A larger one
+    /// takes effect when the cores have processed the change; until then posting may fail with
+    /// [`PostError::CqFull`].
     ///
     /// # Errors
     ///
@@ -168,7 +169,7 @@ impl Context {
         Ok(())
     }
 
-    /// Moves completions into `into`, oldest first per queue pair, and answers how many.
+    /// Moves completions into `into`, oldest first for each queue pair, and returns their number.
     ///
     /// # Errors
     ///
@@ -177,9 +178,9 @@ impl Context {
         Ok(self.cq_mut(cq)?.poll(into))
     }
 
-    /// Asks for one event on the queue's descriptor at its next completion, or at its next solicited or failed one.
+    /// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one.
     ///
-    /// Arm, then poll once more: a completion that came before arming raises no event.
+    /// Poll once more after this call: earlier completions raise no event.
     ///
     /// # Errors
     ///
@@ -189,7 +190,7 @@ impl Context {
         Ok(())
     }
 
-    /// A descriptor that becomes readable once for each arming. Read its eight bytes to rearm it.
+    /// Returns a descriptor that becomes readable once for each arming. Read its eight bytes to reset it.
     ///
     /// # Errors
     ///
@@ -198,7 +199,7 @@ impl Context {
         Ok(self.cq(cq)?.eventfd.as_fd())
     }
 
-    /// Destroys a completion queue that no queue pair uses any more.
+    /// Destroys a completion queue that no queue pair uses.
     ///
     /// # Errors
     ///
@@ -234,7 +235,7 @@ impl AppCq {
         self.slots[core]
     }
 
-    /// Promises a place.
+    /// Reserves an entry.
     #[inline]
     pub(super) fn reserve_cqe(&mut self) -> Result<(), PostError> {
         if self.core_reserves {
@@ -247,7 +248,7 @@ impl AppCq {
         Ok(())
     }
 
-    /// Takes promises back.
+    /// Releases reserved entries.
     #[inline]
     pub(super) fn release(&mut self, reservations: u32) {
         if self.core_reserves {
@@ -257,14 +258,14 @@ impl AppCq {
         }
     }
 
-    /// From now on cores promise places too.
+    /// Lets cores reserve entries from now on.
     pub(super) fn enable_core_reservations(&mut self) {
         if !core::mem::replace(&mut self.core_reserves, true) {
             self.reservations.init(self.reserved_cqes, self.depth);
         }
     }
 
-    /// The queue as it is now.
+    /// Returns the state of the queue.
     pub(super) fn info(&self) -> CqInfo {
         CqInfo { depth: self.depth, reserved_cqes: self.reserved_cqes(), users: self.users }
     }
@@ -273,7 +274,7 @@ impl AppCq {
         if self.core_reserves { self.reservations.reserved_cqes() } else { self.reserved_cqes }
     }
 
-    /// Holds a smaller depth at once, so that the new rings have room for all that is promised.
+    /// Applies a smaller depth at once, so that the new rings have room for all reserved entries.
     fn apply_shrink(&mut self, depth: u32) -> Result<(), VerbsError> {
         let before = self.depth;
         self.set_depth(before.min(depth));
@@ -290,7 +291,7 @@ impl AppCq {
         self.reservations.set_depth(depth);
     }
 
-    /// Holds the depth of a resize once every core writes into its new ring. Answers whether it grew.
+    /// Applies the depth of a resize once every core writes to its new ring. Returns whether the depth grew.
     pub(super) fn apply_resize(&mut self) -> bool {
         if self.resize_depth.is_none() || !self.rings.iter().all(CompletionRing::has_switched) {
             return false;
@@ -337,7 +338,7 @@ fn check_depth(depth: u32) -> Result<(), VerbsError> {
     Err(VerbsError::OutOfRange { what, value: depth.into(), allowed })
 }
 
-/// Puts `object` into the first free place.
+/// Puts `object` into the first free slot.
 pub(super) fn insert_into_table<T>(table: &mut Vec<Option<T>>, object: T) -> u32 {
     let free = table.iter().position(Option::is_none);
     let index = free.unwrap_or_else(|| {

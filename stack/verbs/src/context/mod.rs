@@ -1,9 +1,9 @@
 //! An application thread's side of the stack.
 //!
-//! A [`Context`] owns the application's half of its queue pairs and completion queues: it posts work into their
-//! rings, reaps completions and hears about connections. It may move between threads and be used by one at a time.
-//! No call blocks, allocates on the data path or takes a lock; creating and destroying objects allocates here, never
-//! on a core.
+//! A [`Context`] owns the application's half of its queue pairs and completion queues. It posts work into their
+//! rings, reaps completions and receives events. It may move between threads and is used by one at a time. No call
+//! blocks, allocates on the data path or takes a lock. Creating and destroying objects allocates here, never on a
+//! core.
 //!
 //! Objects are named by small copyable handles. A handle of a destroyed object, or of another context, is an error
 //! and never another object.
@@ -34,9 +34,9 @@ use srq::AppSrq;
 
 /// A protection domain: a queue pair reaches only the regions of its own domain (RFC 5042 s2.2).
 ///
-/// It belongs to the stack that made it and is good in every context of that stack: contexts are threads of one
-/// application, which may share memory by sharing a domain, and are kept apart by having one each. Another stack refuses
-/// it with [`VerbsError::UnknownProtectionDomain`].
+/// It belongs to its stack and is valid in every context of that stack. Contexts are threads of one application:
+/// they share memory by sharing a domain, and are separated by having one each. Another stack refuses it with
+/// [`VerbsError::UnknownProtectionDomain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProtectionDomain {
     pub(crate) id: PdId,
@@ -46,10 +46,10 @@ pub struct ProtectionDomain {
 
 /// An application thread's side of the stack.
 ///
-/// When it is dropped the cores find its rings abandoned, reset what is connected and free their halves.
+/// When it is dropped, the cores detect its abandoned rings, reset its connections and free their halves.
 pub struct Context {
     shared: Arc<StackShared>,
-    /// The stack's table of regions, with this context's share of it.
+    /// The stack's table of regions, with this context's quota.
     mem: MemTable,
     quota: Arc<ContextQuota>,
     cores: Vec<CoreChannel>,
@@ -65,12 +65,13 @@ impl ProtectionDomain {
         ProtectionDomain { id: shared.next_pd(), stack: shared.stack_id }
     }
 
-    /// The domain as one number, for callers in another language.
+    /// Returns the domain as one number, for callers in other languages.
     pub fn to_bits(self) -> u64 {
         u64::from(self.stack) << 32 | u64::from(self.id.0)
     }
 
-    /// What [`ProtectionDomain::to_bits`] made a number of. Any other number is another domain, or none.
+    /// Returns the domain of a number from [`ProtectionDomain::to_bits`]. Any other number is another domain, or
+    /// none.
     pub fn from_bits(bits: u64) -> Self {
         ProtectionDomain { id: PdId(bits as u32), stack: (bits >> 32) as u32 }
     }
@@ -102,31 +103,32 @@ impl Context {
         })
     }
 
-    /// A new protection domain.
+    /// Creates a protection domain.
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.shared)
     }
 
-    /// The domain's number, if it is one of this stack.
+    /// Returns the domain's number, if it belongs to this stack.
     fn domain(&self, pd: ProtectionDomain) -> Result<PdId, VerbsError> {
-        // RFC 5042 s5.1: nobody is taken to be trusted because a number of his happens to fit.
+        // RFC 5042 s5.1: a matching number is not enough to be trusted.
         if pd.stack == self.shared.stack_id { Ok(pd.id) } else { Err(VerbsError::UnknownProtectionDomain) }
     }
 
-    /// Registers memory that the region keeps until it is released. The peer can reach it as `access` says.
+    /// Registers memory that the region keeps until it is released. The peer can reach it with the rights of
+    /// `access`.
     ///
-    /// Memory that the application keeps itself, such as a pool of huge pages, is registered as a
-    /// [`RawMemory`](crate::RawMemory), which is where its promise is made:
+    /// Memory that the application manages itself, such as a pool of huge pages, is registered as a
+    /// [`RawMemory`](crate::RawMemory):
     ///
     /// ```no_run
     /// # fn lend(
     /// #     ctx: &ironwarp::Context, pd: ironwarp::ProtectionDomain, base: std::ptr::NonNull<u8>, len: usize,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// use ironwarp::{Access, RawMemory};
-    /// // SAFETY: the pool lives on, and is reached through the region alone, until the token is complete.
+    /// // SAFETY: the pool outlives the token, and is reached through the region alone until the token is complete.
     /// let pool = unsafe { RawMemory::new(base, len) };
     /// let region = ctx.register(pd, pool, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    /// // ... and when it is done with:
+    /// // ... and after use:
     /// let token = region.deregister();
     /// while !token.poll() { /* poll the worker */ }
     /// # Ok(())
@@ -146,7 +148,7 @@ impl Context {
         Ok(self.mem.register(self.domain(pd)?, owner, access)?)
     }
 
-    /// As [`Context::register`], for one queue pair alone: no other can use the tag, not even one of the same
+    /// As [`Context::register`], for one queue pair only: no other can use the tag, not even one of the same
     /// protection domain, and the queue pair's peer may invalidate it (RFC 5040 s5.3, s8.1.1).
     ///
     /// # Errors
@@ -163,12 +165,12 @@ impl Context {
         Ok(self.mem.register_in_scope(scope, owner, access)?)
     }
 
-    /// As [`Context::register`], with all words of the region owned by `core`: atomic operations on them, of peers and of
-    /// [`Context::atomic`], are done there and nowhere else, instead of where each cache line's hash says. Spares mail
-    /// where the connections that use a word live on one core.
+    /// As [`Context::register`], with all words of the region owned by `core`: atomic operations on them, of peers
+    /// and of [`Context::atomic`], execute there, instead of on the core that each cache line's hash selects. This
+    /// avoids messages between cores if all connections that use a word are on one core.
     ///
-    /// Bytes that are registered more than once are pinned alike in all registrations; the later one is refused otherwise,
-    /// with [`RegisterError::PinConflict`](crate::RegisterError::PinConflict).
+    /// Bytes that are registered several times must be pinned to the same core in all registrations; otherwise the
+    /// later one fails with [`RegisterError::PinConflict`](crate::RegisterError::PinConflict).
     ///
     /// # Errors
     ///
@@ -184,9 +186,9 @@ impl Context {
         Ok(self.mem.register_on_core(self.domain(pd)?.into(), owner, access, CoreId(core))?)
     }
 
-    /// The core that runs atomic operations on the word at `offset` of a region of ours, counted from 0. What
-    /// [`Context::atomic`] refuses is refused here alike. With `rdmap.atomic_execution = "locked"` it means nothing: whichever core a
-    /// request arrives at runs it.
+    /// Returns the core, from 0, that executes atomic operations on the word at `offset` of a local region. Fails
+    /// where [`Context::atomic`] fails. Not meaningful with `rdmap.atomic_execution = "locked"`: the core that
+    /// receives a request executes it.
     ///
     /// # Errors
     ///
@@ -195,7 +197,8 @@ impl Context {
         Ok(self.mem.local_word(region, offset)?.0.0)
     }
 
-    /// A memory window, for [`SendWr::bind`](crate::SendWr::bind). It takes the place of a region in the table.
+    /// Creates a memory window, for [`SendWr::bind`](crate::SendWr::bind). It occupies a slot of the table of
+    /// regions.
     ///
     /// # Errors
     ///
@@ -205,8 +208,8 @@ impl Context {
         Ok(self.mem.window(self.domain(pd)?)?)
     }
 
-    /// A region without memory, for [`SendWr::fast_register`](crate::SendWr::fast_register). It takes the place of a
-    /// region in the table.
+    /// Creates a region without memory, for [`SendWr::fast_register`](crate::SendWr::fast_register). It occupies a
+    /// slot of the table of regions.
     ///
     /// # Errors
     ///
@@ -216,13 +219,14 @@ impl Context {
         Ok(self.mem.fast_region(self.domain(pd)?)?)
     }
 
-    /// Runs an atomic operation on the word at `offset` of a region of ours, atomically with those of all peers, as no plain
-    /// access is. The region needs [`Access::LOCAL_WRITE`], and the word lies at a multiple of 8 bytes.
+    /// Executes an atomic operation on the word at `offset` of a local region, atomically with those of all peers.
+    /// Plain accesses are not atomic with it. The region needs [`Access::LOCAL_WRITE`], and the word must be at a
+    /// multiple of 8 bytes.
     ///
-    /// The core that owns the word does it, not the calling thread. It completes in `cq`, without a queue pair's number, and
-    /// [`Completion::original`](crate::Completion::original) is the word's value before. Those on words of one cache line
-    /// are done in the order of the calls; for others that is not promised. The region has to live until the completion: one
-    /// that is given up before completes as [`LocalProtection`](crate::CompletionStatus::LocalProtection).
+    /// The owner core of the word executes it, not the calling thread. It completes in `cq`, without a queue pair's
+    /// number; [`Completion::original`](crate::Completion::original) is the word's value before. Operations on words
+    /// of one cache line execute in the order of the calls; others in any order. The region must live until the
+    /// completion; otherwise the status is [`LocalProtection`](crate::CompletionStatus::LocalProtection).
     ///
     /// ```no_run
     /// # fn take_number(

@@ -1,6 +1,6 @@
 //! Queue pairs, the application's half.
 //!
-//! Until a queue pair is connected, the core's half of it rests here: it goes to the core that carries the connection.
+//! Until a queue pair is connected, its core's half is stored here. It is sent to the core of the connection.
 
 use std::sync::Arc;
 
@@ -30,35 +30,35 @@ pub(super) struct AppQp {
     handle: QueuePair,
     pub(super) pd: ProtectionDomain,
     sq: SlotProducer<SendWqe>,
-    /// Of no use with a shared receive queue.
+    /// Unused with a shared receive queue.
     rq: SlotProducer<RecvWqe>,
     srq: Option<SharedReceiveQueue>,
-    /// The core that it wants to connect from.
+    /// The core to connect from.
     core: Option<u16>,
     bell: Arc<DoorbellFlag>,
     shared: Arc<QpShared>,
     max_sge: usize,
     inline_bytes: usize,
-    /// What its connection carries beside the operations of RFC 5040.
+    /// The operations of its connection besides those of RFC 5040.
     extensions: Option<Rfc7306Profile>,
-    /// The numbers of Reads that there are places for.
+    /// The read depths that it was created for.
     reads: ReadDepths,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
-    /// Sends completed without an entry whose promised places have been taken back.
+    /// Sends completed without an entry whose reserved entries were released.
     unsignaled_seen: u32,
-    /// Core and place there, once it has one.
+    /// The core and the slot there, once assigned.
     assigned: Option<(u16, u32)>,
-    /// The core's half until it has a home.
+    /// The core's half until it is assigned.
     unassigned: Option<Box<QpCore>>,
-    /// The application asked for the graceful end, whether or not the core has heard of it.
+    /// The application requested a disconnect, processed by the core or not.
     closing: bool,
-    /// The application gave it up; the core's half is on its way back.
+    /// The application destroyed it; the core's half is on its way back.
     destroyed: bool,
 }
 
 impl Context {
-    /// A queue pair in `pd`, not connected.
+    /// Creates a queue pair in `pd`, not connected.
     ///
     /// # Errors
     ///
@@ -122,7 +122,8 @@ impl Context {
         Ok(handle)
     }
 
-    /// Counts a new queue pair with its shared receive queue, and lets cores promise places in its completion queue.
+    /// Counts a new queue pair with its shared receive queue, and lets cores reserve entries in its completion
+    /// queue.
     fn attach_srq(&mut self, attr: &QpAttr) -> Result<Option<ironwarp_types::PdId>, VerbsError> {
         let Some(srq) = attr.srq else { return Ok(None) };
         let app = self.srq_mut(srq)?;
@@ -132,7 +133,7 @@ impl Context {
         Ok(Some(pd))
     }
 
-    /// Where the queue pair is in its life.
+    /// Returns the state of a queue pair.
     ///
     /// # Errors
     ///
@@ -141,8 +142,7 @@ impl Context {
         Ok(self.qp(qp)?.state())
     }
 
-    /// What the start-up of the queue pair's connection settled: the numbers of Reads that hold, and those that the peer
-    /// named. `None` before.
+    /// Returns the result of start-up: the read depths in effect, and those that the peer sent. `None` before.
     ///
     /// # Errors
     ///
@@ -151,12 +151,12 @@ impl Context {
         Ok(self.qp(qp)?.shared.negotiated())
     }
 
-    /// The numbers of Reads that a queue pair was made for.
+    /// Returns the read depths that a queue pair was created for.
     pub(super) fn reads_max(&self, qp: QueuePair) -> Result<ReadDepths, VerbsError> {
         Ok(self.qp(qp)?.reads)
     }
 
-    /// Ends a queue pair at once: a connection that is still up is reset, everything posted completes as flushed.
+    /// Destroys a queue pair at once: an open connection is reset, and posted requests complete as flushed.
     ///
     /// # Errors
     ///
@@ -176,7 +176,8 @@ impl Context {
         }
     }
 
-    /// Takes back the places in `cq` promised to sends that completed without an entry. Answers whether there were any.
+    /// Releases the entries in `cq` reserved for sends that completed without an entry. Returns whether there were
+    /// any.
     #[cold]
     pub(super) fn reclaim(&mut self, cq: CompletionQueue) -> bool {
         let mut reclaimed = 0;
@@ -190,7 +191,7 @@ impl Context {
         cq.apply_resize() || reclaimed > 0
     }
 
-    /// The core's half came back: the queue pair is gone.
+    /// Removes a queue pair whose core's half came back.
     pub(super) fn on_qp_returned(&mut self, half: &QpCore) {
         self.remove_qp(half.handle());
     }
@@ -203,7 +204,7 @@ impl Context {
         }
         let Some(mut app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
         if app.unassigned.is_some() {
-            // No core will complete these receives: their places in the queue are free again.
+            // No core completes these receives any more: their entries in the queue are free again.
             let posted = app.rq.outstanding();
             if let Ok(cq) = self.cq_mut(app.recv_cq) {
                 cq.release(posted);
@@ -219,13 +220,13 @@ impl Context {
         }
     }
 
-    /// The core that a queue pair wants to connect from.
+    /// Returns the core that a queue pair connects from.
     pub(super) fn requested_core(&self, qp: QueuePair) -> Result<Option<u16>, VerbsError> {
         Ok(self.qp(qp)?.core)
     }
 
-    /// Gives a resting queue pair a place on `core` and takes the core's half out, ready to be sent there. Its connection
-    /// carries what is asked for, or what the configuration says.
+    /// Assigns a slot on `core` to a queue pair and takes its core's half out, to be sent there. The connection has
+    /// the requested extensions, or the configured ones.
     pub(super) fn assign_core(
         &mut self,
         qp: QueuePair,
@@ -256,13 +257,13 @@ impl Context {
         Ok((slot, half))
     }
 
-    /// The queue pair takes no more requests.
+    /// Marks that the queue pair accepts no more requests.
     pub(super) fn mark_closing(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         self.qp_mut(qp)?.closing = true;
         Ok(())
     }
 
-    /// The queue pairs that have, or are to have, a connection that has not ended.
+    /// Returns the queue pairs whose connection has not ended.
     pub(super) fn connected_qps(&self) -> Vec<QueuePair> {
         let live = |app: &&AppQp| app.assigned.is_some() && !app.destroyed && app.state() != QpState::Error;
         self.qps.iter().flatten().filter(live).map(|app| app.handle).collect()
@@ -288,12 +289,12 @@ impl Context {
 }
 
 impl AppQp {
-    /// Whether a handle names this queue pair, and it has not been destroyed.
+    /// Returns whether a handle names this queue pair, and it is not destroyed.
     fn is(&self, qp: QueuePair) -> bool {
         self.handle == qp && !self.destroyed
     }
 
-    /// Where it is in its life. It drains from the moment that the application asks, until it has ended.
+    /// Returns the state. It is draining from the application's request until the connection has ended.
     fn state(&self) -> QpState {
         match self.shared.state() {
             QpState::Error => QpState::Error,
@@ -302,7 +303,7 @@ impl AppQp {
         }
     }
 
-    /// RFC 5041 s6.2.1: once the graceful end has been asked for, further requests are errors. Those behind the end are
+    /// RFC 5041 s6.2.1: after a disconnect was requested, further requests are errors. Those after the end are
     /// flushed.
     #[cold]
     fn check_not_closing(&self) -> Result<(), PostError> {
@@ -312,7 +313,7 @@ impl AppQp {
         }
     }
 
-    /// The queue pair as it is now.
+    /// Returns the state of the queue pair.
     pub(super) fn info(&mut self) -> QpInfo {
         let (send_depth, own) = (self.sq.depth(), self.srq.is_none());
         let recv_depth = if own { self.rq.depth() } else { 0 };

@@ -1,4 +1,4 @@
-//! What can be asked about a queue pair and about the stack as a whole.
+//! Queries of objects and of the stack's limits.
 
 use core::net::IpAddr;
 use core::sync::atomic::Ordering;
@@ -15,120 +15,121 @@ use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 use crate::objects::{CompletionQueue, Framing, QpState, QueuePair, SharedReceiveQueue, WORK_DEPTH_MAX};
 
-/// A queue pair as it is now.
+/// The state of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct QpInfo {
-    /// Where it is in its life.
+    /// The state of its connection.
     pub state: QpState,
-    /// Whose memory it reaches.
+    /// Its protection domain.
     pub pd: ProtectionDomain,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: CompletionQueue,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: CompletionQueue,
-    /// Where receives come from, when not from its own queue.
+    /// The shared receive queue, if receives come from one.
     pub srq: Option<SharedReceiveQueue>,
-    /// Send requests that fit, at least as many as were asked for.
+    /// The capacity of the send queue, at least the requested one.
     pub send_depth: u32,
-    /// Receives that fit; 0 with a shared queue.
+    /// The capacity of the receive queue; 0 with a shared queue.
     pub recv_depth: u32,
     /// Send requests posted and not yet completed by the core.
     pub sends_outstanding: u32,
     /// Receives posted and not yet completed by the core.
     pub receives_outstanding: u32,
-    /// Gather or scatter elements in a request.
+    /// Gather or scatter elements of a request.
     pub max_sge: usize,
-    /// Inline bytes in a request.
+    /// Inline bytes of a request.
     pub inline_bytes: usize,
-    /// What start-up settled, once it has: the numbers of Reads that hold.
+    /// The result of start-up, if it has finished: the read depths in effect.
     pub negotiated: Option<NegotiatedParams>,
-    /// How the connection frames its messages, once start-up has settled it.
+    /// The framing of the connection's messages, if start-up has finished.
     pub framing: Option<Framing>,
-    /// Reads that the peer may have outstanding here, as asked for (IRD).
+    /// Reads that the peer may have outstanding here, as requested (IRD).
     pub ird: u16,
-    /// Reads that we may have outstanding at the peer, as asked for (ORD).
+    /// Reads that this side may have outstanding at the peer, as requested (ORD).
     pub ord: u16,
 }
 
-/// A completion queue as it is now.
+/// The state of a completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CqInfo {
-    /// Places for work requests that were posted and not reaped. A resize that makes it larger shows once it holds.
+    /// Requests that may be posted and not reaped. A larger depth of a resize is shown once it is in effect.
     pub depth: u32,
-    /// Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
+    /// Reserved entries: for requests that are posted and not reaped, and not known to have ended without a
+    /// completion.
     pub reserved_cqes: u32,
     /// Uses by queue pairs: one that sends and receives into it counts twice.
     pub users: u32,
 }
 
-/// A shared receive queue as it is now.
+/// The state of a shared receive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SrqInfo {
-    /// Receives that fit, on all cores together, at least as many as were asked for.
+    /// The capacity in receives, on all cores together; at least the requested one.
     pub depth: u32,
-    /// Receives posted and not yet taken by a message.
+    /// Receives that are posted and not consumed by a message.
     pub posted: u32,
-    /// Scatter elements in a receive.
+    /// Scatter elements of a receive.
     pub max_sge: usize,
-    /// Queue pairs that take receives from it.
+    /// Queue pairs that use it.
     pub users: u32,
 }
 
-/// How many of everything there may be, and what a work request can carry.
+/// The limits of a stack and of work requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Limits {
     /// Cores that carry connections.
     pub cores: usize,
-    /// Queue pairs a core.
+    /// Queue pairs on each core.
     pub queue_pairs: u32,
-    /// Completion queues a core.
+    /// Completion queues on each core.
     pub completion_queues: u32,
-    /// Shared receive queues a core.
+    /// Shared receive queues on each core.
     pub shared_receive_queues: u32,
-    /// Memory regions, windows and fast regions in the process, together.
+    /// Memory regions, windows and fast regions of the process, together.
     pub regions: u32,
     /// Application contexts.
     pub contexts: u32,
-    /// How much of the four kinds of object above one context may have, in percent.
+    /// The share of one context in the four kinds of object above, in percent.
     pub context_quota_percent: u8,
-    /// Incoming connections a core that have not been accepted or rejected yet.
+    /// Incoming connections on each core that are neither accepted nor rejected.
     pub half_open: u32,
-    /// Listening addresses a core.
+    /// Listening addresses on each core.
     pub listeners: u32,
-    /// Requests in a send or receive queue.
+    /// Requests of a send or receive queue.
     pub wq_depth: u32,
-    /// Receives in a shared receive queue, a core.
+    /// Receives of a shared receive queue, on each core.
     pub srq_depth: u32,
-    /// Places in a completion queue.
+    /// Entries of a completion queue.
     pub cq_depth: u32,
-    /// Gather or scatter elements in a Send, Write or receive.
+    /// Gather or scatter elements of a Send, Write or receive.
     pub max_sge: usize,
     /// Sink elements of a Read.
     pub max_read_sge: usize,
-    /// Inline bytes in a request.
+    /// Inline bytes of a request.
     pub inline_bytes: usize,
-    /// Bytes in a message.
+    /// Bytes of a message.
     pub message_bytes: u32,
     /// Reads outstanding in either direction of a queue pair.
     pub read_depth: u16,
-    /// Private data bytes sent with a connection in revision 1 of MPA.
+    /// Bytes of private data sent with MPA revision 1.
     pub private_data_bytes: usize,
-    /// As before in revision 2, where the numbers of Reads take some of the room.
+    /// Bytes of private data sent with revision 2, where the read depths use some of the room.
     pub private_data_bytes_enhanced: usize,
-    /// Private data bytes taken from a peer.
+    /// Bytes of private data accepted from a peer.
     pub private_data_bytes_accepted: usize,
-    /// Whether atomic operations can be had, on connections whose [`Extensions`](crate::Extensions) have them. They are
-    /// atomic among all connections of this stack and with [`Context::atomic`], and neither against another stack that has the
-    /// same memory registered nor against other access to it.
+    /// Whether atomic operations are available, on connections whose [`Extensions`](crate::Extensions) include them.
+    /// They are atomic among all connections of this stack and with [`Context::atomic`], but neither with another
+    /// stack that has the same memory registered nor with other accesses.
     pub atomics: bool,
 }
 
 impl Context {
-    /// A queue pair as it is now.
+    /// Returns the state of a queue pair.
     ///
     /// # Errors
     ///
@@ -137,7 +138,7 @@ impl Context {
         self.qp_mut(qp).map(super::qp::AppQp::info)
     }
 
-    /// A completion queue as it is now.
+    /// Returns the state of a completion queue.
     ///
     /// # Errors
     ///
@@ -146,7 +147,7 @@ impl Context {
         self.cq(cq).map(super::cq::AppCq::info)
     }
 
-    /// A shared receive queue as it is now.
+    /// Returns the state of a shared receive queue.
     ///
     /// # Errors
     ///
@@ -155,16 +156,16 @@ impl Context {
         self.srq_mut(srq).map(super::srq::AppSrq::info)
     }
 
-    /// Whether the peer at an address has turned out to lack atomic operations, within the time that the configuration says
-    /// (`rdmap.lacks_atomics_cache_s`): a context of this stack has heard [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics),
-    /// and no connection to that address has had an answer to one since.
+    /// Returns whether the peer at an address is known to lack atomic operations. A context of this stack records it
+    /// at [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics), for `rdmap.lacks_atomics_cache_s`, or until
+    /// an atomic operation succeeds with that address.
     pub fn lacks_atomics(&self, peer: IpAddr) -> bool {
         let lacks_atomics_cache =
             self.shared.lacks_atomics_cache.lock().unwrap_or_else(PoisonError::into_inner);
         lacks_atomics_cache.has(peer.to_canonical(), Instant::now(), self.lacks_atomics_cache_time())
     }
 
-    /// An event on its way to the application says something to remember.
+    /// Records what an event says about a peer's atomic operations.
     #[cold]
     pub(super) fn cache_lacks_atomics(&self, peer: IpAddr) {
         let mut lacks_atomics_cache =
@@ -173,7 +174,7 @@ impl Context {
         self.shared.any_lacks_atomics.store(true, Ordering::Relaxed);
     }
 
-    /// That peer has answered one.
+    /// The peer has answered an atomic operation.
     #[cold]
     pub(super) fn uncache_lacks_atomics(&self, peer: IpAddr) {
         let mut lacks_atomics_cache =
@@ -185,7 +186,7 @@ impl Context {
         Duration::from_secs(self.shared.config.rdmap.lacks_atomics_cache_s)
     }
 
-    /// What this stack allows.
+    /// Returns the limits of this stack.
     pub fn limits(&self) -> Limits {
         let (limits, mpa) = (&self.shared.config.limits, &self.shared.config.mpa);
         Limits {
@@ -214,10 +215,10 @@ impl Context {
     }
 }
 
-/// Peers remembered at a time; the oldest makes room.
+/// Peers that are recorded at a time; the oldest entry is replaced.
 const LACKS_ATOMICS_CACHE_MAX: usize = 256;
 
-/// Which peers turned out to have no atomic operations, and when.
+/// The peers that lack atomic operations, and when that was detected.
 #[derive(Debug, Default)]
 pub(crate) struct LacksAtomicsCache(VecDeque<(IpAddr, Instant)>);
 
@@ -244,7 +245,7 @@ impl LacksAtomicsCache {
 mod tests {
     use super::*;
 
-    /// docs/semantics.md, "Atomics": remembered by address, for a while, and never more than there are places for.
+    /// docs/semantics.md, "Atomics": recorded by address, for a limited time, in a table of fixed size.
     #[test]
     fn a_peer_that_lacks_atomics_is_remembered_for_a_while() {
         let (begun, hour) = (Instant::now(), Duration::from_secs(3600));

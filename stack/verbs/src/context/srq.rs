@@ -1,8 +1,8 @@
-//! Shared receive queues, the application's half: receives for whichever of many queue pairs a message comes to.
+//! Shared receive queues, the application's half: receives for the messages of many queue pairs.
 //!
-//! A queue has one ring for each core; a post fills the one that has most room. Its receives promise no place in a
-//! completion queue when they are posted, since nobody knows yet in which one they will complete: the place is
-//! promised when a message takes the receive.
+//! A queue has one ring for each core; a post fills the one with the most room. A receive reserves no completion
+//! entry when it is posted, since its completion queue is not known yet. The entry is reserved when a message
+//! consumes the receive.
 
 use ironwarp_iwarp::RecvWqe;
 use ironwarp_rings::slots::{self, SlotProducer};
@@ -19,25 +19,25 @@ use crate::objects::{SharedReceiveQueue, check_range};
 use crate::shared::{SlotLease, SlotTable, next_handle_id};
 use crate::wr::RecvWr;
 
-/// The most receives that a shared receive queue may be made for, a core.
+/// The largest depth of a shared receive queue, on each core.
 pub(super) const SRQ_DEPTH_MAX: u32 = 1 << 16;
 
 /// The application's half of a shared receive queue.
 pub(super) struct AppSrq {
     serial: u32,
     pub(super) pd: PdId,
-    /// One ring and one place in the table for each core.
+    /// One ring and one slot for each core.
     rings: Box<[SlotProducer<RecvWqe>]>,
     slots: Box<[u32]>,
     max_sge: usize,
     pub(super) users: u32,
-    /// Whether the application still waits to hear that few receives are left.
+    /// Whether the application waits for the event of its limit.
     is_armed: bool,
 }
 
 impl Context {
-    /// A shared receive queue in `pd` for `depth` receives a core, 1 to 65536, of at most `max_sge` elements each. The
-    /// elements are checked against `pd`, whatever queue pair takes them.
+    /// Creates a shared receive queue in `pd` for `depth` receives on each core, 1 to 65536, of at most `max_sge`
+    /// elements each. The elements are checked against `pd`, whichever queue pair consumes them.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Context {
         Ok(())
     }
 
-    /// Posts one receive for whichever queue pair needs it first.
+    /// Posts one receive for the first queue pair that needs it.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Context {
         if wr.scatter.len() > app.max_sge {
             return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: app.max_sge });
         }
-        // What each core has taken by now: where one runs dry, streams end.
+        // Reads what each core has consumed: streams end on a core without receives.
         let emptiest = match &mut app.rings[..] {
             [_] => Some(0),
             rings => (0..rings.len()).min_by_key(|at| rings[*at].outstanding()),
@@ -112,8 +112,8 @@ impl Context {
         ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| PostError::QueueFull)
     }
 
-    /// Asks for one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are
-    /// left on a core, the first of them that runs low. 0 asks for none.
+    /// Requests one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are
+    /// left on a core. 0 cancels.
     ///
     /// # Errors
     ///
@@ -129,15 +129,15 @@ impl Context {
         Ok(())
     }
 
-    /// Whether the application is to hear that a core has few receives left: every core says so for itself, and one that is
-    /// low when the next arming comes says so again.
+    /// Returns whether the event is for the application: every core raises it for itself, and a core that is low at
+    /// the next arming raises it again.
     #[cold]
     pub(super) fn consume_arming(&mut self, srq: SharedReceiveQueue) -> bool {
         self.srq_mut(srq).is_ok_and(|app| core::mem::take(&mut app.is_armed))
     }
 
-    /// Destroys a shared receive queue that no queue pair uses any more. What is posted to it is forgotten: its memory
-    /// is the application's again when the call returns.
+    /// Destroys a shared receive queue that no queue pair uses. Receives posted to it are dropped; their memory is
+    /// free when the call returns.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Context {
 }
 
 impl AppSrq {
-    /// The queue as it is now.
+    /// Returns the state of the queue.
     pub(super) fn info(&mut self) -> SrqInfo {
         let depth = self.rings.iter().map(SlotProducer::depth).sum();
         let posted = self.rings.iter_mut().map(SlotProducer::outstanding).sum();

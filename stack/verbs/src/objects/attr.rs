@@ -1,4 +1,4 @@
-//! What a queue pair is made for, and the words that its two halves share.
+//! Attributes of a queue pair, and the words that its two halves share.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,36 +11,36 @@ use super::{CompletionQueue, KeepAlive, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 
-/// Where a queue pair is in its life. Receives may be posted in every state, sends from [`QpState::Connecting`] on;
-/// what is posted in [`QpState::Error`] completes as flushed.
+/// The state of a queue pair. Receives may be posted in every state, sends from [`QpState::Connecting`] on. Requests
+/// that are posted in [`QpState::Error`] complete as flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum QpState {
-    /// Made, not connected.
+    /// Created, not connected.
     Idle = 0,
     /// Being connected: sends are held.
     Connecting = 1,
     /// Connected.
     Established = 2,
-    /// Closing: what was posted is still sent, nothing more may be posted.
+    /// Closing: posted requests are still sent, and no more may be posted.
     Draining = 3,
     /// Ended: everything is flushed.
     Error = 4,
 }
 
-/// What a new queue pair is made for.
+/// The attributes of a new queue pair.
 #[derive(Clone, Debug)]
 pub struct QpAttr {
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: CompletionQueue,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: CompletionQueue,
-    /// Where receives come from, when not from a queue of its own.
+    /// The shared receive queue, if receives come from one.
     pub srq: Option<SharedReceiveQueue>,
-    /// How much of that queue this queue pair's peer may take. `None`: as much as there is.
+    /// The share of that queue that this queue pair's peer may use. `None`: no limit.
     pub srq_share: Option<ReceiveShare>,
-    /// The core that it connects from. `None` is the one with the fewest queue pairs. A queue pair that accepts lives on
-    /// the core that the connection came to.
+    /// The core that it connects from. `None`: the core with the fewest queue pairs. A queue pair that accepts uses
+    /// the core of the connection.
     pub core: Option<u16>,
     /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
     pub send_depth: u32,
@@ -52,23 +52,23 @@ pub struct QpAttr {
     pub inline_bytes: usize,
     /// Reads that the peer may have outstanding here (IRD).
     pub ird: u16,
-    /// Reads that we may have outstanding at the peer (ORD).
+    /// Reads that this side may have outstanding at the peer (ORD).
     pub ord: u16,
-    /// Complete Sends and Writes when their bytes are copied, not when the peer's TCP has acknowledged them. A
-    /// completion then says only that the memory is free.
+    /// Completes Sends and Writes when their bytes are copied, instead of when the peer's TCP has acknowledged them.
+    /// A completion then shows only that the memory is free.
     pub complete_on_copy: bool,
-    /// Place tagged segments that lie beyond a gap before their turn, on connections whose start-up settles on markers and
-    /// CRCs. `None` is what the configuration says (`ddp.place_out_of_order`), by default not.
+    /// Places tagged segments beyond a gap before the gap is filled, on connections with markers and CRCs. `None`:
+    /// as configured (`ddp.place_out_of_order`), by default not.
     pub place_out_of_order: Option<bool>,
-    /// How long unacknowledged sends, and Reads without an answer, may wait before the connection is given up. `None`
-    /// is what the configuration says (`tcp.user_timeout_ms`).
+    /// The time after which unacknowledged sends, or Reads without a response, end the connection. `None`: as
+    /// configured (`tcp.user_timeout_ms`).
     pub user_timeout: Option<Duration>,
-    /// Probes of an idle peer. `None` is what the configuration says (`tcp.keep_alive`), by default none.
+    /// Keep-alive probes. `None`: as configured (`tcp.keep_alive`), by default none.
     pub keep_alive: Option<KeepAlive>,
 }
 
 impl QpAttr {
-    /// 128 sends, 128 receives, 16 Reads each way, everything completing in one queue.
+    /// Returns the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in one queue.
     pub fn new(cq: CompletionQueue) -> Self {
         QpAttr {
             send_cq: cq,
@@ -93,7 +93,7 @@ impl QpAttr {
         QpTimeouts { user_timeout: self.user_timeout, keep_alive: self.keep_alive }
     }
 
-    /// The numbers of Reads as one.
+    /// Returns the read depths.
     pub(crate) fn reads(&self) -> ReadDepths {
         ReadDepths { ird: self.ird, ord: self.ord }
     }
@@ -115,30 +115,30 @@ impl QpAttr {
     }
 }
 
-/// How MPA frames the messages of a connection (RFC 5044 s7.1.1), as the two sides' requests settled it.
+/// The MPA framing of a connection (RFC 5044 s7.1.1), as start-up negotiated it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing {
-    /// Whether CRCs are in use, both ways.
+    /// Whether CRCs are in use, in both directions.
     pub crc: bool,
-    /// In which directions markers are.
+    /// The directions in which markers are in use.
     pub markers: Markers,
 }
 
-/// How much of a shared receive queue the peer of one queue pair may take (RFC 5042 s6.4.3.1).
+/// The share of a shared receive queue for the peer of one queue pair (RFC 5042 s6.4.3.1).
 ///
-/// The count is of receives that its messages consumed and that no post has credited yet. A post credits the oldest consumed
-/// receive, whichever queue pair consumed it. A queue pair that exceeds its share raises
+/// It counts the receives that the peer's messages consumed and that no post has credited yet. A post credits the
+/// oldest consumed receive, whichever queue pair consumed it. A queue pair that exceeds its share raises
 /// [`Event::SrqShareExceeded`](crate::Event::SrqShareExceeded).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceiveShare {
-    /// Receives, 1 to 65536.
+    /// The limit in receives, 1 to 65536.
     pub receives: u32,
-    /// Whether a message beyond the share finds no receive, which ends its connection and leaves the receives to the
-    /// others. Otherwise the application gets the event and decides.
+    /// Whether a message beyond the share gets no receive, which ends its connection. Otherwise the application gets
+    /// the event and decides.
     pub enforced: bool,
 }
 
-/// The most requests that a send or receive queue may be made for.
+/// The largest depth of a send or receive queue.
 pub(crate) const WORK_DEPTH_MAX: u32 = 1 << 16;
 
 pub(crate) fn check_range(
@@ -152,10 +152,10 @@ pub(crate) fn check_range(
     if ok { Ok(()) } else { Err(VerbsError::OutOfRange { what, value, allowed }) }
 }
 
-/// What the core writes and the application reads of a queue pair.
+/// The state of a queue pair that the core writes and the application reads.
 pub(crate) struct QpShared {
     state: AtomicU8,
-    /// What start-up settled, packed into one word: 0 until it has.
+    /// The result of start-up, packed into one word; 0 before.
     negotiated: AtomicU64,
 }
 
@@ -178,7 +178,7 @@ impl QpShared {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// RFC 6581 s9: the numbers of Reads have 14 bits each; the revision has the lowest byte, so that the word is not 0.
+    /// RFC 6581 s9: the read depths have 14 bits each. The revision is in the lowest byte, so the word is not 0.
     pub(crate) fn set_negotiated(&self, negotiated: NegotiatedParams, framing: Framing) {
         let [own, peer] = [negotiated.reads, negotiated.peer_reads.unwrap_or_default()];
         let depths = [own.ird, own.ord, peer.ird, peer.ord];

@@ -1,4 +1,4 @@
-//! What an application thread and a core both know of an object: its handle, its attributes, the state that they share.
+//! The parts of an object that an application thread and a core share: its handle, attributes and state.
 //!
 //! `context` and `core_loop` use this module, and it uses neither. A handle is a small copyable value. A handle of a
 //! destroyed object, or of another context, is an error and never another object.
@@ -16,7 +16,7 @@ pub(crate) use params::{CmParams, MpaParams};
 pub use timeouts::KeepAlive;
 pub(crate) use timeouts::QpTimeouts;
 
-/// Names a queue pair of one context.
+/// A handle of a queue pair of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct QueuePair {
     pub(crate) index: u32,
@@ -24,23 +24,23 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// The number that completions carry.
+    /// Returns the number in completions.
     pub fn num(self) -> QpNum {
         self.num
     }
 
-    /// The handle as one number, for callers in another language.
+    /// Returns the handle as one number, for callers in other languages.
     pub fn to_bits(self) -> u64 {
         u64::from(self.num.0) << 32 | u64::from(self.index)
     }
 
-    /// What [`QueuePair::to_bits`] made a number of. Any other number names nothing, which each call says.
+    /// Returns the handle of a number from [`QueuePair::to_bits`]. Calls with any other number fail.
     pub fn from_bits(bits: u64) -> Self {
         QueuePair { index: bits as u32, num: QpNum((bits >> 32) as u32) }
     }
 }
 
-/// Names a completion queue of one context.
+/// A handle of a completion queue of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct CompletionQueue {
     pub(crate) index: u32,
@@ -48,12 +48,12 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// The handle as one number, for callers in another language.
+    /// Returns the handle as one number, for callers in other languages.
     pub fn to_bits(self) -> u64 {
         u64::from(self.serial) << 32 | u64::from(self.index)
     }
 
-    /// What [`CompletionQueue::to_bits`] made a number of. Any other number names nothing, which each call says.
+    /// Returns the handle of a number from [`CompletionQueue::to_bits`]. Calls with any other number fail.
     pub fn from_bits(bits: u64) -> Self {
         CompletionQueue { index: bits as u32, serial: (bits >> 32) as u32 }
     }
@@ -63,7 +63,7 @@ impl CompletionQueue {
     }
 }
 
-/// Names a shared receive queue of one context.
+/// A handle of a shared receive queue of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct SharedReceiveQueue {
     pub(crate) index: u32,
@@ -71,12 +71,12 @@ pub struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    /// The handle as one number, for callers in another language.
+    /// Returns the handle as one number, for callers in other languages.
     pub fn to_bits(self) -> u64 {
         u64::from(self.serial) << 32 | u64::from(self.index)
     }
 
-    /// What [`SharedReceiveQueue::to_bits`] made a number of. Any other number names nothing, which each call says.
+    /// Returns the handle of a number from [`SharedReceiveQueue::to_bits`]. Calls with any other number fail.
     pub fn from_bits(bits: u64) -> Self {
         SharedReceiveQueue { index: bits as u32, serial: (bits >> 32) as u32 }
     }

@@ -1,7 +1,7 @@
-//! How to connect, accept and reject, beside to whom.
+//! Parameters of connect, accept and reject.
 //!
-//! Everything has a default from the configuration and the queue pair. What is asked for is checked here, so that the
-//! core has nothing to refuse, and travels there in one box, which comes back to be freed.
+//! Everything has a default from the configuration and the queue pair. Parameters are checked here, so the core
+//! cannot refuse them. They are sent to the core in one box, which the core returns to be freed.
 
 use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 use ironwarp_types::Nanos;
@@ -10,12 +10,12 @@ use crate::config::{Extensions, MpaConfig};
 use crate::error::VerbsError;
 use crate::event::PrivateData;
 
-/// A revision of MPA.
+/// An MPA revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MpaRevision {
-    /// RFC 5044: numbers of Reads are for the applications to agree on.
+    /// RFC 5044: the applications agree on read depths.
     One,
-    /// RFC 6581: they are negotiated.
+    /// RFC 6581: read depths are negotiated.
     Two,
 }
 
@@ -28,56 +28,56 @@ impl MpaRevision {
     }
 }
 
-/// How to connect. `None` is what the configuration, or the queue pair, says.
+/// The parameters of a connect. `None`: as configured, or as in the queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectParams<'a> {
     /// Private data for the peer's application: at most 251 bytes in revision 2, 255 in revision 1; 508 and 512 with
     /// `mpa.long_private_data`.
     pub private_data: &'a [u8],
-    /// The revision to begin with.
+    /// The first revision to try.
     pub revision: Option<MpaRevision>,
-    /// The numbers of Reads to offer, at most those that the queue pair was made for, or [`READS_UNNEGOTIATED`] to
-    /// leave one as it is and to the applications.
+    /// The read depths to offer, at most those of the queue pair, or [`READS_UNNEGOTIATED`] to keep one and leave it
+    /// to the applications.
     pub reads: Option<ReadDepths>,
-    /// Whether either side may speak first (RFC 6581 s9.2). Costs one message without data.
+    /// Whether either side may send first (RFC 6581 s9.2). Costs one message without data.
     pub peer_to_peer: Option<bool>,
-    /// The indications that can begin the peer-to-peer model.
+    /// The permitted kinds of ready-to-receive indication.
     pub rtr: Option<RtrKinds>,
-    /// How long to wait before the first message.
+    /// The delay before the first message.
     pub first_fpdu_holdoff: Option<Nanos>,
-    /// What the connection carries beside the operations of RFC 5040. The peer is not asked.
+    /// The operations of the connection besides those of RFC 5040. They are not negotiated.
     pub extensions: Option<Extensions>,
 }
 
-/// How to accept. `None` is what the configuration, or the queue pair, says.
+/// The parameters of an accept. `None`: as configured, or as in the queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptParams<'a> {
     /// Private data for the peer's application.
     pub private_data: &'a [u8],
-    /// The numbers of Reads to answer with, at most those that the queue pair was made for.
+    /// The read depths of the reply, at most those of the queue pair.
     pub reads: Option<ReadDepths>,
-    /// The indications that are taken in the peer-to-peer model.
+    /// The accepted kinds of ready-to-receive indication.
     pub rtr: Option<RtrKinds>,
-    /// What the connection carries beside the operations of RFC 5040. The peer is not asked.
+    /// The operations of the connection besides those of RFC 5040. They are not negotiated.
     pub extensions: Option<Extensions>,
 }
 
-/// How to reject.
+/// The parameters of a reject.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RejectParams<'a> {
     /// Private data for the peer's application.
     pub private_data: &'a [u8],
-    /// The numbers of Reads that would do (RFC 6581 s9.1). Revision 1 has no place for them.
+    /// The read depths that would be accepted (RFC 6581 s9.1). Revision 1 does not carry them.
     pub reads: Option<ReadDepths>,
 }
 
-/// What a connection is begun or answered with, on its way to the core.
+/// The parameters of a start-up, on their way to the core.
 pub(crate) struct CmParams {
     pub(crate) private_data: PrivateData,
     pub(crate) mpa_params: MpaParams,
 }
 
-/// What was asked for; what was not comes from the configuration or the queue pair.
+/// The requested parameters; the others come from the configuration or the queue pair.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MpaParams {
     pub(crate) revision: u8,

@@ -1,4 +1,4 @@
-//! How long a queue pair waits for a peer that is silent.
+//! Timeouts of a queue pair.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use ironwarp_types::Nanos;
 use super::attr::check_range;
 use crate::error::VerbsError;
 
-/// The longest time that may be asked for.
+/// The largest timeout.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Probes of an idle peer (RFC 9293 s3.8.4). Any answer counts; only silence ends a connection.
+/// Keep-alive probes (RFC 9293 s3.8.4). Any reply counts; only silence ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeepAlive {
-    /// Silence before the first probe.
+    /// The idle time before the first probe.
     pub idle: Duration,
-    /// Silence before each further probe.
+    /// The interval between further probes.
     pub interval: Duration,
-    /// Probes without an answer after which the connection is given up: 2 to 255, since one alone may be lost.
+    /// The number of probes without a reply that ends the connection: 2 to 255, since a single one may be lost.
     pub probes: u8,
 }
 
-/// What a queue pair says of its own patience. `None` is what the configuration says.
+/// The timeouts that a queue pair sets. `None`: as configured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct QpTimeouts {
     pub(crate) user_timeout: Option<Duration>,
@@ -42,7 +42,7 @@ impl QpTimeouts {
         check_range("keep-alive probes", probes.into(), 2, 255, "2 to 255")
     }
 
-    /// What holds where the configuration says `default`.
+    /// Returns the timeouts in effect with the configured `default`.
     pub(crate) fn resolve(&self, default: TcpTimeouts) -> TcpTimeouts {
         TcpTimeouts {
             user_timeout: self.user_timeout.map_or(default.user_timeout, nanos),

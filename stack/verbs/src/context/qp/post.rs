@@ -1,8 +1,7 @@
-//! Posting to a queue pair: a request is looked at, a place for its completion promised, its slot written, and the
+//! Posting to a queue pair: a request is checked, an entry for its completion reserved, its slot written, and the
 //! core's doorbell rung once.
 //!
-//! Takes what the application asks for; errors name what is wrong with a request, and nothing of it is posted then. A
-//! request is written into the queue's own slot and not copied again.
+//! A request with an error is not posted. A request is written into the queue's own slot and not copied again.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -33,8 +32,8 @@ impl Context {
         self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
 
-    /// Posts requests to the send queue in order and rings the doorbell once. On error the requests before the
-    /// failing one are posted; their number comes with the error.
+    /// Posts requests to the send queue in order and rings the doorbell once. If one fails, those before it are
+    /// posted; the error contains their number.
     ///
     /// # Errors
     ///
@@ -60,7 +59,7 @@ impl Context {
         }
     }
 
-    /// Posts requests to the send queue in order and rings the doorbell once, all of them or, on error, none.
+    /// Posts requests to the send queue in order and rings the doorbell once. If one fails, none is posted.
     ///
     /// # Errors
     ///
@@ -107,7 +106,8 @@ impl Context {
         let cq = self.cqs.get_mut(app.recv_cq.slot()).and_then(Option::as_mut);
         app.stage_recv(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
         app.rq.publish();
-        // See the core's half: either it finds this receive when it flushes, or we find that it has ended.
+        // Pairs with the core's half: either the core finds this receive when it flushes, or this thread sees that
+        // it has ended.
         fence(Ordering::SeqCst);
         if app.shared.state() == QpState::Error {
             app.ring(&mut self.cores);
@@ -136,7 +136,7 @@ impl AppQp {
         Ok(())
     }
 
-    /// All of them, or none.
+    /// Posts all of them, or none.
     fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check_may_send()?;
         wrs.iter().try_for_each(|wr| self.check_send(wr))?;
@@ -151,7 +151,7 @@ impl AppQp {
             .map_err(|_| PostError::QueueFull)
     }
 
-    /// What only a connection with extensions carries.
+    /// Checks operations that need extensions of the connection.
     #[cold]
     fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let has = |profile: &Rfc7306Profile| profile.swap || wr.opcode != SendOpcode::Swap;
@@ -171,10 +171,10 @@ impl AppQp {
                 return Err(PostError::InlineTooLong { requested: bytes.len(), allowed: self.inline_bytes });
             }
             Source::Inline(bytes) => (0, bytes.len() as u64),
-            // What nearly always comes; the sum of a list is a long way round.
+            // The usual cases first; a list takes longer.
             Source::Gather([sge]) => (1, u64::from(sge.len)),
             Source::Gather(sge_list) => (sge_list.len(), sge_list.iter().map(|sge| u64::from(sge.len)).sum()),
-            // Looked at already.
+            // Checked already.
             Source::Atomic(..) => return Ok(()),
         };
         if requested > self.max_sge {
