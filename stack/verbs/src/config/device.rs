@@ -10,7 +10,7 @@ use super::{ConfigError, in_range};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
-    /// Which device, one of its kinds.
+    /// The kind of device.
     pub device: DeviceConfig,
     /// The largest IP packet in bytes.
     #[serde(default = "PortConfig::mtu_default")]
@@ -56,7 +56,7 @@ impl PortConfig {
         self.device.validate(self.mtu)
     }
 
-    /// Where several cores take each other's frames over, each pool must last for what all of them hold.
+    /// With several cores each pool must hold the frames of all of them, since cores pass frames to each other.
     pub(super) fn validate_core_count(&self, cores: u16) -> Result<(), ConfigError> {
         let least = u32::from(self.ring_size) + RX_FRAMES_PER_CORE_MIN * u32::from(cores);
         let allowed = "at least port.ring_size + 512 x core.count, at most 1048576";
@@ -64,8 +64,8 @@ impl PortConfig {
     }
 }
 
-/// Received frames that a core needs where there are several: a quarter of them may wait to be taken over, and 64 KiB
-/// that are out of order fit into the rest.
+/// Received frames that each of several cores needs: a quarter of them may be in rings between cores, and 64 KiB of
+/// out-of-order data fit into the rest.
 const RX_FRAMES_PER_CORE_MIN: u32 = 512;
 
 /// The kinds of device.
@@ -78,24 +78,24 @@ pub enum DeviceConfig {
     Memif {
         /// The server creates the socket and must start first.
         role: MemifRole,
-        /// The Unix socket that both ends name.
+        /// The Unix socket of both ends.
         socket: PathBuf,
         /// The number of the interface on that socket.
         #[serde(default)]
         id: u32,
-        /// Bytes in one shared buffer: bounds the frame.
+        /// Bytes of one shared buffer: limits the frame.
         #[serde(default = "memif_buffer_default")]
         buffer_bytes: u32,
     },
-    /// Two ports of one process joined back to back: this is one of them.
+    /// Two ports of one process linked back to back: this is one of them.
     Ring {
-        /// Which end of the pair, 0 or 1.
+        /// The end of the pair, 0 or 1.
         #[serde(default)]
         end: u8,
     },
-    /// A tap interface: Linux is the peer.
+    /// A tap interface: the peer is the Linux kernel.
     Tap {
-        /// The interface that appears in the kernel.
+        /// The name of the kernel's interface.
         interface: String,
     },
     /// A raw socket on an existing interface.
@@ -108,35 +108,35 @@ pub enum DeviceConfig {
         /// The interface.
         interface: String,
     },
-    /// A port that DPDK has already, by DPDK's name for it: one of an application that owns DPDK, or one that `eal.extra_args`
-    /// asks for.
+    /// A port that exists in DPDK, by DPDK's name: one of an application that owns DPDK, or one from
+    /// `eal.extra_args`.
     Dpdk {
-        /// The name, as `net_memif0`.
+        /// The name, such as `net_memif0`.
         name: String,
     },
-    /// A virtual machine's network card: its virtio queues, shared through a socket that this end makes.
+    /// A virtual machine's network card: its virtio queues, shared through a socket that this side creates.
     Vhost {
         /// The Unix socket that the machine monitor connects to.
         socket: PathBuf,
     },
     /// A network card by its PCI address, bound to a DPDK driver.
     Pci {
-        /// The address, as `0000:3b:00.0`.
+        /// The address, such as `0000:3b:00.0`.
         address: String,
     },
 }
 
-/// The longest name that the kernel gives an interface.
+/// The longest name of a kernel interface.
 const INTERFACE_NAME_BYTES_MAX: usize = 15;
-/// The longest path that fits a Unix socket address.
+/// The longest path of a Unix socket address.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// DPDK keeps names of ports in 64 bytes, the last one zero.
+/// DPDK stores names of ports in 64 bytes, the last one zero.
 const DPDK_NAME_BYTES_MAX: usize = 63;
-/// Link header, and a VLAN tag that a peer may add.
+/// The link header, and a VLAN tag that a peer may add.
 const LINK_HEADER_BYTES: u32 = 18;
 
 impl DeviceConfig {
-    /// The kind's name, as it is written in a configuration.
+    /// Returns the kind's name, as in a configuration.
     pub fn kind(&self) -> &'static str {
         match self {
             DeviceConfig::Memory {} => "memory",
@@ -232,10 +232,10 @@ pub enum MemifRole {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hugepages {
-    /// Where enough are free.
+    /// Hugepages if enough are free.
     #[default]
     Auto,
-    /// Or not at all.
+    /// Hugepages, or the start fails.
     Require,
     /// Ordinary pages.
     Never,
@@ -249,9 +249,9 @@ pub struct EalConfig {
     pub hugepages: Hugepages,
     /// Memory in MiB that DPDK takes with ordinary pages.
     pub memory_mib: u32,
-    /// The name that keeps two DPDK processes apart. Absent: made from the process number.
+    /// The name that separates two DPDK processes. Absent: derived from the process number.
     pub file_prefix: Option<String>,
-    /// Arguments passed on as they are.
+    /// Further arguments of the EAL.
     pub extra_args: Vec<String>,
 }
 

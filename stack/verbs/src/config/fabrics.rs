@@ -1,7 +1,7 @@
-//! Several ports under one stack: what each is, and that their networks are apart.
+//! Several ports under one stack, with separate networks.
 //!
-//! `port` and `net` are the first port; each entry of `fabrics` is one more, with tables of the same keys. A connection leaves
-//! through the port whose network or route leads to its peer, so no two may lead to the same place equally well.
+//! `port` and `net` are the first port; each entry of `fabrics` is one more, with tables of the same keys. A
+//! connection uses the port whose network or route leads to its peer, so no two ports may match equally well.
 
 use core::net::IpAddr;
 
@@ -17,11 +17,11 @@ use super::{Config, ConfigError, DeviceConfig, NetSettings, PortConfig};
 pub struct FabricConfig {
     /// The device and its buffers.
     pub port: PortConfig,
-    /// Our addresses on it, and the ways from there.
+    /// The local addresses and routes.
     pub net: NetSettings,
 }
 
-/// The most ports of one stack: each is asked for frames in every iteration.
+/// The largest number of ports of a stack: every iteration polls each.
 pub(crate) const PORTS_MAX: usize = 8;
 
 const COUNT: &str = "at most 7 further ports";
@@ -33,12 +33,12 @@ const GATEWAY: &str = "no gateway: another port has one, and packets for other n
 const DEVICE: &str = "a device that no other port has";
 
 impl Config {
-    /// Ports of the stack.
+    /// Returns the number of ports.
     pub fn ports(&self) -> usize {
         1 + self.fabrics.len()
     }
 
-    /// Our addresses on all ports, the first port's first: where peers may call.
+    /// Returns the local addresses of all ports, the first port's first.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, ConfigError> {
         let mut all = Vec::new();
         for net in self.net_configs() {
@@ -47,7 +47,8 @@ impl Config {
         Ok(all)
     }
 
-    /// What there is to say of one port, as if it were the only one. Beyond the last one it is the first.
+    /// Returns the configuration of one port as if it were the only one. A number beyond the last port returns the
+    /// first.
     pub(crate) fn for_port(&self, number: usize) -> Config {
         let further = number.checked_sub(1).and_then(|at| self.fabrics.get(at));
         match further {
@@ -61,18 +62,18 @@ impl Config {
         }
     }
 
-    /// What a port is called where several may be meant: its device's kind, and its number where there are several.
+    /// Returns the name of a port in messages: its device's kind, and its number if there are several.
     pub(crate) fn port_name(&self, number: usize) -> String {
         let kind = self.port_configs().nth(number).map_or("none", |port| port.device.kind());
         if self.fabrics.is_empty() { kind.to_owned() } else { format!("port {number} ({kind})") }
     }
 
-    /// The port configurations, the first one's first.
+    /// Returns the port configurations, the first port's first.
     pub(crate) fn port_configs(&self) -> impl Iterator<Item = &PortConfig> {
         core::iter::once(&self.port).chain(self.fabrics.iter().map(|fabric| &fabric.port))
     }
 
-    /// The network configurations, likewise.
+    /// Returns the network configurations in the same order.
     pub(crate) fn net_configs(&self) -> impl Iterator<Item = &NetSettings> {
         core::iter::once(&self.net).chain(self.fabrics.iter().map(|fabric| &fabric.net))
     }
@@ -106,7 +107,7 @@ impl Config {
     }
 }
 
-/// Whether two ports lead to different places.
+/// Checks that two ports lead to different destinations.
 fn check_disjoint(other: &NetSettings, net: &NetSettings) -> Result<(), ConfigError> {
     let theirs = other.prefixes()?;
     let shared =
@@ -125,7 +126,7 @@ fn check_disjoint(other: &NetSettings, net: &NetSettings) -> Result<(), ConfigEr
     both("net.gateway6", net.gateway6.map(IpAddr::V6), other.gateway6.map(IpAddr::V6))
 }
 
-/// A network that both lead to equally well, one of them at least by a route.
+/// Returns a network that both reach equally well, at least one of them by a route.
 fn shared_route(one: &NetSettings, two: &NetSettings) -> Result<Option<Prefix>, ConfigError> {
     let routes = |net: &NetSettings| -> Result<Vec<Prefix>, ConfigError> {
         Ok(net.static_routes()?.iter().map(|route| route.to).collect())
@@ -139,7 +140,7 @@ fn shared_route(one: &NetSettings, two: &NetSettings) -> Result<Option<Prefix>, 
     Ok(by_one.or(shared(&twos, &one.prefixes()?)))
 }
 
-/// Whether both name one device. Memory is given by the caller, one for each.
+/// Returns whether both name one device. In-memory devices are separate.
 fn is_same_device(a: &DeviceConfig, b: &DeviceConfig) -> bool {
     use DeviceConfig::{AfPacket, AfXdp, Dpdk, Memif, Pci, Tap, Vhost};
     match (a, b) {
@@ -150,7 +151,7 @@ fn is_same_device(a: &DeviceConfig, b: &DeviceConfig) -> bool {
         ) => a == b,
         (Vhost { socket: a }, Vhost { socket: b }) => a == b,
         (Dpdk { name: a }, Dpdk { name: b }) => a == b,
-        // DPDK names a card by its address.
+        // DPDK identifies a card by its address.
         (Pci { address: a } | Dpdk { name: a }, Pci { address: b } | Dpdk { name: b }) => {
             let whole = |address: &str| address.trim_start_matches("0000:").to_ascii_lowercase();
             whole(a) == whole(b)

@@ -1,4 +1,4 @@
-//! Settings of the protocol layers, and how many of everything there may be.
+//! Settings of the protocol layers, and the sizes of all tables.
 
 use ironwarp_iwarp::mpa::startup::{RtrKinds, private_data_bytes_max};
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
@@ -8,48 +8,48 @@ use serde::Deserialize;
 
 use super::{ConfigError, in_range};
 
-/// What a worker does when it found nothing to do.
+/// What a worker does after an idle poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdlePolicy {
-    /// Look again at once: the shortest latency, a whole processor.
+    /// Polls again at once: the shortest latency, at the cost of a whole processor.
     Spin,
-    /// Look again after the processor's pause instruction: kinder to a sibling thread.
+    /// Polls again after the processor's pause instruction: leaves more to a sibling thread.
     #[default]
     Pause,
-    /// Yield the processor: for more loops than processors.
+    /// Yields the processor: for more loops than processors.
     Yield,
 }
 
-/// What every peer reads right: the length of a start-up frame's data that some of them keep in 8 bits.
+/// The longest private data that every peer reads correctly: some keep its length in 8 bits.
 const PRIVATE_DATA_BYTES_IN_8_BITS: usize = 255;
 
 /// MPA start-up and teardown.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MpaConfig {
-    /// How long a start-up frame may be waited for (RFC 5044 s7.1.1 asks for a limit and names none).
+    /// The time limit for a start-up frame (RFC 5044 s7.1.1 requires a limit without a value).
     pub startup_timeout_ms: u64,
-    /// How long the peer may take to close after a Terminate before it is reset.
+    /// The time after a Terminate in which the peer must close; then the connection is reset.
     pub terminate_timeout_ms: u64,
-    /// How long the initiator waits before its first FPDU, for responders that lose their own first message when
-    /// it arrives at once. 0 does not wait.
+    /// The initiator's delay before its first FPDU, for responders that lose their own first message if it arrives
+    /// at once. 0: no delay.
     pub first_fpdu_holdoff_us: u64,
-    /// Ask for CRCs. They are in use unless neither side asks. Only where TCP's path is protected otherwise may an
-    /// administrator turn them off (RFC 5044 s4.4).
+    /// Requests CRCs. They are in use unless neither side requests them. An administrator may turn them off only if
+    /// TCP's path is protected otherwise (RFC 5044 s4.4).
     pub crc: bool,
-    /// Ask for markers in what we receive. In what we send they are whenever the peer asks (RFC 5044 s4.3).
+    /// Requests markers in received FPDUs. Sent FPDUs have them if the peer requests them (RFC 5044 s4.3).
     pub markers: bool,
-    /// The revision that connections are begun with: 1, or 2 with the enhanced data of RFC 6581. Both are answered.
+    /// The revision of MPA Request Frames: 1, or 2 with the enhanced data of RFC 6581. Both are accepted.
     pub revision: u8,
-    /// Begin again with revision 1 when a peer closes on revision 2 (RFC 6581 s10).
+    /// Retries with revision 1 if a peer closes on revision 2 (RFC 6581 s10).
     pub revision_fallback: bool,
-    /// Begin connections in the peer-to-peer model, where the accepting side may speak first (RFC 6581 s9.2).
+    /// Requests the peer-to-peer model, in which the accepting side may send first (RFC 6581 s9.2).
     pub peer_to_peer: bool,
-    /// Ready-to-receive indications that are offered and taken.
+    /// Ready-to-receive indications that are offered and accepted.
     pub rtr_kinds: Vec<RtrKind>,
-    /// Let applications send as much private data as the RFCs allow. Linux siw and cxgb4 keep the length of a start-up
-    /// frame's data in 8 bits, so that more is cut off or misread there.
+    /// Allows as much private data as the RFCs. Linux siw and cxgb4 keep the length of a start-up frame's data in 8
+    /// bits, so they cut off or misread more.
     pub long_private_data: bool,
 }
 
@@ -57,11 +57,11 @@ pub struct MpaConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RtrKind {
-    /// A Send of no bytes.
+    /// A Send without data.
     Send,
-    /// An RDMA Write of no bytes.
+    /// An RDMA Write without data.
     Write,
-    /// An RDMA Read of no bytes.
+    /// An RDMA Read without data.
     Read,
 }
 
@@ -90,7 +90,7 @@ impl MpaConfig {
         let holdoff = "0 to 1000000 microseconds";
         in_range("mpa.first_fpdu_holdoff_us", self.first_fpdu_holdoff_us, 0..=1_000_000, holdoff)?;
         in_range("mpa.revision", self.revision, 1..=2, "1 or 2")?;
-        // RFC 6581 s9.2: a responder takes one kind at least.
+        // RFC 6581 s9.2: a responder accepts at least one kind.
         let some = "one kind at least, of \"send\", \"write\" and \"read\"";
         in_range("mpa.rtr_kinds", self.rtr_kinds.len(), 1..=usize::MAX, some)
     }
@@ -103,7 +103,7 @@ impl MpaConfig {
         Nanos::from_millis(self.terminate_timeout_ms)
     }
 
-    /// The indications as a set.
+    /// Returns the indications as a set.
     pub(crate) fn rtr(&self) -> RtrKinds {
         let kind = |one: &RtrKind| match one {
             RtrKind::Send => RtrKinds::SEND,
@@ -113,8 +113,8 @@ impl MpaConfig {
         self.rtr_kinds.iter().map(kind).collect()
     }
 
-    /// The most that an application may say in a start-up frame, in bytes; `enhanced` is revision 2 with numbers of Reads,
-    /// which take some of it.
+    /// Returns the largest private data of a start-up frame, in bytes. `enhanced` is revision 2 with read depths,
+    /// which use some of the room.
     pub(crate) fn private_data_bytes(&self, enhanced: bool) -> usize {
         let most = private_data_bytes_max(enhanced);
         let in_8_bits = PRIVATE_DATA_BYTES_IN_8_BITS - (PRIVATE_DATA_BYTES_MAX - most);
@@ -130,8 +130,8 @@ impl MpaConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DdpConfig {
-    /// Place tagged segments that arrive out of order before what comes before them. The start of an FPDU beyond a gap is
-    /// known by markers only (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
+    /// Places tagged segments that arrive out of order at once. Only markers show the start of an FPDU beyond a gap
+    /// (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
     pub place_out_of_order: bool,
 }
 
@@ -145,16 +145,16 @@ impl DdpConfig {
     }
 }
 
-/// What connections carry beside the operations of RFC 5040.
+/// The operations of connections besides those of RFC 5040.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmapConfig {
-    /// What a connection carries unless its application says otherwise. By default nothing: a peer that does not have an
-    /// operation ends the connection when one comes (RFC 7306 s1.1).
+    /// The extensions of a connection unless its application sets them. By default none: a peer without an operation
+    /// ends the connection when it receives one (RFC 7306 s1.1).
     pub extensions: Extensions,
-    /// How long a peer that turned out to lack atomic operations is remembered, in seconds. 0 remembers nobody.
+    /// How long a peer is recorded as lacking atomic operations, in seconds. 0: not recorded.
     pub lacks_atomics_cache_s: u64,
-    /// Who changes the words that atomic operations name.
+    /// How atomic operations change words.
     pub atomic_execution: AtomicExecution,
 }
 
@@ -179,30 +179,30 @@ impl RdmapConfig {
     }
 }
 
-/// Who changes the words that atomic operations name. The two do not go together, so all of a stack does the one.
+/// How atomic operations change words. The two ways are not atomic with each other, so a stack uses one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtomicExecution {
-    /// The one core that owns the word, without locked instructions; others ask it.
+    /// The owner core of the word, without locked instructions; other cores send it requests.
     #[default]
     OwnerCore,
-    /// The core that a request arrives at, with locked instructions. It is there to be measured beside the other.
+    /// The core that receives a request, with locked instructions. For comparison.
     Locked,
 }
 
-/// The operations of RFC 7306, and by which text. Nothing about them is negotiated on the wire: both applications have to
-/// know (s1.1).
+/// The operations of RFC 7306, and the text that defines them. They are not negotiated on the wire: both
+/// applications must use the same value (s1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extensions {
-    /// None. Such a message ends the connection like any other that does not exist.
+    /// None. Such a message ends the connection, as any unknown one does.
     #[default]
     Off,
     /// RFC 7306.
     Rfc7306,
-    /// Draft -03, and -01 by its text: the RFC, and Swap.
+    /// Draft -03, and the text of -01: the RFC, and Swap.
     Draft03,
-    /// Draft -01 by its figure 2: Swap, and Atomic Responses and solicited immediates on queue 1.
+    /// Figure 2 of draft -01: Swap, and Atomic Responses and solicited immediates on queue 1.
     Draft01,
 }
 
@@ -217,28 +217,28 @@ impl Extensions {
     }
 }
 
-/// How many of everything. Tables are sized from these at start and never grow.
+/// The numbers of objects. Tables have these sizes from the start and never grow.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Queue pairs a core.
+    /// Queue pairs on each core.
     pub queue_pairs: u32,
-    /// Completion queues a core.
+    /// Completion queues on each core.
     pub completion_queues: u32,
-    /// Shared receive queues a core.
+    /// Shared receive queues on each core.
     pub shared_receive_queues: u32,
-    /// Incoming connections a core that have not been accepted or rejected yet.
+    /// Incoming connections on each core that are neither accepted nor rejected.
     pub half_open: u32,
-    /// Listening addresses a core.
+    /// Listening addresses on each core.
     pub listeners: u32,
     /// Memory regions, windows and fast regions in the process.
     pub regions: u32,
     /// Application contexts.
     pub contexts: u32,
-    /// How much of the queue pairs, completion queues, shared receive queues and regions one context may have, in percent.
-    /// 100 keeps nothing for the others.
+    /// The share of one context in queue pairs, completion queues, shared receive queues and regions, in percent.
+    /// 100 reserves nothing for other contexts.
     pub context_quota_percent: u8,
-    /// Reads that a peer may have outstanding at one queue pair (IRD), and we at the peer (ORD), at most.
+    /// The largest number of outstanding Reads of a queue pair in either direction (IRD, ORD).
     pub read_depth: u16,
     /// Private data bytes accepted with a connection.
     pub private_data_bytes: u16,
@@ -262,7 +262,7 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
-    /// One context's share of `total`: one at least.
+    /// Returns one context's share of `total`, at least one.
     pub(crate) fn quota_of(&self, total: u32) -> u32 {
         (u64::from(total) * u64::from(self.context_quota_percent) / 100).max(1) as u32
     }
@@ -277,7 +277,7 @@ impl LimitsConfig {
         in_range("limits.regions", self.regions, 1..=1 << 20, "1 to 1048576")?;
         in_range("limits.contexts", self.contexts, 1..=1024, "1 to 1024")?;
         in_range("limits.context_quota_percent", self.context_quota_percent, 1..=100, "1 to 100 percent")?;
-        // RFC 6581 s9.1: 16383 says that the number is not negotiated.
+        // RFC 6581 s9.1: 16383 means that the depth is not negotiated.
         in_range("limits.read_depth", self.read_depth, 1..=16_382, "1 to 16382")?;
         in_range("limits.private_data_bytes", self.private_data_bytes, 0..=512, "0 to 512 bytes")
     }

@@ -1,8 +1,8 @@
-//! The configuration of a stack: what a TOML file under `configs/` may say.
+//! The configuration of a stack: the TOML files under `configs/`.
 //!
-//! Takes TOML text or a value built in code; gives a [`Config`] whose every number lies in its stated range.
-//! Errors name the key, the value and what is allowed, on one line. Unknown keys are errors: a misspelt limit must
-//! not silently keep its default.
+//! Takes TOML text or a value built in code, and gives a [`Config`] whose numbers are all in range. Errors name the
+//! key, the value and what is allowed, on one line. Unknown keys are errors: a misspelt limit must not silently keep
+//! its default.
 
 mod device;
 mod fabrics;
@@ -22,7 +22,7 @@ pub use limits::{
 pub use net::{NetSettings, RouteConfig};
 pub use tcp::{Congestion, KeepAliveConfig, TcpSettings};
 
-/// Everything that a stack is started with.
+/// The configuration of a stack.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -31,9 +31,9 @@ pub struct Config {
     pub eal: EalConfig,
     /// The device and its buffers.
     pub port: PortConfig,
-    /// Our addresses on it, and the ways from there.
+    /// The local addresses and routes.
     pub net: NetSettings,
-    /// Further ports, each with a network of its own, that the same cores poll.
+    /// Further ports, each with its own network, polled by the same cores.
     #[serde(default)]
     pub fabrics: Vec<FabricConfig>,
     /// The polled cores.
@@ -51,29 +51,29 @@ pub struct Config {
     /// Operations beyond RFC 5040.
     #[serde(default)]
     pub rdmap: RdmapConfig,
-    /// How many of everything.
+    /// The numbers of objects.
     #[serde(default)]
     pub limits: LimitsConfig,
-    /// The counters' page.
+    /// The page of the counters.
     #[serde(default)]
     pub stats: StatsConfig,
 }
 
-/// How the cores run.
+/// The cores.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoreConfig {
-    /// Cores: each is a worker with a queue pair of the device.
+    /// The number of cores: each has a worker and a queue of the device.
     pub count: u16,
-    /// The processor that the worker's thread is pinned to, where the stack runs the thread and there is one worker.
+    /// The processor of the worker's thread, if the stack runs the thread and there is one worker.
     pub processor: Option<usize>,
-    /// The processors that the workers' threads are pinned to, one for each.
+    /// The processors of the workers' threads, one for each.
     pub processors: Vec<usize>,
-    /// What a worker does when it found nothing to do.
+    /// What a worker does after an idle poll.
     pub idle: IdlePolicy,
 }
 
-/// The most cores of one stack: every two of them share four rings.
+/// The largest number of cores of a stack: every two of them share four rings.
 const CORES_MAX: u16 = 64;
 
 impl Default for CoreConfig {
@@ -114,21 +114,21 @@ impl CoreConfig {
         }
     }
 
-    /// The processor of a worker's thread, where the configuration names one.
+    /// Returns the processor of a worker's thread, if the configuration names one.
     pub fn processor_of(&self, core: u16) -> Option<usize> {
         self.processors.get(usize::from(core)).copied().or(self.processor)
     }
 }
 
-/// Where the counters can be read from outside.
+/// How the counters are read from outside.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StatsConfig {
-    /// The file that holds the counters' page. Absent: the page is private to the process.
+    /// The file of the counters' page. Absent: the page is private to the process.
     pub page: Option<PathBuf>,
 }
 
-/// A configuration that cannot be used.
+/// Why a configuration is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
@@ -136,7 +136,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The text is not TOML, or a key is unknown, missing or of another type.
@@ -147,17 +147,17 @@ pub enum ConfigError {
     Value {
         /// The key, with its table.
         key: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// What it may be set to.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A value of a further port is out of range.
     #[error("fabrics, entry {number}: {error}")]
     Fabric {
-        /// Its number: the first entry of `fabrics` is 1, since 0 is `port` and `net` themselves.
+        /// The number of the port: the first entry of `fabrics` is 1, since 0 is `port` and `net`.
         number: usize,
-        /// What is wrong.
+        /// The error.
         error: Box<ConfigError>,
     },
 }
@@ -181,7 +181,7 @@ impl Config {
         Ok(config)
     }
 
-    /// A configuration for the in-memory port, with every default.
+    /// Returns a configuration for the in-memory port with all defaults.
     pub fn in_memory(address: &str) -> Result<Self, ConfigError> {
         Self::from_toml(&format!("[port]\ndevice.memory = {{}}\n[net]\naddress = \"{address}\"\n"))
     }
@@ -202,7 +202,7 @@ impl Config {
     }
 }
 
-/// Fails with the key, the value and the range unless `value` lies in `range`.
+/// Fails with the key, the value and the range unless `value` is in `range`.
 pub(crate) fn in_range<T: PartialOrd + core::fmt::Display>(
     key: &'static str,
     value: T,
@@ -216,7 +216,7 @@ pub(crate) fn in_range<T: PartialOrd + core::fmt::Display>(
     }
 }
 
-/// The parser's message with its place, on one line.
+/// Returns the parser's message with its position, on one line.
 fn parse_error_line(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
     format!("line {line}: {}", error.message().replace('\n', " "))

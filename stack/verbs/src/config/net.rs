@@ -1,4 +1,4 @@
-//! Our addresses, and the ways from there: the `[net]` table.
+//! The local addresses and routes: the `[net]` table.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,45 +8,45 @@ use serde::Deserialize;
 
 use super::{ConfigError, in_range};
 
-/// Our addresses, and the ways from there.
+/// The local addresses and routes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetSettings {
-    /// An address and its prefix length, as `10.0.0.1/24` or `fd00::1/64`. It comes before those of
+    /// An address and its prefix length, such as `10.0.0.1/24` or `fd00::1/64`. It precedes those of
     /// [`NetSettings::addresses`].
     pub address: Option<String>,
-    /// Further addresses, or all of them. The first of a family is the usual source. With an IPv6 address comes a
-    /// link-local one, made of the link address unless one is named here.
+    /// Further addresses, or all of them. The first of a family is the usual source. With an IPv6 address the stack
+    /// also has a link-local one, derived from the link address unless one is given here.
     pub addresses: Vec<String>,
-    /// Where IPv4 packets for other networks go.
+    /// The router for IPv4 packets to other networks.
     pub gateway: Option<Ipv4Addr>,
-    /// Where IPv6 packets for other networks go. Routers that advertise themselves are not listened to.
+    /// The router for IPv6 packets to other networks. Router advertisements are ignored.
     pub gateway6: Option<Ipv6Addr>,
-    /// Networks behind other routers. The longest prefix wins.
+    /// Static routes. The longest prefix wins.
     pub routes: Vec<RouteConfig>,
-    /// The VLAN that we are in: our frames carry its tag and others are dropped. Absent: no tags.
+    /// The VLAN of the port: sent frames have its tag, and other frames are dropped. Absent: no tags.
     pub vlan: Option<u16>,
-    /// The priority of our frames in the VLAN.
+    /// The VLAN priority of sent frames.
     pub vlan_priority: u8,
-    /// Routers that our packets may pass.
+    /// The hop limit of sent packets.
     pub hop_limit: u8,
-    /// The differentiated services code point of our packets.
+    /// The differentiated services code point of sent packets.
     pub dscp: u8,
-    /// How often an IPv4 address is asked for before it is used (RFC 5227 has 3). Five to nine seconds pass until a
-    /// connection can be opened, so the default is 0; addresses are announced and defended in any case.
+    /// Probes for duplicates of an IPv4 address before it is used (RFC 5227 has 3). They delay the first connection
+    /// by five to nine seconds, so the default is 0. Addresses are announced and defended in any case.
     pub dad_probes_ipv4: u8,
-    /// How often an IPv6 address is asked for before it is used: RFC 4862 has 1, the default when absent, and one to two
-    /// seconds pass. 0 uses addresses at once.
+    /// Probes for duplicates of an IPv6 address before it is used. RFC 4862 and the default have 1, which takes one
+    /// to two seconds. 0 uses addresses at once.
     pub dad_probes_ipv6: u8,
 }
 
-/// Packets for a network go through a neighbour.
+/// A static route through a neighbour.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// The network, as `192.168.0.0/16`.
+    /// The network, such as `192.168.0.0/16`.
     pub to: String,
-    /// The router, on a network of ours.
+    /// The router, in a local network.
     pub via: IpAddr,
 }
 
@@ -58,7 +58,7 @@ const VIA: &str = "an address on a network of net.addresses, of the route's fami
 const GATEWAY: &str = "an address on a network of net.addresses, and none of ours";
 
 impl Default for NetSettings {
-    /// No address at all, which is refused, and everything else as usual.
+    /// Returns defaults without an address, which validation refuses.
     fn default() -> Self {
         NetSettings {
             address: None,
@@ -77,7 +77,7 @@ impl Default for NetSettings {
 }
 
 impl NetSettings {
-    /// The first address and the length of its prefix in bits.
+    /// Returns the first address and its prefix length in bits.
     pub fn parse(&self) -> Result<(IpAddr, u8), ConfigError> {
         let first = self.prefixes()?.first().copied();
         first
@@ -85,7 +85,7 @@ impl NetSettings {
             .ok_or_else(|| value_error("net.addresses", "[]", ADDRESSES))
     }
 
-    /// Every address with its network.
+    /// Returns every address with its network.
     pub fn prefixes(&self) -> Result<ArrayVec<Prefix, ADDRESSES_MAX>, ConfigError> {
         let named = self.address.iter().map(|text| ("net.address", text));
         let mut all: ArrayVec<Prefix, ADDRESSES_MAX> = ArrayVec::new();
@@ -100,7 +100,7 @@ impl NetSettings {
         Ok(all)
     }
 
-    /// Every static route.
+    /// Returns every static route.
     pub fn static_routes(&self) -> Result<ArrayVec<StaticRoute, ROUTES_MAX>, ConfigError> {
         let mut all = ArrayVec::new();
         for route in &self.routes {
@@ -147,7 +147,7 @@ impl NetSettings {
         }
     }
 
-    /// Whether an address could be that of a station next to us.
+    /// Returns whether an address may be that of a neighbour.
     fn is_neighbour(&self, addr: IpAddr) -> Result<bool, ConfigError> {
         let all = self.prefixes()?;
         let link_local = matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -157,7 +157,7 @@ impl NetSettings {
     }
 }
 
-/// An address and the length of its prefix, at least `least` bits.
+/// Parses an address and its prefix length, at least `least` bits.
 fn prefix(text: &str, least: u8) -> Option<Prefix> {
     let (addr, len) = text.split_once('/')?;
     let (addr, len): (IpAddr, u8) = (addr.parse().ok()?, len.parse().ok()?);
@@ -165,7 +165,8 @@ fn prefix(text: &str, least: u8) -> Option<Prefix> {
     (least..=most).contains(&len).then_some(Prefix { addr, len })
 }
 
-/// Whether a host can have the address. Of IPv6 nothing in ::/64: unspecified, loopback, forms of IPv4 addresses.
+/// Returns whether the stack can use the address. For IPv6 nothing in ::/64: unspecified, loopback, forms of IPv4
+/// addresses.
 fn is_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(v4) => !v4.is_unspecified() && !v4.is_multicast() && !v4.is_broadcast(),

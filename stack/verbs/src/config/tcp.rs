@@ -6,28 +6,28 @@ use serde::Deserialize;
 
 use super::{ConfigError, in_range};
 
-/// Which congestion control connections run.
+/// The congestion control algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Congestion {
     /// RFC 5681.
     NewReno,
-    /// CUBIC, as production stacks run it.
+    /// CUBIC, as in production stacks.
     #[default]
     Cubic,
-    /// RFC 8257: for networks whose switches mark early and whose every sender runs it. Needs `ecn`.
+    /// RFC 8257: for networks whose switches mark early and whose senders all use it. Needs `ecn`.
     Dctcp,
 }
 
-/// Probes of idle connections.
+/// Keep-alive probes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeepAliveConfig {
-    /// Silence before the first probe.
+    /// The idle time before the first probe.
     pub idle_s: u64,
-    /// Silence before each further probe.
+    /// The interval between further probes.
     pub interval_s: u64,
-    /// Probes without an answer after which the connection is given up.
+    /// The number of probes without a reply that ends the connection.
     pub probes: u8,
 }
 
@@ -35,40 +35,41 @@ pub struct KeepAliveConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TcpSettings {
-    /// Receive window in bytes. Two largest FPDUs are the least that MPA can live with.
+    /// The receive window in bytes. At least two FPDUs of the largest size.
     pub rcv_window_bytes: u32,
-    /// Bytes a connection may keep for retransmission.
+    /// Bytes that a connection may retain for retransmission.
     pub retransmit_queue_bytes: u32,
-    /// The shortest retransmission timeout. RFC 6298 s2.4 says one second, far longer than a data centre's
-    /// round trip, so this is a setting.
+    /// The minimum retransmission timeout. RFC 6298 s2.4 requires one second, far longer than a data centre's round
+    /// trip.
     pub rto_min_us: u64,
-    /// The retransmission timeout before a round trip was measured: that of the first SYN.
+    /// The retransmission timeout before the first round-trip measurement: that of the first SYN.
     pub rto_initial_us: u64,
-    /// How long the peer may hold back the acknowledgement of a lone segment before a tail loss probe asks for it.
+    /// How long the peer may delay the acknowledgement of a single segment before a tail loss probe.
     pub ack_delay_max_us: u64,
-    /// How often a SYN is sent again before the peer counts as absent.
+    /// The number of SYN retransmissions before the connection attempt fails.
     pub syn_retries: u8,
-    /// How long unacknowledged data may wait before the connection is given up.
+    /// The time after which unacknowledged data ends the connection.
     pub user_timeout_ms: u64,
-    /// Probes of idle connections. Absent: none.
+    /// Keep-alive probes. Absent: none.
     pub keep_alive: Option<KeepAliveConfig>,
-    /// How long a closed connection's ports stay taken.
+    /// The duration of TIME-WAIT.
     pub time_wait_ms: u64,
     /// The congestion control.
     pub congestion: Congestion,
-    /// Segments in the first flight.
+    /// The initial window in segments.
     pub initial_window_segments: u8,
-    /// Offers and accepts time stamps (RFC 7323): 12 bytes a segment against old segments when numbers wrap.
+    /// Negotiates time stamps (RFC 7323): 12 bytes in each segment, which protect against old segments when sequence
+    /// numbers wrap.
     pub timestamps: bool,
-    /// Offers and accepts selective acknowledgements (RFC 2018).
+    /// Negotiates selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Offers and accepts explicit congestion notification (RFC 3168).
+    /// Negotiates explicit congestion notification (RFC 3168).
     pub ecn: bool,
-    /// Answers SYNs with cookies while too many handshakes are open, in place of dropping them (RFC 4987).
+    /// Answers SYNs with cookies while too many handshakes are open, instead of dropping them (RFC 4987).
     pub syn_cookies: bool,
-    /// Looks out for paths that swallow large segments and lowers the segment size (RFC 4821).
+    /// Detects paths that drop large segments, and lowers the segment size (RFC 4821).
     pub plpmtud: bool,
-    /// Begins again with the first flight after an idle time (RFC 5681 s4.1).
+    /// Returns to the initial window after an idle time (RFC 5681 s4.1).
     pub slow_start_after_idle: bool,
 }
 
@@ -130,7 +131,7 @@ impl TcpSettings {
         self.keep_alive.map_or(Ok(()), |keep_alive| keep_alive.validate())
     }
 
-    /// How long connections wait for a silent peer, unless their queue pair says otherwise.
+    /// Returns the timeouts of connections whose queue pair sets none.
     pub(crate) fn timeouts(&self) -> TcpTimeouts {
         TcpTimeouts {
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
@@ -138,7 +139,7 @@ impl TcpSettings {
         }
     }
 
-    /// The engine's settings, for what this table decides; the rest is `base`.
+    /// Returns the engine's settings: those of this table, and the rest from `base`.
     pub(crate) fn to_tcp_config(&self, base: TcpConfig) -> TcpConfig {
         TcpConfig {
             rcv_window_bytes: self.rcv_window_bytes,

@@ -1,4 +1,4 @@
-//! The kernel's interfaces: one that a tap is to become, one that sockets are bound to, and the addresses they have.
+//! Checks of kernel interfaces: a new tap, existing interfaces of sockets, and addresses.
 
 use core::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::{Finding, Host};
 use crate::config::{Config, DeviceConfig};
 
 impl Host {
-    /// A tap is made; a persistent one that nobody holds is taken over.
+    /// A new tap; a persistent one without an owner is reused.
     pub(super) fn check_tap(&self, interface: &str) -> Vec<Finding> {
         let key = "port.device.tap.interface";
         if !self.exists("dev/net/tun") {
@@ -29,7 +29,7 @@ impl Host {
         }]
     }
 
-    /// An existing interface: there, up, wide enough, and nobody else's.
+    /// An existing interface: it must exist, be up, have the MTU, and not be in use.
     pub(super) fn check_interface(
         &self,
         key: &'static str,
@@ -81,7 +81,7 @@ impl Host {
         findings
     }
 
-    /// The kernel must not have an address that we shall have beside it: it answers what is meant for us.
+    /// The kernel must not have an address of the stack: it would answer for it.
     pub(super) fn check_addresses(&self, config: &Config) -> Option<Finding> {
         let shares = matches!(
             config.port.device,
@@ -97,7 +97,7 @@ impl Host {
         ))
     }
 
-    /// The interface of the IPv4 default route.
+    /// Returns the interface of the IPv4 default route.
     fn default_route(&self) -> Option<String> {
         let table = self.read_trimmed("proc/self/net/route")?;
         let mut columns = table.lines().skip(1).map(|line| line.split_whitespace());

@@ -1,13 +1,13 @@
-//! Memory for DPDK: hugepages where they are asked for or needed, and how near they are.
+//! Checks of memory for DPDK: hugepages if requested or needed, and their memory nodes.
 
 use super::{Finding, Host};
 use crate::config::{Config, DeviceConfig, Hugepages, PortConfig};
 
-/// MiB in one page of the pool that DPDK takes.
+/// The size in MiB of a page of the pool that DPDK uses.
 const PAGE_MIB: u64 = 2;
 
 impl Host {
-    /// Whether there are as many hugepages as the configuration wants.
+    /// Checks whether there are as many hugepages as the configuration requires.
     pub(super) fn check_memory(&self, config: &Config) -> Vec<Finding> {
         if matches!(config.port.device, DeviceConfig::Memory {}) {
             return Vec::new();
@@ -46,20 +46,21 @@ impl Host {
         vec![finding]
     }
 
-    /// MiB of hugepages that nobody has taken.
+    /// Returns the free hugepages in MiB.
     pub(crate) fn free_hugepages_mib(&self) -> u64 {
         let free = self.read_trimmed("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
         free.and_then(|text| text.parse::<u64>().ok()).map_or(0, |pages| pages * PAGE_MIB)
     }
 }
 
-/// MiB that DPDK is to have.
+/// Returns the memory for DPDK in MiB.
 pub(crate) fn needed_mib(config: &Config) -> u32 {
     let pools = config.port_configs().map(|port| pools_mib(port, config.core.count));
     config.eal.memory_mib.max(pools.fold(0, u32::saturating_add))
 }
 
-/// MiB that the two pools of each core take, with what surrounds each buffer, and as much again for DPDK itself.
+/// Returns the MiB of the two pools of each core, with the headroom of each buffer, and as much again for DPDK
+/// itself.
 fn pools_mib(port: &PortConfig, cores: u16) -> u32 {
     const MBUF_OVERHEAD_BYTES: u64 = 512;
     let buffer = u64::from(port.mtu).max(2048) + MBUF_OVERHEAD_BYTES;

@@ -1,10 +1,9 @@
-//! What this machine has for a configured device, looked at before DPDK is.
+//! Checks of this machine for a configured device, before DPDK opens it.
 //!
-//! DPDK says in its own log why a device cannot be had, and to the program hardly more than that. So what can be known
-//! beforehand is asked of the kernel: interfaces and addresses by netlink, since `/sys` may show another network
-//! namespace, everything else in `/proc`, `/sys` and `/dev`. Takes a [`Config`]; gives [`Finding`]s, each one line with
-//! what was found and what to do. Nothing is changed, opened or waited for; what cannot be read is left out rather than
-//! guessed. Costs a few milliseconds, once a start.
+//! DPDK logs why a device cannot be opened but hardly reports it to the program. So the kernel is asked beforehand:
+//! interfaces and addresses by netlink, since `/sys` may show another network namespace, everything else in `/proc`,
+//! `/sys` and `/dev`. Takes a [`Config`] and gives [`Finding`]s, each one line with the fact and the remedy.
+//! Changes, opens and awaits nothing. What cannot be read is omitted. Costs a few milliseconds at the start.
 
 mod interface;
 mod memory;
@@ -22,32 +21,32 @@ use crate::config::{Config, DeviceConfig};
 pub(crate) use memory::needed_mib;
 pub use netlink::{Link, Links};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// It is as it should be.
+    /// No problem.
     Good,
-    /// It works, and could be better or may surprise.
+    /// It works, but could be better or may surprise.
     Warning,
-    /// The stack does not start, or reaches nobody.
+    /// The stack does not start, or reaches no peer.
     Fault,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What was looked at, in one word.
+    /// The subject, in one word.
     pub check: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What there is.
+    /// The fact.
     pub found: String,
-    /// What to do about it; empty where there is nothing to be done.
+    /// The remedy; empty if none is needed.
     pub remedy: String,
 }
 
 impl Severity {
-    /// The word for it.
+    /// Returns the word for it.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Good => "good",
@@ -58,17 +57,17 @@ impl Severity {
 }
 
 impl Finding {
-    /// What is as it should be.
+    /// Returns a finding without a problem.
     pub fn good(check: &'static str, found: impl Into<String>) -> Self {
         Finding { check, severity: Severity::Good, found: found.into(), remedy: String::new() }
     }
 
-    /// What may surprise.
+    /// Returns a warning.
     pub fn warning(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Finding { check, severity: Severity::Warning, found: found.into(), remedy: remedy.into() }
     }
 
-    /// What has to be changed.
+    /// Returns an error.
     pub fn fault(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Finding { check, severity: Severity::Fault, found: found.into(), remedy: remedy.into() }
     }
@@ -83,25 +82,25 @@ impl fmt::Display for Finding {
 
 impl std::error::Error for Finding {}
 
-/// A machine to be looked at.
+/// The machine that is checked.
 pub struct Host {
     root: PathBuf,
     links: Option<Links>,
 }
 
 impl Host {
-    /// This machine, as this process sees it.
+    /// Returns this machine, as this process sees it.
     pub fn local() -> Self {
         Host { root: "/".into(), links: Links::read().ok() }
     }
 
-    /// A machine whose `/proc`, `/sys` and `/dev` lie in a folder, with these interfaces.
+    /// Returns a machine whose `/proc`, `/sys` and `/dev` are in a folder, with these interfaces.
     pub fn with_root(root: &Path, links: Links) -> Self {
         Host { root: root.into(), links: Some(links) }
     }
 
-    /// Everything that can be known of a configuration before its device is opened: first what the process may do, then
-    /// the device from the bottom up.
+    /// Checks everything that can be known before a device is opened: first the process, then the device from the
+    /// bottom up.
     pub fn examine(&self, config: &Config) -> Vec<Finding> {
         let mut findings = self.examine_all(config);
         for port in 1..config.ports() {
@@ -110,7 +109,7 @@ impl Host {
         findings
     }
 
-    /// The same for the first port, and what all have in common.
+    /// Checks the first port, and what all ports have in common.
     pub(crate) fn examine_all(&self, config: &Config) -> Vec<Finding> {
         let mut findings = self.examine_port(config);
         findings.extend(self.check_memory(config));
@@ -118,17 +117,17 @@ impl Host {
         findings
     }
 
-    /// What one port asks for, as if it were the only one.
+    /// Checks one port as if it were the only one.
     pub(crate) fn examine_port(&self, config: &Config) -> Vec<Finding> {
         let mut findings = self.check_privileges(&config.port.device);
         findings.extend(self.check_device(config));
         findings
     }
 
-    /// The device alone, for an application that owns DPDK's environment.
+    /// Checks the device alone, for an application that owns DPDK's environment.
     pub(crate) fn check_device(&self, config: &Config) -> Vec<Finding> {
         let mut findings = match &config.port.device {
-            // A port that DPDK has already was opened by somebody who looked.
+            // A port that exists in DPDK was checked when it was opened.
             DeviceConfig::Memory {} | DeviceConfig::Ring { .. } | DeviceConfig::Dpdk { .. } => Vec::new(),
             DeviceConfig::Tap { interface } => self.check_tap(interface),
             DeviceConfig::AfPacket { interface } => {
@@ -149,7 +148,7 @@ impl Host {
         findings
     }
 
-    /// A file's text without the space around it.
+    /// Returns a file's text without surrounding white space.
     fn read_trimmed(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_owned())
     }
@@ -162,7 +161,7 @@ impl Host {
         self.path(path).exists()
     }
 
-    /// The last part of what a symbolic link names.
+    /// Returns the last component of a symbolic link's target.
     fn link_target(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         target.file_name().map(|name| name.to_string_lossy().into_owned())

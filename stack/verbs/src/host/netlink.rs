@@ -1,7 +1,7 @@
-//! The interfaces and addresses of this process's network namespace, as the kernel tells them.
+//! The interfaces and addresses of this process's network namespace.
 //!
-//! Source: rtnetlink(7), RFC 3549 s2.3: one dump of links, one of addresses. Takes nothing; gives [`Links`]. A kernel
-//! that does not answer within a second is an error, and so is a message cut short.
+//! Source: rtnetlink(7), RFC 3549 s2.3: one dump of links, one of addresses. Takes nothing; gives [`Links`]. A
+//! kernel that does not reply within a second is an error, and so is a truncated message.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::io;
@@ -24,19 +24,19 @@ pub struct Links {
 /// One interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Link {
-    /// Its number.
+    /// The number.
     pub index: u32,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The largest packet, in bytes.
+    /// The MTU in bytes.
     pub mtu: u32,
-    /// Whether it is switched on.
+    /// Whether it is up.
     pub up: bool,
-    /// Whether somebody is at the far end.
+    /// Whether it has a carrier.
     pub carrier: bool,
-    /// What made it: `tun`, `veth`; absent for a card.
+    /// Its kind: `tun`, `veth`; absent for a card.
     pub kind: Option<String>,
-    /// A tap that stays without a process.
+    /// Whether it is a tap that exists without a process.
     pub persistent: bool,
     /// Whether an XDP program is attached.
     pub xdp: bool,
@@ -46,7 +46,7 @@ const GET_LINK: u16 = 18;
 const GET_ADDR: u16 = 22;
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
-/// A request, for everything.
+/// A dump request.
 const DUMP: u16 = 0x301;
 const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
@@ -56,18 +56,17 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const RECV_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Links {
-    /// These interfaces, with the addresses that they have by their numbers.
+    /// Creates the value from interfaces and their addresses, by number.
     pub fn new(all: Vec<Link>, addresses: Vec<(IpAddr, u32)>) -> Self {
         Links { all, addresses }
     }
 
     /// Asks the kernel.
     ///
-    /// # Errors
-    /// When there is no netlink, as in some sandboxes.
+    /// # Errors If there is no netlink, as in some sandboxes.
     pub fn read() -> io::Result<Self> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        // Protocol 0 is the one of routes and links.
+        // Protocol 0 is routes and links.
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(RECV_TIMEOUT))?;
         let mut links = Links::default();
@@ -76,17 +75,17 @@ impl Links {
         Ok(links)
     }
 
-    /// The interface of that name.
+    /// Returns the interface of a name.
     pub fn by_name(&self, name: &str) -> Option<&Link> {
         self.all.iter().find(|link| link.name == name)
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names(&self) -> Vec<&str> {
         self.all.iter().map(|link| link.name.as_str()).collect()
     }
 
-    /// The kernel's own addresses and the interfaces that have them.
+    /// Returns the kernel's addresses and their interfaces.
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, &str)> {
         self.addresses.iter().map(|(addr, index)| {
             let name = self.all.iter().find(|link| link.index == *index).map_or("?", |link| &link.name);
@@ -95,7 +94,7 @@ impl Links {
     }
 }
 
-/// Asks for everything of a kind, and passes on the body of each message.
+/// Requests a dump of one kind, and passes on the body of each message.
 fn dump(socket: &OwnedFd, kind: u16, body_bytes: usize, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     let total = HEADER_BYTES + body_bytes;
     let mut request = Vec::with_capacity(total);
@@ -122,7 +121,7 @@ fn dump(socket: &OwnedFd, kind: u16, body_bytes: usize, mut each: impl FnMut(&[u
     }
 }
 
-/// Kind and body of the first message, and what follows it.
+/// Returns kind and body of the first message, and the rest.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let len = word(bytes, 0)? as usize;
     let kind = half(bytes, 4)?;
@@ -130,11 +129,11 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(len.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// Kind and value of each attribute.
+/// Returns kind and value of each attribute.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     core::iter::from_fn(move || {
         let len = usize::from(half(bytes, 0)?);
-        // The top bits say how the value is to be read.
+        // The top bits are flags.
         let kind = half(bytes, 2)? & 0x3fff;
         let value = bytes.get(4..len)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
@@ -150,7 +149,7 @@ fn link(body: &[u8]) -> Option<Link> {
             4 => link.mtu = word(value, 0)?,
             18 => info(value, &mut link),
             33 => link.carrier = value.first() == Some(&1),
-            // The first of what is nested says how a program is attached; 0 is not at all.
+            // The first nested attribute is the attach mode; 0 means not attached.
             43 => link.xdp = attributes(value).any(|(kind, how)| kind == 2 && how.first() != Some(&0)),
             _ => {}
         }
@@ -158,7 +157,7 @@ fn link(body: &[u8]) -> Option<Link> {
     Some(link)
 }
 
-/// What made the interface, and of a tap whether it is persistent.
+/// Returns the interface's kind, and whether a tap is persistent.
 fn info(value: &[u8], link: &mut Link) {
     for (kind, value) in attributes(value) {
         match kind {
@@ -171,7 +170,7 @@ fn info(value: &[u8], link: &mut Link) {
     }
 }
 
-/// The address itself: on a link between two stations the other attribute is the far one's.
+/// The local address: on a point-to-point link the other attribute is the peer's.
 fn address(body: &[u8]) -> Option<(IpAddr, u32)> {
     let index = word(body, 4)?;
     let all: Vec<(u16, &[u8])> = attributes(body.get(ADDR_BYTES..)?).collect();
@@ -192,7 +191,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// A text that ends with a NUL.
+/// Returns a NUL-terminated text.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()

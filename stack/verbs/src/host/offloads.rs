@@ -1,8 +1,8 @@
-//! What a device leaves to software and where its memory is, in one line for the log.
+//! A device's offloads and memory node, in one line for the log.
 
 use ironwarp_port::{PortCaps, Spread, TxOffloads};
 
-/// Says who computes checksums and who chooses cores: the device where it claims to, software everywhere else.
+/// Names what the device computes and what is left to software.
 pub(crate) fn summary(caps: &PortCaps, cores: u16) -> String {
     let has = |offload| caps.tx_offloads.contains(offload);
     let works = [

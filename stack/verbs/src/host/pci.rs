@@ -1,4 +1,4 @@
-//! A network card: whether it is there, who drives it, and whether a program may.
+//! Checks of a network card: that it exists, its driver, and the permissions.
 //!
 //! Source: the kernel's `sysfs-bus-pci` interface and vfio; DPDK's Linux guide, "Linux Drivers".
 
@@ -7,9 +7,9 @@ use rustix::fs::{Access, access};
 use super::{Finding, Host};
 use crate::config::{Config, Hugepages};
 
-/// Kernel drivers that hand a card to a program.
+/// Kernel drivers that give a card to a program.
 const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Drivers beside which DPDK works: the card stays the kernel's, and is never bound to another.
+/// Drivers that work together with DPDK: the card stays with the kernel and is never bound to another driver.
 const BIFURCATED_DRIVERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
 
 impl Host {
@@ -56,7 +56,7 @@ impl Host {
         }
     }
 
-    /// The name that the kernel gives a card's interface.
+    /// Returns the kernel's interface name of a card.
     fn interface_of(&self, device: &str) -> String {
         let names = std::fs::read_dir(self.path(&format!("{device}/net"))).ok();
         let name = names.and_then(|mut names| names.next()?.ok());
@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// Whether polled cores are on the card's memory node.
+    /// Checks whether polled cores are on the card's memory node.
     fn check_numa_node(&self, device: &str, config: &Config) -> Option<Finding> {
         let node = self.read_trimmed(&format!("{device}/numa_node"))?.parse::<u16>().ok()?;
         let is_local =

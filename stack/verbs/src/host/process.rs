@@ -1,16 +1,16 @@
-//! What the process may do, and the processors that it has.
+//! Checks of the process's permissions and processors.
 
 use super::{Finding, Host};
 use crate::config::{Config, DeviceConfig, IdlePolicy};
 
-/// Bits of the effective set, as capabilities(7) numbers them.
+/// Bits of the effective set, as numbered in capabilities(7).
 const NET_ADMIN: (u32, &str) = (12, "CAP_NET_ADMIN");
 const NET_RAW: (u32, &str) = (13, "CAP_NET_RAW");
 const SYS_ADMIN: (u32, &str) = (21, "CAP_SYS_ADMIN");
 const BPF: (u32, &str) = (39, "CAP_BPF");
 
 impl Host {
-    /// Whether the process has what its device needs.
+    /// Checks whether the process has the permissions that its device needs.
     pub(super) fn check_privileges(&self, device: &DeviceConfig) -> Vec<Finding> {
         let needed: &[&[(u32, &str)]] = match device {
             DeviceConfig::Tap { .. } => &[&[NET_ADMIN]],
@@ -41,7 +41,7 @@ impl Host {
         u64::from_str_radix(line.trim(), 16).ok()
     }
 
-    /// Whether there is a processor for each polled core.
+    /// Checks whether there is a processor for each polled core.
     pub(super) fn check_processors(&self, config: &Config) -> Vec<Finding> {
         let Some(allowed) = self.allowed_processors() else { return Vec::new() };
         let core = &config.core;
@@ -69,7 +69,7 @@ impl Host {
         ]
     }
 
-    /// The processors that the process may run on.
+    /// Returns the processors that the process may run on.
     fn allowed_processors(&self) -> Option<Vec<usize>> {
         let status = self.read_trimmed("proc/self/status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -81,7 +81,7 @@ impl Host {
         Some(all)
     }
 
-    /// Whether the kernel keeps other work away from some processors.
+    /// Checks whether the kernel keeps other work away from some processors.
     fn isolation_finding(&self) -> Finding {
         match self.read_trimmed("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()) {
             Some(list) => {

@@ -1,4 +1,4 @@
-//! Unix sockets that devices share memory over: memif's and vhost's.
+//! Checks of Unix sockets of shared-memory devices: memif and vhost.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 use super::{Finding, Host};
 
 impl Host {
-    /// Whether the socket can be made, or is there to connect to.
+    /// Checks whether the socket can be created, or accepts a connection.
     pub(super) fn check_socket(&self, key: &'static str, is_server: bool, socket: &Path) -> Vec<Finding> {
         let path = self.path(&socket.to_string_lossy());
         let shown = socket.display();
@@ -26,7 +26,7 @@ impl Host {
                         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
                     ) =>
                 {
-                    // DPDK's driver tries once, when the device starts, and fails then with no word of why.
+                    // DPDK's driver tries once, when the device starts, and then fails without a reason.
                     Finding::fault(
                         "socket",
                         format!("{key} = {shown}: nobody listens there"),
@@ -62,7 +62,7 @@ impl Host {
     }
 }
 
-/// Whether somebody listens: a socket that was left behind refuses, all other answers come from a listener.
+/// Returns whether a process listens: a stale socket refuses; every other result comes from a listener.
 fn is_listened_on(path: &Path) -> bool {
     match UnixStream::connect(path) {
         Ok(_) => true,

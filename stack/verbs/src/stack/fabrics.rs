@@ -1,4 +1,4 @@
-//! The ports of a stack on their way to its cores: by port and then by core they come, each core gets one of every port.
+//! Assignment of ports to cores: each core gets one queue of every port.
 
 use ironwarp_port::instrument::Instrumented;
 use ironwarp_port::instrument::PortControl;
@@ -6,7 +6,7 @@ use ironwarp_port::memory::MemoryPort;
 use ironwarp_port::{Port, Spread};
 use ironwarp_types::Clock;
 
-/// A device that can be asked for its link.
+/// A device that reports its link.
 pub(super) trait HasLink {
     fn link_up(&self) -> bool;
 }
@@ -24,7 +24,7 @@ impl HasLink for ironwarp_port::dpdk::DpdkPort {
     }
 }
 
-/// What each core polls, and how the devices spread flows over the cores.
+/// The ports of each core, and how the devices spread flows over the cores.
 pub(super) struct CorePorts<P> {
     cores: Vec<(Vec<P>, Vec<PortControl>)>,
     spread: Option<Spread>,
@@ -35,8 +35,8 @@ impl<P: Port> CorePorts<P> {
         CorePorts { cores: (0..cores).map(|_| (Vec::new(), Vec::new())).collect(), spread: None }
     }
 
-    /// How a port distributes flows. All cores must agree on the core that owns a flow, whatever its port: where two ports
-    /// differ nobody can foretell it.
+    /// Merges a port's distribution of flows. All cores must agree on the core of a flow, whatever its port; if two
+    /// ports differ, it is unknown.
     pub(super) fn merge_spread(&mut self, spread: Spread) {
         let all = self.spread.get_or_insert(spread);
         if *all != spread {
@@ -56,7 +56,7 @@ impl<P: Port> CorePorts<P> {
 }
 
 impl<P: Port, W: Clock + 'static> CorePorts<Instrumented<P, W>> {
-    /// One more port for a core.
+    /// Adds a port to a core.
     pub(super) fn add_port(&mut self, core: u16, port: Instrumented<P, W>) {
         if let Some((ports, controls)) = self.cores.get_mut(usize::from(core)) {
             controls.push(port.control());

@@ -1,9 +1,8 @@
-//! Whether a port and the processor that polls it belong to the same memory node.
+//! Checks that a port and the processor that polls it belong to one memory node.
 //!
-//! Takes the node that the device names and the processor that the configuration names; gives a line for the log where
-//! they differ. Nodes and their processors are what Linux shows in `/sys/devices/system/node`. Where either is unknown
-//! there is nothing to say: virtual devices belong to no node, and threads without a processor to none either.
-//! Read once a core when the stack starts.
+//! Takes the device's node and the configured processor; gives a line for the log if they differ. Nodes and their
+//! processors are those of `/sys/devices/system/node`. If either is unknown there is nothing to report, as with
+//! virtual devices and threads without a processor. Read once for each core when the stack starts.
 
 use core::fmt;
 use std::path::Path;
@@ -11,7 +10,7 @@ use std::path::Path;
 /// Linux's list of nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// A port and a processor on two nodes: every frame crosses between them.
+/// A port and a processor on different nodes: every frame crosses between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NumaMismatch {
     port_node: u16,
@@ -30,7 +29,7 @@ impl fmt::Display for NumaMismatch {
     }
 }
 
-/// What there is to say about a port on `port_node` that is polled on `processor`.
+/// Returns the line for a port on `port_node` that is polled on `processor`.
 pub(super) fn mismatch(port_node: Option<u16>, processor: Option<usize>) -> Option<NumaMismatch> {
     mismatch_in(Path::new(NODES), port_node?, processor?)
 }
@@ -48,7 +47,7 @@ fn node_of(nodes: &Path, processor: usize) -> Option<u16> {
     })
 }
 
-/// Whether a list like `0-3,8,10-11` has `processor`.
+/// Returns whether a list such as `0-3,8,10-11` contains `processor`.
 fn is_in(list: &str, processor: usize) -> bool {
     list.trim().split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
