@@ -16,9 +16,11 @@ pub mod pattern;
 mod record;
 pub mod report;
 pub mod results;
+mod round_trips;
 pub mod rounds;
 mod slice;
 
 pub use case::{AtomicKind, Case, PathKind, Test, Transport, Wait, WordOwner};
 pub use record::{Latency, LogEntry, RttNs, write_hdr_log};
-pub use slice::{Budget, ServerSlice, Slice, StopCondition, StopSignal};
+pub use round_trips::{RoundTrip, measure_round_trips};
+pub use slice::{Budget, ServerSlice, Slice, StopCondition, StopSignal, nanos};

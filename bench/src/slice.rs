@@ -140,6 +140,11 @@ impl Slice {
     }
 }
 
+/// Nanoseconds; the largest number for a span of more than 584 years.
+pub fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Tells the far end that the slice is over, and how much it should have received by then.
 #[derive(Debug, Default)]
 pub struct StopSignal {
