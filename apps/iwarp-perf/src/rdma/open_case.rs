@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arrayvec::ArrayVec;
 use ironwarp::{
     AcceptParams, Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr,
-    QueuePair, RecvWr, Region, RemoteMemory, STag, Sge,
+    QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Sge,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
@@ -187,18 +187,9 @@ impl OpenCase {
         peer: SocketAddr,
     ) -> Result<(), RdmaError> {
         let (mut started, mut up) = (0, 0);
-        let start = Instant::now();
-        while up < self.qps.len() {
-            while started < self.qps.len().min(up + CONNECTING_MAX) {
-                let qp_ctx = &self.qps[started];
-                let (private_data, extensions) =
-                    (&hello(number, started, qp_ctx)[..], extensions(&self.case));
-                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
-                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
-                started += 1;
-            }
-            endpoint.poll();
-            match endpoint.poll_event() {
+        let qps = self.qps.len();
+        endpoint.wait_for_events(CM_TIMEOUT, "connecting", |endpoint, event| {
+            match event {
                 Some(Event::Established { qp, private_data, .. }) => {
                     let hello = serde_json::from_slice::<Hello>(&private_data);
                     let qp_ctx = self.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
@@ -209,12 +200,18 @@ impl OpenCase {
                     }
                 }
                 Some(other) => check_cm_event(other)?,
-                None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
-                None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("connecting")),
                 None => {}
             }
-        }
-        Ok(())
+            while started < qps.min(up + CONNECTING_MAX) {
+                let qp_ctx = &self.qps[started];
+                let (private_data, extensions) =
+                    (&hello(number, started, qp_ctx)[..], extensions(&self.case));
+                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
+                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
+                started += 1;
+            }
+            Ok((up == qps).then_some(()))
+        })
     }
 
     /// How the lanes that are connected frame their messages.
@@ -244,24 +241,22 @@ impl OpenCase {
     }
 }
 
-/// Accepts the near end's lanes, of all cases of a group.
+/// Accepts the connections of all cases of a group.
 pub fn accept(
     endpoint: &mut Endpoint,
     cases: &mut [Option<&mut OpenCase>],
     from: Option<IpAddr>,
 ) -> Result<(), RdmaError> {
     let mut missing: usize = cases.iter().flatten().map(|case| case.qps.len()).sum();
-    let start = Instant::now();
-    while missing > 0 {
-        endpoint.poll();
-        match endpoint.poll_event() {
-            Some(event) => missing -= usize::from(accept_one(endpoint, cases, from, event)?),
-            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
-            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("accepting")),
-            None => {}
-        }
+    if missing == 0 {
+        return Ok(());
     }
-    Ok(())
+    endpoint.wait_for_events(CM_TIMEOUT, "accepting", |endpoint, event| {
+        if let Some(event) = event {
+            missing -= usize::from(accept_one(endpoint, cases, from, event)?);
+        }
+        Ok((missing == 0).then_some(()))
+    })
 }
 
 /// Accepts a connection request of this case. Returns whether the event reports an established connection.
@@ -296,33 +291,27 @@ pub fn accept_one(
     Ok(false)
 }
 
-/// Waits until so many connections have ended.
+/// Waits until `connections` connections have ended.
 pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> Result<(), RdmaError> {
-    let start = Instant::now();
-    while connections > 0 {
-        endpoint.poll();
-        match endpoint.poll_event() {
-            Some(Event::Disconnected { .. }) => connections -= 1,
-            Some(_) => {}
-            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
-            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("disconnecting")),
-            None => {}
-        }
+    if connections == 0 {
+        return Ok(());
     }
-    Ok(())
+    endpoint.wait_for_events(CM_TIMEOUT, "disconnecting", |_, event| {
+        connections -= usize::from(matches!(event, Some(Event::Disconnected { .. })));
+        Ok((connections == 0).then_some(()))
+    })
 }
 
 /// Fails on an event that means that no connection follows.
 fn check_cm_event(event: Event) -> Result<(), RdmaError> {
-    match event {
-        Event::ConnectFailed { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
-        Event::Disconnected { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
-        Event::Rejected { private_data, .. } => {
-            Err(RdmaError::Disconnected(String::from_utf8_lossy(&private_data).into_owned()))
-        }
-        Event::ListenFailed { local } => Err(RdmaError::Disconnected(format!("{local} is taken"))),
-        _ => Ok(()),
-    }
+    let why = match event {
+        Event::ConnectFailed { reason, .. } => format!("{reason:?}"),
+        Event::Disconnected { reason, .. } => format!("{reason:?}"),
+        Event::Rejected { private_data, .. } => String::from_utf8_lossy(&private_data).into_owned(),
+        Event::ListenFailed { local } => format!("{local} is taken"),
+        _ => return Ok(()),
+    };
+    Err(RdmaError::Disconnected(why))
 }
 
 fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
@@ -425,12 +414,36 @@ impl QpContext {
         Ok(self.source.write_at(slot * bytes.len(), &bytes)?)
     }
 
-    /// The bytes of an inline message: an application that sends inline has them on its stack.
-    pub fn inline_bytes(&self, bytes: u64) -> Result<ArrayVec<u8, INLINE_BYTES_MAX>, RdmaError> {
+    /// The bytes of an inline message, copied to the stack; `None` where messages are not inline.
+    #[inline]
+    pub fn inline_bytes(&self, case: &Case) -> Result<Option<ArrayVec<u8, INLINE_BYTES_MAX>>, RdmaError> {
+        let can_inline = matches!(case.test, Test::SendLat | Test::SendBw | Test::WriteLat | Test::WriteBw);
+        if !can_inline || case.bytes > u64::from(case.inline) {
+            return Ok(None);
+        }
         let mut message = ArrayVec::from([0; INLINE_BYTES_MAX]);
-        message.truncate(bytes as usize);
+        message.truncate(case.bytes as usize);
         self.source.read_at(0, &mut message)?;
-        Ok(message)
+        Ok(Some(message))
+    }
+
+    /// The Send, Write or Read of a message; the Write where Immediate Data follows.
+    #[inline]
+    pub fn message_wr<'a>(
+        &'a self,
+        case: &Case,
+        id: u64,
+        slot: usize,
+        inline: Option<&'a [u8]>,
+    ) -> SendWr<'a> {
+        let there = self.remote.sink(slot as u64 * case.bytes);
+        match (case.test, inline) {
+            (Test::SendLat | Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
+            (Test::SendLat | Test::SendBw, None) => SendWr::send(id, &self.gather[slot]),
+            (Test::WriteLat | Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, there),
+            (Test::ReadLat | Test::ReadBw, _) => SendWr::read(id, &self.scatter[slot], self.remote.source(0)),
+            _ => SendWr::write(id, &self.gather[slot], there),
+        }
     }
 
     /// Whether a slot of the sink holds a message's pattern in all but its last `skipped_tail_bytes` bytes.

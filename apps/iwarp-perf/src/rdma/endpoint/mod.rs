@@ -33,49 +33,34 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why a test over the stack could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
-    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The stack could not be started.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A call was refused.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// An offset lies outside of its region.
     #[error(transparent)]
     Range(#[from] ironwarp::RangeError),
-    /// Memory could not be had.
     #[error("{0} bytes of memory could not be had")]
     Memory(usize),
-    /// The device has no link.
     #[error("the device has no link: is the far end there?")]
     NoLink,
-    /// A work request failed.
     #[error("a work request ended as {0:?}{1}")]
     Completion(CompletionStatus, String),
-    /// A connection ended.
     #[error("the connection ended: {0}")]
     Disconnected(String),
-    /// Connecting or disconnecting took too long.
     #[error("{0} took too long")]
     Timeout(&'static str),
-    /// The user, or an end that went, said halt.
     #[error("halted")]
     Halted,
-    /// The server could not be reached.
     #[error("{0}: {1}")]
     ControlConnect(SocketAddr, String),
-    /// The session has no device, or the polled thread was lost.
     #[error("no device in this run")]
     NoDevice,
-    /// A completion woke nobody.
     #[error("a completion came to a queue that was armed, and no event with it: a wake-up was lost")]
     NoEvent,
-    /// A completion queue's descriptor could not be waited for.
     #[error("waiting for an event: {0}")]
     Event(std::io::Error),
-    /// The capture could not be written.
     #[error("--pcap: {0}")]
     Capture(std::io::Error),
 }
@@ -144,49 +129,45 @@ impl Endpoint {
         worker_processor: Option<usize>,
         events: bool,
     ) -> Result<Self, RdmaError> {
-        let (ctx, pd) = (stack.context()?, stack.alloc_pd());
-        let cores = workers.len() as u16;
-        Ok(Endpoint {
-            ctx,
-            pd,
-            driver: Driver::new(workers, worker_processor)?,
-            // Who sleeps does not poll.
-            events: events && (worker_processor.is_some() || cores > 1),
-            sleeps: SleepCounts::default(),
-            control: None,
-            control_loss: None,
-            poll_count: 0,
-            watch_link: false,
-            stack: Arc::new(stack),
-            cores,
-            stack_cores: cores,
-            own_core: None,
-            server_half: None,
-        })
+        let (pd, cores) = (stack.alloc_pd(), workers.len() as u16);
+        let driver = Driver::new(workers, worker_processor)?;
+        let endpoint = Self::with_driver(Arc::new(stack), driver, pd, cores)?;
+        // An end that sleeps does not poll.
+        Ok(Endpoint { events: events && (worker_processor.is_some() || cores > 1), ..endpoint })
     }
 
-    /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a context of its own. Those with one
-    /// domain may share memory.
+    /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a context. Endpoints of one
+    /// domain can share memory.
     pub fn of_core(
         stack: &Arc<Stack>,
         worker: Worker,
         (cores, pd): (u16, ProtectionDomain),
     ) -> Result<Self, RdmaError> {
-        let own_core = worker.core();
+        let own_core = Some(worker.core());
+        let endpoint = Self::with_driver(stack.clone(), Driver::Inline(worker), pd, cores)?;
+        Ok(Endpoint { cores: 1, own_core, ..endpoint })
+    }
+
+    fn with_driver(
+        stack: Arc<Stack>,
+        driver: Driver,
+        pd: ProtectionDomain,
+        cores: u16,
+    ) -> Result<Self, RdmaError> {
         Ok(Endpoint {
             ctx: stack.context()?,
             pd,
-            driver: Driver::Inline(worker),
+            driver,
             events: false,
             sleeps: SleepCounts::default(),
             control: None,
             control_loss: None,
             poll_count: 0,
             watch_link: false,
-            stack: stack.clone(),
-            cores: 1,
+            stack,
+            cores,
             stack_cores: cores,
-            own_core: Some(own_core),
+            own_core: None,
             server_half: None,
         })
     }
@@ -269,6 +250,31 @@ impl Endpoint {
         self.poll_count = self.poll_count.wrapping_add(1);
         if self.poll_count.is_multiple_of(POLLS_PER_CONTROL_POLL) && self.control.is_some() {
             self.poll_control();
+        }
+    }
+
+    /// Polls, and passes each event to `on_event`, until it returns a value. Fails when `what` takes longer than
+    /// `timeout` or the control connection is lost.
+    pub fn wait_for_events<T>(
+        &mut self,
+        timeout: Duration,
+        what: &'static str,
+        mut on_event: impl FnMut(&mut Self, Option<Event>) -> Result<Option<T>, RdmaError>,
+    ) -> Result<T, RdmaError> {
+        let start = Instant::now();
+        loop {
+            self.poll();
+            let event = self.poll_event();
+            let is_idle = event.is_none();
+            if let Some(value) = on_event(self, event)? {
+                return Ok(value);
+            }
+            if is_idle && self.is_control_lost() {
+                return Err(RdmaError::Halted);
+            }
+            if is_idle && start.elapsed() > timeout {
+                return Err(RdmaError::Timeout(what));
+            }
         }
     }
 

@@ -9,12 +9,14 @@
 use std::time::{Duration, Instant};
 
 use ironwarp::{AtomicOp, Completion, Region, SendWr};
-use ironwarp_bench::{AtomicKind, Latency, ServerSlice, Slice, StopCondition, StopSignal};
+use ironwarp_bench::{
+    AtomicKind, RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, measure_round_trips,
+};
 
 use super::super::endpoint::{Endpoint, RdmaError};
 use super::super::open_case::{OpenCase, WORD_STRIDE, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
-use super::timer::{Timer, nanos};
+use super::timer::Timer;
 
 /// Completions reaped at a time.
 const REAP: usize = 64;
@@ -127,31 +129,14 @@ impl AtomicTest {
         open: &OpenCase,
         until: StopCondition<'_>,
     ) -> Result<Slice, RdmaError> {
-        let mut latency = Latency::new();
-        let loop_start = Instant::now();
-        let mut measured_from: Option<(Instant, u64)> = None;
-        let mut number = 0_u64;
-        loop {
-            if measured_from.is_none() && until.budget.is_warm(number, nanos(loop_start.elapsed())) {
-                measured_from = Some((Instant::now(), number));
-            }
-            let is_spent =
-                |(start, base): (Instant, u64)| until.is_spent(number - base, nanos(start.elapsed()));
-            if measured_from.is_some_and(is_spent) || until.halted() {
-                break;
-            }
-            let started = Instant::now();
-            self.post(endpoint, open, (number % self.qp_states.len() as u64) as usize)?;
+        let mut number = 0;
+        measure_round_trips(open.case.bytes, until, |_| {
+            let start = Instant::now();
+            self.post(endpoint, open, number % self.qp_states.len())?;
             self.drain(endpoint, open, until)?;
-            if measured_from.is_some() {
-                latency.record(nanos(started.elapsed()));
-            }
             number += 1;
-        }
-        let messages = measured_from.map_or(0, |(_, base)| number - base);
-        let elapsed_ns = measured_from.map_or(0, |(start, _)| nanos(start.elapsed()));
-        let bytes = messages * open.case.bytes;
-        Ok(Slice { latency: Some(latency), messages, bytes, elapsed_ns, ..Slice::default() })
+            Ok(RoundTrip::Done { rtt: start.elapsed(), is_intact: true })
+        })
     }
 
     fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
@@ -246,15 +231,10 @@ impl AtomicTest {
         while linger_start.elapsed() < LINGER {
             self.poll(endpoint, open)?;
         }
-        let (sum, expected) = (sum(open)?, stop.raised().unwrap_or(0));
+        let (sum, expected) = (sum_of(&open.words)?, stop.raised().unwrap_or(0));
         tracing::info!("the words add up to {sum}; {expected} operations changed them");
         Ok(ServerSlice { errors: sum.abs_diff(expected), ..ServerSlice::default() })
     }
-}
-
-/// The words of this end together.
-fn sum(open: &OpenCase) -> Result<u64, RdmaError> {
-    sum_of(&open.words)
 }
 
 /// All words together.

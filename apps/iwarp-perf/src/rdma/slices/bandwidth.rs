@@ -9,16 +9,17 @@
 //! no bytes asks the other end to check them, and another one says that it has.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use ironwarp::{Completion, CompletionOpcode, SendWr};
-use ironwarp_bench::{ServerSlice, Slice, StopCondition, StopSignal, Test};
+use ironwarp_bench::{Budget, Case, ServerSlice, Slice, StopCondition, StopSignal, Test, nanos};
 
 use super::super::endpoint::{Endpoint, RdmaError};
 use super::super::open_case::{OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
-use super::timer::{Timer, nanos};
+use super::timer::Timer;
 
 /// Completions reaped at a time.
 const REAP: usize = 32;
@@ -183,7 +184,7 @@ impl BandwidthTest {
     }
 
     /// Messages that a lane may begin.
-    fn free_slots(&self, case: &ironwarp_bench::Case, index: usize) -> u64 {
+    fn free_slots(&self, case: &Case, index: usize) -> u64 {
         let qp_state = &self.qp_states[index];
         let depth = u64::from(case.depth);
         let outstanding = qp_state.posted - qp_state.completed;
@@ -367,9 +368,9 @@ impl BandwidthTest {
         open: &mut OpenCase,
         expected: u64,
     ) -> Result<u64, RdmaError> {
-        static NEVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        static NEVER: AtomicBool = AtomicBool::new(false);
         if self.sends {
-            let budget = ironwarp_bench::Budget::iterations(0, 0);
+            let budget = Budget::iterations(0, 0);
             self.drain(endpoint, open, StopCondition { budget, halt: &NEVER })?;
         }
         let expected = if open.case.test.consumes_receives() { expected } else { 0 };
@@ -397,26 +398,17 @@ fn post_messages(
     messages: Range<u64>,
 ) -> Result<(), RdmaError> {
     let (case, qp_ctx) = (&open.case, &open.qps[index]);
-    let inline = if open.is_inline() { Some(qp_ctx.inline_bytes(case.bytes)?) } else { None };
+    let inline = qp_ctx.inline_bytes(case)?;
     let numbers: ArrayVec<[u8; 8], LIST_MAX> = messages.clone().map(u64::to_be_bytes).collect();
     let mut wrs = ArrayVec::<SendWr<'_>, { 2 * LIST_MAX }>::new();
     for (message, number) in messages.zip(&numbers) {
         let slot = slot_of(qp_ctx, message);
-        let (id, offset) = (wr_id(index, slot), slot as u64 * case.bytes);
-        let wr = match (case.test, inline.as_deref()) {
-            (Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
-            (Test::SendBw, None) => SendWr::send(id, &qp_ctx.gather[slot]),
-            (Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, qp_ctx.remote.sink(offset)),
-            (Test::WriteBw, None) => SendWr::write(id, &qp_ctx.gather[slot], qp_ctx.remote.sink(offset)),
-            (Test::WriteImmBw, _) => {
-                let there = qp_ctx.remote.sink(offset);
-                let [write, immediate] =
-                    SendWr::write_with_immediate(id, &qp_ctx.gather[slot], there, number);
-                wrs.push(write);
-                immediate
-            }
-            _ => SendWr::read(id, &qp_ctx.scatter[slot], qp_ctx.remote.source(0)),
-        };
+        let id = wr_id(index, slot);
+        let mut wr = qp_ctx.message_wr(case, id, slot, inline.as_deref());
+        if case.test == Test::WriteImmBw {
+            wrs.push(wr.unsignaled());
+            wr = SendWr::immediate(id, number);
+        }
         wrs.push(if is_signaled(case, message) { wr } else { wr.unsignaled() });
     }
     endpoint.ctx.post_sends(qp_ctx.qp, &wrs).map_err(|(_, error)| error.into())
@@ -428,12 +420,12 @@ fn slot_of(qp_ctx: &QpContext, message: u64) -> usize {
 }
 
 /// Whether a message asks for a completion.
-fn is_signaled(case: &ironwarp_bench::Case, message: u64) -> bool {
+fn is_signaled(case: &Case, message: u64) -> bool {
     (message + 1).is_multiple_of(u64::from(case.signal_every))
 }
 
 /// Messages after which a lane may stop: a whole lot, or a whole stretch up to a completion.
-fn completion_unit(case: &ironwarp_bench::Case) -> u64 {
+fn completion_unit(case: &Case) -> u64 {
     match case.test {
         Test::WriteBw if case.validate => u64::from(case.depth),
         _ => u64::from(case.signal_every),

@@ -1,8 +1,8 @@
 //! The near end's clock: warm-up, budget, and the rate of an open loop.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ironwarp_bench::{Slice, StopCondition};
+use ironwarp_bench::{Slice, StopCondition, nanos};
 
 /// Turns between two looks at the clock.
 const CALLS_PER_CLOCK_READ: u64 = 8;
@@ -63,14 +63,10 @@ impl<'a> Timer<'a> {
     }
 }
 
-/// Nanoseconds.
-pub fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use ironwarp_bench::Budget;
 
