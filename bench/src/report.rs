@@ -220,7 +220,7 @@ impl TestResult {
         let swap = if self.operation == Some(AtomicKind::CmpSwap) { " (swap)" } else { "" };
         let locked = if self.atomics.as_deref() == Some("locked") { " (locked)" } else { "" };
         let owner = match self.owner {
-            Some(WordOwner::Local) => " (at hand)",
+            Some(WordOwner::Local) => " (local)",
             Some(WordOwner::Remote) => " (remote)",
             _ => "",
         };

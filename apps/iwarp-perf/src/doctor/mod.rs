@@ -21,7 +21,6 @@ use ironwarp::Config;
 use ironwarp::host::{Finding, Host, Severity};
 
 use crate::PROGRAM;
-use crate::plan::PORT;
 use report::Report;
 
 const EXAMPLES: &str = "\
@@ -40,7 +39,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// A far end to reach; its port is 18515 unless named
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = peer)]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = crate::cli::size::address)]
     connect: Option<SocketAddr>,
     /// Look at the machine only, and leave the device alone
     #[arg(long, conflicts_with = "connect")]
@@ -89,25 +88,4 @@ fn examine(args: &Args, config: Config) -> ExitCode {
         live::examine(config, args.connect, &report);
     }
     report.end()
-}
-
-/// `ADDR` or `ADDR:PORT`.
-fn peer(text: &str) -> Result<SocketAddr, String> {
-    let plain = text.parse().map(|addr| SocketAddr::new(addr, PORT));
-    plain
-        .or_else(|_| text.parse())
-        .map_err(|_| "an address, as 10.0.0.1, 10.0.0.1:18515 or [fd00::1]:18515".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_far_end_is_named_with_or_without_its_port() {
-        assert_eq!(peer("10.0.0.1"), Ok("10.0.0.1:18515".parse().unwrap()));
-        assert_eq!(peer("fd00::1"), Ok("[fd00::1]:18515".parse().unwrap()));
-        assert_eq!(peer("10.0.0.1:80"), Ok("10.0.0.1:80".parse().unwrap()));
-        assert!(peer("host").is_err_and(|line| line.contains("10.0.0.1:18515")));
-    }
 }

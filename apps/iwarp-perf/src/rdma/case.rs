@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironwarp::Event;
+use ironwarp::{AcceptParams, Event};
 use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError};
-use super::open_case::{self, AtomicWords, OpenCase};
+use super::open_case::{AtomicWords, CM_TIMEOUT, Hello, OpenCase, check_cm_event, extensions, hello};
 use super::slices::{AtomicTest, BandwidthTest, Reaped, latency_client, latency_server, poll_latency_server};
 
 /// An open case.
@@ -126,11 +126,6 @@ impl RdmaCase {
         &self.open.words
     }
 
-    /// Lets a queue pair of this case in, which is the only one. Answers whether one is up now.
-    pub fn accept_one(&mut self, endpoint: &mut Endpoint, event: Event) -> Result<bool, RdmaError> {
-        open_case::accept_one(endpoint, &mut [Some(&mut self.open)], None, event)
-    }
-
     /// Closes the near end's connections and waits until they are.
     pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         self.open.disconnect(endpoint)
@@ -142,13 +137,52 @@ impl RdmaCase {
     }
 }
 
-/// Accepts the near end's queue pairs, of all cases of a group; from one machine, where one is named.
+/// Accepts the connections of all cases of a group, only those of `from` where it is given.
 pub fn accept(
     endpoint: &mut Endpoint,
     cases: &mut [Option<RdmaCase>],
     from: Option<IpAddr>,
 ) -> Result<(), RdmaError> {
-    let mut open_cases: Vec<Option<&mut OpenCase>> =
-        cases.iter_mut().map(|case| case.as_mut().map(|case| &mut case.open)).collect();
-    open_case::accept(endpoint, &mut open_cases, from)
+    let mut missing: usize = cases.iter().flatten().map(|case| case.open.qps.len()).sum();
+    if missing == 0 {
+        return Ok(());
+    }
+    endpoint.wait_for_events(CM_TIMEOUT, "accepting", |endpoint, event| {
+        if let Some(event) = event {
+            missing -= usize::from(accept_one(endpoint, cases, from, event)?);
+        }
+        Ok((missing == 0).then_some(()))
+    })
+}
+
+/// Accepts a connection request of this case. Returns whether the event reports an established connection.
+pub fn accept_one(
+    endpoint: &mut Endpoint,
+    cases: &mut [Option<RdmaCase>],
+    from: Option<IpAddr>,
+    event: Event,
+) -> Result<bool, RdmaError> {
+    let (request, remote, private_data) = match event {
+        Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
+        Event::Established { .. } => return Ok(true),
+        other => return check_cm_event(other).map(|()| false),
+    };
+    let known = from.is_none_or(|from| from == remote.ip());
+    let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
+    let qp_ctx = theirs.and_then(|theirs| {
+        let open = &mut cases.get_mut(theirs.case)?.as_mut()?.open;
+        let extensions = extensions(&open.case);
+        Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
+    });
+    match qp_ctx {
+        Some((theirs, extensions, qp_ctx)) => {
+            qp_ctx.remote = theirs.buffers;
+            let private_data = &hello(theirs.case, theirs.qp_index, qp_ctx)[..];
+            let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
+            endpoint.ctx.accept_with(request, qp_ctx.qp, &params)?;
+        }
+        // Somebody else who found the port.
+        None => endpoint.reject(request, b"not a test of this run"),
+    }
+    Ok(false)
 }

@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, AlignedBuf, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
-    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
+    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, ProtectionDomain,
+    QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
 };
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::RdmaError;
+use super::open_case::pages;
 use crate::control::Carrier;
 
 /// Turns between two looks at the line: a power of two.
@@ -109,9 +110,7 @@ impl ControlChannel {
         carrier: Carrier,
         halt: Option<Arc<AtomicBool>>,
     ) -> Result<Self, RdmaError> {
-        let bytes = RECEIVES as usize * SEND_BYTES;
-        let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
-        let region = ctx.register(pd, buffer, Access::LOCAL_WRITE)?;
+        let region = ctx.register(pd, pages(RECEIVES as usize * SEND_BYTES)?, Access::LOCAL_WRITE)?;
         let slots = 0..RECEIVES as usize;
         let scatter: Result<Vec<_>, RdmaError> =
             slots.map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();

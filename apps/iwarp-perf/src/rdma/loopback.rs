@@ -4,6 +4,7 @@
 //! same loops measure it. Nothing is shared with another station but the stacks that both belong to.
 
 use std::net::SocketAddr;
+use std::slice;
 use std::sync::Arc;
 
 use ironwarp::{PortVisit, ProtectionDomain, Stack, Worker};
@@ -12,7 +13,7 @@ use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{Case, Slice, StopCondition, Transport};
 use ironwarp_port::Port;
 
-use super::case::RdmaCase;
+use super::case::{RdmaCase, accept_one};
 use super::endpoint::{Endpoint, RdmaError};
 use super::open_case::{AtomicWords, words};
 
@@ -64,10 +65,10 @@ impl ServerHalf {
             return open.serve(&mut self.endpoint);
         }
         self.endpoint.poll();
-        if let Some(open) = self.connecting_case.and_then(|case| self.open.get_mut(case)?.as_mut())
+        if let Some(open) = self.connecting_case.and_then(|case| self.open.get_mut(case))
             && let Some(event) = self.endpoint.poll_event()
         {
-            open.accept_one(&mut self.endpoint, event)?;
+            accept_one(&mut self.endpoint, slice::from_mut(open), None, event)?;
         }
         Ok(())
     }

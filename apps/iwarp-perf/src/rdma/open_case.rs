@@ -3,14 +3,14 @@
 //! Every lane has two regions. From `source` it sends, writes and is read; into `sink` it receives, is written and
 //! reads. Both are cut into slots of one message. Without validation one slot serves all messages, as in perftest.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use ironwarp::{
-    AcceptParams, Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr,
-    QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Sge,
+    Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr, QueuePair,
+    RecvWr, Region, RemoteMemory, STag, SendWr, Sge,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::endpoint::{Endpoint, RdmaError};
 
 /// Connecting or disconnecting every queue pair of a case.
-const CM_TIMEOUT: Duration = Duration::from_secs(10);
+pub const CM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Queue pairs that connect at a time: fewer than a peer keeps half-open unless told otherwise (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
 /// Receives beyond those that stand for credits: room for the credits themselves, and for the checks of validation.
@@ -89,10 +89,10 @@ pub struct RemoteBuffers {
 
 /// What travels as private data, both ways.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Hello {
-    case: usize,
-    qp_index: usize,
-    buffers: RemoteBuffers,
+pub struct Hello {
+    pub case: usize,
+    pub qp_index: usize,
+    pub buffers: RemoteBuffers,
 }
 
 impl RemoteBuffers {
@@ -229,66 +229,11 @@ impl OpenCase {
     /// Gives everything back.
     pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
-        let start = Instant::now();
-        while endpoint.ctx.destroy_cq(self.cq).is_err() {
-            endpoint.poll();
-            while endpoint.poll_event().is_some() {}
-            if start.elapsed() > CM_TIMEOUT {
-                return Err(RdmaError::Timeout("giving queue pairs back"));
-            }
+        match endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
+            true => Ok(()),
+            false => Err(RdmaError::Timeout("giving queue pairs back")),
         }
-        Ok(())
     }
-}
-
-/// Accepts the connections of all cases of a group.
-pub fn accept(
-    endpoint: &mut Endpoint,
-    cases: &mut [Option<&mut OpenCase>],
-    from: Option<IpAddr>,
-) -> Result<(), RdmaError> {
-    let mut missing: usize = cases.iter().flatten().map(|case| case.qps.len()).sum();
-    if missing == 0 {
-        return Ok(());
-    }
-    endpoint.wait_for_events(CM_TIMEOUT, "accepting", |endpoint, event| {
-        if let Some(event) = event {
-            missing -= usize::from(accept_one(endpoint, cases, from, event)?);
-        }
-        Ok((missing == 0).then_some(()))
-    })
-}
-
-/// Accepts a connection request of this case. Returns whether the event reports an established connection.
-pub fn accept_one(
-    endpoint: &mut Endpoint,
-    cases: &mut [Option<&mut OpenCase>],
-    from: Option<IpAddr>,
-    event: Event,
-) -> Result<bool, RdmaError> {
-    let (request, remote, private_data) = match event {
-        Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
-        Event::Established { .. } => return Ok(true),
-        other => return check_cm_event(other).map(|()| false),
-    };
-    let known = from.is_none_or(|from| from == remote.ip());
-    let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
-    let qp_ctx = theirs.and_then(|theirs| {
-        let open = cases.get_mut(theirs.case)?.as_mut()?;
-        let extensions = extensions(&open.case);
-        Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
-    });
-    match qp_ctx {
-        Some((theirs, extensions, qp_ctx)) => {
-            qp_ctx.remote = theirs.buffers;
-            let private_data = &hello(theirs.case, theirs.qp_index, qp_ctx)[..];
-            let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
-            endpoint.ctx.accept_with(request, qp_ctx.qp, &params)?;
-        }
-        // Somebody else who found the port.
-        None => endpoint.reject(request, b"not a test of this run"),
-    }
-    Ok(false)
 }
 
 /// Waits until `connections` connections have ended.
@@ -303,7 +248,7 @@ pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> 
 }
 
 /// Fails on an event that means that no connection follows.
-fn check_cm_event(event: Event) -> Result<(), RdmaError> {
+pub fn check_cm_event(event: Event) -> Result<(), RdmaError> {
     let why = match event {
         Event::ConnectFailed { reason, .. } => format!("{reason:?}"),
         Event::Disconnected { reason, .. } => format!("{reason:?}"),
@@ -314,7 +259,7 @@ fn check_cm_event(event: Event) -> Result<(), RdmaError> {
     Err(RdmaError::Disconnected(why))
 }
 
-fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
+pub fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
     let buffers = RemoteBuffers {
         source: stag_and_to(&ours.source),
         sink: ours.words.unwrap_or_else(|| stag_and_to(&ours.sink)),
@@ -328,7 +273,7 @@ fn stag_and_to(region: &Region) -> (u32, u64) {
 }
 
 /// What a case's connections carry beyond RFC 5040; what the configuration says where it needs nothing.
-fn extensions(case: &Case) -> Option<Extensions> {
+pub fn extensions(case: &Case) -> Option<Extensions> {
     case.test.needs_rfc7306().then_some(Extensions::Rfc7306)
 }
 
@@ -343,13 +288,16 @@ pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords, RdmaEr
 
 fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region, RdmaError> {
     let bytes = case.words as usize * WORD_STRIDE;
-    let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-    let (ctx, pd) = (&endpoint.ctx, endpoint.pd);
-    Ok(match owner {
-        Some(core) => ctx.register_on_core(pd, buffer, access, core)?,
-        None => ctx.register(pd, buffer, access)?,
-    })
+    match owner {
+        Some(core) => Ok(endpoint.ctx.register_on_core(endpoint.pd, pages(bytes)?, access, core)?),
+        None => Ok(endpoint.ctx.register(endpoint.pd, pages(bytes)?, access)?),
+    }
+}
+
+/// Zeroed memory of whole pages.
+pub fn pages(bytes: usize) -> Result<AlignedBuf, RdmaError> {
+    AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))
 }
 
 impl QpContext {
@@ -362,9 +310,7 @@ impl QpContext {
     ) -> Result<Self, RdmaError> {
         let bytes = case.bytes as usize;
         let region = |slots: u32, access| -> Result<Region, RdmaError> {
-            let memory = bytes * slots as usize;
-            let buffer = AlignedBuf::pages(memory).map_err(|_| RdmaError::Memory(memory))?;
-            Ok(endpoint.ctx.register(endpoint.pd, buffer, access)?)
+            Ok(endpoint.ctx.register(endpoint.pd, pages(bytes * slots as usize)?, access)?)
         };
         let source = region(sizes.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
         let sink = region(sizes.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ironwarp::{ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
+use ironwarp::{CompletionQueue, ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
 
 use super::super::control_channel::{ControlChannel, check_greeting, greeting, is_greeting};
 use super::{Endpoint, RdmaError};
@@ -34,17 +34,21 @@ pub enum Incoming {
 impl Endpoint {
     /// Looks whether the other end of the line is still there.
     pub(super) fn poll_control(&mut self) {
-        if self.watch_link && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK) {
-            let up = self.with_worker(Worker::link_up).unwrap_or(false);
-            if !up {
-                return self.on_control_lost("its link went down".to_owned());
-            }
+        if self.is_link_lost() {
+            return self.on_control_lost("its link went down".to_owned());
         }
         if let (Some(control), None) = (&mut self.control, &self.control_loss)
             && let Err(why) = control.poll(&mut self.ctx)
         {
             self.on_control_lost(why);
         }
+    }
+
+    /// Checks the link now and then, where it is watched.
+    fn is_link_lost(&mut self) -> bool {
+        self.watch_link
+            && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK)
+            && !self.with_worker(Worker::link_up).unwrap_or(false)
     }
 
     fn on_control_lost(&mut self, why: String) {
@@ -123,10 +127,7 @@ impl Endpoint {
     pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming, RdmaError> {
         while !halt.load(Ordering::Relaxed) {
             self.poll();
-            if self.watch_link
-                && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK)
-                && !self.with_worker(Worker::link_up)?
-            {
+            if self.is_link_lost() {
                 return Ok(Incoming::NoLink);
             }
             let Some(Event::ConnectRequest { request, remote, private_data, .. }) = self.ctx.poll_event()
@@ -187,11 +188,21 @@ impl Endpoint {
     pub fn destroy_control(&mut self) {
         let Some(control) = self.control.take() else { return };
         self.control_loss = None;
-        let (start, _) = (Instant::now(), self.ctx.destroy_qp(control.qp));
-        while self.ctx.destroy_cq(control.cq).is_err() && start.elapsed() < DISCONNECT_TIMEOUT {
+        let _ = self.ctx.destroy_qp(control.qp);
+        self.destroy_cq(control.cq, DISCONNECT_TIMEOUT);
+    }
+
+    /// Destroys a completion queue once its queue pairs are gone. Returns whether that was within `timeout`.
+    pub fn destroy_cq(&mut self, cq: CompletionQueue, timeout: Duration) -> bool {
+        let start = Instant::now();
+        while self.ctx.destroy_cq(cq).is_err() {
             self.poll();
             while self.poll_event().is_some() {}
+            if start.elapsed() > timeout {
+                return false;
+            }
         }
+        true
     }
 }
 
