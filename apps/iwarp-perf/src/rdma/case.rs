@@ -1,4 +1,4 @@
-//! A case over the stack, open at one end: its lanes, and what runs over them.
+//! A case over the stack, open at one end: its queue pairs and the test that runs over them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,13 +10,11 @@ use super::endpoint::{Endpoint, RdmaError};
 use super::open_case::{AtomicWords, CM_TIMEOUT, Hello, OpenCase, check_cm_event, extensions, hello};
 use super::slices::{AtomicTest, BandwidthTest, Reaped, latency_client, latency_server, poll_latency_server};
 
-/// An open case.
 pub struct RdmaCase {
     open: OpenCase,
     test: RdmaTest,
 }
 
-/// What is done in a slice.
 enum RdmaTest {
     Atomic(AtomicTest),
     Bandwidth(BandwidthTest),
@@ -24,12 +22,12 @@ enum RdmaTest {
 }
 
 impl RdmaCase {
-    /// Makes everything but the connections.
+    /// Creates everything but the connections.
     pub fn new(endpoint: &mut Endpoint, case: &Case, client: bool) -> Result<Self, RdmaError> {
         Self::with_words(endpoint, case, client, None)
     }
 
-    /// The same, with words that are there already.
+    /// As [`RdmaCase::new`], with existing words.
     pub fn with_words(
         endpoint: &mut Endpoint,
         case: &Case,
@@ -45,7 +43,6 @@ impl RdmaCase {
         Ok(RdmaCase { open, test })
     }
 
-    /// Connects the near end. `number` is the case's place in its group.
     pub fn connect(
         &mut self,
         endpoint: &mut Endpoint,
@@ -55,7 +52,7 @@ impl RdmaCase {
         self.open.connect(endpoint, number, peer)
     }
 
-    /// States in a result what start-up settled, which need not be what was asked for.
+    /// Reports the negotiated CRC and markers, which can differ from the configuration.
     pub fn report_framing(&self, result: &mut TestResult) {
         let framing = self.open.framing();
         let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
@@ -66,12 +63,11 @@ impl RdmaCase {
         }
     }
 
-    /// Queue pairs.
     pub fn connections(&self) -> usize {
         self.open.qps.len()
     }
 
-    /// The near end of a slice. Answers it, and the messages that the far end must wait for.
+    /// The client's part of a slice. Also returns the messages that the server must wait for.
     pub fn run_client(
         &mut self,
         endpoint: &mut Endpoint,
@@ -86,7 +82,7 @@ impl RdmaCase {
         }
     }
 
-    /// The far end of a slice.
+    /// The server's part of a slice.
     pub fn run_server(
         &mut self,
         endpoint: &mut Endpoint,
@@ -99,7 +95,7 @@ impl RdmaCase {
         }
     }
 
-    /// One turn after this end's part of a slice is done, for the other end's sake.
+    /// Polls once after this end's part of a slice, so that the peer can finish.
     pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         match &mut self.test {
             RdmaTest::Atomic(atomics) => atomics.poll(endpoint, &self.open),
@@ -121,17 +117,14 @@ impl RdmaCase {
         }
     }
 
-    /// This end's words.
     pub fn words(&self) -> &AtomicWords {
         &self.open.words
     }
 
-    /// Closes the near end's connections and waits until they are.
     pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         self.open.disconnect(endpoint)
     }
 
-    /// Gives everything back.
     pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         self.open.destroy(endpoint)
     }
@@ -181,7 +174,7 @@ pub fn accept_one(
             let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
             endpoint.ctx.accept_with(request, qp_ctx.qp, &params)?;
         }
-        // Somebody else who found the port.
+        // Not a client of this run.
         None => endpoint.reject(request, b"not a test of this run"),
     }
     Ok(false)

@@ -1,4 +1,4 @@
-//! Raw frames over the stack's own device, while the stack stands still.
+//! Raw frames over the device of the stack, while the stack is not polled.
 
 use ironwarp::PortVisit;
 use ironwarp_bench::baseline::frames::{Layout, echo, latency, receive_frames, send_frames};
@@ -7,7 +7,7 @@ use ironwarp_port::Port;
 
 use super::endpoint::{Endpoint, RdmaError};
 
-/// The near end of a slice. Answers it, and the frames that the far end must wait for.
+/// The client's part of a slice. Also returns the frames that the server must wait for.
 pub fn frames_client(
     endpoint: &mut Endpoint,
     case: &Case,
@@ -18,7 +18,7 @@ pub fn frames_client(
     outcome.ok_or(RdmaError::NoDevice)
 }
 
-/// The far end of a slice.
+/// The server's part of a slice.
 pub fn frames_server(
     endpoint: &mut Endpoint,
     case: &Case,

@@ -1,7 +1,7 @@
-//! An open case: its completion queue and, for each queue pair, a lane with the memory that it works on.
+//! An open case: its completion queue and, for each queue pair, two memory regions.
 //!
-//! Every lane has two regions. From `source` it sends, writes and is read; into `sink` it receives, is written and
-//! reads. Both are cut into slots of one message. Without validation one slot serves all messages, as in perftest.
+//! `source` holds what is sent, written, and read by the peer; `sink` holds what arrives. Both are divided into slots of
+//! one message. Without validation one slot serves all messages, as in perftest.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,75 +19,69 @@ use serde::{Deserialize, Serialize};
 
 use super::endpoint::{Endpoint, RdmaError};
 
-/// Connecting or disconnecting every queue pair of a case.
+/// Limit for connecting or disconnecting all queue pairs of a case.
 pub const CM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Queue pairs that connect at a time: fewer than a peer keeps half-open unless told otherwise (`limits.half_open`).
+/// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
-/// Receives beyond those that stand for credits: room for the credits themselves, and for the checks of validation.
+/// Receives beyond the credits: for credit updates and the requests to check.
 const SPARE_RECEIVES: u32 = 8;
-/// Sends beyond the depth: credits and checks.
+/// Sends beyond the depth: for credit updates and the requests to check.
 const SPARE_SENDS: u32 = 16;
-/// Receives of a latency test: one is used at a time, the rest is for the far end's next turn.
+/// Receives of a latency test. One is used at a time; the others are posted ahead.
 const LATENCY_RECEIVES: u32 = 4;
-/// Reads that one end may have outstanding, at most.
+/// Limit of outstanding Reads of one end.
 const READS_MAX: u32 = 64;
-/// Both ends fill and check with the same pattern.
+/// The pattern seed of both ends.
 pub const SEED: u64 = 0x1a7;
 
 /// One end of a case.
 pub struct OpenCase {
-    /// The case.
     pub case: Case,
-    /// Where everything completes.
     pub cq: CompletionQueue,
-    /// A lane a queue pair.
     pub qps: Vec<QpContext>,
-    /// The lane that the next message of a latency test is for.
+    /// The queue pair of the next message of a latency test.
     pub next_index: usize,
-    /// The words of an atomic test, each in a cache line of its own: one set of them, or one for the queue pairs of each
-    /// core. The near end's stay as they are.
+    /// The words of an atomic test, each in its own cache line: one set, or one set per core. Operations change only the
+    /// server's.
     pub words: AtomicWords,
 }
 
-/// Sets of words, which the far ends of several stations may share.
+/// Sets of words, which several servers can share.
 pub type AtomicWords = Arc<Vec<Region>>;
 
 /// Bytes from one word to the next.
 pub const WORD_STRIDE: usize = 64;
 
-/// One queue pair and what it works on.
+/// One queue pair and its memory.
 pub struct QpContext {
-    /// The queue pair.
     pub qp: QueuePair,
-    /// What is sent, written and read from here.
     pub source: Region,
-    /// Where it lands.
     pub sink: Region,
-    /// The same places at the other end; the sink is where its words are in an atomic test.
+    /// The peer's regions. In an atomic test `sink` is its words.
     pub remote: RemoteBuffers,
-    /// Where our words are in an atomic test.
+    /// The words of this end in an atomic test.
     words: Option<(u32, u64)>,
-    /// How its messages are framed, once the near end is connected.
+    /// Negotiated framing, on the client once connected.
     pub framing: Option<Framing>,
-    /// A gather list a slot of the source.
+    /// One gather list per slot of `source`.
     pub gather: Vec<[Sge; 1]>,
-    /// A scatter list a slot of the sink.
+    /// One scatter list per slot of `sink`.
     pub scatter: Vec<[Sge; 1]>,
-    /// Messages that this end has begun, over all slices.
+    /// Messages sent, over all slices.
     pub sent: u64,
-    /// Messages that this end has received, over all slices.
+    /// Messages received, over all slices.
     pub received: u64,
     receives_posted: u64,
 }
 
-/// Where an end's memory lies, for the other end.
+/// STag and tagged offset of both regions of an end.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct RemoteBuffers {
     source: (u32, u64),
     sink: (u32, u64),
 }
 
-/// What travels as private data, both ways.
+/// The private data of both ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub case: usize,
@@ -96,34 +90,29 @@ pub struct Hello {
 }
 
 impl RemoteBuffers {
-    /// The far source, at an offset.
     pub fn source(&self, offset: u64) -> RemoteMemory {
         RemoteMemory { stag: STag(self.source.0), tagged_offset: self.source.1.wrapping_add(offset) }
     }
 
-    /// The far sink, at an offset.
     pub fn sink(&self, offset: u64) -> RemoteMemory {
         RemoteMemory { stag: STag(self.sink.0), tagged_offset: self.sink.1.wrapping_add(offset) }
     }
 }
 
-/// How many slots and receives a case needs at each end.
+/// Slots and queue depths of one end of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueSizes {
-    /// Messages that the source has room for.
     pub source_slots: u32,
-    /// Messages that the sink has room for: one a receive, so that each is still whole when it is looked at.
+    /// One per receive, so that no message is overwritten before it is checked.
     pub sink_slots: u32,
-    /// Receives that stand for credits of the other end.
+    /// Receives that the peer has credits for.
     pub receives: u32,
-    /// Depth of the send queue.
     pub sends: u32,
-    /// Reads outstanding.
+    /// Outstanding Reads.
     pub reads: u32,
 }
 
 impl QueueSizes {
-    /// The shape that a case asks for.
     pub fn of(case: &Case) -> Self {
         let receives = match case.test {
             test if test.consumes_receives() && case.validate => case.depth,
@@ -132,7 +121,7 @@ impl QueueSizes {
         };
         let (source_slots, sink_slots) = match case.validate {
             true => (case.depth, receives.max(case.depth) + SPARE_RECEIVES),
-            // Each value that comes back has its own place.
+            // Each returned value has its own slot.
             false if case.test.is_atomic() => (1, case.depth),
             false => (1, 1),
         };
@@ -144,7 +133,7 @@ impl QueueSizes {
 }
 
 impl OpenCase {
-    /// Makes everything but the connections.
+    /// Creates everything but the connections.
     pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<AtomicWords>) -> Result<Self, RdmaError> {
         let sizes = QueueSizes::of(case);
         let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
@@ -153,7 +142,7 @@ impl OpenCase {
         let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), next_index: 0, words };
         match open.create_qps(endpoint, sizes) {
             Ok(()) => Ok(open),
-            // A server goes on after a case that did not fit: what was made so far is given back.
+            // A server continues after a case that failed, so its resources are freed.
             Err(error) => open.destroy(endpoint).and(Err(error)),
         }
     }
@@ -170,7 +159,7 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Posts the next receive of a lane.
+    /// Posts the next receive of a queue pair.
     pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<(), RdmaError> {
         let qp_ctx = &mut self.qps[index];
         let slot = (qp_ctx.receives_posted % qp_ctx.scatter.len() as u64) as usize;
@@ -179,7 +168,7 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Connects the near end's lanes. `number` is the case's place in its group.
+    /// Connects the client's queue pairs. `number` is the index of the case in its group.
     pub fn connect(
         &mut self,
         endpoint: &mut Endpoint,
@@ -214,19 +203,18 @@ impl OpenCase {
         })
     }
 
-    /// How the lanes that are connected frame their messages.
+    /// Negotiated framing of the connected queue pairs.
     pub fn framing(&self) -> Vec<Framing> {
         self.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect()
     }
 
-    /// Closes the near end's connections and waits until they are.
+    /// Closes the client's connections and waits for the end of all.
     pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
         let qps = self.qps.len();
         wait_for_disconnects(endpoint, qps)
     }
 
-    /// Gives everything back.
     pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
         match endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
@@ -247,7 +235,7 @@ pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> 
     })
 }
 
-/// Fails on an event that means that no connection follows.
+/// Fails on an event that rules out a connection.
 pub fn check_cm_event(event: Event) -> Result<(), RdmaError> {
     let why = match event {
         Event::ConnectFailed { reason, .. } => format!("{reason:?}"),
@@ -264,7 +252,7 @@ pub fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
         source: stag_and_to(&ours.source),
         sink: ours.words.unwrap_or_else(|| stag_and_to(&ours.sink)),
     };
-    // Three small numbers and four large ones: far below the 512 bytes of private data.
+    // Six numbers take far less than the 512 bytes of private data.
     serde_json::to_vec(&Hello { case, qp_index, buffers }).unwrap_or_default()
 }
 
@@ -272,13 +260,13 @@ fn stag_and_to(region: &Region) -> (u32, u64) {
     (region.stag().0, region.base_to())
 }
 
-/// What a case's connections carry beyond RFC 5040; what the configuration says where it needs nothing.
+/// Extensions that a case needs; `None` leaves them to the configuration.
 pub fn extensions(case: &Case) -> Option<Extensions> {
     case.test.needs_rfc7306().then_some(Extensions::Rfc7306)
 }
 
-/// Room for the words of an atomic test, all of them zero; none for another one. Queue pairs are dealt out to the cores in
-/// turn, and so are sets of words to the queue pairs.
+/// Registers the zeroed words of an atomic test; no region for other tests. Queue pairs are assigned to cores round-robin,
+/// and sets of words to queue pairs likewise.
 pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords, RdmaError> {
     let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
     let sets: Result<Vec<Region>, RdmaError> =
@@ -345,7 +333,7 @@ impl QpContext {
             received: 0,
             receives_posted: 0,
         };
-        // What is read is the same all the time.
+        // Reads always return message 0.
         qp_ctx.fill_source(case, 0, 0)?;
         Ok(qp_ctx)
     }
@@ -407,12 +395,12 @@ impl QpContext {
     }
 }
 
-/// A work request's number: the lane above, the slot below.
+/// The ID of a work request: queue pair in the upper half, slot in the lower half.
 pub fn wr_id(qp_index: usize, slot: usize) -> u64 {
     (qp_index as u64) << 32 | slot as u64
 }
 
-/// The lane and slot of a work request's number.
+/// The queue pair and slot of a work request's ID.
 pub fn qp_and_slot(wr_id: u64) -> (usize, usize) {
     ((wr_id >> 32) as usize, (wr_id & 0xffff_ffff) as usize)
 }

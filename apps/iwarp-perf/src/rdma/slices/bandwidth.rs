@@ -1,12 +1,12 @@
-//! One way: Sends, Writes, Writes with Immediate or Reads, as many on their way as the depth allows.
+//! One way: Sends, Writes, Writes with Immediate or Reads, up to the depth in flight.
 //!
-//! Both ends run the same loop; which of them begins messages is the case's affair: the near end, or both. Work
-//! requests are posted in lists, every n-th asks for a completion, and a completion stands for all before it.
+//! Both ends run the same loop. The client sends messages, or both ends do. Work requests are posted in lists; every n-th is
+//! signaled, and its completion covers all requests before it.
 //!
-//! Sends and Immediate Data need receives at the other end, and iWARP has no receiver-not-ready. So a sender spends credits, one a
-//! receive; a Send of no bytes gives back a fixed number of them, and needs none itself, since a few receives are
-//! kept beyond the credits. Validated Writes need to know when to look: after each lot of `depth` messages a Send of
-//! no bytes asks the other end to check them, and another one says that it has.
+//! Sends and Immediate Data consume receives of the peer, and iWARP has no receiver-not-ready. So each message costs the
+//! sender a credit. An empty Send returns a fixed number of credits and costs none, since a few receives are kept beyond
+//! the credits. Validated Writes are checked in batches of `depth` messages: an empty Send requests the check, and an
+//! empty Send confirms it.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -25,34 +25,34 @@ use super::timer::Timer;
 const REAP: usize = 32;
 /// Work requests posted together, at most.
 const LIST_MAX: usize = 64;
-/// How long after the stop the far end waits for messages that were sent and have not arrived.
+/// How long the server waits, after the stop, for the next message in flight.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the server polls on so that the last received data is acknowledged.
 const LINGER: Duration = Duration::from_millis(1);
 
-/// One end of an open case that streams.
+/// One end of a bandwidth case.
 pub struct BandwidthTest {
-    /// Whether this end begins messages.
+    /// Whether this end sends messages.
     sends: bool,
     qp_states: Vec<BandwidthQpState>,
-    /// Lanes that may begin messages.
+    /// Queue pairs that can post.
     ready: ReadyQueue,
-    /// Messages posted, over all lanes and slices.
+    /// Messages posted, over all queue pairs and slices.
     posted: u64,
-    /// Messages of this end that are complete, over all lanes, in this slice.
+    /// Messages of this end that completed in this slice.
     completed: u64,
-    /// Messages that arrived in this slice, where this end can tell.
+    /// Messages that arrived in this slice and consumed receives.
     arrived: u64,
     errors: u64,
     verified_bytes: u64,
     /// Credits given back at a time.
     credit_batch: u64,
-    /// Where completions are reaped to: kept, since clearing it takes longer than a look at an empty queue.
+    /// Kept between polls: clearing it takes longer than polling an empty queue.
     reaped: Box<[Completion]>,
 }
 
-/// One lane's account, over all slices.
+/// Counts of one queue pair, over all slices.
 #[derive(Clone, Copy, Debug, Default)]
 struct BandwidthQpState {
     /// Messages posted.
@@ -70,7 +70,6 @@ struct BandwidthQpState {
 }
 
 impl BandwidthTest {
-    /// This end's side of a case.
     pub fn new(open: &OpenCase, client: bool) -> Self {
         let receives = u64::from(QueueSizes::of(&open.case).receives);
         let qp_state = BandwidthQpState { credits: receives, ..BandwidthQpState::default() };
@@ -92,7 +91,7 @@ impl BandwidthTest {
         (self.completed, self.arrived, self.errors, self.verified_bytes) = (0, 0, 0, 0);
     }
 
-    /// The near end of a slice. Answers it, and the messages that the far end must wait for.
+    /// The client's part of a slice. Also returns the messages that the server must wait for.
     pub fn run_client(
         &mut self,
         endpoint: &mut Endpoint,
@@ -113,7 +112,7 @@ impl BandwidthTest {
         Ok((slice, self.posted - posted_before))
     }
 
-    /// The far end of a slice.
+    /// The server's part of a slice.
     pub fn run_server(
         &mut self,
         endpoint: &mut Endpoint,
@@ -140,7 +139,7 @@ impl BandwidthTest {
         })
     }
 
-    /// One turn of the loop: the worker, then what has completed.
+    /// Polls the worker, then handles completions.
     pub fn poll(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
         let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
@@ -160,14 +159,14 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Posts on every lane what it may, at most `allowed` messages in all.
+    /// Posts on every queue pair with free slots, at most `allowed` messages in all.
     fn post(
         &mut self,
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         mut allowed: u64,
     ) -> Result<(), RdmaError> {
-        // A list is posted whole: that is what is measured.
+        // A list is posted whole: its cost is measured.
         let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
         while allowed >= list
             && let Some(index) = self.ready.pop()
@@ -183,7 +182,7 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Messages that a lane may begin.
+    /// Messages that a queue pair can post.
     fn free_slots(&self, case: &Case, index: usize) -> u64 {
         let qp_state = &self.qp_states[index];
         let depth = u64::from(case.depth);
@@ -191,7 +190,7 @@ impl BandwidthTest {
         let free_slots = depth.saturating_sub(outstanding);
         match case.test {
             test if test.consumes_receives() => free_slots.min(qp_state.credits),
-            // A lot is checked before its slots are written again.
+            // A batch is checked before its slots are written again.
             Test::WriteBw if case.validate && qp_state.awaiting_check => 0,
             Test::WriteBw if case.validate => free_slots.min(depth - qp_state.posted % depth),
             _ => free_slots,
@@ -233,7 +232,7 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// A Send of no bytes: a credit, a question or an answer.
+    /// Posts an empty Send: credits, a request to check, or its confirmation.
     fn post_empty_send(
         &mut self,
         endpoint: &mut Endpoint,
@@ -244,7 +243,6 @@ impl BandwidthTest {
         Ok(endpoint.ctx.post_send(open.qps[index].qp, &wr)?)
     }
 
-    /// A Send of no bytes came.
     fn on_empty_send(
         &mut self,
         endpoint: &mut Endpoint,
@@ -265,7 +263,7 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Checks a lot of Writes, all of which were placed before the Send that asks for it (RFC 5040 s5.5).
+    /// Checks a batch of Writes, all placed before the Send that requests the check (RFC 5040 s5.5).
     fn check_batch(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
         for slot in 0..open.case.depth as usize {
             let message = self.qp_states[index].received;
@@ -281,7 +279,7 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Immediate Data came: it says which message was written before it (RFC 7306 s6).
+    /// Immediate Data has the number of the message written before it (RFC 7306 s6).
     fn on_immediate(
         &mut self,
         endpoint: &mut Endpoint,
@@ -295,7 +293,6 @@ impl BandwidthTest {
         self.on_message(endpoint, open, index, slot)
     }
 
-    /// A message came.
     fn on_message(
         &mut self,
         endpoint: &mut Endpoint,
@@ -318,13 +315,13 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// A message of ours is complete, and with it all before it that asked for no completion.
+    /// A signaled message completed, and with it the unsignaled ones before it.
     fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
         let every = u64::from(open.case.signal_every);
         if open.case.test == Test::ReadBw && open.case.validate {
             for message in self.qp_states[index].completed..self.qp_states[index].completed + every {
                 let slots = open.qps[index].gather.len() as u64;
-                // What is read is always the far end's message 0.
+                // A Read always returns the server's message 0.
                 self.check(open, index, (message % slots) as usize, 0)?;
             }
         }
@@ -334,7 +331,7 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Fills up what was begun, a lot or a stretch without completions, and waits until all of it is complete.
+    /// Completes the current batch or run of unsignaled messages, and waits until no message is in flight.
     fn drain(
         &mut self,
         endpoint: &mut Endpoint,
@@ -360,8 +357,7 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// After the stop: completes what this end has begun, and waits for what the other end has sent. Answers the
-    /// messages that did not come.
+    /// After the stop: drains this end and waits for the peer's messages. Returns the number of missing messages.
     fn wait_for_remaining(
         &mut self,
         endpoint: &mut Endpoint,
@@ -381,7 +377,7 @@ impl BandwidthTest {
                 (seen, last_arrival) = (self.arrived, Instant::now());
             }
         }
-        // The acknowledgements of the last data are still to be sent.
+        // The last data must be acknowledged.
         let rest = Instant::now();
         while rest.elapsed() < LINGER {
             self.poll(endpoint, open)?;
@@ -390,7 +386,7 @@ impl BandwidthTest {
     }
 }
 
-/// Posts a list of messages: a Send, Write or Read each, or a Write and behind it Immediate Data that says which it is.
+/// Posts a list of messages: a Send, Write or Read each, or a Write followed by Immediate Data with its number.
 fn post_messages(
     endpoint: &mut Endpoint,
     open: &OpenCase,
@@ -414,17 +410,15 @@ fn post_messages(
     endpoint.ctx.post_sends(qp_ctx.qp, &wrs).map_err(|(_, error)| error.into())
 }
 
-/// Where a message lies, at both ends.
 fn slot_of(qp_ctx: &QpContext, message: u64) -> usize {
     (message % qp_ctx.gather.len() as u64) as usize
 }
 
-/// Whether a message asks for a completion.
 fn is_signaled(case: &Case, message: u64) -> bool {
     (message + 1).is_multiple_of(u64::from(case.signal_every))
 }
 
-/// Messages after which a lane may stop: a whole lot, or a whole stretch up to a completion.
+/// Messages after which a queue pair can stop: a batch, or a run up to a signaled message.
 fn completion_unit(case: &Case) -> u64 {
     match case.test {
         Test::WriteBw if case.validate => u64::from(case.depth),

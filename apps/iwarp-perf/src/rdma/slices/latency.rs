@@ -1,10 +1,9 @@
-//! Round trips: Send and Send, Write and Write, Read, Immediate Data and the same behind a Write.
+//! Round trips: Send, Write, Read, Immediate Data, and Write with Immediate.
 //!
-//! One message is on its way at a time, on each queue pair in turn. Receives are posted before the message that they
-//! are for, since iWARP has no receiver-not-ready: both ends begin with some and post one for each one used. A Write
-//! has arrived when its last byte has, so both ends poll that byte, which changes with every message. Nobody can sleep
-//! on a byte: ends that wait for events announce each Write by an empty Send, which is delivered behind it (RFC 5040
-//! s5.5).
+//! One message is in flight at a time, on each queue pair in turn. iWARP has no receiver-not-ready, so both ends post
+//! receives ahead and replace each one used. Both ends poll the last byte of a Write, which changes with every message. An
+//! end that waits for events cannot poll a byte, so each Write is followed by an empty Send, which is delivered after it
+//! (RFC 5040 s5.5).
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use super::super::open_case::{OpenCase, qp_and_slot, wr_id};
 const REAP: usize = 16;
 /// Buffer for polled completions. The poller keeps it, since clearing it takes longer than polling an empty queue.
 pub type Reaped = [Completion; REAP];
-/// How long the far end keeps polling after the stop, so that its last messages are acknowledged.
+/// How long the server keeps polling after the stop, so that its last messages are acknowledged.
 const LINGER: Duration = Duration::from_millis(20);
 
 /// The client's part of a slice. In an open loop a round trip is timed from its intended start.
@@ -176,12 +175,12 @@ fn repost_receive(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), Rd
     if !consumes_receive {
         return Ok(());
     }
-    // The lane whose turn it was is the one before the lane whose turn it is.
+    // The queue pair before the next one.
     let index = open.next_index.checked_sub(1).unwrap_or(open.qps.len() - 1);
     open.post_receive(endpoint, index)
 }
 
-/// The far end of a slice.
+/// The server's part of a slice.
 pub fn latency_server(
     endpoint: &mut Endpoint,
     open: &mut OpenCase,
@@ -207,12 +206,11 @@ pub fn poll_latency_server(
         Test::SendLat | Test::ImmLat | Test::WriteImmLat => reply_to_sends(endpoint, open, reaped, server),
         Test::WriteLat if open.is_announced() => reply_to_sends(endpoint, open, reaped, server),
         Test::WriteLat => reply_to_write(endpoint, open, reaped, server),
-        // Reads are answered by the stack alone.
+        // The stack alone answers Reads.
         _ => poll_or_sleep(endpoint, open, reaped),
     }
 }
 
-/// A turn with nothing to wait for.
 fn poll_or_sleep(endpoint: &mut Endpoint, open: &OpenCase, reaped: &mut Reaped) -> Result<(), RdmaError> {
     if endpoint.waits_for_events() {
         endpoint.poll_or_wait_completions(open.cq, reaped)?;
@@ -222,8 +220,8 @@ fn poll_or_sleep(endpoint: &mut Endpoint, open: &OpenCase, reaped: &mut Reaped) 
     Ok(())
 }
 
-/// Answers each message that a Send or Immediate Data brings or announces. The answers leave before receives are posted in place
-/// of those used, of which there are more.
+/// Replies to each message of a Send or Immediate Data, and to each announced Write. Replies are sent before the used
+/// receives are replaced, since others are posted.
 fn reply_to_sends(
     endpoint: &mut Endpoint,
     open: &mut OpenCase,
@@ -299,7 +297,7 @@ fn reply(
     post_message(endpoint, open, index, message)
 }
 
-/// Polls on until nothing of ours waits for the near end, for a while.
+/// Polls until the client has acknowledged the last messages, or for [`LINGER`].
 fn linger(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
     let mut reaped = [Completion::default(); REAP];
     let start = Instant::now();
@@ -314,13 +312,13 @@ fn linger(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
 }
 
 impl OpenCase {
-    /// The lane whose turn it is, and the next one's begins.
+    /// Returns the current queue pair and advances to the next one.
     fn next_qp(&mut self) -> usize {
         let next = if self.next_index + 1 == self.qps.len() { 0 } else { self.next_index + 1 };
         std::mem::replace(&mut self.next_index, next)
     }
 
-    /// Whether an empty Send stands behind each Write.
+    /// Whether an empty Send follows each Write.
     fn is_announced(&self) -> bool {
         self.case.test == Test::WriteLat && self.case.wait == Wait::Block
     }
