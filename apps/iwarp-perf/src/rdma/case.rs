@@ -2,13 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironwarp::{AcceptParams, Event};
+use ironwarp::{AcceptParams, ConnectParams, Event, Framing};
 use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 
-use super::endpoint::{Endpoint, RdmaError};
-use super::open_case::{AtomicWords, CM_TIMEOUT, Hello, OpenCase, check_cm_event, extensions, hello};
+use super::endpoint::{Endpoint, RdmaError, Result};
+use super::open_case::{AtomicWords, CM_TIMEOUT, Hello, OpenCase, extensions, hello};
 use super::slices::{AtomicTest, BandwidthTest, Reaped, latency_client, latency_server, poll_latency_server};
+
+/// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
+const CONNECTING_MAX: usize = 64;
 
 pub struct RdmaCase {
     open: OpenCase,
@@ -23,7 +26,7 @@ enum RdmaTest {
 
 impl RdmaCase {
     /// Creates everything but the connections.
-    pub fn new(endpoint: &mut Endpoint, case: &Case, client: bool) -> Result<Self, RdmaError> {
+    pub fn new(endpoint: &mut Endpoint, case: &Case, client: bool) -> Result<Self> {
         Self::with_words(endpoint, case, client, None)
     }
 
@@ -33,7 +36,7 @@ impl RdmaCase {
         case: &Case,
         client: bool,
         words: Option<AtomicWords>,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let open = OpenCase::new(endpoint, case, words)?;
         let test = match case.test {
             test if test.is_atomic() => RdmaTest::Atomic(AtomicTest::new(&open)),
@@ -43,18 +46,39 @@ impl RdmaCase {
         Ok(RdmaCase { open, test })
     }
 
-    pub fn connect(
-        &mut self,
-        endpoint: &mut Endpoint,
-        number: usize,
-        peer: SocketAddr,
-    ) -> Result<(), RdmaError> {
-        self.open.connect(endpoint, number, peer)
+    /// Connects the client's queue pairs. `number` is the index of the case in its group.
+    pub fn connect(&mut self, endpoint: &mut Endpoint, number: usize, peer: SocketAddr) -> Result<()> {
+        let (mut started, mut up) = (0, 0);
+        let qps = self.open.qps.len();
+        endpoint.wait_for_events(CM_TIMEOUT, "connecting", |endpoint, event| {
+            match event {
+                Some(Event::Established { qp, private_data, .. }) => {
+                    let hello = serde_json::from_slice::<Hello>(&private_data);
+                    let qp_ctx = self.open.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
+                    if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
+                        qp_ctx.remote = hello.buffers;
+                        qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
+                        up += 1;
+                    }
+                }
+                Some(other) => check_cm_event(other)?,
+                None => {}
+            }
+            while started < qps.min(up + CONNECTING_MAX) {
+                let qp_ctx = &self.open.qps[started];
+                let (private_data, extensions) =
+                    (&hello(number, started, qp_ctx)[..], extensions(&self.open.case));
+                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
+                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
+                started += 1;
+            }
+            Ok((up == qps).then_some(()))
+        })
     }
 
     /// Reports the negotiated CRC and markers, which can differ from the configuration.
     pub fn report_framing(&self, result: &mut TestResult) {
-        let framing = self.open.framing();
+        let framing: Vec<Framing> = self.open.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect();
         let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
         result.crc = (!framing.is_empty()).then(|| framing.iter().all(|framing| framing.crc));
         result.markers = (!framing.is_empty()).then(|| markers.clone().all(|on| on));
@@ -68,11 +92,7 @@ impl RdmaCase {
     }
 
     /// The client's part of a slice. Also returns the messages that the server must wait for.
-    pub fn run_client(
-        &mut self,
-        endpoint: &mut Endpoint,
-        until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         match &mut self.test {
             RdmaTest::Atomic(atomics) => atomics.run_client(endpoint, &self.open, until),
             RdmaTest::Bandwidth(bandwidth) => bandwidth.run_client(endpoint, &mut self.open, until),
@@ -83,11 +103,7 @@ impl RdmaCase {
     }
 
     /// The server's part of a slice.
-    pub fn run_server(
-        &mut self,
-        endpoint: &mut Endpoint,
-        stop: &StopSignal,
-    ) -> Result<ServerSlice, RdmaError> {
+    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
         match &mut self.test {
             RdmaTest::Atomic(atomics) => atomics.run_server(endpoint, &self.open, stop),
             RdmaTest::Bandwidth(bandwidth) => bandwidth.run_server(endpoint, &mut self.open, stop),
@@ -96,7 +112,7 @@ impl RdmaCase {
     }
 
     /// Polls once after this end's part of a slice, so that the peer can finish.
-    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         match &mut self.test {
             RdmaTest::Atomic(atomics) => atomics.poll(endpoint, &self.open),
             RdmaTest::Bandwidth(bandwidth) => bandwidth.poll(endpoint, &mut self.open),
@@ -108,7 +124,7 @@ impl RdmaCase {
     }
 
     /// One iteration of a server without a limit: answers all received requests.
-    pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         match &mut self.test {
             RdmaTest::Latency(reaped) => {
                 poll_latency_server(endpoint, &mut self.open, reaped, &mut ServerSlice::default())
@@ -121,21 +137,23 @@ impl RdmaCase {
         &self.open.words
     }
 
-    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.open.disconnect(endpoint)
+    /// Closes the client's connections and waits for the end of all.
+    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        self.open
+            .qps
+            .iter()
+            .try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
+        let qps = self.open.qps.len();
+        wait_for_disconnects(endpoint, qps)
     }
 
-    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<()> {
         self.open.destroy(endpoint)
     }
 }
 
 /// Accepts the connections of all cases of a group, only those of `from` where it is given.
-pub fn accept(
-    endpoint: &mut Endpoint,
-    cases: &mut [Option<RdmaCase>],
-    from: Option<IpAddr>,
-) -> Result<(), RdmaError> {
+pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<RdmaCase>], from: Option<IpAddr>) -> Result<()> {
     let mut missing: usize = cases.iter().flatten().map(|case| case.open.qps.len()).sum();
     if missing == 0 {
         return Ok(());
@@ -154,7 +172,7 @@ pub fn accept_one(
     cases: &mut [Option<RdmaCase>],
     from: Option<IpAddr>,
     event: Event,
-) -> Result<bool, RdmaError> {
+) -> Result<bool> {
     let (request, remote, private_data) = match event {
         Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
         Event::Established { .. } => return Ok(true),
@@ -178,4 +196,27 @@ pub fn accept_one(
         None => endpoint.reject(request, b"not a test of this run"),
     }
     Ok(false)
+}
+
+/// Waits until `connections` connections have ended.
+pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> Result<()> {
+    if connections == 0 {
+        return Ok(());
+    }
+    endpoint.wait_for_events(CM_TIMEOUT, "disconnecting", |_, event| {
+        connections -= usize::from(matches!(event, Some(Event::Disconnected { .. })));
+        Ok((connections == 0).then_some(()))
+    })
+}
+
+/// Fails on an event that rules out a connection.
+fn check_cm_event(event: Event) -> Result<()> {
+    let why = match event {
+        Event::ConnectFailed { reason, .. } => format!("{reason:?}"),
+        Event::Disconnected { reason, .. } => format!("{reason:?}"),
+        Event::Rejected { private_data, .. } => String::from_utf8_lossy(&private_data).into_owned(),
+        Event::ListenFailed { local } => format!("{local} is taken"),
+        _ => return Ok(()),
+    };
+    Err(RdmaError::Disconnected(why))
 }

@@ -18,7 +18,7 @@ use ironwarp::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::RdmaError;
+use super::endpoint::Result;
 use super::open_case::pages;
 use crate::control::Carrier;
 
@@ -109,10 +109,10 @@ impl ControlChannel {
         pd: ProtectionDomain,
         carrier: Carrier,
         halt: Option<Arc<AtomicBool>>,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let region = ctx.register(pd, pages(RECEIVES as usize * SEND_BYTES)?, Access::LOCAL_WRITE)?;
         let slots = 0..RECEIVES as usize;
-        let scatter: Result<Vec<_>, RdmaError> =
+        let scatter: Result<Vec<_>> =
             slots.map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();
         let cq = ctx.create_cq((SENDS + RECEIVES) * 2)?;
         let attr = QpAttr {
@@ -245,7 +245,7 @@ impl ControlChannel {
         Ok(())
     }
 
-    fn post_receive(&mut self, ctx: &mut Context, slot: usize) -> Result<(), RdmaError> {
+    fn post_receive(&mut self, ctx: &mut Context, slot: usize) -> Result<()> {
         let scatter = self.scatter.get(slot).map_or(&[][..], |scatter| &scatter[..]);
         Ok(ctx.post_recv(self.qp, &RecvWr::new(slot as u64, scatter))?)
     }

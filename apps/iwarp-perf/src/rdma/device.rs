@@ -6,7 +6,7 @@ use ironwarp::memory::{self, MemoryConfig};
 use ironwarp::{Config, Stack, Worker};
 use ironwarp_types::MacAddr;
 
-use super::endpoint::{Endpoint, RdmaError};
+use super::endpoint::{Endpoint, RdmaError, Result};
 use super::loopback::{LoopbackWorker, SharedStack};
 use crate::plan::{ServerPlacement, Session};
 
@@ -15,7 +15,7 @@ const MEMORY_RING_FRAMES: usize = 1024;
 const MEMORY_POOL_FRAMES: usize = 8192;
 
 /// The two ends; `None` when the session needs no device.
-pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>, RdmaError> {
+pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>> {
     let Some([(client_stack, client_workers), (server_stack, server_workers)]) = open_stacks(session, "")?
     else {
         return Ok(None);
@@ -28,7 +28,7 @@ pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>, Rdma
 
 /// One loopback worker for each core: two stacks whose cores of one number are polled together. `more` is appended to
 /// their configurations.
-pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<LoopbackWorker>, RdmaError> {
+pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<LoopbackWorker>> {
     let [(client, client_workers), (server, server_workers)] =
         open_stacks(session, more)?.ok_or(RdmaError::NoDevice)?;
     let (client, server) =
@@ -48,7 +48,7 @@ pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<Loopba
 
 type Stacks = [(Stack, Vec<Worker>); 2];
 
-fn open_stacks(session: &Session, more: &str) -> Result<Option<Stacks>, RdmaError> {
+fn open_stacks(session: &Session, more: &str) -> Result<Option<Stacks>> {
     let (Some(client), Some(server)) = (&session.client_config, &session.server_setup.config) else {
         return Ok(None);
     };
@@ -62,7 +62,7 @@ fn open_stacks(session: &Session, more: &str) -> Result<Option<Stacks>, RdmaErro
     }
 }
 
-fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<Stacks, RdmaError> {
+fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<Stacks> {
     let port = |last: u8| MemoryConfig {
         mac: MacAddr([2, 0, 0, 0, 0, last]),
         mtu_bytes: session.mtu,
@@ -79,11 +79,11 @@ fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<St
 }
 
 #[cfg(feature = "dpdk")]
-fn ring_stacks(client: Config, server: Config) -> Result<Stacks, RdmaError> {
+fn ring_stacks(client: Config, server: Config) -> Result<Stacks> {
     Ok(Stack::ring_pair_of_cores(client, server, None)?)
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn ring_stacks(_: Config, _: Config) -> Result<Stacks, RdmaError> {
+fn ring_stacks(_: Config, _: Config) -> Result<Stacks> {
     Err(RdmaError::NoDevice)
 }

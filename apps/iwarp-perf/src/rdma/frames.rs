@@ -5,7 +5,7 @@ use ironwarp_bench::baseline::frames::{Layout, echo, latency, receive_frames, se
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 use ironwarp_port::Port;
 
-use super::endpoint::{Endpoint, RdmaError};
+use super::endpoint::{Endpoint, RdmaError, Result};
 
 /// The client's part of a slice. Also returns the frames that the server must wait for.
 pub fn frames_client(
@@ -13,17 +13,13 @@ pub fn frames_client(
     case: &Case,
     until: StopCondition<'_>,
     sequence: &mut u64,
-) -> Result<(Slice, u64), RdmaError> {
+) -> Result<(Slice, u64)> {
     let outcome = endpoint.with_worker(|worker| worker.with_port(FramesClient { case, until, sequence }))?;
     outcome.ok_or(RdmaError::NoDevice)
 }
 
 /// The server's part of a slice.
-pub fn frames_server(
-    endpoint: &mut Endpoint,
-    case: &Case,
-    stop: &StopSignal,
-) -> Result<ServerSlice, RdmaError> {
+pub fn frames_server(endpoint: &mut Endpoint, case: &Case, stop: &StopSignal) -> Result<ServerSlice> {
     endpoint.with_worker(|worker| worker.with_port(FramesServer { case, stop }))?.ok_or(RdmaError::NoDevice)
 }
 

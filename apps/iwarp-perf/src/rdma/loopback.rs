@@ -14,7 +14,7 @@ use ironwarp_bench::{Case, Slice, StopCondition, Transport};
 use ironwarp_port::Port;
 
 use super::case::{RdmaCase, accept_one};
-use super::endpoint::{Endpoint, RdmaError};
+use super::endpoint::{Endpoint, RdmaError, Result};
 use super::open_case::{AtomicWords, words};
 
 /// The stack of all clients, or of all servers.
@@ -58,7 +58,7 @@ impl ServerHalf {
         }
     }
 
-    fn try_poll(&mut self) -> Result<(), RdmaError> {
+    fn try_poll(&mut self) -> Result<()> {
         if let Some(open) = self.serving_case.and_then(|case| self.open.get_mut(case)?.as_mut()) {
             return open.serve(&mut self.endpoint);
         }
@@ -71,7 +71,7 @@ impl ServerHalf {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), RdmaError> {
+    fn check(&mut self) -> Result<()> {
         self.failed.take().map_or(Ok(()), Err)
     }
 }
@@ -82,7 +82,7 @@ impl LoopbackWorker {
         client: (&SharedStack, Worker),
         server: (&SharedStack, Worker),
         peer: SocketAddr,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let of = |(shared, worker): (&SharedStack, Worker)| {
             Endpoint::of_core(&shared.stack, worker, (shared.cores, shared.pd))
         };
@@ -116,18 +116,13 @@ impl LoopbackWorker {
         }
     }
 
-    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+    pub fn apply_control_requests(&mut self) -> Result<()> {
         self.server_half()?.endpoint.apply_control_requests()
     }
 
     /// Opens and connects the next case, or adds an empty entry where this core does not take part. `words` are the
     /// server's, where cores share them.
-    pub fn open(
-        &mut self,
-        case: &Case,
-        participates: bool,
-        words: Option<AtomicWords>,
-    ) -> Result<(), RdmaError> {
+    pub fn open(&mut self, case: &Case, participates: bool, words: Option<AtomicWords>) -> Result<()> {
         let participates = participates && case.test.transport() == Transport::Ironwarp;
         let own_case = || Case { qps: case.qps / case.cores, cores: 1, ..case.clone() };
         let number = self.open.len();
@@ -152,21 +147,16 @@ impl LoopbackWorker {
     }
 
     /// Registers words for the servers of all cores.
-    pub fn words(&mut self, case: &Case) -> Result<AtomicWords, RdmaError> {
+    pub fn words(&mut self, case: &Case) -> Result<AtomicWords> {
         words(&mut self.server_half()?.endpoint, case)
     }
 
-    pub fn words_of(&mut self, number: usize) -> Result<Option<AtomicWords>, RdmaError> {
+    pub fn words_of(&mut self, number: usize) -> Result<Option<AtomicWords>> {
         Ok(self.server_half()?.open.get(number).and_then(Option::as_ref).map(|open| open.words().clone()))
     }
 
     /// Runs this core's part of a slice. Also returns its contribution to the sum of the server's words, over all slices.
-    pub fn slice(
-        &mut self,
-        number: usize,
-        case: &Case,
-        until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    pub fn slice(&mut self, number: usize, case: &Case, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         if case.test.transport() == Transport::Frames {
             return Ok((self.frames(Layout::new(case.bytes, case.mtu), until)?, 0));
         }
@@ -180,7 +170,7 @@ impl LoopbackWorker {
     }
 
     /// Sends raw frames over the same two queues while the stacks are not polled.
-    fn frames(&mut self, layout: Layout, until: StopCondition<'_>) -> Result<Slice, RdmaError> {
+    fn frames(&mut self, layout: Layout, until: StopCondition<'_>) -> Result<Slice> {
         let mut server_half = self.client.server_half().take().ok_or(RdmaError::NoDevice)?;
         let server = &mut server_half.endpoint;
         let outcome =
@@ -193,7 +183,7 @@ impl LoopbackWorker {
         self.client.polls()
     }
 
-    fn server_half(&mut self) -> Result<&mut ServerHalf, RdmaError> {
+    fn server_half(&mut self) -> Result<&mut ServerHalf> {
         self.client.server_half().as_deref_mut().ok_or(RdmaError::NoDevice)
     }
 }
@@ -211,7 +201,7 @@ struct ServerPort<'a, N> {
 }
 
 impl PortVisit for ClientPort<'_> {
-    type Output = Result<Slice, RdmaError>;
+    type Output = Result<Slice>;
 
     fn visit<P: Port>(self, client: &mut P) -> Self::Output {
         let ClientPort { server, layout, until } = self;

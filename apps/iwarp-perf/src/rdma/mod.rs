@@ -13,10 +13,10 @@ mod loopback;
 mod open_case;
 mod slices;
 
-pub use case::{RdmaCase, accept};
+pub use case::{RdmaCase, accept, wait_for_disconnects};
 pub use device::{open_loopback_workers, open_pair};
 pub use endpoint::{Endpoint, Incoming, RdmaError, SleepCounts};
 pub use frames::{frames_client, frames_server};
 pub use loopback::LoopbackWorker;
-pub use open_case::{AtomicWords, wait_for_disconnects};
+pub use open_case::AtomicWords;
 pub use slices::sum_of;

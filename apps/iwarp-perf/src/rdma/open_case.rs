@@ -3,26 +3,23 @@
 //! `source` holds what is sent, written, and read by the peer; `sink` holds what arrives. Both are divided into slots of
 //! one message. Without validation one slot serves all messages, as in perftest.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use ironwarp::{
-    Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr, QueuePair,
-    RecvWr, Region, RemoteMemory, STag, SendWr, Sge,
+    Access, AlignedBuf, CompletionQueue, Extensions, Framing, QpAttr, QueuePair, RecvWr, Region,
+    RemoteMemory, STag, SendWr, Sge,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::{Endpoint, RdmaError};
+use super::endpoint::{Endpoint, RdmaError, Result};
 
 /// Limit for connecting or disconnecting all queue pairs of a case.
 pub const CM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
-const CONNECTING_MAX: usize = 64;
 /// Receives beyond the credits: for credit updates and the requests to check.
 const SPARE_RECEIVES: u32 = 8;
 /// Sends beyond the depth: for credit updates and the requests to check.
@@ -134,7 +131,7 @@ impl QueueSizes {
 
 impl OpenCase {
     /// Creates everything but the connections.
-    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<AtomicWords>) -> Result<Self, RdmaError> {
+    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<AtomicWords>) -> Result<Self> {
         let sizes = QueueSizes::of(case);
         let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(cqes)?;
@@ -147,7 +144,7 @@ impl OpenCase {
         }
     }
 
-    fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<(), RdmaError> {
+    fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<()> {
         for index in 0..self.case.qps {
             let mut qp_ctx = QpContext::new(endpoint, &self.case, sizes, self.cq, index)?;
             qp_ctx.words = self.words.iter().cycle().nth(index as usize).map(stag_and_to);
@@ -160,7 +157,7 @@ impl OpenCase {
     }
 
     /// Posts the next receive of a queue pair.
-    pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<(), RdmaError> {
+    pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
         let qp_ctx = &mut self.qps[index];
         let slot = (qp_ctx.receives_posted % qp_ctx.scatter.len() as u64) as usize;
         qp_ctx.receives_posted += 1;
@@ -168,83 +165,13 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Connects the client's queue pairs. `number` is the index of the case in its group.
-    pub fn connect(
-        &mut self,
-        endpoint: &mut Endpoint,
-        number: usize,
-        peer: SocketAddr,
-    ) -> Result<(), RdmaError> {
-        let (mut started, mut up) = (0, 0);
-        let qps = self.qps.len();
-        endpoint.wait_for_events(CM_TIMEOUT, "connecting", |endpoint, event| {
-            match event {
-                Some(Event::Established { qp, private_data, .. }) => {
-                    let hello = serde_json::from_slice::<Hello>(&private_data);
-                    let qp_ctx = self.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
-                    if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
-                        qp_ctx.remote = hello.buffers;
-                        qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
-                        up += 1;
-                    }
-                }
-                Some(other) => check_cm_event(other)?,
-                None => {}
-            }
-            while started < qps.min(up + CONNECTING_MAX) {
-                let qp_ctx = &self.qps[started];
-                let (private_data, extensions) =
-                    (&hello(number, started, qp_ctx)[..], extensions(&self.case));
-                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
-                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
-                started += 1;
-            }
-            Ok((up == qps).then_some(()))
-        })
-    }
-
-    /// Negotiated framing of the connected queue pairs.
-    pub fn framing(&self) -> Vec<Framing> {
-        self.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect()
-    }
-
-    /// Closes the client's connections and waits for the end of all.
-    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
-        let qps = self.qps.len();
-        wait_for_disconnects(endpoint, qps)
-    }
-
-    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<()> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
         match endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
             true => Ok(()),
             false => Err(RdmaError::Timeout("giving queue pairs back")),
         }
     }
-}
-
-/// Waits until `connections` connections have ended.
-pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> Result<(), RdmaError> {
-    if connections == 0 {
-        return Ok(());
-    }
-    endpoint.wait_for_events(CM_TIMEOUT, "disconnecting", |_, event| {
-        connections -= usize::from(matches!(event, Some(Event::Disconnected { .. })));
-        Ok((connections == 0).then_some(()))
-    })
-}
-
-/// Fails on an event that rules out a connection.
-pub fn check_cm_event(event: Event) -> Result<(), RdmaError> {
-    let why = match event {
-        Event::ConnectFailed { reason, .. } => format!("{reason:?}"),
-        Event::Disconnected { reason, .. } => format!("{reason:?}"),
-        Event::Rejected { private_data, .. } => String::from_utf8_lossy(&private_data).into_owned(),
-        Event::ListenFailed { local } => format!("{local} is taken"),
-        _ => return Ok(()),
-    };
-    Err(RdmaError::Disconnected(why))
 }
 
 pub fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
@@ -267,14 +194,14 @@ pub fn extensions(case: &Case) -> Option<Extensions> {
 
 /// Registers the zeroed words of an atomic test; no region for other tests. Queue pairs are assigned to cores round-robin,
 /// and sets of words to queue pairs likewise.
-pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords, RdmaError> {
+pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords> {
     let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
-    let sets: Result<Vec<Region>, RdmaError> =
+    let sets: Result<Vec<Region>> =
         owners.into_iter().map(|owner| register_words(endpoint, case, owner)).collect();
     sets.map(Arc::new)
 }
 
-fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region, RdmaError> {
+fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region> {
     let bytes = case.words as usize * WORD_STRIDE;
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
     match owner {
@@ -284,7 +211,7 @@ fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Resul
 }
 
 /// Zeroed memory of whole pages.
-pub fn pages(bytes: usize) -> Result<AlignedBuf, RdmaError> {
+pub fn pages(bytes: usize) -> Result<AlignedBuf> {
     AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))
 }
 
@@ -295,14 +222,14 @@ impl QpContext {
         sizes: QueueSizes,
         cq: CompletionQueue,
         index: u32,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let bytes = case.bytes as usize;
-        let region = |slots: u32, access| -> Result<Region, RdmaError> {
+        let region = |slots: u32, access| -> Result<Region> {
             Ok(endpoint.ctx.register(endpoint.pd, pages(bytes * slots as usize)?, access)?)
         };
         let source = region(sizes.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
         let sink = region(sizes.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let slots = |region: &Region| -> Result<Vec<[Sge; 1]>, RdmaError> {
+        let slots = |region: &Region| -> Result<Vec<[Sge; 1]>> {
             (0..region.len() / bytes)
                 .map(|slot| Ok([region.slice(slot * bytes, case.bytes as u32)?]))
                 .collect()
@@ -339,7 +266,7 @@ impl QpContext {
     }
 
     /// Fills a slot of the source with a message's pattern, where the case is validated.
-    pub fn fill_source(&self, case: &Case, slot: usize, message: u64) -> Result<(), RdmaError> {
+    pub fn fill_source(&self, case: &Case, slot: usize, message: u64) -> Result<()> {
         if !case.validate {
             return Ok(());
         }
@@ -350,7 +277,7 @@ impl QpContext {
 
     /// The bytes of an inline message, copied to the stack; `None` where messages are not inline.
     #[inline]
-    pub fn inline_bytes(&self, case: &Case) -> Result<Option<ArrayVec<u8, INLINE_BYTES_MAX>>, RdmaError> {
+    pub fn inline_bytes(&self, case: &Case) -> Result<Option<ArrayVec<u8, INLINE_BYTES_MAX>>> {
         let can_inline = matches!(case.test, Test::SendLat | Test::SendBw | Test::WriteLat | Test::WriteBw);
         if !can_inline || case.bytes > u64::from(case.inline) {
             return Ok(None);
@@ -387,7 +314,7 @@ impl QpContext {
         slot: usize,
         message: u64,
         skipped_tail_bytes: usize,
-    ) -> Result<bool, RdmaError> {
+    ) -> Result<bool> {
         let mut bytes = vec![0; case.bytes as usize];
         self.sink.read_at(slot * bytes.len(), &mut bytes)?;
         let checked = bytes.len().saturating_sub(skipped_tail_bytes);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ironwarp::{CompletionQueue, ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
 
 use super::super::control_channel::{ControlChannel, check_greeting, greeting, is_greeting};
-use super::{Endpoint, RdmaError};
+use super::{Endpoint, RdmaError, Result};
 use crate::control::Carrier;
 
 /// Longer than the stack's own limits on each step.
@@ -93,7 +93,7 @@ impl Endpoint {
     }
 
     /// Connects to the server.
-    pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<(), RdmaError> {
+    pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<()> {
         let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, None)?);
         self.ctx.connect(control.qp, peer, &greeting())?;
         let start = Instant::now();
@@ -121,7 +121,7 @@ impl Endpoint {
     }
 
     /// Waits for a client. A peer that is none is rejected with a line on standard error.
-    pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming, RdmaError> {
+    pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming> {
         while !halt.load(Ordering::Relaxed) {
             self.poll();
             if self.is_link_lost() {
@@ -148,7 +148,7 @@ impl Endpoint {
         request: ConnectionRequest,
         carrier: Carrier,
         halt: Arc<AtomicBool>,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt))?);
         let qp = control.qp;
         self.ctx.accept(request, qp, &greeting())?;

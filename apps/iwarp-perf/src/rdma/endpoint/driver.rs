@@ -2,7 +2,7 @@
 
 use ironwarp::{IdlePolicy, SetupError, Worker, WorkerThread};
 
-use super::RdmaError;
+use super::{RdmaError, Result};
 
 /// Who polls the workers.
 pub enum Driver {
@@ -37,7 +37,7 @@ impl Driver {
     }
 
     /// Lends the workers while none is polled.
-    pub fn with_workers<T>(&mut self, work: impl FnOnce(&mut [Worker]) -> T) -> Result<T, RdmaError> {
+    pub fn with_workers<T>(&mut self, work: impl FnOnce(&mut [Worker]) -> T) -> Result<T> {
         match std::mem::replace(self, Driver::Taken) {
             Driver::Inline(mut worker) => {
                 let outcome = work(std::slice::from_mut(&mut worker));
@@ -71,7 +71,7 @@ impl Driver {
 
     /// Lets the cores process control messages without polling their devices. A message to one core is forwarded to the
     /// others by it, so every core is polled again after the first one.
-    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+    pub fn apply_control_requests(&mut self) -> Result<()> {
         self.with_workers(|workers| {
             for _ in 0..2 {
                 workers.iter_mut().for_each(|worker| {

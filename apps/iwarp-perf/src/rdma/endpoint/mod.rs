@@ -30,6 +30,9 @@ const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
 /// A polled core drains a full control queue much sooner.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The result of a test over the stack.
+pub type Result<T, E = RdmaError> = std::result::Result<T, E>;
+
 /// Why a test over the stack failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
@@ -96,15 +99,15 @@ struct Queue<'a> {
 }
 
 impl sleep::EventSource for Queue<'_> {
-    fn arm(&mut self) -> Result<(), RdmaError> {
+    fn arm(&mut self) -> Result<()> {
         Ok(self.ctx.arm_cq(self.cq, false)?)
     }
 
-    fn reap(&mut self) -> Result<usize, RdmaError> {
+    fn reap(&mut self) -> Result<usize> {
         Ok(self.ctx.poll_cq(self.cq, self.into)?)
     }
 
-    fn sleep(&mut self, at_most: Duration) -> Result<bool, RdmaError> {
+    fn sleep(&mut self, at_most: Duration) -> Result<bool> {
         sleep::until_readable(self.ctx.cq_fd(self.cq)?, at_most).map_err(RdmaError::Event)
     }
 }
@@ -112,7 +115,7 @@ impl sleep::EventSource for Queue<'_> {
 impl Endpoint {
     /// Opens the device of a configuration. With `worker_processor` a thread on that processor polls the single worker.
     /// `events` needs that, or several cores.
-    pub fn open(config: &str, worker_processor: Option<usize>, events: bool) -> Result<Self, RdmaError> {
+    pub fn open(config: &str, worker_processor: Option<usize>, events: bool) -> Result<Self> {
         let (stack, workers) = Stack::builder(Config::from_toml(config)?).build()?;
         Self::new(stack, workers, worker_processor, events)
     }
@@ -122,7 +125,7 @@ impl Endpoint {
         workers: Vec<Worker>,
         worker_processor: Option<usize>,
         events: bool,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let (pd, cores) = (stack.alloc_pd(), workers.len() as u16);
         let driver = Driver::new(workers, worker_processor)?;
         let endpoint = Self::with_driver(Arc::new(stack), driver, pd, cores)?;
@@ -132,22 +135,13 @@ impl Endpoint {
 
     /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a context. Endpoints of one
     /// domain can share memory.
-    pub fn of_core(
-        stack: &Arc<Stack>,
-        worker: Worker,
-        (cores, pd): (u16, ProtectionDomain),
-    ) -> Result<Self, RdmaError> {
+    pub fn of_core(stack: &Arc<Stack>, worker: Worker, (cores, pd): (u16, ProtectionDomain)) -> Result<Self> {
         let own_core = Some(worker.core());
         let endpoint = Self::with_driver(stack.clone(), Driver::Inline(worker), pd, cores)?;
         Ok(Endpoint { cores: 1, own_core, ..endpoint })
     }
 
-    fn with_driver(
-        stack: Arc<Stack>,
-        driver: Driver,
-        pd: ProtectionDomain,
-        cores: u16,
-    ) -> Result<Self, RdmaError> {
+    fn with_driver(stack: Arc<Stack>, driver: Driver, pd: ProtectionDomain, cores: u16) -> Result<Self> {
         Ok(Endpoint {
             ctx: stack.context()?,
             pd,
@@ -212,7 +206,7 @@ impl Endpoint {
     }
 
     /// Waits for a link. A memif must not be polled without one.
-    pub fn wait_for_link(&mut self) -> Result<(), RdmaError> {
+    pub fn wait_for_link(&mut self) -> Result<()> {
         let start = Instant::now();
         self.with_worker(|worker| {
             while !worker.link_up() {
@@ -225,7 +219,7 @@ impl Endpoint {
         })?
     }
 
-    pub fn listen(&mut self, address: SocketAddr) -> Result<(), RdmaError> {
+    pub fn listen(&mut self, address: SocketAddr) -> Result<()> {
         self.ctx.listen(address)?;
         // Until the cores know the listener, they refuse connections.
         self.driver.apply_control_requests()
@@ -249,8 +243,8 @@ impl Endpoint {
         &mut self,
         timeout: Duration,
         what: &'static str,
-        mut on_event: impl FnMut(&mut Self, Option<Event>) -> Result<Option<T>, RdmaError>,
-    ) -> Result<T, RdmaError> {
+        mut on_event: impl FnMut(&mut Self, Option<Event>) -> Result<Option<T>>,
+    ) -> Result<T> {
         let start = Instant::now();
         loop {
             self.poll();
@@ -272,7 +266,7 @@ impl Endpoint {
     pub fn retry_while_busy<T>(
         &mut self,
         mut call: impl FnMut(&mut Context) -> Result<T, VerbsError>,
-    ) -> Result<T, RdmaError> {
+    ) -> Result<T> {
         let start = Instant::now();
         loop {
             match call(&mut self.ctx) {
@@ -288,7 +282,7 @@ impl Endpoint {
         &mut self,
         cq: CompletionQueue,
         into: &mut [Completion],
-    ) -> Result<usize, RdmaError> {
+    ) -> Result<usize> {
         self.poll();
         match self.reap(cq, into)? {
             0 if self.events => self.sleep(cq, into),
@@ -296,7 +290,7 @@ impl Endpoint {
         }
     }
 
-    fn sleep(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
+    fn sleep(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize> {
         let mut queue = Queue { ctx: &mut self.ctx, cq, into };
         let count = sleep::wait_for_event(&mut queue, &mut self.sleeps)?;
         if self.control.is_some() {
@@ -316,13 +310,13 @@ impl Endpoint {
 
     /// Reaps completions. A failed one is an error with the reason of its connection.
     #[inline]
-    pub fn reap(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
+    pub fn reap(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize> {
         let count = self.ctx.poll_cq(cq, into)?;
         self.check_completions(count, into)
     }
 
     #[inline]
-    fn check_completions(&mut self, count: usize, reaped: &[Completion]) -> Result<usize, RdmaError> {
+    fn check_completions(&mut self, count: usize, reaped: &[Completion]) -> Result<usize> {
         match reaped.iter().take(count).find(|completion| completion.status != CompletionStatus::Success) {
             Some(failed) => Err(self.failure(failed.status)),
             None => Ok(count),
@@ -330,16 +324,16 @@ impl Endpoint {
     }
 
     /// Lends the first worker while none is polled.
-    pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T, RdmaError> {
+    pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T> {
         self.driver.with_workers(|workers| workers.first_mut().map(work))?.ok_or(RdmaError::NoDevice)
     }
 
-    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+    pub fn apply_control_requests(&mut self) -> Result<()> {
         self.driver.apply_control_requests()
     }
 
     /// Captures every frame of this end. The file is complete when the endpoint is dropped.
-    pub fn capture(&mut self, path: &Path, end: &str) -> Result<(), RdmaError> {
+    pub fn capture(&mut self, path: &Path, end: &str) -> Result<()> {
         let capture = Capture::create(path, CaptureLimits::default()).map_err(RdmaError::Capture)?;
         self.with_worker(|worker| worker.start_capture(&capture, end))?.map_err(RdmaError::Capture)
     }

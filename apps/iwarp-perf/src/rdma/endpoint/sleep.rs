@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::RdmaError;
+use super::{RdmaError, Result};
 
 /// The longest sleep: a stop and control messages must be handled soon.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
@@ -32,15 +32,15 @@ pub struct SleepCounts {
 /// A completion queue to sleep on.
 pub trait EventSource {
     /// Requests one event.
-    fn arm(&mut self) -> Result<(), RdmaError>;
+    fn arm(&mut self) -> Result<()>;
     /// Takes completions and returns their number.
-    fn reap(&mut self) -> Result<usize, RdmaError>;
+    fn reap(&mut self) -> Result<usize>;
     /// Sleeps until an event, which is consumed, or for `at_most`. Returns whether there was one.
-    fn sleep(&mut self, at_most: Duration) -> Result<bool, RdmaError>;
+    fn sleep(&mut self, at_most: Duration) -> Result<bool>;
 }
 
 /// Waits for completions and returns how many were taken: 0 after a sleep without an event.
-pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -> Result<usize, RdmaError> {
+pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -> Result<usize> {
     loop {
         source.arm()?;
         // Earlier completions raise no event.
@@ -101,21 +101,21 @@ mod tests {
     }
 
     impl EventSource for Script {
-        fn arm(&mut self) -> Result<(), RdmaError> {
+        fn arm(&mut self) -> Result<()> {
             self.armed += 1;
             Ok(())
         }
 
-        fn reap(&mut self) -> Result<usize, RdmaError> {
+        fn reap(&mut self) -> Result<usize> {
             Ok(self.reaped.pop_front().expect("no more looks than the script has"))
         }
 
-        fn sleep(&mut self, _: Duration) -> Result<bool, RdmaError> {
+        fn sleep(&mut self, _: Duration) -> Result<bool> {
             Ok(self.sleeps.pop_front().expect("no more sleeps than the script has"))
         }
     }
 
-    fn run(reaped: &[usize], sleeps: &[bool]) -> (Result<usize, RdmaError>, SleepCounts, u32) {
+    fn run(reaped: &[usize], sleeps: &[bool]) -> (Result<usize>, SleepCounts, u32) {
         let mut script = Script { reaped: reaped.to_vec().into(), sleeps: sleeps.to_vec().into(), armed: 0 };
         let mut count = SleepCounts::default();
         let outcome = wait_for_event(&mut script, &mut count);

@@ -12,7 +12,7 @@ use ironwarp_bench::{
     AtomicKind, RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, measure_round_trips,
 };
 
-use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{OpenCase, WORD_STRIDE, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
 use super::timer::Timer;
@@ -80,7 +80,7 @@ impl AtomicTest {
         endpoint: &mut Endpoint,
         open: &OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    ) -> Result<(Slice, u64)> {
         (self.completed, self.errors) = (0, 0);
         let slice = match open.case.test.is_latency() {
             true => self.run_latency(endpoint, open, until)?,
@@ -95,7 +95,7 @@ impl AtomicTest {
         endpoint: &mut Endpoint,
         open: &OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<Slice, RdmaError> {
+    ) -> Result<Slice> {
         let (before, depth) = (self.posted, u64::from(open.case.depth));
         let mut timer = Timer::new(until, open.case.rate);
         while !timer.is_over(self.completed) {
@@ -125,7 +125,7 @@ impl AtomicTest {
         endpoint: &mut Endpoint,
         open: &OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<Slice, RdmaError> {
+    ) -> Result<Slice> {
         let mut number = 0;
         measure_round_trips(open.case.bytes, until, |_| {
             let start = Instant::now();
@@ -136,7 +136,7 @@ impl AtomicTest {
         })
     }
 
-    fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+    fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<()> {
         let (qp_ctx, qp_state) = (&open.qps[index], &mut self.qp_states[index]);
         let word = word_of(index, qp_state.posted, open.case.words);
         let slot = (qp_state.posted % u64::from(open.case.depth)) as usize;
@@ -158,7 +158,7 @@ impl AtomicTest {
     }
 
     /// Polls the worker, then handles completions.
-    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<()> {
         let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
             let completion = self.reaped[index_in_batch];
@@ -194,12 +194,7 @@ impl AtomicTest {
 
     /// Waits until no operation is in flight, without a time limit: the owner of a word may be descheduled. The stack
     /// closes the connection of an operation that makes no progress.
-    fn drain(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        until: StopCondition<'_>,
-    ) -> Result<(), RdmaError> {
+    fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase, until: StopCondition<'_>) -> Result<()> {
         let (mut polls, mut halted) = (0_u32, None);
         while self.in_flight > 0 {
             self.poll(endpoint, open)?;
@@ -220,7 +215,7 @@ impl AtomicTest {
         endpoint: &mut Endpoint,
         open: &OpenCase,
         stop: &StopSignal,
-    ) -> Result<ServerSlice, RdmaError> {
+    ) -> Result<ServerSlice> {
         while stop.raised().is_none() {
             self.poll(endpoint, open)?;
         }
@@ -235,7 +230,7 @@ impl AtomicTest {
 }
 
 /// The sum of all words.
-pub fn sum_of(words: &[Region]) -> Result<u64, RdmaError> {
+pub fn sum_of(words: &[Region]) -> Result<u64> {
     let mut sum = 0_u64;
     for set in words {
         for at in (0..set.len()).step_by(WORD_STRIDE) {

@@ -16,7 +16,7 @@ use arrayvec::ArrayVec;
 use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{Budget, Case, ServerSlice, Slice, StopCondition, StopSignal, Test, nanos};
 
-use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::endpoint::{Endpoint, Result};
 use super::super::open_case::{OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
 use super::timer::Timer;
@@ -97,7 +97,7 @@ impl BandwidthTest {
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    ) -> Result<(Slice, u64)> {
         self.begin();
         let posted_before = self.posted;
         let mut timer = Timer::new(until, open.case.rate);
@@ -118,7 +118,7 @@ impl BandwidthTest {
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         stop: &StopSignal,
-    ) -> Result<ServerSlice, RdmaError> {
+    ) -> Result<ServerSlice> {
         self.begin();
         let start = Instant::now();
         while stop.raised().is_none() {
@@ -140,7 +140,7 @@ impl BandwidthTest {
     }
 
     /// Polls the worker, then handles completions.
-    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
+    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<()> {
         let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
             let completion = self.reaped[index_in_batch];
@@ -160,12 +160,7 @@ impl BandwidthTest {
     }
 
     /// Posts on every queue pair with free slots, at most `allowed` messages in all.
-    fn post(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        mut allowed: u64,
-    ) -> Result<(), RdmaError> {
+    fn post(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase, mut allowed: u64) -> Result<()> {
         // A list is posted whole: its cost is measured.
         let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
         while allowed >= list
@@ -203,7 +198,7 @@ impl BandwidthTest {
         open: &mut OpenCase,
         index: usize,
         list: u64,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let (case, qp_ctx, qp_state) = (&open.case, &open.qps[index], &mut self.qp_states[index]);
         let slots = qp_ctx.gather.len() as u64;
         for message in qp_state.posted..qp_state.posted + list {
@@ -233,22 +228,12 @@ impl BandwidthTest {
     }
 
     /// Posts an empty Send: credits, a request to check, or its confirmation.
-    fn post_empty_send(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        index: usize,
-    ) -> Result<(), RdmaError> {
+    fn post_empty_send(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<()> {
         let wr = SendWr::send_inline(wr_id(index, 0), &[]).unsignaled();
         Ok(endpoint.ctx.post_send(open.qps[index].qp, &wr)?)
     }
 
-    fn on_empty_send(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        index: usize,
-    ) -> Result<(), RdmaError> {
+    fn on_empty_send(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase, index: usize) -> Result<()> {
         open.post_receive(endpoint, index)?;
         if open.case.test.consumes_receives() {
             self.qp_states[index].credits += self.credit_batch;
@@ -264,7 +249,7 @@ impl BandwidthTest {
     }
 
     /// Checks a batch of Writes, all placed before the Send that requests the check (RFC 5040 s5.5).
-    fn check_batch(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+    fn check_batch(&mut self, open: &OpenCase, index: usize) -> Result<()> {
         for slot in 0..open.case.depth as usize {
             let message = self.qp_states[index].received;
             self.qp_states[index].received += 1;
@@ -273,7 +258,7 @@ impl BandwidthTest {
         Ok(())
     }
 
-    fn check(&mut self, open: &OpenCase, index: usize, slot: usize, message: u64) -> Result<(), RdmaError> {
+    fn check(&mut self, open: &OpenCase, index: usize, slot: usize, message: u64) -> Result<()> {
         self.errors += u64::from(!open.qps[index].sink_matches(&open.case, slot, message, 0)?);
         self.verified_bytes += open.case.bytes;
         Ok(())
@@ -286,7 +271,7 @@ impl BandwidthTest {
         open: &mut OpenCase,
         index: usize,
         octets: [u8; 8],
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let message = self.qp_states[index].received;
         self.errors += u64::from(octets != message.to_be_bytes());
         let slot = slot_of(&open.qps[index], message);
@@ -299,7 +284,7 @@ impl BandwidthTest {
         open: &mut OpenCase,
         index: usize,
         slot: usize,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let message = self.qp_states[index].received;
         self.qp_states[index].received += 1;
         self.arrived += 1;
@@ -316,7 +301,7 @@ impl BandwidthTest {
     }
 
     /// A signaled message completed, and with it the unsignaled ones before it.
-    fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+    fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<()> {
         let every = u64::from(open.case.signal_every);
         if open.case.test == Test::ReadBw && open.case.validate {
             for message in self.qp_states[index].completed..self.qp_states[index].completed + every {
@@ -337,7 +322,7 @@ impl BandwidthTest {
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         while !until.halted() {
             let mut waiting = false;
             for index in 0..self.qp_states.len() {
@@ -363,7 +348,7 @@ impl BandwidthTest {
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         expected: u64,
-    ) -> Result<u64, RdmaError> {
+    ) -> Result<u64> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         if self.sends {
             let budget = Budget::iterations(0, 0);
@@ -387,12 +372,7 @@ impl BandwidthTest {
 }
 
 /// Posts a list of messages: a Send, Write or Read each, or a Write followed by Immediate Data with its number.
-fn post_messages(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
-    index: usize,
-    messages: Range<u64>,
-) -> Result<(), RdmaError> {
+fn post_messages(endpoint: &mut Endpoint, open: &OpenCase, index: usize, messages: Range<u64>) -> Result<()> {
     let (case, qp_ctx) = (&open.case, &open.qps[index]);
     let inline = qp_ctx.inline_bytes(case)?;
     let numbers: ArrayVec<[u8; 8], LIST_MAX> = messages.clone().map(u64::to_be_bytes).collect();

@@ -12,7 +12,7 @@ use ironwarp_bench::{
     RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, Test, Wait, measure_round_trips,
 };
 
-use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{OpenCase, qp_and_slot, wr_id};
 
 /// Completions reaped at a time.
@@ -28,7 +28,7 @@ pub fn latency_client(
     open: &mut OpenCase,
     reaped: &mut Reaped,
     until: StopCondition<'_>,
-) -> Result<Slice, RdmaError> {
+) -> Result<Slice> {
     let (bytes, validate) = (open.case.bytes, open.case.validate);
     let period = open.case.rate.map(|rate| Duration::from_secs_f64(1.0 / rate));
     let slice = measure_round_trips(bytes, until, |measured| {
@@ -61,7 +61,7 @@ fn round_trip(
     open: &mut OpenCase,
     reaped: &mut Reaped,
     until: StopCondition<'_>,
-) -> Result<bool, RdmaError> {
+) -> Result<bool> {
     let index = open.next_qp();
     let message = open.qps[index].sent + 1;
     open.qps[index].sent = message;
@@ -85,7 +85,7 @@ fn round_trip(
 }
 
 /// Whether the last message that arrived holds the pattern of number `message`, where the case is validated.
-fn is_intact(open: &OpenCase, index: usize, message: u64) -> Result<bool, RdmaError> {
+fn is_intact(open: &OpenCase, index: usize, message: u64) -> Result<bool> {
     let qp_ctx = &open.qps[index];
     let (slot, skipped_tail_bytes) = match open.case.test {
         // Immediate Data is not placed in memory.
@@ -100,12 +100,7 @@ fn is_intact(open: &OpenCase, index: usize, message: u64) -> Result<bool, RdmaEr
 
 /// Posts a message. Only a Read is signaled: for the others the reply implies completion, and a sleeping end must be
 /// woken by arrivals only. A request that fails completes in any case.
-fn post_message(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
-    index: usize,
-    message: u64,
-) -> Result<(), RdmaError> {
+fn post_message(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u64) -> Result<()> {
     let (case, qp_ctx, id, octets) = (&open.case, &open.qps[index], wr_id(index, 0), message.to_be_bytes());
     match case.test {
         Test::ImmLat => {}
@@ -136,7 +131,7 @@ fn wait_for(
     reaped: &mut Reaped,
     kind: CompletionOpcode,
     until: StopCondition<'_>,
-) -> Result<Completion, RdmaError> {
+) -> Result<Completion> {
     loop {
         let count = endpoint.poll_or_wait_completions(open.cq, reaped)?;
         if let Some(completion) = reaped[..count].iter().find(|completion| completion.opcode == kind) {
@@ -154,7 +149,7 @@ fn wait_for_last_byte(
     reaped: &mut Reaped,
     (index, message): (usize, u64),
     until: StopCondition<'_>,
-) -> Result<(), RdmaError> {
+) -> Result<()> {
     let last = open.case.bytes as usize - 1;
     loop {
         endpoint.poll();
@@ -169,7 +164,7 @@ fn wait_for_last_byte(
 }
 
 /// Posts a receive for the one that the last round trip used.
-fn repost_receive(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
+fn repost_receive(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<()> {
     let consumes_receive =
         open.case.test == Test::SendLat || open.case.test.is_immediate() || open.is_announced();
     if !consumes_receive {
@@ -186,7 +181,7 @@ pub fn latency_server(
     open: &mut OpenCase,
     reaped: &mut Reaped,
     stop: &StopSignal,
-) -> Result<ServerSlice, RdmaError> {
+) -> Result<ServerSlice> {
     let mut server = ServerSlice::default();
     while stop.raised().is_none() {
         poll_latency_server(endpoint, open, reaped, &mut server)?;
@@ -201,7 +196,7 @@ pub fn poll_latency_server(
     open: &mut OpenCase,
     reaped: &mut Reaped,
     server: &mut ServerSlice,
-) -> Result<(), RdmaError> {
+) -> Result<()> {
     match open.case.test {
         Test::SendLat | Test::ImmLat | Test::WriteImmLat => reply_to_sends(endpoint, open, reaped, server),
         Test::WriteLat if open.is_announced() => reply_to_sends(endpoint, open, reaped, server),
@@ -211,7 +206,7 @@ pub fn poll_latency_server(
     }
 }
 
-fn poll_or_sleep(endpoint: &mut Endpoint, open: &OpenCase, reaped: &mut Reaped) -> Result<(), RdmaError> {
+fn poll_or_sleep(endpoint: &mut Endpoint, open: &OpenCase, reaped: &mut Reaped) -> Result<()> {
     if endpoint.waits_for_events() {
         endpoint.poll_or_wait_completions(open.cq, reaped)?;
     } else {
@@ -227,7 +222,7 @@ fn reply_to_sends(
     open: &mut OpenCase,
     reaped: &mut Reaped,
     server: &mut ServerSlice,
-) -> Result<(), RdmaError> {
+) -> Result<()> {
     let count = endpoint.poll_or_wait_completions(open.cq, reaped)?;
     if count == 0 {
         return Ok(());
@@ -252,7 +247,7 @@ fn reply_to(
     open: &mut OpenCase,
     completion: &Completion,
     server: &mut ServerSlice,
-) -> Result<(), RdmaError> {
+) -> Result<()> {
     let (index, _) = qp_and_slot(completion.wr_id);
     let Some(qp_ctx) = open.qps.get(index) else { return Ok(()) };
     if open.case.test.is_immediate() {
@@ -266,7 +261,7 @@ fn reply_to_write(
     open: &mut OpenCase,
     reaped: &mut Reaped,
     server: &mut ServerSlice,
-) -> Result<(), RdmaError> {
+) -> Result<()> {
     endpoint.poll();
     let index = open.next_index;
     let message = open.qps[index].received + 1;
@@ -280,12 +275,7 @@ fn reply_to_write(
 }
 
 /// Counts an arrived message, compares it where the case is validated, and sends the reply.
-fn reply(
-    endpoint: &mut Endpoint,
-    open: &mut OpenCase,
-    index: usize,
-    server: &mut ServerSlice,
-) -> Result<(), RdmaError> {
+fn reply(endpoint: &mut Endpoint, open: &mut OpenCase, index: usize, server: &mut ServerSlice) -> Result<()> {
     open.qps[index].received += 1;
     let message = open.qps[index].received;
     server.messages += 1;
@@ -298,7 +288,7 @@ fn reply(
 }
 
 /// Polls until the client has acknowledged the last messages, or for [`LINGER`].
-fn linger(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+fn linger(endpoint: &mut Endpoint, open: &OpenCase) -> Result<()> {
     let mut reaped = [Completion::default(); REAP];
     let start = Instant::now();
     let mut quiet = Instant::now();
