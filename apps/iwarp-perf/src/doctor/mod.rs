@@ -1,9 +1,8 @@
 //! `iwarp-perf doctor`: whether a configuration works on this machine, and what to do where it does not.
 //!
-//! First what the kernel can tell of the machine (`ironwarp::host`), which touches nothing. Where that leaves no doubt
-//! the device is opened: its link, whether another station has our address, and with `--connect` whether the far end
-//! is there and speaks iWARP. One line a finding. Every step has a limit, and a watch over all of them ends the program
-//! should a driver hang, so the doctor always says something.
+//! First it reads what the kernel reports (`ironwarp::host`), which changes nothing. Without a fault it opens the device and
+//! checks its link, address conflicts, and with `--connect` whether the peer accepts iWARP. It prints one line per finding.
+//! Every step has a time limit, and a watchdog ends the program if a driver hangs.
 //!
 //! Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration.
 
@@ -52,10 +51,10 @@ struct Args {
     log: String,
 }
 
-/// Longer than all steps together.
+/// Longer than the limits of all steps together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether these arguments call the doctor.
+/// Whether the arguments name the doctor.
 pub fn is_requested(arguments: &[OsString]) -> bool {
     arguments.get(1).is_some_and(|word| word == "doctor")
 }

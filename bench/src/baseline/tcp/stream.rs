@@ -1,4 +1,4 @@
-//! Whole messages over a socket, waiting by spinning or in the kernel.
+//! Whole messages over a socket, by spinning or by blocking.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use crate::Wait;
 /// A blocked end checks at this interval whether the slice is over.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// A connected socket that waits in one way at a time.
+/// A connected socket.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,
@@ -19,7 +19,7 @@ pub(super) struct Stream {
 /// How a read or write ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum IoProgress {
-    /// So many bytes, at least one.
+    /// At least one byte.
     Bytes(usize),
     /// Nothing yet.
     Nothing,
@@ -34,7 +34,7 @@ impl Stream {
         Ok(Stream { socket, wait: Wait::Spin })
     }
 
-    /// Changes the way of waiting.
+    /// Selects spinning or blocking.
     pub(super) fn set_wait(&mut self, wait: Wait) -> io::Result<()> {
         if self.wait != wait {
             self.socket.set_nonblocking(wait == Wait::Spin)?;
