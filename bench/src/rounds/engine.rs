@@ -194,7 +194,7 @@ impl Rounds {
 }
 
 impl Round {
-    /// Whether the floor moved by at most [`FLOOR_MOVED_MAX`], or is unknown.
+    /// Whether the floor moved by at most `FLOOR_MOVED_MAX`, or is unknown.
     pub fn is_steady(&self) -> bool {
         self.floor_moved.is_none_or(|moved| moved <= FLOOR_MOVED_MAX)
     }
