@@ -32,7 +32,7 @@ pub struct Report {
 pub struct TestResult {
     /// The test.
     pub test: Test,
-    /// Whose protocol carried the bytes.
+    /// The implementation that carried the bytes.
     pub transport: Transport,
     /// The device, as the port names it.
     pub device: Option<String>,
@@ -57,25 +57,25 @@ pub struct TestResult {
     /// Who changed the words of an atomic test: `owner` or `locked`.
     #[serde(default)]
     pub atomics: Option<String>,
-    /// Whose the words of an atomic test were: `spread`, `local` or `remote`.
+    /// The owner cores of the words of an atomic test: `spread`, `local` or `remote`.
     #[serde(default)]
     pub owner: Option<WordOwner>,
-    /// Polls of the near end's cores, one entry a core, over the whole group.
+    /// Polls of the client's cores, one entry per core, over the whole group.
     #[serde(default)]
     pub polls: Option<Vec<CorePolls>>,
-    /// Whether MPA's CRC was on, as start-up settled it.
+    /// Whether MPA startup negotiated the CRC.
     pub crc: Option<bool>,
-    /// Whether MPA's markers were on, both ways, as start-up settled it.
+    /// Whether MPA startup negotiated markers both ways.
     pub markers: Option<bool>,
-    /// What lay between the ends.
+    /// The path between the ends.
     pub path: Option<PathKind>,
     /// How the ends waited.
     pub wait: Option<Wait>,
-    /// A cache line's way from one core to the other, in nanoseconds: the median over the rounds kept.
+    /// The transfer time of a cache line between the two cores, in nanoseconds: the median over the rounds that count.
     pub hop_ns: Option<f64>,
     /// Rounds that count.
     pub rounds: Option<u32>,
-    /// Rounds left out because the floor moved under them.
+    /// Rounds dropped because the floor moved.
     pub rounds_dropped: Option<u32>,
     /// Messages that count.
     pub iterations: Option<u64>,
@@ -89,13 +89,13 @@ pub struct TestResult {
     pub gbit_per_s: Option<f64>,
     /// Processor time of both ends a message.
     pub cpu_ns_per_message: Option<f64>,
-    /// Whether every byte was checked, which takes most of the time.
+    /// Whether every byte was checked, which takes most of the time of a test.
     pub validated: bool,
-    /// Bytes compared with what they should be.
+    /// Bytes compared with the pattern.
     pub verified_bytes: Option<u64>,
     /// Messages lost, late or wrong.
     pub errors: Option<u64>,
-    /// Whatever a reader should know about the figures.
+    /// Remarks about the figures.
     pub notes: Vec<String>,
     /// Comparisons with baselines of the same rounds.
     pub against: Option<Vec<Comparison>>,
@@ -103,14 +103,14 @@ pub struct TestResult {
     pub round_log: Option<Vec<RoundLog>>,
 }
 
-/// How often a core looked for work.
+/// Polls of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CorePolls {
     /// Its number.
     pub core: u16,
     /// Polls.
     pub polls: u64,
-    /// Those that found nothing to do.
+    /// Polls without work.
     pub idle: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct Comparison {
     pub added_ns_p50: Option<f64>,
 }
 
-/// Where values of several rounds lie.
+/// Median and range of several rounds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MedianRange {
     /// The middle one.
@@ -145,13 +145,13 @@ pub struct MedianRange {
 /// One case in one round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RoundLog {
-    /// A cache line's way from core to core in this round.
+    /// The transfer time of a cache line between the two cores in this round.
     pub hop_ns: Option<f64>,
     /// How far the floor moved between the beginning and the end of the round, in percent.
     pub floor_moved_percent: Option<f64>,
-    /// Time that the host took from our processors during the round, in milliseconds.
+    /// Time that the hypervisor took from this machine's processors during the round, in milliseconds.
     pub steal_ms: Option<f64>,
-    /// Times the near end's threads lost their processor, willingly or not.
+    /// Context switches of the client, voluntary or not.
     pub context_switches: Option<u64>,
     /// Left out of the figures.
     pub dropped: bool,
@@ -213,14 +213,14 @@ impl TestResult {
         }
     }
 
-    /// The name in tables: the test, and what is unusual about it.
+    /// The name in tables: the test and its unusual options.
     pub fn name(&self) -> String {
         let wait = if self.wait == Some(Wait::Block) { " (blocking)" } else { "" };
         let checked = if self.validated { " (checked)" } else { "" };
         let swap = if self.operation == Some(AtomicKind::CmpSwap) { " (swap)" } else { "" };
         let locked = if self.atomics.as_deref() == Some("locked") { " (locked)" } else { "" };
         let owner = match self.owner {
-            Some(WordOwner::Local) => " (at hand)",
+            Some(WordOwner::Local) => " (local)",
             Some(WordOwner::Remote) => " (remote)",
             _ => "",
         };

@@ -1,7 +1,7 @@
-//! A slice: one case measured for a moment.
+//! A slice: one case measured for a short time.
 //!
-//! The near end runs until its [`Budget`] is spent and then says stop; the far end serves until its [`StopSignal`]
-//! is raised, so that it never looks at a clock and never makes a system call while it serves.
+//! The client runs until its [`Budget`] is spent. The server serves until its [`StopSignal`] is raised, so it reads no clock
+//! and makes no system call while it serves.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -17,17 +17,17 @@ pub struct Budget {
     pub iterations: Option<u64>,
     /// Time.
     pub duration: Option<Duration>,
-    /// Messages that come first and count in no figure; fewer where they would take longer than the slice itself.
+    /// Messages before the measurement, which count in no figure; fewer where they would take longer than `duration`.
     pub warmup: u64,
 }
 
 impl Budget {
-    /// A slice of so much time.
+    /// A slice that lasts `duration`.
     pub fn duration(duration: Duration, warmup: u64) -> Self {
         Budget { iterations: None, duration: Some(duration), warmup }
     }
 
-    /// A slice of so many messages.
+    /// A slice of `iterations` messages.
     pub fn iterations(iterations: u64, warmup: u64) -> Self {
         Budget { iterations: Some(iterations), duration: None, warmup }
     }
@@ -52,12 +52,12 @@ impl Budget {
     }
 }
 
-/// A budget under way: it also ends when somebody says halt.
+/// A budget, and a flag that ends the slice early.
 #[derive(Clone, Copy, Debug)]
 pub struct StopCondition<'a> {
     /// How long the slice should last.
     pub budget: Budget,
-    /// Set when the user, or the far end's death, ends the slice early.
+    /// Set when the user interrupts or the server fails.
     pub halt: &'a AtomicBool,
 }
 
@@ -68,25 +68,25 @@ impl StopCondition<'_> {
         self.halted() || self.budget.is_spent(done, elapsed_ns)
     }
 
-    /// Whether somebody said halt.
+    /// Whether the slice is to end early.
     #[inline]
     pub fn halted(&self) -> bool {
         self.halt.load(Ordering::Relaxed)
     }
 }
 
-/// What the near end found in a slice.
+/// The client's measurement of a slice.
 #[derive(Debug, Default)]
 pub struct Slice {
     /// Round trips in nanoseconds, for latency tests.
     pub latency: Option<Latency>,
-    /// Messages that count: complete, warm-up excluded.
+    /// Completed messages, without the warm-up.
     pub messages: u64,
     /// Application bytes of those messages.
     pub bytes: u64,
-    /// Time in which they passed, in nanoseconds.
+    /// Their time, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Processor time of both ends, in nanoseconds, where both could tell.
+    /// Processor time of both ends, in nanoseconds, where both report it.
     pub cpu_ns: Option<u64>,
     /// Messages lost, late, short or wrong.
     pub errors: u64,
@@ -94,7 +94,7 @@ pub struct Slice {
     pub verified_bytes: u64,
 }
 
-/// What the far end found in a slice.
+/// The server's measurement of a slice.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerSlice {
     /// Messages, or frames, that arrived.
@@ -103,11 +103,11 @@ pub struct ServerSlice {
     pub bytes: u64,
     /// Time from the first arrival to the last, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Messages that should have arrived and did not, or arrived wrong.
+    /// Messages that were lost or arrived wrong.
     pub errors: u64,
     /// Bytes compared with the pattern that they should hold.
     pub verified_bytes: u64,
-    /// Processor time of the far end, in nanoseconds.
+    /// Processor time of the server, in nanoseconds.
     pub cpu_ns: u64,
 }
 
@@ -125,8 +125,8 @@ impl Slice {
         (self.elapsed_ns > 0).then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64)
     }
 
-    /// Adds the far end's account of the same slice. For bandwidth tests that are counted where they arrive, the
-    /// far end's count and clock replace the near end's.
+    /// Adds the server's measurement of the same slice. Where messages are counted on arrival, the server's count and clock
+    /// replace the client's.
     pub fn with_server(mut self, server: &ServerSlice, counted_at_server: bool) -> Self {
         if counted_at_server {
             self.bytes = server.bytes;
@@ -140,7 +140,12 @@ impl Slice {
     }
 }
 
-/// Tells the far end that the slice is over, and how much it should have received by then.
+/// Nanoseconds; the largest number for a span of more than 584 years.
+pub fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Tells the server that the slice is over, and how much was sent.
 #[derive(Debug, Default)]
 pub struct StopSignal {
     raised: AtomicBool,
@@ -148,18 +153,18 @@ pub struct StopSignal {
 }
 
 impl StopSignal {
-    /// Ends the slice after `expected` messages, frames or bytes, as the test counts.
+    /// Ends the slice, in which `expected` messages, frames or bytes were sent.
     pub fn raise(&self, expected: u64) {
         self.expected.store(expected, Ordering::Relaxed);
         self.raised.store(true, Ordering::Release);
     }
 
-    /// Gets ready for the next slice.
+    /// Clears the signal for the next slice.
     pub fn reset(&self) {
         self.raised.store(false, Ordering::Release);
     }
 
-    /// Whether the slice is over; `None` while it runs, else what should have arrived.
+    /// `None` while the slice runs, then the expected count.
     pub fn raised(&self) -> Option<u64> {
         self.raised.load(Ordering::Acquire).then(|| self.expected.load(Ordering::Relaxed))
     }
@@ -177,7 +182,7 @@ mod tests {
         assert!(both.is_spent(0, 100));
     }
 
-    /// 200 messages of 1 MiB take minutes on a slow path, however short the slice is to be.
+    /// 200 messages of 1 MiB can take minutes on a slow path.
     #[test]
     fn a_warm_up_lasts_no_longer_than_the_slice() {
         let budget = Budget::duration(Duration::from_nanos(100), 200);

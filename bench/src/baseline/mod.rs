@@ -1,4 +1,4 @@
-//! What everything else is compared with: raw frames on the same device, and Linux sockets.
+//! Baselines: raw frames on the same device, and Linux sockets.
 
 pub mod frames;
 pub mod namespaces;

@@ -1,9 +1,9 @@
-//! Two network namespaces joined by a veth pair: a link between two kernels' worth of TCP on one machine.
+//! Two network namespaces joined by a veth pair.
 //!
-//! The namespaces have no name: they live as long as somebody holds their descriptor, and the veth pair lives as
-//! long as they do. So nothing is left behind, not even when the process is killed, and two runs never meet.
-//! Sockets belong to the namespace of the thread that makes them; short-lived threads make them, whole processes use
-//! them. Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN) and `ip` from iproute2.
+//! The namespaces have no name and exist while their descriptors are open; the veth pair exists as long as they do. So
+//! nothing is left behind, even when the process is killed, and two runs do not collide. A socket belongs to the namespace
+//! of the thread that creates it, so short-lived threads create them. Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN) and
+//! `ip` from iproute2.
 
 use std::fs::File;
 use std::io;
@@ -15,9 +15,9 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The near end's address: from the block that RFC 2544 keeps for benchmarks.
+/// The client's address, from the block for benchmarks (RFC 2544).
 pub const CLIENT_ADDR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// The far end's address.
+/// The server's address.
 pub const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
 /// Why there is no veth pair.
@@ -31,12 +31,12 @@ pub enum NamespaceError {
     Command {
         /// The command.
         command: String,
-        /// What it said.
+        /// The first line of its standard error.
         reason: String,
     },
 }
 
-/// A veth pair between two namespaces of its own. Dropping it takes all of it away.
+/// A veth pair between two new namespaces. Dropping it removes all of them.
 #[derive(Debug)]
 pub struct VethPair {
     client: File,
@@ -44,7 +44,7 @@ pub struct VethPair {
 }
 
 impl VethPair {
-    /// Makes the namespaces and joins them; `mtu` is that of both interfaces.
+    /// Creates the namespaces and joins them by interfaces of `mtu`.
     pub fn new(mtu: u16) -> Result<Self, NamespaceError> {
         let pair = VethPair { client: new_namespace()?, server: new_namespace()? };
         let server = pair.server_path();
@@ -62,24 +62,24 @@ impl VethPair {
         Ok(pair)
     }
 
-    /// A path under which this process, and its children, find the far namespace.
+    /// The path of the server's namespace, for this process and its children.
     pub fn server_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.server.as_raw_fd()))
     }
 
-    /// Makes something, a socket for one, in the near namespace.
+    /// Runs `make` in the client's namespace, for example to create a socket.
     pub fn in_client_namespace<T: Send>(&self, make: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
         run_in(&self.client, || Ok(make()))
     }
 }
 
-/// Makes something in the namespace that a path names.
+/// Runs `make` in the namespace of a path.
 pub fn in_namespace<T: Send>(path: &Path, make: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
     let namespace = File::open(path).map_err(NamespaceError::Denied)?;
     run_in(&namespace, || Ok(make()))
 }
 
-/// A fresh namespace. The thread that made it ends at once; the descriptor keeps it.
+/// A new namespace. The creating thread ends at once; the descriptor keeps the namespace.
 fn new_namespace() -> Result<File, NamespaceError> {
     run_on_thread(|| {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Denied(error.into()))?;
@@ -97,7 +97,7 @@ fn run_in<T: Send>(
     })
 }
 
-/// Namespaces belong to threads: work in another one must not move the caller.
+/// Runs `work` on a new thread, since a change of namespace affects the whole thread.
 fn run_on_thread<T: Send>(
     work: impl FnOnce() -> Result<T, NamespaceError> + Send,
 ) -> Result<T, NamespaceError> {

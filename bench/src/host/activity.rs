@@ -1,7 +1,7 @@
-//! What the machine did to a measurement: stolen time, lost processors, processor time.
+//! Disturbances of a measurement: stolen time, context switches, processor time.
 //!
 //! Sources: `/proc/stat` for time that the hypervisor gave to others, `getrusage` for context switches,
-//! `CLOCK_THREAD_CPUTIME_ID` for processor time. Where the kernel does not say, the answer is `None`.
+//! `CLOCK_THREAD_CPUTIME_ID` for processor time. A value that the kernel does not report is `None`.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
@@ -16,14 +16,14 @@ const STEAL_FIELD: usize = 7;
 /// A reading, or the difference of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Activity {
-    /// Time that the host took from any of our processors, in nanoseconds.
+    /// Time that the hypervisor took from this machine's processors, in nanoseconds.
     pub steal_ns: Option<u64>,
-    /// Times a thread of this process lost its processor, willingly or not.
+    /// Context switches of this process, voluntary or not.
     pub context_switches: Option<u64>,
 }
 
 impl Activity {
-    /// What has happened so far.
+    /// The readings so far.
     pub fn now() -> Self {
         Activity {
             steal_ns: read_kernel_file("/proc/stat").and_then(|stat| steal_ns(&stat)),
@@ -31,7 +31,7 @@ impl Activity {
         }
     }
 
-    /// What happened between `before` and this reading.
+    /// The difference between `before` and this reading.
     pub fn since(&self, before: &Activity) -> Activity {
         let difference = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Activity {

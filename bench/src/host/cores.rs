@@ -8,15 +8,15 @@ use nix::unistd::Pid;
 /// The processors of the two ends of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CorePair {
-    /// The near end's.
+    /// The client's.
     pub client: usize,
-    /// The far end's.
+    /// The server's.
     pub server: usize,
 }
 
 impl CorePair {
-    /// Two processors for two ends: the first and the last that we may use. With a single processor both ends share
-    /// it, which is slow and still works where the far end yields.
+    /// The first and the last allowed processor. With a single processor both ends share it, which is slow and works where
+    /// the server yields.
     pub fn choose(allowed: &[usize]) -> Self {
         let client = allowed.first().copied().unwrap_or(0);
         CorePair { client, server: allowed.last().copied().unwrap_or(client) }

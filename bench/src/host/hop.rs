@@ -1,10 +1,9 @@
-//! The way of a cache line from one core to another: the speed of light for two polling loops.
+//! The transfer time of a cache line between two cores: the lower bound of two polling loops.
 //!
-//! Two threads, pinned to the two cores, pass a number back and forth through one cache line each way; half a round
-//! trip is a hop. Both ends of the test must stand still meanwhile. Where a line lies decides which part of the shared cache
-//! it passes through and so how far it goes, by a third between extremes, so each batch goes through two other lines.
-//! Batches are short and the median batch counts, so that a thread that loses its processor for a while spoils one batch
-//! only. Costs about two milliseconds.
+//! Two threads, pinned to the two cores, exchange a number through one cache line each way; half a round trip is a hop. Both
+//! ends of the test must be idle meanwhile. The address of a line selects its slice of the shared cache, which changes the
+//! time by up to a third, so each batch uses two other lines. Batches are short and the median counts, so a preempted thread
+//! affects one batch only. Takes about two milliseconds.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -61,7 +60,7 @@ impl Default for SharedLines {
 }
 
 impl SharedLines {
-    /// Sends every number back until the game is over.
+    /// Returns every number until the last batch or the stop.
     fn echo(&self) {
         for lines in &self.lines {
             for number in 1..=ROUND_TRIPS + 1 {
@@ -76,11 +75,11 @@ impl SharedLines {
         }
     }
 
-    /// Half round trips in nanoseconds, one a batch. Ends early when nobody answers any more.
+    /// Half round trips in nanoseconds, one per batch. Ends early when the echo thread has ended.
     fn measure(&self, echo_ended: &dyn Fn() -> bool) -> Vec<f64> {
         let mut hops = Vec::new();
         for (batch, lines) in self.lines.iter().enumerate() {
-            // Nobody has touched these lines yet.
+            // The first round trip misses the cache.
             if !lines.round_trip(1, echo_ended) {
                 return hops;
             }
@@ -98,7 +97,7 @@ impl SharedLines {
 
 impl LinePair {
     fn round_trip(&self, number: u64, echo_ended: &dyn Fn() -> bool) -> bool {
-        /// Empty looks between two questions whether the other thread is still there.
+        /// Spins between two checks of the other thread.
         const SPINS_PER_CHECK: u32 = 1 << 16;
         self.request.store(number, Ordering::Release);
         let mut spins = 0;

@@ -1,4 +1,4 @@
-//! The machine underneath: what it is, what it did to us, how far its cores are apart.
+//! The machine: its description, its activity during a measurement, and the distance of its cores.
 
 mod activity;
 mod build;

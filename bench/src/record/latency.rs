@@ -1,8 +1,7 @@
 //! Round trips of one test, in nanoseconds.
 //!
-//! An HdrHistogram from 1 ns to a minute with three significant digits: a value is off by one part in a thousand at
-//! most, recording one costs a few nanoseconds and never allocates. Two recorders add up, so rounds can be kept or
-//! dropped after the fact.
+//! An HdrHistogram from 1 ns to a minute with three significant digits: the error is at most 0.1 %. Recording takes a few
+//! nanoseconds and never allocates. Recorders can be merged, so rounds are kept or dropped afterwards.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +9,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-/// The longest round trip told apart; a longer one counts as this.
+/// Longer round trips count as this.
 const RTT_NS_MAX: u64 = 60_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
@@ -21,7 +20,7 @@ pub struct Latency {
     histogram: Histogram<u64>,
 }
 
-/// Round trips in nanoseconds, summed up.
+/// A summary of round trips, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RttNs {
     /// The shortest.
@@ -51,7 +50,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// An empty recorder. Allocates all it will ever need.
+    /// An empty recorder with all memory allocated.
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, RTT_NS_MAX, DIGITS)
             .expect("1, 60 s and 3 digits are bounds that the histogram accepts");
@@ -64,9 +63,9 @@ impl Latency {
         self.histogram.saturating_record(ns);
     }
 
-    /// Adds what another recorder holds.
+    /// Adds the round trips of another recorder.
     pub fn merge(&mut self, other: &Latency) {
-        // Both have the same bounds, so nothing can be out of range.
+        // Both have the same bounds, so no value is out of range.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
     }

@@ -9,6 +9,20 @@ const ATOMICS: &str = "atomics.json";
 const SEGMENT: &str = "segment-cost.json";
 const SIW: &str = "siw.json";
 
+/// The result of ours for a direction and a checksum mode.
+macro_rules! segment {
+    ($direction:literal, $checksums:literal) => {
+        concat!("segment=", $direction, " checksums=", $checksums, " transport=ironwarp")
+    };
+}
+
+/// Our instructions divided by those of stock smoltcp.
+macro_rules! to_smoltcp {
+    ($direction:literal, $checksums:literal) => {
+        instructions_to(concat!("segment=", $direction, " checksums=", $checksums, " transport=smoltcp"))
+    };
+}
+
 /// What is measured and reported.
 pub const QUESTIONS: &[Question] = &[
     Question {
@@ -19,17 +33,11 @@ pub const QUESTIONS: &[Question] = &[
             row("Send", SUITE, SEND_64, Figure::RoundTrip, NoGoal),
             row("Write", SUITE, WRITE_64, Figure::RoundTrip, NoGoal),
             row("Read", SUITE, READ_64, Figure::RoundTrip, NoGoal),
-            row("Send to raw frame, p50", SUITE, SEND_64, against("frame-lat", "ratio_p50"), NEAR_FLOOR),
-            row("Write to raw frame, p50", SUITE, WRITE_64, against("frame-lat", "ratio_p50"), NEAR_FLOOR),
-            row("Read to raw frame, p50", SUITE, READ_64, against("frame-lat", "ratio_p50"), NoGoal),
-            row("Send to raw frame, p99.9", SUITE, SEND_64, against("frame-lat", "ratio_p999"), AtMost(3.0)),
-            row(
-                "Write to raw frame, p99.9",
-                SUITE,
-                WRITE_64,
-                against("frame-lat", "ratio_p999"),
-                AtMost(3.0),
-            ),
+            row("Send to raw frame, p50", SUITE, SEND_64, FRAME_P50, NEAR_FLOOR),
+            row("Write to raw frame, p50", SUITE, WRITE_64, FRAME_P50, NEAR_FLOOR),
+            row("Read to raw frame, p50", SUITE, READ_64, FRAME_P50, NoGoal),
+            row("Send to raw frame, p99.9", SUITE, SEND_64, FRAME_P999, AtMost(3.0)),
+            row("Write to raw frame, p99.9", SUITE, WRITE_64, FRAME_P999, AtMost(3.0)),
         ],
     },
     Question {
@@ -37,8 +45,8 @@ pub const QUESTIONS: &[Question] = &[
         text: "Ours over memif to TCP over veth with both ends spinning, in the same round. An eighth is 0.125.",
         rows: &[
             row("TCP", SUITE, TCP_64, Figure::RoundTrip, NoGoal),
-            row("Send to TCP, p50", SUITE, SEND_64, against("tcp-lat", "ratio_p50"), AtMost(0.125)),
-            row("Write to TCP, p50", SUITE, WRITE_64, against("tcp-lat", "ratio_p50"), AtMost(0.125)),
+            row("Send to TCP, p50", SUITE, SEND_64, TCP_P50, AtMost(0.125)),
+            row("Write to TCP, p50", SUITE, WRITE_64, TCP_P50, AtMost(0.125)),
         ],
     },
     Question {
@@ -47,23 +55,11 @@ pub const QUESTIONS: &[Question] = &[
                kernel TCP over veth in the same round.",
         rows: &[
             row("MTU 9000", SUITE, WRITE_9000, GBIT, NoGoal),
-            row(
-                "MTU 9000, to raw frames",
-                SUITE,
-                WRITE_9000,
-                against("frame-bw", "ratio_gbit"),
-                AtLeast(0.35),
-            ),
-            row("MTU 9000, to TCP", SUITE, WRITE_9000, against("tcp-bw", "ratio_gbit"), AtLeast(4.0)),
+            row("MTU 9000, to raw frames", SUITE, WRITE_9000, FRAME_GBIT, AtLeast(0.35)),
+            row("MTU 9000, to TCP", SUITE, WRITE_9000, TCP_GBIT, AtLeast(4.0)),
             row("MTU 1500", SUITE, WRITE_1500, GBIT, NoGoal),
-            row(
-                "MTU 1500, to raw frames",
-                SUITE,
-                WRITE_1500,
-                against("frame-bw", "ratio_gbit"),
-                AtLeast(0.3),
-            ),
-            row("MTU 1500, to TCP", SUITE, WRITE_1500, against("tcp-bw", "ratio_gbit"), AtLeast(2.5)),
+            row("MTU 1500, to raw frames", SUITE, WRITE_1500, FRAME_GBIT, AtLeast(0.3)),
+            row("MTU 1500, to TCP", SUITE, WRITE_1500, TCP_GBIT, AtLeast(2.5)),
         ],
     },
     Question {
@@ -92,7 +88,7 @@ pub const QUESTIONS: &[Question] = &[
         text: "Over ring ports. Each core runs both ends over its own queue. Goodput of two cores to that of one, 64 B \
                messages; 8 B atomic operations on words of the same core.",
         rows: &[
-            row("raw frames", SCALING, "test=frame-bw cores=2", against("frame-bw", "ratio_gbit"), NoGoal),
+            row("raw frames", SCALING, "test=frame-bw cores=2", FRAME_GBIT, NoGoal),
             row("Send", SCALING, "test=send-bw cores=2", against("send-bw", "ratio_gbit"), NoGoal),
             row("Write", SCALING, "test=write-bw cores=2", against("write-bw", "ratio_gbit"), NoGoal),
             row("Read", SCALING, "test=read-bw cores=2", against("read-bw", "ratio_gbit"), NoGoal),
@@ -142,18 +138,66 @@ pub const QUESTIONS: &[Question] = &[
                bytes, with one acknowledgement a poll. Sent: from the bytes to the frame. The cost of received \
                acknowledgements is for sixteen segments.",
         rows: &[
-            row("received, checksums by the device", SEGMENT, RECEIVED_DEVICE.0, INSTRUCTIONS, NoGoal),
-            row("… to smoltcp", SEGMENT, RECEIVED_DEVICE.0, instructions_to(RECEIVED_DEVICE.1), NoGoal),
-            row("received, checksums in software", SEGMENT, RECEIVED_SOFTWARE.0, INSTRUCTIONS, NoGoal),
-            row("… to smoltcp", SEGMENT, RECEIVED_SOFTWARE.0, instructions_to(RECEIVED_SOFTWARE.1), NoGoal),
-            row("sent, checksums by the device", SEGMENT, SENT_DEVICE.0, INSTRUCTIONS, NoGoal),
-            row("… to smoltcp", SEGMENT, SENT_DEVICE.0, instructions_to(SENT_DEVICE.1), NoGoal),
-            row("sent, checksums in software", SEGMENT, SENT_SOFTWARE.0, INSTRUCTIONS, NoGoal),
-            row("… to smoltcp", SEGMENT, SENT_SOFTWARE.0, instructions_to(SENT_SOFTWARE.1), NoGoal),
-            row("16 acknowledged, checksums by the device", SEGMENT, ACKED_DEVICE.0, INSTRUCTIONS, NoGoal),
-            row("… to smoltcp", SEGMENT, ACKED_DEVICE.0, instructions_to(ACKED_DEVICE.1), NoGoal),
-            row("16 acknowledged, checksums in software", SEGMENT, ACKED_SOFTWARE.0, INSTRUCTIONS, NoGoal),
-            row("… to smoltcp", SEGMENT, ACKED_SOFTWARE.0, instructions_to(ACKED_SOFTWARE.1), NoGoal),
+            row(
+                "received, checksums by the device",
+                SEGMENT,
+                segment!("receive", "device"),
+                INSTRUCTIONS,
+                NoGoal,
+            ),
+            row(
+                "… to smoltcp",
+                SEGMENT,
+                segment!("receive", "device"),
+                to_smoltcp!("receive", "device"),
+                NoGoal,
+            ),
+            row(
+                "received, checksums in software",
+                SEGMENT,
+                segment!("receive", "software"),
+                INSTRUCTIONS,
+                NoGoal,
+            ),
+            row(
+                "… to smoltcp",
+                SEGMENT,
+                segment!("receive", "software"),
+                to_smoltcp!("receive", "software"),
+                NoGoal,
+            ),
+            row("sent, checksums by the device", SEGMENT, segment!("send", "device"), INSTRUCTIONS, NoGoal),
+            row("… to smoltcp", SEGMENT, segment!("send", "device"), to_smoltcp!("send", "device"), NoGoal),
+            row("sent, checksums in software", SEGMENT, segment!("send", "software"), INSTRUCTIONS, NoGoal),
+            row(
+                "… to smoltcp",
+                SEGMENT,
+                segment!("send", "software"),
+                to_smoltcp!("send", "software"),
+                NoGoal,
+            ),
+            row(
+                "16 acknowledged, checksums by the device",
+                SEGMENT,
+                segment!("acked", "device"),
+                INSTRUCTIONS,
+                NoGoal,
+            ),
+            row("… to smoltcp", SEGMENT, segment!("acked", "device"), to_smoltcp!("acked", "device"), NoGoal),
+            row(
+                "16 acknowledged, checksums in software",
+                SEGMENT,
+                segment!("acked", "software"),
+                INSTRUCTIONS,
+                NoGoal,
+            ),
+            row(
+                "… to smoltcp",
+                SEGMENT,
+                segment!("acked", "software"),
+                to_smoltcp!("acked", "software"),
+                NoGoal,
+            ),
         ],
     },
     Question {
@@ -162,56 +206,14 @@ pub const QUESTIONS: &[Question] = &[
                comparable. Both poll. Without CRC, as siw has it.",
         rows: &[
             row("Send, siw", SIW, "test=send-lat transport=siw", P50, NoGoal),
-            row("Send, memif", SIW, "test=send-lat transport=ironwarp path=memif crc=false", P50, NoGoal),
-            row(
-                "Send, siw to memif",
-                SIW,
-                "test=send-lat transport=ironwarp path=memif crc=false",
-                SEND_SIW,
-                AtLeast(5.0),
-            ),
-            row(
-                "Send, siw to memif with CRC",
-                SIW,
-                "test=send-lat transport=ironwarp path=memif crc=true",
-                SEND_SIW,
-                NoGoal,
-            ),
-            row(
-                "Send, siw to af_packet",
-                SIW,
-                "test=send-lat transport=ironwarp path=af_packet",
-                SEND_SIW,
-                NoGoal,
-            ),
-            row(
-                "Write, siw to memif",
-                SIW,
-                "test=write-lat transport=ironwarp path=memif crc=false",
-                WRITE_SIW,
-                NoGoal,
-            ),
-            row(
-                "Write, siw to af_packet",
-                SIW,
-                "test=write-lat transport=ironwarp path=af_packet",
-                WRITE_SIW,
-                NoGoal,
-            ),
-            row(
-                "Read, siw to memif",
-                SIW,
-                "test=read-lat transport=ironwarp path=memif crc=false",
-                READ_SIW,
-                NoGoal,
-            ),
-            row(
-                "Read, siw to af_packet",
-                SIW,
-                "test=read-lat transport=ironwarp path=af_packet",
-                READ_SIW,
-                NoGoal,
-            ),
+            row("Send, memif", SIW, SEND_MEMIF, P50, NoGoal),
+            row("Send, siw to memif", SIW, SEND_MEMIF, SEND_SIW, AtLeast(5.0)),
+            row("Send, siw to memif with CRC", SIW, SEND_MEMIF_CRC, SEND_SIW, NoGoal),
+            row("Send, siw to af_packet", SIW, SEND_AF_PACKET, SEND_SIW, NoGoal),
+            row("Write, siw to memif", SIW, WRITE_MEMIF, WRITE_SIW, NoGoal),
+            row("Write, siw to af_packet", SIW, WRITE_AF_PACKET, WRITE_SIW, NoGoal),
+            row("Read, siw to memif", SIW, READ_MEMIF, READ_SIW, NoGoal),
+            row("Read, siw to af_packet", SIW, READ_AF_PACKET, READ_SIW, NoGoal),
         ],
     },
     Question {
@@ -219,42 +221,12 @@ pub const QUESTIONS: &[Question] = &[
         text: "The same guest, messages of 1 MiB.",
         rows: &[
             row("Write, siw", SIW, "test=write-bw transport=siw", GBIT, NoGoal),
-            row("Write, memif", SIW, "test=write-bw transport=ironwarp path=memif crc=false", GBIT, NoGoal),
-            row(
-                "Write, memif to siw",
-                SIW,
-                "test=write-bw transport=ironwarp path=memif crc=false",
-                gbit_to("test=write-bw transport=siw"),
-                NoGoal,
-            ),
-            row(
-                "Write, memif with CRC to siw",
-                SIW,
-                "test=write-bw transport=ironwarp path=memif crc=true",
-                gbit_to("test=write-bw transport=siw"),
-                NoGoal,
-            ),
-            row(
-                "Write, af_packet to siw",
-                SIW,
-                "test=write-bw transport=ironwarp path=af_packet",
-                gbit_to("test=write-bw transport=siw"),
-                NoGoal,
-            ),
-            row(
-                "Send, memif to siw",
-                SIW,
-                "test=send-bw transport=ironwarp path=memif crc=false",
-                gbit_to("test=send-bw transport=siw"),
-                NoGoal,
-            ),
-            row(
-                "Read, memif to siw",
-                SIW,
-                "test=read-bw transport=ironwarp path=memif crc=false",
-                gbit_to("test=read-bw transport=siw"),
-                NoGoal,
-            ),
+            row("Write, memif", SIW, WRITE_BW_MEMIF, GBIT, NoGoal),
+            row("Write, memif to siw", SIW, WRITE_BW_MEMIF, WRITE_BW_SIW, NoGoal),
+            row("Write, memif with CRC to siw", SIW, WRITE_BW_MEMIF_CRC, WRITE_BW_SIW, NoGoal),
+            row("Write, af_packet to siw", SIW, WRITE_BW_AF_PACKET, WRITE_BW_SIW, NoGoal),
+            row("Send, memif to siw", SIW, SEND_BW_MEMIF, SEND_BW_SIW, NoGoal),
+            row("Read, memif to siw", SIW, READ_BW_MEMIF, READ_BW_SIW, NoGoal),
         ],
     },
 ];
@@ -264,37 +236,34 @@ const SEND_64: &str = "test=send-lat bytes=64 validated=false";
 const WRITE_64: &str = "test=write-lat bytes=64 validated=false";
 const READ_64: &str = "test=read-lat bytes=64 validated=false";
 const TCP_64: &str = "test=tcp-lat bytes=64 path=veth wait=spin";
+const SEND_MEMIF: &str = "test=send-lat transport=ironwarp path=memif crc=false";
+const SEND_MEMIF_CRC: &str = "test=send-lat transport=ironwarp path=memif crc=true";
+const SEND_AF_PACKET: &str = "test=send-lat transport=ironwarp path=af_packet";
+const WRITE_MEMIF: &str = "test=write-lat transport=ironwarp path=memif crc=false";
+const WRITE_AF_PACKET: &str = "test=write-lat transport=ironwarp path=af_packet";
+const READ_MEMIF: &str = "test=read-lat transport=ironwarp path=memif crc=false";
+const READ_AF_PACKET: &str = "test=read-lat transport=ironwarp path=af_packet";
+const SEND_BW_MEMIF: &str = "test=send-bw transport=ironwarp path=memif crc=false";
+const WRITE_BW_MEMIF: &str = "test=write-bw transport=ironwarp path=memif crc=false";
+const WRITE_BW_MEMIF_CRC: &str = "test=write-bw transport=ironwarp path=memif crc=true";
+const WRITE_BW_AF_PACKET: &str = "test=write-bw transport=ironwarp path=af_packet";
+const READ_BW_MEMIF: &str = "test=read-bw transport=ironwarp path=memif crc=false";
 const WRITE_9000: &str = "test=write-bw bytes=1048576 mtu=9000 validated=false";
 const WRITE_1500: &str = "test=write-bw bytes=1048576 mtu=1500 validated=false";
 const FETCH_ADD_LOCAL: &str = "test=atomic-lat owner=local atomics=owner";
 const FETCH_ADD_REMOTE: &str = "test=atomic-lat owner=remote atomics=owner";
 
-/// Ours, and stock smoltcp's.
-type Pair = (&'static str, &'static str);
-const RECEIVED_DEVICE: Pair = (
-    "segment=receive checksums=device transport=ironwarp",
-    "segment=receive checksums=device transport=smoltcp",
-);
-const RECEIVED_SOFTWARE: Pair = (
-    "segment=receive checksums=software transport=ironwarp",
-    "segment=receive checksums=software transport=smoltcp",
-);
-const SENT_DEVICE: Pair =
-    ("segment=send checksums=device transport=ironwarp", "segment=send checksums=device transport=smoltcp");
-const SENT_SOFTWARE: Pair = (
-    "segment=send checksums=software transport=ironwarp",
-    "segment=send checksums=software transport=smoltcp",
-);
-const ACKED_DEVICE: Pair =
-    ("segment=acked checksums=device transport=ironwarp", "segment=acked checksums=device transport=smoltcp");
-const ACKED_SOFTWARE: Pair = (
-    "segment=acked checksums=software transport=ironwarp",
-    "segment=acked checksums=software transport=smoltcp",
-);
-
 const INSTRUCTIONS: Figure = Figure::Value { key: "/instructions", scale: 1.0, unit: "instructions" };
 const GBIT: Figure = Figure::Value { key: "/gbit_per_s", scale: 1.0, unit: "Gbit/s" };
 const P50: Figure = Figure::Value { key: "/p50_ns", scale: 1e3, unit: "µs" };
+const FRAME_P50: Figure = against("frame-lat", "ratio_p50");
+const FRAME_P999: Figure = against("frame-lat", "ratio_p999");
+const TCP_P50: Figure = against("tcp-lat", "ratio_p50");
+const FRAME_GBIT: Figure = against("frame-bw", "ratio_gbit");
+const TCP_GBIT: Figure = against("tcp-bw", "ratio_gbit");
+const SEND_BW_SIW: Figure = gbit_to("test=send-bw transport=siw");
+const WRITE_BW_SIW: Figure = gbit_to("test=write-bw transport=siw");
+const READ_BW_SIW: Figure = gbit_to("test=read-bw transport=siw");
 const SEND_SIW: Figure = siw_to_ours("test=send-lat transport=siw");
 const WRITE_SIW: Figure = siw_to_ours("test=write-lat transport=siw");
 const READ_SIW: Figure = siw_to_ours("test=read-lat transport=siw");

@@ -11,39 +11,29 @@ const NS_PER_S: f64 = 1e9;
 pub struct CaseTotals {
     /// Every round trip of those rounds, for latency tests.
     pub latency: Option<Latency>,
-    messages: u64,
-    bytes: u64,
-    elapsed_ns: u64,
-    cpu_ns: Option<u64>,
-    errors: u64,
-    verified_bytes: u64,
+    /// The slices added up. Errors and verified bytes are those of all rounds: a lost message always counts.
+    sum: Slice,
 }
 
 impl CaseTotals {
-    /// Adds up the slices that count. Errors are added up over all rounds: a lost message counts whatever the
-    /// floor did.
+    /// Adds up the slices that count.
     pub fn of(rounds: &CaseRounds<'_>) -> Self {
-        let mut totals = CaseTotals {
-            latency: None,
-            messages: 0,
-            bytes: 0,
-            elapsed_ns: 0,
-            cpu_ns: Some(0),
-            errors: rounds.all().map(|(_, slice)| slice.errors).sum(),
-            verified_bytes: rounds.all().map(|(_, slice)| slice.verified_bytes).sum(),
-        };
-        rounds.counted().for_each(|slice| totals.add(slice));
-        totals
-    }
-
-    fn add(&mut self, slice: &Slice) {
-        self.messages += slice.messages;
-        self.bytes += slice.bytes;
-        self.elapsed_ns += slice.elapsed_ns;
-        self.cpu_ns = self.cpu_ns.zip(slice.cpu_ns).map(|(sum, ns)| sum + ns);
-        if let Some(latency) = &slice.latency {
-            self.latency.get_or_insert_default().merge(latency);
+        let mut latency: Option<Latency> = None;
+        let mut sum = Slice { cpu_ns: Some(0), ..Slice::default() };
+        for (_, slice) in rounds.all() {
+            sum.errors += slice.errors;
+            sum.verified_bytes += slice.verified_bytes;
         }
+        for slice in rounds.counted() {
+            sum.messages += slice.messages;
+            sum.bytes += slice.bytes;
+            sum.elapsed_ns += slice.elapsed_ns;
+            sum.cpu_ns = sum.cpu_ns.zip(slice.cpu_ns).map(|(sum, ns)| sum + ns);
+            if let Some(of_slice) = &slice.latency {
+                latency.get_or_insert_default().merge(of_slice);
+            }
+        }
+        CaseTotals { latency, sum }
     }
 
     /// The report's entry for a case, compared with the baselines that ran in the same rounds.
@@ -54,23 +44,22 @@ impl CaseTotals {
         rounds: &CaseRounds<'_>,
         baselines: &[(&Case, CaseRounds<'_>)],
     ) -> TestResult {
-        let seconds = self.elapsed_ns as f64 / NS_PER_S;
-        let timed = self.elapsed_ns > 0;
-        let counted = self.messages > 0;
+        let Slice { messages, elapsed_ns, verified_bytes, .. } = self.sum;
+        let seconds = elapsed_ns as f64 / NS_PER_S;
+        let (timed, counted) = (elapsed_ns > 0, messages > 0);
         let all = rounds.rounds();
         TestResult {
             hop_ns: hop(all),
             rounds: Some(all.counted().count() as u32),
             rounds_dropped: Some(all.dropped() as u32),
-            iterations: Some(self.messages),
+            iterations: Some(messages),
             seconds: timed.then_some(seconds),
             rtt_ns: self.latency.as_ref().and_then(Latency::summary),
-            messages_per_s: (timed && counted).then(|| self.messages as f64 / seconds),
-            gbit_per_s: (timed && counted && !case.test.is_latency())
-                .then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64),
-            cpu_ns_per_message: self.cpu_ns.filter(|_| counted).map(|ns| ns as f64 / self.messages as f64),
-            verified_bytes: (case.validate || self.verified_bytes > 0).then_some(self.verified_bytes),
-            errors: Some(self.errors),
+            messages_per_s: (timed && counted).then(|| messages as f64 / seconds),
+            gbit_per_s: self.sum.gbit_per_s().filter(|_| counted && !case.test.is_latency()),
+            cpu_ns_per_message: self.sum.cpu_ns.filter(|_| counted).map(|ns| ns as f64 / messages as f64),
+            verified_bytes: (case.validate || verified_bytes > 0).then_some(verified_bytes),
+            errors: Some(self.sum.errors),
             notes: notes(all),
             against: (!baselines.is_empty()).then(|| {
                 baselines.iter().map(|(other, theirs)| compare(case, rounds, other, theirs)).collect()

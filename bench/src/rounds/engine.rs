@@ -3,10 +3,10 @@
 use crate::Slice;
 use crate::host::Activity;
 
-/// A floor that moves by more than this share under a round spoils the round's ratios.
+/// A round whose floor moves by more than this share is dropped.
 pub const FLOOR_MOVED_MAX: f64 = 0.2;
 
-/// Two ends that are ready to measure any case of a group, named by its place in the group.
+/// Two ends that can measure any case of a group, given by its index.
 pub trait CaseRunner {
     /// Why a slice could not be measured.
     type Error;
@@ -14,10 +14,10 @@ pub trait CaseRunner {
     /// Measures one case for a slice of time.
     fn slice(&mut self, case: usize) -> Result<Slice, Self::Error>;
 
-    /// A cache line's way from one end's core to the other's, in nanoseconds.
+    /// The transfer time of a cache line between the cores of the two ends, in nanoseconds.
     fn hop_ns(&mut self) -> Option<f64>;
 
-    /// What the machine did to us so far.
+    /// The disturbances so far.
     fn activity(&mut self) -> Activity;
 
     /// Whether to stop before the next slice, as a user asked.
@@ -33,7 +33,7 @@ pub struct RoundPlan {
     pub floor: Option<usize>,
     /// Rounds to measure.
     pub rounds: u32,
-    /// Rounds to measure in the stead of dropped ones, at most.
+    /// Limit of additional rounds that replace dropped ones.
     pub spare_rounds: u32,
 }
 
@@ -51,23 +51,23 @@ pub enum EndedEarly<E> {
     },
 }
 
-/// What a group's rounds gave.
+/// The rounds of a group.
 #[derive(Debug)]
 pub struct Rounds {
-    /// The rounds that ran to their end.
+    /// The completed rounds.
     pub rounds: Vec<Round>,
 }
 
 /// One round: every case once.
 #[derive(Debug)]
 pub struct Round {
-    /// A slice a case, in the group's order.
+    /// One slice per case, in the order of the group.
     pub slices: Vec<Slice>,
-    /// A cache line's way from core to core.
+    /// The transfer time of a cache line between the two cores.
     pub hop_ns: Option<f64>,
-    /// What the machine did to us meanwhile.
+    /// The disturbances during the round.
     pub activity: Activity,
-    /// The floor's relative movement under the round.
+    /// The relative change of the floor during the round.
     pub floor_moved: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ pub struct CaseRounds<'a> {
     case: usize,
 }
 
-/// Measures a group. Complete rounds are given even when the last one was interrupted.
+/// Measures a group. Completed rounds are returned even when the last one was interrupted.
 pub fn alternate<P: CaseRunner>(runner: &mut P, plan: &RoundPlan) -> (Rounds, Option<EndedEarly<P::Error>>) {
     let mut done = Rounds { rounds: Vec::new() };
     let mut open: Option<OpenRound> = None;
@@ -97,7 +97,7 @@ pub fn alternate<P: CaseRunner>(runner: &mut P, plan: &RoundPlan) -> (Rounds, Op
     }
 }
 
-/// A round whose floor at the end is not known yet: it is the floor at the beginning of the next.
+/// A round whose final floor is not known yet: the next round begins with it.
 struct OpenRound {
     slices: Vec<Option<Slice>>,
     hop_ns: Option<f64>,
@@ -144,7 +144,7 @@ fn measure<P: CaseRunner>(runner: &mut P, case: usize) -> Result<Slice, EndedEar
 }
 
 impl Rounds {
-    /// Takes a finished round in, with the floor that the next one began with.
+    /// Adds a finished round, with the floor of the next one.
     fn close_round(mut self, open: Option<OpenRound>, next: Option<&OpenRound>) -> Self {
         let Some(open) = open else { return self };
         let floor_moved = match (open.floor, next.and_then(|next| next.floor)) {
@@ -171,8 +171,7 @@ impl Rounds {
         self.rounds.iter().filter(|round| round.is_steady()).count()
     }
 
-    /// Whether the figures lean on steady rounds. When not a single round was steady all of them count, and the
-    /// result says so.
+    /// Whether any round is steady. Without one all rounds count, and the result has a note.
     pub fn has_steady(&self) -> bool {
         self.steady() > 0
     }
@@ -195,7 +194,7 @@ impl Rounds {
 }
 
 impl Round {
-    /// Whether the floor held still, as far as is known.
+    /// Whether the floor moved by at most `FLOOR_MOVED_MAX`, or is unknown.
     pub fn is_steady(&self) -> bool {
         self.floor_moved.is_none_or(|moved| moved <= FLOOR_MOVED_MAX)
     }

@@ -2,7 +2,7 @@
 
 mod args;
 mod cases;
-mod size;
+pub mod size;
 
 use std::ffi::OsString;
 

@@ -1,7 +1,7 @@
-//! With the device open: its link, whether our addresses are ours alone, and a far end.
+//! Checks with the device open: its link, address conflicts, and a peer.
 //!
-//! Addresses are probed for before anything is announced (RFC 5227 s2.1, RFC 4862 s5.4), so that a station which has
-//! one of them already is not disturbed. The far end is asked for a connection, and let go at once.
+//! Addresses are probed before they are announced (RFC 5227 s2.1, RFC 4862 s5.4), so that a host which already has one is
+//! not disturbed. A connection to the peer is closed at once.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,22 +12,22 @@ use ironwarp::{Config, ConnectFailure, Context, Event, QpAttr, Stack, VerbsError
 
 use super::report::Report;
 
-/// A link comes up in a moment, or in a few seconds where a card negotiates.
+/// A link that negotiates needs a few seconds.
 const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
-/// A probe leaves within a second, and two seconds later the address is announced.
+/// A probe is sent within a second; the address is announced two seconds later.
 const DAD_DURATION: Duration = Duration::from_millis(3_600);
-/// Beyond the limits on each step of a connection, as [`shorten_timeouts`] sets them.
+/// Longer than the limits of [`shorten_timeouts`] on each step of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const DISCONNECT_TIME: Duration = Duration::from_millis(200);
 
-/// A stack with every worker polled by this thread.
+/// A stack whose workers this thread polls.
 struct LiveDevice {
     stack: Stack,
     workers: Vec<Worker>,
     ctx: Context,
 }
 
-/// Opens the device and looks at what is beyond it.
+/// Opens the device and checks its link, the addresses, and the peer.
 pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
     let device = config.port.device.clone();
     if matches!(device, DeviceConfig::Memory {} | DeviceConfig::Ring { .. }) {
@@ -49,7 +49,7 @@ pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
     ironwarp::cleanup_dpdk();
 }
 
-/// The same configuration with addresses that are probed for, and less patience.
+/// Enables address probes and shortens timeouts.
 fn shorten_timeouts(mut config: Config) -> Config {
     for net in
         core::iter::once(&mut config.net).chain(config.fabrics.iter_mut().map(|fabric| &mut fabric.net))
@@ -108,7 +108,7 @@ impl LiveDevice {
         report.add(finding);
     }
 
-    /// Waits for the link. Until then nothing is polled: a memif does not bear it.
+    /// Waits for the link. A memif must not be polled without one.
     fn has_link(&mut self, start: Instant, port: u8) -> bool {
         while start.elapsed() < LINK_UP_TIMEOUT {
             if self.workers.iter_mut().all(|worker| worker.port_link_up(port)) {
@@ -137,7 +137,7 @@ impl LiveDevice {
         self.stack.counters().iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
     }
 
-    /// Asks the far end for a connection.
+    /// Connects to the peer.
     fn check_peer(&mut self, peer: SocketAddr) -> Result<Finding, VerbsError> {
         let (pd, cq) = (self.ctx.alloc_pd(), self.ctx.create_cq(16)?);
         let qp = self.ctx.create_qp(pd, &QpAttr::new(cq))?;
@@ -160,7 +160,7 @@ impl LiveDevice {
         Ok(self.connect_finding(peer, ConnectFailure::TimedOut))
     }
 
-    /// What a failure says of the far end. Once bytes have gone TCP was there, and what follows is about iWARP.
+    /// Explains a failure. TCP connected if it sent bytes, so a later failure is one of iWARP.
     fn connect_finding(&self, peer: SocketAddr, reason: ConnectFailure) -> Finding {
         let tcp = self.counter("tcp_tx_bytes") > 0;
         let other = "it speaks another protocol at this port, or its MPA is set so that ours is refused";
@@ -189,7 +189,7 @@ impl LiveDevice {
     }
 }
 
-/// What to do about a link that does not come.
+/// The remedy for a missing link.
 fn link_remedy(device: &DeviceConfig) -> &'static str {
     match device {
         DeviceConfig::Memif { .. } => "start the program at the other end of the socket",

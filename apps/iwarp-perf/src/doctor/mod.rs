@@ -1,9 +1,8 @@
 //! `iwarp-perf doctor`: whether a configuration works on this machine, and what to do where it does not.
 //!
-//! First what the kernel can tell of the machine (`ironwarp::host`), which touches nothing. Where that leaves no doubt
-//! the device is opened: its link, whether another station has our address, and with `--connect` whether the far end
-//! is there and speaks iWARP. One line a finding. Every step has a limit, and a watch over all of them ends the program
-//! should a driver hang, so the doctor always says something.
+//! First it reads what the kernel reports (`ironwarp::host`), which changes nothing. Without a fault it opens the device and
+//! checks its link, address conflicts, and with `--connect` whether the peer accepts iWARP. It prints one line per finding.
+//! Every step has a time limit, and a watchdog ends the program if a driver hangs.
 //!
 //! Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration.
 
@@ -21,7 +20,6 @@ use ironwarp::Config;
 use ironwarp::host::{Finding, Host, Severity};
 
 use crate::PROGRAM;
-use crate::plan::PORT;
 use report::Report;
 
 const EXAMPLES: &str = "\
@@ -40,7 +38,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// A far end to reach; its port is 18515 unless named
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = peer)]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = crate::cli::size::address)]
     connect: Option<SocketAddr>,
     /// Look at the machine only, and leave the device alone
     #[arg(long, conflicts_with = "connect")]
@@ -53,10 +51,10 @@ struct Args {
     log: String,
 }
 
-/// Longer than all steps together.
+/// Longer than the limits of all steps together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether these arguments call the doctor.
+/// Whether the arguments name the doctor.
 pub fn is_requested(arguments: &[OsString]) -> bool {
     arguments.get(1).is_some_and(|word| word == "doctor")
 }
@@ -89,25 +87,4 @@ fn examine(args: &Args, config: Config) -> ExitCode {
         live::examine(config, args.connect, &report);
     }
     report.end()
-}
-
-/// `ADDR` or `ADDR:PORT`.
-fn peer(text: &str) -> Result<SocketAddr, String> {
-    let plain = text.parse().map(|addr| SocketAddr::new(addr, PORT));
-    plain
-        .or_else(|_| text.parse())
-        .map_err(|_| "an address, as 10.0.0.1, 10.0.0.1:18515 or [fd00::1]:18515".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_far_end_is_named_with_or_without_its_port() {
-        assert_eq!(peer("10.0.0.1"), Ok("10.0.0.1:18515".parse().unwrap()));
-        assert_eq!(peer("fd00::1"), Ok("[fd00::1]:18515".parse().unwrap()));
-        assert_eq!(peer("10.0.0.1:80"), Ok("10.0.0.1:80".parse().unwrap()));
-        assert!(peer("host").is_err_and(|line| line.contains("10.0.0.1:18515")));
-    }
 }

@@ -1,4 +1,4 @@
-//! Findings as they come: a line each for people, one object for programs.
+//! Prints findings: a line each, or one JSON object.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use ironwarp::host::{Finding, Severity};
 use ironwarp_cli::print_stdout;
 use serde_json::json;
 
-/// What has been found; clones are the same report.
+/// The findings so far. Clones share them.
 #[derive(Clone)]
 pub struct Report {
     state: Arc<ReportState>,
@@ -21,7 +21,7 @@ struct ReportState {
     findings: Mutex<Vec<Finding>>,
 }
 
-/// What is being done when the time is over, for the last line.
+/// The finding of the watchdog.
 const TOO_LONG: &str = "a step did not end: a driver or the kernel hangs";
 
 impl Report {
@@ -31,7 +31,7 @@ impl Report {
         Report { state: Arc::new(ReportState { config, json, findings: Mutex::default() }) }
     }
 
-    /// Adds a finding, and prints it where lines are wanted.
+    /// Adds a finding, and prints it unless JSON is requested.
     pub fn add(&self, finding: Finding) {
         if !self.state.json {
             let (word, check) = (finding.severity.name(), finding.check);
@@ -40,12 +40,12 @@ impl Report {
         self.lock().push(finding);
     }
 
-    /// The worst that was found.
+    /// The worst severity so far.
     pub fn worst(&self) -> Severity {
         self.lock().iter().map(|finding| finding.severity).max().unwrap_or(Severity::Good)
     }
 
-    /// Ends the program with what there is, should it still run after `limit`.
+    /// Ends the program with the findings so far after `limit`.
     pub fn start_watchdog(&self, limit: Duration) {
         let report = self.clone();
         std::thread::spawn(move || {
@@ -56,7 +56,7 @@ impl Report {
         });
     }
 
-    /// Prints what has not been printed, and gives the code to end with.
+    /// Prints the summary or the JSON. Returns the exit code.
     pub fn end(&self) -> ExitCode {
         let worst = self.worst();
         if self.state.json {

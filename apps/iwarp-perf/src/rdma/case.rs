@@ -1,22 +1,23 @@
-//! A case over the stack, open at one end: its lanes, and what runs over them.
+//! A case over the stack, open at one end: its queue pairs and the test that runs over them.
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironwarp::Event;
+use ironwarp::{AcceptParams, ConnectParams, Event, Framing};
 use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 
-use super::endpoint::{Endpoint, RdmaError};
-use super::open_case::{self, AtomicWords, OpenCase};
+use super::endpoint::{Endpoint, RdmaError, Result};
+use super::open_case::{AtomicWords, CM_TIMEOUT, Hello, OpenCase, extensions, hello};
 use super::slices::{AtomicTest, BandwidthTest, Reaped, latency_client, latency_server, poll_latency_server};
 
-/// An open case.
+/// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
+const CONNECTING_MAX: usize = 64;
+
 pub struct RdmaCase {
     open: OpenCase,
     test: RdmaTest,
 }
 
-/// What is done in a slice.
 enum RdmaTest {
     Atomic(AtomicTest),
     Bandwidth(BandwidthTest),
@@ -24,18 +25,18 @@ enum RdmaTest {
 }
 
 impl RdmaCase {
-    /// Makes everything but the connections.
-    pub fn new(endpoint: &mut Endpoint, case: &Case, client: bool) -> Result<Self, RdmaError> {
+    /// Creates everything but the connections.
+    pub fn new(endpoint: &mut Endpoint, case: &Case, client: bool) -> Result<Self> {
         Self::with_words(endpoint, case, client, None)
     }
 
-    /// The same, with words that are there already.
+    /// As [`RdmaCase::new`], with existing words.
     pub fn with_words(
         endpoint: &mut Endpoint,
         case: &Case,
         client: bool,
         words: Option<AtomicWords>,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let open = OpenCase::new(endpoint, case, words)?;
         let test = match case.test {
             test if test.is_atomic() => RdmaTest::Atomic(AtomicTest::new(&open)),
@@ -45,19 +46,39 @@ impl RdmaCase {
         Ok(RdmaCase { open, test })
     }
 
-    /// Connects the near end. `number` is the case's place in its group.
-    pub fn connect(
-        &mut self,
-        endpoint: &mut Endpoint,
-        number: usize,
-        peer: SocketAddr,
-    ) -> Result<(), RdmaError> {
-        self.open.connect(endpoint, number, peer)
+    /// Connects the client's queue pairs. `number` is the index of the case in its group.
+    pub fn connect(&mut self, endpoint: &mut Endpoint, number: usize, peer: SocketAddr) -> Result<()> {
+        let (mut started, mut up) = (0, 0);
+        let qps = self.open.qps.len();
+        endpoint.wait_for_events(CM_TIMEOUT, "connecting", |endpoint, event| {
+            match event {
+                Some(Event::Established { qp, private_data, .. }) => {
+                    let hello = serde_json::from_slice::<Hello>(&private_data);
+                    let qp_ctx = self.open.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
+                    if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
+                        qp_ctx.remote = hello.buffers;
+                        qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
+                        up += 1;
+                    }
+                }
+                Some(other) => check_cm_event(other)?,
+                None => {}
+            }
+            while started < qps.min(up + CONNECTING_MAX) {
+                let qp_ctx = &self.open.qps[started];
+                let (private_data, extensions) =
+                    (&hello(number, started, qp_ctx)[..], extensions(&self.open.case));
+                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
+                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
+                started += 1;
+            }
+            Ok((up == qps).then_some(()))
+        })
     }
 
-    /// States in a result what start-up settled, which need not be what was asked for.
+    /// Reports the negotiated CRC and markers, which can differ from the configuration.
     pub fn report_framing(&self, result: &mut TestResult) {
-        let framing = self.open.framing();
+        let framing: Vec<Framing> = self.open.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect();
         let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
         result.crc = (!framing.is_empty()).then(|| framing.iter().all(|framing| framing.crc));
         result.markers = (!framing.is_empty()).then(|| markers.clone().all(|on| on));
@@ -66,17 +87,12 @@ impl RdmaCase {
         }
     }
 
-    /// Queue pairs.
     pub fn connections(&self) -> usize {
         self.open.qps.len()
     }
 
-    /// The near end of a slice. Answers it, and the messages that the far end must wait for.
-    pub fn run_client(
-        &mut self,
-        endpoint: &mut Endpoint,
-        until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    /// The client's part of a slice. Also returns the messages that the server must wait for.
+    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         match &mut self.test {
             RdmaTest::Atomic(atomics) => atomics.run_client(endpoint, &self.open, until),
             RdmaTest::Bandwidth(bandwidth) => bandwidth.run_client(endpoint, &mut self.open, until),
@@ -86,12 +102,8 @@ impl RdmaCase {
         }
     }
 
-    /// The far end of a slice.
-    pub fn run_server(
-        &mut self,
-        endpoint: &mut Endpoint,
-        stop: &StopSignal,
-    ) -> Result<ServerSlice, RdmaError> {
+    /// The server's part of a slice.
+    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
         match &mut self.test {
             RdmaTest::Atomic(atomics) => atomics.run_server(endpoint, &self.open, stop),
             RdmaTest::Bandwidth(bandwidth) => bandwidth.run_server(endpoint, &mut self.open, stop),
@@ -99,8 +111,8 @@ impl RdmaCase {
         }
     }
 
-    /// One turn after this end's part of a slice is done, for the other end's sake.
-    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    /// Polls once after this end's part of a slice, so that the peer can finish.
+    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         match &mut self.test {
             RdmaTest::Atomic(atomics) => atomics.poll(endpoint, &self.open),
             RdmaTest::Bandwidth(bandwidth) => bandwidth.poll(endpoint, &mut self.open),
@@ -112,7 +124,7 @@ impl RdmaCase {
     }
 
     /// One iteration of a server without a limit: answers all received requests.
-    pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         match &mut self.test {
             RdmaTest::Latency(reaped) => {
                 poll_latency_server(endpoint, &mut self.open, reaped, &mut ServerSlice::default())
@@ -121,34 +133,90 @@ impl RdmaCase {
         }
     }
 
-    /// This end's words.
     pub fn words(&self) -> &AtomicWords {
         &self.open.words
     }
 
-    /// Lets a queue pair of this case in, which is the only one. Answers whether one is up now.
-    pub fn accept_one(&mut self, endpoint: &mut Endpoint, event: Event) -> Result<bool, RdmaError> {
-        open_case::accept_one(endpoint, &mut [Some(&mut self.open)], None, event)
+    /// Closes the client's connections and waits for the end of all.
+    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        self.open
+            .qps
+            .iter()
+            .try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
+        let qps = self.open.qps.len();
+        wait_for_disconnects(endpoint, qps)
     }
 
-    /// Closes the near end's connections and waits until they are.
-    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.open.disconnect(endpoint)
-    }
-
-    /// Gives everything back.
-    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<()> {
         self.open.destroy(endpoint)
     }
 }
 
-/// Accepts the near end's queue pairs, of all cases of a group; from one machine, where one is named.
-pub fn accept(
+/// Accepts the connections of all cases of a group, only those of `from` where it is given.
+pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<RdmaCase>], from: Option<IpAddr>) -> Result<()> {
+    let mut missing: usize = cases.iter().flatten().map(|case| case.open.qps.len()).sum();
+    if missing == 0 {
+        return Ok(());
+    }
+    endpoint.wait_for_events(CM_TIMEOUT, "accepting", |endpoint, event| {
+        if let Some(event) = event {
+            missing -= usize::from(accept_one(endpoint, cases, from, event)?);
+        }
+        Ok((missing == 0).then_some(()))
+    })
+}
+
+/// Accepts a connection request of this case. Returns whether the event reports an established connection.
+pub fn accept_one(
     endpoint: &mut Endpoint,
     cases: &mut [Option<RdmaCase>],
     from: Option<IpAddr>,
-) -> Result<(), RdmaError> {
-    let mut open_cases: Vec<Option<&mut OpenCase>> =
-        cases.iter_mut().map(|case| case.as_mut().map(|case| &mut case.open)).collect();
-    open_case::accept(endpoint, &mut open_cases, from)
+    event: Event,
+) -> Result<bool> {
+    let (request, remote, private_data) = match event {
+        Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
+        Event::Established { .. } => return Ok(true),
+        other => return check_cm_event(other).map(|()| false),
+    };
+    let known = from.is_none_or(|from| from == remote.ip());
+    let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
+    let qp_ctx = theirs.and_then(|theirs| {
+        let open = &mut cases.get_mut(theirs.case)?.as_mut()?.open;
+        let extensions = extensions(&open.case);
+        Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
+    });
+    match qp_ctx {
+        Some((theirs, extensions, qp_ctx)) => {
+            qp_ctx.remote = theirs.buffers;
+            let private_data = &hello(theirs.case, theirs.qp_index, qp_ctx)[..];
+            let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
+            endpoint.ctx.accept_with(request, qp_ctx.qp, &params)?;
+        }
+        // Not a client of this run.
+        None => endpoint.reject(request, b"not a test of this run"),
+    }
+    Ok(false)
+}
+
+/// Waits until `connections` connections have ended.
+pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> Result<()> {
+    if connections == 0 {
+        return Ok(());
+    }
+    endpoint.wait_for_events(CM_TIMEOUT, "disconnecting", |_, event| {
+        connections -= usize::from(matches!(event, Some(Event::Disconnected { .. })));
+        Ok((connections == 0).then_some(()))
+    })
+}
+
+/// Fails on an event that rules out a connection.
+fn check_cm_event(event: Event) -> Result<()> {
+    let why = match event {
+        Event::ConnectFailed { reason, .. } => format!("{reason:?}"),
+        Event::Disconnected { reason, .. } => format!("{reason:?}"),
+        Event::Rejected { private_data, .. } => String::from_utf8_lossy(&private_data).into_owned(),
+        Event::ListenFailed { local } => format!("{local} is taken"),
+        _ => return Ok(()),
+    };
+    Err(RdmaError::Disconnected(why))
 }

@@ -1,11 +1,10 @@
-//! The line: a queue pair that carries the control messages between two machines.
+//! The control connection: a queue pair that carries control messages between two machines.
 //!
-//! Lines of JSON are cut into inline Sends. iWARP has no receiver-not-ready, so each end posts receives before the
-//! connection is made and spends a credit a Send; a note, which needs no credit, gives credits back. Receives beyond
-//! the credits are kept for notes: an end sends one after [`CREDIT_UPDATE_AFTER`] Sends of the other, which cannot have more
-//! than [`CREDITS`] on their way. An end that has nothing to say says so once a second, since a user-space stack that
-//! is killed sends neither FIN nor reset. The line is looked after every [`POLLS_PER_CONTROL_POLL`] turns of the polled loop and
-//! costs a counter between.
+//! Lines of JSON are split into inline Sends. iWARP has no receiver-not-ready, so each end posts receives before the
+//! connection is made, and each Send costs a credit. A credit update returns credits and costs none: receives beyond the
+//! credits are kept for them. An end sends one after [`CREDIT_UPDATE_AFTER`] Sends of its peer, which has at most
+//! [`CREDITS`] in flight. An idle end sends a heartbeat every second, since a user-space stack that is killed sends neither
+//! FIN nor reset. The connection is polled every [`POLLS_PER_CONTROL_POLL`] polls of the endpoint.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,60 +12,59 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, AlignedBuf, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
-    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
+    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, ProtectionDomain,
+    QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
 };
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::RdmaError;
+use super::endpoint::Result;
+use super::open_case::pages;
 use crate::control::Carrier;
 
-/// Turns between two looks at the line: a power of two.
+/// Polls of the endpoint between two polls of the control connection: a power of two.
 pub const POLLS_PER_CONTROL_POLL: u32 = 64;
-/// Looks between two looks at the clock.
+/// Polls of the control connection between two clock reads.
 const POLLS_PER_CLOCK_READ: u32 = 16;
-/// The language of the messages. Ends that speak different ones do not talk.
+/// The version of the messages, which both ends must share.
 const VERSION: u32 = 2;
 
-/// Sends on their way that the receiver has not given back.
+/// Sends in flight, at most.
 const CREDITS: u32 = 12;
-/// Sends taken after which their credits go back.
+/// Received Sends after which credits are returned.
 const CREDIT_UPDATE_AFTER: u32 = 6;
-/// Receives: the credits, and room for the notes.
+/// Receives: one per credit, the others for credit updates.
 const RECEIVES: u32 = 16;
-/// Depth of the send queue: an acknowledgement may lag behind a credit.
+/// Depth of the send queue: acknowledgements can lag behind credits.
 const SENDS: u32 = 64;
 /// Bytes of one Send, all inline.
 const SEND_BYTES: usize = 256;
-/// What a Send is, a zero, and the credits that it gives back, big-endian.
+/// Kind, a zero, and the returned credits, big-endian.
 const HEADER_BYTES: usize = 4;
 const DATA: u8 = b'D';
 const CREDIT_UPDATE: u8 = b'N';
-/// No message is longer; a peer that goes on without an end speaks another language.
+/// The longest message. A longer one is a protocol error.
 const MESSAGE_BYTES_MAX: usize = 1 << 16;
-/// An end that has nothing to say shows after this time that it is there.
+/// An idle end sends an empty Send after this time.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// An end that was not heard for so long has gone: it may have been opening a gigabyte of memory.
+/// A peer that is silent for this time has gone. Registering a gigabyte of memory takes less.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the near end says when it asks for a line, and the server when it takes the call.
+/// The private data of the connection request and of its reply.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Greeting {
     control: u32,
 }
 
-/// The greeting of this build.
 pub fn greeting() -> Vec<u8> {
     serde_json::to_vec(&Greeting { control: VERSION }).unwrap_or_default()
 }
 
-/// Whether these bytes ask for a line at all.
 pub fn is_greeting(bytes: &[u8]) -> bool {
     serde_json::from_slice::<Greeting>(bytes).is_ok()
 }
 
-/// Fails, with what to tell the peer, unless the greeting is one of our language.
+/// Fails, with the text for the peer, unless the greeting has our version.
 pub fn check_greeting(bytes: &[u8]) -> Result<(), String> {
     match serde_json::from_slice::<Greeting>(bytes) {
         Ok(Greeting { control: VERSION }) => Ok(()),
@@ -77,43 +75,37 @@ pub fn check_greeting(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// One end of the line.
+/// One end of the control connection.
 pub struct ControlChannel {
-    /// The queue pair.
     pub qp: QueuePair,
-    /// Where its work completes.
     pub cq: CompletionQueue,
     region: Region,
     scatter: Vec<[Sge; 1]>,
-    /// Sends that the other end has receives for.
+    /// Sends that the peer has receives for.
     credits: u32,
-    /// Credits to give back.
     credits_to_return: u32,
-    /// What is still to be said.
     tx_bytes: VecDeque<u8>,
-    /// The beginning of a message.
+    /// The received part of a message.
     rx_bytes: Vec<u8>,
     carrier: Carrier,
     poll_count: u32,
     last_tx: Instant,
     last_rx: Instant,
-    /// Ends the line when set.
+    /// Ends the connection when set.
     halt: Option<Arc<AtomicBool>>,
 }
 
 impl ControlChannel {
-    /// Makes an end with its receives posted, not yet connected.
+    /// Creates an unconnected end with its receives posted.
     pub fn new(
         ctx: &mut Context,
         pd: ProtectionDomain,
         carrier: Carrier,
         halt: Option<Arc<AtomicBool>>,
-    ) -> Result<Self, RdmaError> {
-        let bytes = RECEIVES as usize * SEND_BYTES;
-        let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
-        let region = ctx.register(pd, buffer, Access::LOCAL_WRITE)?;
+    ) -> Result<Self> {
+        let region = ctx.register(pd, pages(RECEIVES as usize * SEND_BYTES)?, Access::LOCAL_WRITE)?;
         let slots = 0..RECEIVES as usize;
-        let scatter: Result<Vec<_>, RdmaError> =
+        let scatter: Result<Vec<_>> =
             slots.map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();
         let cq = ctx.create_cq((SENDS + RECEIVES) * 2)?;
         let attr = QpAttr {
@@ -143,7 +135,7 @@ impl ControlChannel {
         Ok(control)
     }
 
-    /// Tells both threads' ends of the channel that nobody is there any more.
+    /// Closes the channel to both threads.
     pub fn close(&mut self) {
         self.carrier.close();
     }
@@ -193,7 +185,7 @@ impl ControlChannel {
         }
     }
 
-    /// Hands whole messages on.
+    /// Passes whole messages to the carrier.
     fn on_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.rx_bytes.extend_from_slice(bytes);
         while let Some(end) = self.rx_bytes.iter().position(|&byte| byte == b'\n') {
@@ -223,7 +215,7 @@ impl ControlChannel {
     }
 
     fn send(&mut self, ctx: &mut Context, kind: u8, payload: &[u8]) -> Result<(), String> {
-        // Never more than the other end's credits.
+        // At most the peer's credits.
         let [high, low] = (self.credits_to_return as u16).to_be_bytes();
         let bytes = [&[kind, 0, high, low], payload].concat();
         ctx.post_send(self.qp, &SendWr::send_inline(0, &bytes)).map_err(|error| error.to_string())?;
@@ -246,7 +238,7 @@ impl ControlChannel {
         Ok(())
     }
 
-    fn post_receive(&mut self, ctx: &mut Context, slot: usize) -> Result<(), RdmaError> {
+    fn post_receive(&mut self, ctx: &mut Context, slot: usize) -> Result<()> {
         let scatter = self.scatter.get(slot).map_or(&[][..], |scatter| &scatter[..]);
         Ok(ctx.post_recv(self.qp, &RecvWr::new(slot as u64, scatter))?)
     }

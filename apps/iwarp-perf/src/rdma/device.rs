@@ -6,7 +6,7 @@ use ironwarp::memory::{self, MemoryConfig};
 use ironwarp::{Config, Stack, Worker};
 use ironwarp_types::MacAddr;
 
-use super::endpoint::{Endpoint, RdmaError};
+use super::endpoint::{Endpoint, RdmaError, Result};
 use super::loopback::{LoopbackWorker, SharedStack};
 use crate::plan::{ServerPlacement, Session};
 
@@ -15,28 +15,22 @@ const MEMORY_RING_FRAMES: usize = 1024;
 const MEMORY_POOL_FRAMES: usize = 8192;
 
 /// The two ends; `None` when the session needs no device.
-pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>, RdmaError> {
-    let (Some(client), Some(server)) = (&session.client_config, &session.server_setup.config) else {
+pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>> {
+    let Some([(client_stack, client_workers), (server_stack, server_workers)]) = open_stacks(session, "")?
+    else {
         return Ok(None);
     };
-    let (client, server) = (Config::from_toml(client)?, Config::from_toml(server)?);
-    match session.server_placement {
-        ServerPlacement::MemoryThread => memory_pair(session, client, server).map(Some),
-        _ => ring_pair(session, client, server).map(Some),
-    }
+    Ok(Some((
+        Endpoint::new(client_stack, client_workers, session.worker_processor(), session.events)?,
+        Endpoint::new(server_stack, server_workers, session.server_setup.worker_processor(), session.events)?,
+    )))
 }
 
-/// A station a core: two stacks whose cores of one number are polled together. `more` goes behind their configurations.
-pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<LoopbackWorker>, RdmaError> {
-    let (Some(client), Some(server)) = (&session.client_config, &session.server_setup.config) else {
-        return Err(RdmaError::NoDevice);
-    };
-    let config = |text: &str| Config::from_toml(&format!("{text}{more}"));
-    let (client, server) = (config(client)?, config(server)?);
-    let [(client, client_workers), (server, server_workers)] = match session.server_placement {
-        ServerPlacement::MemoryLoopback => memory_stacks(session, client, server)?,
-        _ => ring_stacks(client, server)?,
-    };
+/// One loopback worker for each core: two stacks whose cores of one number are polled together. `more` is appended to
+/// their configurations.
+pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<LoopbackWorker>> {
+    let [(client, client_workers), (server, server_workers)] =
+        open_stacks(session, more)?.ok_or(RdmaError::NoDevice)?;
     let (client, server) =
         (SharedStack::new(client, client_workers.len()), SharedStack::new(server, server_workers.len()));
     let peer = session.peer.ok_or(RdmaError::NoDevice)?;
@@ -45,7 +39,7 @@ pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<Loopba
         LoopbackWorker::new((&client, one), (&server, other), SocketAddr::new(peer.ip(), port))
     });
     let mut workers = workers.collect::<Result<Vec<LoopbackWorker>, _>>()?;
-    // Each listens at a port of its own, which the others' cores must know of too: the first one's passes it on.
+    // Each worker listens at its own port. The other cores learn of it from the first one, in the second pass.
     for _ in 0..2 {
         workers.iter_mut().try_for_each(LoopbackWorker::apply_control_requests)?;
     }
@@ -54,16 +48,21 @@ pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<Loopba
 
 type Stacks = [(Stack, Vec<Worker>); 2];
 
-fn memory_pair(session: &Session, client: Config, server: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
-    let [(client_stack, client_workers), (server_stack, server_workers)] =
-        memory_stacks(session, client, server)?;
-    Ok((
-        Endpoint::new(client_stack, client_workers, session.worker_processor(), session.events)?,
-        Endpoint::new(server_stack, server_workers, session.server_setup.worker_processor(), session.events)?,
-    ))
+fn open_stacks(session: &Session, more: &str) -> Result<Option<Stacks>> {
+    let (Some(client), Some(server)) = (&session.client_config, &session.server_setup.config) else {
+        return Ok(None);
+    };
+    let config = |text: &str| Config::from_toml(&format!("{text}{more}"));
+    let (client, server) = (config(client)?, config(server)?);
+    match session.server_placement {
+        ServerPlacement::MemoryThread | ServerPlacement::MemoryLoopback => {
+            memory_stacks(session, client, server).map(Some)
+        }
+        _ => ring_stacks(client, server).map(Some),
+    }
 }
 
-fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<Stacks, RdmaError> {
+fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<Stacks> {
     let port = |last: u8| MemoryConfig {
         mac: MacAddr([2, 0, 0, 0, 0, last]),
         mtu_bytes: session.mtu,
@@ -79,20 +78,12 @@ fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<St
     Ok([client, Stack::builder(server).memory_ports(server_ports).build()?])
 }
 
-fn ring_pair(session: &Session, client: Config, server: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
-    let [(client_stack, client_workers), (server_stack, server_workers)] = ring_stacks(client, server)?;
-    Ok((
-        Endpoint::new(client_stack, client_workers, session.worker_processor(), session.events)?,
-        Endpoint::new(server_stack, server_workers, session.server_setup.worker_processor(), session.events)?,
-    ))
-}
-
 #[cfg(feature = "dpdk")]
-fn ring_stacks(client: Config, server: Config) -> Result<Stacks, RdmaError> {
+fn ring_stacks(client: Config, server: Config) -> Result<Stacks> {
     Ok(Stack::ring_pair_of_cores(client, server, None)?)
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn ring_stacks(_: Config, _: Config) -> Result<Stacks, RdmaError> {
+fn ring_stacks(_: Config, _: Config) -> Result<Stacks> {
     Err(RdmaError::NoDevice)
 }

@@ -1,29 +1,25 @@
-//! Raw frames over the stack's own device, while the stack stands still.
+//! Raw frames over the device of the stack, while the stack is not polled.
 
 use ironwarp::PortVisit;
 use ironwarp_bench::baseline::frames::{Layout, echo, latency, receive_frames, send_frames};
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 use ironwarp_port::Port;
 
-use super::endpoint::{Endpoint, RdmaError};
+use super::endpoint::{Endpoint, RdmaError, Result};
 
-/// The near end of a slice. Answers it, and the frames that the far end must wait for.
+/// The client's part of a slice. Also returns the frames that the server must wait for.
 pub fn frames_client(
     endpoint: &mut Endpoint,
     case: &Case,
     until: StopCondition<'_>,
     sequence: &mut u64,
-) -> Result<(Slice, u64), RdmaError> {
+) -> Result<(Slice, u64)> {
     let outcome = endpoint.with_worker(|worker| worker.with_port(FramesClient { case, until, sequence }))?;
     outcome.ok_or(RdmaError::NoDevice)
 }
 
-/// The far end of a slice.
-pub fn frames_server(
-    endpoint: &mut Endpoint,
-    case: &Case,
-    stop: &StopSignal,
-) -> Result<ServerSlice, RdmaError> {
+/// The server's part of a slice.
+pub fn frames_server(endpoint: &mut Endpoint, case: &Case, stop: &StopSignal) -> Result<ServerSlice> {
     endpoint.with_worker(|worker| worker.with_port(FramesServer { case, stop }))?.ok_or(RdmaError::NoDevice)
 }
 

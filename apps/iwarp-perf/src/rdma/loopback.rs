@@ -1,9 +1,10 @@
-//! A station: one core that plays both ends over its own queues of the device, polled by one thread.
+//! One core that runs client and server over its own queues of the device, polled by one thread.
 //!
-//! The near end is an ordinary one; the far end stands beside it and has a turn with each of the near end's, so that the
-//! same loops measure it. Nothing is shared with another station but the stacks that both belong to.
+//! The client is an ordinary endpoint. Each of its polls also polls the server, so the same loops measure both. Workers
+//! share only the two stacks.
 
 use std::net::SocketAddr;
+use std::slice;
 use std::sync::Arc;
 
 use ironwarp::{PortVisit, ProtectionDomain, Stack, Worker};
@@ -12,11 +13,11 @@ use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{Case, Slice, StopCondition, Transport};
 use ironwarp_port::Port;
 
-use super::case::RdmaCase;
-use super::endpoint::{Endpoint, RdmaError};
+use super::case::{RdmaCase, accept_one};
+use super::endpoint::{Endpoint, RdmaError, Result};
 use super::open_case::{AtomicWords, words};
 
-/// What all stations' ends of one side belong to.
+/// The stack of all clients, or of all servers.
 pub struct SharedStack {
     stack: Arc<Stack>,
     cores: u16,
@@ -24,29 +25,27 @@ pub struct SharedStack {
 }
 
 impl SharedStack {
-    /// A stack and the number of its cores.
     pub fn new(stack: Stack, cores: usize) -> Self {
         SharedStack { pd: stack.alloc_pd(), stack: Arc::new(stack), cores: cores as u16 }
     }
 }
 
-/// One core, both ends.
+/// Client and server of one core.
 pub struct LoopbackWorker {
     client: Endpoint,
-    /// The cases, in their places: those over the stack that this core takes part in.
+    /// One entry per case of the group; `None` where this core does not take part.
     open: Vec<Option<RdmaCase>>,
     peer: SocketAddr,
-    /// Turns while others were measured.
+    /// Polls while other cores were measured.
     poll_count: u32,
 }
 
-/// The far end of a station.
+/// The server of a core.
 pub struct ServerHalf {
     endpoint: Endpoint,
     open: Vec<Option<RdmaCase>>,
-    /// The case that is served.
     serving_case: Option<usize>,
-    /// The case whose queue pairs are let in.
+    /// The case whose connection requests are accepted.
     connecting_case: Option<usize>,
     failed: Option<RdmaError>,
 }
@@ -59,31 +58,31 @@ impl ServerHalf {
         }
     }
 
-    fn try_poll(&mut self) -> Result<(), RdmaError> {
+    fn try_poll(&mut self) -> Result<()> {
         if let Some(open) = self.serving_case.and_then(|case| self.open.get_mut(case)?.as_mut()) {
             return open.serve(&mut self.endpoint);
         }
         self.endpoint.poll();
-        if let Some(open) = self.connecting_case.and_then(|case| self.open.get_mut(case)?.as_mut())
+        if let Some(open) = self.connecting_case.and_then(|case| self.open.get_mut(case))
             && let Some(event) = self.endpoint.poll_event()
         {
-            open.accept_one(&mut self.endpoint, event)?;
+            accept_one(&mut self.endpoint, slice::from_mut(open), None, event)?;
         }
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), RdmaError> {
+    fn check(&mut self) -> Result<()> {
         self.failed.take().map_or(Ok(()), Err)
     }
 }
 
 impl LoopbackWorker {
-    /// A core of two stacks that are joined back to back. The far end listens at `peer`, a port of this station's own.
+    /// One core of two stacks that are connected back to back. The server listens at `peer`, which no other core uses.
     pub fn new(
         client: (&SharedStack, Worker),
         server: (&SharedStack, Worker),
         peer: SocketAddr,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let of = |(shared, worker): (&SharedStack, Worker)| {
             Endpoint::of_core(&shared.stack, worker, (shared.cores, shared.pd))
         };
@@ -100,15 +99,15 @@ impl LoopbackWorker {
         Ok(LoopbackWorker { client, open: Vec::new(), peer, poll_count: 0 })
     }
 
-    /// One turn of both ends.
+    /// Polls both ends once.
     pub fn poll(&mut self) {
         self.client.poll();
     }
 
-    /// A turn while others are measured: the far end's core may own words that they ask for. The near end, which has nothing to
-    /// do, would keep them waiting; it is looked after now and then.
+    /// Polls while other cores are measured, since this core can own words that they use. The client is idle and would
+    /// delay them, so it is polled rarely.
     pub fn poll_mostly_server(&mut self) {
-        /// Turns of the far end to one of both.
+        /// Polls of the server per poll of both ends.
         const SERVER_POLLS_PER_POLL: u32 = 64;
         self.poll_count = self.poll_count.wrapping_add(1);
         match self.client.server_half() {
@@ -117,19 +116,13 @@ impl LoopbackWorker {
         }
     }
 
-    /// Lets the server's core process its control messages.
-    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+    pub fn apply_control_requests(&mut self) -> Result<()> {
         self.server_half()?.endpoint.apply_control_requests()
     }
 
-    /// Opens and connects the next case, or leaves its place empty where this station has no part in it.
-    /// `words` are the far end's, where stations share them.
-    pub fn open(
-        &mut self,
-        case: &Case,
-        participates: bool,
-        words: Option<AtomicWords>,
-    ) -> Result<(), RdmaError> {
+    /// Opens and connects the next case, or adds an empty entry where this core does not take part. `words` are the
+    /// server's, where cores share them.
+    pub fn open(&mut self, case: &Case, participates: bool, words: Option<AtomicWords>) -> Result<()> {
         let participates = participates && case.test.transport() == Transport::Ironwarp;
         let own_case = || Case { qps: case.qps / case.cores, cores: 1, ..case.clone() };
         let number = self.open.len();
@@ -140,7 +133,7 @@ impl LoopbackWorker {
         server_half.open.push(server);
         server_half.connecting_case = Some(number);
         let (peer, endpoint) = (self.peer, &mut self.client);
-        // Each station has one case at a time that is connected, so it is the first of what is offered.
+        // One case at a time is connected, so its index is 0 in what the server offers.
         let connected = client.map(|mut open| open.connect(endpoint, 0, peer).map(|()| open)).transpose()?;
         self.open.push(connected);
         let server_half = self.server_half()?;
@@ -148,28 +141,22 @@ impl LoopbackWorker {
         server_half.check()
     }
 
-    /// What the far end has done with atomic operations so far: those on words of its own core, and those that it mailed.
+    /// The server's atomic operations so far: executed on this core, and forwarded to another core.
     pub fn atomics(&mut self) -> [u64; 2] {
         self.server_half().map_or([0; 2], |server_half| server_half.endpoint.atomics())
     }
 
-    /// Words for the far ends of all stations.
-    pub fn words(&mut self, case: &Case) -> Result<AtomicWords, RdmaError> {
+    /// Registers words for the servers of all cores.
+    pub fn words(&mut self, case: &Case) -> Result<AtomicWords> {
         words(&mut self.server_half()?.endpoint, case)
     }
 
-    /// The far end's words in a case.
-    pub fn words_of(&mut self, number: usize) -> Result<Option<AtomicWords>, RdmaError> {
+    pub fn words_of(&mut self, number: usize) -> Result<Option<AtomicWords>> {
         Ok(self.server_half()?.open.get(number).and_then(Option::as_ref).map(|open| open.words().clone()))
     }
 
-    /// This station's part of a slice, and what its part of all slices must have added to the far end's words.
-    pub fn slice(
-        &mut self,
-        number: usize,
-        case: &Case,
-        until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    /// Runs this core's part of a slice. Also returns its contribution to the sum of the server's words, over all slices.
+    pub fn slice(&mut self, number: usize, case: &Case, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         if case.test.transport() == Transport::Frames {
             return Ok((self.frames(Layout::new(case.bytes, case.mtu), until)?, 0));
         }
@@ -182,8 +169,8 @@ impl LoopbackWorker {
         Ok(outcome)
     }
 
-    /// Raw frames over the same two queues, while the stacks stand still.
-    fn frames(&mut self, layout: Layout, until: StopCondition<'_>) -> Result<Slice, RdmaError> {
+    /// Sends raw frames over the same two queues while the stacks are not polled.
+    fn frames(&mut self, layout: Layout, until: StopCondition<'_>) -> Result<Slice> {
         let mut server_half = self.client.server_half().take().ok_or(RdmaError::NoDevice)?;
         let server = &mut server_half.endpoint;
         let outcome =
@@ -192,12 +179,11 @@ impl LoopbackWorker {
         outcome?.ok_or(RdmaError::NoDevice)?
     }
 
-    /// How often the near end's core has looked for work.
     pub fn polls(&self) -> Vec<CorePolls> {
         self.client.polls()
     }
 
-    fn server_half(&mut self) -> Result<&mut ServerHalf, RdmaError> {
+    fn server_half(&mut self) -> Result<&mut ServerHalf> {
         self.client.server_half().as_deref_mut().ok_or(RdmaError::NoDevice)
     }
 }
@@ -215,7 +201,7 @@ struct ServerPort<'a, N> {
 }
 
 impl PortVisit for ClientPort<'_> {
-    type Output = Result<Slice, RdmaError>;
+    type Output = Result<Slice>;
 
     fn visit<P: Port>(self, client: &mut P) -> Self::Output {
         let ClientPort { server, layout, until } = self;

@@ -1,8 +1,8 @@
-//! The tests that run over our stack, and the raw frames that run over its device.
+//! Tests over the stack, and raw frames over its device.
 //!
-//! Both ends open the same case: a completion queue, and for each queue pair a [`open_case::QpContext`] with the memory that
-//! the test reads and writes. The near end connects; where each end's memory lies travels as private data. A slice is
-//! then a loop of ours around the worker's: post, poll the worker, reap.
+//! Both ends open the same case: a completion queue, and for each queue pair an [`open_case::QpContext`] with its memory.
+//! The client connects; the private data of both ends describes their memory. A slice is a loop: post, poll the worker,
+//! reap.
 
 mod case;
 mod control_channel;
@@ -13,10 +13,10 @@ mod loopback;
 mod open_case;
 mod slices;
 
-pub use case::{RdmaCase, accept};
+pub use case::{RdmaCase, accept, wait_for_disconnects};
 pub use device::{open_loopback_workers, open_pair};
 pub use endpoint::{Endpoint, Incoming, RdmaError, SleepCounts};
 pub use frames::{frames_client, frames_server};
 pub use loopback::LoopbackWorker;
-pub use open_case::{AtomicWords, wait_for_disconnects};
+pub use open_case::AtomicWords;
 pub use slices::sum_of;

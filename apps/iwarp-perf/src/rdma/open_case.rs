@@ -1,129 +1,115 @@
-//! An open case: its completion queue and, for each queue pair, a lane with the memory that it works on.
+//! An open case: its completion queue and, for each queue pair, two memory regions.
 //!
-//! Every lane has two regions. From `source` it sends, writes and is read; into `sink` it receives, is written and
-//! reads. Both are cut into slots of one message. Without validation one slot serves all messages, as in perftest.
+//! `source` holds what is sent, written, and read by the peer; `sink` holds what arrives. Both are divided into slots of
+//! one message. Without validation one slot serves all messages, as in perftest.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use ironwarp::{
-    AcceptParams, Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr,
-    QueuePair, RecvWr, Region, RemoteMemory, STag, Sge,
+    Access, AlignedBuf, CompletionQueue, Extensions, Framing, QpAttr, QueuePair, RecvWr, Region,
+    RemoteMemory, STag, SendWr, Sge,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::{Endpoint, RdmaError};
+use super::endpoint::{Endpoint, RdmaError, Result};
 
-/// Connecting or disconnecting every queue pair of a case.
-const CM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Queue pairs that connect at a time: fewer than a peer keeps half-open unless told otherwise (`limits.half_open`).
-const CONNECTING_MAX: usize = 64;
-/// Receives beyond those that stand for credits: room for the credits themselves, and for the checks of validation.
+/// Limit for connecting or disconnecting all queue pairs of a case.
+pub const CM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Receives beyond the credits: for credit updates and the requests to check.
 const SPARE_RECEIVES: u32 = 8;
-/// Sends beyond the depth: credits and checks.
+/// Sends beyond the depth: for credit updates and the requests to check.
 const SPARE_SENDS: u32 = 16;
-/// Receives of a latency test: one is used at a time, the rest is for the far end's next turn.
+/// Receives of a latency test. One is used at a time; the others are posted ahead.
 const LATENCY_RECEIVES: u32 = 4;
-/// Reads that one end may have outstanding, at most.
+/// Limit of outstanding Reads of one end.
 const READS_MAX: u32 = 64;
-/// Both ends fill and check with the same pattern.
+/// The pattern seed of both ends.
 pub const SEED: u64 = 0x1a7;
 
 /// One end of a case.
 pub struct OpenCase {
-    /// The case.
     pub case: Case,
-    /// Where everything completes.
     pub cq: CompletionQueue,
-    /// A lane a queue pair.
     pub qps: Vec<QpContext>,
-    /// The lane that the next message of a latency test is for.
+    /// The queue pair of the next message of a latency test.
     pub next_index: usize,
-    /// The words of an atomic test, each in a cache line of its own: one set of them, or one for the queue pairs of each
-    /// core. The near end's stay as they are.
+    /// The words of an atomic test, each in its own cache line: one set, or one set per core. Operations change only the
+    /// server's.
     pub words: AtomicWords,
 }
 
-/// Sets of words, which the far ends of several stations may share.
+/// Sets of words, which several servers can share.
 pub type AtomicWords = Arc<Vec<Region>>;
 
 /// Bytes from one word to the next.
 pub const WORD_STRIDE: usize = 64;
 
-/// One queue pair and what it works on.
+/// One queue pair and its memory.
 pub struct QpContext {
-    /// The queue pair.
     pub qp: QueuePair,
-    /// What is sent, written and read from here.
     pub source: Region,
-    /// Where it lands.
     pub sink: Region,
-    /// The same places at the other end; the sink is where its words are in an atomic test.
+    /// The peer's regions. In an atomic test `sink` is its words.
     pub remote: RemoteBuffers,
-    /// Where our words are in an atomic test.
+    /// The words of this end in an atomic test.
     words: Option<(u32, u64)>,
-    /// How its messages are framed, once the near end is connected.
+    /// Negotiated framing, on the client once connected.
     pub framing: Option<Framing>,
-    /// A gather list a slot of the source.
+    /// One gather list per slot of `source`.
     pub gather: Vec<[Sge; 1]>,
-    /// A scatter list a slot of the sink.
+    /// One scatter list per slot of `sink`.
     pub scatter: Vec<[Sge; 1]>,
-    /// Messages that this end has begun, over all slices.
+    /// Messages sent, over all slices.
     pub sent: u64,
-    /// Messages that this end has received, over all slices.
+    /// Messages received, over all slices.
     pub received: u64,
     receives_posted: u64,
 }
 
-/// Where an end's memory lies, for the other end.
+/// STag and tagged offset of both regions of an end.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct RemoteBuffers {
     source: (u32, u64),
     sink: (u32, u64),
 }
 
-/// What travels as private data, both ways.
+/// The private data of both ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Hello {
-    case: usize,
-    qp_index: usize,
-    buffers: RemoteBuffers,
+pub struct Hello {
+    pub case: usize,
+    pub qp_index: usize,
+    pub buffers: RemoteBuffers,
 }
 
 impl RemoteBuffers {
-    /// The far source, at an offset.
     pub fn source(&self, offset: u64) -> RemoteMemory {
         RemoteMemory { stag: STag(self.source.0), tagged_offset: self.source.1.wrapping_add(offset) }
     }
 
-    /// The far sink, at an offset.
     pub fn sink(&self, offset: u64) -> RemoteMemory {
         RemoteMemory { stag: STag(self.sink.0), tagged_offset: self.sink.1.wrapping_add(offset) }
     }
 }
 
-/// How many slots and receives a case needs at each end.
+/// Slots and queue depths of one end of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueSizes {
-    /// Messages that the source has room for.
     pub source_slots: u32,
-    /// Messages that the sink has room for: one a receive, so that each is still whole when it is looked at.
+    /// One per receive, so that no message is overwritten before it is checked.
     pub sink_slots: u32,
-    /// Receives that stand for credits of the other end.
+    /// Receives that the peer has credits for.
     pub receives: u32,
-    /// Depth of the send queue.
     pub sends: u32,
-    /// Reads outstanding.
+    /// Outstanding Reads.
     pub reads: u32,
 }
 
 impl QueueSizes {
-    /// The shape that a case asks for.
     pub fn of(case: &Case) -> Self {
         let receives = match case.test {
             test if test.consumes_receives() && case.validate => case.depth,
@@ -132,7 +118,7 @@ impl QueueSizes {
         };
         let (source_slots, sink_slots) = match case.validate {
             true => (case.depth, receives.max(case.depth) + SPARE_RECEIVES),
-            // Each value that comes back has its own place.
+            // Each returned value has its own slot.
             false if case.test.is_atomic() => (1, case.depth),
             false => (1, 1),
         };
@@ -144,8 +130,8 @@ impl QueueSizes {
 }
 
 impl OpenCase {
-    /// Makes everything but the connections.
-    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<AtomicWords>) -> Result<Self, RdmaError> {
+    /// Creates everything but the connections.
+    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<AtomicWords>) -> Result<Self> {
         let sizes = QueueSizes::of(case);
         let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(cqes)?;
@@ -153,12 +139,12 @@ impl OpenCase {
         let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), next_index: 0, words };
         match open.create_qps(endpoint, sizes) {
             Ok(()) => Ok(open),
-            // A server goes on after a case that did not fit: what was made so far is given back.
+            // A server continues after a case that failed, so its resources are freed.
             Err(error) => open.destroy(endpoint).and(Err(error)),
         }
     }
 
-    fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<(), RdmaError> {
+    fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<()> {
         for index in 0..self.case.qps {
             let mut qp_ctx = QpContext::new(endpoint, &self.case, sizes, self.cq, index)?;
             qp_ctx.words = self.words.iter().cycle().nth(index as usize).map(stag_and_to);
@@ -170,8 +156,8 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Posts the next receive of a lane.
-    pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<(), RdmaError> {
+    /// Posts the next receive of a queue pair.
+    pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
         let qp_ctx = &mut self.qps[index];
         let slot = (qp_ctx.receives_posted % qp_ctx.scatter.len() as u64) as usize;
         qp_ctx.receives_posted += 1;
@@ -179,158 +165,21 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Connects the near end's lanes. `number` is the case's place in its group.
-    pub fn connect(
-        &mut self,
-        endpoint: &mut Endpoint,
-        number: usize,
-        peer: SocketAddr,
-    ) -> Result<(), RdmaError> {
-        let (mut started, mut up) = (0, 0);
-        let start = Instant::now();
-        while up < self.qps.len() {
-            while started < self.qps.len().min(up + CONNECTING_MAX) {
-                let qp_ctx = &self.qps[started];
-                let (private_data, extensions) =
-                    (&hello(number, started, qp_ctx)[..], extensions(&self.case));
-                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
-                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
-                started += 1;
-            }
-            endpoint.poll();
-            match endpoint.poll_event() {
-                Some(Event::Established { qp, private_data, .. }) => {
-                    let hello = serde_json::from_slice::<Hello>(&private_data);
-                    let qp_ctx = self.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
-                    if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
-                        qp_ctx.remote = hello.buffers;
-                        qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
-                        up += 1;
-                    }
-                }
-                Some(other) => check_cm_event(other)?,
-                None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
-                None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("connecting")),
-                None => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// How the lanes that are connected frame their messages.
-    pub fn framing(&self) -> Vec<Framing> {
-        self.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect()
-    }
-
-    /// Closes the near end's connections and waits until they are.
-    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
-        let qps = self.qps.len();
-        wait_for_disconnects(endpoint, qps)
-    }
-
-    /// Gives everything back.
-    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<()> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
-        let start = Instant::now();
-        while endpoint.ctx.destroy_cq(self.cq).is_err() {
-            endpoint.poll();
-            while endpoint.poll_event().is_some() {}
-            if start.elapsed() > CM_TIMEOUT {
-                return Err(RdmaError::Timeout("giving queue pairs back"));
-            }
+        match endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
+            true => Ok(()),
+            false => Err(RdmaError::Timeout("giving queue pairs back")),
         }
-        Ok(())
     }
 }
 
-/// Accepts the near end's lanes, of all cases of a group.
-pub fn accept(
-    endpoint: &mut Endpoint,
-    cases: &mut [Option<&mut OpenCase>],
-    from: Option<IpAddr>,
-) -> Result<(), RdmaError> {
-    let mut missing: usize = cases.iter().flatten().map(|case| case.qps.len()).sum();
-    let start = Instant::now();
-    while missing > 0 {
-        endpoint.poll();
-        match endpoint.poll_event() {
-            Some(event) => missing -= usize::from(accept_one(endpoint, cases, from, event)?),
-            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
-            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("accepting")),
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-/// Accepts a connection request of this case. Returns whether the event reports an established connection.
-pub fn accept_one(
-    endpoint: &mut Endpoint,
-    cases: &mut [Option<&mut OpenCase>],
-    from: Option<IpAddr>,
-    event: Event,
-) -> Result<bool, RdmaError> {
-    let (request, remote, private_data) = match event {
-        Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
-        Event::Established { .. } => return Ok(true),
-        other => return check_cm_event(other).map(|()| false),
-    };
-    let known = from.is_none_or(|from| from == remote.ip());
-    let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
-    let qp_ctx = theirs.and_then(|theirs| {
-        let open = cases.get_mut(theirs.case)?.as_mut()?;
-        let extensions = extensions(&open.case);
-        Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
-    });
-    match qp_ctx {
-        Some((theirs, extensions, qp_ctx)) => {
-            qp_ctx.remote = theirs.buffers;
-            let private_data = &hello(theirs.case, theirs.qp_index, qp_ctx)[..];
-            let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
-            endpoint.ctx.accept_with(request, qp_ctx.qp, &params)?;
-        }
-        // Somebody else who found the port.
-        None => endpoint.reject(request, b"not a test of this run"),
-    }
-    Ok(false)
-}
-
-/// Waits until so many connections have ended.
-pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> Result<(), RdmaError> {
-    let start = Instant::now();
-    while connections > 0 {
-        endpoint.poll();
-        match endpoint.poll_event() {
-            Some(Event::Disconnected { .. }) => connections -= 1,
-            Some(_) => {}
-            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
-            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("disconnecting")),
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-/// Fails on an event that means that no connection follows.
-fn check_cm_event(event: Event) -> Result<(), RdmaError> {
-    match event {
-        Event::ConnectFailed { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
-        Event::Disconnected { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
-        Event::Rejected { private_data, .. } => {
-            Err(RdmaError::Disconnected(String::from_utf8_lossy(&private_data).into_owned()))
-        }
-        Event::ListenFailed { local } => Err(RdmaError::Disconnected(format!("{local} is taken"))),
-        _ => Ok(()),
-    }
-}
-
-fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
+pub fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
     let buffers = RemoteBuffers {
         source: stag_and_to(&ours.source),
         sink: ours.words.unwrap_or_else(|| stag_and_to(&ours.sink)),
     };
-    // Three small numbers and four large ones: far below the 512 bytes of private data.
+    // Six numbers take far less than the 512 bytes of private data.
     serde_json::to_vec(&Hello { case, qp_index, buffers }).unwrap_or_default()
 }
 
@@ -338,29 +187,32 @@ fn stag_and_to(region: &Region) -> (u32, u64) {
     (region.stag().0, region.base_to())
 }
 
-/// What a case's connections carry beyond RFC 5040; what the configuration says where it needs nothing.
-fn extensions(case: &Case) -> Option<Extensions> {
+/// Extensions that a case needs; `None` leaves them to the configuration.
+pub fn extensions(case: &Case) -> Option<Extensions> {
     case.test.needs_rfc7306().then_some(Extensions::Rfc7306)
 }
 
-/// Room for the words of an atomic test, all of them zero; none for another one. Queue pairs are dealt out to the cores in
-/// turn, and so are sets of words to the queue pairs.
-pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords, RdmaError> {
+/// Registers the zeroed words of an atomic test; no region for other tests. Queue pairs are assigned to cores round-robin,
+/// and sets of words to queue pairs likewise.
+pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords> {
     let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
-    let sets: Result<Vec<Region>, RdmaError> =
+    let sets: Result<Vec<Region>> =
         owners.into_iter().map(|owner| register_words(endpoint, case, owner)).collect();
     sets.map(Arc::new)
 }
 
-fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region, RdmaError> {
+fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region> {
     let bytes = case.words as usize * WORD_STRIDE;
-    let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-    let (ctx, pd) = (&endpoint.ctx, endpoint.pd);
-    Ok(match owner {
-        Some(core) => ctx.register_on_core(pd, buffer, access, core)?,
-        None => ctx.register(pd, buffer, access)?,
-    })
+    match owner {
+        Some(core) => Ok(endpoint.ctx.register_on_core(endpoint.pd, pages(bytes)?, access, core)?),
+        None => Ok(endpoint.ctx.register(endpoint.pd, pages(bytes)?, access)?),
+    }
+}
+
+/// Zeroed memory of whole pages.
+pub fn pages(bytes: usize) -> Result<AlignedBuf> {
+    AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))
 }
 
 impl QpContext {
@@ -370,16 +222,14 @@ impl QpContext {
         sizes: QueueSizes,
         cq: CompletionQueue,
         index: u32,
-    ) -> Result<Self, RdmaError> {
+    ) -> Result<Self> {
         let bytes = case.bytes as usize;
-        let region = |slots: u32, access| -> Result<Region, RdmaError> {
-            let memory = bytes * slots as usize;
-            let buffer = AlignedBuf::pages(memory).map_err(|_| RdmaError::Memory(memory))?;
-            Ok(endpoint.ctx.register(endpoint.pd, buffer, access)?)
+        let region = |slots: u32, access| -> Result<Region> {
+            Ok(endpoint.ctx.register(endpoint.pd, pages(bytes * slots as usize)?, access)?)
         };
         let source = region(sizes.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
         let sink = region(sizes.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let slots = |region: &Region| -> Result<Vec<[Sge; 1]>, RdmaError> {
+        let slots = |region: &Region| -> Result<Vec<[Sge; 1]>> {
             (0..region.len() / bytes)
                 .map(|slot| Ok([region.slice(slot * bytes, case.bytes as u32)?]))
                 .collect()
@@ -410,13 +260,13 @@ impl QpContext {
             received: 0,
             receives_posted: 0,
         };
-        // What is read is the same all the time.
+        // Reads always return message 0.
         qp_ctx.fill_source(case, 0, 0)?;
         Ok(qp_ctx)
     }
 
     /// Fills a slot of the source with a message's pattern, where the case is validated.
-    pub fn fill_source(&self, case: &Case, slot: usize, message: u64) -> Result<(), RdmaError> {
+    pub fn fill_source(&self, case: &Case, slot: usize, message: u64) -> Result<()> {
         if !case.validate {
             return Ok(());
         }
@@ -425,12 +275,36 @@ impl QpContext {
         Ok(self.source.write_at(slot * bytes.len(), &bytes)?)
     }
 
-    /// The bytes of an inline message: an application that sends inline has them on its stack.
-    pub fn inline_bytes(&self, bytes: u64) -> Result<ArrayVec<u8, INLINE_BYTES_MAX>, RdmaError> {
+    /// The bytes of an inline message, copied to the stack; `None` where messages are not inline.
+    #[inline]
+    pub fn inline_bytes(&self, case: &Case) -> Result<Option<ArrayVec<u8, INLINE_BYTES_MAX>>> {
+        let can_inline = matches!(case.test, Test::SendLat | Test::SendBw | Test::WriteLat | Test::WriteBw);
+        if !can_inline || case.bytes > u64::from(case.inline) {
+            return Ok(None);
+        }
         let mut message = ArrayVec::from([0; INLINE_BYTES_MAX]);
-        message.truncate(bytes as usize);
+        message.truncate(case.bytes as usize);
         self.source.read_at(0, &mut message)?;
-        Ok(message)
+        Ok(Some(message))
+    }
+
+    /// The Send, Write or Read of a message; the Write where Immediate Data follows.
+    #[inline]
+    pub fn message_wr<'a>(
+        &'a self,
+        case: &Case,
+        id: u64,
+        slot: usize,
+        inline: Option<&'a [u8]>,
+    ) -> SendWr<'a> {
+        let there = self.remote.sink(slot as u64 * case.bytes);
+        match (case.test, inline) {
+            (Test::SendLat | Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
+            (Test::SendLat | Test::SendBw, None) => SendWr::send(id, &self.gather[slot]),
+            (Test::WriteLat | Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, there),
+            (Test::ReadLat | Test::ReadBw, _) => SendWr::read(id, &self.scatter[slot], self.remote.source(0)),
+            _ => SendWr::write(id, &self.gather[slot], there),
+        }
     }
 
     /// Whether a slot of the sink holds a message's pattern in all but its last `skipped_tail_bytes` bytes.
@@ -440,7 +314,7 @@ impl QpContext {
         slot: usize,
         message: u64,
         skipped_tail_bytes: usize,
-    ) -> Result<bool, RdmaError> {
+    ) -> Result<bool> {
         let mut bytes = vec![0; case.bytes as usize];
         self.sink.read_at(slot * bytes.len(), &mut bytes)?;
         let checked = bytes.len().saturating_sub(skipped_tail_bytes);
@@ -448,12 +322,12 @@ impl QpContext {
     }
 }
 
-/// A work request's number: the lane above, the slot below.
+/// The ID of a work request: queue pair in the upper half, slot in the lower half.
 pub fn wr_id(qp_index: usize, slot: usize) -> u64 {
     (qp_index as u64) << 32 | slot as u64
 }
 
-/// The lane and slot of a work request's number.
+/// The queue pair and slot of a work request's ID.
 pub fn qp_and_slot(wr_id: u64) -> (usize, usize) {
     ((wr_id >> 32) as usize, (wr_id & 0xffff_ffff) as usize)
 }

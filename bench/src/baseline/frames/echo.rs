@@ -1,18 +1,17 @@
-//! Raw frames there and back.
+//! Round trips of raw frames.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use ironwarp_port::{Burst, Frame, Port, TxMeta};
 
-use super::format::{Kind, Layout, parse_header, to_pong, write_header};
-use crate::{Latency, ServerSlice, Slice, StopCondition, StopSignal};
+use super::format::{Kind, Layout, build_frame, parse_header, to_pong};
+use crate::{RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, measure_round_trips};
 
-/// A message that has not come back by then is lost. A far end that lost its processor for a while comes back sooner.
+/// A message that has not come back by then is lost. A server that lost its processor for a while replies sooner.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
-/// Losses in a row after which the far end is taken to be gone.
-const CONSECUTIVE_LOSSES_MAX: u32 = 4;
 
-/// The far end: sends every ping back, until the signal is raised.
+/// The server: sends every ping back, until the signal is raised.
 pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> ServerSlice {
     let mut server = ServerSlice::default();
     let (mut arrived, mut tx) = (Burst::new(), Burst::new());
@@ -23,7 +22,7 @@ pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> ServerSlice {
                 to_pong(frame.bytes_mut());
                 server.messages += 1;
                 server.bytes += frame.bytes().len() as u64;
-                // Room: both bursts are of one size, and this one was emptied before the last receive.
+                // Cannot fail: both bursts have one size, and `tx` was empty before the last receive.
                 let _ = tx.try_push(frame.seal(TxMeta::default()));
             }
         }
@@ -34,37 +33,15 @@ pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> ServerSlice {
     server
 }
 
-/// The near end: one message at a time, timed from before its first frame leaves to after its last one is back.
+/// The client: one message at a time, timed from before its first frame is sent until its last frame is back.
 pub fn latency<P: Port>(port: &mut P, layout: Layout, until: StopCondition<'_>, sequence: &mut u64) -> Slice {
-    let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
-    let mut losses = 0;
-    let (begun, mut warm) = (Instant::now(), 0);
-    while !until.budget.is_warm(warm, nanos(begun.elapsed()))
-        && losses < CONSECUTIVE_LOSSES_MAX
-        && !until.halted()
-    {
-        warm += 1;
-        losses = if round_trip(port, layout, sequence, until).is_some() { 0 } else { losses + 1 };
-    }
-    let start = Instant::now();
-    while losses < CONSECUTIVE_LOSSES_MAX
-        && !until.is_spent(slice.messages + slice.errors, nanos(start.elapsed()))
-    {
-        match round_trip(port, layout, sequence, until) {
-            Some(rtt) => {
-                losses = 0;
-                slice.messages += 1;
-                slice.bytes += layout.message_bytes();
-                slice.latency.get_or_insert_default().record(nanos(rtt));
-            }
-            None => {
-                losses += 1;
-                slice.errors += 1;
-            }
-        }
-    }
-    slice.elapsed_ns = nanos(start.elapsed());
-    slice
+    let slice = measure_round_trips(layout.message_bytes(), until, |_| {
+        Ok::<_, Infallible>(match round_trip(port, layout, sequence, until) {
+            Some(rtt) => RoundTrip::Done { rtt, is_intact: true },
+            None => RoundTrip::Lost,
+        })
+    });
+    slice.unwrap_or_else(|never| match never {})
 }
 
 /// Sends one message and waits until all of it is back; `None` when some of it was lost.
@@ -81,7 +58,9 @@ fn round_trip<P: Port>(
     let (mut arrived, mut tx) = (Burst::new(), Burst::new());
     while returned < layout.frames {
         while sent < layout.frames && !tx.is_full() {
-            let Some(frame) = ping(port, layout, sent, first + sent) else { break };
+            let Some(frame) = build_frame(port, layout.frame_bytes(sent), Kind::Ping, first + sent) else {
+                break;
+            };
             tx.push(frame);
             sent += 1;
         }
@@ -97,22 +76,4 @@ fn round_trip<P: Port>(
         }
     }
     Some(start.elapsed())
-}
-
-/// A frame of a message; `None` while the pool is empty.
-fn ping<P: Port>(
-    port: &mut P,
-    layout: Layout,
-    frame_index: u64,
-    sequence: u64,
-) -> Option<<P::Frame as Frame>::Sealed> {
-    let source = port.caps().mac;
-    let mut frame = port.alloc()?;
-    frame.resize(layout.frame_bytes(frame_index));
-    write_header(frame.bytes_mut(), source, Kind::Ping, sequence);
-    Some(frame.seal(TxMeta::default()))
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,29 +1,30 @@
-//! How a message is cut into frames, and what the first bytes of a frame say.
+//! The division of messages into frames, and the header of a frame.
 
+use ironwarp_port::{Frame, Port, TxMeta};
 use ironwarp_types::MacAddr;
 
 /// Link header.
 const HEADER_BYTES: usize = 14;
-/// Link header, kind, a free byte, sequence number.
+/// Link header, kind, unused byte, sequence number.
 const PREFIX_BYTES: usize = HEADER_BYTES + 10;
 /// The shortest Ethernet frame without its checksum (IEEE 802.3).
 const FRAME_BYTES_MIN: usize = 60;
 /// IEEE 802: for local experiments.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// To be sent back.
+    /// The server sends it back.
     Ping = 1,
-    /// Sent back.
+    /// A ping that was sent back.
     Pong = 2,
-    /// To be counted.
+    /// The server counts it.
     Data = 3,
 }
 
-/// How messages of one size are cut.
+/// How messages of one size are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Frames of a message.
@@ -58,8 +59,23 @@ impl Layout {
     }
 }
 
+/// Builds a frame of `bytes`; `None` while the pool is empty.
+#[inline]
+pub(super) fn build_frame<P: Port>(
+    port: &mut P,
+    bytes: usize,
+    kind: Kind,
+    sequence: u64,
+) -> Option<<P::Frame as Frame>::Sealed> {
+    let source = port.caps().mac;
+    let mut frame = port.alloc()?;
+    frame.resize(bytes);
+    write_header(frame.bytes_mut(), source, kind, sequence);
+    Some(frame.seal(TxMeta::default()))
+}
+
 /// Writes the first bytes of a frame.
-pub(super) fn write_header(frame: &mut [u8], source: MacAddr, kind: Kind, sequence: u64) {
+fn write_header(frame: &mut [u8], source: MacAddr, kind: Kind, sequence: u64) {
     let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() else { return };
     head[..6].fill(0xff);
     head[6..12].copy_from_slice(&source.0);
@@ -68,7 +84,7 @@ pub(super) fn write_header(frame: &mut [u8], source: MacAddr, kind: Kind, sequen
     head[16..24].copy_from_slice(&sequence.to_be_bytes());
 }
 
-/// The kind and sequence number of a frame of ours.
+/// Returns the kind and sequence number; `None` for frames of other programs.
 pub(super) fn parse_header(frame: &[u8]) -> Option<(Kind, u64)> {
     let head = frame.first_chunk::<PREFIX_BYTES>()?;
     if head[12..14] != ETHERTYPE {
@@ -79,7 +95,7 @@ pub(super) fn parse_header(frame: &[u8]) -> Option<(Kind, u64)> {
     Some((kind, u64::from_be_bytes(sequence)))
 }
 
-/// Makes a pong of a ping.
+/// Turns a ping into a pong.
 pub(super) fn to_pong(frame: &mut [u8]) {
     if let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() {
         head[14] = Kind::Pong as u8;

@@ -1,23 +1,22 @@
 //! Raw frames one way, as fast as the device takes them.
 //!
-//! Counted where they arrive: the rate is the received frames over the time from the first arrival to the last.
+//! Counted at the receiver: the rate is the received frames over the time from the first arrival to the last.
 
 use std::time::{Duration, Instant};
 
-use ironwarp_port::{Burst, Frame, Port, TxMeta};
-use ironwarp_types::MacAddr;
+use ironwarp_port::{Burst, Frame, Port};
 
-use super::format::{Kind, Layout, parse_header, write_header};
-use crate::{ServerSlice, StopCondition, StopSignal};
+use super::format::{Kind, Layout, build_frame, parse_header};
+use crate::{ServerSlice, Slice, StopCondition, StopSignal, nanos};
 
-/// How long the far end waits for frames that were sent and have not arrived, after the last one that did.
+/// How long a receiver waits for the next frame after the last one that arrived.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a device may take nothing before the blast is given up.
+/// The sender gives up when the device takes no frame for this time.
 const TX_STALL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Bursts between two looks at the clock.
+/// Bursts between two clock reads.
 const BURSTS_PER_CLOCK_READ: u64 = 16;
 
-/// What left the near end.
+/// What the client sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sent {
     /// Frames that the device took.
@@ -26,93 +25,122 @@ pub struct Sent {
     pub elapsed_ns: u64,
 }
 
-/// The near end: whole messages until the budget is spent. Warm-up does not apply: arrivals are what counts.
+/// The client: whole messages until the budget is spent. Without a warm-up, since only arrivals count.
 pub fn send_frames<P: Port>(port: &mut P, layout: Layout, until: StopCondition<'_>) -> Sent {
-    let start = Instant::now();
-    let mut segmenter = Segmenter::new(layout, port.caps().mac);
-    let mut tx: Burst<<P::Frame as Frame>::Sealed> = Burst::new();
-    let mut progress = (0, start);
-    let mut polls = 0_u64;
-    let mut over = until.is_spent(0, 0);
-    while !over || segmenter.frame_index > 0 {
-        // A message that was begun is sent to its end.
-        while !tx.is_full() && (!over || segmenter.frame_index > 0) {
-            let Some(frame) = segmenter.next(port) else { break };
-            tx.push(frame);
-            over = over || until.budget.iterations.is_some_and(|limit| segmenter.messages >= limit);
+    let mut sender = FrameSender::<P>::new(layout, until);
+    let mut progress = (0, sender.start);
+    while !sender.is_done() {
+        let Some(now) = sender.send_burst(port) else { continue };
+        if sender.frames_built > progress.0 {
+            progress = (sender.frames_built, now);
+        } else if now.duration_since(progress.1) > TX_STALL_TIMEOUT {
+            break;
         }
-        port.tx_burst(&mut tx);
-        polls += 1;
-        if polls.is_multiple_of(BURSTS_PER_CLOCK_READ) {
-            over = over || until.is_spent(segmenter.messages, nanos(start.elapsed()));
-            if segmenter.frames_built > progress.0 {
-                progress = (segmenter.frames_built, Instant::now());
-            } else if progress.1.elapsed() > TX_STALL_TIMEOUT {
-                break;
+    }
+    let drain_start = Instant::now();
+    while !sender.tx.is_empty() && drain_start.elapsed() < TX_STALL_TIMEOUT {
+        port.tx_burst(&mut sender.tx);
+    }
+    let frames = sender.frames_built - sender.tx.len() as u64;
+    Sent { frames, elapsed_ns: nanos(sender.start.elapsed()) }
+}
+
+/// Sends whole messages from `client` to `server` on one thread, a burst out and a burst in, until the budget is spent:
+/// the rate of one core that runs both ends. Frames that do not arrive are errors.
+pub fn one_core_transfer<N: Port, F: Port>(
+    client: &mut N,
+    server: &mut F,
+    layout: Layout,
+    until: StopCondition<'_>,
+) -> Slice {
+    let mut sender = FrameSender::<N>::new(layout, until);
+    let mut arrived = Burst::new();
+    let (mut frames, mut last) = (0_u64, sender.start);
+    loop {
+        let now = sender.send_burst(client);
+        server.rx_burst(&mut arrived);
+        let received = arrived.drain(..).filter(|frame| is_data(frame.bytes())).count() as u64;
+        frames += received;
+        let Some(now) = now else { continue };
+        if received > 0 {
+            last = now;
+        }
+        let all = sender.is_done() && sender.tx.is_empty() && frames >= sender.frames_built;
+        if all || now.duration_since(last) > ARRIVAL_TIMEOUT {
+            break;
+        }
+    }
+    let (messages, errors) = (frames / layout.frames, sender.frames_built.saturating_sub(frames));
+    let (bytes, elapsed_ns) = (messages * layout.message_bytes(), nanos(last.duration_since(sender.start)));
+    Slice { messages, bytes, elapsed_ns, errors, ..Slice::default() }
+}
+
+/// Divides messages into frames and sends them in bursts until the slice is over.
+struct FrameSender<'a, P: Port> {
+    layout: Layout,
+    until: StopCondition<'a>,
+    start: Instant,
+    tx: Burst<<P::Frame as Frame>::Sealed>,
+    frames_built: u64,
+    /// Messages whose last frame is built.
+    messages: u64,
+    /// The index of the next frame in its message.
+    frame_index: u64,
+    bursts: u64,
+    is_over: bool,
+}
+
+impl<'a, P: Port> FrameSender<'a, P> {
+    fn new(layout: Layout, until: StopCondition<'a>) -> Self {
+        FrameSender {
+            layout,
+            until,
+            start: Instant::now(),
+            tx: Burst::new(),
+            frames_built: 0,
+            messages: 0,
+            frame_index: 0,
+            bursts: 0,
+            is_over: until.is_spent(0, 0),
+        }
+    }
+
+    /// Whether the slice is over and the last message is complete.
+    fn is_done(&self) -> bool {
+        self.is_over && self.frame_index == 0
+    }
+
+    /// Fills a burst and gives it to the device. Returns the time on every sixteenth burst, and on all after the slice.
+    #[inline]
+    fn send_burst(&mut self, port: &mut P) -> Option<Instant> {
+        while !self.tx.is_full() && !self.is_done() {
+            let bytes = self.layout.frame_bytes(self.frame_index);
+            let Some(frame) = build_frame(port, bytes, Kind::Data, self.frames_built) else { break };
+            self.tx.push(frame);
+            self.frames_built += 1;
+            self.frame_index += 1;
+            if self.frame_index == self.layout.frames {
+                self.frame_index = 0;
+                self.messages += 1;
+                self.is_over |= self.until.budget.iterations.is_some_and(|limit| self.messages >= limit);
             }
         }
-    }
-    let frames = segmenter.frames_built - drain(port, &mut tx) as u64;
-    Sent { frames, elapsed_ns: nanos(start.elapsed()) }
-}
-
-/// Cuts messages into frames, one after the other.
-pub(super) struct Segmenter {
-    layout: Layout,
-    source: MacAddr,
-    /// Frames filled.
-    frames_built: u64,
-    /// Messages whose last frame is filled.
-    messages: u64,
-    /// The next frame's place in its message.
-    frame_index: u64,
-}
-
-impl Segmenter {
-    pub(super) fn new(layout: Layout, source: MacAddr) -> Self {
-        Segmenter { layout, source, frames_built: 0, messages: 0, frame_index: 0 }
-    }
-
-    /// Frames filled.
-    pub(super) fn frames_built(&self) -> u64 {
-        self.frames_built
-    }
-
-    /// Messages whose last frame is filled.
-    pub(super) fn messages(&self) -> u64 {
-        self.messages
-    }
-
-    /// Whether a message was begun and not ended.
-    pub(super) fn is_mid_message(&self) -> bool {
-        self.frame_index > 0
-    }
-
-    /// The next frame; `None` while the pool is empty.
-    pub(super) fn next<P: Port>(&mut self, port: &mut P) -> Option<<P::Frame as Frame>::Sealed> {
-        let mut frame = port.alloc()?;
-        frame.resize(self.layout.frame_bytes(self.frame_index));
-        write_header(frame.bytes_mut(), self.source, Kind::Data, self.frames_built);
-        self.frames_built += 1;
-        self.frame_index += 1;
-        if self.frame_index == self.layout.frames {
-            self.frame_index = 0;
-            self.messages += 1;
+        port.tx_burst(&mut self.tx);
+        self.bursts += 1;
+        if !self.is_over && !self.bursts.is_multiple_of(BURSTS_PER_CLOCK_READ) {
+            return None;
         }
-        Some(frame.seal(TxMeta::default()))
+        let now = Instant::now();
+        self.is_over |= self.until.is_spent(self.messages, nanos(now.duration_since(self.start)));
+        Some(now)
     }
 }
 
-/// Gives the device the last burst and answers how many frames it would not take.
-fn drain<P: Port>(port: &mut P, tx: &mut Burst<<P::Frame as Frame>::Sealed>) -> usize {
-    let start = Instant::now();
-    while !tx.is_empty() && start.elapsed() < TX_STALL_TIMEOUT {
-        port.tx_burst(tx);
-    }
-    tx.len()
+fn is_data(bytes: &[u8]) -> bool {
+    matches!(parse_header(bytes), Some((Kind::Data, _)))
 }
 
-/// The far end: counts until as many frames came as were sent, or no more come.
+/// The server: counts until all sent frames have arrived, or no more arrive.
 pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) -> ServerSlice {
     let (mut frames, mut wire_bytes) = (0_u64, 0_u64);
     let mut arrived = Burst::new();
@@ -121,11 +149,9 @@ pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) 
     let expected = loop {
         port.rx_burst(&mut arrived);
         let before = frames;
-        for frame in arrived.drain(..) {
-            if let Some((Kind::Data, _)) = parse_header(frame.bytes()) {
-                frames += 1;
-                wire_bytes += frame.bytes().len() as u64;
-            }
+        for frame in arrived.drain(..).filter(|frame| is_data(frame.bytes())) {
+            frames += 1;
+            wire_bytes += frame.bytes().len() as u64;
         }
         if frames > before {
             let now = Instant::now();
@@ -139,9 +165,8 @@ pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) 
             break expected;
         }
     };
-    let messages = frames / layout.frames;
     ServerSlice {
-        messages,
+        messages: frames / layout.frames,
         bytes: application_bytes(layout, frames, wire_bytes),
         elapsed_ns: span.map_or(0, |(first, last)| nanos(last.duration_since(first))),
         errors: expected.saturating_sub(frames),
@@ -149,7 +174,7 @@ pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) 
     }
 }
 
-/// What arrived without link headers and padding.
+/// Received bytes without link headers and padding.
 fn application_bytes(layout: Layout, frames: u64, wire_bytes: u64) -> u64 {
     let whole = frames / layout.frames;
     let padded: u64 = (0..layout.frames)
@@ -157,8 +182,4 @@ fn application_bytes(layout: Layout, frames: u64, wire_bytes: u64) -> u64 {
         .sum();
     let part = (frames % layout.frames) * padded / layout.frames;
     wire_bytes.saturating_sub(whole * padded + part)
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
-//! Linux sockets: what an application without RDMA would use.
+//! Linux sockets: the baseline of an application without RDMA.
 //!
-//! One stream with Nagle's algorithm off, over a veth pair between two namespaces, or over loopback. An end that
-//! spins asks the kernel again at once, the best case; one that blocks sleeps until woken, the usual case.
+//! One stream without Nagle's algorithm, over a veth pair between two namespaces, or over loopback. Each end either retries
+//! at once or blocks in the kernel.
 
 mod stream;
 mod transfer;

@@ -1,4 +1,4 @@
-//! Whole messages over a socket, waiting by spinning or in the kernel.
+//! Whole messages over a socket, by spinning or by blocking.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::Wait;
 
-/// How often an end that sleeps looks whether the slice is over.
+/// A blocked end checks at this interval whether the slice is over.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// A connected socket that waits in one way at a time.
+/// A connected socket.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,
@@ -19,7 +19,7 @@ pub(super) struct Stream {
 /// How a read or write ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum IoProgress {
-    /// So many bytes, at least one.
+    /// At least one byte.
     Bytes(usize),
     /// Nothing yet.
     Nothing,
@@ -34,7 +34,7 @@ impl Stream {
         Ok(Stream { socket, wait: Wait::Spin })
     }
 
-    /// Changes the way of waiting.
+    /// Selects spinning or blocking.
     pub(super) fn set_wait(&mut self, wait: Wait) -> io::Result<()> {
         if self.wait != wait {
             self.socket.set_nonblocking(wait == Wait::Spin)?;
@@ -54,40 +54,44 @@ impl Stream {
         progress(self.socket.write(from))
     }
 
-    /// Fills `into`; `false` when `should_stop` said so first.
-    pub(super) fn read_all(&mut self, into: &mut [u8], should_stop: &dyn Fn() -> bool) -> io::Result<bool> {
-        let mut done = 0;
-        while done < into.len() {
-            match self.read(&mut into[done..])? {
-                IoProgress::Bytes(bytes) => done += bytes,
-                IoProgress::Nothing if should_stop() => return Ok(false),
-                IoProgress::Nothing => {}
-            }
-        }
-        Ok(true)
+    /// Fills `into`; `false` when `should_stop` ended it first.
+    pub(super) fn read_all(&mut self, into: &mut [u8], should_stop: impl Fn() -> bool) -> io::Result<bool> {
+        transfer_all(into.len(), should_stop, |done| self.read(&mut into[done..]))
     }
 
-    /// Writes all of `from`; `false` when `should_stop` said so first.
-    pub(super) fn write_all(&mut self, from: &[u8], should_stop: &dyn Fn() -> bool) -> io::Result<bool> {
-        let mut done = 0;
-        while done < from.len() {
-            match self.write(&from[done..])? {
-                IoProgress::Bytes(bytes) => done += bytes,
-                IoProgress::Nothing if should_stop() => return Ok(false),
-                IoProgress::Nothing => {}
-            }
-        }
-        Ok(true)
+    /// Writes all of `from`; `false` when `should_stop` ended it first.
+    pub(super) fn write_all(&mut self, from: &[u8], should_stop: impl Fn() -> bool) -> io::Result<bool> {
+        transfer_all(from.len(), should_stop, |done| self.write(&from[done..]))
     }
+}
+
+fn transfer_all(
+    bytes: usize,
+    should_stop: impl Fn() -> bool,
+    mut transfer_from: impl FnMut(usize) -> io::Result<IoProgress>,
+) -> io::Result<bool> {
+    let mut done = 0;
+    while done < bytes {
+        match transfer_from(done)? {
+            IoProgress::Bytes(bytes) => done += bytes,
+            IoProgress::Nothing if should_stop() => return Ok(false),
+            IoProgress::Nothing => {}
+        }
+    }
+    Ok(true)
 }
 
 fn progress(outcome: io::Result<usize>) -> io::Result<IoProgress> {
     match outcome {
         Ok(bytes) => Ok(IoProgress::Bytes(bytes)),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+            ) =>
+        {
             Ok(IoProgress::Nothing)
         }
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(IoProgress::Nothing),
         Err(error) => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! The two ends of a stream: there and back, and one way.
+//! Both ends of a stream: round trips, and one-way transfer.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::stream::{IoProgress, Stream};
 use crate::baseline::namespaces::{SERVER_ADDR, VethPair, in_namespace};
 use crate::pattern::Pattern;
-use crate::{Case, Latency, ServerSlice, Slice, StopCondition, StopSignal};
+use crate::{Case, RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, measure_round_trips, nanos};
 
-/// A far end that has not answered by then has gone.
+/// A peer that does not reply within this time has gone.
 const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of one read at the receiving end.
 const READ_BYTES: usize = 256 << 10;
@@ -24,7 +24,7 @@ pub struct TcpConnection {
     buffer: Vec<u8>,
 }
 
-/// A listener at the far end, in the namespace that `path` names, or on loopback without one.
+/// A listener of the server, in the namespace that `path` names, or on loopback without one.
 pub fn listen_in(path: Option<&Path>) -> io::Result<TcpListener> {
     let bind = |address: Ipv4Addr| TcpListener::bind(SocketAddr::from((address, 0)));
     match path {
@@ -33,14 +33,14 @@ pub fn listen_in(path: Option<&Path>) -> io::Result<TcpListener> {
     }
 }
 
-/// Takes the one connection that a far end serves.
+/// Accepts the one connection that a server serves.
 pub fn accept(listener: &TcpListener) -> io::Result<TcpConnection> {
     let (socket, _) = listener.accept()?;
     TcpConnection::new(socket)
 }
 
 impl TcpConnection {
-    /// Connects the near end, from the near namespace of `veth` or over loopback without one.
+    /// Connects the client, from the client namespace of `veth` or over loopback without one.
     pub fn connect(remote: SocketAddr, veth: Option<&VethPair>) -> io::Result<Self> {
         let connect = || TcpStream::connect_timeout(&remote, PEER_TIMEOUT);
         let socket = match veth {
@@ -61,29 +61,18 @@ impl TcpConnection {
     }
 }
 
-/// The near end of a ping-pong.
+/// The client of a ping-pong.
 pub fn latency(conn: &mut TcpConnection, case: &Case, until: StopCondition<'_>) -> io::Result<Slice> {
     conn.prepare(case, 1)?;
-    let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
-    let (begun, mut warm) = (Instant::now(), 0);
-    while !until.budget.is_warm(warm, nanos(begun.elapsed())) && !until.halted() {
-        round_trip(conn, case, u64::MAX)?;
-        warm += 1;
-    }
-    let start = Instant::now();
-    while !until.is_spent(slice.messages, nanos(start.elapsed())) {
-        let (rtt, wrong) = round_trip(conn, case, slice.messages)?;
-        slice.latency.get_or_insert_default().record(nanos(rtt));
-        slice.messages += 1;
-        slice.bytes += case.bytes;
-        slice.errors += u64::from(wrong);
-        slice.verified_bytes += if case.validate { case.bytes } else { 0 };
-    }
-    slice.elapsed_ns = nanos(start.elapsed());
-    Ok(slice)
+    let slice = measure_round_trips(case.bytes, until, |measured| {
+        let message = measured.map_or(u64::MAX, |(_, message)| message);
+        let (rtt, is_intact) = round_trip(conn, case, message)?;
+        Ok::<_, io::Error>(RoundTrip::Done { rtt, is_intact })
+    })?;
+    Ok(Slice { verified_bytes: if case.validate { slice.bytes } else { 0 }, ..slice })
 }
 
-/// One message there and back, and whether it came back changed.
+/// Sends one message and reads it back. Returns whether it came back unchanged.
 fn round_trip(conn: &mut TcpConnection, case: &Case, message: u64) -> io::Result<(Duration, bool)> {
     let bytes = (case.bytes as usize).max(1);
     let (stream, buffer) = (&mut conn.stream, &mut conn.buffer[..bytes]);
@@ -92,21 +81,21 @@ fn round_trip(conn: &mut TcpConnection, case: &Case, message: u64) -> io::Result
     }
     let start = Instant::now();
     let is_timed_out = || start.elapsed() > PEER_TIMEOUT;
-    if !stream.write_all(buffer, &is_timed_out)? || !stream.read_all(buffer, &is_timed_out)? {
+    if !stream.write_all(buffer, is_timed_out)? || !stream.read_all(buffer, is_timed_out)? {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let rtt = start.elapsed();
-    Ok((rtt, case.validate && Pattern::new(SEED, message).first_mismatch(buffer, 0).is_some()))
+    Ok((rtt, !case.validate || Pattern::new(SEED, message).first_mismatch(buffer, 0).is_none()))
 }
 
-/// The far end of a ping-pong.
+/// The server of a ping-pong.
 pub fn echo(conn: &mut TcpConnection, case: &Case, stop: &StopSignal) -> io::Result<ServerSlice> {
     conn.prepare(case, 1)?;
     let bytes = (case.bytes as usize).max(1);
     let mut server = ServerSlice::default();
     let over = || stop.raised().is_some();
-    while conn.stream.read_all(&mut conn.buffer[..bytes], &over)?
-        && conn.stream.write_all(&conn.buffer[..bytes], &over)?
+    while conn.stream.read_all(&mut conn.buffer[..bytes], over)?
+        && conn.stream.write_all(&conn.buffer[..bytes], over)?
     {
         server.messages += 1;
         server.bytes += case.bytes;
@@ -114,7 +103,7 @@ pub fn echo(conn: &mut TcpConnection, case: &Case, stop: &StopSignal) -> io::Res
     Ok(server)
 }
 
-/// The near end of a one-way stream. Answers the slice and the bytes that the far end must wait for.
+/// The client of a one-way stream. Returns the slice and the bytes that the server must wait for.
 pub fn bandwidth(
     conn: &mut TcpConnection,
     case: &Case,
@@ -129,7 +118,7 @@ pub fn bandwidth(
             Pattern::new(SEED, 0).fill(&mut conn.buffer[..bytes], slice.bytes);
         }
         let written = Instant::now();
-        if !conn.stream.write_all(&conn.buffer[..bytes], &|| written.elapsed() > PEER_TIMEOUT)? {
+        if !conn.stream.write_all(&conn.buffer[..bytes], || written.elapsed() > PEER_TIMEOUT)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         slice.messages += 1;
@@ -140,7 +129,7 @@ pub fn bandwidth(
     Ok((slice, sent))
 }
 
-/// The far end of a one-way stream: reads until it has as many bytes as were sent.
+/// The server of a one-way stream: reads until it has all sent bytes.
 pub fn sink(conn: &mut TcpConnection, case: &Case, stop: &StopSignal) -> io::Result<ServerSlice> {
     conn.prepare(case, READ_BYTES)?;
     let mut server = ServerSlice::default();
@@ -170,8 +159,4 @@ fn check(case: &Case, bytes: &[u8], server: &mut ServerSlice) {
         server.errors += u64::from(Pattern::new(SEED, 0).first_mismatch(bytes, server.bytes).is_some());
         server.verified_bytes += bytes.len() as u64;
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

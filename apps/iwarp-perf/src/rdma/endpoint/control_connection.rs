@@ -1,50 +1,52 @@
-//! The line to another machine, as an end of the stack has it: calling, being called, noticing that the other end has gone.
+//! The control connection of an endpoint: connect, accept, and loss detection.
 //!
-//! A near end calls a server over the device that is measured; the line is a queue pair of its own ([`ControlChannel`]). Whatever
-//! ends it cuts this end off, and says why; nothing that goes over it waits for ever.
+//! A client connects to a server over the measured device, with a separate queue pair ([`ControlChannel`]). Its loss is
+//! recorded with the reason. No wait on it is unbounded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ironwarp::{ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
+use ironwarp::{CompletionQueue, ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
 
 use super::super::control_channel::{ControlChannel, check_greeting, greeting, is_greeting};
-use super::{Endpoint, RdmaError};
+use super::{Endpoint, RdmaError, Result};
 use crate::control::Carrier;
 
-/// Calling the server: the stack's own limits on each step are shorter.
+/// Longer than the stack's own limits on each step.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Ending the line in order.
+/// Limit for an orderly disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Turns between two looks at what is not urgent.
+/// Polls between two checks of the link.
 const POLLS_PER_LINK_CHECK: u32 = 1 << 10;
 
 /// The result of waiting for a client.
 pub enum Incoming {
-    /// A near end, and where it is.
     Request(ConnectionRequest, SocketAddr),
-    /// The user said halt.
     Halted,
-    /// The device lost its link: it must not be polled until it has one.
+    /// The device must not be polled until it has a link.
     NoLink,
 }
 
 impl Endpoint {
-    /// Looks whether the other end of the line is still there.
+    /// Polls the control connection and detects its loss.
     pub(super) fn poll_control(&mut self) {
-        if self.watch_link && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK) {
-            let up = self.with_worker(Worker::link_up).unwrap_or(false);
-            if !up {
-                return self.on_control_lost("its link went down".to_owned());
-            }
+        if self.is_link_lost() {
+            return self.on_control_lost("its link went down".to_owned());
         }
         if let (Some(control), None) = (&mut self.control, &self.control_loss)
             && let Err(why) = control.poll(&mut self.ctx)
         {
             self.on_control_lost(why);
         }
+    }
+
+    /// Checks the link now and then, where it is watched.
+    fn is_link_lost(&mut self) -> bool {
+        self.watch_link
+            && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK)
+            && !self.with_worker(Worker::link_up).unwrap_or(false)
     }
 
     fn on_control_lost(&mut self, why: String) {
@@ -54,12 +56,11 @@ impl Endpoint {
         self.control_loss.get_or_insert(why);
     }
 
-    /// Why the other machine can no longer be talked to.
+    /// Why the control connection was lost.
     pub fn control_loss(&self) -> Option<&str> {
         self.control_loss.as_deref()
     }
 
-    /// Whether the other machine can no longer be talked to.
     pub fn is_control_lost(&self) -> bool {
         self.control_loss.is_some()
     }
@@ -86,13 +87,13 @@ impl Endpoint {
         self.control.as_ref().is_some_and(|control| control.qp == qp)
     }
 
-    /// Refuses a request. One that has timed out meanwhile needs no answer.
+    /// Rejects a request. One that has timed out needs no reply.
     pub fn reject(&mut self, request: ConnectionRequest, why: &[u8]) {
         let _ = self.ctx.reject(request, why);
     }
 
-    /// Calls the server: makes the line.
-    pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<(), RdmaError> {
+    /// Connects to the server.
+    pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<()> {
         let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, None)?);
         self.ctx.connect(control.qp, peer, &greeting())?;
         let start = Instant::now();
@@ -114,19 +115,16 @@ impl Endpoint {
         }
     }
 
-    /// Ends a wait, or the line, when the device loses its link.
+    /// Treats the loss of the link as the loss of the client.
     pub fn watch_link(&mut self) {
         self.watch_link = true;
     }
 
     /// Waits for a client. A peer that is none is rejected with a line on standard error.
-    pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming, RdmaError> {
+    pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming> {
         while !halt.load(Ordering::Relaxed) {
             self.poll();
-            if self.watch_link
-                && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK)
-                && !self.with_worker(Worker::link_up)?
-            {
+            if self.is_link_lost() {
                 return Ok(Incoming::NoLink);
             }
             let Some(Event::ConnectRequest { request, remote, private_data, .. }) = self.ctx.poll_event()
@@ -144,13 +142,13 @@ impl Endpoint {
         Ok(Incoming::Halted)
     }
 
-    /// Takes a call: makes the line. `halt` ends it.
+    /// Accepts a client. `halt` ends the connection.
     pub fn accept_client(
         &mut self,
         request: ConnectionRequest,
         carrier: Carrier,
         halt: Arc<AtomicBool>,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt))?);
         let qp = control.qp;
         self.ctx.accept(request, qp, &greeting())?;
@@ -170,7 +168,7 @@ impl Endpoint {
         }
     }
 
-    /// Says nothing more over the line and waits until it has ended; a line that was cut is dropped.
+    /// Waits for the end of the control connection, which this end closes where it is to `initiate`.
     pub fn close_control(&mut self, initiate: bool) {
         if initiate && let Some(control) = &self.control {
             let _ = self.ctx.disconnect(control.qp);
@@ -183,19 +181,27 @@ impl Endpoint {
         self.destroy_control();
     }
 
-    /// Gives the line's queues back.
     pub fn destroy_control(&mut self) {
         let Some(control) = self.control.take() else { return };
         self.control_loss = None;
-        let (start, _) = (Instant::now(), self.ctx.destroy_qp(control.qp));
-        while self.ctx.destroy_cq(control.cq).is_err() && start.elapsed() < DISCONNECT_TIMEOUT {
+        let _ = self.ctx.destroy_qp(control.qp);
+        self.destroy_cq(control.cq, DISCONNECT_TIMEOUT);
+    }
+
+    /// Destroys a completion queue once its queue pairs are gone. Returns whether that was within `timeout`.
+    pub fn destroy_cq(&mut self, cq: CompletionQueue, timeout: Duration) -> bool {
+        let start = Instant::now();
+        while self.ctx.destroy_cq(cq).is_err() {
             self.poll();
             while self.poll_event().is_some() {}
+            if start.elapsed() > timeout {
+                return false;
+            }
         }
+        true
     }
 }
 
-/// Why a call came to nothing, in words.
 fn connect_failure_text(reason: ConnectFailure) -> &'static str {
     match reason {
         ConnectFailure::Unreachable => "unreachable: nobody answers for the address",

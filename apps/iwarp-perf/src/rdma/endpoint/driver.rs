@@ -2,21 +2,21 @@
 
 use ironwarp::{IdlePolicy, SetupError, Worker, WorkerThread};
 
-use super::RdmaError;
+use super::{RdmaError, Result};
 
 /// Who polls the workers.
 pub enum Driver {
-    /// This thread polls the only one, between two looks at the completion queue.
+    /// The application's thread polls the only worker.
     Inline(Worker),
-    /// Threads of their own.
+    /// One thread per worker.
     Threads(Vec<WorkerThread>, Vec<Option<usize>>, IdlePolicy),
-    /// Nobody: only while the workers move from one to the other.
+    /// Only while workers move between threads.
     Taken,
 }
 
 impl Driver {
-    /// Has a stack's workers polled. `worker_processor` is the processor of the only one's thread, where this thread does not poll
-    /// it; several have threads of their own in any case, on the processors that their configuration names.
+    /// A single worker is polled by this thread, or by a thread on `worker_processor`. Several workers have threads on the
+    /// processors of their configuration.
     pub fn new(mut workers: Vec<Worker>, worker_processor: Option<usize>) -> Result<Self, SetupError> {
         match (workers.len(), worker_processor) {
             (1, None) => Ok(workers.pop().map_or(Driver::Taken, Driver::Inline)),
@@ -28,7 +28,7 @@ impl Driver {
         }
     }
 
-    /// Starts threads that poll. What they do when idle, the application does while it waits.
+    /// Starts one thread per worker. The application's thread uses their idle policy while it waits.
     fn spawn(workers: Vec<Worker>, processors: Vec<Option<usize>>) -> Result<Self, SetupError> {
         let idle = workers.first().map_or(IdlePolicy::Yield, Worker::idle_policy);
         let pairs = workers.into_iter().zip(&processors);
@@ -36,8 +36,8 @@ impl Driver {
         Ok(Driver::Threads(threads.collect::<Result<_, _>>()?, processors, idle))
     }
 
-    /// Lends the workers while all of them stand still.
-    pub fn with_workers<T>(&mut self, work: impl FnOnce(&mut [Worker]) -> T) -> Result<T, RdmaError> {
+    /// Lends the workers while none is polled.
+    pub fn with_workers<T>(&mut self, work: impl FnOnce(&mut [Worker]) -> T) -> Result<T> {
         match std::mem::replace(self, Driver::Taken) {
             Driver::Inline(mut worker) => {
                 let outcome = work(std::slice::from_mut(&mut worker));
@@ -55,7 +55,7 @@ impl Driver {
         }
     }
 
-    /// One turn of the loop, where this thread is the one that polls.
+    /// Polls once where this thread polls the worker; idles otherwise.
     #[inline]
     pub fn poll(&mut self) {
         match self {
@@ -71,7 +71,7 @@ impl Driver {
 
     /// Lets the cores process control messages without polling their devices. A message to one core is forwarded to the
     /// others by it, so every core is polled again after the first one.
-    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+    pub fn apply_control_requests(&mut self) -> Result<()> {
         self.with_workers(|workers| {
             for _ in 0..2 {
                 workers.iter_mut().for_each(|worker| {

@@ -1,4 +1,4 @@
-//! One end of the stack: its workers, its context, and how to open them.
+//! One end of a test: a stack, its workers, and a context.
 
 mod control_connection;
 mod driver;
@@ -24,58 +24,46 @@ pub use sleep::SleepCounts;
 use super::control_channel::{ControlChannel, POLLS_PER_CONTROL_POLL};
 use super::loopback::ServerHalf;
 
-/// A device whose far end is there comes up in a moment; one that does not in this time has none.
+/// A device with a peer has a link within this time.
 const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A core that is polled has carried out what fills its control queue long before.
+/// A polled core drains a full control queue much sooner.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a test over the stack could not go on.
+/// The result of a test over the stack.
+pub type Result<T, E = RdmaError> = std::result::Result<T, E>;
+
+/// Why a test over the stack failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
-    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The stack could not be started.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A call was refused.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// An offset lies outside of its region.
     #[error(transparent)]
     Range(#[from] ironwarp::RangeError),
-    /// Memory could not be had.
     #[error("{0} bytes of memory could not be had")]
     Memory(usize),
-    /// The device has no link.
     #[error("the device has no link: is the far end there?")]
     NoLink,
-    /// A work request failed.
     #[error("a work request ended as {0:?}{1}")]
     Completion(CompletionStatus, String),
-    /// A connection ended.
     #[error("the connection ended: {0}")]
     Disconnected(String),
-    /// Connecting or disconnecting took too long.
     #[error("{0} took too long")]
     Timeout(&'static str),
-    /// The user, or an end that went, said halt.
     #[error("halted")]
     Halted,
-    /// The server could not be reached.
     #[error("{0}: {1}")]
     ControlConnect(SocketAddr, String),
-    /// The session has no device, or the polled thread was lost.
     #[error("no device in this run")]
     NoDevice,
-    /// A completion woke nobody.
     #[error("a completion came to a queue that was armed, and no event with it: a wake-up was lost")]
     NoEvent,
-    /// A completion queue's descriptor could not be waited for.
     #[error("waiting for an event: {0}")]
     Event(std::io::Error),
-    /// The capture could not be written.
     #[error("--pcap: {0}")]
     Capture(std::io::Error),
 }
@@ -88,33 +76,28 @@ impl From<ironwarp::PostError> for RdmaError {
 
 /// One end of the stack.
 pub struct Endpoint {
-    /// The application's side.
     pub ctx: Context,
-    /// The domain that everything here belongs to.
     pub pd: ProtectionDomain,
     driver: Driver,
-    /// Completions are waited for by event.
+    /// Whether to sleep until a completion event.
     events: bool,
     sleeps: SleepCounts,
-    /// The control messages' way to another machine.
     control: Option<ControlChannel>,
-    /// Why the line is dead.
     control_loss: Option<String>,
     poll_count: u32,
-    /// The device must not be polled without a link: a near end that takes it down is gone.
+    /// The device must not be polled without a link.
     watch_link: bool,
     /// Counters live as long as their stack.
     stack: Arc<Stack>,
     cores: u16,
-    /// The cores of its stack, of which it may use one alone.
+    /// The cores of the stack, of which this end can use a single one.
     stack_cores: u16,
-    /// The core of a stack of several that this end alone polls and has its queue pairs on.
+    /// The single core that this end uses.
     own_core: Option<u16>,
-    /// The other end, where one thread polls both.
+    /// The server, where one thread polls both ends.
     server_half: Option<Box<ServerHalf>>,
 }
 
-/// A completion queue of a context, to sleep on.
 struct Queue<'a> {
     ctx: &'a mut Context,
     cq: CompletionQueue,
@@ -122,48 +105,60 @@ struct Queue<'a> {
 }
 
 impl sleep::EventSource for Queue<'_> {
-    fn arm(&mut self) -> Result<(), RdmaError> {
+    fn arm(&mut self) -> Result<()> {
         Ok(self.ctx.arm_cq(self.cq, false)?)
     }
 
-    fn reap(&mut self) -> Result<usize, RdmaError> {
+    fn reap(&mut self) -> Result<usize> {
         Ok(self.ctx.poll_cq(self.cq, self.into)?)
     }
 
-    fn sleep(&mut self, at_most: Duration) -> Result<bool, RdmaError> {
+    fn sleep(&mut self, at_most: Duration) -> Result<bool> {
         sleep::until_readable(self.ctx.cq_fd(self.cq)?, at_most).map_err(RdmaError::Event)
     }
 }
 
 impl Endpoint {
-    /// Opens the device that a configuration names. `worker_processor` names the processor of a polled thread that is not this
-    /// one; this one can wait for `events` only then, or where there are several cores.
-    pub fn open(config: &str, worker_processor: Option<usize>, events: bool) -> Result<Self, RdmaError> {
+    /// Opens the device of a configuration. With `worker_processor` a thread on that processor polls the single worker.
+    /// `events` needs that, or several cores.
+    pub fn open(config: &str, worker_processor: Option<usize>, events: bool) -> Result<Self> {
         let (stack, workers) = Stack::builder(Config::from_toml(config)?).build()?;
         Self::new(stack, workers, worker_processor, events)
     }
 
-    /// Takes over a stack.
     pub fn new(
         stack: Stack,
         workers: Vec<Worker>,
         worker_processor: Option<usize>,
         events: bool,
-    ) -> Result<Self, RdmaError> {
-        let (ctx, pd) = (stack.context()?, stack.alloc_pd());
-        let cores = workers.len() as u16;
+    ) -> Result<Self> {
+        let (pd, cores) = (stack.alloc_pd(), workers.len() as u16);
+        let driver = Driver::new(workers, worker_processor)?;
+        let endpoint = Self::with_driver(Arc::new(stack), driver, pd, cores)?;
+        // An end that sleeps does not poll.
+        Ok(Endpoint { events: events && (worker_processor.is_some() || cores > 1), ..endpoint })
+    }
+
+    /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a context. Endpoints of one
+    /// domain can share memory.
+    pub fn of_core(stack: &Arc<Stack>, worker: Worker, (cores, pd): (u16, ProtectionDomain)) -> Result<Self> {
+        let own_core = Some(worker.core());
+        let endpoint = Self::with_driver(stack.clone(), Driver::Inline(worker), pd, cores)?;
+        Ok(Endpoint { cores: 1, own_core, ..endpoint })
+    }
+
+    fn with_driver(stack: Arc<Stack>, driver: Driver, pd: ProtectionDomain, cores: u16) -> Result<Self> {
         Ok(Endpoint {
-            ctx,
+            ctx: stack.context()?,
             pd,
-            driver: Driver::new(workers, worker_processor)?,
-            // Who sleeps does not poll.
-            events: events && (worker_processor.is_some() || cores > 1),
+            driver,
+            events: false,
             sleeps: SleepCounts::default(),
             control: None,
             control_loss: None,
             poll_count: 0,
             watch_link: false,
-            stack: Arc::new(stack),
+            stack,
             cores,
             stack_cores: cores,
             own_core: None,
@@ -171,39 +166,13 @@ impl Endpoint {
         })
     }
 
-    /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a context of its own. Those with one
-    /// domain may share memory.
-    pub fn of_core(
-        stack: &Arc<Stack>,
-        worker: Worker,
-        (cores, pd): (u16, ProtectionDomain),
-    ) -> Result<Self, RdmaError> {
-        let own_core = worker.core();
-        Ok(Endpoint {
-            ctx: stack.context()?,
-            pd,
-            driver: Driver::Inline(worker),
-            events: false,
-            sleeps: SleepCounts::default(),
-            control: None,
-            control_loss: None,
-            poll_count: 0,
-            watch_link: false,
-            stack: stack.clone(),
-            cores: 1,
-            stack_cores: cores,
-            own_core: Some(own_core),
-            server_half: None,
-        })
-    }
-
-    /// The core that the queue pair of such a number is to live on, where it matters.
+    /// The core of the queue pair `index`; `None` on a stack of one core.
     pub fn core_of(&self, index: u32) -> Option<u16> {
         let round_robin = || (index % u32::from(self.cores)) as u16;
         self.own_core.or_else(|| (self.cores > 1).then(round_robin))
     }
 
-    /// Who is to own the sets of words that queue pairs use in turn; nobody in particular where it does not matter.
+    /// The owner core of each set of words.
     pub fn word_owners(&self, owner: WordOwner) -> Vec<Option<u16>> {
         let cores = self.polled_cores();
         match owner {
@@ -213,12 +182,12 @@ impl Endpoint {
         }
     }
 
-    /// The other end, which has a turn with each of this one's.
+    /// The server that each poll of this end polls too.
     pub fn server_half(&mut self) -> &mut Option<Box<ServerHalf>> {
         &mut self.server_half
     }
 
-    /// How often each core has looked for work, since the start.
+    /// Polls of each core since the start.
     pub fn polls(&self) -> Vec<CorePolls> {
         let of = |core| {
             let [polls, idle] = self.counts(core, ["cores_polls", "cores_polls_idle"]);
@@ -227,14 +196,12 @@ impl Endpoint {
         self.polled_cores().map(of).collect()
     }
 
-    /// What became of peers' atomic operations, since the start: those done by the core that they came to, and those that
-    /// it mailed to another one.
+    /// Peers' atomic operations since the start: executed on the core that received them, and forwarded to another core.
     pub fn atomics(&self) -> [u64; 2] {
         let of = |core| self.counts(core, ["atomics_local_core", "atomics_forwarded"]);
         self.polled_cores().map(of).fold([0; 2], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
     }
 
-    /// The cores of its stack that this end uses.
     fn polled_cores(&self) -> std::ops::Range<u16> {
         self.own_core.map_or(0..self.cores, |own_core| own_core..own_core + 1)
     }
@@ -244,8 +211,8 @@ impl Endpoint {
         names.map(|name| counters.iter().find(|(one, _)| *one == name).map_or(0, |(_, count)| *count))
     }
 
-    /// Waits until the device has a link: a memif must not be polled before.
-    pub fn wait_for_link(&mut self) -> Result<(), RdmaError> {
+    /// Waits for a link. A memif must not be polled without one.
+    pub fn wait_for_link(&mut self) -> Result<()> {
         let start = Instant::now();
         self.with_worker(|worker| {
             while !worker.link_up() {
@@ -258,14 +225,12 @@ impl Endpoint {
         })?
     }
 
-    /// Listens for the near end.
-    pub fn listen(&mut self, address: SocketAddr) -> Result<(), RdmaError> {
+    pub fn listen(&mut self, address: SocketAddr) -> Result<()> {
         self.ctx.listen(address)?;
-        // Before the cores have heard of it, whatever arrives is refused.
+        // Until the cores know the listener, they refuse connections.
         self.driver.apply_control_requests()
     }
 
-    /// One turn of the polled loop, where this thread is the one that polls.
     #[inline]
     pub fn poll(&mut self) {
         self.driver.poll();
@@ -278,11 +243,36 @@ impl Endpoint {
         }
     }
 
-    /// A call that a core is to carry out. One that does not keep up with such calls has a turn, and the call another try.
+    /// Polls, and passes each event to `on_event`, until it returns a value. Fails when `what` takes longer than
+    /// `timeout` or the control connection is lost.
+    pub fn wait_for_events<T>(
+        &mut self,
+        timeout: Duration,
+        what: &'static str,
+        mut on_event: impl FnMut(&mut Self, Option<Event>) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            self.poll();
+            let event = self.poll_event();
+            let is_idle = event.is_none();
+            if let Some(value) = on_event(self, event)? {
+                return Ok(value);
+            }
+            if is_idle && self.is_control_lost() {
+                return Err(RdmaError::Halted);
+            }
+            if is_idle && start.elapsed() > timeout {
+                return Err(RdmaError::Timeout(what));
+            }
+        }
+    }
+
+    /// Repeats a call, and polls in between, while the control queue of a core is full.
     pub fn retry_while_busy<T>(
         &mut self,
         mut call: impl FnMut(&mut Context) -> Result<T, VerbsError>,
-    ) -> Result<T, RdmaError> {
+    ) -> Result<T> {
         let start = Instant::now();
         loop {
             match call(&mut self.ctx) {
@@ -292,14 +282,13 @@ impl Endpoint {
         }
     }
 
-    /// One turn, and the completions that there are then. Where this end waits for events it sleeps until there is one,
-    /// but not for long: there are other things to look at.
+    /// Polls once and reaps. Where this end waits for events it sleeps until there is one, at most a few milliseconds.
     #[inline]
     pub fn poll_or_wait_completions(
         &mut self,
         cq: CompletionQueue,
         into: &mut [Completion],
-    ) -> Result<usize, RdmaError> {
+    ) -> Result<usize> {
         self.poll();
         match self.reap(cq, into)? {
             0 if self.events => self.sleep(cq, into),
@@ -307,7 +296,7 @@ impl Endpoint {
         }
     }
 
-    fn sleep(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
+    fn sleep(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize> {
         let mut queue = Queue { ctx: &mut self.ctx, cq, into };
         let count = sleep::wait_for_event(&mut queue, &mut self.sleeps)?;
         if self.control.is_some() {
@@ -316,48 +305,46 @@ impl Endpoint {
         self.check_completions(count, into)
     }
 
-    /// The sleeps since this was last asked, where this end waits for events.
+    /// Sleeps since the last call; `None` where this end does not wait for events.
     pub fn take_sleep_counts(&mut self) -> Option<SleepCounts> {
         self.events.then(|| std::mem::take(&mut self.sleeps))
     }
 
-    /// Whether completions are waited for by event.
     pub fn waits_for_events(&self) -> bool {
         self.events
     }
 
-    /// Reaps completions; one that failed is an error with the connection's own reason beside it.
+    /// Reaps completions. A failed one is an error with the reason of its connection.
     #[inline]
-    pub fn reap(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
+    pub fn reap(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize> {
         let count = self.ctx.poll_cq(cq, into)?;
         self.check_completions(count, into)
     }
 
     #[inline]
-    fn check_completions(&mut self, count: usize, reaped: &[Completion]) -> Result<usize, RdmaError> {
+    fn check_completions(&mut self, count: usize, reaped: &[Completion]) -> Result<usize> {
         match reaped.iter().take(count).find(|completion| completion.status != CompletionStatus::Success) {
             Some(failed) => Err(self.failure(failed.status)),
             None => Ok(count),
         }
     }
 
-    /// Lends the first worker, stopping the threads that poll for as long.
-    pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T, RdmaError> {
+    /// Lends the first worker while none is polled.
+    pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T> {
         self.driver.with_workers(|workers| workers.first_mut().map(work))?.ok_or(RdmaError::NoDevice)
     }
 
-    /// Lets this end's cores hear what they were told, without a look at their devices.
-    pub fn apply_control_requests(&mut self) -> Result<(), RdmaError> {
+    pub fn apply_control_requests(&mut self) -> Result<()> {
         self.driver.apply_control_requests()
     }
 
-    /// Captures every frame of this end from now on. The file is complete when the endpoint has been dropped.
-    pub fn capture(&mut self, path: &Path, end: &str) -> Result<(), RdmaError> {
+    /// Captures every frame of this end. The file is complete when the endpoint is dropped.
+    pub fn capture(&mut self, path: &Path, end: &str) -> Result<()> {
         let capture = Capture::create(path, CaptureLimits::default()).map_err(RdmaError::Capture)?;
         self.with_worker(|worker| worker.start_capture(&capture, end))?.map_err(RdmaError::Capture)
     }
 
-    /// What the connections say about a failed request.
+    /// Adds the events of connections to a failed request.
     #[cold]
     fn failure(&mut self, status: CompletionStatus) -> RdmaError {
         let mut why = String::new();
@@ -381,7 +368,7 @@ mod tests {
     use ironwarp::IdlePolicy;
     use ironwarp::memory::{MemoryConfig, pair_of_queues};
 
-    /// A SYN that comes with the next burst is for a listener then, though nobody has polled yet, whichever core it comes to.
+    /// A SYN in the next burst finds the listener, whichever core receives it.
     #[test]
     fn who_listens_is_known_to_every_core_before_a_frame_is() {
         for cores in [1, 2] {

@@ -1,9 +1,8 @@
-//! Waiting for completions by event: arm, look once more, sleep, look.
+//! Waiting for completions by event: arm, reap, sleep, reap.
 //!
-//! A sleep ends at an event, or by itself after a while, since there are other things to look at. That must not hide an
-//! event that never came: a completion that is found after a sleep that ended by itself was added after the queue had been
-//! armed, so its event is there or on its way, and is waited for. One that does not come is an error. An event of an
-//! earlier arming wakes nobody for good: the queue is armed again, since that event may have used the arming up.
+//! A sleep ends at an event or after [`SLEEP_MAX`]. A completion found after a timed-out sleep was added after the queue was
+//! armed, so its event must arrive; if it does not, a wake-up was lost, which is an error. After an event without a
+//! completion the queue is armed again, since an event of an earlier arming can have disarmed it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,11 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::RdmaError;
+use super::{RdmaError, Result};
 
-/// The longest sleep until an event: a stop, or the control messages, must be seen soon.
+/// The longest sleep: a stop and control messages must be handled soon.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
-/// An event that is due comes within this time, however loaded the machine is, or not at all.
+/// A due event arrives within this time even on a loaded machine.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sleeps of an end that waits for events.
@@ -24,24 +23,24 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct SleepCounts {
     /// All of them.
     pub all: u64,
-    /// Those that an event ended which brought a completion.
+    /// Ended by an event with a completion.
     pub woken: u64,
-    /// Those that an event of an earlier arming ended.
+    /// Ended by an event of an earlier arming.
     pub stale: u64,
 }
 
-/// A completion queue as who sleeps sees it.
+/// A completion queue to sleep on.
 pub trait EventSource {
-    /// Asks for one event.
-    fn arm(&mut self) -> Result<(), RdmaError>;
-    /// Takes what is there. Answers how much it was.
-    fn reap(&mut self) -> Result<usize, RdmaError>;
-    /// Sleeps until there is an event, which is taken, or for so long. Answers whether there was one.
-    fn sleep(&mut self, at_most: Duration) -> Result<bool, RdmaError>;
+    /// Requests one event.
+    fn arm(&mut self) -> Result<()>;
+    /// Takes completions and returns their number.
+    fn reap(&mut self) -> Result<usize>;
+    /// Sleeps until an event, which is consumed, or for `at_most`. Returns whether there was one.
+    fn sleep(&mut self, at_most: Duration) -> Result<bool>;
 }
 
-/// One sleep at most, unless there is something already. Answers how many completions were taken.
-pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -> Result<usize, RdmaError> {
+/// Waits for completions and returns how many were taken: 0 after a sleep without an event.
+pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -> Result<usize> {
     loop {
         source.arm()?;
         // Earlier completions raise no event.
@@ -65,7 +64,7 @@ pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -
     }
 }
 
-/// Sleeps until a descriptor is readable, and takes what it says. Answers whether it was.
+/// Sleeps until a descriptor is readable, and reads it. Returns whether it was readable.
 pub fn until_readable(event: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> {
     let end = Instant::now() + at_most;
     loop {
@@ -76,7 +75,7 @@ pub fn until_readable(event: BorrowedFd<'_>, at_most: Duration) -> io::Result<bo
         };
         match poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&left)) {
             Ok(0) => return Ok(false),
-            // The thread that armed it is the only reader, so it can at worst be empty.
+            // The arming thread is the only reader: an empty read only means another poll.
             Ok(_) => match rustix::io::read(event, &mut [0_u8; 8]) {
                 Ok(_) => return Ok(true),
                 Err(Errno::AGAIN) => {}
@@ -102,21 +101,21 @@ mod tests {
     }
 
     impl EventSource for Script {
-        fn arm(&mut self) -> Result<(), RdmaError> {
+        fn arm(&mut self) -> Result<()> {
             self.armed += 1;
             Ok(())
         }
 
-        fn reap(&mut self) -> Result<usize, RdmaError> {
+        fn reap(&mut self) -> Result<usize> {
             Ok(self.reaped.pop_front().expect("no more looks than the script has"))
         }
 
-        fn sleep(&mut self, _: Duration) -> Result<bool, RdmaError> {
+        fn sleep(&mut self, _: Duration) -> Result<bool> {
             Ok(self.sleeps.pop_front().expect("no more sleeps than the script has"))
         }
     }
 
-    fn run(reaped: &[usize], sleeps: &[bool]) -> (Result<usize, RdmaError>, SleepCounts, u32) {
+    fn run(reaped: &[usize], sleeps: &[bool]) -> (Result<usize>, SleepCounts, u32) {
         let mut script = Script { reaped: reaped.to_vec().into(), sleeps: sleeps.to_vec().into(), armed: 0 };
         let mut count = SleepCounts::default();
         let outcome = wait_for_event(&mut script, &mut count);

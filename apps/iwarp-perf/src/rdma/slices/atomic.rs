@@ -1,63 +1,62 @@
-//! Atomic operations on words of the far end, one at a time or many on their way.
+//! Atomic operations on words of the server, one at a time or many in flight.
 //!
-//! All queue pairs share the words and walk through them, each from another place. FetchAdd adds 1; CmpSwap replaces what
-//! this queue pair expects by one more, which fails where somebody else was there meanwhile. Each word's value is so the
-//! number of operations that succeeded on it: at the end of every slice the far end adds its words up, and that sum must be
-//! the near end's count exactly. Before that, each value that comes back must be larger than the one that the same queue
-//! pair had from the same word, since its operations are carried out in order (RFC 7306 s7).
+//! All queue pairs visit all words, each in order from its own first word. FetchAdd adds 1. CmpSwap replaces the expected
+//! value by the next one, and fails after a change by another queue pair. So the value of a word is the number of operations
+//! that changed it, and after every slice the sum of the server's words must equal the client's count. A value returned to
+//! a queue pair must be larger than its previous value of the same word, since its operations execute in order (RFC 7306 s7).
 
 use std::time::{Duration, Instant};
 
 use ironwarp::{AtomicOp, Completion, Region, SendWr};
-use ironwarp_bench::{AtomicKind, Latency, ServerSlice, Slice, StopCondition, StopSignal};
+use ironwarp_bench::{
+    AtomicKind, RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, measure_round_trips,
+};
 
-use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{OpenCase, WORD_STRIDE, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
-use super::timer::{Timer, nanos};
+use super::timer::Timer;
 
 /// Completions reaped at a time.
 const REAP: usize = 64;
-/// What is on its way when the user, or an end that goes, says halt is waited for so long.
+/// After a halt, operations in flight may take this time.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Turns between two looks at whether somebody said so.
+/// Polls between two checks for a halt.
 const POLLS_PER_HALT_CHECK: u32 = 1 << 10;
 /// How long the server polls on so that the last received data is acknowledged.
 const LINGER: Duration = Duration::from_millis(1);
-/// From one queue pair's first word to the next one's: prime to every number of words that is none of its multiples.
+/// Distance between the first words of two queue pairs: a prime, so first words differ.
 const WORD_STEP_PER_QP: u64 = 7919;
 
 /// One end of an atomic case.
 pub struct AtomicTest {
     qp_states: Vec<AtomicQpState>,
-    /// Lanes that may begin operations.
+    /// Queue pairs that can post.
     ready: ReadyQueue,
-    /// Operations posted, over all lanes and slices.
+    /// Operations posted, over all queue pairs and slices.
     posted: u64,
-    /// Of those, the ones that are not complete.
     in_flight: u64,
-    /// Operations complete in this slice.
+    /// Operations completed in this slice.
     completed: u64,
     /// Operations that changed their word, over all slices.
     changed: u64,
-    /// Values that cannot be, in this slice.
+    /// Impossible values in this slice.
     errors: u64,
-    /// Where completions are reaped to: kept, since clearing it takes longer than a look at an empty queue.
+    /// Kept between polls: clearing it takes longer than polling an empty queue.
     reaped: Box<[Completion]>,
 }
 
-/// One queue pair's account, over all slices.
+/// Counts of one queue pair, over all slices.
 struct AtomicQpState {
     posted: u64,
     completed: u64,
-    /// What each word is expected to be next.
+    /// The expected next value of each word.
     expected: Vec<u64>,
-    /// What CmpSwap compared with, by slot.
+    /// The compare value of CmpSwap, by slot.
     compared: Vec<u64>,
 }
 
 impl AtomicTest {
-    /// This end's side of a case.
     pub fn new(open: &OpenCase) -> Self {
         let (words, depth) = (open.case.words as usize, open.case.depth as usize);
         let qp_state =
@@ -75,13 +74,13 @@ impl AtomicTest {
         }
     }
 
-    /// The near end of a slice. Answers it, and what the far end's words must add up to.
+    /// The client's part of a slice. Also returns the expected sum of the server's words.
     pub fn run_client(
         &mut self,
         endpoint: &mut Endpoint,
         open: &OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    ) -> Result<(Slice, u64)> {
         (self.completed, self.errors) = (0, 0);
         let slice = match open.case.test.is_latency() {
             true => self.run_latency(endpoint, open, until)?,
@@ -96,7 +95,7 @@ impl AtomicTest {
         endpoint: &mut Endpoint,
         open: &OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<Slice, RdmaError> {
+    ) -> Result<Slice> {
         let (before, depth) = (self.posted, u64::from(open.case.depth));
         let mut timer = Timer::new(until, open.case.rate);
         while !timer.is_over(self.completed) {
@@ -126,35 +125,18 @@ impl AtomicTest {
         endpoint: &mut Endpoint,
         open: &OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<Slice, RdmaError> {
-        let mut latency = Latency::new();
-        let loop_start = Instant::now();
-        let mut measured_from: Option<(Instant, u64)> = None;
-        let mut number = 0_u64;
-        loop {
-            if measured_from.is_none() && until.budget.is_warm(number, nanos(loop_start.elapsed())) {
-                measured_from = Some((Instant::now(), number));
-            }
-            let is_spent =
-                |(start, base): (Instant, u64)| until.is_spent(number - base, nanos(start.elapsed()));
-            if measured_from.is_some_and(is_spent) || until.halted() {
-                break;
-            }
-            let started = Instant::now();
-            self.post(endpoint, open, (number % self.qp_states.len() as u64) as usize)?;
+    ) -> Result<Slice> {
+        let mut number = 0;
+        measure_round_trips(open.case.bytes, until, |_| {
+            let start = Instant::now();
+            self.post(endpoint, open, number % self.qp_states.len())?;
             self.drain(endpoint, open, until)?;
-            if measured_from.is_some() {
-                latency.record(nanos(started.elapsed()));
-            }
             number += 1;
-        }
-        let messages = measured_from.map_or(0, |(_, base)| number - base);
-        let elapsed_ns = measured_from.map_or(0, |(start, _)| nanos(start.elapsed()));
-        let bytes = messages * open.case.bytes;
-        Ok(Slice { latency: Some(latency), messages, bytes, elapsed_ns, ..Slice::default() })
+            Ok(RoundTrip::Done { rtt: start.elapsed(), is_intact: true })
+        })
     }
 
-    fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+    fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<()> {
         let (qp_ctx, qp_state) = (&open.qps[index], &mut self.qp_states[index]);
         let word = word_of(index, qp_state.posted, open.case.words);
         let slot = (qp_state.posted % u64::from(open.case.depth)) as usize;
@@ -175,8 +157,8 @@ impl AtomicTest {
         Ok(endpoint.ctx.post_send(qp_ctx.qp, &wr)?)
     }
 
-    /// One turn of the loop: the workers, then what has completed.
-    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+    /// Polls the worker, then handles completions.
+    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<()> {
         let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
             let completion = self.reaped[index_in_batch];
@@ -188,7 +170,7 @@ impl AtomicTest {
         Ok(())
     }
 
-    /// A word's value before an operation came back: operations of a queue pair complete in order.
+    /// Handles a returned value of a word. Operations of a queue pair complete in order.
     fn on_value(&mut self, open: &OpenCase, index: usize, slot: usize, value: u64) {
         let qp_state = &mut self.qp_states[index];
         let word = word_of(index, qp_state.completed, open.case.words);
@@ -200,7 +182,7 @@ impl AtomicTest {
             if value == qp_state.compared[slot] {
                 self.changed += 1;
             } else {
-                // Somebody was there before; what is on its way already fails too.
+                // Another queue pair changed the word; operations in flight fail too.
                 qp_state.expected[word] = value;
             }
             return;
@@ -210,14 +192,9 @@ impl AtomicTest {
         qp_state.expected[word] = value.wrapping_add(1);
     }
 
-    /// Waits until nothing is on its way. The owner of a word may have to wait for a processor, however long; an operation
-    /// that gets no further ends its connection, which the stack sees to.
-    fn drain(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        until: StopCondition<'_>,
-    ) -> Result<(), RdmaError> {
+    /// Waits until no operation is in flight, without a time limit: the owner of a word may be descheduled. The stack
+    /// closes the connection of an operation that makes no progress.
+    fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase, until: StopCondition<'_>) -> Result<()> {
         let (mut polls, mut halted) = (0_u32, None);
         while self.in_flight > 0 {
             self.poll(endpoint, open)?;
@@ -232,13 +209,13 @@ impl AtomicTest {
         Ok(())
     }
 
-    /// The far end of a slice: operations are answered by the stack alone. Its words must add up in the end.
+    /// The server's part of a slice. The stack alone executes operations; in the end the sum of the words is checked.
     pub fn run_server(
         &mut self,
         endpoint: &mut Endpoint,
         open: &OpenCase,
         stop: &StopSignal,
-    ) -> Result<ServerSlice, RdmaError> {
+    ) -> Result<ServerSlice> {
         while stop.raised().is_none() {
             self.poll(endpoint, open)?;
         }
@@ -246,19 +223,14 @@ impl AtomicTest {
         while linger_start.elapsed() < LINGER {
             self.poll(endpoint, open)?;
         }
-        let (sum, expected) = (sum(open)?, stop.raised().unwrap_or(0));
+        let (sum, expected) = (sum_of(&open.words)?, stop.raised().unwrap_or(0));
         tracing::info!("the words add up to {sum}; {expected} operations changed them");
         Ok(ServerSlice { errors: sum.abs_diff(expected), ..ServerSlice::default() })
     }
 }
 
-/// The words of this end together.
-fn sum(open: &OpenCase) -> Result<u64, RdmaError> {
-    sum_of(&open.words)
-}
-
-/// All words together.
-pub fn sum_of(words: &[Region]) -> Result<u64, RdmaError> {
+/// The sum of all words.
+pub fn sum_of(words: &[Region]) -> Result<u64> {
     let mut sum = 0_u64;
     for set in words {
         for at in (0..set.len()).step_by(WORD_STRIDE) {

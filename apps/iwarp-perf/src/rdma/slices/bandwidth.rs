@@ -1,57 +1,58 @@
-//! One way: Sends, Writes, Writes with Immediate or Reads, as many on their way as the depth allows.
+//! One way: Sends, Writes, Writes with Immediate or Reads, up to the depth in flight.
 //!
-//! Both ends run the same loop; which of them begins messages is the case's affair: the near end, or both. Work
-//! requests are posted in lists, every n-th asks for a completion, and a completion stands for all before it.
+//! Both ends run the same loop. The client sends messages, or both ends do. Work requests are posted in lists; every n-th is
+//! signaled, and its completion covers all requests before it.
 //!
-//! Sends and Immediate Data need receives at the other end, and iWARP has no receiver-not-ready. So a sender spends credits, one a
-//! receive; a Send of no bytes gives back a fixed number of them, and needs none itself, since a few receives are
-//! kept beyond the credits. Validated Writes need to know when to look: after each lot of `depth` messages a Send of
-//! no bytes asks the other end to check them, and another one says that it has.
+//! Sends and Immediate Data consume receives of the peer, and iWARP has no receiver-not-ready. So each message costs the
+//! sender a credit. An empty Send returns a fixed number of credits and costs none, since a few receives are kept beyond
+//! the credits. Validated Writes are checked in batches of `depth` messages: an empty Send requests the check, and an
+//! empty Send confirms it.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use ironwarp::{Completion, CompletionOpcode, SendWr};
-use ironwarp_bench::{ServerSlice, Slice, StopCondition, StopSignal, Test};
+use ironwarp_bench::{Budget, Case, ServerSlice, Slice, StopCondition, StopSignal, Test, nanos};
 
-use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::endpoint::{Endpoint, Result};
 use super::super::open_case::{OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
-use super::timer::{Timer, nanos};
+use super::timer::Timer;
 
 /// Completions reaped at a time.
 const REAP: usize = 32;
 /// Work requests posted together, at most.
 const LIST_MAX: usize = 64;
-/// How long after the stop the far end waits for messages that were sent and have not arrived.
+/// How long the server waits, after the stop, for the next message in flight.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the server polls on so that the last received data is acknowledged.
 const LINGER: Duration = Duration::from_millis(1);
 
-/// One end of an open case that streams.
+/// One end of a bandwidth case.
 pub struct BandwidthTest {
-    /// Whether this end begins messages.
+    /// Whether this end sends messages.
     sends: bool,
     qp_states: Vec<BandwidthQpState>,
-    /// Lanes that may begin messages.
+    /// Queue pairs that can post.
     ready: ReadyQueue,
-    /// Messages posted, over all lanes and slices.
+    /// Messages posted, over all queue pairs and slices.
     posted: u64,
-    /// Messages of this end that are complete, over all lanes, in this slice.
+    /// Messages of this end that completed in this slice.
     completed: u64,
-    /// Messages that arrived in this slice, where this end can tell.
+    /// Messages that arrived in this slice and consumed receives.
     arrived: u64,
     errors: u64,
     verified_bytes: u64,
     /// Credits given back at a time.
     credit_batch: u64,
-    /// Where completions are reaped to: kept, since clearing it takes longer than a look at an empty queue.
+    /// Kept between polls: clearing it takes longer than polling an empty queue.
     reaped: Box<[Completion]>,
 }
 
-/// One lane's account, over all slices.
+/// Counts of one queue pair, over all slices.
 #[derive(Clone, Copy, Debug, Default)]
 struct BandwidthQpState {
     /// Messages posted.
@@ -69,7 +70,6 @@ struct BandwidthQpState {
 }
 
 impl BandwidthTest {
-    /// This end's side of a case.
     pub fn new(open: &OpenCase, client: bool) -> Self {
         let receives = u64::from(QueueSizes::of(&open.case).receives);
         let qp_state = BandwidthQpState { credits: receives, ..BandwidthQpState::default() };
@@ -91,13 +91,13 @@ impl BandwidthTest {
         (self.completed, self.arrived, self.errors, self.verified_bytes) = (0, 0, 0, 0);
     }
 
-    /// The near end of a slice. Answers it, and the messages that the far end must wait for.
+    /// The client's part of a slice. Also returns the messages that the server must wait for.
     pub fn run_client(
         &mut self,
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<(Slice, u64), RdmaError> {
+    ) -> Result<(Slice, u64)> {
         self.begin();
         let posted_before = self.posted;
         let mut timer = Timer::new(until, open.case.rate);
@@ -112,13 +112,13 @@ impl BandwidthTest {
         Ok((slice, self.posted - posted_before))
     }
 
-    /// The far end of a slice.
+    /// The server's part of a slice.
     pub fn run_server(
         &mut self,
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         stop: &StopSignal,
-    ) -> Result<ServerSlice, RdmaError> {
+    ) -> Result<ServerSlice> {
         self.begin();
         let start = Instant::now();
         while stop.raised().is_none() {
@@ -139,8 +139,8 @@ impl BandwidthTest {
         })
     }
 
-    /// One turn of the loop: the worker, then what has completed.
-    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
+    /// Polls the worker, then handles completions.
+    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<()> {
         let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
             let completion = self.reaped[index_in_batch];
@@ -159,14 +159,9 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Posts on every lane what it may, at most `allowed` messages in all.
-    fn post(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        mut allowed: u64,
-    ) -> Result<(), RdmaError> {
-        // A list is posted whole: that is what is measured.
+    /// Posts on every queue pair with free slots, at most `allowed` messages in all.
+    fn post(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase, mut allowed: u64) -> Result<()> {
+        // A list is posted whole: its cost is measured.
         let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
         while allowed >= list
             && let Some(index) = self.ready.pop()
@@ -182,15 +177,15 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Messages that a lane may begin.
-    fn free_slots(&self, case: &ironwarp_bench::Case, index: usize) -> u64 {
+    /// Messages that a queue pair can post.
+    fn free_slots(&self, case: &Case, index: usize) -> u64 {
         let qp_state = &self.qp_states[index];
         let depth = u64::from(case.depth);
         let outstanding = qp_state.posted - qp_state.completed;
         let free_slots = depth.saturating_sub(outstanding);
         match case.test {
             test if test.consumes_receives() => free_slots.min(qp_state.credits),
-            // A lot is checked before its slots are written again.
+            // A batch is checked before its slots are written again.
             Test::WriteBw if case.validate && qp_state.awaiting_check => 0,
             Test::WriteBw if case.validate => free_slots.min(depth - qp_state.posted % depth),
             _ => free_slots,
@@ -203,7 +198,7 @@ impl BandwidthTest {
         open: &mut OpenCase,
         index: usize,
         list: u64,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let (case, qp_ctx, qp_state) = (&open.case, &open.qps[index], &mut self.qp_states[index]);
         let slots = qp_ctx.gather.len() as u64;
         for message in qp_state.posted..qp_state.posted + list {
@@ -232,24 +227,13 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// A Send of no bytes: a credit, a question or an answer.
-    fn post_empty_send(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        index: usize,
-    ) -> Result<(), RdmaError> {
+    /// Posts an empty Send: credits, a request to check, or its confirmation.
+    fn post_empty_send(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<()> {
         let wr = SendWr::send_inline(wr_id(index, 0), &[]).unsignaled();
         Ok(endpoint.ctx.post_send(open.qps[index].qp, &wr)?)
     }
 
-    /// A Send of no bytes came.
-    fn on_empty_send(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        index: usize,
-    ) -> Result<(), RdmaError> {
+    fn on_empty_send(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase, index: usize) -> Result<()> {
         open.post_receive(endpoint, index)?;
         if open.case.test.consumes_receives() {
             self.qp_states[index].credits += self.credit_batch;
@@ -264,8 +248,8 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Checks a lot of Writes, all of which were placed before the Send that asks for it (RFC 5040 s5.5).
-    fn check_batch(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+    /// Checks a batch of Writes, all placed before the Send that requests the check (RFC 5040 s5.5).
+    fn check_batch(&mut self, open: &OpenCase, index: usize) -> Result<()> {
         for slot in 0..open.case.depth as usize {
             let message = self.qp_states[index].received;
             self.qp_states[index].received += 1;
@@ -274,34 +258,33 @@ impl BandwidthTest {
         Ok(())
     }
 
-    fn check(&mut self, open: &OpenCase, index: usize, slot: usize, message: u64) -> Result<(), RdmaError> {
+    fn check(&mut self, open: &OpenCase, index: usize, slot: usize, message: u64) -> Result<()> {
         self.errors += u64::from(!open.qps[index].sink_matches(&open.case, slot, message, 0)?);
         self.verified_bytes += open.case.bytes;
         Ok(())
     }
 
-    /// Immediate Data came: it says which message was written before it (RFC 7306 s6).
+    /// Immediate Data has the number of the message written before it (RFC 7306 s6).
     fn on_immediate(
         &mut self,
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         index: usize,
         octets: [u8; 8],
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let message = self.qp_states[index].received;
         self.errors += u64::from(octets != message.to_be_bytes());
         let slot = slot_of(&open.qps[index], message);
         self.on_message(endpoint, open, index, slot)
     }
 
-    /// A message came.
     fn on_message(
         &mut self,
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         index: usize,
         slot: usize,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         let message = self.qp_states[index].received;
         self.qp_states[index].received += 1;
         self.arrived += 1;
@@ -317,13 +300,13 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// A message of ours is complete, and with it all before it that asked for no completion.
-    fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+    /// A signaled message completed, and with it the unsignaled ones before it.
+    fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<()> {
         let every = u64::from(open.case.signal_every);
         if open.case.test == Test::ReadBw && open.case.validate {
             for message in self.qp_states[index].completed..self.qp_states[index].completed + every {
                 let slots = open.qps[index].gather.len() as u64;
-                // What is read is always the far end's message 0.
+                // A Read always returns the server's message 0.
                 self.check(open, index, (message % slots) as usize, 0)?;
             }
         }
@@ -333,13 +316,13 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Fills up what was begun, a lot or a stretch without completions, and waits until all of it is complete.
+    /// Completes the current batch or run of unsignaled messages, and waits until no message is in flight.
     fn drain(
         &mut self,
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         until: StopCondition<'_>,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<()> {
         while !until.halted() {
             let mut waiting = false;
             for index in 0..self.qp_states.len() {
@@ -359,17 +342,16 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// After the stop: completes what this end has begun, and waits for what the other end has sent. Answers the
-    /// messages that did not come.
+    /// After the stop: drains this end and waits for the peer's messages. Returns the number of missing messages.
     fn wait_for_remaining(
         &mut self,
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         expected: u64,
-    ) -> Result<u64, RdmaError> {
-        static NEVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    ) -> Result<u64> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
         if self.sends {
-            let budget = ironwarp_bench::Budget::iterations(0, 0);
+            let budget = Budget::iterations(0, 0);
             self.drain(endpoint, open, StopCondition { budget, halt: &NEVER })?;
         }
         let expected = if open.case.test.consumes_receives() { expected } else { 0 };
@@ -380,7 +362,7 @@ impl BandwidthTest {
                 (seen, last_arrival) = (self.arrived, Instant::now());
             }
         }
-        // The acknowledgements of the last data are still to be sent.
+        // The last data must be acknowledged.
         let rest = Instant::now();
         while rest.elapsed() < LINGER {
             self.poll(endpoint, open)?;
@@ -389,51 +371,35 @@ impl BandwidthTest {
     }
 }
 
-/// Posts a list of messages: a Send, Write or Read each, or a Write and behind it Immediate Data that says which it is.
-fn post_messages(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
-    index: usize,
-    messages: Range<u64>,
-) -> Result<(), RdmaError> {
+/// Posts a list of messages: a Send, Write or Read each, or a Write followed by Immediate Data with its number.
+fn post_messages(endpoint: &mut Endpoint, open: &OpenCase, index: usize, messages: Range<u64>) -> Result<()> {
     let (case, qp_ctx) = (&open.case, &open.qps[index]);
-    let inline = if open.is_inline() { Some(qp_ctx.inline_bytes(case.bytes)?) } else { None };
+    let inline = qp_ctx.inline_bytes(case)?;
     let numbers: ArrayVec<[u8; 8], LIST_MAX> = messages.clone().map(u64::to_be_bytes).collect();
     let mut wrs = ArrayVec::<SendWr<'_>, { 2 * LIST_MAX }>::new();
     for (message, number) in messages.zip(&numbers) {
         let slot = slot_of(qp_ctx, message);
-        let (id, offset) = (wr_id(index, slot), slot as u64 * case.bytes);
-        let wr = match (case.test, inline.as_deref()) {
-            (Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
-            (Test::SendBw, None) => SendWr::send(id, &qp_ctx.gather[slot]),
-            (Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, qp_ctx.remote.sink(offset)),
-            (Test::WriteBw, None) => SendWr::write(id, &qp_ctx.gather[slot], qp_ctx.remote.sink(offset)),
-            (Test::WriteImmBw, _) => {
-                let there = qp_ctx.remote.sink(offset);
-                let [write, immediate] =
-                    SendWr::write_with_immediate(id, &qp_ctx.gather[slot], there, number);
-                wrs.push(write);
-                immediate
-            }
-            _ => SendWr::read(id, &qp_ctx.scatter[slot], qp_ctx.remote.source(0)),
-        };
+        let id = wr_id(index, slot);
+        let mut wr = qp_ctx.message_wr(case, id, slot, inline.as_deref());
+        if case.test == Test::WriteImmBw {
+            wrs.push(wr.unsignaled());
+            wr = SendWr::immediate(id, number);
+        }
         wrs.push(if is_signaled(case, message) { wr } else { wr.unsignaled() });
     }
     endpoint.ctx.post_sends(qp_ctx.qp, &wrs).map_err(|(_, error)| error.into())
 }
 
-/// Where a message lies, at both ends.
 fn slot_of(qp_ctx: &QpContext, message: u64) -> usize {
     (message % qp_ctx.gather.len() as u64) as usize
 }
 
-/// Whether a message asks for a completion.
-fn is_signaled(case: &ironwarp_bench::Case, message: u64) -> bool {
+fn is_signaled(case: &Case, message: u64) -> bool {
     (message + 1).is_multiple_of(u64::from(case.signal_every))
 }
 
-/// Messages after which a lane may stop: a whole lot, or a whole stretch up to a completion.
-fn completion_unit(case: &ironwarp_bench::Case) -> u64 {
+/// Messages after which a queue pair can stop: a batch, or a run up to a signaled message.
+fn completion_unit(case: &Case) -> u64 {
     match case.test {
         Test::WriteBw if case.validate => u64::from(case.depth),
         _ => u64::from(case.signal_every),

@@ -1,4 +1,4 @@
-//! What an end does in a slice, kind by kind of test.
+//! The slices of each kind of test.
 
 mod atomic;
 mod bandwidth;

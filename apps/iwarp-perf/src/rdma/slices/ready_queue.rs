@@ -1,20 +1,18 @@
-//! Which queue pairs may have room for work: to look at every one of them in every turn takes longer than most messages.
+//! Queue pairs that may have free slots. Checking all of them in every poll takes longer than most messages.
 
 use std::collections::VecDeque;
 
-/// Lanes that may have room, each once, those that have waited longest first.
+/// Queue pairs that may have free slots, each once, in the order of their arrival.
 pub struct ReadyQueue {
     queue: VecDeque<usize>,
     is_queued: Vec<bool>,
 }
 
 impl ReadyQueue {
-    /// All of so many lanes.
     pub fn all(qps: usize) -> Self {
         ReadyQueue { queue: (0..qps).collect(), is_queued: vec![true; qps] }
     }
 
-    /// A lane may have room again.
     pub fn push(&mut self, qp: usize) {
         if !self.is_queued[qp] {
             self.is_queued[qp] = true;
@@ -22,7 +20,6 @@ impl ReadyQueue {
         }
     }
 
-    /// The next lane, which leaves the line.
     pub fn pop(&mut self) -> Option<usize> {
         let qp = self.queue.pop_front()?;
         self.is_queued[qp] = false;

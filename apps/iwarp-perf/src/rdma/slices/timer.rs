@@ -1,18 +1,17 @@
-//! The near end's clock: warm-up, budget, and the rate of an open loop.
+//! The client's clock in a bandwidth slice: warm-up, budget, and the rate of an open loop.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ironwarp_bench::{Slice, StopCondition};
+use ironwarp_bench::{Slice, StopCondition, nanos};
 
-/// Turns between two looks at the clock.
+/// Calls between two clock reads.
 const CALLS_PER_CLOCK_READ: u64 = 8;
 
-/// A slice's clock.
 pub struct Timer<'a> {
     until: StopCondition<'a>,
     rate: Option<f64>,
     started: Instant,
-    /// When the warm-up ended, and how many messages were complete by then.
+    /// The end of the warm-up, and the messages completed by then.
     measured_from: Option<(Instant, u64)>,
     calls: u64,
     over: bool,
@@ -26,8 +25,8 @@ impl<'a> Timer<'a> {
         Timer { until, rate, started: now, measured_from, calls: 0, over: false }
     }
 
-    /// Whether the slice is over with so many messages complete. Unless halted it has one at least: on a slow path a large
-    /// one takes longer than a slice is to last, and would never be counted.
+    /// Whether the slice is over after `completed` messages. Unless halted it has at least one: on a slow path a large
+    /// message takes longer than the slice and would never be counted.
     pub fn is_over(&mut self, completed: u64) -> bool {
         self.calls += 1;
         let reads_clock = self.calls.is_multiple_of(CALLS_PER_CLOCK_READ);
@@ -47,7 +46,7 @@ impl<'a> Timer<'a> {
         self.until.budget.is_warm(completed, elapsed_ns)
     }
 
-    /// Messages that may be posted now, in an open loop; any number otherwise.
+    /// Messages that may be posted now: limited in an open loop only.
     pub fn allowance(&self, posted: u64) -> u64 {
         match self.rate {
             Some(rate) => ((self.started.elapsed().as_secs_f64() * rate) as u64 + 1).saturating_sub(posted),
@@ -63,25 +62,21 @@ impl<'a> Timer<'a> {
     }
 }
 
-/// Nanoseconds.
-pub fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use ironwarp_bench::Budget;
 
     use super::*;
 
-    /// A slice without length: its time is up whenever anybody looks.
+    /// A slice of zero length.
     fn no_time(halt: &AtomicBool) -> Timer<'_> {
         Timer::new(StopCondition { budget: Budget::duration(Duration::ZERO, 200), halt }, None)
     }
 
-    /// Whether a slice is over within two looks at the clock.
+    /// Whether a slice is over within two clock reads.
     fn is_over_soon(timer: &mut Timer<'_>, completed: u64) -> bool {
         (0..2 * CALLS_PER_CLOCK_READ).any(|_| timer.is_over(completed))
     }
