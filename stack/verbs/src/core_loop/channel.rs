@@ -1,9 +1,9 @@
 //! The rings between one context and one core.
 //!
-//! Work goes through each queue pair's own rings; a doorbell says which queue pairs have some. Everything rare goes
-//! as a [`ControlMessage`] message to the core and comes back as a [`Notification`]. Each ring has one producer and one consumer,
-//! so no side ever waits for the other. Boxes travel both ways: what a core is done with goes back to be freed on
-//! the context's thread.
+//! Work goes through each queue pair's own rings; a doorbell names the queue pairs with new work. Everything rare is
+//! a [`ControlMessage`] to the core or a [`Notification`] from it. Each ring has one producer and one consumer, so
+//! neither side waits for the other. Boxes travel both ways: the core returns them, and the context's thread frees
+//! them.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
@@ -15,61 +15,61 @@ use super::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
 use crate::objects::CmParams;
 
-/// Control messages in flight from one context to one core: a burst of connects fits, a runaway caller gets an error
+/// Control messages in flight from one context to one core. A burst of connects fits; a call beyond that fails with
 /// [`Busy`](crate::VerbsError::Busy).
 pub(crate) const CONTROL_MESSAGES_MAX: usize = 1024;
 
-/// Notices that a context may leave unread. The core keeps what does not fit and tries again.
+/// Notifications that a context may leave unread. The core keeps further ones and tries again.
 pub(crate) const NOTIFICATIONS_MAX: usize = 1024;
 
-/// What a context asks of a core.
+/// A request of a context to a core.
 pub(crate) enum ControlMessage {
-    /// Takes over the core's half of a queue pair.
+    /// Takes the core's half of a queue pair.
     CreateQp(Box<QpCore>),
-    /// Takes over the core's half of a completion queue.
+    /// Takes the core's half of a completion queue.
     CreateCq(Box<CqCore>),
-    /// Takes over the core's half of a shared receive queue.
+    /// Takes the core's half of a shared receive queue.
     CreateSrq(Box<SrqCore>),
-    /// Writes completions into another ring from now on.
+    /// Writes completions to another ring from now on.
     ResizeCq { slot: u32, ring: CqRing },
-    /// Says once when fewer requests than this are left in a shared receive queue.
+    /// Requests one event when fewer receives than this are left in a shared receive queue.
     ArmSrq { slot: u32, limit: u32 },
-    /// Gives a shared receive queue's half back.
+    /// Returns the core's half of a shared receive queue.
     DestroySrq { slot: u32 },
-    /// Ends a queue pair and gives its half back.
+    /// Ends a queue pair and returns its half.
     DestroyQp { slot: u32 },
-    /// Gives a completion queue's half back.
+    /// Returns the core's half of a completion queue.
     DestroyCq { slot: u32 },
     /// Opens a connection.
     Connect { slot: u32, remote: SocketAddr, cm_params: Box<CmParams> },
-    /// Takes connections for an address. Told to the core that leads, which tells the others.
+    /// Listens on an address. Sent to the leader core, which informs the others.
     Listen { local: SocketAddr },
-    /// Takes no more of them.
+    /// Stops listening.
     Unlisten { local: SocketAddr },
-    /// Answers a request: binds it to a queue pair.
+    /// Accepts a request with a queue pair.
     Accept { request: (u32, u32), slot: u32, cm_params: Box<CmParams> },
-    /// Answers a request: refuses it.
+    /// Rejects a request.
     Reject { request: (u32, u32), cm_params: Box<CmParams> },
-    /// Closes a connection once everything posted has been sent and acknowledged.
+    /// Disconnects after everything posted was sent and acknowledged.
     Disconnect { slot: u32 },
-    /// Changes a word of the application's own memory. Told to the core that owns it.
+    /// Executes an atomic operation on the application's own memory. Sent to the owner core.
     Atomic { cq: u32, wr_id: u64, target: AtomicTarget, operation: AtomicOp },
 }
 
-/// What a core tells a context.
+/// A message of a core to a context.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 pub(crate) enum Notification {
-    /// Notifications for the application.
+    /// An event for the application.
     Event(Event),
-    /// A peer has atomic operations, whatever was remembered of it.
+    /// A peer supports atomic operations, whatever was recorded.
     PeerHasAtomics(IpAddr),
-    /// The core's half of a queue pair comes back.
+    /// The core's half of a queue pair, returned.
     QpReturned(Box<QpCore>),
-    /// The core's half of a completion queue comes back.
+    /// The core's half of a completion queue, returned.
     CqReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CqCore>),
-    /// The core's half of a shared receive queue comes back.
+    /// The core's half of a shared receive queue, returned.
     SrqReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<SrqCore>),
-    /// A message that has been carried out and whose box comes back to be freed here.
+    /// The parameters of an executed message, returned to be freed.
     CmParamsReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CmParams>),
 }
 
@@ -89,17 +89,17 @@ pub(crate) struct ContextChannel {
     pub(crate) doorbell: doorbell::DoorbellReceiver,
     pub(crate) control: spsc::Consumer<ControlMessage>,
     notifications: spsc::Producer<Notification>,
-    /// Notices that found the ring full, oldest first. A handful for each queue pair of the context: while any wait, no
-    /// peer is announced.
+    /// Notifications that did not fit the ring, oldest first. At most a few for each queue pair of the context:
+    /// while any wait, no connection request is reported.
     delayed: VecDeque<Notification>,
-    /// Ports whose link has changed, one bit each, until the context can be told, and whether it was there when it changed
-    /// last: links may flap for ever.
+    /// Ports whose link changed since the last notification, one bit each, and the last state of each link. A link
+    /// may change any number of times.
     links_changed: u8,
     links_up: u8,
 }
 
 impl ContextChannel {
-    /// Passes a notice on, in order. Answers whether it has to wait.
+    /// Sends a notification, in order. Returns whether it waits.
     pub(crate) fn notify(&mut self, notification: Notification) -> bool {
         self.flush_delayed();
         let not_pushed = if self.delayed.is_empty() {
@@ -112,7 +112,7 @@ impl ContextChannel {
         waits
     }
 
-    /// Tells of the last change of a port's link; of earlier ones that have not been told, no more.
+    /// Reports the last change of a port's link. Earlier changes that were not reported are dropped.
     #[cold]
     pub(crate) fn notify_link_change(&mut self, port: u8, up: bool) {
         let bit = 1u8.checked_shl(port.into()).unwrap_or_default();
@@ -121,7 +121,7 @@ impl ContextChannel {
         self.flush_delayed();
     }
 
-    /// Passes on what waits, as far as there is room, and answers how much that was.
+    /// Sends waiting notifications while there is room, and returns their number.
     pub(crate) fn flush_delayed(&mut self) -> usize {
         let mut moved = 0;
         while let Some(notification) = self.delayed.pop_front() {
@@ -134,7 +134,7 @@ impl ContextChannel {
         moved + self.flush_link_events()
     }
 
-    /// Passes on how the link is, behind everything that waits.
+    /// Reports the state of links, after all waiting notifications.
     #[inline]
     fn flush_link_events(&mut self) -> usize {
         if self.links_changed == 0 || !self.delayed.is_empty() {
@@ -158,7 +158,7 @@ impl ContextChannel {
         pushed
     }
 
-    /// Whether the context asks for nothing, waits for nothing and is there.
+    /// Returns whether the context has no requests and no waiting notifications, and is not gone.
     #[inline]
     pub(crate) fn is_idle(&mut self) -> bool {
         self.control.available() == 0
@@ -167,13 +167,13 @@ impl ContextChannel {
             && !self.control.is_abandoned()
     }
 
-    /// Whether the context leaves its notices unread.
+    /// Returns whether the context leaves its notifications unread.
     pub(crate) fn has_delayed(&self) -> bool {
         !self.delayed.is_empty()
     }
 }
 
-/// The rings for context `number` and a core with `queue_pairs` queue pairs at most.
+/// Creates the rings for context `number` and a core with at most `queue_pairs` queue pairs.
 pub(crate) fn context_channel(number: u16, queue_pairs: usize) -> (CoreChannel, ContextChannel) {
     let (doorbell_sender, doorbell_receiver) = doorbell::channel(queue_pairs);
     let (control_tx, control_rx) = spsc::channel(CONTROL_MESSAGES_MAX);
@@ -197,7 +197,8 @@ pub(crate) fn context_channel(number: u16, queue_pairs: usize) -> (CoreChannel, 
 mod tests {
     use super::*;
 
-    /// A context that reads nothing costs the core one notice for a link that flaps for ever, and hears the last of it.
+    /// A context that reads nothing costs the core one notification for any number of link changes, and gets the
+    /// last one.
     #[test]
     fn a_link_that_flaps_while_unread_raises_one_event() {
         let (mut core, mut context) = context_channel(0, 1);

@@ -64,7 +64,7 @@ impl Host {
             let up = format!("sudo ip link set {interface} up");
             Finding::warning("link", format!("{interface} is switched off"), up)
         } else if !link.carrier {
-            let plug = "plug the cable in, or bring the far end up";
+            let plug = "plug the cable in, or bring the peer up";
             Finding::warning("link", format!("{interface} has no link"), plug)
         } else {
             Finding::good("link", format!("{interface} is up, mtu {}", link.mtu))

@@ -29,11 +29,11 @@ impl Host {
                     // DPDK's driver tries once, when the device starts, and then fails without a reason.
                     Finding::fault(
                         "socket",
-                        format!("{key} = {shown}: nobody listens there"),
+                        format!("{key} = {shown}: no process listens there"),
                         "start the end with role = \"server\" first",
                     )
                 }
-                _ => Finding::good("socket", format!("{shown}: somebody listens")),
+                _ => Finding::good("socket", format!("{shown}: a process listens")),
             }];
         }
         let folder = path.parent().unwrap_or(Path::new("/"));

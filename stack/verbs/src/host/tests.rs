@@ -240,7 +240,7 @@ fn a_socket_is_looked_at_where_it_will_be() {
     assert!(machine.examine(&client).iter().all(|finding| finding.severity == Severity::Good));
     drop(listener);
     assert!(machine.examine(server).iter().all(|finding| finding.severity == Severity::Good));
-    names(&machine.only(Severity::Fault, &client, ""), &["nobody listens", "first"]);
+    names(&machine.only(Severity::Fault, &client, ""), &["no process listens", "first"]);
 }
 
 /// The kernel tells of this machine's own loopback.
