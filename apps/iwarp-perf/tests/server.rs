@@ -160,7 +160,7 @@ fn an_error_names_the_socket_of_a_missing_memif_server() {
     let last = stderr.lines().last().unwrap_or_default();
     let socket = lab.file("m.sock");
     assert!(
-        ["nobody listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)),
+        ["no process listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)),
         "{stderr}"
     );
 }

@@ -777,7 +777,8 @@ const char *iw_last_error(void);
 // of an earlier call, which may still run on another thread. DPDK's log is separate, see `rte_log`. Any thread.
 // Fails with IW_E_STATE if another Rust library of the process has a log.
 //
-// # Safety `function` may be called with `user` from any thread until it is replaced.
+// # Safety
+// `function` may be called with `user` from any thread until it is replaced.
 int32_t iw_set_log(iw_log_fn function,
                    void *user,
                    uint32_t level);
@@ -930,8 +931,9 @@ int32_t iw_unlisten(struct iw_ctx *ctx, const struct iw_addr *local);
 // Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. A null
 // `params` means the defaults.
 //
-// # Safety `ctx` is null or a handle of this library. `remote` is null or points to an address. `params` is null or
-// points to as many bytes as its `size` states, and its private data to as many as it states.
+// # Safety
+// `ctx` is null or a handle of this library. `remote` is null or points to an address. `params` is null or points
+// to as many bytes as its `size` states, and its private data to as many as it states.
 int32_t iw_connect(struct iw_ctx *ctx,
                    struct iw_qp qp,
                    const struct iw_addr *remote,
@@ -940,7 +942,8 @@ int32_t iw_connect(struct iw_ctx *ctx,
 // Accepts a connection request with an idle queue pair. IW_EVENT_ESTABLISHED or IW_EVENT_CONNECT_FAILED follows. If
 // the call fails, the request can still be answered. A null `params` means the defaults.
 //
-// # Safety `ctx` is null or a handle of this library. `request` is null or points to a request. `params` as for
+// # Safety
+// `ctx` is null or a handle of this library. `request` is null or points to a request. `params` as for
 // `iw_connect`.
 int32_t iw_accept(struct iw_ctx *ctx,
                   const struct iw_request *request,
@@ -949,8 +952,9 @@ int32_t iw_accept(struct iw_ctx *ctx,
 
 // Rejects a connection request with private data for the peer.
 //
-// # Safety `ctx` is null or a handle of this library. `request` is null or points to a request. `private_data` is
-// null or points to `private_data_bytes` bytes.
+// # Safety
+// `ctx` is null or a handle of this library. `request` is null or points to a request. `private_data` is null or
+// points to `private_data_bytes` bytes.
 int32_t iw_reject(struct iw_ctx *ctx,
                   const struct iw_request *request,
                   const uint8_t *private_data,
@@ -1022,7 +1026,8 @@ int32_t iw_event_poll(struct iw_ctx *ctx, struct iw_event *out);
 // shows that an operation is done, the program must not access bytes that the operation may write, and must not
 // change bytes that it may read.
 //
-// # Safety `ctx` is null or a handle of this library. `address` is null or points to `length` bytes that fulfil the
+// # Safety
+// `ctx` is null or a handle of this library. `address` is null or points to `length` bytes that fulfil the
 // conditions above. `out` is null or valid for writes of one pointer.
 int32_t iw_mr_register(struct iw_ctx *ctx,
                        struct iw_pd pd,
@@ -1169,8 +1174,9 @@ int32_t iw_fast_mr_destroy(struct iw_fast_mr *fast_mr);
 // Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
 // not. `posted`, which may be null, gets the number of posted requests.
 //
-// # Safety `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests whose pointers
-// and handles are valid likewise. `posted` is null or valid for writes of one number.
+// # Safety
+// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests whose pointers and handles
+// are valid likewise. `posted` is null or valid for writes of one number.
 int32_t iw_post_send(struct iw_ctx *ctx,
                      struct iw_qp qp,
                      const struct iw_send_wr *wrs,
@@ -1287,9 +1293,13 @@ int32_t iw_qp_attr_init(struct iw_qp_attr *attr, struct iw_cq cq);
 
 // Creates a queue pair. Allocates.
 //
-// # Safety `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size`
-// states. `out` is null or valid for writes of one value.
-int32_t iw_qp_create(struct iw_ctx *ctx, struct iw_pd pd, const struct iw_qp_attr *attr, struct iw_qp *out);
+// # Safety
+// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out`
+// is null or valid for writes of one value.
+int32_t iw_qp_create(struct iw_ctx *ctx,
+                     struct iw_pd pd,
+                     const struct iw_qp_attr *attr,
+                     struct iw_qp *out);
 
 // Returns the state of a queue pair.
 //

@@ -104,7 +104,8 @@ pub(crate) fn alloc_handle<K: HandleKind + Sync>(body: K::Body) -> *mut K {
 
 /// Runs `body` with the object of a handle.
 ///
-/// # Safety The pointer is null or came from [`alloc_handle`], of any kind.
+/// # Safety
+/// The pointer is null or came from [`alloc_handle`], of any kind.
 #[inline]
 pub(crate) unsafe fn with<K: HandleKind, R>(
     handle: *const K,

@@ -47,7 +47,8 @@ static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 /// of an earlier call, which may still run on another thread. DPDK's log is separate, see `rte_log`. Any thread.
 /// Fails with IW_E_STATE if another Rust library of the process has a log.
 ///
-/// # Safety `function` may be called with `user` from any thread until it is replaced.
+/// # Safety
+/// `function` may be called with `user` from any thread until it is replaced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_set_log(function: iw_log_fn, user: *mut c_void, level: u32) -> i32 {
     call(|| {

@@ -21,7 +21,8 @@ fn bad(what: &'static str) -> ApiError {
 
 /// Returns the value at a pointer.
 ///
-/// # Safety It is null or points to a value that does not change during the call.
+/// # Safety
+/// It is null or points to a value that does not change during the call.
 #[inline]
 pub(crate) unsafe fn read<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, ApiError> {
     check(pointer, what)?;
@@ -36,7 +37,8 @@ pub(crate) fn check_out<T>(pointer: *mut T, what: &'static str) -> Result<(), Ap
 
 /// Writes a value to a pointer.
 ///
-/// # Safety It is null or points to room for a value that no other thread uses during the call.
+/// # Safety
+/// It is null or points to room for a value that no other thread uses during the call.
 #[inline]
 pub(crate) unsafe fn write_out<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), ApiError> {
     check(pointer.cast_const(), what)?;
@@ -107,7 +109,8 @@ fn check_count<T>(count: usize, what: &'static str) -> Result<(), ApiError> {
 
 /// Returns a text.
 ///
-/// # Safety It is null or points to a NUL-terminated text that does not change during the call.
+/// # Safety
+/// It is null or points to a NUL-terminated text that does not change during the call.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str, ApiError> {
     check(pointer, what)?;
     // SAFETY: not null, and valid as the caller guarantees.
@@ -143,8 +146,9 @@ pub(crate) unsafe fn write_text(
 /// Returns a struct that begins with its own size, as compiled by the caller. Fields that the caller does not know
 /// have their `default` value.
 ///
-/// # Safety As for [`read`], of as many bytes as its first field states. `T` consists of numbers and pointers, in
-/// C's layout, and begins with the size.
+/// # Safety
+/// As for [`read`], of as many bytes as its first field states. `T` consists of numbers and pointers, in C's layout,
+/// and begins with the size.
 pub(crate) unsafe fn read_sized<T: Copy>(
     pointer: *const T,
     default: T,

@@ -110,8 +110,9 @@ pub unsafe extern "C" fn iw_unlisten(ctx: *mut iw_ctx, local: *const iw_addr) ->
 /// Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. A null
 /// `params` means the defaults.
 ///
-/// # Safety `ctx` is null or a handle of this library. `remote` is null or points to an address. `params` is null or
-/// points to as many bytes as its `size` states, and its private data to as many as it states.
+/// # Safety
+/// `ctx` is null or a handle of this library. `remote` is null or points to an address. `params` is null or points
+/// to as many bytes as its `size` states, and its private data to as many as it states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_connect(
     ctx: *mut iw_ctx,
@@ -138,7 +139,8 @@ pub unsafe extern "C" fn iw_connect(
 /// Accepts a connection request with an idle queue pair. IW_EVENT_ESTABLISHED or IW_EVENT_CONNECT_FAILED follows. If
 /// the call fails, the request can still be answered. A null `params` means the defaults.
 ///
-/// # Safety `ctx` is null or a handle of this library. `request` is null or points to a request. `params` as for
+/// # Safety
+/// `ctx` is null or a handle of this library. `request` is null or points to a request. `params` as for
 /// `iw_connect`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_accept(
@@ -164,8 +166,9 @@ pub unsafe extern "C" fn iw_accept(
 
 /// Rejects a connection request with private data for the peer.
 ///
-/// # Safety `ctx` is null or a handle of this library. `request` is null or points to a request. `private_data` is
-/// null or points to `private_data_bytes` bytes.
+/// # Safety
+/// `ctx` is null or a handle of this library. `request` is null or points to a request. `private_data` is null or
+/// points to `private_data_bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_reject(
     ctx: *mut iw_ctx,

@@ -141,8 +141,9 @@ pub struct iw_recv_wr {
 /// Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
 /// not. `posted`, which may be null, gets the number of posted requests.
 ///
-/// # Safety `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests whose pointers
-/// and handles are valid likewise. `posted` is null or valid for writes of one number.
+/// # Safety
+/// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests whose pointers and handles
+/// are valid likewise. `posted` is null or valid for writes of one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_send(
     ctx: *mut iw_ctx,

@@ -148,7 +148,8 @@ impl<'a> Word<'a> {
 
     /// Operations without a processor instruction: computes and retries until no other core interfered.
     ///
-    /// # Safety As for [`Word::apply_locked`], which checked it.
+    /// # Safety
+    /// As for [`Word::apply_locked`], which checked it.
     unsafe fn retry_locked(&self, operation: &AtomicOp) -> u64 {
         // SAFETY: passed on to the caller.
         let mut original = unsafe { copy::load_u64(self.at) };

@@ -11,9 +11,10 @@ pub use guarded::{GuardZones, GuardedBuf, guarded};
 
 /// An owner of bytes that stay at one address while the owner exists.
 ///
-/// # Safety While the value exists, even while it is moved, the bytes must - stay where they are, valid for reads
-/// and writes from any thread; - be accessed by no other code: neither the value's own code nor another value that
-/// shares them, except in `drop`.
+/// # Safety
+/// While the value exists, even while it is moved, the bytes must
+/// - stay where they are, valid for reads and writes from any thread;
+/// - be accessed by no other code: neither the value's own code nor another value that shares them, except in `drop`.
 pub unsafe trait StableBytes {
     /// Returns the bytes. Called once, after the owner was moved to its final place.
     fn stable_bytes(&mut self) -> NonNull<[u8]>;

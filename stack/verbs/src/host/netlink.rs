@@ -63,7 +63,8 @@ impl Links {
 
     /// Asks the kernel.
     ///
-    /// # Errors If there is no netlink, as in some sandboxes.
+    /// # Errors
+    /// If there is no netlink, as in some sandboxes.
     pub fn read() -> io::Result<Self> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         // Protocol 0 is routes and links.

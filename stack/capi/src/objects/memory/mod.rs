@@ -61,7 +61,8 @@ pub struct iw_mr_info {
 /// shows that an operation is done, the program must not access bytes that the operation may write, and must not
 /// change bytes that it may read.
 ///
-/// # Safety `ctx` is null or a handle of this library. `address` is null or points to `length` bytes that fulfil the
+/// # Safety
+/// `ctx` is null or a handle of this library. `address` is null or points to `length` bytes that fulfil the
 /// conditions above. `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_register(

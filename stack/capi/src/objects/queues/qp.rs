@@ -49,8 +49,9 @@ pub unsafe extern "C" fn iw_qp_attr_init(attr: *mut iw_qp_attr, cq: iw_cq) -> i3
 
 /// Creates a queue pair. Allocates.
 ///
-/// # Safety `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size`
-/// states. `out` is null or valid for writes of one value.
+/// # Safety
+/// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out`
+/// is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_create(
     ctx: *mut iw_ctx,
