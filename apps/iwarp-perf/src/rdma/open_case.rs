@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use ironwarp::{
     Access, AlignedBuf, CompletionQueue, Extensions, Framing, QpAttr, QueuePair, RecvWr, Region,
     RemoteMemory, STag, SendWr, Sge,
@@ -275,21 +274,24 @@ impl QpContext {
         Ok(self.source.write_at(slot * bytes.len(), &bytes)?)
     }
 
-    /// The bytes of an inline message, copied to the stack; `None` where messages are not inline.
-    #[inline]
-    pub fn inline_bytes(&self, case: &Case) -> Result<Option<ArrayVec<u8, INLINE_BYTES_MAX>>> {
+    /// Copies the bytes of an inline message to `buffer`. Returns `None` if messages are not inline.
+    #[inline(always)]
+    pub fn inline_bytes<'b>(
+        &self,
+        case: &Case,
+        buffer: &'b mut [u8; INLINE_BYTES_MAX],
+    ) -> Result<Option<&'b [u8]>> {
         let can_inline = matches!(case.test, Test::SendLat | Test::SendBw | Test::WriteLat | Test::WriteBw);
+        let Some(message) = buffer.get_mut(..case.bytes as usize) else { return Ok(None) };
         if !can_inline || case.bytes > u64::from(case.inline) {
             return Ok(None);
         }
-        let mut message = ArrayVec::from([0; INLINE_BYTES_MAX]);
-        message.truncate(case.bytes as usize);
-        self.source.read_at(0, &mut message)?;
+        self.source.read_at(0, message)?;
         Ok(Some(message))
     }
 
     /// The Send, Write or Read of a message; the Write where Immediate Data follows.
-    #[inline]
+    #[inline(always)]
     pub fn message_wr<'a>(
         &'a self,
         case: &Case,

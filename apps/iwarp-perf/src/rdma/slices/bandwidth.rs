@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use arrayvec::ArrayVec;
 use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{Budget, Case, ServerSlice, Slice, StopCondition, StopSignal, Test, nanos};
+use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::endpoint::{Endpoint, Result};
 use super::super::open_case::{OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
@@ -374,13 +375,14 @@ impl BandwidthTest {
 /// Posts a list of messages: a Send, Write or Read each, or a Write followed by Immediate Data with its number.
 fn post_messages(endpoint: &mut Endpoint, open: &OpenCase, index: usize, messages: Range<u64>) -> Result<()> {
     let (case, qp_ctx) = (&open.case, &open.qps[index]);
-    let inline = qp_ctx.inline_bytes(case)?;
+    let mut buffer = [0; INLINE_BYTES_MAX];
+    let inline = qp_ctx.inline_bytes(case, &mut buffer)?;
     let numbers: ArrayVec<[u8; 8], LIST_MAX> = messages.clone().map(u64::to_be_bytes).collect();
     let mut wrs = ArrayVec::<SendWr<'_>, { 2 * LIST_MAX }>::new();
     for (message, number) in messages.zip(&numbers) {
         let slot = slot_of(qp_ctx, message);
         let id = wr_id(index, slot);
-        let mut wr = qp_ctx.message_wr(case, id, slot, inline.as_deref());
+        let mut wr = qp_ctx.message_wr(case, id, slot, inline);
         if case.test == Test::WriteImmBw {
             wrs.push(wr.unsignaled());
             wr = SendWr::immediate(id, number);

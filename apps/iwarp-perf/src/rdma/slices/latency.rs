@@ -11,6 +11,7 @@ use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{
     RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, Test, Wait, measure_round_trips,
 };
+use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{OpenCase, qp_and_slot, wr_id};
@@ -111,11 +112,12 @@ fn post_message(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message:
     if case.test == Test::WriteLat {
         qp_ctx.source.write_at(case.bytes as usize - 1, &[message as u8])?;
     }
-    let inline = qp_ctx.inline_bytes(case)?;
+    let mut buffer = [0; INLINE_BYTES_MAX];
+    let inline = qp_ctx.inline_bytes(case, &mut buffer)?;
     let wr = match case.test {
         Test::ImmLat => SendWr::immediate(id, &octets).unsignaled(),
         Test::ReadLat => qp_ctx.message_wr(case, id, 0, None),
-        _ => qp_ctx.message_wr(case, id, 0, inline.as_deref()).unsignaled(),
+        _ => qp_ctx.message_wr(case, id, 0, inline).unsignaled(),
     };
     let second = match case.test {
         Test::WriteImmLat => SendWr::immediate(id, &octets),
