@@ -1,21 +1,21 @@
 //! Nanoseconds from the time-stamp counter.
 //!
-//! The counter is read without a system call and turned into nanoseconds by a fixed-point multiplication: 9.5 ns a
-//! reading where a virtual machine makes the counter cost that much, against 20 to 45 ns for the system's clock. Its
-//! rate is measured once against the system's monotonic clock. The counter is used where it runs at one rate for ever,
-//! by the processor's word or because Linux itself keeps its time by it; elsewhere the system's clock is read. Nothing
-//! can fail.
+//! The counter is read without a system call and converted by a fixed-point multiplication. A reading takes 9.5 ns
+//! where a virtual machine makes the counter slow, against 20 to 45 ns for the system's clock. The rate is measured
+//! once against the system's monotonic clock. The counter is used if it has a constant rate, as reported by the
+//! processor or because Linux itself uses it; otherwise the system's clock is read. Cannot fail.
 
 use std::time::{Duration, Instant};
 
-/// How long the counter is compared with the system's clock: 20 ms makes the rate good to a few parts in a million.
+/// How long the counter is compared with the system's clock: 20 ms gives a rate that is accurate to a few parts in a
+/// million.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
-/// Readings of both clocks to choose the closest pair from: one in so many is not interrupted between the two.
+/// Readings of both clocks, of which the fastest pair is used: at least one is not interrupted.
 const SAMPLES: usize = 16;
 
-/// A clock in nanoseconds since it was made. On one thread it never goes back; copies on other cores agree as far as
-/// the processor keeps their counters together, which one with a steady counter does.
+/// A clock in nanoseconds since its creation. It never goes back on one thread. Copies on other cores agree if the
+/// processor keeps their counters synchronised, which one with a constant rate does.
 #[derive(Clone, Copy, Debug)]
 pub struct TscClock {
     source: Source,
@@ -23,7 +23,7 @@ pub struct TscClock {
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// The counter when the clock was made, and nanoseconds a tick in 32.32 fixed point.
+    /// The counter at creation, and nanoseconds per tick in 32.32 fixed point.
     Counter { start: u64, ns_per_tick: u64 },
     /// The system's clock since this instant.
     System(Instant),
@@ -40,12 +40,12 @@ impl TscClock {
         TscClock { source }
     }
 
-    /// Nanoseconds since the clock was made.
+    /// Returns the nanoseconds since creation.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         match self.source {
             Source::Counter { start, ns_per_tick } => {
-                // A core whose counter lags reads less than the start for a moment: that is time zero.
+                // A core whose counter lags may read less than the start at first: that is time zero.
                 scale(read_counter().saturating_sub(start), ns_per_tick)
             }
             Source::System(start) => system_ns(start),
@@ -68,7 +68,7 @@ impl Source {
     }
 }
 
-/// The counter and the system's clock at one moment: of several readings the pair that was taken fastest.
+/// Reads the counter and the system's clock at one moment: the fastest of several pairs of readings.
 fn both_clocks() -> (u64, Instant) {
     let samples = (0..SAMPLES).map(|_| {
         let (before, now, after) = (read_counter(), Instant::now(), read_counter());
@@ -78,7 +78,8 @@ fn both_clocks() -> (u64, Instant) {
     samples.min_by_key(|(took, ..)| *took).map_or((0, Instant::now()), |(_, ticks, now)| (ticks, now))
 }
 
-/// Nanoseconds a tick in 32.32 fixed point, or nothing for a counter that stands still or runs slower than 1 Hz.
+/// Returns nanoseconds per tick in 32.32 fixed point, or `None` for a counter that stands still or is slower than 1
+/// Hz.
 fn ns_per_tick(ticks: u64, elapsed: Duration) -> Option<u64> {
     let ns = (elapsed.as_nanos() << 32).checked_div(ticks.into())?;
     ns.try_into().ok().filter(|ns| *ns > 0)
@@ -103,7 +104,7 @@ fn read_counter() -> u64 {
     return 0;
 }
 
-/// Whether the counter runs at one rate in every power state: CPUID leaf 0x80000007, EDX bit 8.
+/// Returns whether the counter has a constant rate in every power state: CPUID leaf 0x80000007, EDX bit 8.
 fn counter_is_steady() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
@@ -115,8 +116,8 @@ fn counter_is_steady() -> bool {
     false
 }
 
-/// Whether Linux keeps its own time by the counter. Virtual machines often have a steady counter and do not say so, and
-/// Linux has compared it with other clocks: reading it ourselves is no worse than asking Linux, and costs a fraction.
+/// Returns whether Linux uses the counter as its clock source. Virtual machines often have a constant rate but do
+/// not report it. Linux has compared the counter with other clocks, so reading it directly is as good and faster.
 fn system_trusts_counter() -> bool {
     const CHOSEN: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(all(target_arch = "x86_64", not(miri)))

@@ -1,9 +1,9 @@
-//! Hints to the processor. They change when something happens, never what.
+//! Hints to the processor. They change timing only, never results.
 
-/// Asks for the first cache line of `what`, which will be read soon.
+/// Prefetches the first cache line of `what` for reading.
 ///
-/// Pays when the line lies beyond the second-level cache and other work is there to be done meanwhile. Does nothing
-/// on a processor other than x86-64.
+/// Useful if the line is not in the second-level cache and other work is available meanwhile. No effect on a
+/// processor other than x86-64.
 #[inline(always)]
 pub fn prefetch_read<T: ?Sized>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -16,15 +16,15 @@ pub fn prefetch_read<T: ?Sized>(what: &T) {
     let _ = what;
 }
 
-/// Asks for the first cache line of `what`, which this core will write soon: the copies that others have are given up meanwhile.
+/// Prefetches the first cache line of `what` for writing: copies of other cores are invalidated meanwhile.
 ///
-/// Pays when another core has read the line since and other work is there to be done meanwhile. Does nothing on a processor
-/// other than x86-64.
+/// Useful if another core has read the line and other work is available meanwhile. No effect on a processor other
+/// than x86-64.
 #[inline(always)]
 pub fn prefetch_write<T: ?Sized>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch of any address is allowed and changes no memory. A processor of this family without it takes it for a
-    // no-op. The compiler would make a plain prefetch of the intrinsic, unless told that every processor has this one.
+    // SAFETY: a prefetch of any address is allowed and changes no memory. A processor without this one treats it as
+    // a no-op. The compiler would replace the intrinsic by a plain prefetch unless the function enables the feature.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(what).cast::<u8>(), options(nostack, preserves_flags, readonly));
     }
@@ -32,10 +32,11 @@ pub fn prefetch_write<T: ?Sized>(what: &T) {
     let _ = what;
 }
 
-/// Hands the first cache line of `what`, which this core has just written, to the cache that all cores share: another core, which
-/// reads it next, finds it there sooner.
+/// Moves the first cache line of `what`, which this core has just written, to the shared cache, where another core
+/// finds it sooner.
 ///
-/// Pays when somebody waits for the line. Does nothing on a processor that does not know it, or other than x86-64.
+/// Useful if another core waits for the line. No effect on a processor without the instruction, or other than
+/// x86-64.
 #[inline(always)]
 pub fn demote_line<T: ?Sized>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -48,7 +49,7 @@ pub fn demote_line<T: ?Sized>(what: &T) {
     let _ = what;
 }
 
-/// Tells the processor that this thread waits in a loop: saves power and leaves a sibling thread the core.
+/// Tells the processor that this thread spins: saves power and leaves resources to a sibling thread.
 #[inline(always)]
 pub fn spin_hint() {
     core::hint::spin_loop();

@@ -1,10 +1,10 @@
-//! The few processor instructions the stack uses, each with a portable fallback.
+//! The processor instructions that the stack uses, each with a portable fallback.
 //!
-//! CRC-32C and internet checksums, the time-stamp counter, prefetch, and memory shared with other processes. What a
-//! processor lacks is found out at run time and answered by portable code with the same result; under Miri only the
-//! portable code runs. Nothing here knows a packet, a connection or a type of the stack: bytes, `u64` nanoseconds.
+//! CRC-32C and Internet checksums, the time-stamp counter, prefetch, and memory shared with other processes. Missing
+//! instructions are detected at run time and replaced by portable code with the same result. Under Miri only the
+//! portable code runs. This crate uses bytes and `u64` nanoseconds only, no type of the stack.
 //!
-//! One of the six rooms that may hold `unsafe`: processor intrinsics and one memory mapping.
+//! One of the six crates that may use `unsafe`: processor intrinsics and one memory mapping.
 
 pub mod checksum;
 pub mod clock;

@@ -1,9 +1,8 @@
-//! Words that other processes can read: a file mapped into memory, seen as atomics.
+//! Words that other processes can read: a file mapped into memory, accessed as atomics.
 //!
 //! The writer maps its own file, and every thread of the process may load and store its words at any time. A reader
-//! elsewhere reads the file as a file, so nothing that it finds there can hurt it, and needs nothing from here.
-//! Without a file the same words lie on the heap. Creating can fail as file operations do; access cannot.
-//! Cost: a load or store is one bounds check and one plain instruction.
+//! reads the file as a file, so its contents cannot harm it. Without a file the words are on the heap. Creation can
+//! fail as file operations do; access cannot. Cost of a load or store: one bounds check and one plain instruction.
 
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
@@ -15,28 +14,28 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Words on one line; a line starts at a multiple of its size, so no two lines share a cache line or the pair of
-/// them that a processor fetches together.
+/// Words of a line. A line starts at a multiple of its size, so two lines share neither a cache line nor the pair of
+/// lines that a processor fetches together.
 pub const LINE_WORDS: usize = 16;
 
-/// A run of 64-bit words, shared with every clone and every slice of it, and through its file with other processes.
+/// A range of 64-bit words, shared with its clones and slices, and through its file with other processes.
 ///
-/// The first word lies at a multiple of 128 bytes.
+/// The first word is at a multiple of 128 bytes.
 #[derive(Clone)]
 pub struct SharedWords {
     first: NonNull<AtomicU64>,
     words: usize,
-    /// Keeps the words where they are.
+    /// Keeps the words allocated.
     _memory: Arc<Memory>,
 }
 
-// SAFETY: what `first` points to are atomics, kept alive by `_memory`, which itself goes between threads freely.
+// SAFETY: `first` points to atomics that `_memory`, which is sendable itself, keeps alive.
 unsafe impl Send for SharedWords {}
 // SAFETY: as above.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// At least `words` words of zero, in whole lines, on the heap.
+    /// Returns at least `words` zeroed words, in whole lines, on the heap.
     pub fn on_heap(words: usize) -> Self {
         let lines: Box<[Line]> = (0..words.div_ceil(LINE_WORDS)).map(|_| Line::default()).collect();
         let words = lines.len() * LINE_WORDS;
@@ -44,7 +43,8 @@ impl SharedWords {
         SharedWords { first, words, _memory: Arc::new(Memory { first, words, mapped: false }) }
     }
 
-    /// At least `words` words, in whole lines, of an open file: it grows to hold them, and grown parts are zero.
+    /// Returns at least `words` words, in whole lines, of an open file. The file grows to hold them, and the new
+    /// part is zero.
     ///
     /// The file must be open for reading and writing. Choose a file system that lives in memory (`/run`,
     /// `/dev/shm`): elsewhere the kernel may stop a storing thread while it writes the file out. A process that may write
@@ -57,8 +57,8 @@ impl SharedWords {
         Ok(SharedWords { first, words, _memory: Arc::new(Memory { first, words, mapped: true }) })
     }
 
-    /// The words of `range` as another handle, or nothing where they do not all exist. A slice that begins at a
-    /// multiple of [`LINE_WORDS`] shares no cache line with what lies before it.
+    /// Returns the words of `range` as another handle, or `None` if they do not all exist. A slice that begins at a
+    /// multiple of [`LINE_WORDS`] shares no cache line with the words before it.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         let words = self.get(range)?;
         let first = NonNull::from(words).cast();
@@ -71,8 +71,8 @@ impl Deref for SharedWords {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `first` begins `words` words that `_memory` keeps alive and in place, zeroed or written since.
-        // They are only ever accessed as atomics in this process, and by the kernel when a reader copies them out.
+        // SAFETY: `first` begins `words` words that `_memory` keeps alive and in place, initialised. They are
+        // accessed only as atomics in this process, and by the kernel when a reader copies them.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.words) }
     }
 }
@@ -91,7 +91,7 @@ struct Line {
 
 const _: () = assert!(size_of::<Line>() == LINE_WORDS * size_of::<AtomicU64>());
 
-/// Owns what [`SharedWords`] points into.
+/// Owns the memory of [`SharedWords`].
 struct Memory {
     first: NonNull<AtomicU64>,
     words: usize,
@@ -106,7 +106,7 @@ unsafe impl Sync for Memory {}
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.mapped {
-            // SAFETY: `in_file` mapped exactly these bytes, and every handle to them is gone.
+            // SAFETY: `in_file` mapped exactly these bytes, and every handle of them is gone.
             let unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.words * 8) };
             debug_assert!(unmapped.is_ok());
         } else {
@@ -114,13 +114,13 @@ impl Drop for Memory {
                 self.first.as_ptr().cast::<Line>(),
                 self.words / LINE_WORDS,
             );
-            // SAFETY: `on_heap` leaked exactly this box, and every handle to it is gone.
+            // SAFETY: `on_heap` leaked exactly this box, and every handle of it is gone.
             drop(unsafe { Box::from_raw(lines) });
         }
     }
 }
 
-/// Gives the file its length and its blocks, so that a store never finds the file system full.
+/// Allocates the file's blocks, so that a store never finds the file system full.
 fn reserve(file: &File, bytes: usize) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes as u64) {
         Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes as u64),
@@ -130,7 +130,7 @@ fn reserve(file: &File, bytes: usize) -> io::Result<()> {
 
 fn map(file: &File, bytes: usize) -> io::Result<NonNull<AtomicU64>> {
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses touches no memory that anybody uses.
+    // SAFETY: a new mapping at an address that the kernel chooses replaces no other memory.
     let address =
         unsafe { rustix::mm::mmap(core::ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, 0) }?;
     NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(words.slice(16..16).unwrap().len(), 0);
     }
 
-    // Miri maps no files.
+    // Miri cannot map files.
     #[cfg(not(miri))]
     #[test]
     fn a_store_is_visible_to_readers_of_the_file() {

@@ -1,23 +1,23 @@
-//! Time that moves only when told to.
+//! Virtual time.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use ironwarp_types::{Clock, Nanos};
 
-/// A clock of its own; clones show the same time.
+/// A virtual clock; clones show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock {
     now_ns: Arc<AtomicU64>,
 }
 
 impl VirtualClock {
-    /// A clock that shows zero.
+    /// Returns a clock at time zero.
     pub fn new() -> Self {
         VirtualClock::default()
     }
 
-    /// Moves the clock on to `to`; it never goes back.
+    /// Advances the clock to `to`; it never goes back.
     pub fn advance_to(&self, to: Nanos) {
         self.now_ns.fetch_max(to.0, Ordering::Relaxed);
     }

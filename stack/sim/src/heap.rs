@@ -1,18 +1,18 @@
-//! Events by time; of those at one time, the first that was added comes first.
+//! Events in order of time; events of the same time in order of insertion.
 
 use core::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use ironwarp_types::Nanos;
 
-/// A queue of things to happen.
+/// A queue of events.
 pub struct EventHeap<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     added: u64,
 }
 
 impl<E> EventHeap<E> {
-    /// A heap with nothing in it.
+    /// Returns an empty heap.
     pub fn new() -> Self {
         EventHeap { heap: BinaryHeap::new(), added: 0 }
     }
@@ -23,7 +23,7 @@ impl<E> EventHeap<E> {
         self.added += 1;
     }
 
-    /// When the next event happens.
+    /// Returns the time of the next event.
     pub fn next_at(&self) -> Option<Nanos> {
         self.heap.peek().map(|entry| entry.0.at)
     }
@@ -33,7 +33,7 @@ impl<E> EventHeap<E> {
         self.heap.pop().map(|entry| (entry.0.at, entry.0.event))
     }
 
-    /// Every event that waits, in no order.
+    /// Returns all waiting events, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &E> {
         self.heap.iter().map(|entry| &entry.0.event)
     }
@@ -47,7 +47,7 @@ impl<E> Default for EventHeap<E> {
 
 struct Entry<E> {
     at: Nanos,
-    /// Unlike a heap alone, the pair of time and number is a total order, so a run replays.
+    /// The pair of time and number is a total order, so that a run replays.
     order: u64,
     event: E,
 }

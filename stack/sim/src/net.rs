@@ -1,9 +1,9 @@
-//! Nodes, links, and the order in which everything happens.
+//! Nodes, links, and the order of events.
 //!
-//! An event is an arrival, a wake-up of a node, or a change of a link. Events happen one after the other, by time and
-//! then by the order in which they were planned. A frame that arrives wakes the node that owns the port; after each
-//! poll the frames that the node sent are put on their links. A node is polled at most once in the time that a turn of
-//! its loop takes, so time always moves on.
+//! An event is an arrival, a wake-up of a node, or a change of a link. Events are processed one after the other, by
+//! time and then in the order of insertion. A frame that arrives wakes the node of the port. After each poll the
+//! frames that the node sent are put on their links. A node is polled at most once in the duration of one loop
+//! iteration, so time always advances.
 
 use std::io;
 
@@ -29,34 +29,34 @@ pub struct LinkId(usize);
 /// Why a run ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// A node found its own state broken.
+    /// A node found its invariants violated.
     #[error("node {node} at {at:?}: {what}")]
     Node {
-        /// The node's number, in the order of adding.
+        /// The node's number, in the order of insertion.
         node: usize,
-        /// When.
+        /// The time.
         at: Nanos,
-        /// What the node says.
+        /// The violation.
         what: String,
     },
-    /// A link lost count of its frames.
+    /// A link's counts of frames do not match.
     #[error("link {link} at {at:?}: {what}")]
     Link {
-        /// The link's number, in the order of connecting.
+        /// The link's number, in the order of insertion.
         link: usize,
-        /// When.
+        /// The time.
         at: Nanos,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// A frame checker found an invalid frame.
     #[error("port {port} at {at:?} sent what it must not: {what}")]
     Watch {
-        /// The port's number, in the order of adding.
+        /// The port's number, in the order of insertion.
         port: usize,
-        /// When.
+        /// The time.
         at: Nanos,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// The capture cannot be written.
@@ -74,16 +74,16 @@ pub struct SimNet<N> {
     links: Vec<LinkSlot>,
     trace: TraceHash,
     loop_time: Nanos,
-    /// Buffers of frames that have arrived, for those to come.
+    /// Buffers of frames that have arrived, for reuse.
     spare: Vec<Vec<u8>>,
     watch: Option<Watch>,
 }
 
-/// Looks at a frame that a port has sent, before any link has it, and says what is wrong with it.
+/// Checks a frame that a port has sent, before the link gets it, and returns the error.
 pub type Watch = Box<dyn FnMut(Nanos, PortId, &[u8]) -> Result<(), String>>;
 
 impl<N: Node> SimNet<N> {
-    /// An empty network. Everything that chance decides follows from `seed`.
+    /// Returns an empty network. All randomness follows from `seed`.
     pub fn new(seed: u64) -> Self {
         SimNet {
             clock: VirtualClock::new(),
@@ -99,25 +99,24 @@ impl<N: Node> SimNet<N> {
         }
     }
 
-    /// Sets how long one turn of a node's loop takes; at least a nanosecond.
+    /// Sets the duration of one iteration of a node's loop, at least a nanosecond.
     pub fn set_loop_time(&mut self, loop_time: Nanos) {
         self.loop_time = loop_time.max(Nanos(1));
     }
 
-    /// Sets how long a node is busy with every frame that it receives or sends, beside its loop's turn. At the start
-    /// frames cost nothing.
+    /// Sets the additional time that a node takes for every frame that it receives or sends, by default zero.
     pub fn set_frame_cost(&mut self, id: NodeId, cost: Nanos) {
         self.nodes[id.0].frame_cost = cost;
     }
 
-    /// Adds a port. The port itself goes into the node that will own it.
+    /// Adds a port. The port itself is for the node that will own it.
     pub fn add_port(&mut self, config: &MemoryConfig) -> (PortId, MemoryPort) {
         let (port, far) = memory::detached(config);
         (self.keep_port(config, vec![port.control()], far), port)
     }
 
-    /// Adds a port with several queues, at least one, each with rings and pools of its own. What arrives is put into them
-    /// as `config.queue_rule` says; what they send leaves queue by queue.
+    /// Adds a port with several queues, at least one, each with its own rings and pools. Arriving frames are
+    /// distributed by `config.queue_rule`; sent frames leave queue by queue.
     pub fn add_port_of_queues(&mut self, config: &MemoryConfig, queues: usize) -> (PortId, Vec<MemoryPort>) {
         let (ports, far) = memory::detached_queues(config, queues);
         let controls = ports.iter().map(MemoryPort::control).collect();
@@ -131,7 +130,7 @@ impl<N: Node> SimNet<N> {
         PortId(self.ports.len() - 1)
     }
 
-    /// Adds a node that owns these ports. It is polled for the first time when the run goes on.
+    /// Adds a node that owns these ports. Its first poll is when the run continues.
     pub fn add_node(&mut self, node: N, ports: &[PortId]) -> NodeId {
         let id = NodeId(self.nodes.len());
         for port in ports {
@@ -155,8 +154,8 @@ impl<N: Node> SimNet<N> {
         })
     }
 
-    /// Writes every frame from now on to `capture`, one interface for each port that there is. Fails if the capture
-    /// cannot be written.
+    /// Writes every later frame to `capture`, one interface for each existing port. Fails if the capture cannot be
+    /// written.
     pub fn capture(&mut self, capture: &Capture) -> io::Result<()> {
         for (number, port) in self.ports.iter_mut().enumerate() {
             port.tap = Some(capture.interface(&format!("port{number}"))?);
@@ -164,75 +163,75 @@ impl<N: Node> SimNet<N> {
         Ok(())
     }
 
-    /// Lets `watch` look at every frame that any port sends from now on. An error ends the run with what it says.
+    /// Calls `watch` for every later frame that any port sends. Its error ends the run.
     pub fn watch(&mut self, watch: Watch) {
         self.watch = Some(watch);
     }
 
-    /// The time now.
+    /// Returns the time.
     pub fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// The clock, for nodes that read one.
+    /// Returns the clock, for nodes that read one.
     pub fn clock(&self) -> VirtualClock {
         self.clock.clone()
     }
 
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, id: NodeId) -> &N {
         &self.nodes[id.0].node
     }
 
-    /// A node, to give it work; [`SimNet::wake`] lets it notice.
+    /// Returns a node, to give it work; [`SimNet::wake`] polls it.
     pub fn node_mut(&mut self, id: NodeId) -> &mut N {
         &mut self.nodes[id.0].node
     }
 
-    /// A link and its counts.
+    /// Returns a link and its counts.
     pub fn link(&self, id: LinkId) -> &Link {
         &self.links[id.0].link
     }
 
-    /// A link, to turn its knobs.
+    /// Returns a link, to change its configuration.
     pub fn link_mut(&mut self, id: LinkId) -> &mut Link {
         &mut self.links[id.0].link
     }
 
-    /// Changes a link when the time comes.
+    /// Changes a link at a time.
     pub fn change_link_at(&mut self, at: Nanos, id: LinkId, config: LinkConfig) {
         let at = at.max(self.now());
         self.heap.push(at, Event::Change { link: id, config });
     }
 
-    /// Polls a node as soon as its loop comes round.
+    /// Polls a node at its next possible time.
     pub fn wake(&mut self, id: NodeId) {
         self.wake_at(id, self.now());
     }
 
-    /// Frames that arrived at a port and found no place in its ring or its pool.
+    /// Returns the number of frames that arrived at a port and found no room in its ring or pool.
     pub fn refused_frames(&self, id: PortId) -> u64 {
         self.ports[id.0].refused
     }
 
-    /// Frames on their way.
+    /// Returns the number of frames in transit.
     pub fn frames_in_flight(&self) -> usize {
         self.heap.iter().filter(|event| matches!(event, Event::Arrive { .. })).count()
     }
 
-    /// The hash of everything that has happened.
+    /// Returns the hash of all events.
     pub fn trace_hash(&self) -> u64 {
         self.trace.value()
     }
 
-    /// Lets everything happen up to `until`, which it then is.
+    /// Processes all events up to `until`, which is the time afterwards.
     pub fn run_until(&mut self, until: Nanos) -> Result<(), SimError> {
         while self.step(until)? {}
         self.clock.advance_to(until);
         Ok(())
     }
 
-    /// Lets things happen until `done` or the time is `until`. Answers whether it was done.
+    /// Processes events until `done` or the time is `until`. Returns whether it was done.
     pub fn run_until_done(
         &mut self,
         until: Nanos,
@@ -247,7 +246,7 @@ impl<N: Node> SimNet<N> {
         Ok(true)
     }
 
-    /// Lets the next event happen, if it is not later than `until`. Answers whether there was one.
+    /// Processes the next event, if it is not later than `until`. Returns whether there was one.
     pub fn step(&mut self, until: Nanos) -> Result<bool, SimError> {
         if self.heap.next_at().is_none_or(|at| at > until) {
             return Ok(false);
@@ -282,7 +281,7 @@ impl<N: Node> SimNet<N> {
 
     fn poll_if_due(&mut self, at: Nanos, id: NodeId) -> Result<(), SimError> {
         let slot = &mut self.nodes[id.0];
-        // A wake-up that was overtaken by an earlier one.
+        // A wake-up that an earlier one replaced.
         if slot.wakes_at != Some(at) {
             return Ok(());
         }
@@ -298,21 +297,22 @@ impl<N: Node> SimNet<N> {
         if let Some(next) = next {
             self.wake_at(id, next);
         }
-        // The ring was full, so the port may hold more, which leave with the next poll.
+        // The ring was full, so the port may hold more frames, which leave at the next poll.
         if is_stuck {
             self.wake_at(id, at);
         }
         Ok(())
     }
 
-    /// Frames that wait in the receive rings of a node.
+    /// Returns the number of frames in the receive rings of a node.
     fn waiting_frames(&self, id: NodeId) -> usize {
         let ports = self.nodes[id.0].ports.iter();
         let queues = ports.flat_map(|port| &self.ports[port.0].controls);
         queues.map(MemoryControl::rx_waiting_frames).sum()
     }
 
-    /// Puts what a node has sent on its links. Answers how many frames, and whether one of its rings was full.
+    /// Puts the frames that a node has sent on its links. Returns their number, and whether one of its rings was
+    /// full.
     fn collect_all(&mut self, at: Nanos, id: NodeId) -> Result<(usize, bool), SimError> {
         let (mut all, mut is_stuck) = (0, false);
         for place in 0..self.nodes[id.0].ports.len() {
@@ -324,7 +324,7 @@ impl<N: Node> SimNet<N> {
         Ok((all, is_stuck))
     }
 
-    /// Puts what a port has sent on its link.
+    /// Puts the frames that a port has sent on its link.
     fn collect(&mut self, at: Nanos, id: PortId) -> Result<usize, SimError> {
         let (mut burst, mut collected) = (Burst::new(), 0);
         loop {
@@ -349,7 +349,7 @@ impl<N: Node> SimNet<N> {
         if let Some(tap) = &port.tap {
             tap.record(at, Direction::Outbound, bytes)?;
         }
-        // A port without a cable sends into the air.
+        // Frames of a port without a link are lost.
         let Some(id) = port.link else { return Ok(()) };
         let mut frame = self.spare.pop().unwrap_or_default();
         frame.clear();
@@ -397,7 +397,7 @@ struct NodeSlot<N> {
 
 struct PortSlot {
     far: FarEnd,
-    /// One a queue.
+    /// One for each queue.
     controls: Vec<MemoryControl>,
     ring_frames: usize,
     owner: Option<NodeId>,
@@ -411,7 +411,7 @@ struct LinkSlot {
     to: PortId,
 }
 
-/// One turn of a busy core's loop.
+/// The duration of one iteration of a busy core's loop.
 const LOOP_TIME: Nanos = Nanos(200);
 
 const TRACE_SENT: u8 = 1;

@@ -1,14 +1,14 @@
-//! What the simulator drives.
+//! The nodes that the simulator drives.
 
 use ironwarp_types::Nanos;
 
-/// A host: everything behind some ports, all its cores included.
+/// A host: everything that owns some ports, with all its cores.
 pub trait Node {
-    /// Does what there is to do now: receives, runs timers, sends. Answers when it wants to be polled again if
-    /// nothing arrives before; a time that has passed means as soon as one turn of its loop takes.
+    /// Processes the work of this moment: receives, runs timers, sends. Returns when to poll again if nothing
+    /// arrives before. A time in the past means after the duration of one iteration.
     fn poll(&mut self, now: Nanos) -> Option<Nanos>;
 
-    /// Examines its own state, after every poll. An error ends the run with what it says.
+    /// Checks the node's invariants, after every poll. An error ends the run.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }

@@ -1,20 +1,20 @@
-//! One number for a whole run: two runs that differ in one byte or one nanosecond differ in it.
+//! A hash of a whole run: two runs that differ in one byte or one nanosecond have different hashes.
 
 use ironwarp_types::Nanos;
 
-/// A running hash of what happened. Not for use against an adversary.
+/// A running hash. Not secure against an adversary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceHash {
     state: u64,
 }
 
 impl TraceHash {
-    /// The hash of nothing.
+    /// Returns the initial hash.
     pub const fn new() -> Self {
         TraceHash { state: 0xcbf2_9ce4_8422_2325 }
     }
 
-    /// Adds that something of kind `what` happened at `at`, in place `place`, to `bytes`.
+    /// Adds an event of kind `what` at time `at` and location `place` with `bytes`.
     pub fn add(&mut self, what: u8, at: Nanos, place: usize, bytes: &[u8]) {
         for word in [u64::from(what), at.0, place as u64, bytes.len() as u64] {
             self.mix(word);
@@ -28,13 +28,13 @@ impl TraceHash {
         }
     }
 
-    /// The hash until now.
+    /// Returns the hash so far.
     pub const fn value(&self) -> u64 {
         self.state
     }
 
-    /// A bijection of the state for each word, so no difference is ever lost by itself; the shift carries high bits
-    /// down, which multiplication never does.
+    /// A bijection of the state for each word, so that no difference is lost. The shift moves high bits down, which
+    /// multiplication does not.
     fn mix(&mut self, word: u64) {
         let mixed = (self.state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.state = mixed ^ mixed >> 32;

@@ -19,12 +19,12 @@ impl CoreStats {
         CoreStats { words }
     }
 
-    /// Counters of their own, all zero, that nobody outside the process reads.
+    /// Returns separate counters, all zero, that no other process can read.
     pub fn detached() -> Self {
         CoreStats { words: SharedWords::on_heap(layout::CORE_WORDS) }
     }
 
-    /// Where the counters lie in memory, for a test of which of them share cache lines.
+    /// Returns the address of the counters, for a test of shared cache lines.
     #[doc(hidden)]
     pub fn address(&self) -> usize {
         self.words.as_ptr().addr()
@@ -39,13 +39,13 @@ impl CoreStats {
     /// Adds `n`. Wraps at 2^64.
     #[inline(always)]
     pub fn add(&self, counter: Counter, n: u64) {
-        // A reader takes each word as it is: no other memory hangs on its value, so nothing is ordered.
+        // A reader loads each word by itself, and no other memory depends on its value, so relaxed order suffices.
         if let Some(word) = self.words.get(counter as usize) {
             word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
         }
     }
 
-    /// What the counter says now.
+    /// Returns the counter's value.
     #[inline]
     pub fn read(&self, counter: Counter) -> u64 {
         self.words.get(counter as usize).map_or(0, |word| word.load(Relaxed))

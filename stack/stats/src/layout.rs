@@ -1,4 +1,4 @@
-//! What a page looks like, in 64-bit words of the machine's byte order.
+//! The layout of a page, in 64-bit words of the machine's byte order.
 //!
 //! ```text
 //! 0       header: the words below
@@ -6,25 +6,25 @@
 //!         several ports, behind all of these one block a core for what it counts of the second port, and so on
 //! names   the table of names: a line of text a counter, "layer<TAB>name<TAB>meaning<LF>"
 //! ```
-//! A reader goes by the header and the names alone, so it need not come from the same build as the writer.
+//! A reader uses only the header and the names, so it may be of another build than the writer.
 
 use ironwarp_arch::shared::LINE_WORDS;
 
 use crate::Counter;
 
-/// The first word of every page, written when the rest is there: "ironwarp" on a little-endian machine.
+/// The first word of every page, written last: "ironwarp" on a little-endian machine.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ironwarp");
 
-/// Changes when a reader of the old layout would misread the new one. New counters do not change it.
+/// Changed when a reader of the old layout would misread the new one. New counters do not change it.
 pub(crate) const VERSION: u64 = 1;
 
-/// Words of the header, one line; the blocks begin behind it.
+/// Words of the header, one line; the blocks follow.
 pub(crate) const HEADER_WORDS: usize = LINE_WORDS;
 
-/// Words of one core's block as this build writes it.
+/// Words of one core's block in this build.
 pub(crate) const CORE_WORDS: usize = Counter::ALL.len().next_multiple_of(LINE_WORDS);
 
-/// What each word of the header says, by place.
+/// The words of the header, by index.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(crate) enum Header {
@@ -44,11 +44,11 @@ pub(crate) enum Header {
     NamesBytes,
     /// The process that writes.
     Pid,
-    /// Number of ports that each core polls. Nought, as pages without the word have it, is one.
+    /// Number of ports of each core. 0, as in pages without the word, means one.
     Ports,
 }
 
-/// The table of names of this build.
+/// Returns the table of names of this build.
 pub(crate) fn names() -> String {
     let line = |counter: &Counter| format!("{}\t{}\t{}\n", counter.layer(), counter.name(), counter.help());
     Counter::ALL.iter().map(line).collect()

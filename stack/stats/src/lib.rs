@@ -1,9 +1,9 @@
-//! Counters declared once, one page a core, readable from outside.
+//! Counters, declared once, with one page for each core that other processes can read.
 //!
-//! [`Counter`] is the one list of what is counted: layer, name, meaning; every reason to drop something has its own.
-//! A [`StatsPage`] holds the values of all cores, on the heap or in a file that other processes read through
-//! [`StatsReader`]; a [`CoreStats`] counts on one core. Only one thread adds to a core's counters, so an increment is
-//! a plain load and store, under a nanosecond. Making a page can fail as file operations do; counting cannot.
+//! [`Counter`] lists all counters with layer, name and meaning; every reason for a drop has its own. A [`StatsPage`]
+//! holds the values of all cores, on the heap or in a file that other processes read through [`StatsReader`]. A
+//! [`CoreStats`] counts on one core. Only one thread adds to a core's counters, so an increment is a plain load and
+//! store, under a nanosecond. Creating a page can fail as file operations do; counting cannot.
 #![forbid(unsafe_code)]
 
 mod core_stats;

@@ -1,4 +1,4 @@
-//! The page of all cores' counters, and the file that it may lie in.
+//! The page of all cores' counters, and its file.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::fs::{self, File};
@@ -11,15 +11,15 @@ use ironwarp_arch::shared::SharedWords;
 use crate::layout::{self, CORE_WORDS, HEADER_WORDS, Header};
 use crate::{CoreStats, Counter};
 
-/// The process that counts writes; everybody may read.
+/// The owner may write, everyone may read.
 const FILE_MODE: u32 = 0o644;
 
-/// What a page has blocks of counters for.
+/// The dimensions of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageDimensions {
     /// Cores.
     pub cores: u16,
-    /// Ports that each of them polls, at least one.
+    /// Ports of each core, at least one.
     pub ports: u8,
 }
 
@@ -31,7 +31,7 @@ impl PageDimensions {
 
 /// The counters of a stack's cores.
 ///
-/// In a file, the page is there from [`StatsPage::create`] until it is dropped; handles that count may outlive it.
+/// In a file, the page exists from [`StatsPage::create`] until it is dropped; handles that count may outlive it.
 pub struct StatsPage {
     words: SharedWords,
     rows: PageDimensions,
@@ -39,26 +39,26 @@ pub struct StatsPage {
 }
 
 impl StatsPage {
-    /// A page on the heap, which only this process reads.
+    /// Returns a page on the heap, which only this process reads.
     pub fn private(cores: u16) -> Self {
         Self::private_with_ports(PageDimensions { cores, ports: 1 })
     }
 
-    /// The same for cores that may have several ports.
+    /// The same for cores with several ports.
     pub fn private_with_ports(rows: PageDimensions) -> Self {
         let words = SharedWords::on_heap(HEADER_WORDS + rows.count() * CORE_WORDS);
         StatsPage { words, rows, _file: None }
     }
 
-    /// A page in a new file at `path`, which [`StatsReader`](crate::StatsReader) reads; missing folders are made.
+    /// Creates a page in a new file at `path`, for [`StatsReader`](crate::StatsReader). Missing folders are created.
     ///
-    /// A page that a process left behind when it died is replaced. A page in use, and a file that is not a page, is
-    /// an [`ErrorKind::AlreadyExists`]. Choose a path in memory, such as under `/run` or `/dev/shm`.
+    /// A stale page of a dead process is replaced. A page in use, and a file that is not a page, is an
+    /// [`ErrorKind::AlreadyExists`]. Choose a path in memory, such as under `/run` or `/dev/shm`.
     pub fn create(path: impl AsRef<Path>, cores: u16) -> io::Result<Self> {
         Self::create_with_ports(path, PageDimensions { cores, ports: 1 })
     }
 
-    /// The same for cores that may have several ports.
+    /// The same for cores with several ports.
     pub fn create_with_ports(path: impl AsRef<Path>, rows: PageDimensions) -> io::Result<Self> {
         let file = PageFile::create_locked(path.as_ref())?;
         let names = layout::names();
@@ -68,17 +68,17 @@ impl StatsPage {
         Ok(StatsPage { words, rows, _file: Some(file) })
     }
 
-    /// Number of cores.
+    /// Returns the number of cores.
     pub fn cores(&self) -> u16 {
         self.rows.cores
     }
 
-    /// The counters of one core. A core that the page was not made for counts where nobody sees it.
+    /// Returns the counters of one core. For a core beyond the page's dimensions they are separate and not readable.
     pub fn core(&self, core: u16) -> CoreStats {
         self.port(0, core)
     }
 
-    /// What one core counts of one of its ports: of the first, number 0, among its own counters. The rest as above.
+    /// Returns the counters of one port on one core; those of the first port, number 0, are the core's own.
     pub fn port(&self, port: u8, core: u16) -> CoreStats {
         let PageDimensions { cores, ports } = self.rows;
         let row = usize::from(port) * usize::from(cores) + usize::from(core);
@@ -88,7 +88,7 @@ impl StatsPage {
         block.map_or_else(CoreStats::detached, CoreStats::new)
     }
 
-    /// What a counter says now, all cores and ports together.
+    /// Returns a counter's value, the sum over all cores and ports.
     pub fn total(&self, counter: Counter) -> u64 {
         let ports = 0..self.rows.ports.max(1);
         let each =
@@ -97,7 +97,7 @@ impl StatsPage {
     }
 }
 
-/// Writes names and header, the magic word last: who sees it sees the rest.
+/// Writes names and header, the magic word last: a reader that sees it sees the rest.
 fn write_header(words: &[core::sync::atomic::AtomicU64], rows: PageDimensions, names_at: usize, names: &str) {
     for (word, text) in words.iter().skip(names_at).zip(names.as_bytes().chunks(8)) {
         let mut bytes = [0; 8];
@@ -118,7 +118,7 @@ fn write_header(words: &[core::sync::atomic::AtomicU64], rows: PageDimensions, n
     set(Header::Magic, layout::MAGIC);
 }
 
-/// A file of ours, locked as long as it is in use and removed afterwards.
+/// A file of this process, locked while it is in use and removed afterwards.
 struct PageFile {
     file: File,
     path: PathBuf,
@@ -144,7 +144,8 @@ impl PageFile {
 
 impl Drop for PageFile {
     fn drop(&mut self) {
-        // Somebody may have put another file at the path: only our own is removed. There is nobody to tell an error.
+        // Another process may have put another file at the path, so only our own is removed. An error cannot be
+        // reported here.
         let ours = |there: fs::Metadata| self.file.metadata().is_ok_and(|ours| same_file(&ours, &there));
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
             let _ = fs::remove_file(&self.path);
@@ -156,7 +157,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
-/// Removes a page whose process is gone: the lock on it went with the process.
+/// Removes a page whose process is gone: the lock ended with the process.
 #[cold]
 fn remove_stale(path: &Path) -> io::Result<()> {
     let already_exists = || io::Error::new(ErrorKind::AlreadyExists, format!("{} exists", path.display()));

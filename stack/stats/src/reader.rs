@@ -1,8 +1,8 @@
-//! Reading another process's page.
+//! Reads another process's page.
 //!
-//! Takes a path, gives names once and values as often as asked. The page is read as a file and never mapped, and
-//! nothing in it is believed before it is checked, so a file that was damaged, cut short or made up to harm gives an
-//! error or odd numbers, never more. Goes by the page's own description: the writer may be of another build.
+//! Takes a path; gives names once and values any number of times. The page is read as a file and never mapped, and
+//! everything in it is checked before use. A damaged, truncated or malicious file gives an error or wrong numbers,
+//! and nothing worse. Uses the page's own description: the writer may be of another build.
 
 use core::ops::Range;
 use std::fs::File;
@@ -12,49 +12,50 @@ use std::path::Path;
 
 use crate::layout::{self, HEADER_WORDS, Header};
 
-/// The most cores, or cores times ports, that a page may claim: far beyond any machine, near enough to bound what is read.
+/// The largest number of cores, or cores times ports, of a page: far beyond any machine, small enough to bound what
+/// is read.
 const CORES_MAX: usize = 1024;
 
-/// The most counters a page may claim.
+/// The largest number of counters of a page.
 const COUNTERS_MAX: usize = 4096;
 
-/// The longest table of names: 256 bytes a counter.
+/// The longest table of names: 256 bytes for each counter.
 const NAMES_BYTES_MAX: usize = COUNTERS_MAX * 256;
 
-/// Why a page cannot be read.
+/// Why a page could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be opened or read, or became shorter.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is not a page of counters, or not one yet.
+    /// The file is not a page of counters, or not complete yet.
     #[error("not a page of counters")]
     NotAPage,
-    /// It has a layout that this build does not know.
+    /// The layout is unknown to this build.
     #[error("a page of layout {0}, which this build cannot read")]
     Version(u64),
-    /// It contradicts itself.
+    /// The header is inconsistent.
     #[error("a page that contradicts itself")]
     Corrupt,
 }
 
-/// What a page says about one of its counters.
+/// The description of a counter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CounterInfo {
     /// The layer that counts.
     pub layer: String,
     /// The name, in snake case.
     pub name: String,
-    /// What is counted, in one line.
+    /// The meaning, in one line.
     pub help: String,
 }
 
 /// The values of a page at one time, in the order of [`StatsReader::counters`].
 ///
-/// Each value is as it was at some moment during the read; two values need not belong to the same moment.
+/// Each value was read at some moment; two values need not be of the same moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Of the cores, then of the cores for the second port, and so on.
+    /// Values of the cores, then of the cores for the second port, and so on.
     rows: Box<[Box<[u64]>]>,
     cores: usize,
 }
@@ -67,7 +68,7 @@ pub struct StatsReader {
     counters: Box<[CounterInfo]>,
 }
 
-/// The header, checked: everything it names lies inside a file of bounded size.
+/// The checked header: everything it names is inside a file of bounded size.
 #[derive(Clone, Copy, Debug)]
 struct PageHeader {
     cores: usize,
@@ -93,22 +94,22 @@ impl StatsReader {
         Ok(StatsReader { file, header, counters })
     }
 
-    /// What is counted, in the order of a sample's values.
+    /// Returns the descriptions of the counters, in the order of a sample's values.
     pub fn counters(&self) -> &[CounterInfo] {
         &self.counters
     }
 
-    /// Number of cores.
+    /// Returns the number of cores.
     pub fn cores(&self) -> usize {
         self.header.cores
     }
 
-    /// Ports that each core polls, at least one.
+    /// Returns the number of ports of each core, at least one.
     pub fn ports(&self) -> usize {
         self.header.ports
     }
 
-    /// The process that counts.
+    /// Returns the process that counts.
     pub fn pid(&self) -> u32 {
         self.header.pid
     }

@@ -1,8 +1,8 @@
-//! CRC-32C (Castagnoli), the check of MPA's FPDUs (RFC 5044 s4.4; RFC 3720 s12.1 and B.4 have the polynomial and
-//! the vectors).
+//! CRC-32C (Castagnoli), the CRC of MPA's FPDUs (RFC 5044 s4.4; polynomial and vectors in RFC 3720 s12.1 and B.4).
 //!
-//! Takes bytes, gives the finished CRC; stored little-endian it is what goes on the wire. Cannot fail.
-//! Short inputs (headers, small messages) run down one `crc32` instruction lane; longer ones go to `crc-fast`, which
+//! Takes bytes and gives the finished CRC; stored little-endian it is the value on the wire. Cannot fail.
+//!
+//! Short inputs (headers, small messages) use one lane of the `crc32` instruction. Longer ones use `crc-fast`, which
 //! folds with carry-less multiplication. Cost, hot: 3 ns for 64 B, 31 ns for 1460 B, 131 ns for 8 KiB.
 
 mod portable;
@@ -13,11 +13,11 @@ mod x86;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Up to here the one-lane instruction path beats the folding one, which pays for its set-up and its last reduction.
+/// Up to this length one lane of the instruction is faster than folding, which has a set-up and a last reduction.
 #[cfg(not(miri))]
 const ONE_LANE_BYTES_MAX: usize = 256;
 
-/// The CRC-32C of `bytes`.
+/// Returns the CRC-32C of `bytes`.
 ///
 /// ```
 /// assert_eq!(ironwarp_arch::crc32c(b"123456789"), 0xe306_9283);
@@ -27,7 +27,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// The CRC-32C of what `crc` covers followed by `bytes`. Start with 0.
+/// Returns the CRC-32C of the bytes of `crc` followed by `bytes`. Start with 0.
 ///
 /// ```
 /// use ironwarp_arch::{crc32c, crc32c_append};
@@ -38,7 +38,7 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     !advance(Means::available(), !crc, bytes)
 }
 
-/// What the processor offers.
+/// The capabilities of the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Means {
     /// The `crc32` instruction, and whatever `crc-fast` finds for long inputs.
@@ -66,7 +66,7 @@ impl Means {
     }
 }
 
-/// Moves the raw remainder `state` over `bytes`.
+/// Advances the raw remainder `state` over `bytes`.
 #[inline]
 fn advance(means: Means, state: u32, bytes: &[u8]) -> u32 {
     match means {
@@ -85,6 +85,6 @@ fn advance(means: Means, state: u32, bytes: &[u8]) -> u32 {
 fn fold(state: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(state));
     digest.update(bytes);
-    // The digest finishes with an inversion, which gives the raw remainder back when it is undone.
+    // The digest ends with an inversion; undoing it gives the raw remainder.
     !(digest.finalize() as u32)
 }

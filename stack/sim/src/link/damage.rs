@@ -1,10 +1,10 @@
-//! What a bad link does to bytes.
+//! Damage to the bytes of a frame.
 
 use ironwarp_types::SeededEntropy;
 
 use super::packet::Packet;
 
-/// Changes one byte of a TCP segment's packet. Answers `false` for anything else.
+/// Changes one byte of a TCP segment's packet. Returns `false` for any other frame.
 ///
 /// A difference within one byte always changes a ones' complement sum (RFC 1071), so a checksum shows it.
 pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
@@ -17,8 +17,8 @@ pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
     true
 }
 
-/// Changes two words of a TCP payload so that the checksum does not show it: what is added to one is taken from the
-/// other. Answers `false` where there are no two whole words.
+/// Changes two words of a TCP payload so that the checksum still matches: one grows by what the other loses. Returns
+/// `false` if there are no two whole words.
 pub(super) fn corrupt_unseen(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
     let range = Packet::locate(frame).and_then(|packet| packet.tcp_payload(frame));
     // The TCP header is a multiple of four bytes long, so these are the words that the checksum adds up.
@@ -40,7 +40,7 @@ pub(super) fn corrupt_unseen(frame: &mut [u8], dice: &mut SeededEntropy) -> bool
     true
 }
 
-/// Cuts the frame somewhere behind its Ethernet header. Answers `false` when there is nothing to cut.
+/// Cuts the frame after its Ethernet header at a random length. Returns `false` if there is nothing to cut.
 pub(super) fn truncate(frame: &mut Vec<u8>, dice: &mut SeededEntropy) -> bool {
     let Some(behind) = frame.len().checked_sub(LINK_HEADER_BYTES).filter(|behind| *behind > 0) else {
         return false;

@@ -1,8 +1,8 @@
-//! One direction of a cable: how long a frame takes, and what happens to it on the way.
+//! One direction of a link: the transmission time of a frame, and its faults.
 //!
-//! A frame waits for those before it, leaves at the link's rate, and arrives after the delay and a random part of the
-//! jitter. Order is kept, except for frames that are picked to be overtaken. The faults are rolled one by one in a
-//! fixed order, so a run replays, and a fault whose rate is zero takes no number from the dice.
+//! A frame waits for those before it, leaves at the link's rate, and arrives after the delay and a random part of
+//! the jitter. Order is kept, except for frames that are delayed on purpose. Faults are drawn one by one in a fixed
+//! order, so a run replays; a fault with rate zero draws no random number.
 
 mod damage;
 mod ecn;
@@ -14,62 +14,62 @@ use ironwarp_types::{Nanos, SeededEntropy};
 
 use packet::Packet;
 
-/// What a link is like. Rates of faults are frames in a million.
+/// The properties of a link. Rates of faults are frames in a million.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
-    /// Bits a second on the wire; zero is no limit.
+    /// The rate in bits per second; zero is no limit.
     pub rate_bits_per_s: u64,
-    /// From the last bit sent to its arrival.
+    /// The time from the last bit sent to its arrival.
     pub delay: Nanos,
-    /// At most so much more delay, evenly spread.
+    /// The largest additional delay, uniformly distributed.
     pub jitter: Nanos,
-    /// Bytes that may wait to be sent; what finds no place is lost.
+    /// Bytes that may wait to be sent; frames beyond are lost.
     pub queue_bytes: u64,
-    /// Whether nothing passes at all.
+    /// Whether the link is down.
     pub is_down: bool,
-    /// The link stands still until then: what is offered waits in the queue.
+    /// Until this time the link is stopped: frames wait in the queue.
     pub paused_until: Nanos,
-    /// The largest packet that passes, in bytes; zero is no limit.
+    /// The largest packet, in bytes; zero is no limit.
     pub mtu_bytes: u16,
     /// Whether the link returns an ICMP error for a packet that is too large, as a router does, after its delay.
     pub answers_too_big: bool,
-    /// Packets marked as having met congestion, of those whose sender can hear it.
+    /// Packets that get a congestion mark, if their sender supports ECN.
     pub mark_ppm: u32,
-    /// The same for every packet that finds so many bytes waiting before it; zero marks none.
+    /// Marks every packet that finds this many bytes in the queue; zero marks none.
     pub mark_above_bytes: u64,
-    /// Frames that vanish, each for itself.
+    /// Frames that are lost independently.
     pub loss_ppm: u32,
-    /// Frames that vanish together.
+    /// Frames that are lost in bursts.
     pub bursts: Bursts,
     /// Frames that arrive twice.
     pub duplicate_ppm: u32,
-    /// Frames that arrive late, out of order.
+    /// Frames that are delayed and arrive out of order.
     pub reorder_ppm: u32,
-    /// At most so much later, evenly spread.
+    /// The largest such delay, uniformly distributed.
     pub reorder_by: Nanos,
-    /// Frames that are damaged so that a checksum shows it: one byte of a TCP segment. Other frames are lost
-    /// instead, as the link's own check would have it.
+    /// Frames that are damaged detectably: one byte of a TCP segment. Other frames are lost instead, as the link's
+    /// own check would drop them.
     pub corrupt_ppm: u32,
     /// TCP segments whose payload is damaged so that every checksum up to TCP's still matches.
     pub corrupt_unseen_ppm: u32,
-    /// Frames that lose their end.
+    /// Frames that are truncated.
     pub truncate_ppm: u32,
 }
 
-/// Loss that comes in bursts: a link that is now good, now bad, and changes between two frames (Gilbert 1960, Elliott
-/// 1963). On average a burst is `1 000 000 / end_ppm` frames long.
+/// Loss in bursts: a link with a good and a bad state that changes between frames (Gilbert 1960, Elliott 1963). A
+/// burst has `1 000 000 / end_ppm` frames on average.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bursts {
-    /// Frames before which a good link turns bad.
+    /// Changes from good to bad, in a million frames.
     pub begin_ppm: u32,
-    /// Frames before which a bad link turns good.
+    /// Changes from bad to good, in a million frames.
     pub end_ppm: u32,
-    /// Frames that vanish while it is bad.
+    /// Frames lost in the bad state.
     pub loss_ppm: u32,
 }
 
 impl LinkConfig {
-    /// No limit, no delay, no fault.
+    /// Returns a link without limits, delay or faults.
     pub const fn ideal() -> Self {
         LinkConfig {
             rate_bits_per_s: 0,
@@ -95,7 +95,7 @@ impl LinkConfig {
 }
 
 impl Default for LinkConfig {
-    /// A good cable in one room: 100 Gbit/s, a microsecond, a switch's share of buffer.
+    /// Returns a good link in one room: 100 Gbit/s, a microsecond, a switch's share of buffer.
     fn default() -> Self {
         LinkConfig {
             rate_bits_per_s: 100_000_000_000,
@@ -106,28 +106,28 @@ impl Default for LinkConfig {
     }
 }
 
-/// What became of the frames that were offered.
+/// Counts of the frames that were offered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkCounts {
     /// Frames offered to the link.
     pub offered: u64,
     /// Arrivals, duplicates included.
     pub sent: u64,
-    /// Frames that vanished, those offered to a link that is down included.
+    /// Frames lost, those offered to a link that is down included.
     pub lost: u64,
     /// Frames whose packet was too large.
     pub too_big: u64,
-    /// Senders that were told so.
+    /// ICMP errors for those.
     pub answered: u64,
-    /// Packets marked as having met congestion.
+    /// Packets with a new congestion mark.
     pub marked: u64,
     /// Frames that found the queue full.
     pub queue_full: u64,
     /// Frames that arrive twice.
     pub duplicated: u64,
-    /// Frames sent late.
+    /// Frames that were delayed.
     pub reordered: u64,
-    /// Frames damaged so that a checksum shows it, and frames lost for having none.
+    /// Frames damaged detectably, and frames lost since they have no checksum.
     pub corrupted: u64,
     /// Frames damaged so that TCP's checksum still matches.
     pub corrupted_unseen: u64,
@@ -135,28 +135,28 @@ pub struct LinkCounts {
     pub truncated: u64,
 }
 
-/// When a frame arrives; twice if it was duplicated, never if it was lost.
+/// The arrival times of a frame: two if it was duplicated, none if it was lost.
 pub type Arrivals = ArrayVec<Nanos, 2>;
 
-/// One direction of a cable.
+/// One direction of a link.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// What the link is like; may be changed at any time, for frames offered from then on.
+    /// The properties; may be changed at any time, for frames offered from then on.
     pub config: LinkConfig,
     dice: SeededEntropy,
-    /// When the last bit of what was accepted has been sent.
+    /// When the last bit of the accepted frames has been sent.
     sent_by: Nanos,
-    /// When the last frame arrives that keeps the order.
+    /// When the last frame in order arrives.
     last_arrival: Nanos,
-    /// Whether a burst of losses is under way.
+    /// Whether the link is in the bad state.
     is_bad: bool,
-    /// What the sender of the last frame is to be told.
+    /// The ICMP error for the sender of the last frame.
     answer: Option<Vec<u8>>,
     counts: LinkCounts,
 }
 
 impl Link {
-    /// A link that nothing has passed yet.
+    /// Returns an unused link.
     pub fn new(config: LinkConfig, dice: SeededEntropy) -> Self {
         Link {
             config,
@@ -169,7 +169,7 @@ impl Link {
         }
     }
 
-    /// Takes a frame in, damages it where chance has it so, and answers when it arrives.
+    /// Accepts a frame, applies faults, and returns when it arrives.
     pub fn offer(&mut self, now: Nanos, frame: &mut Vec<u8>) -> Arrivals {
         self.counts.offered += 1;
         let mut arrivals = Arrivals::new();
@@ -198,12 +198,12 @@ impl Link {
         arrivals
     }
 
-    /// What became of the frames until now.
+    /// Returns the counts.
     pub fn counts(&self) -> LinkCounts {
         self.counts
     }
 
-    /// Every frame is accounted for.
+    /// Checks that every frame is counted.
     pub fn check(&self) -> Result<(), String> {
         let LinkCounts { offered, sent, lost, too_big, queue_full, duplicated, .. } = self.counts;
         if offered + duplicated == sent + lost + too_big + queue_full {
@@ -213,7 +213,7 @@ impl Link {
         }
     }
 
-    /// What the sender of the last frame that was offered is to be told, and when it hears it.
+    /// Returns the ICMP error for the sender of the last frame, and when it arrives.
     pub fn take_answer(&mut self, now: Nanos) -> Option<(Nanos, Vec<u8>)> {
         let answer = self.answer.take()?;
         self.counts.answered += 1;
@@ -235,7 +235,7 @@ impl Link {
     fn is_lost_in_burst(&mut self) -> bool {
         let Bursts { begin_ppm, end_ppm, loss_ppm } = self.config.bursts;
         let turns = if self.is_bad { end_ppm } else { begin_ppm };
-        // A link that has no bursts any more is good.
+        // A link without bursts is in the good state.
         self.is_bad = (self.is_bad != self.dice.chance(turns)) && loss_ppm > 0;
         self.is_bad && self.dice.chance(loss_ppm)
     }
@@ -248,7 +248,7 @@ impl Link {
         }
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the bytes that wait to be sent.
     fn waiting_bytes(&self, now: Nanos) -> u128 {
         let backlog_ns = u128::from(self.sent_by.since(now.max(self.config.paused_until)).0);
         backlog_ns * u128::from(self.config.rate_bits_per_s) / BIT_NS_PER_BYTE_S
@@ -259,17 +259,17 @@ impl Link {
         is_limited && waiting_bytes + frame_bytes as u128 > u128::from(self.config.queue_bytes)
     }
 
-    /// Occupies the link for as long as the frame takes.
+    /// Occupies the link for the frame's transmission time.
     fn send(&mut self, now: Nanos, frame_bytes: usize) {
         let bits = (frame_bytes as u128 + WIRE_OVERHEAD_BYTES) * 8;
-        // A rate of zero is no limit: sending takes no time.
+        // A rate of zero is no limit: transmission takes no time.
         let took_ns =
             (bits * 1_000_000_000).checked_div(u128::from(self.config.rate_bits_per_s)).unwrap_or(0);
         let start = self.sent_by.max(now).max(self.config.paused_until);
         self.sent_by = start + Nanos(u64::try_from(took_ns).unwrap_or(u64::MAX));
     }
 
-    /// Damages the frame. Answers `false` when the link's own check would have dropped it.
+    /// Damages the frame. Returns `false` if the link's own check would have dropped it.
     fn damage(&mut self, frame: &mut Vec<u8>) -> bool {
         if self.dice.chance(self.config.truncate_ppm) && damage::truncate(frame, &mut self.dice) {
             self.counts.truncated += 1;
@@ -290,7 +290,7 @@ impl Link {
         let at = self.sent_by + self.config.delay + Nanos(jitter);
         if self.dice.chance(self.config.reorder_ppm) {
             self.counts.reordered += 1;
-            // Those behind it do not wait.
+            // Frames after it do not wait.
             return at + Nanos(self.dice.below(self.config.reorder_by.0.saturating_add(1)));
         }
         self.last_arrival = self.last_arrival.max(at);
@@ -298,10 +298,10 @@ impl Link {
     }
 }
 
-/// Preamble, frame check sequence and gap of Ethernet (IEEE 802.3), which take time though nobody sees them.
+/// Preamble, frame check sequence and gap of Ethernet (IEEE 802.3), which take time on the link.
 const WIRE_OVERHEAD_BYTES: u128 = 24;
 
-/// Turns nanoseconds times bits a second into bytes.
+/// Converts nanoseconds times bits per second to bytes.
 const BIT_NS_PER_BYTE_S: u128 = 8_000_000_000;
 
 #[cfg(test)]

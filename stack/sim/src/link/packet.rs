@@ -1,7 +1,7 @@
-//! Where the headers of a packet lie in a frame.
+//! The positions of the headers of a packet in a frame.
 //!
-//! IPv4 and IPv6, behind an Ethernet header with up to two VLAN tags. Sources: RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1,
-//! IEEE 802.1Q. Written apart from the stack's parser on purpose: one checks the other.
+//! IPv4 and IPv6 after an Ethernet header with up to two VLAN tags. Sources: RFC 791 s3.1, RFC 8200 s3, RFC 9293
+//! s3.1, IEEE 802.1Q. Independent of the stack's parser on purpose: each checks the other.
 
 use std::ops::Range;
 
@@ -18,11 +18,11 @@ pub(super) struct Packet {
     pub(super) version: Version,
     /// Start of the IP header.
     pub(super) l3: usize,
-    /// Start of what follows it.
+    /// Start of the payload.
     pub(super) l4: usize,
-    /// End of the packet; what follows pads the frame.
+    /// End of the packet; padding may follow.
     pub(super) end: usize,
-    /// What follows the IP header; that of a fragment is not looked at.
+    /// The payload's protocol; not set for a fragment.
     protocol: Option<u8>,
 }
 
@@ -55,12 +55,12 @@ impl Packet {
         fits.then_some(Packet { version: Version::V6, l3, l4, end, protocol })
     }
 
-    /// Bytes of the packet.
+    /// Returns the bytes of the packet.
     pub(super) fn bytes(&self) -> usize {
         self.end - self.l3
     }
 
-    /// The payload of the TCP segment in it, where it is one.
+    /// Returns the payload of the TCP segment, if it is one.
     pub(super) fn tcp_payload(&self, frame: &[u8]) -> Option<Range<usize>> {
         if self.protocol != Some(PROTOCOL_TCP) {
             return None;
@@ -69,8 +69,8 @@ impl Packet {
         (payload >= self.l4 + 20 && payload <= self.end).then_some(payload..self.end)
     }
 
-    /// Bytes of which each is covered by a checksum: all of a TCP segment's packet but the fields of an IPv6 header
-    /// that none covers (RFC 8200 s8.1).
+    /// Returns the bytes that a checksum covers: all of a TCP segment's packet except fields of an IPv6 header (RFC
+    /// 8200 s8.1).
     pub(super) fn covered(&self) -> Option<Range<usize>> {
         if self.protocol != Some(PROTOCOL_TCP) {
             return None;
@@ -81,13 +81,14 @@ impl Packet {
         }
     }
 
-    /// Whether a router may answer that it is too large: it is no ICMP message itself (RFC 1122 s3.2.2, RFC 4443 s2.4).
+    /// Returns whether a router may report that it is too large: it is not an ICMP message (RFC 1122 s3.2.2, RFC
+    /// 4443 s2.4).
     pub(super) fn may_be_answered(&self) -> bool {
         self.protocol.is_some_and(|protocol| protocol != PROTOCOL_ICMP && protocol != PROTOCOL_ICMPV6)
     }
 }
 
-/// The start of the network header, and its type.
+/// Returns the start of the network header, and its type.
 fn behind_tags(frame: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     let mut ethertype = word(frame, at)?;
@@ -101,7 +102,7 @@ fn behind_tags(frame: &[u8]) -> Option<(usize, u16)> {
     Some((at + 2, ethertype))
 }
 
-/// The big-endian word at `at`.
+/// Returns the big-endian word at `at`.
 pub(super) fn word(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?))
 }
@@ -113,7 +114,7 @@ pub(super) fn put(frame: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// The checksum over `bytes` on top of `start` (RFC 1071).
+/// Returns the checksum over `bytes`, added to `start` (RFC 1071).
 pub(super) fn checksum(start: u64, bytes: &[u8]) -> u16 {
     let (pairs, odd) = bytes.as_chunks::<2>();
     let last = odd.first().map_or(0, |byte| u64::from(*byte) << 8);

@@ -1,18 +1,19 @@
-//! What a router answers to a packet that its next link does not take (RFC 792 with RFC 1191 s4, RFC 4443 s3.2).
+//! A router's ICMP message about a packet that exceeds the MTU of its next link (RFC 792 with RFC 1191 s4, RFC 4443
+//! s3.2).
 //!
-//! The answer comes from the address that the packet was for: hosts look at what is quoted, and a simulated link has no
-//! address of its own.
+//! Its source is the destination of the packet: hosts check the quoted packet, and a simulated link has no address
+//! of its own.
 
 use super::packet::{PROTOCOL_ICMPV6, Packet, Version, checksum, put, word};
 
-/// The answer to `frame`, as it arrives at its sender; `None` where none may be given.
+/// Returns the message about `frame` as its sender receives it; `None` if none may be sent.
 pub(super) fn answer(frame: &[u8], mtu_bytes: u16) -> Option<Vec<u8>> {
     let packet = Packet::locate(frame)?;
     if !packet.may_be_answered() {
         return None;
     }
     match packet.version {
-        // Without "don't fragment" a router would cut the packet instead of answering.
+        // Without "don't fragment" a router would fragment the packet.
         Version::V4 if word(frame, packet.l3 + 6)? & DONT_FRAGMENT == 0 => None,
         Version::V4 => answer_v4(frame, &packet, mtu_bytes),
         Version::V6 => answer_v6(frame, &packet, mtu_bytes),
@@ -61,7 +62,7 @@ fn answer_v6(frame: &[u8], packet: &Packet, mtu_bytes: u16) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// The frame's link header with its stations exchanged, tags included.
+/// Returns the frame's link header with exchanged addresses, tags included.
 fn link_header(frame: &[u8], l3: usize) -> Option<Vec<u8>> {
     let mut header = Vec::with_capacity(128);
     header.extend(frame.get(6..12)?);
@@ -72,8 +73,8 @@ fn link_header(frame: &[u8], l3: usize) -> Option<Vec<u8>> {
 
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Of what follows the IPv4 header, RFC 792 quotes this much: TCP's ports and sequence number.
+/// The part of the IPv4 payload that RFC 792 quotes: TCP's ports and sequence number.
 const QUOTED_V4_BYTES: usize = 8;
 
-/// As much as fits the smallest MTU of IPv6 (RFC 4443 s2.4).
+/// As much as fits the minimum MTU of IPv6 (RFC 4443 s2.4).
 const QUOTED_V6_BYTES: usize = 1_280 - 48;
