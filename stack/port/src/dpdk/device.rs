@@ -1,8 +1,8 @@
-//! One device: found by name, configured, started; stopped and closed behind the last of its queues.
+//! One device: found by name, configured, started; stopped and closed after the last of its queues.
 //!
-//! Checksums and the receive hash are switched on where the device claims them and nowhere else. The MTU is checked
-//! against the device and against the buffers before anything is started, since a frame that does not fit one
-//! buffer would arrive as a chain.
+//! Checksum offloads and the receive hash are enabled if the device supports them. The MTU is checked against the
+//! device and the buffers before anything is started, since a frame that does not fit one buffer would arrive as a
+//! chain.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -19,25 +19,25 @@ use super::vdev::{Buffers, require};
 use super::{DpdkError, Eal, Errno};
 use crate::{PortCaps, Spread, TxOffloads};
 
-/// How a device is set up.
+/// The settings of a device.
 #[derive(Clone, Debug)]
 pub struct PortSettings {
     /// The largest network-layer packet, in bytes.
     pub mtu_bytes: u16,
-    /// Descriptors of each receive queue; a device rounds it to what it can do.
+    /// Descriptors of each receive queue, rounded to the device's limits.
     pub rx_ring_frames: u16,
     /// Descriptors of each transmit queue.
     pub tx_ring_frames: u16,
-    /// Frames in each receive pool: the ring, and what TCP may hold out of order.
+    /// Frames in each receive pool: the ring, and the frames that TCP may hold.
     pub rx_frames: u32,
-    /// Frames in each transmit pool: the ring, and what TCP keeps until it is acknowledged.
+    /// Frames in each transmit pool: the ring, and the frames that TCP retains until they are acknowledged.
     pub tx_frames: u32,
-    /// Bytes for a frame in each buffer; absent: what the MTU needs, at least 2048.
+    /// Bytes for a frame in each buffer. Absent: as the MTU needs, at least 2048.
     pub room_bytes: Option<u16>,
     /// Whether frames for other stations are received too.
     pub promiscuous: bool,
-    /// Whether frames for groups of stations are received: IPv6 asks for neighbours in groups. A device without such a
-    /// filter is asked for everything; one that knows neither is taken to filter nothing.
+    /// Whether multicast frames are received: IPv6 neighbour discovery needs them. A device without such a filter is
+    /// set to receive all frames; one that supports neither is assumed to filter nothing.
     pub multicast: bool,
 }
 
@@ -56,14 +56,14 @@ impl Default for PortSettings {
     }
 }
 
-/// What the device itself has counted since it was started.
+/// The device's own counters since it was started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceCounts {
     /// Frames received.
     pub rx_frames: u64,
     /// Frames sent.
     pub tx_frames: u64,
-    /// Frames lost because nobody fetched them in time.
+    /// Frames lost because the ring was full.
     pub rx_missed: u64,
     /// Frames that arrived damaged.
     pub rx_errors: u64,
@@ -75,17 +75,17 @@ pub struct DeviceCounts {
 
 /// Link header, and a VLAN tag or the frame check sequence.
 pub(super) const LINK_BYTES: u32 = 14 + 4;
-/// What a buffer holds at least: drivers refuse less.
+/// The minimum size of a buffer: drivers refuse less.
 const ROOM_BYTES_MIN: u32 = 2048;
-/// Buffers begin on cache lines if their sizes are whole ones.
+/// Buffers begin on cache lines if their sizes are multiples of a line.
 const ROOM_STEP_BYTES: u32 = 64;
-/// Frames beside those in the device ring that a pool needs to work at all: one burst coming, one going.
+/// Frames that a pool needs besides those in the device ring: one burst received, one sent.
 const SPARE_FRAMES: u32 = 2 * BURST_FRAMES as u32;
-/// Two bytes which, repeated, make a Toeplitz key under which both directions of a flow have one hash.
+/// Two bytes that, repeated, form a Toeplitz key under which both directions of a flow have the same hash.
 const SYMMETRIC_RSS_KEY: [u8; 2] = [0x6d, 0x5a];
-/// What a page leaves for a frame beside the pool's and the mbuf's own headers and the head room.
+/// The bytes of a page for a frame, besides the headers of pool and mbuf and the headroom.
 const PAGE_ROOM_BYTES: u32 = 4096 - 64 - 128 - HEADROOM_BYTES as u32;
-/// Entries of the table that equal stacks agree on where no card has one.
+/// Entries of the table between hashes and queues where no card has one.
 const TABLE_ENTRIES: u16 = 128;
 /// More than any card's key (40 or 52 bytes).
 const RSS_KEY_BYTES_MAX: usize = 64;
@@ -95,13 +95,13 @@ pub(super) struct Device {
     port: u16,
     caps: PortCaps,
     driver: String,
-    // Released in this order, after the device is closed: frames still on a ring link go back to the pools.
+    // Released in this order after the device is closed: frames still on a ring link return to the pools.
     _link: Option<Arc<RingLink>>,
     queues: Vec<QueuePools>,
     _eal: Eal,
 }
 
-/// The pools of one queue pair.
+/// The pools of one queue.
 #[derive(Clone)]
 pub(super) struct QueuePools {
     pub rx: Arc<Pool>,
@@ -109,7 +109,7 @@ pub(super) struct QueuePools {
 }
 
 impl Device {
-    /// Finds the device and starts it with so many queue pairs.
+    /// Finds the device and starts it with a number of queues.
     pub(super) fn start(
         eal: &Eal,
         name: &str,
@@ -121,7 +121,7 @@ impl Device {
         setup.start(eal, queues)
     }
 
-    /// Keeps a ring link, and the pools whose frames may be on it, for as long as the device runs.
+    /// Keeps a ring link, and the pools of frames on it, while the device runs.
     pub(super) fn keep_link(&mut self, link: Arc<RingLink>) {
         self._link = Some(link);
     }
@@ -138,7 +138,7 @@ impl Device {
         &self.queues
     }
 
-    /// Whether the driver must not be burst before its link is up: memif then complains at every burst for ever.
+    /// Whether the driver must not be polled before its link is up: memif logs an error for every burst.
     pub(super) fn waits_for_link(&self) -> bool {
         self.driver == MEMIF_DRIVER
     }
@@ -160,7 +160,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: every queue is gone, so nobody bursts; a failure leaves the device to the EAL's clean-up.
+        // SAFETY: every queue is gone, so no thread polls; a failure leaves the device to the EAL's clean-up.
         unsafe {
             dpdk_sys::rte_eth_dev_stop(self.port);
             dpdk_sys::rte_eth_dev_close(self.port);
@@ -182,12 +182,12 @@ fn find(name: &str) -> Result<u16, DpdkError> {
     if answer == 0 { Ok(port) } else { Err(unknown()) }
 }
 
-/// Whether there is a device of that name.
+/// Returns whether there is a device of that name.
 pub(super) fn exists(name: &str) -> bool {
     find(name).is_ok()
 }
 
-/// The names of all devices, for the error.
+/// Returns the names of all devices, for the error.
 fn present() -> String {
     let mut names = Vec::new();
     // SAFETY: walks the table of ports; any start value is allowed.
@@ -216,7 +216,7 @@ fn failed(device: &str, step: &'static str, errno: Errno) -> DpdkError {
     DpdkError::Device { device: device.into(), step, errno }
 }
 
-/// A device on its way from found to started.
+/// A device that is found and not started.
 struct Setup<'a> {
     name: &'a str,
     port: u16,
@@ -224,15 +224,15 @@ struct Setup<'a> {
     info: rte_eth_dev_info,
 }
 
-/// Descriptors in the device's rings.
+/// Returns the descriptors in the device's rings.
 struct Rings {
     rx: u16,
     tx: u16,
 }
 
 impl Setup<'_> {
-    /// What can be refused from here is refused before the device is touched, since one that fails later is closed, and
-    /// a closed device is gone until it is plugged in again.
+    /// Everything that can be checked is checked before the device is touched. A device whose start fails is closed,
+    /// and must be plugged in again.
     fn start(&self, eal: &Eal, queues: u16) -> Result<Device, DpdkError> {
         self.enough_queues(queues)?;
         let room_bytes = self.room_bytes(eal.buffers_of(self.name))?;
@@ -264,12 +264,12 @@ impl Setup<'_> {
         Ok(device)
     }
 
-    /// Receives frames for groups, or else all frames. Virtual devices without a filter refuse both.
+    /// Receives multicast frames, or else all frames. Virtual devices without a filter refuse both.
     fn receive_groups(&self) {
         // SAFETY: a valid port.
         let groups = unsafe { dpdk_sys::rte_eth_allmulticast_enable(self.port) };
         if groups != 0 {
-            // SAFETY: a valid port. A refusal means that there is nothing to switch.
+            // SAFETY: a valid port. A refusal means that there is no filter.
             let _ = unsafe { dpdk_sys::rte_eth_promiscuous_enable(self.port) };
         }
     }
@@ -286,9 +286,8 @@ impl Setup<'_> {
         Err(DpdkError::Queues { device: self.name.into(), cores: queues, queues_max })
     }
 
-    /// How the device spreads flows. Where the far end sends from a queue of its own into the queue of the same number,
-    /// an equal stack over there sends from the core that the flow belongs to. A card does it by its hash, if that is
-    /// over ports too and its key can be set.
+    /// Returns how the device spreads flows. If the peer sends from queue n into queue n, a peer with the same stack
+    /// sends from the core of the flow. A card uses its hash, if that covers ports and its key can be set.
     fn spread(&self, caps: &PortCaps) -> Spread {
         let entries = self.info.reta_size;
         let keyed = (1..=RSS_KEY_BYTES_MAX).contains(&usize::from(self.info.hash_key_size));
@@ -300,8 +299,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Fills a card's table between hashes and queues, where there is one to be filled. Answers whether flows go where
-    /// `spread` says.
+    /// Fills a card's table between hashes and queues, if there is one. Returns whether flows follow `spread`.
     fn spreads_evenly(&self, spread: Spread, queues: u16) -> bool {
         let Spread::Toeplitz { entries } = spread else { return true };
         if queues == 1 || self.info.reta_size == 0 {
@@ -311,7 +309,7 @@ impl Setup<'_> {
         unsafe { dpdk_sys::dsys_spread_evenly(self.port, entries, queues) == 0 }
     }
 
-    /// Checks the MTU against the device and the buffers, and answers with the size of a buffer without head room.
+    /// Checks the MTU against the device and the buffers. Returns the size of a buffer without headroom.
     fn room_bytes(&self, buffers: Option<Buffers>) -> Result<u16, DpdkError> {
         let frame_bytes = u32::from(self.settings.mtu_bytes) + LINK_BYTES;
         let asked = buffers.map_or(ROOM_BYTES_MIN, |buffers| buffers.room_bytes_min.max(ROOM_BYTES_MIN));
@@ -338,7 +336,7 @@ impl Setup<'_> {
         Err(DpdkError::Mtu { device: self.name.into(), mtu_bytes, frame_bytes, what, limit_bytes })
     }
 
-    /// The longest frame that the device takes, our link bytes included. Drivers state an MTU, a frame length, or both.
+    /// Returns the longest frame of the device, link header included. Drivers state an MTU, a frame length, or both.
     fn device_frame_bytes(&self) -> u32 {
         let by_mtu = u32::from(self.info.max_mtu).saturating_add(LINK_BYTES);
         if self.info.max_mtu == u16::MAX { self.info.max_rx_pktlen } else { by_mtu }
@@ -369,7 +367,7 @@ impl Setup<'_> {
         let claimed = self.info.tx_offload_capa;
         let mut offloads = TxOffloads::empty();
         offloads.set(TxOffloads::IPV4_CHECKSUM, claimed & dpdk_sys::DSYS_TX_OFFLOAD_IPV4_CKSUM != 0);
-        // DPDK has one claim for both families.
+        // DPDK has one flag for both families.
         let tcp = TxOffloads::TCP_CHECKSUM | TxOffloads::TCP_CHECKSUM_IPV6;
         offloads.set(tcp, claimed & dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM != 0);
         offloads
@@ -387,14 +385,14 @@ impl Setup<'_> {
         unsafe { CStr::from_ptr(self.info.driver_name) }.to_string_lossy().into_owned()
     }
 
-    /// Whether the driver states the limit of ordinary Ethernet, and carries whatever its buffers hold all the same.
+    /// Returns whether the driver reports the limit of ordinary Ethernet but carries whatever fits its buffers.
     fn understates(&self) -> bool {
         [MEMIF_DRIVER, PACKET_DRIVER].contains(&self.driver().as_str())
     }
 
-    /// Whether received frames must fill a page each. An XDP socket gives the kernel the pool as one area of equal
-    /// frames, and where a card reads them directly the kernel refuses those that cross into a page that is not the
-    /// next one in memory too. So in ordinary pages only frames of exactly a page are never lost.
+    /// Returns whether each received frame must fill a page. An XDP socket gives the kernel the pool as one area of
+    /// equal frames. If a card reads them directly, the kernel refuses frames that cross into a page that is not
+    /// contiguous in memory. In ordinary pages only frames of exactly one page avoid that.
     fn page_each(&self) -> bool {
         // SAFETY: reads what the EAL was started with.
         self.driver() == XDP_DRIVER && unsafe { dpdk_sys::rte_eal_has_hugepages() } == 0
@@ -424,7 +422,7 @@ impl Setup<'_> {
         self.step("be configured", answer)
     }
 
-    /// The ring sizes asked for, rounded to what the device can do.
+    /// The ring sizes, rounded to the device's limits.
     fn ring_sizes(&self) -> Result<Rings, DpdkError> {
         let (mut rx, mut tx) = (self.settings.rx_ring_frames, self.settings.tx_ring_frames);
         // SAFETY: a valid port and two places for the answer.
@@ -471,7 +469,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Tells the driver, which may tell the kernel's interface. Drivers with nothing to tell do not support the call.
+    /// Sets the MTU in the driver, which may set the kernel interface's. Drivers without the operation need none.
     fn set_mtu(&self, before: u16) -> Result<(), DpdkError> {
         if before == self.settings.mtu_bytes || self.understates() {
             return Ok(());
@@ -482,13 +480,13 @@ impl Setup<'_> {
     }
 }
 
-/// Linux's number for an operation that a driver does not have.
+/// Linux's error number of an unsupported operation.
 const ENOTSUP: i32 = 95;
-/// Verdicts on received checksums: both or none, since net asks one question.
+/// Receive checksum offloads: both or none, since net asks one question.
 const RX_CHECKSUMS: u64 = dpdk_sys::DSYS_RX_OFFLOAD_IPV4_CKSUM | dpdk_sys::DSYS_RX_OFFLOAD_TCP_CKSUM;
 /// Checksums that the device may fill in.
 const TX_CHECKSUMS: u64 = dpdk_sys::DSYS_TX_OFFLOAD_IPV4_CKSUM | dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM;
-/// What is hashed: the four numbers of a TCP flow, else the two addresses.
+/// The hashed fields: addresses and ports of a TCP flow, else the addresses.
 const RSS_FLOWS: u64 = dpdk_sys::DSYS_RSS_IPV4
     | dpdk_sys::DSYS_RSS_NONFRAG_IPV4_TCP
     | dpdk_sys::DSYS_RSS_IPV6

@@ -1,8 +1,8 @@
-//! DPDK's environment: started once per process, or adopted from the application that owns it.
+//! DPDK's environment: started once in a process, or adopted from the application that owns it.
 //!
-//! Takes an [`EalConfig`], gives an [`Eal`]: a handle that every port clones, so that the environment outlives them.
-//! Starting pins the calling thread to the first lcore, as DPDK does; its old affinity is put back afterwards,
-//! because here the calling thread is a control thread that spawns the pollers, and they would inherit the pin.
+//! Takes an [`EalConfig`] and gives an [`Eal`]: a handle that every port clones, so that the environment outlives
+//! them. DPDK pins the starting thread to the first lcore. Its affinity is restored afterwards, because it is a
+//! control thread, and threads that it spawns would inherit the pin.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -16,32 +16,32 @@ use super::vdev::{Buffers, require};
 use super::{DpdkError, Errno, Vdev};
 use super::{device, pool};
 
-/// Where DPDK's memory comes from.
+/// The source of DPDK's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Memory {
-    /// Hugepages that no file names, so none is left behind when the process dies. Taken as they are needed.
+    /// Anonymous hugepages, so none remains when the process dies. Allocated on demand.
     Hugepages,
-    /// Ordinary pages, so many MiB in all. Devices that do their own DMA cannot use it.
+    /// Ordinary pages of a fixed total size. Devices with DMA of their own cannot use them.
     Ordinary {
-        /// MiB taken at start.
+        /// MiB allocated at start.
         mib: u32,
     },
 }
 
-/// How much DPDK says on standard error.
+/// The level of DPDK's log on standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
-    /// What failed.
+    /// Errors.
     Error,
-    /// And what is suspicious.
+    /// Also warnings.
     Warning,
-    /// And what it found and did.
+    /// Also information.
     Info,
     /// Everything.
     Debug,
 }
 
-/// What the EAL is started with. Nothing is taken from the process's own arguments.
+/// The settings of the EAL. The process's own arguments are not used.
 #[derive(Clone, Debug)]
 pub struct EalConfig {
     lcores: Vec<u16>,
@@ -60,7 +60,8 @@ impl Default for EalConfig {
 }
 
 impl EalConfig {
-    /// One lcore on processor 0, ordinary pages, no devices, no telemetry socket, a file prefix of this process.
+    /// Returns the defaults: one lcore on processor 0, ordinary pages, no devices, no telemetry socket, a file
+    /// prefix of this process.
     pub fn new() -> Self {
         EalConfig {
             lcores: vec![0],
@@ -73,22 +74,22 @@ impl EalConfig {
         }
     }
 
-    /// The processors of the EAL's own lcores. The first is the calling thread's; DPDK starts a thread for each other
-    /// one. Polling threads that register themselves need none.
+    /// Sets the processors of the EAL's lcores. The first is the calling thread's; DPDK starts a thread for each
+    /// other one. Polling threads that register themselves need none.
     #[must_use]
     pub fn lcores(mut self, processors: &[u16]) -> Self {
         self.lcores = processors.to_vec();
         self
     }
 
-    /// Hugepages or ordinary pages.
+    /// Sets hugepages or ordinary pages.
     #[must_use]
     pub fn memory(mut self, memory: Memory) -> Self {
         self.memory = memory;
         self
     }
 
-    /// The name that keeps this process's files apart from another's.
+    /// Sets the prefix that separates this process's files from others.
     #[must_use]
     pub fn file_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.file_prefix);
@@ -102,28 +103,28 @@ impl EalConfig {
         self
     }
 
-    /// Adds a network card by its address, as `0000:3b:00.0`. Without one the PCI bus is not looked at.
+    /// Adds a network card by its address, such as `0000:3b:00.0`. Without one the PCI bus is not scanned.
     #[must_use]
     pub fn pci(mut self, address: &str) -> Self {
         self.pci.push(address.to_owned());
         self
     }
 
-    /// How much DPDK says.
+    /// Sets the log level of DPDK.
     #[must_use]
     pub fn log_level(mut self, level: LogLevel) -> Self {
         self.log_level = level;
         self
     }
 
-    /// An argument passed on as it is, after all others.
+    /// Adds an argument that is passed on unchanged, after all others.
     #[must_use]
     pub fn extra(mut self, argument: &str) -> Self {
         self.extra.push(argument.to_owned());
         self
     }
 
-    /// The argument vector, program name first.
+    /// Returns the argument vector, program name first.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for what DPDK would misread or refuse.
@@ -193,7 +194,7 @@ impl LogLevel {
     }
 }
 
-/// The running environment. Clones are handles to the same one; the last to go cleans it up, unless it is adopted.
+/// The running environment. Clones are handles of the same one; the last one cleans it up, unless it is adopted.
 #[derive(Clone)]
 pub struct Eal {
     shared: Arc<Started>,
@@ -205,7 +206,7 @@ const NOT_STARTED: u8 = 0;
 const OURS: u8 = 1;
 const ADOPTED: u8 = 2;
 
-/// Who started the EAL of this process. It never goes back: DPDK does not start twice, not even after clean-up.
+/// Who started the EAL of this process. Never reset: DPDK does not start twice, even after clean-up.
 static STATE: AtomicU8 = AtomicU8::new(NOT_STARTED);
 
 impl Eal {
@@ -229,7 +230,7 @@ impl Eal {
         }
     }
 
-    /// Uses the EAL that the application has started. It is never cleaned up from here.
+    /// Uses the EAL that the application has started. It is never cleaned up by this crate.
     ///
     /// # Errors
     /// [`DpdkError::EalNotStarted`], [`DpdkError::EalAlreadyStarted`] when it was started here, [`DpdkError::Version`].
@@ -248,8 +249,8 @@ impl Eal {
         }
     }
 
-    /// Plugs a virtual device in while the EAL runs: for an application that owns the EAL, and for a device that was
-    /// closed and shall be opened again.
+    /// Plugs in a virtual device while the EAL runs: for an application that owns the EAL, and for a device that was
+    /// closed and is opened again.
     ///
     /// # Errors
     /// [`DpdkError::Device`] with the driver's reason; a device of that name that is open is busy.
@@ -271,14 +272,14 @@ impl Eal {
         Ok(())
     }
 
-    /// What is known of a device's buffers beyond what its driver says.
+    /// Returns what a device's arguments determine about its buffers.
     pub(super) fn buffers_of(&self, device: &str) -> Option<Buffers> {
         let vdevs = self.shared.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
         vdevs.iter().find(|vdev| vdev.name() == device).map(|vdev| vdev.buffers)
     }
 
     /// Gives the calling thread an lcore id until it ends, unless it has one. A thread's first burst does this too;
-    /// doing it beforehand tells why it cannot be done.
+    /// this call reports the reason of a failure.
     ///
     /// # Errors
     /// [`DpdkError::Thread`], when more threads poll than DPDK was built for.
@@ -290,13 +291,13 @@ impl Eal {
         }
     }
 
-    /// Whether the calling thread has an lcore id.
+    /// Returns whether the calling thread has an lcore id.
     pub fn thread_is_lcore(&self) -> bool {
         // SAFETY: reads a thread-local integer.
         unsafe { dpdk_sys::dsys_lcore_id() != dpdk_sys::DSYS_LCORE_ID_ANY }
     }
 
-    /// The release that runs, as it names itself: `DPDK 22.11.11`.
+    /// Returns the running release, such as `DPDK 22.11.11`.
     pub fn version(&self) -> String {
         running_version()
     }
@@ -304,7 +305,7 @@ impl Eal {
 
 struct Started {
     ours: bool,
-    /// The virtual devices that were made here, for what their arguments say of buffers.
+    /// The virtual devices created by this crate, for the sizes of their buffers.
     vdevs: Mutex<Vec<Vdev>>,
 }
 
@@ -322,26 +323,26 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Clean-up unmaps the pools: not while a frame somewhere still points into one.
+        // Clean-up unmaps the pools, so it must wait until no frame points into one.
         if self.ours && !pool::any_kept() {
             let folder = runtime_folder();
             // SAFETY: ports hold a handle, so none is left; and no pool has frames out.
             unsafe { dpdk_sys::rte_eal_cleanup() };
-            // DPDK leaves its folder behind, empty. One that is not empty is somebody else's too, and stays.
+            // DPDK leaves its folder behind, empty. A folder with files belongs to another process too, and stays.
             let _ = std::fs::remove_dir(folder);
         }
     }
 }
 
-/// Where DPDK keeps this process's sockets and locks.
+/// Returns the folder of this process's DPDK sockets and locks.
 fn runtime_folder() -> PathBuf {
     // SAFETY: a NUL-terminated text that stays as long as the process.
     let folder = unsafe { CStr::from_ptr(dpdk_sys::rte_eal_get_runtime_dir()) };
     PathBuf::from(OsStr::from_bytes(folder.to_bytes()))
 }
 
-/// Layouts and the inlined burst calls are fixed for a release, not for its maintenance updates: so year and month
-/// must agree, the minor number need not.
+/// Layouts and inlined burst calls are fixed within a release. So year and month must match, but not the maintenance
+/// version.
 fn check_version() -> Result<(), DpdkError> {
     let built = (dpdk_sys::DSYS_VERSION_YEAR, dpdk_sys::DSYS_VERSION_MONTH);
     // SAFETY: both read constants of the library.
@@ -361,7 +362,7 @@ fn init_unpinned(arguments: &[String]) -> Result<(), DpdkError> {
     let affinity = sched_getaffinity(None);
     let started = init(arguments);
     if let Ok(before) = affinity {
-        // A cpuset that shrank meanwhile is the only way to fail, and then the pin may as well stay.
+        // This fails only if the cpuset shrank meanwhile, and then the pin may stay.
         let _ = sched_setaffinity(None, &before);
     }
     started
@@ -370,7 +371,7 @@ fn init_unpinned(arguments: &[String]) -> Result<(), DpdkError> {
 fn init(arguments: &[String]) -> Result<(), DpdkError> {
     let refused = |errno| DpdkError::EalInit { arguments: arguments.join(" "), errno };
     let texts: Result<Vec<CString>, _> = arguments.iter().map(|text| CString::new(text.as_str())).collect();
-    // DPDK keeps pointers into its arguments, and starts once: leaking them is exactly right.
+    // DPDK keeps pointers to its arguments and starts once, so they are leaked on purpose.
     let texts: &'static [CString] = Vec::leak(texts.map_err(|_| refused(Errno::INVALID))?);
     let mut vector: Vec<*mut c_char> = texts.iter().map(|text| text.as_ptr().cast_mut()).collect();
     vector.push(core::ptr::null_mut());

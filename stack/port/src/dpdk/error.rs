@@ -1,55 +1,55 @@
-//! What can go wrong while DPDK is being set up.
+//! Errors of DPDK's set-up.
 
 use core::fmt;
 use std::ffi::CStr;
 
 use thiserror::Error;
 
-/// A set-up that failed. Nothing on the data path answers with one.
+/// The error of a set-up. The data path has none.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DpdkError {
-    /// The EAL starts once per process, even after it was cleaned up.
+    /// The EAL starts once in a process, even after it was cleaned up.
     #[error("DPDK is already started in this process, and it starts only once")]
     EalAlreadyStarted,
     /// There is no EAL to adopt.
     #[error("DPDK is not started: rte_eal_init must run before it can be adopted")]
     EalNotStarted,
-    /// `rte_eal_init` refused.
+    /// `rte_eal_init` failed.
     #[error("DPDK does not start with `{arguments}`: {errno}")]
     EalInit {
-        /// The arguments it was given.
+        /// Its arguments.
         arguments: String,
-        /// Its reason.
+        /// The reason.
         errno: Errno,
     },
-    /// The library that was loaded is not the one that the program was built with. Layouts differ between releases.
+    /// The loaded library is not the one that the program was built with. Layouts differ between releases.
     #[error("built with DPDK {built}, but the library loaded is {running}")]
     Version {
         /// Year and month of the headers.
         built: String,
-        /// What the library says of itself.
+        /// The version string of the library.
         running: String,
     },
-    /// A setting that cannot be used.
+    /// A setting is not valid.
     #[error("{key} = {value}: must be {allowed}")]
     Setting {
         /// Its name.
         key: &'static str,
-        /// What was asked for.
+        /// Its value.
         value: String,
-        /// What would do.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// No device of that name.
     #[error("no DPDK device `{device}`; there are: {present}")]
     UnknownDevice {
-        /// The name asked for.
+        /// The requested name.
         device: String,
-        /// The names of those that exist.
+        /// The names of existing devices.
         present: String,
     },
-    /// The device, or its buffers, cannot carry packets that long.
+    /// The device, or its buffers, cannot carry packets of this size.
     #[error(
         "{device}: mtu = {mtu_bytes} needs frames of {frame_bytes} bytes, but {what} ends at {limit_bytes}; set \
          port.mtu = {} or less",
@@ -58,11 +58,11 @@ pub enum DpdkError {
     Mtu {
         /// The device.
         device: String,
-        /// The MTU asked for.
+        /// The requested MTU.
         mtu_bytes: u16,
-        /// The longest frame that goes with it.
+        /// The longest frame of that MTU.
         frame_bytes: u32,
-        /// What is too small.
+        /// The limiting part.
         what: &'static str,
         /// Its size.
         limit_bytes: u32,
@@ -72,25 +72,25 @@ pub enum DpdkError {
     Queues {
         /// The device.
         device: String,
-        /// Queue pairs asked for, one a core.
+        /// The requested queues, one for each core.
         cores: u16,
-        /// What it has.
+        /// The queues of the device.
         queues_max: u16,
     },
-    /// A pool could not be made.
+    /// A pool could not be created.
     #[error("{device}: no memory for a pool of {frames} frames of {room_bytes} bytes: {errno}")]
     Pool {
-        /// The device that it was for.
+        /// The device of the pool.
         device: String,
-        /// Frames asked for.
+        /// The requested frames.
         frames: u32,
-        /// Bytes in each.
+        /// Bytes of each frame.
         room_bytes: u16,
         /// The system's reason.
         errno: Errno,
     },
-    /// A virtual device that the EAL was asked for and did not make. The EAL starts all the same, and says why only in
-    /// its own messages.
+    /// A virtual device that the EAL did not create. The EAL starts nevertheless and reports the reason in its log
+    /// only.
     #[error(
         "DPDK could not make `{vdev}`; its messages say why: an interface that does not exist or is in use, no \
          permission, or a socket left behind"
@@ -104,9 +104,9 @@ pub enum DpdkError {
     Device {
         /// The device.
         device: String,
-        /// What was being done.
+        /// The step.
         step: &'static str,
-        /// Its reason.
+        /// The reason.
         errno: Errno,
     },
     /// The thread cannot become an lcore.
@@ -114,23 +114,23 @@ pub enum DpdkError {
     Thread(Errno),
 }
 
-/// An error number as DPDK gives it; prints as DPDK's text.
+/// A DPDK error number; displayed as DPDK's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// Text that C cannot hold.
+    /// Text with a NUL, which C cannot represent.
     pub(super) const INVALID: Errno = Errno(22);
-    /// A device that is in use.
+    /// The device is in use.
     pub(super) const BUSY: Errno = Errno(16);
 
-    /// The calling thread's `rte_errno`.
+    /// Returns the calling thread's `rte_errno`.
     pub(super) fn last() -> Self {
         // SAFETY: reads a thread-local integer.
         Errno(unsafe { dpdk_sys::dsys_errno() })
     }
 
-    /// Splits DPDK's convention of answering with a negative error number.
+    /// Converts DPDK's convention of negative error numbers.
     pub(super) fn check(answer: i32) -> Result<i32, Errno> {
         if answer < 0 { Err(Errno(answer.saturating_neg())) } else { Ok(answer) }
     }
@@ -138,7 +138,7 @@ impl Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: the answer is a NUL-terminated text in a buffer that only this thread writes, copied at once.
+        // SAFETY: the result is a NUL-terminated text in a buffer that only this thread writes, copied at once.
         let text = unsafe { CStr::from_ptr(dpdk_sys::rte_strerror(self.0)) };
         write!(f, "{} (errno {})", text.to_string_lossy(), self.0)
     }

@@ -1,8 +1,8 @@
 //! Frames that are mbufs.
 //!
-//! [`MbufFrame`] owns one mbuf of one segment alone, so its bytes may be edited; [`SealedMbuf`] shares one and only
-//! reads. Both are one pointer wide, exactly the array element that DPDK's burst calls take. Sharing is the mbuf's own
-//! reference count, which drivers honour too: a frame they still hold stays out of its pool.
+//! [`MbufFrame`] owns one mbuf of one segment exclusively, so its bytes may be edited. [`SealedMbuf`] shares one and
+//! only reads. Both are one pointer wide, as the array elements of DPDK's burst calls. Sharing uses the mbuf's
+//! reference count, which drivers respect too: a frame that a driver holds stays out of its pool.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -13,15 +13,15 @@ use dpdk_sys::{Mbuf, dsys_free, pack_tx_offload};
 
 use crate::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
 
-/// An mbuf with one owner. Dropping it gives it back to its pool.
+/// An mbuf with one owner. Dropping it returns it to its pool.
 ///
 /// Invariant: one segment, a reference count of one, and `data_off + data_len <= buf_len`.
 #[repr(transparent)]
 pub struct MbufFrame(NonNull<Mbuf>);
 
-/// An mbuf whose bytes are fixed. Cloning counts one more owner.
+/// An mbuf whose bytes are fixed. Cloning increments its reference count.
 ///
-/// Invariant: one segment, and this value is one of the owners counted.
+/// Invariant: one segment, and this value is one of the counted owners.
 #[repr(transparent)]
 pub struct SealedMbuf(NonNull<Mbuf>);
 
@@ -32,7 +32,7 @@ unsafe impl Send for MbufFrame {}
 unsafe impl Send for SealedMbuf {}
 
 impl MbufFrame {
-    /// Takes over an mbuf.
+    /// Takes ownership of an mbuf.
     ///
     /// # Safety
     /// The caller owns it, alone, and it has one segment.
@@ -40,27 +40,27 @@ impl MbufFrame {
         MbufFrame(mbuf)
     }
 
-    /// Gives the mbuf up without freeing it.
+    /// Gives up ownership without freeing the mbuf.
     pub(super) fn into_raw(self) -> NonNull<Mbuf> {
         let mbuf = self.0;
         core::mem::forget(self);
         mbuf
     }
 
-    /// Whether what a driver delivered may be owned as it is: one segment that nobody else holds. A ring hands over
-    /// the sender's own buffers, which the sender may still keep for sending again.
+    /// Returns whether a received mbuf can be owned as it is: one segment with one owner. A ring delivers the
+    /// sender's own buffers, which the sender may hold for a retransmission.
     #[inline]
     pub(super) fn is_exclusive(&self) -> bool {
         let mbuf = self.0.as_ptr();
-        // SAFETY: a live mbuf. Acquire pairs with the release by which another owner gave its share up.
+        // SAFETY: a live mbuf. Acquire pairs with the release of another owner's share.
         unsafe { (*mbuf).nb_segs == 1 && (*mbuf).refcnt.load(Ordering::Acquire) == 1 }
     }
 }
 
-/// The bytes of a live mbuf's only segment.
+/// Returns the bytes of a live mbuf's only segment.
 ///
 /// # Safety
-/// `mbuf` is live and nobody writes its bytes for `'a`.
+/// `mbuf` is live, and its bytes are not written during `'a`.
 #[inline]
 unsafe fn bytes_of<'a>(mbuf: NonNull<Mbuf>) -> &'a [u8] {
     let mbuf = mbuf.as_ptr();
@@ -76,7 +76,7 @@ impl Frame for MbufFrame {
 
     #[inline]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `self` owns the mbuf and is borrowed, so nobody writes.
+        // SAFETY: `self` owns the mbuf and is borrowed, so its bytes are not written.
         unsafe { bytes_of(self.0) }
     }
 
@@ -132,8 +132,8 @@ impl Frame for MbufFrame {
     #[inline]
     fn seal(self, tx: TxMeta) -> SealedMbuf {
         let mbuf = self.into_raw();
-        // SAFETY: a live mbuf, owned by `self` alone until here. What kind of buffer it is must survive: it decides how
-        // it is freed. What a device said on receiving it must not.
+        // SAFETY: a live mbuf, owned by `self` alone until here. The flags of the buffer's kind must survive, since
+        // they decide how it is freed. The receive flags must not.
         unsafe {
             let fields = mbuf.as_ptr();
             (*fields).ol_flags = ((*fields).ol_flags & BUFFER_KIND) | tx_flags(tx.offloads);
@@ -176,7 +176,7 @@ impl Drop for SealedMbuf {
     }
 }
 
-/// Counts an owner. A sole owner needs no locked instruction: nobody else can be counting (DPDK's own rule).
+/// Adds an owner. A sole owner needs no locked instruction, since no other thread can count (DPDK's own rule).
 #[inline]
 fn add_owner(refcnt: &AtomicU16) {
     if refcnt.load(Ordering::Relaxed) == 1 {
@@ -187,20 +187,20 @@ fn add_owner(refcnt: &AtomicU16) {
     }
 }
 
-/// As `Arc` does: a count that has wrapped would free a frame in use.
+/// As in `Arc`: a count that wraps would free a frame in use.
 #[cold]
 fn too_many_owners() -> ! {
     std::process::abort()
 }
 
-/// Flags that say what kind of buffer the mbuf has.
+/// Flags of the buffer's kind.
 const BUFFER_KIND: u64 = dpdk_sys::DSYS_MBUF_INDIRECT | dpdk_sys::DSYS_MBUF_EXTERNAL;
-/// Flags that say what a device found out.
+/// Flags of the receive status.
 const RX_FLAGS: u64 = dpdk_sys::DSYS_MBUF_RX_RSS_HASH
     | dpdk_sys::DSYS_MBUF_RX_IP_CKSUM_MASK
     | dpdk_sys::DSYS_MBUF_RX_L4_CKSUM_MASK;
 
-/// A verdict's two bits, and what they spell. `none` means: not right in the bytes, but the device vouches for the
+/// The two bits of a checksum status. `none` means: not correct in the bytes, but the device vouches for the
 /// content.
 struct Verdicts {
     mask: u64,
@@ -276,7 +276,7 @@ impl fmt::Debug for SealedMbuf {
 }
 
 const _: () = {
-    // The burst calls see arrays of these as arrays of pointers.
+    // The burst calls treat arrays of these as arrays of pointers.
     assert!(size_of::<MbufFrame>() == size_of::<*mut Mbuf>());
     assert!(size_of::<SealedMbuf>() == size_of::<*mut Mbuf>());
 };

@@ -1,7 +1,7 @@
 //! Pools of mbufs.
 //!
 //! Each port has one for receiving and one for sending, so that neither direction starves the other. A frame knows
-//! its pool, not the other way round; a pool that is dropped while frames are out therefore stays mapped for ever.
+//! its pool, not the reverse. So a pool that is dropped while frames are in use stays mapped.
 
 use core::ptr::NonNull;
 use std::ffi::CString;
@@ -11,18 +11,18 @@ use dpdk_sys::rte_mempool;
 
 use super::{DpdkError, Errno};
 
-/// Bytes that DPDK keeps free before a frame, for headers that a driver puts in front.
+/// The headroom that DPDK reserves before a frame, for headers of a driver.
 pub(super) const HEADROOM_BYTES: u16 = dpdk_sys::DSYS_PKTMBUF_HEADROOM as u16;
 
-/// Frames that each thread's cache holds back from the others; at most 1.5 times as many, by DPDK's rule.
+/// Frames in each thread's cache; at most 1.5 times as many, by DPDK's rule.
 const CACHE_FRAMES: u32 = 256;
-/// Below this the caches would hold a large part of the pool.
+/// Below this size the caches would hold a large part of the pool.
 const CACHED_FROM_FRAMES: u32 = 8 * CACHE_FRAMES;
 
-/// Numbers the pools of the process: their names are looked up globally.
+/// Numbers of the process's pools: their names are global.
 static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a pool was left behind because frames of it were still out.
+/// Whether a pool was leaked because frames of it were in use.
 static KEPT: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn any_kept() -> bool {
@@ -35,25 +35,25 @@ pub(super) struct Pool {
     frames: u32,
 }
 
-// SAFETY: DPDK's mempools take calls from any thread; nothing here belongs to the thread that made the pool.
+// SAFETY: DPDK's mempools may be called from any thread; no state here belongs to the creating thread.
 unsafe impl Send for Pool {}
 // SAFETY: as above: the only calls through a shared reference are counting and the pool's own thread-safe operations.
 unsafe impl Sync for Pool {}
 
-/// What a pool is made of.
+/// The dimensions of a pool.
 #[derive(Clone, Copy)]
 pub(super) struct PoolShape {
     pub frames: u32,
-    /// Bytes in each, head room included.
+    /// Bytes of each frame, headroom included.
     pub room_bytes: u16,
     /// The memory node, or any.
     pub numa_node: Option<u16>,
-    /// Whether each frame fills a page where pages are ordinary ones.
+    /// Whether each frame fills a page, if pages are ordinary ones.
     pub page_each: bool,
 }
 
 impl Pool {
-    /// Takes the memory. `device` is only for the error.
+    /// Allocates the memory. `device` is only for the error.
     pub(super) fn new(device: &str, shape: PoolShape) -> Result<Self, DpdkError> {
         let PoolShape { frames, room_bytes, numa_node, page_each } = shape;
         let failed = |errno| DpdkError::Pool { device: device.into(), frames, room_bytes, errno };
@@ -72,18 +72,18 @@ impl Pool {
         NonNull::new(raw).map(|raw| Pool { raw, frames }).ok_or_else(|| failed(Errno::last()))
     }
 
-    /// For DPDK's calls.
+    /// Returns the pointer for DPDK's calls.
     pub(super) fn as_ptr(&self) -> *mut rte_mempool {
         self.raw.as_ptr()
     }
 
-    /// Frames in the pool, thread caches included. Walks the caches: not for the data path.
+    /// Returns the frames in the pool, thread caches included. Walks the caches: not for the data path.
     pub(super) fn available(&self) -> u32 {
         // SAFETY: the pool lives as long as `self`.
         unsafe { dpdk_sys::rte_mempool_avail_count(self.as_ptr()) }
     }
 
-    /// Frames in all.
+    /// Returns the total number of frames.
     pub(super) fn frames(&self) -> u32 {
         self.frames
     }
@@ -92,7 +92,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.available() == self.frames {
-            // SAFETY: every frame is back, so nothing points into the pool; its device was closed before.
+            // SAFETY: every frame is back, so no pointer into the pool exists; its device was closed before.
             unsafe { dpdk_sys::rte_mempool_free(self.as_ptr()) };
         } else {
             KEPT.store(true, Ordering::Release);

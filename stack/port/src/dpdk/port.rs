@@ -1,9 +1,9 @@
-//! One queue pair of a DPDK device.
+//! One queue of a DPDK device.
 //!
-//! Takes and gives bursts in place: the driver reads and writes the memory of the caller's [`Burst`]. Allocation goes
-//! through a stash of 32 frames that one bulk call refills, which halves its cost. What a driver delivers is owned as
-//! it is when it is one segment with one owner; a chain, or a buffer that its sender still shares, is copied into
-//! one fresh frame, or counted and dropped.
+//! Bursts are moved in place: the driver reads and writes the memory of the caller's [`Burst`]. Allocation uses a
+//! stash of 32 frames that one bulk call refills, which halves its cost. A received mbuf is owned as it is if it is
+//! one segment with one owner. A chain, or a buffer that its sender still shares, is copied into one new frame, or
+//! counted and dropped.
 
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use super::device::{Device, QueuePools};
 use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, SealedMbuf};
 use crate::{Burst, Port, PortCaps};
 
-/// One queue pair of one device, with a receive and a transmit pool of its own.
+/// One queue of one device, with its own receive and transmit pool.
 pub struct DpdkPort {
     port: u16,
     queue: u16,
     gate: Gate,
-    /// Empty frames, allocated ahead.
+    /// Empty frames, allocated in advance.
     stash: Burst<MbufFrame>,
     pools: QueuePools,
     stats: CoreStats,
     caps: PortCaps,
-    // Last: the stash must be back in its pool before the device goes.
+    // Last: the stash must be back in its pool before the device is closed.
     device: Arc<Device>,
 }
 
@@ -34,27 +34,27 @@ pub struct DpdkPort {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Gate {
     Open,
-    /// Until its link is up for the first time, only the link is asked for.
+    /// Not until its link is up for the first time.
     AwaitsLink,
-    /// Until it is resumed.
+    /// Not until it is resumed.
     Quiesced,
 }
 
-/// Frames in a port's pools at one moment.
+/// The frames in a port's pools at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolLevels {
     /// In the receive pool.
     pub rx_available: u32,
-    /// In the receive pool when every frame is back; the device itself holds some while it runs.
+    /// Capacity of the receive pool; the device holds some frames while it runs.
     pub rx_frames: u32,
     /// In the transmit pool or in the port's stash.
     pub tx_available: u32,
-    /// In the transmit pool when every frame is back.
+    /// Capacity of the transmit pool.
     pub tx_frames: u32,
 }
 
 impl DpdkPort {
-    /// Starts the device of that name with one queue pair. `stats` is the page of the core that will poll it.
+    /// Starts the device of that name with one queue. `stats` is the page of the core that will poll it.
     ///
     /// # Errors
     /// [`DpdkError::UnknownDevice`], [`DpdkError::Mtu`], [`DpdkError::Setting`], [`DpdkError::Pool`], and
@@ -70,8 +70,8 @@ impl DpdkPort {
         ports.into_iter().next().ok_or(none)
     }
 
-    /// Starts the device with one queue pair for each page of counters, and gives each queue pair to one port. The
-    /// device spreads flows over them as [`PortCaps::spread`] says.
+    /// Starts the device with one queue for each page of counters, and gives each queue to one port. The device
+    /// spreads flows over them as [`PortCaps::spread`] states.
     ///
     /// # Errors
     /// As [`DpdkPort::open`]; [`DpdkError::Queues`] for a device with fewer queues.
@@ -87,7 +87,7 @@ impl DpdkPort {
         Ok(Self::over_all(Device::start(eal, device, settings, queues)?, stats))
     }
 
-    /// One port for each queue pair of a device.
+    /// Creates one port for each queue of a device.
     pub(super) fn over_all(device: Device, stats: Vec<CoreStats>) -> Vec<Self> {
         let device = Arc::new(device);
         let pools = device.queues().to_vec();
@@ -101,34 +101,34 @@ impl DpdkPort {
         DpdkPort { port, queue, gate, stash: Burst::new(), pools, stats, caps, device }
     }
 
-    /// Whether the device has a link. On memif: whether the peer is there.
+    /// Returns whether the device has a link. With memif: whether the peer is connected.
     pub fn link_up(&self) -> bool {
         // SAFETY: the port is valid while the device lives.
         unsafe { dpdk_sys::dsys_link_up(self.port) == 1 }
     }
 
-    /// From here on no burst reaches the driver: nothing is received, and nothing leaves the bursts given to send. To
-    /// be called before a memif peer goes away, see the module's page.
+    /// Stops calls of the driver: no frame is received or sent. Call it before a memif peer goes away; see the
+    /// module.
     pub fn quiesce(&mut self) {
         self.gate = Gate::Quiesced;
     }
 
-    /// Lets bursts through again.
+    /// Allows calls of the driver again.
     pub fn resume(&mut self) {
         self.gate = if self.device.waits_for_link() { Gate::AwaitsLink } else { Gate::Open };
     }
 
-    /// The queue's number on its device.
+    /// Returns the queue's number on its device.
     pub fn queue(&self) -> u16 {
         self.queue
     }
 
-    /// What the device has counted, over all its queues.
+    /// Returns the device's counters, over all its queues.
     pub fn device_counts(&self) -> DeviceCounts {
         self.device.counts()
     }
 
-    /// How full the pools are. Walks every thread's cache: not for the data path.
+    /// Returns the levels of the pools. Walks every thread's cache: not for the data path.
     pub fn pool_levels(&self) -> PoolLevels {
         let stashed = self.stash.len() as u32;
         PoolLevels {
@@ -157,8 +157,8 @@ impl DpdkPort {
     fn refill(&mut self) {
         for frames in [BURST_FRAMES, 1] {
             let places = self.stash.as_mut_ptr().cast::<*mut Mbuf>();
-            // SAFETY: the stash is empty, so it has 32 places, each as wide as a pointer; the pool lives with the port.
-            // On success every place asked for holds a fresh mbuf of one segment that nobody else owns.
+            // SAFETY: the stash is empty, so it has room for 32 pointers; the pool lives with the port. On success
+            // every entry is a new mbuf of one segment with one owner.
             unsafe {
                 if dsys_alloc_bulk(self.pools.tx.as_ptr(), places, frames as u32) == 0 {
                     return self.stash.set_len(frames);
@@ -167,7 +167,7 @@ impl DpdkPort {
         }
     }
 
-    /// Makes every frame from `from` on exclusively ours, or counts and drops it.
+    /// Makes every frame from `from` on exclusively owned, or counts and drops it.
     #[cold]
     #[inline(never)]
     fn settle(&self, burst: &mut Burst<MbufFrame>, from: usize) {
@@ -176,13 +176,13 @@ impl DpdkPort {
         burst.extend(delivered.into_iter().filter_map(owned));
     }
 
-    /// The same bytes in one fresh frame, when they fit and there is one.
+    /// Copies the bytes into one new frame, if they fit and there is one.
     #[cold]
     fn own_copy(&self, frame: MbufFrame) -> Option<MbufFrame> {
         let pool = self.pools.rx.as_ptr();
         let source = frame.into_raw().as_ptr();
-        // SAFETY: a live mbuf, chained or shared, that others may read meanwhile and nobody writes; one share of it is
-        // ours and is given back. The copy is a fresh mbuf, or a chain of them.
+        // SAFETY: a live mbuf, chained or shared, that others may read and none writes; one reference is ours and is
+        // released. The copy is a new mbuf, or a chain of them.
         let copy = unsafe {
             let copy = dpdk_sys::rte_pktmbuf_copy(source, pool, 0, u32::MAX);
             dpdk_sys::dsys_free(source);
@@ -211,8 +211,8 @@ impl Port for DpdkPort {
         if !self.is_open() {
             return;
         }
-        // SAFETY: `into` has room for so many pointers behind its `before` ones, and the driver fills as many as it
-        // answers with mbufs that are ours from now on. `settle` restores the invariant where they are not ours alone.
+        // SAFETY: `into` has room for this many pointers after its `before` ones, and the driver fills the number
+        // that it returns with mbufs that we own. `settle` restores the invariant for those that are shared.
         let received = unsafe {
             let places = into.as_mut_ptr().add(before).cast::<*mut Mbuf>();
             let received = dsys_rx_burst(self.port, self.queue, places, room as u16);
@@ -235,8 +235,8 @@ impl Port for DpdkPort {
             return;
         }
         let count = from.len();
-        // SAFETY: `from` holds `count` pointers to live mbufs. Our share of each of the first `sent` is the driver's
-        // now, so they leave the burst without being dropped, and the rest moves to the front.
+        // SAFETY: `from` holds `count` pointers to live mbufs. The driver now owns our reference to each of the
+        // first `sent`, so they leave the burst without being dropped, and the rest moves to the front.
         let sent = unsafe {
             let frames = from.as_mut_ptr();
             let sent = dsys_tx_burst(self.port, self.queue, frames.cast(), count as u16);

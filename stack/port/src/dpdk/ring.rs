@@ -1,8 +1,8 @@
-//! Two ports of one process, back to back.
+//! Two ports of one process, linked back to back.
 //!
-//! Two rings of frame pointers for each queue, one each way. A frame crosses without being copied, unless its sender still holds it:
-//! then the receiving port copies it. So a pool's frames turn up behind the other port, and everything that
-//! makes up the pair lives until both ports are gone.
+//! Two rings of frame pointers for each queue, one in each direction. A frame is passed without a copy, unless its
+//! sender still holds it; then the receiving port copies it. So frames of one port's pools appear at the other port,
+//! and all parts of the pair live until both ports are gone.
 
 use core::ptr::NonNull;
 use std::ffi::CString;
@@ -17,10 +17,10 @@ use super::device::{Device, QueuePools};
 use super::{DpdkError, DpdkPort, Eal, Errno, MbufFrame, PortSettings};
 use crate::Burst;
 
-/// Numbers the pairs of the process: ring and device names are looked up globally.
+/// Numbers of the process's pairs: ring and device names are global.
 static NEXT_PAIR: AtomicU32 = AtomicU32::new(0);
 
-/// Makes a pair of ports: what one sends, the other receives. Each may be polled by a thread of its own.
+/// Creates a pair of ports: what one sends, the other receives. Each may be polled by its own thread.
 /// `settings.tx_ring_frames`, rounded up to a power of two, is the length of either ring.
 ///
 /// # Errors
@@ -36,8 +36,8 @@ pub fn ring_pair(
     Ok([only(first)?, only(second)?])
 }
 
-/// Makes a pair of devices with a queue pair for each page of counters, and gives each queue pair to one port: what one
-/// end sends from queue `i`, the other receives in queue `i`.
+/// Creates a pair of devices with a queue for each page of counters, and gives each queue to one port: frames from
+/// queue `i` of one device arrive in queue `i` of the other.
 ///
 /// # Errors
 /// As [`DpdkPort::open_queues`]; both ends have the same number of pages.
@@ -69,7 +69,7 @@ pub fn ring_pair_of_queues(
 /// The driver's own limit, RTE_PMD_RING_MAX_RX_RINGS.
 const QUEUES_MAX: usize = 16;
 
-/// Makes a device that receives from some rings and sends into the others, and starts it.
+/// Creates a device that receives from some rings and sends into the others, and starts it.
 fn join(
     eal: &Eal,
     name: &str,
@@ -96,8 +96,8 @@ fn no_device(name: &str, errno: Errno) -> DpdkError {
     DpdkError::Device { device: name.into(), step: "be made from rings", errno }
 }
 
-/// What a pair of ring ports shares. Dropped behind both devices: frames still on the way go back to their pools, and
-/// only then the pools go.
+/// The shared parts of a pair of ring ports. Dropped after both devices: frames in the rings return to their pools,
+/// then the pools are freed.
 pub(super) struct RingLink {
     _rings: [Vec<Ring>; 2],
     _pools: Vec<QueuePools>,
@@ -108,7 +108,7 @@ struct Ring(NonNull<rte_ring>);
 
 // SAFETY: a DPDK ring is shared memory with atomic indices; its one writer and one reader are the two ports.
 unsafe impl Send for Ring {}
-// SAFETY: nothing reaches the ring through a shared reference here.
+// SAFETY: no access through a shared reference exists here.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -116,7 +116,7 @@ impl Ring {
         let failed = |errno| DpdkError::Device { device: name.into(), step: "take memory for a ring", errno };
         let text = CString::new(name).map_err(|_| failed(Errno::INVALID))?;
         let flags = dpdk_sys::DSYS_RING_F_SP_ENQ | dpdk_sys::DSYS_RING_F_SC_DEQ;
-        // A ring of n places holds n - 1.
+        // A ring of n slots holds n - 1 pointers.
         let places = (u32::from(frames) + 1).next_power_of_two();
         // SAFETY: the name is copied; the EAL runs, since the caller holds a handle to it.
         let raw =
@@ -129,7 +129,7 @@ impl Ring {
         loop {
             let mut frames = Burst::<MbufFrame>::new();
             let places = frames.as_mut_ptr().cast::<*mut Mbuf>();
-            // SAFETY: room for 32 pointers; each that is filled in carries one share of a live mbuf, dropped here.
+            // SAFETY: room for 32 pointers; each carries one reference to a live mbuf, dropped here.
             unsafe {
                 let taken = dpdk_sys::dsys_ring_drain(self.0.as_ptr(), places, BURST_FRAMES as u32);
                 frames.set_len(taken as usize);

@@ -1,7 +1,7 @@
-//! Virtual devices, spelled as the EAL wants them.
+//! Virtual devices in the EAL's syntax.
 //!
-//! Each constructor takes the few values that its driver needs, checks them, and names the device by kind and index:
-//! `net_memif0`. The name is what [`DpdkPort::open`](super::DpdkPort::open) looks up.
+//! Each constructor takes the values that its driver needs, checks them, and names the device by kind and index,
+//! such as `net_memif0`. [`DpdkPort::open`](super::DpdkPort::open) finds it by that name.
 
 use core::fmt;
 use std::io;
@@ -20,12 +20,12 @@ pub struct Vdev {
     pub(super) buffers: Buffers,
 }
 
-/// What a device's arguments decide about buffers, and its driver does not tell.
+/// What a device's arguments determine about buffers and its driver does not report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Buffers {
     /// The longest frame that fits its own buffers.
     pub frame_bytes_max: u32,
-    /// What an mbuf must hold for the driver to accept it.
+    /// The size of an mbuf that the driver accepts.
     pub room_bytes_min: u32,
 }
 
@@ -36,46 +36,46 @@ impl Buffers {
 /// The ends of a memif link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemifRole {
-    /// Creates the socket, so it starts first.
+    /// Creates the socket, so it must start first.
     Server,
     /// Connects to it.
     Client,
 }
 
-/// One end of a link of shared memory between two processes of one host.
+/// One end of a shared-memory link between two processes of one host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memif {
-    /// Which end this is.
+    /// The role of this end.
     pub role: MemifRole,
-    /// The socket that both ends name.
+    /// The socket of both ends.
     pub socket: PathBuf,
     /// The number of the interface on that socket, the same at both ends.
     pub id: u32,
-    /// Bytes in one shared buffer. A longer frame takes several and becomes slow; 10240 holds a jumbo frame.
+    /// Bytes of one shared buffer. A longer frame takes several buffers and is slow; 10240 holds a jumbo frame.
     pub buffer_bytes: u16,
     /// Descriptors in each shared ring, as a power of two: 10 means 1024.
     pub ring_log2: u8,
-    /// The address of this end; the driver makes a random one without it.
+    /// The link address of this end; by default the driver makes a random one.
     pub mac: Option<MacAddr>,
 }
 
-/// The longest path that fits a Unix socket address, less its closing NUL.
+/// The longest path of a Unix socket address, without its closing NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// The longest name that the kernel gives an interface.
+/// The longest name of a kernel interface.
 const INTERFACE_BYTES_MAX: usize = 15;
-/// What the kernel keeps beside a frame in a place of a packet socket's ring: its header, an address, alignment.
+/// The kernel's overhead for each frame in a packet socket's ring: header, address, alignment.
 const PACKET_PLACE_OVERHEAD_BYTES: u32 = 80;
-/// What of it the driver subtracts before it compares a place with an mbuf.
+/// The part of it that the driver subtracts before it compares a slot with an mbuf.
 const PACKET_HEADER_BYTES: u32 = 32;
 /// The unit in which the kernel allocates such a ring.
 const PAGE_BYTES: u32 = 4096;
 /// The driver's own limit on `rsize`.
 const RING_LOG2_MAX: u8 = 14;
-/// The longest device name, less its closing NUL.
+/// The longest device name, without its closing NUL.
 const DEVICE_BYTES_MAX: usize = dpdk_sys::DSYS_ETH_NAME_MAX_LEN as usize - 1;
 
 impl Memif {
-    /// A server with jumbo buffers and 1024 descriptors a ring.
+    /// Returns a server with jumbo buffers and 1024 descriptors in each ring.
     pub fn server(socket: impl Into<PathBuf>) -> Self {
         Memif {
             role: MemifRole::Server,
@@ -87,16 +87,16 @@ impl Memif {
         }
     }
 
-    /// The client of [`Memif::server`].
+    /// Returns the client of [`Memif::server`].
     pub fn client(socket: impl Into<PathBuf>) -> Self {
         Memif { role: MemifRole::Client, ..Memif::server(socket) }
     }
 
-    /// Removes a socket that a dead server left behind, which would stop the next one from starting. Answers whether
-    /// there was one. A socket that somebody listens on stays.
+    /// Removes a stale socket of a dead server, which would stop the next one from starting. Returns whether there
+    /// was one. A socket with a listener stays.
     ///
     /// # Errors
-    /// When a stale socket cannot be removed.
+    /// If a stale socket cannot be removed.
     pub fn clear_stale_socket(socket: &Path) -> io::Result<bool> {
         match UnixStream::connect(socket) {
             // A listener, even one of another socket type, gives a different error.
@@ -133,18 +133,18 @@ impl Vdev {
         Ok(Vdev { buffers, ..Self::named("net_memif", index, arguments) })
     }
 
-    /// `net_ring<index>`: what is sent comes back.
+    /// Returns `net_ring<index>`: sent frames come back.
     pub fn ring(index: u16) -> Self {
         Self::named("net_ring", index, String::new())
     }
 
-    /// `net_null<index>`: swallows what is sent, and delivers empty frames as fast as it is asked.
+    /// Returns `net_null<index>`: drops sent frames, and delivers empty frames at once.
     pub fn null(index: u16) -> Self {
         Self::named("net_null", index, String::new())
     }
 
-    /// `net_tap<index>`: an interface appears in the kernel, and Linux is the peer. Its kernel end has the device's own
-    /// address, so a stack behind it takes a different one.
+    /// Returns `net_tap<index>`: creates a kernel interface, so Linux is the peer. The kernel interface has the
+    /// device's own address, so the stack uses another one.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a name that the kernel would refuse.
@@ -153,15 +153,15 @@ impl Vdev {
         Ok(Self::named("net_tap", index, format!("iface={interface}")))
     }
 
-    /// `net_af_packet<index>`: a raw socket on an existing interface, with rings whose places hold packets of that
-    /// MTU. The interface's own MTU stays as it is.
+    /// Returns `net_af_packet<index>`: a raw socket on an existing interface, with rings whose slots hold packets of
+    /// this MTU. The interface's own MTU is unchanged.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a name that the kernel would refuse.
     pub fn af_packet(index: u16, interface: &str, mtu_bytes: u16) -> Result<Self, DpdkError> {
         interface_name("af_packet.interface", interface)?;
         let needed = u32::from(mtu_bytes) + super::device::LINK_BYTES + PACKET_PLACE_OVERHEAD_BYTES;
-        // Blocks are whole pages of whole places.
+        // Blocks consist of whole pages and whole slots.
         let place_bytes =
             if needed <= PAGE_BYTES / 2 { PAGE_BYTES / 2 } else { needed.next_multiple_of(PAGE_BYTES) };
         let block_bytes = place_bytes.max(PAGE_BYTES);
@@ -173,7 +173,8 @@ impl Vdev {
         Ok(Vdev { buffers, ..Self::named("net_af_packet", index, format!("iface={interface},{rings}")) })
     }
 
-    /// `net_af_xdp<index>`: an XDP socket on an existing interface. Frames of at most a page, so no jumbo frames.
+    /// Returns `net_af_xdp<index>`: an XDP socket on an existing interface. Frames of at most a page, so no jumbo
+    /// frames.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a name that the kernel would refuse.
@@ -182,7 +183,8 @@ impl Vdev {
         Ok(Self::named("net_af_xdp", index, format!("iface={interface}")))
     }
 
-    /// `net_vhost<index>`: the virtio card of a virtual machine, whose monitor connects to the socket that this makes.
+    /// Returns `net_vhost<index>`: the virtio card of a virtual machine, whose monitor connects to the socket of
+    /// this device.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a socket path that the driver would refuse.
@@ -194,9 +196,9 @@ impl Vdev {
         Ok(Self::named("net_vhost", index, format!("iface={path},queues=1")))
     }
 
-    /// The same device with so many queue pairs, where its arguments say how many: packet sockets share their interface's
-    /// frames by the kernel's hash of the flow, XDP sockets take one of its queues each, from the first on. Others are
-    /// told when they are opened.
+    /// Returns the same device with a number of queues, if its arguments contain it: packet sockets share their
+    /// interface's frames by the kernel's flow hash, XDP sockets take one of its queues each, from the first on.
+    /// Other devices get the number when they are opened.
     #[must_use]
     pub fn with_queues(mut self, queues: u16) -> Self {
         if self.name.starts_with("net_af_packet") {
@@ -209,10 +211,10 @@ impl Vdev {
         self
     }
 
-    /// Any other device, as it stands on a DPDK command line: `net_vhost0,iface=/run/vhost.sock`.
+    /// Returns any other device, as on a DPDK command line: `net_vhost0,iface=/run/vhost.sock`.
     ///
     /// # Errors
-    /// [`DpdkError::Setting`] when it does not begin with a name of letters, digits and underscores.
+    /// [`DpdkError::Setting`] if it does not begin with a name of letters, digits and underscores.
     pub fn parse(text: &str) -> Result<Self, DpdkError> {
         let (name, arguments) = text.split_once(',').unwrap_or((text, ""));
         let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -226,12 +228,12 @@ impl Vdev {
         Ok(Vdev { name: name.into(), arguments: arguments.into(), buffers: Buffers::UNKNOWN })
     }
 
-    /// The name under which the device is looked up.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What follows the name and its comma.
+    /// Returns the arguments after the name and its comma.
     pub fn arguments(&self) -> &str {
         &self.arguments
     }
@@ -248,7 +250,7 @@ impl fmt::Display for Vdev {
     }
 }
 
-/// Whether DPDK's `key=value,key=value` parser takes the text as one value.
+/// Returns whether DPDK's `key=value,key=value` parser takes the text as one value.
 fn is_one_argument(text: &str) -> bool {
     !text.contains([',', '\0', '[', ']'])
 }

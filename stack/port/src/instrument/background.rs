@@ -1,8 +1,8 @@
-//! A writer on a thread of its own: recording a frame never waits for a disk.
+//! A writer on its own thread: recording a frame never waits for a disk.
 //!
-//! Takes bytes; they reach the file in order, in pieces of [`CHUNK_BYTES`]. What has not been written yet is bounded by
-//! [`BACKLOG_BYTES`]: beyond that the recorder asks [`Backlog::is_full`] first and leaves frames out. A failure of the
-//! file shows at a later write or flush. Dropping waits until all is written, which is at a capture's end.
+//! Takes bytes and writes them to the file in order, in pieces of [`CHUNK_BYTES`]. Unwritten data is limited to
+//! [`BACKLOG_BYTES`]; beyond that [`Backlog::is_full`] returns true and the recorder omits frames. An error of the
+//! file is reported at a later write or flush. Dropping waits until all is written.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use std::thread::JoinHandle;
 /// One system call for about forty full frames.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A disk that stops for a moment loses nothing: this is a tenth of a second at 5 Gbit/s.
+/// A short pause of the disk loses nothing: this is a tenth of a second at 5 Gbit/s.
 pub(super) const BACKLOG_BYTES: usize = 64 << 20;
 
-/// What stands for an error without a number.
+/// Represents an error without a number.
 const INPUT_OUTPUT: i32 = 5;
 
-/// How much waits to be written, and what became of writing.
+/// The amount of unwritten data, and the error of writing.
 #[derive(Default)]
 pub(super) struct Backlog {
     bytes: AtomicUsize,
@@ -28,7 +28,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Whether as much waits as may wait.
+    /// Returns whether the limit of unwritten data is reached.
     pub(super) fn is_full(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= BACKLOG_BYTES
     }
@@ -41,11 +41,11 @@ impl Backlog {
     }
 }
 
-/// The recorder's end.
+/// The recorder's side.
 pub(super) struct BackgroundWriter {
     chunk: Vec<u8>,
     orders: Option<Sender<Order>>,
-    /// Chunks that have been written, to be filled again.
+    /// Written chunks, for reuse.
     spare: Receiver<Vec<u8>>,
     backlog: Arc<Backlog>,
     thread: Option<JoinHandle<()>>,
@@ -53,12 +53,12 @@ pub(super) struct BackgroundWriter {
 
 enum Order {
     Write(Vec<u8>),
-    /// Say so once everything before is in the file.
+    /// Reports when everything before it is in the file.
     Flush(Sender<()>),
 }
 
 impl BackgroundWriter {
-    /// Starts the thread that writes to `out`. Fails if there can be none.
+    /// Starts the thread that writes to `out`. Fails if it cannot be started.
     pub(super) fn over(out: impl Write + Send + 'static) -> io::Result<(Self, Arc<Backlog>)> {
         let backlog = Arc::<Backlog>::default();
         let ((orders, taken), (back, spare)) = (mpsc::channel(), mpsc::channel());
@@ -112,7 +112,7 @@ impl Write for BackgroundWriter {
 
 impl Drop for BackgroundWriter {
     fn drop(&mut self) {
-        // Nobody is left to hear of a failure.
+        // A failure cannot be reported any more.
         let _ = self.send();
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -121,7 +121,7 @@ impl Drop for BackgroundWriter {
     }
 }
 
-/// The thread: writes until the recorder is gone. After a failure the rest is taken and dropped.
+/// The thread: writes until the recorder is gone. After a failure the rest is dropped.
 fn write_all(mut out: impl Write, orders: &Receiver<Order>, back: &Sender<Vec<u8>>, backlog: &Backlog) {
     for order in orders {
         let outcome = match order {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::instrument::{Capture, CaptureLimits, Direction};
 
-    /// A disk that writes nothing before it is let go, and then fails if told so.
+    /// A disk that writes nothing until it is released, and then fails if asked to.
     struct Disk {
         gate: Receiver<()>,
         written: Sender<Vec<u8>>,
@@ -165,7 +165,7 @@ mod tests {
 
     impl Write for Disk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // A gate that is gone is open.
+            // A dropped gate is open.
             let _ = self.gate.recv();
             if self.fails {
                 return Err(io::Error::from_raw_os_error(28));
@@ -184,8 +184,8 @@ mod tests {
         (Disk { gate: wait, written, fails }, gate, read)
     }
 
-    /// The disk stands still: frames are recorded up to the bound, then left out, and nobody waits. What was recorded is
-    /// whole in the end.
+    /// While the disk does not write, frames are recorded up to the limit, then omitted, and no thread waits. The
+    /// recorded frames are complete in the end.
     #[test]
     fn a_disk_that_stands_still_costs_frames_and_no_time() {
         let (disk, gate, read) = disk(false);

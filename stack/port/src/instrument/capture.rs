@@ -10,30 +10,30 @@ use ironwarp_types::Nanos;
 use super::background::{BackgroundWriter, Backlog};
 use super::pcapng::{Packet, PcapngWriter};
 
-/// A pcapng file being written; clones write to the same one. What is buffered reaches the file when the last clone
-/// is dropped, or with [`Capture::flush`].
+/// A pcapng file that is being written; clones write to the same one. Buffered data reaches the file when the last
+/// clone is dropped, or with [`Capture::flush`].
 #[derive(Clone)]
 pub struct Capture {
     file: Arc<Mutex<Open>>,
 }
 
-/// Where a capture ends.
+/// The limits of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaptureLimits {
-    /// Bytes kept of each frame.
+    /// Bytes recorded of each frame.
     pub snap_bytes: u32,
     /// Bytes of the whole capture; a frame that would exceed them stops it.
     pub capture_bytes: u64,
 }
 
 impl Default for CaptureLimits {
-    /// Whole frames, and a gigabyte: seconds of traffic at full speed, more than Wireshark likes to open.
+    /// Returns the defaults: whole frames, and a gigabyte, which is seconds of traffic at full speed.
     fn default() -> Self {
         CaptureLimits { snap_bytes: 262_144, capture_bytes: 1 << 30 }
     }
 }
 
-/// Which way a frame went, seen from the stack.
+/// The direction of a frame, seen from the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// To the stack.
@@ -43,19 +43,19 @@ pub enum Direction {
 }
 
 impl Capture {
-    /// Creates a file, or empties the one that is there. A thread writes it: who records never waits, and while the disk
-    /// is too far behind, frames are left out and counted. Fails if it cannot be made.
+    /// Creates or truncates a file. A thread writes it, so recording never waits; while the disk is too slow, frames
+    /// are omitted and counted. Fails if the file cannot be created.
     pub fn create(path: &Path, limits: CaptureLimits) -> io::Result<Capture> {
         Capture::aside(File::create(path)?, limits)
     }
 
-    /// Writes to anything on a thread of its own.
+    /// Writes to `out` on its own thread.
     pub(super) fn aside(out: impl Write + Send + 'static, limits: CaptureLimits) -> io::Result<Capture> {
         let (background, backlog) = BackgroundWriter::over(out)?;
         Capture::opened(Box::new(background), Some(backlog), limits)
     }
 
-    /// Writes to anything, at once. Fails if the header cannot be written.
+    /// Writes to `out` directly. Fails if the header cannot be written.
     pub fn to(out: impl Write + Send + 'static, limits: CaptureLimits) -> io::Result<Capture> {
         Capture::opened(Box::new(out), None, limits)
     }
@@ -69,7 +69,7 @@ impl Capture {
         Ok(Capture { file: Arc::new(Mutex::new(open)) })
     }
 
-    /// Adds an interface, one a port. Fails if the capture cannot be written, or has stopped.
+    /// Adds an interface, one for each port. Fails if the capture cannot be written, or has stopped.
     pub fn interface(&self, name: &str) -> io::Result<CaptureInterface> {
         let mut open = self.lock();
         let snap_bytes = open.limits.snap_bytes;
@@ -77,7 +77,7 @@ impl Capture {
         Ok(CaptureInterface { capture: self.clone(), id })
     }
 
-    /// Hands what is buffered to the file. Fails if it cannot be written.
+    /// Flushes buffered data to the file. Fails if it cannot be written.
     pub fn flush(&self) -> io::Result<()> {
         let mut open = self.lock();
         match open.writer {
@@ -91,7 +91,7 @@ impl Capture {
     }
 }
 
-/// One port's name in a capture; clones are the same interface.
+/// One port's interface in a capture; clones are the same interface.
 #[derive(Clone)]
 pub struct CaptureInterface {
     capture: Capture,
@@ -105,7 +105,7 @@ impl CaptureInterface {
         self.record_all(at, direction, core::iter::once(frame)).outcome
     }
 
-    /// Writes frames that came together.
+    /// Writes frames of one burst.
     pub(super) fn record_all<'a>(
         &self,
         at: Nanos,
@@ -130,7 +130,7 @@ impl CaptureInterface {
         recorded
     }
 
-    /// Hands what is buffered to the file.
+    /// Flushes buffered data to the file.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.capture.flush()
     }
@@ -140,31 +140,31 @@ impl CaptureInterface {
     }
 }
 
-/// What became of frames.
+/// The results of recording a burst.
 pub(super) struct Recorded {
     /// Frames written.
     pub(super) written: u64,
-    /// Frames left out because the disk is too far behind.
+    /// Frames omitted because the disk is too slow.
     pub(super) lost: u64,
-    /// What stopped the rest.
+    /// The error that stopped the rest.
     pub(super) outcome: io::Result<()>,
 }
 
 /// The file, until it is full or fails.
 struct Open {
     writer: Option<PcapngWriter<Box<dyn Write + Send>>>,
-    /// How far a thread that writes is behind.
+    /// The backlog of the writing thread.
     backlog: Option<Arc<Backlog>>,
     limits: CaptureLimits,
 }
 
 impl Open {
-    /// Answers whether there was room for it.
+    /// Writes a frame. Returns whether there was room for it.
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<bool> {
         let written = self.writer.as_ref().map_or(0, PcapngWriter::written_bytes);
         let kept = packet.frame.len().min(packet.snap_bytes as usize) as u64;
         if written + kept > self.limits.capture_bytes {
-            // What is complete stays readable; a thread that writes does so by itself.
+            // Complete data stays readable; a writing thread flushes by itself.
             let flushed = if self.backlog.is_some() { Ok(()) } else { self.write(PcapngWriter::flush) };
             self.writer = None;
             return flushed.and(Err(io::ErrorKind::FileTooLarge.into()));

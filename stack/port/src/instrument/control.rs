@@ -1,7 +1,7 @@
-//! The switches, and the one word that the data path looks at.
+//! The switches, and the flags that the data path reads.
 //!
-//! A control writes its wishes under a lock and raises a flag; the polling thread, which looks at the flags once a
-//! burst, takes the wishes over under the same lock. Only the polling thread lowers flags.
+//! A control stores its settings under a lock and sets a flag. The polling thread reads the flags once for each
+//! burst and takes the settings under the same lock. Only the polling thread clears flags.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::capture::CaptureInterface;
 use super::faults::Faults;
 
-/// Switches the instruments of one port; clones switch the same port, from any thread. What is switched takes effect
-/// with the port's next burst.
+/// Switches the instruments of one port; clones switch the same port, from any thread. Settings take effect with the
+/// port's next burst.
 #[derive(Clone)]
 pub struct PortControl {
     shared: Arc<Shared>,
@@ -22,12 +22,12 @@ impl PortControl {
         PortControl { shared }
     }
 
-    /// Injects these faults from now on; [`Faults::default`] stops them and lets held frames go.
+    /// Injects these faults from now on; [`Faults::default`] stops them and releases delayed frames.
     pub fn set_faults(&self, faults: Faults) {
         self.shared.change(|settings| settings.faults = faults);
     }
 
-    /// The faults that are injected.
+    /// Returns the injected faults.
     pub fn faults(&self) -> Faults {
         self.shared.lock().faults
     }
@@ -44,20 +44,20 @@ impl PortControl {
         stopped.map_or(Ok(()), |interface| interface.flush())
     }
 
-    /// Whether frames are recorded. A capture that failed or is full has stopped by itself.
+    /// Returns whether frames are recorded. A capture that failed or is full has stopped by itself.
     pub fn is_capturing(&self) -> bool {
         self.shared.lock().capture.is_some()
     }
 }
 
-/// What is wished for.
+/// The settings.
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     pub(super) faults: Faults,
     pub(super) capture: Option<CaptureInterface>,
 }
 
-/// What a port and its controls share.
+/// The state that a port and its controls share.
 #[derive(Default)]
 pub(super) struct Shared {
     flags: AtomicU32,
@@ -65,13 +65,13 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Whether a burst may take the short way.
+    /// Returns whether all instruments are off.
     #[inline]
     pub(super) fn all_off(&self) -> bool {
         self.flags.load(Ordering::Relaxed) == 0
     }
 
-    /// The wishes, if there are new ones since the last call.
+    /// Returns the settings, if they changed since the last call.
     pub(super) fn take_changes(&self) -> Option<Settings> {
         if self.flags.load(Ordering::Relaxed) & CHANGED == 0 {
             return None;
@@ -81,12 +81,12 @@ impl Shared {
         Some(settings.clone())
     }
 
-    /// Back to the short way, unless new wishes have come.
+    /// Marks all instruments as off, unless the settings changed.
     pub(super) fn rest(&self) {
         self.flags.fetch_and(!WATCHING, Ordering::Relaxed);
     }
 
-    /// The polling thread has given up on a capture.
+    /// Records that the polling thread stopped a capture.
     pub(super) fn capture_stopped(&self, interface: &CaptureInterface) {
         let mut settings = self.lock();
         if settings.capture.as_ref().is_some_and(|current| current.is_same(interface)) {
@@ -101,13 +101,13 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Settings> {
-        // Nothing that runs under the lock leaves the settings half changed.
+        // No code under the lock can leave the settings inconsistent.
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// There are wishes that the polling thread has not seen.
+/// There are settings that the polling thread has not read.
 const CHANGED: u32 = 1;
 
-/// Something is on, or frames are still held.
+/// An instrument is on, or frames are delayed.
 const WATCHING: u32 = 2;

@@ -4,24 +4,24 @@ use crate::{Checksum, Frame, Port, RxMeta, Sealed, TxMeta};
 
 /// One direction of a port's frames.
 pub(super) trait Direction<P: Port> {
-    /// A frame going this way.
+    /// A frame of this direction.
     type Item;
 
-    /// Its bytes.
+    /// Returns its bytes.
     fn bytes(item: &Self::Item) -> &[u8];
 
-    /// Changes the frame; gives it back as it was when that needs a buffer and none is free.
+    /// Changes the frame. Returns it unchanged if that needs a buffer and none is free.
     fn change(
         port: &mut P,
         item: Self::Item,
         change: impl FnOnce(&mut P::Frame),
     ) -> Result<Self::Item, Self::Item>;
 
-    /// A second one like it.
+    /// Returns a duplicate.
     fn copy(port: &mut P, item: &Self::Item) -> Option<Self::Item>;
 }
 
-/// Received frames: they have one owner, so they are changed in place, and copied into a fresh buffer.
+/// Received frames: they have one owner, so they are changed in place and copied into a new buffer.
 pub(super) struct Inbound;
 
 impl<P: Port> Direction<P> for Inbound {
@@ -37,7 +37,7 @@ impl<P: Port> Direction<P> for Inbound {
         change: impl FnOnce(&mut P::Frame),
     ) -> Result<P::Frame, P::Frame> {
         change(&mut frame);
-        // The device judged other bytes.
+        // The device's checksum status is of other bytes.
         let rss_hash = frame.rx().rss_hash;
         frame.set_rx(RxMeta { rss_hash, ip_checksum: Checksum::Unknown, l4_checksum: Checksum::Unknown });
         Ok(frame)
@@ -50,7 +50,7 @@ impl<P: Port> Direction<P> for Inbound {
     }
 }
 
-/// Sealed frames: their bytes are fixed, so a changed one is a copy; a second one shares the buffer.
+/// Sealed frames: their bytes are fixed, so a changed one is a copy; a duplicate shares the buffer.
 pub(super) struct Outbound;
 
 impl<P: Port> Direction<P> for Outbound {
@@ -67,8 +67,8 @@ impl<P: Port> Direction<P> for Outbound {
     ) -> Result<Self::Item, Self::Item> {
         let Some(mut copy) = copy_of(port, sealed.bytes()) else { return Err(sealed) };
         change(&mut copy);
-        // The device fills in nothing: a checksum over the damaged bytes would make them right. Where it was to be
-        // asked, the frame leaves with an unfinished checksum, which is wrong, as it should be.
+        // The device must not fill in checksums, which would make the damaged bytes correct. A frame with a
+        // requested offload leaves with an unfinished checksum, which is wrong on purpose.
         Ok(copy.seal(TxMeta::default()))
     }
 
@@ -77,7 +77,7 @@ impl<P: Port> Direction<P> for Outbound {
     }
 }
 
-/// The bytes in a fresh buffer, if one is free and large enough.
+/// Copies the bytes into a new buffer, if one is free and large enough.
 fn copy_of<P: Port>(port: &mut P, bytes: &[u8]) -> Option<P::Frame> {
     let mut copy = port.alloc()?;
     copy.resize(bytes.len());

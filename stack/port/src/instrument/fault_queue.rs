@@ -1,4 +1,4 @@
-//! One direction's way through the injector: dice, and places for frames that are held.
+//! One direction of the injector: random faults, and queues of delayed frames.
 
 use std::collections::VecDeque;
 
@@ -15,11 +15,11 @@ use crate::{Burst, Frame, Port};
 pub(super) struct FaultQueue<P: Port, S: Direction<P>> {
     rates: FaultRates,
     rng: SeededEntropy,
-    /// Past the injector.
+    /// Frames that have passed the injector.
     ready: VecDeque<S::Item>,
-    /// Held back for a time, the earliest to go first.
+    /// Frames delayed for a time, the earliest first.
     delayed: VecDeque<Delayed<S::Item>>,
-    /// Held back until others have passed.
+    /// Frames delayed until others have passed.
     overtaken: ArrayVec<Overtaken<S::Item>, OVERTAKEN_FRAMES_MAX>,
 }
 
@@ -34,7 +34,7 @@ struct Overtaken<T> {
     until_poll: u64,
 }
 
-/// What a frame meets on its way.
+/// The faults of a frame.
 pub(super) struct FaultContext<'a, P: Port> {
     pub(super) port: &'a mut P,
     pub(super) stats: &'a CoreStats,
@@ -57,7 +57,7 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
         self.rng = SeededEntropy::new(seed);
     }
 
-    /// Whether frames may go past: nothing goes wrong and nothing is held.
+    /// Returns whether no fault is injected and no frame is delayed.
     pub(super) fn is_transparent(&self) -> bool {
         self.rates.is_none() && self.ready.is_empty() && self.delayed.is_empty() && self.overtaken.is_empty()
     }
@@ -66,13 +66,13 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
         !self.ready.is_empty()
     }
 
-    /// Appends frames that are past the injector to `into`, up to its room.
+    /// Appends frames that have passed the injector to `into`, up to its room.
     pub(super) fn drain_into(&mut self, into: &mut Burst<S::Item>) {
         let count = self.ready.len().min(into.remaining_capacity());
         into.extend(self.ready.drain(..count));
     }
 
-    /// Lets one frame in.
+    /// Accepts one frame.
     pub(super) fn admit(&mut self, around: &mut FaultContext<'_, P>, frame: S::Item) {
         if self.rng.chance(self.rates.drop_ppm) {
             around.stats.count(Counter::PortFaultDrops);
@@ -87,7 +87,7 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
         }
     }
 
-    /// Lets go what has been held long enough; everything, once nothing goes wrong any more.
+    /// Releases frames whose delay is over; all of them if no fault is injected any more.
     pub(super) fn release(&mut self, poll: u64) {
         let all = self.rates.is_none();
         while self.delayed.front().is_some_and(|held| all || held.until_poll <= poll) {
@@ -100,11 +100,11 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
         if !self.rng.chance(self.rates.corrupt_ppm) {
             return frame;
         }
-        // ARP has no checksum: damage to it would teach wrong addresses, where a real link drops the frame.
+        // ARP has no checksum: damage would spread wrong addresses, where a real link drops the frame.
         let Some(covered) = checksummed(S::bytes(&frame)) else { return frame };
         let at = covered.start + self.rng.below(covered.len() as u64) as usize;
-        // Never zero. A difference confined to one byte changes a ones' complement sum (RFC 1071), so no checksum
-        // over the byte misses it.
+        // Never zero. A difference within one byte changes a ones' complement sum (RFC 1071), so every checksum over
+        // the byte detects it.
         let difference = 1 + self.rng.below(255) as u8;
         let changed = S::change(around.port, frame, |frame| {
             if let Some(byte) = frame.bytes_mut().get_mut(at) {
@@ -134,7 +134,7 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
         twin
     }
 
-    /// Holds the frame back or lets it pass.
+    /// Delays the frame or lets it pass.
     fn place(&mut self, around: &mut FaultContext<'_, P>, frame: S::Item) {
         let delay = self.rng.chance(self.rates.delay_ppm);
         let reorder = !delay && self.rng.chance(self.rates.reorder_ppm);
@@ -160,7 +160,7 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
         }
     }
 
-    /// Lets the frame pass, and those held back that have now been overtaken often enough.
+    /// Lets the frame pass, and the delayed ones that enough frames have overtaken.
     fn pass(&mut self, frame: S::Item) {
         self.ready.push_back(frame);
         for held in &mut self.overtaken {
@@ -177,7 +177,7 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
     }
 }
 
-/// Counts a change, or that it could not be made.
+/// Counts a fault, or that it was not possible.
 fn counted<T>(stats: &CoreStats, counter: Counter, outcome: Result<T, T>) -> T {
     match outcome {
         Ok(changed) => {
@@ -191,21 +191,22 @@ fn counted<T>(stats: &CoreStats, counter: Counter, outcome: Result<T, T>) -> T {
     }
 }
 
-/// What truncation leaves: drivers refuse less than an Ethernet header.
+/// The length that truncation keeps: drivers refuse less than an Ethernet header.
 const LINK_HEADER_BYTES: usize = 14;
 
-/// Frames held for a time: at most this many of the pools' buffers are kept from the stack.
+/// The limit of frames delayed for a time, which keep buffers from the stack.
 const DELAYED_FRAMES_MAX: usize = 512;
 
-/// Frames held until others pass: a few are enough to disturb any order.
+/// The limit of frames delayed until others pass: a few suffice to disturb any order.
 const OVERTAKEN_FRAMES_MAX: usize = 16;
 
-/// Later frames that may overtake one: beyond three, TCP takes it for lost (RFC 5681 s3.2), which dropping does too.
+/// The limit of frames that overtake one: beyond three, TCP treats it as lost (RFC 5681 s3.2), as after a drop.
 const PASSES_MAX: u64 = 3;
 
-/// A frame that nothing follows is let go after this many polls, a fraction of a millisecond on a busy core.
+/// A delayed frame without a successor is released after this many polls, a fraction of a millisecond on a busy
+/// core.
 const OVERTAKEN_POLLS_MAX: u64 = 1024;
 
-/// A burst of which each frame is doubled, and everything held, let go at once.
+/// A burst with every frame duplicated, and all delayed frames, released at once.
 const READY_FRAMES_MAX: usize =
     3 * ironwarp_types::limits::BURST_FRAMES + DELAYED_FRAMES_MAX + OVERTAKEN_FRAMES_MAX;

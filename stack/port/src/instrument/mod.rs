@@ -1,16 +1,15 @@
-//! A wrapper around any port that loses, damages and records frames on demand.
+//! A wrapper around any port that drops, damages and records frames on request.
 //!
-//! [`Instrumented`] is itself a [`Port`] with the same frames. Its [`PortControl`] switches two instruments at run
-//! time, from any thread: a seeded fault injector with rates for each direction, and a tap that writes pcapng. The
-//! tap stands between the stack and the faults: it sees what the stack sent and what the stack received, as a capture
-//! on a real host in front of a bad network does.
+//! [`Instrumented`] is a [`Port`] with the same frames. Its [`PortControl`] switches two instruments at run time,
+//! from any thread: a seeded fault injector with rates for each direction, and a capture that writes pcapng. The
+//! capture is between the stack and the faults: it records what the stack sent and received, as a capture on a real
+//! host does.
 //!
-//! Cost: with everything off, one relaxed load of one word a burst. With an instrument on, speed is not the point:
-//! every frame is looked at, and a tap writes to its file from the polling thread. Nothing is allocated after
-//! construction.
+//! Cost: with everything off, one relaxed load of one word for each burst. With an instrument on, every frame is
+//! processed. Nothing is allocated after construction.
 //!
-//! Errors: a fault that needs a buffer or a place where none is free is left out and counted; a capture that cannot
-//! be written, or that reaches its size limit, switches itself off and is counted. Neither disturbs the traffic.
+//! Errors: a fault that needs a buffer or room where none is free is omitted and counted. A capture that cannot be
+//! written, or that reaches its size limit, stops and is counted. Neither disturbs the traffic.
 #![forbid(unsafe_code)]
 
 mod background;
@@ -38,17 +37,17 @@ use control::Shared;
 use direction::{Inbound, Outbound};
 use fault_queue::{FaultContext, FaultQueue};
 
-/// A port with a fault injector and a tap. The clock stamps captured frames, in nanoseconds since 1970.
+/// A port with a fault injector and a capture. The clock gives the time stamps, in nanoseconds since 1970.
 pub struct Instrumented<P: Port, C> {
     port: P,
     clock: C,
     stats: CoreStats,
     shared: Arc<Shared>,
-    /// Receive bursts since the start: the injector's measure of time.
+    /// Receive bursts since the start: the injector's time.
     polls: u64,
     rx: FaultQueue<P, Inbound>,
     tx: FaultQueue<P, Outbound>,
-    /// Frames past the injector that the device has not taken yet.
+    /// Frames that have passed the injector and that the device has not taken.
     leaving: Burst<<P::Frame as Frame>::Sealed>,
     tap: Option<CaptureInterface>,
 }
@@ -69,12 +68,12 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
         }
     }
 
-    /// The switches.
+    /// Returns the switches.
     pub fn control(&self) -> PortControl {
         PortControl::new(self.shared.clone())
     }
 
-    /// The port inside.
+    /// Returns the inner port.
     pub fn port_mut(&mut self) -> &mut P {
         &mut self.port
     }
@@ -116,7 +115,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
     fn rx_watched(&mut self, into: &mut Burst<P::Frame>) {
         self.take_changes();
         self.polls += 1;
-        // Transmission may pause while frames are held back, so they are let go from here.
+        // Sending may pause while frames are delayed, so they are released here.
         self.tx.release(self.polls);
         self.push_out();
         let first = into.len();
@@ -132,7 +131,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
             return self.send_recorded(from);
         }
         self.push_out();
-        // As long as the device is full, frames stay with the caller, as without the injector.
+        // While the device is full, frames stay with the caller, as without the injector.
         if self.tx.has_ready() || !self.leaving.is_empty() {
             return;
         }
@@ -161,7 +160,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
         self.rx.drain_into(into);
     }
 
-    /// Sends past the injector, and records the frames that the device took.
+    /// Sends through the injector, and records the frames that the device took.
     fn send_recorded(&mut self, from: &mut Burst<<P::Frame as Frame>::Sealed>) {
         if self.tap.is_none() {
             return self.port.tx_burst(from);
@@ -172,7 +171,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
         self.record(Direction::Outbound, offered.iter().take(taken).map(Sealed::bytes));
     }
 
-    /// Hands the device what the injector has let go.
+    /// Gives the device the frames that the injector has released.
     fn push_out(&mut self) {
         loop {
             self.tx.drain_into(&mut self.leaving);
@@ -208,7 +207,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
         self.tap = settings.capture;
     }
 
-    /// Goes back to the short way once nothing is on and nothing is held.
+    /// Turns the instruments off once nothing is injected, recorded or delayed.
     fn rest_when_idle(&mut self) {
         let idle = self.tap.is_none() && self.leaving.is_empty();
         if idle && self.rx.is_transparent() && self.tx.is_transparent() {
@@ -217,7 +216,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
     }
 }
 
-/// The system's clock, for the stamps of a capture of real traffic. Unlike other clocks, it may be set back.
+/// The system's clock, for captures of real traffic. Unlike other clocks, it may be set back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WallClock;
 
@@ -227,7 +226,7 @@ impl Clock for WallClock {
     }
 }
 
-// The control is switched from any thread; the port moves to the thread that polls it.
+// The control is used from any thread; the port moves to the thread that polls it.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
     fn sendable<T: Send>() {}

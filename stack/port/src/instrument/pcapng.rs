@@ -1,12 +1,12 @@
 //! Writes pcapng, the capture format that Wireshark and tcpdump read.
 //!
-//! Source: draft-ietf-opsawg-pcapng. Three blocks of it: the section header (s4.1), an interface description (s4.2)
-//! with time in nanoseconds, and the enhanced packet (s4.3) with the direction in its flags. Little-endian throughout.
-//! Takes frames from the link header on; gives bytes to any writer. Writing allocates nothing.
+//! Source: draft-ietf-opsawg-pcapng, with three of its blocks: the section header (s4.1), an interface description
+//! (s4.2) with time in nanoseconds, and the enhanced packet (s4.3) with the direction in its flags. Little-endian
+//! throughout. Takes frames from the link header on; gives bytes to any writer. Writing allocates nothing.
 
 use std::io::{self, Write};
 
-/// A section of a capture, being written.
+/// A section of a capture that is being written.
 pub(super) struct PcapngWriter<W: Write> {
     out: W,
     interfaces: u32,
@@ -22,7 +22,7 @@ pub(super) struct Packet<'a> {
     pub(super) flags: u32,
     /// The frame, from the link header on.
     pub(super) frame: &'a [u8],
-    /// Bytes of it to keep.
+    /// Bytes of it to record.
     pub(super) snap_bytes: u32,
 }
 
@@ -33,7 +33,7 @@ impl<W: Write> PcapngWriter<W> {
         let mut body = Vec::new();
         body.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
         body.extend_from_slice(&[1, 0, 0, 0]);
-        // The section's length is not known beforehand.
+        // The section's length is not known in advance.
         body.extend_from_slice(&u64::MAX.to_le_bytes());
         option(&mut body, OPTION_USER_APPLICATION, b"ironwarp");
         option(&mut body, OPTION_END, &[]);
@@ -41,7 +41,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Describes an Ethernet interface and answers its number.
+    /// Describes an Ethernet interface and returns its number.
     pub(super) fn add_interface(&mut self, name: &str, snap_bytes: u32) -> io::Result<u32> {
         let mut body = Vec::new();
         body.extend_from_slice(&LINK_TYPE_ETHERNET.to_le_bytes());
@@ -80,12 +80,12 @@ impl<W: Write> PcapngWriter<W> {
         Ok(())
     }
 
-    /// Bytes written until now.
+    /// Returns the bytes written so far.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// Hands buffered bytes on.
+    /// Flushes buffered bytes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -113,7 +113,7 @@ fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     body.resize(body.len() + pad_bytes(value.len()), 0);
 }
 
-/// Bytes up to the next multiple of four.
+/// Returns the bytes up to the next multiple of four.
 fn pad_bytes(len: usize) -> usize {
     len.wrapping_neg() & 3
 }
@@ -130,7 +130,7 @@ const OPTION_TIME_RESOLUTION: u16 = 9;
 const OPTION_FLAGS: u32 = 2;
 /// A negative power of ten.
 const NANOSECONDS: u8 = 9;
-/// Type and length in front, length again behind.
+/// Type and length before the body, length again after it.
 const BLOCK_FRAME_BYTES: u32 = 12;
-/// Seven words in front of a packet's data, four behind.
+/// Seven words before a packet's data, four after it.
 const PACKET_OVERHEAD_BYTES: u32 = 44;

@@ -1,17 +1,16 @@
 //! The in-memory backend: ports for tests, for the simulator and for linking two stacks inside one process.
 //!
-//! [`pair`] links two ports back to back; [`detached`] gives one port and its [`FarEnd`], where a harness puts frames
-//! in and takes frames out by hand. [`pair_of_queues`] and [`detached_queues`] do the same for devices with several
-//! queues, a port each. What makes a device a device is modelled: separate receive and transmit pools, a
-//! transmit ring that keeps hold of frames until they have left, a receive ring of fixed depth, checksum verdicts,
-//! checksums filled in on the way out, a receive-side-scaling hash. A [`MemoryControl`] fails allocations, narrows
-//! bursts and counts what became of each frame.
+//! [`pair`] links two ports back to back. [`detached`] returns one port and its [`FarEnd`], where a test injects and
+//! collects frames. [`pair_of_queues`] and [`detached_queues`] do the same for devices with several queues, a port
+//! each. The properties of a device are modelled: separate receive and transmit pools, a transmit ring that holds
+//! frames until they are sent, a receive ring of fixed depth, checksum offloads, a receive-side-scaling hash. A
+//! [`MemoryControl`] makes allocations fail, limits bursts, loses frames and counts them.
 //!
-//! A frame that crosses is copied from the sender's buffer to one of the receiver's pool, as a device would do, so
-//! the two ends share no bytes and may run on two threads.
+//! A frame is copied from the sender's buffer to one of the receiver's pool, as by a device. So the two ends share
+//! no bytes and may run on two threads.
 //!
-//! Errors: what does not fit is dropped and counted, never an error of the caller's. All memory is allocated by
-//! [`pair`] and [`detached`]; traffic allocates nothing. A frame costs a copy and about four uncontended locks.
+//! Errors: frames without room are dropped and counted; the caller gets no error. [`pair`] and [`detached`] allocate
+//! all memory; traffic allocates nothing. A frame costs a copy and about four uncontended locks.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -40,10 +39,10 @@ use control::Knobs;
 use lane::{Lane, Queues};
 use pool::Pool;
 
-/// What an in-memory port is like.
+/// The properties of an in-memory port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
-    /// The port's own address.
+    /// The port's link address.
     pub mac: MacAddr,
     /// The largest network-layer packet it sends, in bytes.
     pub mtu_bytes: u16,
@@ -53,20 +52,20 @@ pub struct MemoryConfig {
     pub tx_frames: usize,
     /// Frames that may wait to be received.
     pub rx_ring_frames: usize,
-    /// Frames that may wait to leave because the far receive ring is full.
+    /// Frames that may wait to be sent while the peer's receive ring is full.
     pub tx_ring_frames: usize,
-    /// Whether received frames carry a verdict on their checksums.
+    /// Whether received frames carry a checksum status.
     pub rx_checksum: bool,
-    /// Checksums that the port claims to fill in.
+    /// The checksum offloads of the port.
     pub tx_offloads: TxOffloads,
     /// Whether received TCP segments carry a receive-side-scaling hash.
     pub rss_hash: bool,
-    /// Which receive queue a frame goes into, where there are several.
+    /// The receive queue of a frame, if there are several.
     pub queue_rule: QueueRule,
 }
 
 impl Default for MemoryConfig {
-    /// A plain device without offloads, MTU 1500, rings of 256 frames.
+    /// Returns a plain device without offloads, MTU 1500, rings of 256 frames.
     fn default() -> Self {
         MemoryConfig {
             mac: MacAddr([0x02, 0, 0, 0, 0, 1]),
@@ -84,13 +83,14 @@ impl Default for MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// The same port with every offload that this backend knows.
+    /// Returns the same port with every offload.
     #[must_use]
     pub fn offloading(self) -> Self {
         MemoryConfig { rx_checksum: true, tx_offloads: TxOffloads::all(), rss_hash: true, ..self }
     }
 
-    /// Bytes of one buffer: the largest packet behind an Ethernet header with a VLAN tag, in whole cache lines.
+    /// Returns the bytes of one buffer: the largest packet with an Ethernet header and a VLAN tag, in whole cache
+    /// lines.
     fn frame_bytes(&self) -> usize {
         (usize::from(self.mtu_bytes) + LINK_BYTES_MAX).next_multiple_of(64)
     }
@@ -124,7 +124,8 @@ pub fn pair(left: &MemoryConfig, right: &MemoryConfig) -> (MemoryPort, MemoryPor
     (left, MemoryPort::new(right, 0, &to_right, to_left))
 }
 
-/// Links two devices with so many queues each back to back, a port a queue. Pools and rings are each queue's own.
+/// Links two devices with several queues each back to back, a port for each queue. Each queue has its own pools and
+/// rings.
 pub fn pair_of_queues(
     (left, left_queues): (&MemoryConfig, usize),
     (right, right_queues): (&MemoryConfig, usize),
@@ -133,19 +134,19 @@ pub fn pair_of_queues(
     (ports_over(left, &to_left, &to_right), ports_over(right, &to_right, &to_left))
 }
 
-/// A port whose other end is in the caller's hands.
+/// Returns a port and its test end.
 pub fn detached(config: &MemoryConfig) -> (MemoryPort, FarEnd) {
     let (to_port, to_far) = (queues_to(config, 1), queues_to(&far_of(config), 1));
     (MemoryPort::new(config, 0, &to_port, to_far.clone()), FarEnd::new(to_port, to_far))
 }
 
-/// The ports of a device with several queues whose other end is in the caller's hands.
+/// Returns the ports of a device with several queues and their test end.
 pub fn detached_queues(config: &MemoryConfig, queues: usize) -> (Vec<MemoryPort>, FarEnd) {
     let (to_port, to_far) = (queues_to(config, queues), queues_to(&far_of(config), queues));
     (ports_over(config, &to_port, &to_far), FarEnd::new(to_port, to_far))
 }
 
-/// The far end is no device: it takes frames of any size the port can send, as they are.
+/// The test end is no device: it accepts frames of any size that the port can send, unchanged.
 fn far_of(config: &MemoryConfig) -> MemoryConfig {
     let queue_rule = QueueRule::AsSent;
     MemoryConfig { rx_checksum: false, rss_hash: false, queue_rule, ..config.clone() }
@@ -155,7 +156,7 @@ fn ports_over(config: &MemoryConfig, to: &Queues, from: &Arc<Queues>) -> Vec<Mem
     (0..to.lanes().len()).map(|queue| MemoryPort::new(config, queue, to, from.clone())).collect()
 }
 
-/// The way towards the receiver that `config` describes, with so many queues, at least one.
+/// Returns the receive queues of a device with this configuration, at least one.
 fn queues_to(config: &MemoryConfig, queues: usize) -> Arc<Queues> {
     let lane = |_| {
         let pool = Pool::new(config.rx_frames, config.frame_bytes());

@@ -1,14 +1,14 @@
-//! Where the headers of a TCP segment lie in a frame, and the sums over them.
+//! The positions of the headers of a TCP segment in a frame, and the checksums over them.
 //!
-//! The in-memory device needs this to do what a network card does; the simulator, to damage payload without damaging
-//! headers. It is independent of the stack's own parser on purpose: one checks the other.
+//! The in-memory device needs this for its offloads, and the simulator to damage payload without damaging headers.
+//! Independent of the stack's parser on purpose: each checks the other.
 //!
-//! Sources: RFC 791 s3.1, RFC 9293 s3.1, RFC 1071. Frames that are anything else are simply not found.
+//! Sources: RFC 791 s3.1, RFC 9293 s3.1, RFC 1071. Any other frame gives `None`.
 
 use std::ops::Range;
 
-/// An IPv4 packet that holds a TCP segment, unfragmented, as offsets into its frame in bytes. Every offset lies
-/// within the frame, in ascending order.
+/// An IPv4 packet with an unfragmented TCP segment, as offsets into its frame in bytes. All offsets are within the
+/// frame, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv4Tcp {
     /// Start of the IPv4 header.
@@ -17,7 +17,7 @@ pub struct Ipv4Tcp {
     pub l4: usize,
     /// Start of the TCP payload.
     pub payload: usize,
-    /// End of the packet; what follows pads the frame.
+    /// End of the packet; padding may follow.
     pub end: usize,
 }
 
@@ -35,20 +35,20 @@ impl Ipv4Tcp {
         (payload >= l4 + 20 && payload <= end).then_some(Ipv4Tcp { l3, l4, payload, end })
     }
 
-    /// The payload's bytes in the frame.
+    /// Returns the payload's bytes in the frame.
     pub fn payload_range(&self) -> Range<usize> {
         self.payload..self.end
     }
 }
 
-/// The start of the IPv4 header, if the frame holds one.
+/// Returns the start of the IPv4 header, if the frame has one.
 pub(super) fn ipv4_header(frame: &[u8]) -> Option<usize> {
     let tagged = word(frame, 12)? == ETHERTYPE_VLAN;
     let l3 = if tagged { 18 } else { 14 };
     (word(frame, l3 - 2)? == ETHERTYPE_IPV4 && frame.get(l3)? >> 4 == 4).then_some(l3)
 }
 
-/// Where the header of an IPv6 packet begins that holds a TCP segment straight behind it, and where the packet ends.
+/// Returns the start of an IPv6 packet whose header is followed by a TCP segment, and the packet's end.
 pub(super) fn ipv6_tcp(frame: &[u8]) -> Option<(usize, usize)> {
     let tagged = word(frame, 12)? == ETHERTYPE_VLAN;
     let l3 = if tagged { 18 } else { 14 };
@@ -60,8 +60,8 @@ pub(super) fn ipv6_tcp(frame: &[u8]) -> Option<(usize, usize)> {
     found.then_some((l3, end))
 }
 
-/// The bytes of a frame with a TCP segment that a checksum covers, in IPv4 or IPv6. IPv6's header has none of its own, so
-/// what stands before its addresses is left out.
+/// Returns the bytes of a frame with a TCP segment that a checksum covers, in IPv4 or IPv6. The IPv6 header has no
+/// checksum, so the part before its addresses is omitted.
 pub(crate) fn checksummed(frame: &[u8]) -> Option<Range<usize>> {
     match Ipv4Tcp::locate(frame) {
         Some(packet) => Some(packet.l3..packet.end),
@@ -69,7 +69,7 @@ pub(crate) fn checksummed(frame: &[u8]) -> Option<Range<usize>> {
     }
 }
 
-/// The ones' complement sum of `bytes` as big-endian words, not inverted.
+/// Returns the ones' complement sum of `bytes` as big-endian words, not inverted.
 pub(super) fn sum(bytes: &[u8]) -> u16 {
     let (pairs, odd) = bytes.as_chunks::<2>();
     let last = odd.first().map_or(0, |byte| u64::from(*byte) << 8);
@@ -77,7 +77,7 @@ pub(super) fn sum(bytes: &[u8]) -> u16 {
     fold(total + last)
 }
 
-/// The sum of the pseudo-header: addresses, protocol, length of the segment (RFC 9293 s3.1).
+/// Returns the sum of the pseudo-header: addresses, protocol, length of the segment (RFC 9293 s3.1).
 pub(super) fn pseudo_header_sum(frame: &[u8], packet: &Ipv4Tcp) -> u16 {
     let addresses = frame.get(packet.l3 + 12..packet.l3 + 20).map_or(0, sum);
     let length = (packet.end - packet.l4) as u64;
@@ -89,7 +89,7 @@ pub(super) fn combine(a: u16, b: u16) -> u16 {
     fold(u64::from(a) + u64::from(b))
 }
 
-/// The big-endian word at `at`.
+/// Returns the big-endian word at `at`.
 pub(super) fn word(frame: &[u8], at: usize) -> Option<u16> {
     let bytes = frame.get(at..)?.first_chunk::<2>()?;
     Some(u16::from_be_bytes(*bytes))
