@@ -1,7 +1,7 @@
-//! One end of the stack: its worker, its context, and the link below.
+//! One end: its stack, worker, context and link.
 //!
-//! The worker is polled by the thread that pings. A memif must not be polled while its other end comes or goes, since
-//! the driver removes its rings during a poll: then the loop stands still until the link is up again.
+//! The thread that pings also polls the worker. A memif must not be polled while its peer starts or stops, since the
+//! driver removes its rings during a poll. So the loop stops until the link is up again.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -17,33 +17,33 @@ use ironwarp::{
 
 use crate::Fault;
 
-/// Between two looks at a link that is not polled.
+/// The interval between two checks of a link that is not polled.
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The far end of a memif that has said its last word leaves within this time.
+/// The time within which the peer of a memif leaves after its last message.
 pub(crate) const PEER_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// What the driver still does after it said that a link is down.
+/// The time that the driver needs after it reported that a link is down.
 const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
-/// Turns between two looks at what is not urgent: a power of two.
+/// Iterations between two checks of what is not urgent: a power of two.
 const POLLS_PER_CHECK: u32 = 1 << 10;
-/// Places in a completion queue, at most.
+/// The largest depth of a completion queue.
 const CQ_DEPTH_MAX: u32 = 1 << 18;
 
 /// Why there were no pings, or no more of them.
 #[derive(Debug, thiserror::Error)]
 pub enum PingError {
-    /// An argument that does not go with the configuration.
+    /// An argument does not match the configuration.
     #[error("{0}")]
     Argument(String),
     /// The stack could not be started.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A call was refused.
+    /// A call failed.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// An offset lies outside of its region.
+    /// An offset is outside of its region.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// Somebody else listens there.
+    /// Another process listens on the socket.
     #[error("{0} cannot be listened at")]
     Listen(SocketAddr),
     /// The capture could not be written.
@@ -51,32 +51,32 @@ pub enum PingError {
     Capture {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The memif has no other end.
+    /// The memif has no peer.
     #[error("nobody is at the memif's other end: start the server first, with the same socket")]
     NoLink,
-    /// The far end, or the way to it.
+    /// The peer failed, or the path to it.
     #[error(transparent)]
     Peer(#[from] Fault),
-    /// The far end, which is the server.
+    /// The peer, which is the server.
     #[error("{server}: {fault}")]
     Server {
-        /// Where it is.
+        /// Its address.
         server: SocketAddr,
         /// What it did.
         fault: Fault,
     },
-    /// Ctrl-C.
+    /// Interrupted by Ctrl-C.
     #[error("stopped")]
     Interrupted,
-    /// Ctrl-C, before all was done that was asked for.
+    /// Interrupted by Ctrl-C before all pings were done.
     #[error("stopped after {came} of {wanted} pings")]
     Stopped {
-        /// Pings that came back.
+        /// Pings that were answered.
         came: u64,
-        /// Pings that were asked for.
+        /// Pings that were requested.
         wanted: u64,
     },
 }
@@ -92,7 +92,7 @@ impl PingError {
         matches!(self, PingError::Interrupted)
     }
 
-    /// Whether it says no more than that the other end, or the way to it, is gone: Ctrl-C often reaches both ends.
+    /// Returns whether it shows only that the peer, or the path to it, is gone: Ctrl-C often reaches both ends.
     pub(crate) fn is_disconnect(&self) -> bool {
         use Fault::{ConnectFailed, Disconnected, LinkDown, Timeout};
         matches!(self, PingError::Peer(Disconnected { .. } | LinkDown(_) | Timeout { .. } | ConnectFailed(_)))
@@ -101,30 +101,30 @@ impl PingError {
 
 /// One end of the stack.
 pub struct Endpoint {
-    /// The application's side.
+    /// The application's context.
     pub(crate) ctx: Context,
-    /// The domain that everything belongs to.
+    /// The protection domain.
     pub(crate) pd: ProtectionDomain,
-    /// Where everything completes.
+    /// The completion queue.
     pub(crate) cq: CompletionQueue,
     worker: Worker,
     memif: bool,
     poll_count: u32,
-    /// Connections that the stack has room for.
+    /// The limit of connections.
     pub(crate) connections_max: usize,
-    /// Counters live as long as their stack.
+    /// Kept for its counters.
     _stack: Stack,
 }
 
 impl Endpoint {
-    /// Opens the device that a configuration names.
+    /// Opens the device of a configuration.
     pub fn open(config: Config) -> Result<Self, PingError> {
         let config_copy = config.clone();
         let (stack, worker) = Stack::builder(config).build_one()?;
         Self::with_stack(&config_copy, stack, worker)
     }
 
-    /// Takes over a stack of one core that was built with `config`.
+    /// Uses a stack of one core that was built with `config`.
     pub fn with_stack(config: &Config, stack: Stack, worker: Worker) -> Result<Self, PingError> {
         let connections = config.limits.queue_pairs;
         let mut ctx = stack.context()?;
@@ -145,21 +145,21 @@ impl Endpoint {
     /// Writes every frame to a pcapng file from now on.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// If the file cannot be created.
     pub fn capture(&mut self, path: &Path) -> Result<(), PingError> {
         let failed = |source| PingError::Capture { path: path.display().to_string(), source };
         let capture = Capture::create(path, CaptureLimits::default()).map_err(failed)?;
         self.worker.start_capture(&capture, "iwarp-ping").map_err(failed)
     }
 
-    /// Listens from now on: before the core has heard of it, whatever arrives is refused.
+    /// Listens from now on. Connections that arrive before the core has processed this are refused.
     pub(crate) fn listen(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
         self.ctx.listen(local)?;
         self.worker.poll(0);
         Ok(())
     }
 
-    /// One turn of the polled loop. Answers whether it is time to glance at what is not urgent.
+    /// Runs one iteration of the polled loop. Returns whether it is time to check what is not urgent.
     pub(crate) fn poll(&mut self) -> bool {
         if self.worker.poll(1).work == 0 {
             idle(self.worker.idle_policy());
@@ -168,7 +168,7 @@ impl Endpoint {
         self.poll_count.is_multiple_of(POLLS_PER_CHECK)
     }
 
-    /// Polls for a while, so that what was said last gets out.
+    /// Polls for a while, so that the last messages are sent.
     pub(crate) fn poll_for(&mut self, span: Duration) {
         let start = Instant::now();
         while start.elapsed() < span {
@@ -176,12 +176,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether the far end of a memif is there. Other devices' links come and go without harm.
+    /// Returns whether the peer of a memif is connected. The links of other devices may go down and up.
     pub(crate) fn is_linked(&mut self) -> bool {
         !self.memif || self.worker.link_up()
     }
 
-    /// Stands still until the far end of a memif is there, or not; for `limit` at most. Answers whether it is so.
+    /// Waits without polling until the peer of a memif is connected, or not, at most for `limit`. Returns whether it
+    /// is so.
     pub(crate) fn wait_for_link(&mut self, linked: bool, stop: &AtomicBool, limit: Option<Duration>) -> bool {
         let start = Instant::now();
         while self.memif && self.worker.link_up() != linked {
@@ -193,8 +194,8 @@ impl Endpoint {
         true
     }
 
-    /// Lets the far end of a memif go first, if it goes soon: the driver takes a link down on a thread of its own, and
-    /// does not bear being closed meanwhile.
+    /// Lets the peer of a memif leave first, if it leaves soon: the driver takes a link down on its own thread and
+    /// must not be closed meanwhile.
     pub(crate) fn wait_for_peer_exit(&mut self) {
         static NEVER: AtomicBool = AtomicBool::new(false);
         if self.is_memif()
@@ -205,11 +206,11 @@ impl Endpoint {
         }
     }
 
-    /// Whether this end's leaving takes the device away from the other one.
+    /// Returns whether the end of this program takes the device away from the peer.
     pub(crate) fn is_memif(&self) -> bool {
         self.memif
     }
 }
 
-/// Places that a connection takes in the completion queue: its receives and its sends.
+/// Returns the entries of the completion queue for a connection: its receives and its sends.
 const CQES_PER_QP: u32 = 16;
