@@ -23,7 +23,7 @@ fn pair() -> Pair {
     Pair::over(&MemoryConfig::default(), by(Extensions::Rfc7306))
 }
 
-/// A page of zeros that a peer may run atomic operations on.
+/// A zeroed page on which a peer may execute atomic operations.
 fn page(node: &Node) -> Region {
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     node.ctx.register(node.pd, AlignedBuf::pages(4096).unwrap(), rights).unwrap()
@@ -44,7 +44,8 @@ fn post(node: &mut Node, qp: QueuePair, id: u64, sink: &Region, at: RemoteMemory
     node.ctx.post_send(qp, &SendWr::atomic(id, &sink, at, operation)).unwrap();
 }
 
-/// RFC7306-5-03, RFC7306-5.1.2-02 and RFC7306-5.2.2-07: what each operation makes of the word, and what it was before.
+/// RFC7306-5-03, RFC7306-5.1.2-02 and RFC7306-5.2.2-07: the new value of the word, and the returned original value,
+/// for each operation.
 #[test]
 fn atomics_change_remote_words_and_return_the_original_values() {
     let mut pair = pair();
@@ -65,8 +66,8 @@ fn atomics_change_remote_words_and_return_the_original_values() {
     assert_eq!((word(&target, 64), word(&target, 0), word(&target, 72)), (last, 0, 0));
 }
 
-/// RFC7306-5.3-01: connections of both directions and many requests at once, on few words; no addition is lost, and each
-/// sees another sum.
+/// RFC7306-5.3-01: connections in both directions with many requests at once on few words. No addition is lost, and
+/// each returns another sum.
 #[test]
 fn additions_of_several_connections_are_all_counted() {
     const EACH: u64 = 200;
@@ -97,7 +98,7 @@ fn additions_of_several_connections_are_all_counted() {
     assert_eq!(seen, want);
 }
 
-/// RFC7306-5.4-02: two names of one word, a region's and a window's, are one word.
+/// RFC7306-5.4-02: a region's and a window's name of one word name one word.
 #[test]
 fn atomics_through_a_region_and_a_window_see_one_word() {
     let mut pair = pair();
@@ -116,7 +117,7 @@ fn atomics_through_a_region_and_a_window_see_one_word() {
     assert_eq!((word(&before, 0), word(&before, 8), word(&target, 64)), (0, 1, 2));
 }
 
-/// What cannot be an atomic request is refused when it is posted.
+/// An invalid atomic request is refused when it is posted.
 #[test]
 fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
     let mut pair = pair();
@@ -143,7 +144,7 @@ fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
     assert!(matches!(refused, Err(PostError::NoSuchOperation)));
 }
 
-/// The drafts' Swap, with the responses on the queue of either.
+/// The drafts' Swap, with the responses on the queue of each draft.
 #[test]
 fn swap_works_between_two_ends_in_the_draft_profile() {
     for extensions in [Extensions::Draft03, Extensions::Draft01] {
@@ -159,8 +160,8 @@ fn swap_works_between_two_ends_in_the_draft_profile() {
     }
 }
 
-/// RFC7306-5.1.1-03 to RFC7306-5.1.1-05 and RFC7306-8.2-07: a misaligned word ends the connection of the peer that asked,
-/// the application hears of it, memory stays, and no other queue pair is touched.
+/// RFC7306-5.1.1-03 to RFC7306-5.1.1-05 and RFC7306-8.2-07: a misaligned word ends the requester's connection. The
+/// application gets an event, memory is unchanged, and no other queue pair is affected.
 #[test]
 fn a_misaligned_atomic_ends_only_its_connection() {
     let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);
@@ -178,8 +179,8 @@ fn a_misaligned_atomic_ends_only_its_connection() {
     assert_eq!(scene.node.ctx.qp_state(idle).unwrap(), ironwarp::QpState::Idle);
 }
 
-/// RFC 7306 s1.1, RFC7306-1.1-04: a probe changes nothing at a peer that has atomic operations. One that has none ends the
-/// connection; the application hears that, and the stack remembers it of the address.
+/// RFC 7306 s1.1, RFC7306-1.1-04: a probe changes nothing at a peer that supports atomic operations. One without
+/// support ends the connection; the application gets an event, and the stack records the address.
 #[test]
 fn a_probe_reports_whether_the_peer_supports_atomics() {
     let mut pair = pair();
@@ -214,7 +215,7 @@ fn a_probe_reports_whether_the_peer_supports_atomics() {
     assert!(!pair.far.ctx.lacks_atomics("10.0.0.1".parse().unwrap()));
 }
 
-/// A word that a probe may not touch says nothing about what the peer has.
+/// A word without the right gives no information about the peer's support.
 #[test]
 fn a_refused_word_does_not_mean_that_the_peer_lacks_atomics() {
     let mut pair = pair();
@@ -227,7 +228,7 @@ fn a_refused_word_does_not_mean_that_the_peer_lacks_atomics() {
     assert!(!pair.near.ctx.lacks_atomics(pair.at.ip()));
 }
 
-/// A connection whose far end has the operations of RFC 7306 though its stack does not.
+/// A connection whose server has the operations of RFC 7306 although its stack does not.
 fn connect_with_extensions_there(pair: &mut Pair) -> QueuePair {
     let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     let far = pair.far.ctx.create_qp(pair.far.pd, &QpAttr::new(pair.far.cq)).unwrap();
@@ -244,7 +245,7 @@ fn connect_with_extensions_there(pair: &mut Pair) -> QueuePair {
     near
 }
 
-/// docs/semantics.md, "Atomics": what was remembered of a peer is forgotten when it answers an atomic operation after all.
+/// docs/semantics.md, "Atomics": the record of a peer is deleted when it answers an atomic operation.
 #[test]
 fn a_peer_that_responds_is_removed_from_the_lacking_list() {
     let lacking = |address: &str| {
@@ -256,7 +257,7 @@ fn a_peer_that_responds_is_removed_from_the_lacking_list() {
     post(&mut pair.near, near, 0, &before, there(&target, 0), &AtomicOp::add(0));
     pair.until("the end", |pair| pair.near.is_disconnected(near));
     assert!(pair.near.ctx.lacks_atomics(pair.at.ip()));
-    // The next connection's far end has them.
+    // The server of the next connection has them.
     pair.near.completions.clear();
     pair.near.events.clear();
     pair.far.events.clear();

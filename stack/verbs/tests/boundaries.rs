@@ -1,4 +1,4 @@
-//! Where a handle stops being good: behind a disconnect, in another stack, beyond its own memory.
+//! The limits of a handle: after a disconnect, in another stack, beyond its own memory.
 
 mod common;
 
@@ -7,8 +7,8 @@ use ironwarp::{
     Access, CompletionStatus, PostError, QpAttr, QpState, RawMemory, RemoteMemory, SendWr, VerbsError,
 };
 
-/// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): once the application has asked for the graceful end, further requests are refused,
-/// though the core has not heard of it yet. What was posted before is carried out.
+/// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): after a disconnect was requested, further requests are refused, even before
+/// the core has processed it. Earlier requests are executed.
 #[test]
 fn nothing_is_posted_after_a_disconnect() {
     let mut pair = Pair::new();
@@ -25,13 +25,13 @@ fn nothing_is_posted_after_a_disconnect() {
     let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
     assert_eq!(done, [(1, CompletionStatus::Success)]);
     assert_eq!(common::contents(&target), b"before\0\0");
-    // What is posted to a queue pair that has ended completes as flushed, as ever.
+    // A request to a queue pair that has ended completes as flushed.
     pair.near.ctx.post_send(near, &SendWr::write_inline(3, b"after", remote)).unwrap();
     pair.until("the flush", |pair| pair.near.completions.len() == 2);
     assert_eq!(pair.near.completions[1].status, CompletionStatus::FlushedInError);
 }
 
-/// A connection that is still coming up is closed as well, and takes no more work until it is.
+/// A connection in set-up is closed as well, and accepts no more work.
 #[test]
 fn nothing_is_posted_after_a_disconnect_during_start_up() {
     let mut pair = Pair::new();
@@ -46,8 +46,8 @@ fn nothing_is_posted_after_a_disconnect_during_start_up() {
     assert_eq!(done, [(1, CompletionStatus::FlushedInError)]);
 }
 
-/// RFC 5042 s5.1 (RFC5040-8.1.2-04): a protection domain belongs to the stack that made it. Another stack, which may serve
-/// somebody else in the same process, refuses it for everything that a domain is asked for.
+/// RFC 5042 s5.1 (RFC5040-8.1.2-04): a protection domain belongs to its stack. Every call of another stack in the
+/// same process refuses it.
 #[test]
 fn a_protection_domain_of_another_stack_is_refused() {
     let mut pair = Pair::new();
@@ -62,12 +62,12 @@ fn a_protection_domain_of_another_stack_is_refused() {
     assert!(refused(ctx.create_fast_region(foreign).err()));
     assert!(refused(ctx.create_srq(foreign, 4, 1).err()));
     assert_eq!(ctx.limits(), before);
-    // Nothing was taken by what was refused.
+    // The refused calls consumed nothing.
     pair.near.ctx.destroy_cq(cq).unwrap();
 }
 
-/// Contexts of one stack are threads of one application: what one of them registers, queue pairs of another may use in
-/// the same domain. An application that wants them separate gives each its own domain.
+/// Contexts of one stack are threads of one application: queue pairs of one context may use memory that another
+/// registered in the same domain. Separate domains keep contexts apart.
 #[test]
 fn contexts_of_one_stack_share_their_domains() {
     let mut pair = Pair::new();
@@ -85,8 +85,9 @@ fn contexts_of_one_stack_share_their_domains() {
     other.create_qp(pd, &QpAttr::new(cq)).unwrap();
 }
 
-/// semantics "Memory": memory that the application keeps itself, here a mapping, is registered raw. Peers write it and
-/// read it in place; when the token is complete it is the application's alone, unchanged and still mapped.
+/// semantics "Memory": memory that the application manages itself, here a mapping, is registered raw. Peers write
+/// and read it in place. When the token is complete, it belongs to the application alone, unchanged and still
+/// mapped.
 #[test]
 fn raw_registered_memory_stays_the_applications() {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -98,7 +99,7 @@ fn raw_registered_memory_stays_the_applications() {
 
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
-    // SAFETY: the mapping stays, and is not touched beside the region, until the token is complete.
+    // SAFETY: the mapping exists, and is accessed through the region only, until the token is complete.
     let raw = unsafe { RawMemory::new(base, LEN) };
     let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let pool = pair.far.ctx.register(pair.far.pd, raw, all).unwrap();
@@ -118,10 +119,10 @@ fn raw_registered_memory_stays_the_applications() {
     pair.near.ctx.post_send(near, &SendWr::write(3, &from, remote)).unwrap();
     pair.until("the end", |pair| pair.near.is_disconnected(near));
     drop(pair);
-    // SAFETY: nobody else reaches the mapping any more; it was never freed.
+    // SAFETY: no other access to the mapping exists; it was never freed.
     let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), LEN) };
     assert!(bytes == common::pattern(LEN, 5), "not changed after its token");
     bytes.fill(1);
-    // SAFETY: mapped above, and nothing refers to it any more.
+    // SAFETY: mapped above, and no reference to it exists.
     unsafe { munmap(at, LEN) }.expect("still mapped");
 }

@@ -1,4 +1,4 @@
-//! How connections begin and end, as an application sees it.
+//! Set-up and end of connections, from an application's view.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn failure(pair: &Pair) -> Option<ConnectFailure> {
     })
 }
 
-/// RFC 5044 s7.1.2: private data travels both ways with the start-up.
+/// RFC 5044 s7.1.2: private data is exchanged in both directions during start-up.
 #[test]
 fn both_sides_receive_the_peers_private_data() {
     let mut pair = Pair::new();
@@ -80,7 +80,7 @@ fn an_address_without_a_station_times_out() {
     assert_eq!(failure(&pair), Some(ConnectFailure::TimedOut));
 }
 
-/// semantics "Disconnect": what was posted is sent and acknowledged before the FIN.
+/// semantics "Disconnect": posted requests are sent and acknowledged before the FIN.
 #[test]
 fn disconnect_completes_posted_work_first() {
     let mut pair = Pair::new();
@@ -99,7 +99,7 @@ fn disconnect_completes_posted_work_first() {
     }
 }
 
-/// RFC 5040 s6.2.1: what the end of a stream cuts short completes as flushed, receives too.
+/// RFC 5040 s6.2.1: requests that the end of a stream interrupts complete as flushed, receives too.
 #[test]
 fn receives_left_at_the_end_complete_as_flushed() {
     let mut pair = Pair::new();
@@ -112,7 +112,7 @@ fn receives_left_at_the_end_complete_as_flushed() {
     pair.until("the far end", |pair| pair.far.is_disconnected(far));
     let flushed: Vec<_> = pair.far.completions.iter().map(|one| (one.wr_id, one.status)).collect();
     assert_eq!(flushed, (0..5).map(|id| (id, CompletionStatus::FlushedInError)).collect::<Vec<_>>());
-    // What is posted afterwards is flushed too.
+    // Later requests are flushed too.
     pair.far.ctx.post_recv(far, &RecvWr::new(5, &[sink.slice(0, 64).unwrap()])).unwrap();
     pair.until("the late receive", |pair| pair.far.completions.len() == 6);
 }
@@ -142,12 +142,12 @@ fn dropping_a_context_resets_its_connections() {
     pair.near.ctx = pair.near.stack.context().unwrap();
     pair.near.cq = pair.near.ctx.create_cq(16).unwrap();
     pair.until("the far end", |pair| pair.far.is_disconnected(far));
-    // The stack goes on for others.
+    // The stack continues for other connections.
     pair.far.events.clear();
     pair.connect();
 }
 
-/// RFC 5042 s6.4.1: a request that nobody answers does not hold its place for ever.
+/// RFC 5042 s6.4.1: a request without an answer does not occupy its slot for ever.
 #[test]
 fn an_unanswered_request_is_dropped_at_the_start_up_timeout() {
     let patient_near = |address: &str| {
@@ -221,7 +221,7 @@ fn the_configured_number_of_queue_pairs_is_kept() {
     assert!(matches!(refused, Err(VerbsError::LimitReached("queue pairs"))));
 }
 
-/// A request that waits for a context which goes away is closed, and never reaches the context that comes next.
+/// A request that waits for a context is closed when the context is dropped, and never reaches the next context.
 #[test]
 fn a_request_to_a_dropped_context_reaches_no_other() {
     let once = |address: &str| {
@@ -241,7 +241,7 @@ fn a_request_to_a_dropped_context_reaches_no_other() {
     pair.until("the failure", |pair| failure(pair).is_some());
     assert_eq!(failure(&pair), Some(ConnectFailure::Closed));
     assert!(pair.far.events.is_empty());
-    // The address is free again for the new context.
+    // The new context can use the address.
     pair.connect();
 }
 
@@ -252,11 +252,11 @@ fn a_call_with_a_handle_that_does_not_exist_leaves_nothing_behind() {
     let own = pair.near.ctx.create_cq(4).unwrap();
     let attr = QpAttr { recv_cq: foreign, ..QpAttr::new(own) };
     assert!(matches!(pair.near.ctx.create_qp(pair.near.pd, &attr), Err(VerbsError::UnknownCompletionQueue)));
-    // Nothing counts as a user of the queue.
+    // No user of the queue is left.
     pair.near.ctx.destroy_cq(own).unwrap();
 }
 
-/// Receives posted to a queue pair that was never connected give their completion places back with it.
+/// Receives posted to a queue pair that was never connected release their completion entries with it.
 #[test]
 fn a_queue_pair_never_connected_releases_its_completion_slots() {
     let mut pair = Pair::new();
@@ -273,7 +273,7 @@ fn a_queue_pair_never_connected_releases_its_completion_slots() {
     }
 }
 
-/// Many queue pairs are connected and posted to before the core hears of any: no doorbell is lost.
+/// Many queue pairs are connected and posted to before the core processes any: no doorbell is lost.
 #[test]
 fn work_posted_before_the_core_has_the_queue_pair_is_kept() {
     let mut pair = Pair::new();
@@ -299,14 +299,14 @@ fn work_posted_before_the_core_has_the_queue_pair_is_kept() {
         }
         pair.near.completions.len() == 40
     });
-    // And each bell rings again afterwards.
+    // Each doorbell can be rung again.
     for qp in &qps {
         pair.near.ctx.post_send(*qp, &SendWr::write_inline(2, b"later", remote)).unwrap();
     }
     pair.until("every later Write", |pair| pair.near.completions.len() == 80);
 }
 
-/// semantics "Disconnect": a Read under way is finished, and its completion is what lets the FIN go.
+/// semantics "Disconnect": an outstanding Read completes before the FIN is sent.
 #[test]
 fn disconnect_after_a_read_waits_for_it() {
     let mut pair = Pair::new();
@@ -321,7 +321,7 @@ fn disconnect_after_a_read_waits_for_it() {
     assert_eq!(common::contents(&sink), vec![9; 50_000]);
 }
 
-/// Places in the core's tables come back however their object ends.
+/// Slots in the core's tables are released however their object ends.
 #[test]
 fn dropped_contexts_release_all_their_slots() {
     let limited = |address: &str| {
@@ -337,7 +337,7 @@ fn dropped_contexts_release_all_their_slots() {
         }
         for node in [&mut pair.near, &mut pair.far] {
             node.ctx = node.stack.context().unwrap();
-            // The core frees the old context's places when it next looks.
+            // The core frees the old context's slots at its next iteration.
             for _ in 0..4 {
                 node.worker.poll(1);
             }
@@ -358,12 +358,11 @@ fn a_destroyed_queue_pair_refuses_posts() {
     assert!(matches!(pair.near.ctx.destroy_qp(near), Err(VerbsError::UnknownQueuePair)));
 }
 
-/// A call that sends a core two messages finds room for both after the core has read the earlier ones, however
-/// much that was.
+/// A call that sends a core two messages finds room for both after the core has read any number of earlier ones.
 #[test]
 fn calls_use_the_ring_slots_that_a_core_has_freed() {
     let nobody = "10.0.0.99:4791".parse().unwrap();
-    // A round is three messages, so the ring is as good as full just before a call of two after one of these.
+    // A round is three messages, so before one of these calls the ring is almost full.
     for before in 0..3 {
         let mut pair = Pair::new();
         let attr = QpAttr::new(pair.near.cq);

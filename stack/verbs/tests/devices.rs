@@ -1,7 +1,7 @@
 //! Whole stacks of two cores over devices with two queues: memif between processes, raw and XDP sockets on a veth pair, and
 //! a tap whose kernel end a raw socket answers.
 //!
-//! Every connection writes, reads back, sends and adds to a word, on both cores of either end; what arrives is compared.
+//! Every connection writes, reads back, sends and adds to a word, on both cores of both ends. The data is compared.
 #![cfg(feature = "dpdk")]
 
 #[path = "../../port/tests/vdev_lab/mod.rs"]
@@ -16,18 +16,18 @@ use ironwarp::{
 };
 use vdev_lab::{Lab, Needs, alone, system};
 
-/// Connections: every second one on each core of the end that calls.
+/// The number of connections: every second one on each core of the client.
 const CONNECTIONS: usize = 6;
 /// Octets that each writes and reads back.
 const BYTES: usize = 20_000;
-/// Where the accepting end is.
+/// The server's address.
 const FAR: &str = "10.78.0.2:4791";
-/// The same by the second port, where there is one.
+/// The server's address on the second port, if there is one.
 const FAR_BY_THE_SECOND: &str = "10.79.0.2:4791";
-/// After this something is stuck; the lab's own deadline is longer.
+/// The time limit of a test; the lab's own limit is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One stack, all of its workers polled by this thread in turn.
+/// One stack whose workers this thread polls in turn.
 struct End {
     stack: Stack,
     ports: usize,
@@ -39,18 +39,18 @@ struct End {
     up: usize,
     gone: usize,
     completions: Vec<Completion>,
-    /// What the other end offers, once it has told.
+    /// The peer's memory, once it was advertised.
     there: Option<RemoteMemory>,
-    /// What the accepting end offers: a buffer for each connection, and words.
+    /// The server's memory: a buffer for each connection, and words.
     offered: Region,
 }
 
-/// A stack of two cores over `device`, a TOML value, with host number `host`.
+/// Creates a stack of two cores over `device`, a TOML value, with host number `host`.
 fn open(host: u8, device: &str) -> Result<End, SetupError> {
     open_all(host, device, "")
 }
 
-/// The same with what `fabrics` says of further ports.
+/// The same with further ports in `fabrics`.
 fn open_all(host: u8, device: &str, fabrics: &str) -> Result<End, SetupError> {
     let text = format!(
         "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n[port]\ndevice.{device}\nring_size = 256\nrx_frames = 4096\n\
@@ -110,7 +110,7 @@ impl End {
         std::thread::yield_now();
     }
 
-    /// What each core has received for its own connections: never nothing.
+    /// Frames that each core has received for its own connections; never zero.
     #[track_caller]
     fn both_cores_worked(&self) {
         for core in 0..2 {
@@ -122,7 +122,7 @@ impl End {
     }
 }
 
-/// Takes turns until `done`; a far end in this process takes its own.
+/// Polls until `done`; a peer in this process polls itself.
 #[track_caller]
 fn until(
     what: &str,
@@ -140,12 +140,12 @@ fn until(
     }
 }
 
-/// The calling end: connects, moves octets in every way, and takes leave.
+/// The client: connects, transfers octets in every way, and disconnects.
 fn calls(near: &mut End, mut far: Option<&mut End>) {
     for core in 0..CONNECTIONS as u16 {
         let attr = QpAttr { core: Some(core % 2), ..QpAttr::new(near.cq) };
         let qp = near.qp(&attr);
-        // Of several ports each has connections of either core.
+        // With several ports, each has connections of both cores.
         let at = if near.ports > 1 && core / 2 % 2 == 1 { FAR_BY_THE_SECOND } else { FAR };
         near.ctx.connect(qp, at.parse().unwrap(), b"").unwrap();
     }
@@ -199,7 +199,7 @@ fn both(near: &str, far: &str) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Linux carries what one end of a veth pair sends to the other; each end has so many queues.
+/// Linux forwards frames from one end of a veth pair to the other; each end has this many queues.
 fn veth() {
     system(
         "ip link add veth0 numrxqueues 2 numtxqueues 2 type veth peer name veth1 numrxqueues 2 numtxqueues 2",
@@ -210,8 +210,8 @@ fn veth() {
     }
 }
 
-/// A stack that goes while its peer is silent gives back the frames that wait for an acknowledgement: DPDK, which is not
-/// cleaned up while a frame points into its memory, leaves nothing behind.
+/// A stack that is dropped while its peer is silent releases the frames that wait for an acknowledgement. DPDK is
+/// not cleaned up while a frame is in use, so this shows that none is.
 #[test]
 fn dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up() {
     alone("dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up", Needs::Namespace, |lab| {
@@ -252,7 +252,7 @@ fn two_cores_over_raw_sockets_with_two_queues() {
     });
 }
 
-/// How many channels of both directions an interface has: what DPDK's driver counts as its queues.
+/// Returns the combined channels of an interface, which DPDK's driver counts as its queues.
 fn combined_channels(interface: &str) -> u32 {
     let output = std::process::Command::new("ethtool").args(["-l", interface]).output().expect("ethtool");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -260,7 +260,7 @@ fn combined_channels(interface: &str) -> u32 {
     current.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// An interface without so many channels, as veth is, is refused by name and never half opened.
+/// An interface with fewer channels, such as veth, is refused by name and never partly opened.
 #[test]
 fn two_cores_over_xdp_sockets_with_two_queues() {
     alone("two_cores_over_xdp_sockets_with_two_queues", Needs::Namespace, |lab| {
@@ -274,7 +274,7 @@ fn two_cores_over_xdp_sockets_with_two_queues() {
     });
 }
 
-/// The kernel's end of the tap is an interface like any other, from which a raw socket takes what the tap sends.
+/// The kernel's end of the tap is an ordinary interface, from which a raw socket receives the tap's frames.
 #[test]
 fn two_cores_over_a_tap_with_two_queues() {
     alone("two_cores_over_a_tap_with_two_queues", Needs::Namespace, |_| {
@@ -295,7 +295,7 @@ fn two_cores_over_memif_with_two_queues() {
     });
 }
 
-/// A second memif with a socket and a network of its own: the same cores poll both.
+/// A second memif with its own socket and network: the same cores poll both.
 #[test]
 fn two_cores_over_two_fabrics_of_memif() {
     alone("two_cores_over_two_fabrics_of_memif", Needs::Nothing, |lab| {
@@ -312,7 +312,7 @@ fn two_cores_over_two_fabrics_of_memif() {
     });
 }
 
-/// Calls from a process of its own, and what they left behind. The caller itself ends with `None`.
+/// Runs the client in its own process and returns what it left behind. The client itself returns `None`.
 fn over_memif(lab: &Lab, fabrics: impl Fn(u8, &str) -> String) -> Option<End> {
     let device = |role| format!("memif = {{ role = \"{role}\", socket = {:?} }}", lab.path("m.sock"));
     let end = |host, role| {
@@ -326,7 +326,7 @@ fn over_memif(lab: &Lab, fabrics: impl Fn(u8, &str) -> String) -> Option<End> {
     far.ctx.listen("0.0.0.0:4791".parse().unwrap()).unwrap();
     let mut peer = lab.peer("client");
     until("the peer's leave", &mut far, None, |far, _| far.gone == CONNECTIONS);
-    // What acknowledges its last words.
+    // The acknowledgement of its last frames.
     while peer.try_wait().expect("its status").is_none() {
         far.turn();
     }
@@ -336,7 +336,7 @@ fn over_memif(lab: &Lab, fabrics: impl Fn(u8, &str) -> String) -> Option<End> {
     Some(far)
 }
 
-/// Frames went both ways through each port.
+/// Each port carried frames in both directions.
 #[track_caller]
 fn both_ports_worked(end: &End) {
     for port in 0..2 {
@@ -346,7 +346,7 @@ fn both_ports_worked(end: &End) {
     }
 }
 
-/// Two pairs of interfaces, each a network of its own, under one stack at either end.
+/// Two pairs of interfaces, each with its own network, under one stack on each side.
 #[test]
 fn two_cores_over_two_fabrics_of_raw_sockets() {
     alone("two_cores_over_two_fabrics_of_raw_sockets", Needs::Namespace, |_| {

@@ -1,4 +1,4 @@
-//! The orderly end of a context: every connection is closed, and what is not done by the deadline is cut.
+//! Orderly shutdown of a context: every connection is closed, and those that are not done by the deadline are reset.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -15,7 +15,7 @@ fn far_off() -> Instant {
     Instant::now() + Duration::from_secs(3600)
 }
 
-/// RFC 5041 s6.2.1: what was posted before the end is asked for is carried out; nothing more is taken.
+/// RFC 5041 s6.2.1: requests posted before the disconnect are executed; later ones are refused.
 #[test]
 fn a_drain_carries_out_what_was_posted_and_then_closes() {
     let mut pair = Pair::new();
@@ -40,7 +40,7 @@ fn a_drain_carries_out_what_was_posted_and_then_closes() {
     assert_eq!(pair.near.completions.iter().filter(|done| done.wr_id == 1).count(), 1);
 }
 
-/// A peer that does not answer cannot hold the application up: its connection is reset once the deadline is past.
+/// A peer that does not answer cannot delay the application: its connection is reset after the deadline.
 #[test]
 fn work_unfinished_at_the_drain_deadline_is_flushed() {
     let mut pair = Pair::new();
@@ -48,7 +48,7 @@ fn work_unfinished_at_the_drain_deadline_is_flushed() {
     let unused =
         pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("one more");
     assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), DrainProgress { open: 1, aborted: 0 });
-    // The far side does not run, so the near side's end is never answered.
+    // The server is not polled, so the client's FIN is never answered.
     for _ in 0..10 {
         pair.near.turn();
     }
@@ -62,7 +62,7 @@ fn work_unfinished_at_the_drain_deadline_is_flushed() {
     assert_eq!(pair.near.ctx.drain(Instant::now()).expect("over"), DrainProgress::default());
 }
 
-/// A worker that was dropped took its connections with it.
+/// A dropped worker ends its connections.
 #[test]
 fn a_drain_without_workers_returns_at_once() {
     let mut pair = Pair::new();
@@ -72,7 +72,7 @@ fn a_drain_without_workers_returns_at_once() {
     assert_eq!(ctx.drain(far_off()).expect("nothing to do"), DrainProgress::default());
 }
 
-/// Handles pass through other languages as numbers; a number that was never given out names nothing.
+/// Handles may be passed to other languages as numbers; other numbers name no object.
 #[test]
 fn handles_round_trip_as_numbers_and_invalid_numbers_are_refused() {
     let mut pair = Pair::new();
@@ -91,7 +91,7 @@ fn handles_round_trip_as_numbers_and_invalid_numbers_are_refused() {
     }
 }
 
-/// A request for a connection is answered by its numbers; numbers of nobody fail, at once or as an event.
+/// A connection request is answered by its numbers; other numbers fail, at once or with an event.
 #[test]
 fn a_connection_request_round_trips_as_numbers() {
     let mut pair = Pair::new();

@@ -1,11 +1,11 @@
-//! Errors end one connection, with the Terminate that the RFC names, and touch nothing else.
+//! Errors end one connection, with the Terminate of the RFC, and affect nothing else.
 
 mod common;
 
 use common::{Pair, contents};
 use ironwarp::{Access, CompletionStatus, Event, QueuePair, RemoteMemory, STag, SendWr, Terminate};
 
-/// The Terminate that `qp` sent or received.
+/// Returns the Terminate that `qp` sent or received.
 fn terminate(events: &[Event], qp: QueuePair, was_sent: bool) -> Option<(u8, u8, u8)> {
     events.iter().find_map(|event| match event {
         Event::Terminated { qp: one, sent, terminate: Terminate { layer, etype, code } }
@@ -17,8 +17,8 @@ fn terminate(events: &[Event], qp: QueuePair, was_sent: bool) -> Option<(u8, u8,
     })
 }
 
-/// Posts what the far end must refuse and checks that both ends agree on why, that the request is flushed, and that
-/// another connection of the same nodes goes on.
+/// Posts an operation that the server must refuse. Checks that both ends report the same error, that the request is
+/// flushed, and that another connection of the same nodes continues.
 #[track_caller]
 fn refused(post: impl Fn(&mut Pair, QueuePair), want: (u8, u8, u8)) {
     let mut pair = Pair::new();
@@ -102,7 +102,7 @@ fn a_read_of_memory_that_may_not_be_read_is_terminated() {
     );
 }
 
-/// semantics "Memory": a region that was dropped is unknown from that moment.
+/// semantics "Memory": a dropped region is unknown from that moment.
 #[test]
 fn a_write_to_a_revoked_region_is_terminated() {
     refused(
@@ -116,8 +116,8 @@ fn a_write_to_a_revoked_region_is_terminated() {
     );
 }
 
-/// A gather element that names revoked memory fails that request locally; the stream ends, since what was promised to
-/// the peer cannot be sent.
+/// A gather element of revoked memory fails its request locally. The stream ends, since the announced data cannot be
+/// sent.
 #[test]
 fn a_send_from_revoked_memory_fails_with_a_local_protection_error() {
     let mut pair = Pair::new();

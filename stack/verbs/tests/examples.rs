@@ -1,9 +1,9 @@
-//! The examples of the documentation run, each in a process of its own, as a user would run them.
+//! The examples of the documentation run, each in its own process, as for a user.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs an example, which cargo has built beside this test, and answers what it printed.
+/// Runs an example, which cargo has built, and returns what it printed.
 fn run(example: &str) -> String {
     let test = std::env::current_exe().expect("this test's own path");
     let folder: PathBuf = test.ancestors().nth(2).expect("target/PROFILE").join("examples");
@@ -24,7 +24,7 @@ fn a_pinned_worker_wakes_a_sleeping_application() {
     assert_eq!(run("pinned"), "1 completion: Receive 7 bytes, Success\n");
 }
 
-/// The application owns `main` and DPDK here.
+/// The application owns `main` and DPDK.
 #[cfg(feature = "dpdk")]
 #[test]
 fn a_reactor_polls_two_stacks_over_dpdk() {

@@ -1,4 +1,4 @@
-//! Several ports under one stack: each has its network, and connections of all of them share a context and its queues.
+//! Several ports under one stack: each has its network, and connections of all ports share a context and its queues.
 //!
 //! semantics "Many cores": a worker polls a list of ports, so that two fabrics work.
 
@@ -42,7 +42,7 @@ fn node(config: Config, first: MemoryPort, second: MemoryPort) -> Node {
     Node { stack, worker, ctx, pd, cq, events: Vec::new(), completions: Vec::new() }
 }
 
-/// Two nodes that two cables join, and the near ends of these.
+/// Two nodes with two links, and the client's ends of the links.
 fn two_fabrics() -> (Pair, [MemoryControl; 2]) {
     let (near, far) = pair(&device(1, 1500), &device(2, 1500));
     let (near_jumbo, far_jumbo) = pair(&device(1, 9000), &device(2, 9000));
@@ -56,12 +56,12 @@ fn connect(pair: &mut Pair, at: &str) -> QueuePair {
     pair.connect().0
 }
 
-/// Frames that have left through each of these.
+/// Frames sent through each of them.
 fn sent(cables: &[MemoryControl; 2]) -> [u64; 2] {
     [0, 1].map(|at| cables[at].counts().tx_frames)
 }
 
-/// A Write of `bytes`, awaited, and that it arrived.
+/// Posts a Write of `bytes`, waits for it, and checks that it arrived.
 #[track_caller]
 fn write(pair: &mut Pair, qp: QueuePair, bytes: usize) {
     let data = pattern(bytes, 9);
@@ -85,8 +85,8 @@ fn links(node: &Node) -> Vec<(u8, bool)> {
     node.events.iter().filter_map(link).collect()
 }
 
-/// Connections of both fabrics and both families, of one context, complete in one queue. Each leaves through the port
-/// whose network its peer is on, in segments that this port's frames take, and is answered there.
+/// Connections of both ports and both families, of one context, complete in one queue. Each uses the port whose
+/// network contains its peer, with that port's segment size.
 #[test]
 fn connections_of_both_fabrics_complete_in_one_queue() {
     let (mut pair, cables) = two_fabrics();
@@ -105,7 +105,7 @@ fn connections_of_both_fabrics_complete_in_one_queue() {
         );
         assert!(after[1 - port] - before[1 - port] <= 2, "the other port is quiet");
     }
-    // All at once, of one message each.
+    // All at once, with one message each.
     pair.near.completions.clear();
     let target = pair.far.memory(&[0; 64]);
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
@@ -120,13 +120,13 @@ fn connections_of_both_fabrics_complete_in_one_queue() {
     assert_eq!(pair.far.counter("tcp_drop_no_connection") + pair.near.counter("tcp_drop_no_connection"), 0);
 }
 
-/// Neighbours are asked for on their own link alone, and each port counts for itself.
+/// Neighbour solicitations are sent on their own link only, and each port has its own counters.
 #[test]
 fn each_port_resolves_its_neighbours_and_has_its_counters() {
     let (mut pair, _) = two_fabrics();
     let asked = |pair: &Pair| [0, 1].map(|port| port_counter(&pair.near, port, "net_arp_requests_sent"));
     pair.turn();
-    // RFC 5227 s2.3: the announcements of our own addresses.
+    // RFC 5227 s2.3: the announcements of local addresses.
     let announced = asked(&pair);
     assert!(announced.iter().all(|&frames| frames > 0));
     connect(&mut pair, "10.1.0.2:4791");
@@ -136,7 +136,8 @@ fn each_port_resolves_its_neighbours_and_has_its_counters() {
     assert_eq!(pair.near.stack.core_counters(0), pair.near.stack.counters());
 }
 
-/// A port takes no frame for an address of another (RFC 1122 s3.3.4.2, the strong model), so a flow has one port.
+/// A port accepts no frame for an address of another port (RFC 1122 s3.3.4.2, the strong model), so a flow has one
+/// port.
 #[test]
 fn a_port_ignores_frames_for_another_ports_address() {
     let (near, far) = pair(&device(1, 1500), &device(2, 1500));
@@ -159,7 +160,7 @@ fn failure(node: &Node) -> Option<ConnectFailure> {
     node.events.iter().find_map(failed)
 }
 
-/// Where no port's network, route or gateway leads nobody is asked. A gateway of either port is one.
+/// Without a matching network, route or gateway no solicitation is sent. A gateway of either port matches.
 #[test]
 fn a_peer_without_a_route_is_unreachable() {
     let (mut pair, _) = two_fabrics();
@@ -189,8 +190,8 @@ fn the_second_ports_gateway_is_resolved_on_that_port() {
     assert_eq!((after[0], after[1]), (before[0], before[1] + 1));
 }
 
-/// The loss of one link raises an event with the port's number and leaves the other's connections alone. The connection over it
-/// ends when TCP gives its peer up, as ever.
+/// A link that goes down raises an event with the port's number and does not affect the other port's connections.
+/// Its own connection ends at TCP's user timeout.
 #[test]
 fn a_failed_link_does_not_affect_the_other_fabric() {
     let (mut pair, cables) = two_fabrics();
@@ -215,7 +216,7 @@ fn a_failed_link_does_not_affect_the_other_fabric() {
     write(&mut pair, again, 300_000);
 }
 
-/// A link that comes up after the others raises an event and gets announcements.
+/// A link that comes up later raises an event and gets announcements.
 #[test]
 fn a_link_that_comes_up_later_raises_an_event() {
     let (near, _far) = pair(&device(1, 1500), &device(2, 1500));
@@ -234,7 +235,7 @@ fn a_link_that_comes_up_later_raises_an_event() {
     assert_eq!((announced(&node), links(&node)), ([true, true], vec![(0, true)]));
 }
 
-/// A device that takes no frames stops the connections over it and no others, however much they have to send.
+/// A device that accepts no frames stops its own connections and no others, however much they send.
 #[test]
 fn a_device_that_is_full_stops_only_its_own_connections() {
     let (mut pair, cables) = two_fabrics();
@@ -246,14 +247,14 @@ fn a_device_that_is_full_stops_only_its_own_connections() {
     let all = [source.slice(0, 400_000).expect("inside")];
     pair.near.ctx.post_send(second, &SendWr::write(1, &all, remote)).expect("room");
     (0..5).for_each(|_| pair.turn());
-    // Of the other port.
+    // The other port's connection.
     write(&mut pair, first, 100_000);
     cables[1].limit_tx_burst(u64::MAX);
     pair.until("the held Write", |pair| pair.near.completions.len() == 2);
     assert!(contents(&target) == data);
 }
 
-/// Own address: one of the other port is one of ours too, and frames to it never leave.
+/// An address of the other port is local too, and frames to it are looped back.
 #[test]
 fn a_node_connects_to_its_own_address_on_either_fabric() {
     let (mut pair, cables) = two_fabrics();
@@ -284,8 +285,8 @@ fn a_node_connects_to_its_own_address_on_either_fabric() {
     }
 }
 
-/// Several cores, each with a queue of every port, behind devices that put all that arrives into one queue: what is handed
-/// on keeps its port, ARP and neighbour discovery reach the core that leads, and what it learns reaches all.
+/// Several cores, each with a queue of every port, behind devices that put all frames into one queue. Steered frames
+/// keep their port, ARP and neighbour discovery reach the leader core, and all cores get its results.
 #[test]
 fn several_cores_steer_frames_of_both_ports() {
     let queues = |mtu| {
@@ -346,7 +347,7 @@ fn several_cores_steer_frames_of_both_ports() {
     assert_eq!(counted(&near, "cores_steered_dropped") + counted(&near, "tcp_drop_no_connection"), 0);
 }
 
-/// Frames of a port with small packets are too small for another's: none is taken for it, whichever had a turn before.
+/// Frames of a port with a small MTU are not used for a port with a larger one, in any order of sends.
 #[test]
 fn frames_of_the_small_mtu_port_are_not_used_for_the_large_one() {
     let (mut pair, _) = two_fabrics();
@@ -354,7 +355,7 @@ fn frames_of_the_small_mtu_port_are_not_used_for_the_large_one() {
     let target = pair.far.memory(&[0; 8]);
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
     for round in 0..20 {
-        // The small port's connection runs out of work, and the large one's has some.
+        // The small port's connection has no work left, the large one's has.
         pair.near.ctx.post_send(small, &SendWr::write_inline(round, b"small", remote)).expect("room");
         pair.turn();
         write(&mut pair, large, 20_000);
@@ -362,7 +363,7 @@ fn frames_of_the_small_mtu_port_are_not_used_for_the_large_one() {
     assert_eq!(pair.near.counter("tcp_tx_no_buffer") + pair.far.counter("tcp_tx_no_buffer"), 0);
 }
 
-/// A device that is not there is named with its port before any is opened.
+/// A missing device is named with its port before any is opened.
 #[cfg(feature = "dpdk")]
 #[test]
 fn a_missing_second_device_is_reported_with_its_number() {
@@ -375,14 +376,14 @@ fn a_missing_second_device_is_reported_with_its_number() {
         assert!(findings.iter().any(|finding| finding.to_string().contains(interface)), "{findings:?}");
     }
     let said = Stack::builder(config).build().err().expect("refused").to_string();
-    // Without the privilege for raw sockets the first port says so.
+    // Without the privilege for raw sockets the first port reports the error.
     assert!(
         said.starts_with("fabrics, entry 1: ") && said.contains("nosuch7") || said.contains("CAP_NET_RAW"),
         "{said}"
     );
 }
 
-/// As many ports as the configuration names, with a queue for each core.
+/// There must be as many ports as in the configuration, with a queue for each core.
 #[test]
 fn ports_and_configuration_must_agree() {
     let fails = |config: Config, ports: Vec<usize>| -> String {

@@ -1,4 +1,5 @@
-//! Turns by bytes: what a long transfer may cost others, counted in units, and that a silent peer ends what waits for it.
+//! Scheduling by bytes: the delay that a long transfer causes to others, in units; and a silent peer ends what waits
+//! for it.
 
 mod common;
 
@@ -6,13 +7,13 @@ use common::{Pair, pattern};
 use ironwarp::instrument::{FaultRates, Faults};
 use ironwarp::{CompletionStatus, DisconnectReason, Event, RecvWr, RemoteMemory, SendWr};
 
-/// A turn is 32 KiB; a unit of these links holds 1460 bytes.
+/// A quantum is 32 KiB; a unit of these links holds 1460 bytes.
 const TURN_UNITS: u64 = 32 * 1024 / 1460 + 1;
 
 const LONG: usize = 8 << 20;
 
-/// design "Fairness": while one queue pair's Read is answered, a small message of another leaves after at most two turns,
-/// whenever it is posted.
+/// design "Fairness": while one queue pair answers a Read, a small message of another leaves after at most two
+/// quanta, whenever it is posted.
 #[test]
 fn a_long_read_delays_another_queue_pairs_small_message_by_a_bounded_number_of_units() {
     let mut pair = Pair::new();
@@ -22,7 +23,7 @@ fn a_long_read_delays_another_queue_pairs_small_message_by_a_bounded_number_of_u
     let (near_small, far_small) = pair.connect();
     let (sink, source) = (pair.near.memory(&vec![0; LONG]), pair.far.memory(&pattern(LONG, 1)));
     let inbox = pair.near.memory(&[0; 64]);
-    // The far end's small queue pair may speak once it has heard the near end.
+    // The server's small queue pair may send after it received the client's first FPDU.
     let first = SendWr::write_inline(1, b"x", at(&source));
     pair.near.ctx.post_send(near_small, &first).unwrap();
     pair.until("the first message", |pair| pair.near.completions.len() == 1);
@@ -53,7 +54,7 @@ fn at(region: &ironwarp::Region) -> RemoteMemory {
     RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() }
 }
 
-/// Two queue pairs with full queues get equal bytes, though one's messages fill segments and the other's do not.
+/// Two queue pairs with full queues get equal bytes, although only one's messages fill segments.
 #[test]
 fn queue_pairs_share_by_bytes_not_by_messages() {
     let mut pair = Pair::new();
@@ -79,8 +80,8 @@ fn queue_pairs_share_by_bytes_not_by_messages() {
     assert!((0.5..2.0).contains(&ratio), "{bytes:?} bytes completed");
 }
 
-/// semantics "Vanished peers": a queue pair with work outstanding always ends. The peer has acknowledged the Read Request,
-/// so TCP waits for nothing.
+/// semantics "Vanished peers": a queue pair with outstanding work always ends. The peer has acknowledged the Read
+/// Request, so TCP waits for nothing.
 #[test]
 fn a_read_whose_peer_stops_responding_times_out() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {

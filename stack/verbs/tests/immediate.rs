@@ -1,4 +1,4 @@
-//! Immediate Data from verbs to frames and back, and who has it at all (RFC 7306 s1.1, s6).
+//! Immediate Data from verbs to frames and back, and its negotiation by the applications (RFC 7306 s1.1, s6).
 
 mod common;
 
@@ -27,7 +27,7 @@ fn receives(pair: &mut Pair, far: QueuePair, ids: core::ops::Range<u64>) {
     ids.for_each(|id| pair.far.ctx.post_recv(far, &RecvWr::new(id, &[])).unwrap());
 }
 
-/// RFC7306-6.1-01: the far application gets the octets with its receive, and the event that was asked for.
+/// RFC7306-6.1-01: the peer's application gets the octets with its receive, and the requested event.
 #[test]
 fn eight_bytes_reach_the_peer_in_a_completion() {
     let mut pair = pair();
@@ -44,7 +44,7 @@ fn eight_bytes_reach_the_peer_in_a_completion() {
     assert_eq!(sent, [good(5), good(6)]);
 }
 
-/// RFC7306-7-01: when the octets come, the Write before them is in memory. One completion at each end.
+/// RFC7306-7-01: when the octets arrive, the Write before them is placed. One completion at each end.
 #[test]
 fn a_write_with_immediate_is_one_doorbell_and_one_completion() {
     let mut pair = pair();
@@ -63,7 +63,7 @@ fn a_write_with_immediate_is_one_doorbell_and_one_completion() {
     assert_eq!(pair.near.ctx.query_qp(near).unwrap().sends_outstanding, 0);
 }
 
-/// Two requests that belong together are never parted by a queue with room for one.
+/// Two requests that belong together are posted together or not at all, also with one free slot.
 #[test]
 fn a_list_that_does_not_fit_is_refused_whole() {
     let mut pair = pair();
@@ -86,11 +86,11 @@ fn a_list_that_does_not_fit_is_refused_whole() {
     pair.near.ctx.post_all(near, &[one.unsignaled(); 3]).unwrap();
     pair.until("three more", |pair| pair.far.completions.len() == 6);
     pair.until("their slots", |pair| pair.near.ctx.query_qp(near).unwrap().sends_outstanding == 0);
-    // The places of requests that completed silently are found again.
+    // The slots of unsignaled requests are reused.
     pair.near.ctx.post_all(near, &[one; 3]).unwrap();
 }
 
-/// A receive of a shared queue serves as well as one of the queue pair's own.
+/// A shared receive serves as well as one of the queue pair's own.
 #[test]
 fn immediates_take_receives_of_a_shared_queue() {
     let mut pair = pair();
@@ -106,7 +106,7 @@ fn immediates_take_receives_of_a_shared_queue() {
     assert_eq!(told, [(1, OCTETS), (2, [3; 8])]);
 }
 
-/// Connects with what each side says for this connection.
+/// Connects with the extensions of each side.
 fn connect_by(pair: &mut Pair, near: Option<Extensions>, far: Option<Extensions>) -> (QueuePair, QueuePair) {
     let (near_attr, far_attr) = (QpAttr::new(pair.near.cq), QpAttr::new(pair.far.cq));
     let one = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
@@ -125,8 +125,8 @@ fn connect_by(pair: &mut Pair, near: Option<Extensions>, far: Option<Extensions>
     (one, other)
 }
 
-/// RFC7306-1.1-05: each side opts in for itself, connection by connection; the application of the one that does not is
-/// refused at once, and its peer's message ends the connection as one that does not exist.
+/// RFC7306-1.1-05: each side enables it for each connection. A side without it refuses its own application at once,
+/// and the peer's message ends the connection as an unknown one.
 #[test]
 fn extensions_are_negotiated_per_connection() {
     let mut pair = Pair::new();
@@ -155,7 +155,7 @@ fn extensions_are_negotiated_per_connection() {
     assert!(pair.near.events.iter().any(told));
 }
 
-/// RFC7306-6.3-07: seven octets and nine from a peer end its connection, and no other.
+/// RFC7306-6.3-07: seven or nine octets end the peer's connection, and no other.
 #[test]
 fn an_immediate_of_wrong_length_ends_only_its_connection() {
     for bytes in [7, 9] {

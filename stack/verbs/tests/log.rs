@@ -1,4 +1,4 @@
-//! What the log tells an operator of connections: their beginning, what ended them, and nothing of their data.
+//! The log of connections: their start, the reason of their end, and none of their data.
 
 mod common;
 
@@ -41,7 +41,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The message alone.
+/// Returns the message without other fields.
 struct Line(String);
 
 impl Visit for Line {

@@ -1,4 +1,4 @@
-//! Windows, fast regions and invalidation between two nodes: who may do what, and when it ends.
+//! Windows, fast regions and invalidation between two nodes: rights and lifetimes.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn at(stag: STag, region: &Region, offset: u64) -> RemoteMemory {
     RemoteMemory { stag, tagged_offset: region.base_to() + offset }
 }
 
-/// A far pool of pattern bytes that windows are made of, and a near buffer.
+/// The server's memory with a pattern, for windows, and the client's buffer.
 fn pool(pair: &Pair) -> Region {
     pair.far.ctx.register(pair.far.pd, pattern(8192, 1), POOL).unwrap()
 }
@@ -32,8 +32,8 @@ fn terminated(pair: &mut Pair, far: QueuePair) -> (u8, u8, u8) {
     found.expect("a Terminate was sent")
 }
 
-/// The whole life of a window, as storage targets use it: bound and told in one chain, read by the peer, ended by the
-/// peer's Send (RFC 5040 s5.3), bound again under another tag.
+/// The life of a window in a storage target: bound and advertised in one list, read by the peer, invalidated by the
+/// peer's Send (RFC 5040 s5.3), bound again with another tag.
 #[test]
 fn a_window_is_bound_for_the_peer_and_invalidated_by_its_send() {
     let mut pair = Pair::new();
@@ -67,13 +67,13 @@ fn a_window_is_bound_for_the_peer_and_invalidated_by_its_send() {
         tags.push(window.stag());
     }
     assert_eq!(pair.far.counter("iwarp_rx_invalidates"), 4);
-    // RFC 5040 s7.2 (4): what has been invalidated is not valid any more.
+    // RFC 5040 s7.2 (4): an invalidated tag is not valid.
     pair.near.ctx.post_send(near, &SendWr::send_inline(3, b"again").with_invalidate(window.stag())).unwrap();
     pair.far.ctx.post_recv(far, &RecvWr::new(21, &[inbox.slice(0, 64).unwrap()])).unwrap();
     assert_eq!(terminated(&mut pair, far), (0, 1, 0));
 }
 
-/// RFC 5040 s5.3 and s8.1.1 (7): a tag of a whole protection domain is not a peer's to end.
+/// RFC 5040 s5.3 and s8.1.1 (7): a peer must not invalidate a tag of a whole protection domain.
 #[test]
 fn a_peer_cannot_invalidate_a_region_that_streams_share() {
     let mut pair = Pair::new();
@@ -82,7 +82,7 @@ fn a_peer_cannot_invalidate_a_region_that_streams_share() {
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
     pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x").with_invalidate(shared.stag())).unwrap();
     assert_eq!(terminated(&mut pair, far), (0, 1, 9));
-    // It is as good as before for another connection.
+    // It is still valid for another connection.
     pair.far.events.clear();
     let (near, _) = pair.connect();
     pair.near.completions.clear();
@@ -91,7 +91,7 @@ fn a_peer_cannot_invalidate_a_region_that_streams_share() {
     pair.until("the Write", |pair| pair.near.completions.iter().any(|one| one.status == OK));
 }
 
-/// RFC 5040 s8.1.1 (2, 7): a region of one stream serves that stream alone, and its peer may end it.
+/// RFC 5040 s8.1.1 (2, 7): a region of one stream is valid for that stream only, and its peer may invalidate it.
 #[test]
 fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
     let mut pair = Pair::new();
@@ -120,7 +120,7 @@ fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
     assert_eq!(terminated(&mut pair, far), (1, 1, 0));
 }
 
-/// RFC 5040 s8.1.1 (6): deregistering never fails, and what is bound to the region ends with it at once.
+/// RFC 5040 s8.1.1 (6): deregistering never fails, and invalidates everything that is bound to the region.
 #[test]
 fn a_window_ends_with_its_region() {
     let mut pair = Pair::new();
@@ -165,7 +165,7 @@ fn a_fast_region_is_valid_from_registration_to_invalidation() {
     assert_eq!(pair.near.counter("iwarp_local_operations"), 6);
 }
 
-/// A binding that is not allowed is the application's own error: a completion, QP_FATAL, a Terminate without headers.
+/// An invalid binding is a local error: a completion, QP_FATAL, a Terminate without headers.
 #[test]
 fn binding_memory_without_the_bind_right_ends_the_connection() {
     let mut pair = Pair::new();
@@ -179,7 +179,7 @@ fn binding_memory_without_the_bind_right_ends_the_connection() {
     assert!(pair.far.events.iter().any(|event| matches!(event, Event::QueuePairFatal { qp } if *qp == far)));
 }
 
-/// A tag drawn ahead may be told in the chain that binds it, and binds once.
+/// The next tag may be sent in the list that binds it, and is bound once.
 #[test]
 fn a_reserved_stag_is_bound_once_and_never_again() {
     let mut pair = Pair::new();
@@ -204,7 +204,7 @@ fn a_reserved_stag_is_bound_once_and_never_again() {
     assert_eq!(statuses, [(1, OK), (2, OK), (1, CompletionStatus::MemoryBind)]);
 }
 
-/// Tags may be told in the private data of the reply: they are bound before the peer's first message is looked at.
+/// Tags may be sent in the private data of the reply: they are bound before the peer's first message is processed.
 #[test]
 fn a_window_bound_before_accept_is_valid_for_the_peers_first_message() {
     let mut pair = Pair::new();
@@ -236,7 +236,7 @@ fn a_window_bound_before_accept_is_valid_for_the_peers_first_message() {
     );
 }
 
-/// RFC 5040 s8.1.2 (6): one process's limit of regions holds for windows too, and says so by name.
+/// RFC 5040 s8.1.2 (6): a process's limit of regions includes windows, and the error names it.
 #[test]
 fn windows_beyond_the_region_limit_are_a_named_error() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
@@ -254,7 +254,7 @@ fn windows_beyond_the_region_limit_are_a_named_error() {
 
 const LONG: usize = 4 << 20;
 
-/// A far pool that a long transfer runs over, with a window over all of it.
+/// The server's memory for a long transfer, with a window over all of it.
 fn lent(pair: &mut Pair, far: QueuePair, byte: u8, access: Access) -> (Region, ironwarp::Window) {
     let pool = pair.far.ctx.register(pair.far.pd, vec![byte; LONG], POOL).unwrap();
     let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
@@ -265,8 +265,8 @@ fn lent(pair: &mut Pair, far: QueuePair, byte: u8, access: Access) -> (Region, i
     (pool, window)
 }
 
-/// RFC 5040 s8.1.1 (6): an invalidation of our own ends a tag at once, in the middle of a long Write by it: when it
-/// completes nothing changes any more, and the Write's next segment is refused.
+/// RFC 5040 s8.1.1 (6): a local invalidation ends a tag at once, in the middle of a long Write. After its completion
+/// memory does not change, and the Write's next segment is refused.
 #[test]
 fn a_local_invalidation_ends_a_write_in_progress() {
     let mut pair = Pair::new();
@@ -288,8 +288,8 @@ fn a_local_invalidation_ends_a_write_in_progress() {
     assert_ne!(pair.near.completions[0].status, OK);
 }
 
-/// RFC 5040 s5.3: a Send with Invalidate ends a tag though a long Read by it is still being answered. When the receive
-/// completes the memory is the application's again: nothing that it writes from then on is read by the peer.
+/// RFC 5040 s5.3: a Send with Invalidate ends a tag while a long Read by it is being answered. When the receive
+/// completes, the application owns the memory: the peer reads nothing that is written later.
 #[test]
 fn a_send_with_invalidate_ends_a_read_in_progress() {
     let mut pair = Pair::new();

@@ -1,4 +1,4 @@
-//! Networks beside plain IPv4: IPv6, VLANs, several addresses, and a node that connects to itself.
+//! Networks other than plain IPv4: IPv6, VLANs, several addresses, and a node that connects to itself.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{Node, Pair, config, contents, pattern};
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{CompletionStatus, Config, Event, QpAttr, QueuePair, RecvWr, RemoteMemory, SendWr};
 
-/// A Write, a Send and a Read of 20 000 bytes each, and that all of them came through.
+/// A Write, a Send and a Read of 20 000 bytes each; all must arrive.
 #[track_caller]
 fn exchange(pair: &mut Pair, near: QueuePair, far: QueuePair) {
     const BYTES: usize = 20_000;
@@ -28,7 +28,7 @@ fn exchange(pair: &mut Pair, near: QueuePair, far: QueuePair) {
     }
 }
 
-/// A pair of which each node is configured by `net`, told its own number, and which meets at `at`.
+/// A pair whose nodes are configured by `net` with their number, with the server at `at`.
 fn pair_with(port: &MemoryConfig, net: impl Fn(&mut Config, u8), at: &str) -> Pair {
     let number = |address: &str| if address.starts_with("10.0.0.1/") { 1 } else { 2 };
     let mut pair = Pair::over(port, |address| {
@@ -112,7 +112,7 @@ fn nodes_of_different_vlans_cannot_connect() {
     assert!(pair.far.counter("net_drop_vlan") > 0);
 }
 
-/// RFC 4862 s5.4: an address is asked for first; who connects meanwhile waits for it.
+/// RFC 4862 s5.4: an address is probed first; a connect meanwhile waits.
 #[test]
 fn a_connection_waits_until_its_address_may_be_used() {
     let net = |config: &mut Config, number: u8| {
@@ -125,7 +125,7 @@ fn a_connection_waits_until_its_address_may_be_used() {
     exchange(&mut pair, near, far);
 }
 
-/// Frames to an own address never leave: two queue pairs of one stack meet.
+/// Frames to a local address are looped back: two queue pairs of one stack connect.
 #[test]
 fn a_node_connects_to_itself() {
     for at in ["10.0.0.1:4791", "[fd00::1]:4791"] {
@@ -174,7 +174,7 @@ fn connect_to_self(port: &MemoryConfig, at: SocketAddr) {
     assert!(node.completions.iter().all(|one| one.status == CompletionStatus::Success));
     assert_eq!(node.completions.len(), 2);
     assert!(contents(&target) == sent && contents(&back) == sent);
-    // Announcements leave; nothing of the connection does.
+    // Announcements are sent; no frame of the connection is.
     let announced = node.counter("net_arp_requests_sent") + node.counter("net_nd_unsolicited_sent");
     assert_eq!(far.control().counts().rx_frames, announced);
 }

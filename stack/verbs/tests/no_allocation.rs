@@ -1,4 +1,4 @@
-//! The established data path allocates nothing: an allocator that counts says so.
+//! The established data path allocates nothing, shown by an allocator that counts.
 
 mod common;
 
@@ -69,8 +69,8 @@ fn sends_writes_and_reads_allocate_nothing() {
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0);
 }
 
-/// The same for tags that come and go, and for receives that are shared: bound, read, invalidated by the peer, taken,
-/// posted again; on the far side a fast region for each round.
+/// The same with tags that are bound and invalidated, and with shared receives; on the server a fast region for each
+/// round.
 #[test]
 fn windows_fast_regions_and_shared_receives_allocate_nothing() {
     let _turn = TURN.lock();

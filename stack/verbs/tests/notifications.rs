@@ -1,4 +1,4 @@
-//! What applications are told, how often, and what wakes them: links, doorbells, notification, queues that change size.
+//! Events and wake-ups of applications: links, doorbells, notification, queues that change size.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn remote(region: &Region) -> RemoteMemory {
     RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() }
 }
 
-/// Two nodes, and the cable of the near one.
+/// Two nodes, and the client's link.
 fn cabled() -> (Pair, MemoryControl) {
     let far_config = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..MemoryConfig::default() };
     let (near, far) = pair(&MemoryConfig::default(), &far_config);
@@ -24,8 +24,8 @@ fn cabled() -> (Pair, MemoryControl) {
     (Pair { near, far, at: common::FAR.parse().unwrap() }, cable)
 }
 
-/// semantics "Completions and threads", device events: the loss of the link raises one event at every context, and so does its return
-/// too. A connection that TCP has not given up goes on.
+/// semantics "Completions and threads", device events: a link that goes down or up raises one event in every
+/// context. A connection that TCP has not given up continues.
 #[test]
 fn link_down_and_up_raise_events() {
     let (mut pair, cable) = cabled();
@@ -54,11 +54,11 @@ fn link_down_and_up_raise_events() {
     assert_eq!((pair.near.counter("verbs_link_changes"), pair.far.counter("verbs_link_changes")), (2, 0));
 }
 
-/// A chain costs one doorbell, however long it is; requests that are posted one by one, and heard one by one, one each.
+/// A list costs one doorbell, however long it is; requests that are posted and processed one by one cost one each.
 #[test]
 fn a_list_rings_the_doorbell_once() {
     let mut pair = Pair::new();
-    // Nobody listens far away yet: sends are held, so that doorbells are all the work that there is.
+    // The server does not listen yet: sends are held, so doorbells are the only work.
     let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     pair.near.ctx.connect(qp, "10.0.0.77:1".parse().unwrap(), b"").unwrap();
     for _ in 0..20 {
@@ -72,12 +72,12 @@ fn a_list_rings_the_doorbell_once() {
         pair.near.ctx.post_send(qp, &SendWr::send_inline(id, b"held")).unwrap();
         assert_eq!(work(&mut pair), 1);
     }
-    // Those that the core has not heard of yet share a doorbell too.
+    // Requests that the core has not processed share a doorbell too.
     (0..5).for_each(|id| pair.near.ctx.post_send(qp, &SendWr::send_inline(id, b"held")).unwrap());
     assert_eq!(work(&mut pair), 1);
 }
 
-/// What the descriptor says since it was last read.
+/// Returns the value of the descriptor since the last read.
 fn wakes(ctx: &Context, cq: CompletionQueue) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(ctx.cq_fd(cq).unwrap(), &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -90,7 +90,7 @@ fn reap(ctx: &mut Context, cq: CompletionQueue) -> Vec<u64> {
     reaped[..count].iter().map(|one| one.wr_id).collect()
 }
 
-/// A pair whose near sends complete in a queue that nobody reaps on the way.
+/// A pair whose client does not reap its sends meanwhile.
 fn apart(depth: u32) -> (Pair, QueuePair, CompletionQueue, Region) {
     let mut pair = Pair::new();
     let cq = pair.near.ctx.create_cq(depth).unwrap();
@@ -107,7 +107,8 @@ fn writes(pair: &mut Pair, near: QueuePair, target: &Region, ids: std::ops::Rang
     (0..200).for_each(|_| pair.turn());
 }
 
-/// semantics "Completions and threads": the descriptor is written once for an arming, however many completions come.
+/// semantics "Completions and threads": the descriptor is written once for an arming, however many completions
+/// arrive.
 #[test]
 fn many_completions_wake_once() {
     let (mut pair, near, cq, target) = apart(64);
@@ -124,18 +125,18 @@ fn many_completions_wake_once() {
 fn arming_requires_another_poll() {
     let (mut pair, near, cq, target) = apart(64);
     assert!(reap(&mut pair.near.ctx, cq).is_empty());
-    // It comes between the poll and the arming.
+    // It arrives between the poll and the arming.
     writes(&mut pair, near, &target, 0..1);
     pair.near.ctx.arm_cq(cq, false).unwrap();
     (0..50).for_each(|_| pair.turn());
     assert_eq!(wakes(&pair.near.ctx, cq), 0);
     assert_eq!(reap(&mut pair.near.ctx, cq), [0], "the second poll finds it");
-    // The arming still stands.
+    // The arming is still valid.
     writes(&mut pair, near, &target, 1..2);
     assert_eq!((wakes(&pair.near.ctx, cq), reap(&mut pair.near.ctx, cq)), (1, vec![1]));
 }
 
-/// RDMAC verbs s5.3: an arming outlives a change of size.
+/// RDMAC verbs s5.3: an arming survives a change of size.
 #[test]
 fn a_queue_that_grows_while_it_is_armed_still_wakes() {
     let (mut pair, near, cq, target) = apart(4);
@@ -147,7 +148,7 @@ fn a_queue_that_grows_while_it_is_armed_still_wakes() {
     assert_eq!(reap(&mut pair.near.ctx, cq), (0..20).collect::<Vec<_>>());
 }
 
-/// Entries that nobody has reaped count against a smaller size, move with the queue and keep their order.
+/// Entries that are not reaped count against a smaller size, move with the queue and keep their order.
 #[test]
 fn a_queue_shrinks_to_its_unpolled_completions_at_least() {
     let (mut pair, near, cq, target) = apart(64);
@@ -164,8 +165,8 @@ fn a_queue_shrinks_to_its_unpolled_completions_at_least() {
     assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
 }
 
-/// A queue where sends, receives and shared receives complete changes its size both ways: cores and posts promise from
-/// one account throughout.
+/// A queue of sends, receives and shared receives changes its size in both directions: cores and posts reserve
+/// entries from one account.
 #[test]
 fn a_queue_of_sends_and_shared_receives_changes_its_size() {
     let mut pair = Pair::new();
@@ -181,7 +182,7 @@ fn a_queue_of_sends_and_shared_receives_changes_its_size() {
     let target = pair.near.memory(&[0; 64]);
     let mut expected = 100;
     for (round, depth) in [16, 7, 32, 6].into_iter().enumerate() {
-        // Three of each wait in the queue while it changes.
+        // Three of each wait in the queue during the change.
         for id in 0..3 {
             pair.near.ctx.post_send(near, &SendWr::send_inline(9, b"x")).unwrap();
             let write = SendWr::write_inline(id, b"y", remote(&target));
@@ -205,7 +206,7 @@ fn a_queue_of_sends_and_shared_receives_changes_its_size() {
     assert_eq!(pair.far.counter("verbs_cq_full_disconnects"), 0);
 }
 
-/// One queue for a connection's sends and its own receives: they share its places, and each keeps its order.
+/// One queue for a connection's sends and its own receives: they share its entries, and each keeps its order.
 #[test]
 fn sends_and_receives_of_one_connection_share_a_queue() {
     let mut pair = Pair::new();

@@ -14,7 +14,7 @@ fn remote(region: &ironwarp::Region, offset: u64) -> RemoteMemory {
     RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() + offset }
 }
 
-/// RFC 5040 s5.1, RFC 5041 s5.3: a Send lands in the oldest receive, whole, and completes at both ends.
+/// RFC 5040 s5.1, RFC 5041 s5.3: a Send is placed in the oldest receive, whole, and completes at both ends.
 #[test]
 fn a_send_of_any_size_lands_in_the_posted_receive() {
     let mut pair = Pair::new();
@@ -38,7 +38,7 @@ fn a_send_of_any_size_lands_in_the_posted_receive() {
     }
 }
 
-/// RFC 5040 s5.2: a Write is placed where it says, and the far application hears nothing.
+/// RFC 5040 s5.2: a Write is placed at its address, and the peer's application gets no event.
 #[test]
 fn a_write_of_any_size_is_placed_at_its_tagged_offset() {
     let mut pair = Pair::new();
@@ -57,7 +57,7 @@ fn a_write_of_any_size_is_placed_at_its_tagged_offset() {
     }
 }
 
-/// RFC 5040 s5.3: a Read brings the far memory into the one sink element.
+/// RFC 5040 s5.3: a Read places the peer's memory in the one sink element.
 #[test]
 fn a_read_of_any_size_returns_the_peers_bytes() {
     let mut pair = Pair::new();
@@ -76,7 +76,7 @@ fn a_read_of_any_size_returns_the_peers_bytes() {
     }
 }
 
-/// semantics "Completion": completions come in post order, a Write behind an earlier Read.
+/// semantics "Completion": completions arrive in post order, a Write after an earlier Read.
 #[test]
 fn completions_come_in_the_order_of_posting() {
     let mut pair = Pair::new();
@@ -104,7 +104,7 @@ fn gather_and_scatter_lists_of_sixteen_elements_join_in_order() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let (source, sink) = (pair.near.memory(&pattern(3200, 4)), pair.far.memory(&[0; 3200]));
-    // Every second hundred of the source, scattered into hundreds from the back.
+    // Every second hundred bytes of the source, scattered into pieces of a hundred from the end.
     let gather: Vec<_> = (0..16).map(|i| source.slice(i * 200, 100).unwrap()).collect();
     let scatter: Vec<_> = (0..16).map(|i| sink.slice(1500 - i * 100, 100).unwrap()).collect();
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &scatter)).unwrap();
@@ -152,7 +152,7 @@ fn an_unsignaled_send_completes_without_cqe_and_frees_its_slot() {
     assert_eq!(pair.near.ctx.poll_cq(small, &mut none).unwrap(), 0);
 }
 
-/// RFC 5040 s5.3: the solicited-event flag reaches the far completion.
+/// RFC 5040 s5.3: the solicited-event flag is in the peer's completion.
 #[test]
 fn a_solicited_send_is_flagged_at_the_peer() {
     let mut pair = Pair::new();
@@ -187,10 +187,11 @@ fn a_full_send_queue_is_an_error_at_post_and_loses_nothing() {
     assert_eq!(contents(&target)[..6], *b"xxxx\0x");
 }
 
-/// RFC 5044 s7.1.2: a server that posts before the initiator's first FPDU is held, not failed.
+/// RFC 5044 s7.1.2: a server's post before the initiator's first FPDU is held, not failed.
 #[test]
 fn a_responder_that_sends_first_waits_for_the_initiators_first_fpdu() {
-    // RFC 6581 s9.2: in the client-server model. In the other one the initiator's first FPDU comes by itself.
+    // RFC 6581 s9.2: in the client-server model. In the peer-to-peer model the initiator's first FPDU is sent
+    // automatically.
     let client_server = |address: &str| {
         let mut config = common::config(address);
         config.mpa.peer_to_peer = false;
@@ -232,14 +233,14 @@ fn the_hold_off_delays_the_initiators_first_fpdu() {
     pair.far.ctx.listen(common::FAR.parse().unwrap()).unwrap();
     pair.far.turn();
     pair.near.ctx.connect(near, common::FAR.parse().unwrap(), b"").unwrap();
-    // Posted before the connection is up: held with everything else.
+    // Posted before the connection is established: held with everything else.
     pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"first")).unwrap();
     pair.until("the request", |pair| !pair.far.events.is_empty());
     if let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) {
         pair.far.ctx.accept(request, far, b"").unwrap();
     }
     pair.until("the first Send", |pair| !pair.far.completions.is_empty());
-    // The clock runs on between the two readings, so the delay can only seem longer than it was.
+    // The clock advances between the two readings, so the delay can only seem longer than it was.
     assert!((pair.near.worker.now() - before).0 >= HOLD_OFF_US * 1_000);
     // From then on nothing is held.
     pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"second")).unwrap();

@@ -1,4 +1,4 @@
-//! Completion queues that change their size, notification, what can be asked, and requests in chains.
+//! Completion queues that change their size, notification, queries, and lists of requests.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn remote(region: &ironwarp::Region) -> RemoteMemory {
     RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() }
 }
 
-/// RDMAC verbs s5.3: resizing works with requests outstanding, loses nothing and keeps the order.
+/// RDMAC verbs s5.3: a resize works with requests outstanding, loses nothing and keeps the order.
 #[test]
 fn a_resized_queue_keeps_its_completions() {
     let mut pair = Pair::new();
@@ -66,7 +66,7 @@ fn a_queue_shrinks_to_its_reserved_slots_at_least() {
     assert_eq!(ids, (0..8).collect::<Vec<_>>());
 }
 
-/// RDMAC verbs s8.2.5: one event for one arming; "solicited" means Sends that say so, and failures.
+/// RDMAC verbs s8.2.5: one event for one arming; solicited completions are those of solicited Sends, and failures.
 #[test]
 fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
     let mut pair = Pair::new();
@@ -96,13 +96,13 @@ fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
     assert!(fired(&pair.far.ctx, cq), "a failed completion counts as solicited");
 }
 
-/// Gather lists of 16 elements on both sides, the empty ones among them never looked at.
+/// Gather lists of 16 elements on both sides; empty elements are not checked.
 #[test]
 fn sixteen_elements_are_gathered_and_scattered_in_order() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let (source, sink) = (pair.near.memory(&pattern(4096, 3)), pair.far.memory(&[0; 4096]));
-    // Backwards at the source: 256 bytes each, one of them empty under a tag that does not exist.
+    // In reverse order at the source: 256 bytes each, one of them empty with a tag that does not exist.
     let mut gather: Vec<Sge> = (0..16).rev().map(|i| source.slice(i * 256, 256).unwrap()).collect();
     gather[5] = Sge { len: 0, lkey: ironwarp::STag(0xbad), ..gather[5] };
     let scatter: Vec<Sge> = (0..16).map(|i| sink.slice(i * 256, 256).unwrap()).collect();
@@ -119,7 +119,8 @@ fn sixteen_elements_are_gathered_and_scattered_in_order() {
     assert!(matches!(refused, Err(PostError::TooManySges { requested: 17, allowed: 16 })));
 }
 
-/// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it, and is counted.
+/// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it, and its index is
+/// returned.
 #[test]
 fn a_list_is_posted_up_to_the_first_error() {
     let mut pair = Pair::new();
@@ -138,7 +139,7 @@ fn a_list_is_posted_up_to_the_first_error() {
     assert_eq!(contents(&target)[0], b'b');
 }
 
-/// RDMAC verbs s9.2: what was asked for, what was given, and where the queue pair stands.
+/// RDMAC verbs s9.2: the requested and the actual attributes, and the state of the queue pair.
 #[test]
 fn query_qp_returns_its_attributes() {
     let mut pair = Pair::new();
@@ -173,7 +174,7 @@ fn query_returns_every_limit() {
     assert_eq!((said, limits.private_data_bytes_accepted), ([255, 251], 512));
 }
 
-/// What a limit says is what holds: the most is taken, one more is refused by name.
+/// Every limit holds: the largest value is accepted, one more is refused by name.
 #[test]
 fn the_reported_object_limits_are_exact() {
     let mut pair = Pair::new();
@@ -216,7 +217,7 @@ fn the_reported_object_limits_are_exact() {
     assert!(matches!(refused, Err(VerbsError::PrivateDataTooLong(252))));
 }
 
-/// RDMAC verbs s6.2, s6.3: completion queues and shared receive queues tell what they are and what is in them.
+/// RDMAC verbs s6.2, s6.3: completion queues and shared receive queues report their attributes and state.
 #[test]
 fn query_cq_and_srq_return_their_attributes() {
     let mut pair = Pair::new();
@@ -250,7 +251,7 @@ fn query_cq_and_srq_return_their_attributes() {
     assert!(matches!(pair.far.ctx.query_srq(srq), Err(VerbsError::UnknownSharedReceiveQueue)));
 }
 
-/// SQ drain: what was posted before a disconnect is carried out, what comes after it is refused (RFC 5040 s6.2).
+/// SQ drain: requests posted before a disconnect are executed, later ones are refused (RFC 5040 s6.2).
 #[test]
 fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
     let mut pair = Pair::new();
@@ -272,10 +273,10 @@ fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
     assert_eq!(contents(&target), pattern(100_000, 4));
 }
 
-/// COMM_EST: the accepting side hears of the peer's first message, once; the connecting side has no need to.
+/// COMM_EST: the accepting side gets an event of the peer's first message, once; the connecting side gets none.
 #[test]
 fn the_accepting_side_gets_an_event_for_the_first_message() {
-    // RFC 6581 s9.2: in the other model the initiator's first FPDU comes by itself.
+    // RFC 6581 s9.2: in the peer-to-peer model the initiator's first FPDU is sent automatically.
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
         config.mpa.peer_to_peer = false;
@@ -301,7 +302,7 @@ fn the_accepting_side_gets_an_event_for_the_first_message() {
     );
 }
 
-/// What is free is looked up lazily: a chain that needs more than was known to be free still finds what has become free.
+/// Free slots are counted lazily: a list that needs more than were known to be free finds those that became free.
 #[test]
 fn a_list_uses_the_slots_that_completed_requests_freed() {
     let mut pair = Pair::new();

@@ -1,5 +1,5 @@
-//! What one takes of that which many share: a peer of the shared receives (RFC 5042 s6.4.3.1) and of the places for
-//! connections that are coming up, a context of the stack's objects (RFC 5042 s6.4.1).
+//! Shares of common resources: of a peer in shared receives (RFC 5042 s6.4.3.1) and in slots of connections in
+//! set-up, of a context in the stack's objects (RFC 5042 s6.4.1).
 
 mod common;
 
@@ -12,7 +12,7 @@ use ironwarp::{
 
 const OK: CompletionStatus = CompletionStatus::Success;
 
-/// Two connections whose far ends share eight receives, each with `share` of them.
+/// Two connections whose servers share eight receives, each with a share of `share`.
 struct Shared {
     pair: Pair,
     near: [QueuePair; 2],
@@ -45,7 +45,7 @@ impl Shared {
         self.pair.far.ctx.post_srq_recv(self.srq, &RecvWr::new(slot, &room)).unwrap();
     }
 
-    /// One message, and all that comes of it.
+    /// Sends one message and processes everything that follows.
     fn send(&mut self, which: usize) {
         self.pair.near.ctx.post_send(self.near[which], &SendWr::send_inline(1, b"x")).unwrap();
         let before = self.pair.near.completions.len();
@@ -53,7 +53,7 @@ impl Shared {
         (0..20).for_each(|_| self.pair.turn());
     }
 
-    /// The queue pairs that took more than their share, in the order of telling.
+    /// Returns the queue pairs that exceeded their share, in the order of the events.
     fn told(&self) -> Vec<QueuePair> {
         let over = |event: &Event| match event {
             Event::SrqShareExceeded { srq, qp } if *srq == self.srq => Some(*qp),
@@ -67,8 +67,9 @@ impl Shared {
     }
 }
 
-/// RFC 5042 s6.4.3.1 (RFC5040-8.1.2-09, RFC5041-8.3.2-07): a peer that takes more of the shared receives than its share,
-/// before anybody puts new ones there, is found out, and ended where the application wants that: the others keep theirs.
+/// RFC 5042 s6.4.3.1 (RFC5040-8.1.2-09, RFC5041-8.3.2-07): a peer that consumes more shared receives than its share
+/// before new ones are posted is detected. If the share is enforced, its connection ends, and the other queue pairs
+/// keep theirs.
 #[test]
 fn only_the_peer_that_exceeds_its_receive_share_ends() {
     let mut shared = shared(Some(ReceiveShare { receives: 3, enforced: true }));
@@ -78,7 +79,7 @@ fn only_the_peer_that_exceeds_its_receive_share_ends() {
     let greedy = shared.far[0];
     shared.pair.until("the end", |pair| pair.far.is_disconnected(greedy));
     assert_eq!((shared.received(), shared.told()), (3, vec![greedy]));
-    // RFC 5041 s7.2: for this stream there is no buffer.
+    // RFC 5041 s7.2: this stream has no buffer.
     let no_buffer = |event: &Event| {
         matches!(event, Event::Terminated { qp, sent: true, terminate }
             if *qp == greedy && (terminate.layer, terminate.etype, terminate.code) == (1, 2, 2))
@@ -89,7 +90,8 @@ fn only_the_peer_that_exceeds_its_receive_share_ends() {
     assert_eq!(shared.received(), 6, "the other has its three, of the five that were left");
 }
 
-/// Replacing what was taken, oldest first, gives the share back: a peer whose messages are worked off may go on for ever.
+/// Posts replace consumed receives, oldest first, and restore the share: a peer whose messages are processed may
+/// continue for ever.
 #[test]
 fn every_posted_receive_credits_the_share() {
     let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: true }));
@@ -102,7 +104,7 @@ fn every_posted_receive_credits_the_share() {
     assert_eq!((shared.received(), shared.told()), (100, vec![]));
 }
 
-/// Where the share is not enforced the application gets an event each time it is exceeded, and decides.
+/// Without enforcement the application gets an event each time the share is exceeded, and decides.
 #[test]
 fn exceeding_a_share_raises_an_event_and_does_not_end_the_queue_pair() {
     let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: false }));
@@ -116,8 +118,8 @@ fn exceeding_a_share_raises_an_event_and_does_not_end_the_queue_pair() {
     assert_eq!(shared.told(), [greedy, greedy], "and over it again");
 }
 
-/// Shares that are passed again and again cost the core nothing while the application reads no events: it hears of each
-/// queue pair when it listens again.
+/// Shares that are exceeded repeatedly cost the core nothing while the application reads no events. It gets one for
+/// each queue pair later.
 #[test]
 fn unread_events_do_not_accumulate() {
     let mut shared = shared(Some(ReceiveShare { receives: 1, enforced: false }));
@@ -142,7 +144,7 @@ fn unread_events_do_not_accumulate() {
     assert!(shared.told().len() < 1200 && shared.told().iter().all(|qp| *qp == shared.far[0]));
 }
 
-/// A queue pair in the place of one that has gone begins with nothing taken.
+/// A queue pair in the slot of one that has gone starts with nothing consumed.
 #[test]
 fn a_share_is_not_inherited() {
     let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: true }));
@@ -162,7 +164,7 @@ fn a_share_is_not_inherited() {
     (shared.near[0], shared.far[0]) = shared.pair.connect_with(&near_attr, &far_attr);
     (0..2).for_each(|_| shared.send(0));
     assert_eq!((shared.received(), shared.told()), (4, vec![]));
-    // What replaces the receives of the one that has gone is not counted for the new one.
+    // Posts that replace receives of the old queue pair are not counted for the new one.
     (0..2).for_each(|slot| shared.post(slot));
     shared.send(0);
     assert_eq!(shared.told(), [shared.far[0]]);
@@ -178,10 +180,10 @@ fn a_share_of_zero_is_refused() {
 }
 
 const NODE: &str = "10.0.0.1:4791";
-/// A request of MPA revision 1 with CRC and nothing to say.
+/// An MPA Request of revision 1 with CRC and without private data.
 const REQUEST: [u8; 20] = *b"MPA ID Req Frame\x40\x01\x00\x00";
 
-/// A node with four places for connections that are coming up, where nobody is impatient.
+/// A node with four slots for connections in set-up and long timeouts.
 fn listening() -> Scene {
     let mut scene = Scene::new(|config| {
         config.limits.half_open = 4;
@@ -192,7 +194,7 @@ fn listening() -> Scene {
     scene
 }
 
-/// `calls` connections from one host, which says nothing on them.
+/// `calls` connections from one host that sends nothing.
 fn call(scene: &mut Scene, from: std::net::Ipv4Addr, calls: u32) {
     for call in 0..calls {
         let before = scene.peer.connections;
@@ -210,8 +212,8 @@ fn asks(scene: &Scene) -> Vec<std::net::IpAddr> {
     scene.node.events.iter().filter_map(asked).collect()
 }
 
-/// RFC 5042 s6.4.1: the places for connections that are coming up are few. One host that opens many and says nothing does
-/// not keep another out: its own oldest goes.
+/// RFC 5042 s6.4.1: slots for connections in set-up are few. A host that opens many and sends nothing does not
+/// exclude another: its own oldest connection is dropped.
 #[test]
 fn a_silent_initiator_does_not_block_another() {
     let mut scene = listening();
@@ -226,7 +228,7 @@ fn a_silent_initiator_does_not_block_another() {
 }
 
 /// The host with the most connections loses one, a silent one before one with a request, and never to a host that
-/// would then have as much.
+/// would then have as many.
 #[test]
 fn the_host_with_the_most_half_open_connections_loses_one() {
     let mut scene = listening();
@@ -235,11 +237,11 @@ fn the_host_with_the_most_half_open_connections_loses_one() {
     scene.peer.say(&REQUEST);
     scene.until("a request", |scene| asks(scene).len() == 1);
     call(&mut scene, [10, 0, 0, 9].into(), 2);
-    // Places: one of one host, three of another, of which the oldest has asked.
+    // Slots: one of one host, three of another, of which the oldest has sent a request.
     call(&mut scene, OTHERS[1], 1);
     assert_eq!(scene.node.counter("verbs_half_open_evicted"), 1);
     assert!(scene.node.worker.check().is_ok());
-    // One, two and one: a second place for the third host would only turn the tables.
+    // One, two and one: a second slot for the third host would only reverse the roles.
     call(&mut scene, OTHERS[1], 1);
     let counters =
         ["verbs_half_open_evicted", "verbs_half_open_dropped"].map(|name| scene.node.counter(name));
@@ -250,8 +252,8 @@ fn the_host_with_the_most_half_open_connections_loses_one() {
     scene.until("the one that asked", |scene| scene.node.is_established(qp));
 }
 
-/// RFC 5042 s6.4.1 (RFC5040-8.1.2-07, RFC5041-8.3.2-06): a context takes its share of each kind of object and no more,
-/// though there are free ones: another finds its own. What is given up counts no longer.
+/// RFC 5042 s6.4.1 (RFC5040-8.1.2-07, RFC5041-8.3.2-06): a context gets its share of each kind of object and no
+/// more, even if others are free. Destroyed objects do not count.
 #[test]
 fn one_context_takes_no_more_than_its_share() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
