@@ -15,7 +15,7 @@ machine. The comparison with siw is measured by scripts/interop/run.sh --compare
   --only NAME  only this run; may be given several times
 
 Names: suite, rate-frame, rate-send, rate-write, rate-read, rate-write-imm, rate-send-list, rate-write-list,
-rate-write-alone, scaling, atomics, round-trip-cost, segment-cost
+rate-write-alone, scaling, atomics, instruction-counts, segment-cost
 
 examples:
   scripts/results.sh
@@ -23,7 +23,7 @@ examples:
 TXT
 }
 
-NAMES=" suite rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone scaling atomics round-trip-cost segment-cost "
+NAMES=" suite rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone scaling atomics instruction-counts segment-cost "
 quick=()
 seconds=5
 only=
@@ -88,7 +88,7 @@ rate write-list write-bw "${lists[@]}"
 rate write-alone write-bw --qps 64 --depth 1
 perf scaling scaling --pair ring --duration "$seconds"
 perf atomics atomics --pair ring --duration "$seconds"
-cost round-trip-cost
+cost instruction-counts
 cost segment-cost
 
 "$program" results --from bench/results --write bench/RESULTS.md

@@ -12,7 +12,7 @@ use crate::report::SCHEMA;
 use crate::{Test, Transport};
 
 /// Results of scripts that are no test of `iwarp-perf`.
-const SCRIPT_TESTS: [&str; 2] = ["round-trip-cost", "segment-cost"];
+const SCRIPT_TESTS: [&str; 2] = ["instructions", "segment-cost"];
 /// Peers that only scripts measure.
 const SCRIPT_TRANSPORTS: [&str; 2] = ["siw", "smoltcp"];
 

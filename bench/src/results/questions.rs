@@ -129,7 +129,7 @@ pub const QUESTIONS: &[Question] = &[
     Question {
         title: "How many instructions has a 64 B round trip?",
         text: "A Send there and a Send back, both ends and the port, one thread over memory ports, counted by callgrind.",
-        rows: &[row("Send", "round-trip-cost.json", "test=round-trip-cost", INSTRUCTIONS, NoGoal)],
+        rows: &[row("Send", "instruction-counts.json", "case=round-trip", INSTRUCTIONS, NoGoal)],
     },
     Question {
         title: "How many instructions has a TCP segment?",
