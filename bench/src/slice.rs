@@ -62,6 +62,12 @@ pub struct StopCondition<'a> {
 }
 
 impl StopCondition<'_> {
+    /// Ends a slice by its budget alone.
+    pub fn unhalted(budget: Budget) -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        StopCondition { budget, halt: &NEVER }
+    }
+
     /// Whether the slice is over after `done` messages and `elapsed_ns`.
     #[inline]
     pub fn is_spent(&self, done: u64, elapsed_ns: u64) -> bool {

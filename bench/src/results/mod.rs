@@ -40,5 +40,15 @@ pub struct Row {
     pub goal: Goal,
 }
 
+const fn row(
+    name: &'static str,
+    file: &'static str,
+    select: &'static str,
+    figure: Figure,
+    goal: Goal,
+) -> Row {
+    Row { name, file, select, figure, goal }
+}
+
 #[cfg(test)]
 mod tests;

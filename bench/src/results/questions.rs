@@ -1,7 +1,7 @@
 //! The questions of `bench/RESULTS.md`, with their goals. A new row needs a file that `scripts/results.sh` writes.
 
 use super::Goal::{AtLeast, AtMost, AtMostOrAdded, None as NoGoal, TwoHopsAnd};
-use super::{Figure, Goal, Question, Row};
+use super::{Figure, Goal, Question, Row, row};
 
 const SUITE: &str = "suite.json";
 const SCALING: &str = "scaling.json";
@@ -9,17 +9,25 @@ const ATOMICS: &str = "atomics.json";
 const SEGMENT: &str = "segment-cost.json";
 const SIW: &str = "siw.json";
 
-/// The result of ours for a direction and a checksum mode.
-macro_rules! segment {
-    ($direction:literal, $checksums:literal) => {
-        concat!("segment=", $direction, " checksums=", $checksums, " transport=ironwarp")
+/// For each kind of segment: our instructions, and those divided by stock smoltcp's.
+macro_rules! segments {
+    ($($name:literal: $segment:literal, checksums in $checksums:literal;)*) => {
+        &[$(
+            row($name, SEGMENT, segment!($segment, $checksums, "ironwarp"), INSTRUCTIONS, NoGoal),
+            row(
+                "… to smoltcp",
+                SEGMENT,
+                segment!($segment, $checksums, "ironwarp"),
+                instructions_to(segment!($segment, $checksums, "smoltcp")),
+                NoGoal,
+            ),
+        )*]
     };
 }
 
-/// Our instructions divided by those of stock smoltcp.
-macro_rules! to_smoltcp {
-    ($direction:literal, $checksums:literal) => {
-        instructions_to(concat!("segment=", $direction, " checksums=", $checksums, " transport=smoltcp"))
+macro_rules! segment {
+    ($segment:literal, $checksums:literal, $transport:literal) => {
+        concat!("segment=", $segment, " checksums=", $checksums, " transport=", $transport)
     };
 }
 
@@ -137,68 +145,14 @@ pub const QUESTIONS: &[Question] = &[
                smoltcp's over the same port. Checksums by the device or in software. Received: from the frame to the \
                bytes, with one acknowledgement a poll. Sent: from the bytes to the frame. The cost of received \
                acknowledgements is for sixteen segments.",
-        rows: &[
-            row(
-                "received, checksums by the device",
-                SEGMENT,
-                segment!("receive", "device"),
-                INSTRUCTIONS,
-                NoGoal,
-            ),
-            row(
-                "… to smoltcp",
-                SEGMENT,
-                segment!("receive", "device"),
-                to_smoltcp!("receive", "device"),
-                NoGoal,
-            ),
-            row(
-                "received, checksums in software",
-                SEGMENT,
-                segment!("receive", "software"),
-                INSTRUCTIONS,
-                NoGoal,
-            ),
-            row(
-                "… to smoltcp",
-                SEGMENT,
-                segment!("receive", "software"),
-                to_smoltcp!("receive", "software"),
-                NoGoal,
-            ),
-            row("sent, checksums by the device", SEGMENT, segment!("send", "device"), INSTRUCTIONS, NoGoal),
-            row("… to smoltcp", SEGMENT, segment!("send", "device"), to_smoltcp!("send", "device"), NoGoal),
-            row("sent, checksums in software", SEGMENT, segment!("send", "software"), INSTRUCTIONS, NoGoal),
-            row(
-                "… to smoltcp",
-                SEGMENT,
-                segment!("send", "software"),
-                to_smoltcp!("send", "software"),
-                NoGoal,
-            ),
-            row(
-                "16 acknowledged, checksums by the device",
-                SEGMENT,
-                segment!("acked", "device"),
-                INSTRUCTIONS,
-                NoGoal,
-            ),
-            row("… to smoltcp", SEGMENT, segment!("acked", "device"), to_smoltcp!("acked", "device"), NoGoal),
-            row(
-                "16 acknowledged, checksums in software",
-                SEGMENT,
-                segment!("acked", "software"),
-                INSTRUCTIONS,
-                NoGoal,
-            ),
-            row(
-                "… to smoltcp",
-                SEGMENT,
-                segment!("acked", "software"),
-                to_smoltcp!("acked", "software"),
-                NoGoal,
-            ),
-        ],
+        rows: segments! {
+            "received, checksums by the device": "receive", checksums in "device";
+            "received, checksums in software": "receive", checksums in "software";
+            "sent, checksums by the device": "send", checksums in "device";
+            "sent, checksums in software": "send", checksums in "software";
+            "16 acknowledged, checksums by the device": "acked", checksums in "device";
+            "16 acknowledged, checksums in software": "acked", checksums in "software";
+        },
     },
     Question {
         title: "How much shorter is a 64 B round trip than Linux siw's?",
@@ -270,16 +224,6 @@ const READ_SIW: Figure = siw_to_ours("test=read-lat transport=siw");
 
 /// Twice the raw frame's round trip, or 350 ns more.
 const NEAR_FLOOR: Goal = AtMostOrAdded(2.0, 350.0);
-
-const fn row(
-    name: &'static str,
-    file: &'static str,
-    select: &'static str,
-    figure: Figure,
-    goal: Goal,
-) -> Row {
-    Row { name, file, select, figure, goal }
-}
 
 const fn owner(name: &'static str, select: &'static str) -> Row {
     row(name, ATOMICS, select, against("atomic-bw-locked", "ratio_gbit"), NoGoal)

@@ -16,16 +16,6 @@ const RATIO: Figure = Figure::Against { baseline: "frame-lat", key: "ratio_p50" 
 const INSTRUCTIONS: Figure = Figure::Value { key: "/instructions", scale: 1.0, unit: "instructions" };
 const QUESTION: Question = Question { title: "How long?", text: "Over memif.", rows: ROWS };
 
-const fn row(
-    name: &'static str,
-    file: &'static str,
-    select: &'static str,
-    figure: Figure,
-    goal: Goal,
-) -> Row {
-    Row { name, file, select, figure, goal }
-}
-
 /// A folder of reports, removed when dropped.
 struct Folder(PathBuf);
 

@@ -1,6 +1,5 @@
 //! Raw frames between two in-memory ports.
 
-use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use ironwarp_port::memory::{self, MemoryConfig, MemoryPort};
@@ -9,8 +8,7 @@ use super::*;
 use crate::{Budget, ServerSlice, StopCondition, StopSignal};
 
 fn stop_after(iterations: u64, warmup: u64) -> StopCondition<'static> {
-    static NEVER: AtomicBool = AtomicBool::new(false);
-    StopCondition { budget: Budget::iterations(iterations, warmup), halt: &NEVER }
+    StopCondition::unhalted(Budget::iterations(iterations, warmup))
 }
 
 fn pair(lose_every: u64) -> (MemoryPort, MemoryPort) {
@@ -105,9 +103,7 @@ fn frames_lost_on_the_way_are_missed() {
 #[test]
 fn a_thread_that_plays_both_ends_counts_what_arrived() {
     let (mut client, mut server) = memory::pair(&MemoryConfig::default(), &MemoryConfig::default());
-    let halt = AtomicBool::new(false);
-    let until = StopCondition { budget: Budget::iterations(500, 0), halt: &halt };
-    let slice = one_core_transfer(&mut client, &mut server, Layout::new(3000, 1500), until);
+    let slice = one_core_transfer(&mut client, &mut server, Layout::new(3000, 1500), stop_after(500, 0));
     assert!(slice.messages >= 500, "{slice:?}");
     assert_eq!((slice.errors, slice.bytes), (0, slice.messages * 3000));
 }

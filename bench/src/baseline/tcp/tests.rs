@@ -1,7 +1,6 @@
 //! Linux sockets over loopback and over a veth pair, with a handful of messages.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use super::*;
@@ -9,8 +8,7 @@ use crate::baseline::namespaces::{NamespaceError, SERVER_ADDR, VethPair};
 use crate::{Budget, Case, PathKind, ServerSlice, Slice, StopCondition, StopSignal, Test, Wait};
 
 fn stop_after(iterations: u64, warmup: u64) -> StopCondition<'static> {
-    static NEVER: AtomicBool = AtomicBool::new(false);
-    StopCondition { budget: Budget::iterations(iterations, warmup), halt: &NEVER }
+    StopCondition::unhalted(Budget::iterations(iterations, warmup))
 }
 
 fn case(test: Test, bytes: u64, wait: Wait) -> Case {
