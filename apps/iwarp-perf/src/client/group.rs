@@ -7,7 +7,7 @@ use std::time::Duration;
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
 use ironwarp_bench::baseline::tcp;
-use ironwarp_bench::host::{Activity, cpu_ns, hop_ns};
+use ironwarp_bench::host::{cpu_ns, hop_ns};
 use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::rounds::{CaseRunner, EndedEarly, alternate};
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, Test, Transport};
@@ -253,10 +253,6 @@ impl CaseRunner for OpenGroup<'_, '_> {
     fn hop_ns(&mut self) -> Option<f64> {
         // Two machines share no cache line.
         if self.measurement.server.is_remote() { None } else { hop_ns(self.measurement.session.processors()) }
-    }
-
-    fn activity(&mut self) -> Activity {
-        Activity::now()
     }
 
     fn interrupted(&mut self) -> bool {

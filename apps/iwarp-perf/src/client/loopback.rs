@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use ironwarp_bench::host::{Activity, CorePair, allowed, cpu_ns, hop_ns, pin};
+use ironwarp_bench::host::{CorePair, allowed, cpu_ns, hop_ns, pin};
 use ironwarp_bench::report::{CorePolls, MedianRange};
 use ironwarp_bench::rounds::{CaseRunner, EndedEarly, Rounds, alternate};
 use ironwarp_bench::{Case, Latency, Slice, StopCondition, Test, Transport, WordOwner};
@@ -253,10 +253,6 @@ impl CaseRunner for LoopbackGroup<'_> {
     fn hop_ns(&mut self) -> Option<f64> {
         let pair = self.processors.first().zip(self.processors.get(1));
         pair.and_then(|(&client, &server)| hop_ns(CorePair { client, server }))
-    }
-
-    fn activity(&mut self) -> Activity {
-        Activity::now()
     }
 
     fn interrupted(&mut self) -> bool {

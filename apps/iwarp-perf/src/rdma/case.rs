@@ -8,20 +8,15 @@ use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError, Result};
 use super::open_case::{AtomicWords, CM_TIMEOUT, Hello, OpenCase, extensions, hello};
-use super::slices::{AtomicTest, BandwidthTest, Reaped, latency_client, latency_server, poll_latency_server};
+use super::slices::{AtomicTest, BandwidthTest, LatencyTest};
 
 /// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
 
-pub struct RdmaCase {
-    open: OpenCase,
-    test: RdmaTest,
-}
-
-enum RdmaTest {
+pub enum RdmaCase {
     Atomic(AtomicTest),
     Bandwidth(BandwidthTest),
-    Latency(Box<Reaped>),
+    Latency(LatencyTest),
 }
 
 impl RdmaCase {
@@ -38,23 +33,39 @@ impl RdmaCase {
         words: Option<AtomicWords>,
     ) -> Result<Self> {
         let open = OpenCase::new(endpoint, case, words)?;
-        let test = match case.test {
-            test if test.is_atomic() => RdmaTest::Atomic(AtomicTest::new(&open)),
-            test if test.is_latency() => RdmaTest::Latency(Box::default()),
-            _ => RdmaTest::Bandwidth(BandwidthTest::new(&open, client)),
-        };
-        Ok(RdmaCase { open, test })
+        Ok(match case.test {
+            test if test.is_atomic() => RdmaCase::Atomic(AtomicTest::new(open)),
+            test if test.is_latency() => RdmaCase::Latency(LatencyTest::new(open)),
+            _ => RdmaCase::Bandwidth(BandwidthTest::new(open, client)),
+        })
+    }
+
+    fn open(&self) -> &OpenCase {
+        match self {
+            RdmaCase::Atomic(test) => &test.open,
+            RdmaCase::Bandwidth(test) => &test.open,
+            RdmaCase::Latency(test) => &test.open,
+        }
+    }
+
+    fn open_mut(&mut self) -> &mut OpenCase {
+        match self {
+            RdmaCase::Atomic(test) => &mut test.open,
+            RdmaCase::Bandwidth(test) => &mut test.open,
+            RdmaCase::Latency(test) => &mut test.open,
+        }
     }
 
     /// Connects the client's queue pairs. `number` is the index of the case in its group.
     pub fn connect(&mut self, endpoint: &mut Endpoint, number: usize, peer: SocketAddr) -> Result<()> {
         let (mut started, mut up) = (0, 0);
-        let qps = self.open.qps.len();
+        let open = self.open_mut();
+        let qps = open.qps.len();
         endpoint.wait_for_events(CM_TIMEOUT, "connecting", |endpoint, event| {
             match event {
                 Some(Event::Established { qp, private_data, .. }) => {
                     let hello = serde_json::from_slice::<Hello>(&private_data);
-                    let qp_ctx = self.open.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
+                    let qp_ctx = open.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
                     if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
                         qp_ctx.remote = hello.buffers;
                         qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
@@ -65,9 +76,9 @@ impl RdmaCase {
                 None => {}
             }
             while started < qps.min(up + CONNECTING_MAX) {
-                let qp_ctx = &self.open.qps[started];
+                let qp_ctx = &open.qps[started];
                 let (private_data, extensions) =
-                    (&hello(number, started, qp_ctx)[..], extensions(&self.open.case));
+                    (&hello(number, started, qp_ctx)[..], extensions(&open.case));
                 let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
                 endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
                 started += 1;
@@ -78,7 +89,7 @@ impl RdmaCase {
 
     /// Reports the negotiated CRC and markers, which can differ from the configuration.
     pub fn report_framing(&self, result: &mut TestResult) {
-        let framing: Vec<Framing> = self.open.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect();
+        let framing: Vec<Framing> = self.open().qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect();
         let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
         result.crc = (!framing.is_empty()).then(|| framing.iter().all(|framing| framing.crc));
         result.markers = (!framing.is_empty()).then(|| markers.clone().all(|on| on));
@@ -88,35 +99,33 @@ impl RdmaCase {
     }
 
     pub fn connections(&self) -> usize {
-        self.open.qps.len()
+        self.open().qps.len()
     }
 
     /// The client's part of a slice. Also returns the messages that the server must wait for.
     pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
-        match &mut self.test {
-            RdmaTest::Atomic(atomics) => atomics.run_client(endpoint, &self.open, until),
-            RdmaTest::Bandwidth(bandwidth) => bandwidth.run_client(endpoint, &mut self.open, until),
-            RdmaTest::Latency(reaped) => {
-                latency_client(endpoint, &mut self.open, reaped, until).map(|slice| (slice, 0))
-            }
+        match self {
+            RdmaCase::Atomic(test) => test.run_client(endpoint, until),
+            RdmaCase::Bandwidth(test) => test.run_client(endpoint, until),
+            RdmaCase::Latency(test) => test.run_client(endpoint, until).map(|slice| (slice, 0)),
         }
     }
 
     /// The server's part of a slice.
     pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
-        match &mut self.test {
-            RdmaTest::Atomic(atomics) => atomics.run_server(endpoint, &self.open, stop),
-            RdmaTest::Bandwidth(bandwidth) => bandwidth.run_server(endpoint, &mut self.open, stop),
-            RdmaTest::Latency(reaped) => latency_server(endpoint, &mut self.open, reaped, stop),
+        match self {
+            RdmaCase::Atomic(test) => test.run_server(endpoint, stop),
+            RdmaCase::Bandwidth(test) => test.run_server(endpoint, stop),
+            RdmaCase::Latency(test) => test.run_server(endpoint, stop),
         }
     }
 
     /// Polls once after this end's part of a slice, so that the peer can finish.
     pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        match &mut self.test {
-            RdmaTest::Atomic(atomics) => atomics.poll(endpoint, &self.open),
-            RdmaTest::Bandwidth(bandwidth) => bandwidth.poll(endpoint, &mut self.open),
-            RdmaTest::Latency(_) => {
+        match self {
+            RdmaCase::Atomic(test) => test.poll(endpoint),
+            RdmaCase::Bandwidth(test) => test.poll(endpoint),
+            RdmaCase::Latency(_) => {
                 endpoint.poll();
                 Ok(())
             }
@@ -125,36 +134,31 @@ impl RdmaCase {
 
     /// One iteration of a server without a limit: answers all received requests.
     pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        match &mut self.test {
-            RdmaTest::Latency(reaped) => {
-                poll_latency_server(endpoint, &mut self.open, reaped, &mut ServerSlice::default())
-            }
+        match self {
+            RdmaCase::Latency(test) => test.serve(endpoint, &mut ServerSlice::default()),
             _ => self.poll(endpoint),
         }
     }
 
     pub fn words(&self) -> &AtomicWords {
-        &self.open.words
+        &self.open().words
     }
 
     /// Closes the client's connections and waits for the end of all.
-    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        self.open
-            .qps
-            .iter()
-            .try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
-        let qps = self.open.qps.len();
-        wait_for_disconnects(endpoint, qps)
+    pub fn disconnect(&self, endpoint: &mut Endpoint) -> Result<()> {
+        let qps = &self.open().qps;
+        qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
+        wait_for_disconnects(endpoint, qps.len())
     }
 
     pub fn destroy(self, endpoint: &mut Endpoint) -> Result<()> {
-        self.open.destroy(endpoint)
+        self.open().destroy(endpoint)
     }
 }
 
 /// Accepts the connections of all cases of a group, only those of `from` where it is given.
 pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<RdmaCase>], from: Option<IpAddr>) -> Result<()> {
-    let mut missing: usize = cases.iter().flatten().map(|case| case.open.qps.len()).sum();
+    let mut missing: usize = cases.iter().flatten().map(RdmaCase::connections).sum();
     if missing == 0 {
         return Ok(());
     }
@@ -181,7 +185,7 @@ pub fn accept_one(
     let known = from.is_none_or(|from| from == remote.ip());
     let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
     let qp_ctx = theirs.and_then(|theirs| {
-        let open = &mut cases.get_mut(theirs.case)?.as_mut()?.open;
+        let open = cases.get_mut(theirs.case)?.as_mut()?.open_mut();
         let extensions = extensions(&open.case);
         Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
     });

@@ -35,8 +35,6 @@ pub struct OpenCase {
     pub case: Case,
     pub cq: CompletionQueue,
     pub qps: Vec<QpContext>,
-    /// The queue pair of the next message of a latency test.
-    pub next_index: usize,
     /// The words of an atomic test, each in its own cache line: one set, or one set per core. Operations change only the
     /// server's.
     pub words: AtomicWords,
@@ -135,7 +133,7 @@ impl OpenCase {
         let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(cqes)?;
         let words = shared.map_or_else(|| words(endpoint, case), Ok)?;
-        let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), next_index: 0, words };
+        let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), words };
         match open.create_qps(endpoint, sizes) {
             Ok(()) => Ok(open),
             // A server continues after a case that failed, so its resources are freed.
@@ -164,7 +162,7 @@ impl OpenCase {
         Ok(())
     }
 
-    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<()> {
+    pub fn destroy(&self, endpoint: &mut Endpoint) -> Result<()> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
         match endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
             true => Ok(()),

@@ -14,6 +14,7 @@ use ironwarp_bench::{
 
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{OpenCase, WORD_STRIDE, qp_and_slot, wr_id};
+use super::linger;
 use super::ready_queue::ReadyQueue;
 use super::timer::Timer;
 
@@ -23,13 +24,12 @@ const REAP: usize = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polls between two checks for a halt.
 const POLLS_PER_HALT_CHECK: u32 = 1 << 10;
-/// How long the server polls on so that the last received data is acknowledged.
-const LINGER: Duration = Duration::from_millis(1);
 /// Distance between the first words of two queue pairs: a prime, so first words differ.
 const WORD_STEP_PER_QP: u64 = 7919;
 
 /// One end of an atomic case.
 pub struct AtomicTest {
+    pub open: OpenCase,
     qp_states: Vec<AtomicQpState>,
     /// Queue pairs that can post.
     ready: ReadyQueue,
@@ -57,7 +57,7 @@ struct AtomicQpState {
 }
 
 impl AtomicTest {
-    pub fn new(open: &OpenCase) -> Self {
+    pub fn new(open: OpenCase) -> Self {
         let (words, depth) = (open.case.words as usize, open.case.depth as usize);
         let qp_state =
             || AtomicQpState { posted: 0, completed: 0, expected: vec![0; words], compared: vec![0; depth] };
@@ -71,33 +71,24 @@ impl AtomicTest {
             changed: 0,
             errors: 0,
             reaped: Box::new([Completion::default(); REAP]),
+            open,
         }
     }
 
     /// The client's part of a slice. Also returns the expected sum of the server's words.
-    pub fn run_client(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        until: StopCondition<'_>,
-    ) -> Result<(Slice, u64)> {
+    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         (self.completed, self.errors) = (0, 0);
-        let slice = match open.case.test.is_latency() {
-            true => self.run_latency(endpoint, open, until)?,
-            false => self.run_bandwidth(endpoint, open, until)?,
+        let slice = match self.open.case.test.is_latency() {
+            true => self.run_latency(endpoint, until)?,
+            false => self.run_bandwidth(endpoint, until)?,
         };
         let slice = Slice { errors: self.errors, verified_bytes: slice.bytes, ..slice };
         Ok((slice, self.changed))
     }
 
-    fn run_bandwidth(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        until: StopCondition<'_>,
-    ) -> Result<Slice> {
-        let (before, depth) = (self.posted, u64::from(open.case.depth));
-        let mut timer = Timer::new(until, open.case.rate);
+    fn run_bandwidth(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<Slice> {
+        let (before, depth) = (self.posted, u64::from(self.open.case.depth));
+        let mut timer = Timer::new(until, self.open.case.rate);
         while !timer.is_over(self.completed) {
             let mut allowed = timer.allowance(self.posted - before);
             while allowed > 0
@@ -106,41 +97,36 @@ impl AtomicTest {
                 let qp_state = &self.qp_states[index];
                 let free_slots = depth - (qp_state.posted - qp_state.completed);
                 for _ in 0..free_slots.min(allowed) {
-                    self.post(endpoint, open, index)?;
+                    self.post(endpoint, index)?;
                 }
                 if free_slots > allowed {
                     self.ready.push(index);
                 }
                 allowed = allowed.saturating_sub(free_slots);
             }
-            self.poll(endpoint, open)?;
+            self.poll(endpoint)?;
         }
-        let slice = timer.slice(self.completed, open.case.bytes);
-        self.drain(endpoint, open, until)?;
+        let slice = timer.slice(self.completed, self.open.case.bytes);
+        self.drain(endpoint, until)?;
         Ok(slice)
     }
 
-    fn run_latency(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        until: StopCondition<'_>,
-    ) -> Result<Slice> {
+    fn run_latency(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<Slice> {
         let mut number = 0;
-        measure_round_trips(open.case.bytes, until, |_| {
+        measure_round_trips(self.open.case.bytes, until, |_| {
             let start = Instant::now();
-            self.post(endpoint, open, number % self.qp_states.len())?;
-            self.drain(endpoint, open, until)?;
+            self.post(endpoint, number % self.qp_states.len())?;
+            self.drain(endpoint, until)?;
             number += 1;
             Ok(RoundTrip::Done { rtt: start.elapsed(), is_intact: true })
         })
     }
 
-    fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<()> {
-        let (qp_ctx, qp_state) = (&open.qps[index], &mut self.qp_states[index]);
-        let word = word_of(index, qp_state.posted, open.case.words);
-        let slot = (qp_state.posted % u64::from(open.case.depth)) as usize;
-        let operation = match open.case.operation {
+    fn post(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
+        let (qp_ctx, qp_state) = (&self.open.qps[index], &mut self.qp_states[index]);
+        let word = word_of(index, qp_state.posted, self.open.case.words);
+        let slot = (qp_state.posted % u64::from(self.open.case.depth)) as usize;
+        let operation = match self.open.case.operation {
             Some(AtomicKind::CmpSwap) => {
                 let expected = qp_state.expected[word];
                 // The next one on this word expects that this one succeeds.
@@ -158,27 +144,27 @@ impl AtomicTest {
     }
 
     /// Polls the worker, then handles completions.
-    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<()> {
-        let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
+    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
             let completion = self.reaped[index_in_batch];
             let (index, slot) = qp_and_slot(completion.wr_id);
             let mut value = [0; 8];
-            open.qps[index].sink.read_at(slot * value.len(), &mut value)?;
-            self.on_value(open, index, slot, u64::from_ne_bytes(value));
+            self.open.qps[index].sink.read_at(slot * value.len(), &mut value)?;
+            self.on_value(index, slot, u64::from_ne_bytes(value));
         }
         Ok(())
     }
 
     /// Handles a returned value of a word. Operations of a queue pair complete in order.
-    fn on_value(&mut self, open: &OpenCase, index: usize, slot: usize, value: u64) {
+    fn on_value(&mut self, index: usize, slot: usize, value: u64) {
         let qp_state = &mut self.qp_states[index];
-        let word = word_of(index, qp_state.completed, open.case.words);
+        let word = word_of(index, qp_state.completed, self.open.case.words);
         qp_state.completed += 1;
         self.completed += 1;
         self.in_flight -= 1;
         self.ready.push(index);
-        if open.case.operation == Some(AtomicKind::CmpSwap) {
+        if self.open.case.operation == Some(AtomicKind::CmpSwap) {
             if value == qp_state.compared[slot] {
                 self.changed += 1;
             } else {
@@ -194,10 +180,10 @@ impl AtomicTest {
 
     /// Waits until no operation is in flight, without a time limit: the owner of a word may be descheduled. The stack
     /// closes the connection of an operation that makes no progress.
-    fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase, until: StopCondition<'_>) -> Result<()> {
+    fn drain(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<()> {
         let (mut polls, mut halted) = (0_u32, None);
         while self.in_flight > 0 {
-            self.poll(endpoint, open)?;
+            self.poll(endpoint)?;
             polls = polls.wrapping_add(1);
             let halted = polls.is_multiple_of(POLLS_PER_HALT_CHECK)
                 && until.halted()
@@ -210,20 +196,12 @@ impl AtomicTest {
     }
 
     /// The server's part of a slice. The stack alone executes operations; in the end the sum of the words is checked.
-    pub fn run_server(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-        stop: &StopSignal,
-    ) -> Result<ServerSlice> {
+    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
         while stop.raised().is_none() {
-            self.poll(endpoint, open)?;
+            self.poll(endpoint)?;
         }
-        let linger_start = Instant::now();
-        while linger_start.elapsed() < LINGER {
-            self.poll(endpoint, open)?;
-        }
-        let (sum, expected) = (sum_of(&open.words)?, stop.raised().unwrap_or(0));
+        linger(|| self.poll(endpoint))?;
+        let (sum, expected) = (sum_of(&self.open.words)?, stop.raised().unwrap_or(0));
         tracing::info!("the words add up to {sum}; {expected} operations changed them");
         Ok(ServerSlice { errors: sum.abs_diff(expected), ..ServerSlice::default() })
     }

@@ -9,7 +9,6 @@
 //! empty Send confirms it.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
@@ -19,6 +18,7 @@ use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::endpoint::{Endpoint, Result};
 use super::super::open_case::{OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
+use super::linger;
 use super::ready_queue::ReadyQueue;
 use super::timer::Timer;
 
@@ -29,11 +29,9 @@ const LIST_MAX: usize = 64;
 /// How long the server waits, after the stop, for the next message in flight.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the server polls on so that the last received data is acknowledged.
-const LINGER: Duration = Duration::from_millis(1);
-
 /// One end of a bandwidth case.
 pub struct BandwidthTest {
+    pub open: OpenCase,
     /// Whether this end sends messages.
     sends: bool,
     qp_states: Vec<BandwidthQpState>,
@@ -71,7 +69,7 @@ struct BandwidthQpState {
 }
 
 impl BandwidthTest {
-    pub fn new(open: &OpenCase, client: bool) -> Self {
+    pub fn new(open: OpenCase, client: bool) -> Self {
         let receives = u64::from(QueueSizes::of(&open.case).receives);
         let qp_state = BandwidthQpState { credits: receives, ..BandwidthQpState::default() };
         BandwidthTest {
@@ -85,6 +83,7 @@ impl BandwidthTest {
             verified_bytes: 0,
             credit_batch: (receives / 4).max(1),
             reaped: Box::new([Completion::default(); REAP]),
+            open,
         }
     }
 
@@ -93,46 +92,36 @@ impl BandwidthTest {
     }
 
     /// The client's part of a slice. Also returns the messages that the server must wait for.
-    pub fn run_client(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        until: StopCondition<'_>,
-    ) -> Result<(Slice, u64)> {
+    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         self.begin();
         let posted_before = self.posted;
-        let mut timer = Timer::new(until, open.case.rate);
+        let mut timer = Timer::new(until, self.open.case.rate);
         while !timer.is_over(self.completed) {
             let allowed = timer.allowance(self.posted - posted_before);
-            self.post(endpoint, open, allowed)?;
-            self.poll(endpoint, open)?;
+            self.post(endpoint, allowed)?;
+            self.poll(endpoint)?;
         }
-        self.drain(endpoint, open, until)?;
-        let slice = timer.slice(self.completed, open.case.bytes);
+        self.drain(endpoint, until)?;
+        let slice = timer.slice(self.completed, self.open.case.bytes);
         let slice = Slice { errors: self.errors, verified_bytes: self.verified_bytes, ..slice };
         Ok((slice, self.posted - posted_before))
     }
 
     /// The server's part of a slice.
-    pub fn run_server(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        stop: &StopSignal,
-    ) -> Result<ServerSlice> {
+    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
         self.begin();
         let start = Instant::now();
         while stop.raised().is_none() {
             if self.sends {
-                self.post(endpoint, open, u64::MAX)?;
+                self.post(endpoint, u64::MAX)?;
             }
-            self.poll(endpoint, open)?;
+            self.poll(endpoint)?;
         }
         let elapsed_ns = nanos(start.elapsed());
-        let missing = self.wait_for_remaining(endpoint, open, stop.raised().unwrap_or(0))?;
+        let missing = self.wait_for_remaining(endpoint, stop.raised().unwrap_or(0))?;
         Ok(ServerSlice {
             messages: self.completed,
-            bytes: self.completed * open.case.bytes,
+            bytes: self.completed * self.open.case.bytes,
             elapsed_ns,
             errors: self.errors + missing,
             verified_bytes: self.verified_bytes,
@@ -141,37 +130,37 @@ impl BandwidthTest {
     }
 
     /// Polls the worker, then handles completions.
-    pub fn poll(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<()> {
-        let count = endpoint.poll_or_wait_completions(open.cq, &mut self.reaped)?;
+    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
             let completion = self.reaped[index_in_batch];
             let (index, slot) = qp_and_slot(completion.wr_id);
             match completion.opcode {
                 CompletionOpcode::Receive if completion.byte_len == 0 => {
-                    self.on_empty_send(endpoint, open, index)?
+                    self.on_empty_send(endpoint, index)?
                 }
-                CompletionOpcode::Receive => self.on_message(endpoint, open, index, slot)?,
+                CompletionOpcode::Receive => self.on_message(endpoint, index, slot)?,
                 CompletionOpcode::ReceiveImmediate => {
-                    self.on_immediate(endpoint, open, index, completion.immediate)?
+                    self.on_immediate(endpoint, index, completion.immediate)?
                 }
-                _ => self.on_complete(open, index)?,
+                _ => self.on_complete(index)?,
             }
         }
         Ok(())
     }
 
     /// Posts on every queue pair with free slots, at most `allowed` messages in all.
-    fn post(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase, mut allowed: u64) -> Result<()> {
+    fn post(&mut self, endpoint: &mut Endpoint, mut allowed: u64) -> Result<()> {
         // A list is posted whole: its cost is measured.
-        let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
+        let list = u64::from(self.open.case.post_list).min(LIST_MAX as u64);
         while allowed >= list
             && let Some(index) = self.ready.pop()
         {
-            for _ in 0..self.free_slots(&open.case, index).min(allowed) / list {
-                self.post_list(endpoint, open, index, list)?;
+            for _ in 0..self.free_slots(index).min(allowed) / list {
+                self.post_list(endpoint, index, list)?;
                 allowed -= list;
             }
-            if self.free_slots(&open.case, index) >= list {
+            if self.free_slots(index) >= list {
                 self.ready.push(index);
             }
         }
@@ -179,8 +168,8 @@ impl BandwidthTest {
     }
 
     /// Messages that a queue pair can post.
-    fn free_slots(&self, case: &Case, index: usize) -> u64 {
-        let qp_state = &self.qp_states[index];
+    fn free_slots(&self, index: usize) -> u64 {
+        let (case, qp_state) = (&self.open.case, &self.qp_states[index]);
         let depth = u64::from(case.depth);
         let outstanding = qp_state.posted - qp_state.completed;
         let free_slots = depth.saturating_sub(outstanding);
@@ -193,17 +182,10 @@ impl BandwidthTest {
         }
     }
 
-    fn post_list(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        index: usize,
-        list: u64,
-    ) -> Result<()> {
-        let (case, qp_ctx, qp_state) = (&open.case, &open.qps[index], &mut self.qp_states[index]);
-        let slots = qp_ctx.gather.len() as u64;
+    fn post_list(&mut self, endpoint: &mut Endpoint, index: usize, list: u64) -> Result<()> {
+        let (case, qp_ctx, qp_state) = (&self.open.case, &self.open.qps[index], &mut self.qp_states[index]);
         for message in qp_state.posted..qp_state.posted + list {
-            let slot = (message % slots) as usize;
+            let slot = slot_of(qp_ctx, message);
             match case.test {
                 Test::ReadBw if case.validate => {
                     qp_ctx.sink.fill(slot * case.bytes as usize, case.bytes as usize, 0)?
@@ -212,7 +194,7 @@ impl BandwidthTest {
                 _ => qp_ctx.fill_source(case, slot, message)?,
             }
         }
-        post_messages(endpoint, open, index, qp_state.posted..qp_state.posted + list)?;
+        post_messages(endpoint, &self.open, index, qp_state.posted..qp_state.posted + list)?;
         qp_state.posted += list;
         self.posted += list;
         if case.test.consumes_receives() {
@@ -223,92 +205,79 @@ impl BandwidthTest {
             && qp_state.posted.is_multiple_of(u64::from(case.depth))
         {
             qp_state.awaiting_check = true;
-            self.post_empty_send(endpoint, open, index)?;
+            self.post_empty_send(endpoint, index)?;
         }
         Ok(())
     }
 
     /// Posts an empty Send: credits, a request to check, or its confirmation.
-    fn post_empty_send(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<()> {
+    fn post_empty_send(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
         let wr = SendWr::send_inline(wr_id(index, 0), &[]).unsignaled();
-        Ok(endpoint.ctx.post_send(open.qps[index].qp, &wr)?)
+        Ok(endpoint.ctx.post_send(self.open.qps[index].qp, &wr)?)
     }
 
-    fn on_empty_send(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase, index: usize) -> Result<()> {
-        open.post_receive(endpoint, index)?;
-        if open.case.test.consumes_receives() {
+    fn on_empty_send(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
+        self.open.post_receive(endpoint, index)?;
+        if self.open.case.test.consumes_receives() {
             self.qp_states[index].credits += self.credit_batch;
             self.ready.push(index);
         } else if self.qp_states[index].awaiting_check {
             self.qp_states[index].awaiting_check = false;
             self.ready.push(index);
         } else {
-            self.check_batch(open, index)?;
-            self.post_empty_send(endpoint, open, index)?;
+            self.check_batch(index)?;
+            self.post_empty_send(endpoint, index)?;
         }
         Ok(())
     }
 
     /// Checks a batch of Writes, all placed before the Send that requests the check (RFC 5040 s5.5).
-    fn check_batch(&mut self, open: &OpenCase, index: usize) -> Result<()> {
-        for slot in 0..open.case.depth as usize {
+    fn check_batch(&mut self, index: usize) -> Result<()> {
+        for slot in 0..self.open.case.depth as usize {
             let message = self.qp_states[index].received;
             self.qp_states[index].received += 1;
-            self.check(open, index, slot, message)?;
+            self.check(index, slot, message)?;
         }
         Ok(())
     }
 
-    fn check(&mut self, open: &OpenCase, index: usize, slot: usize, message: u64) -> Result<()> {
-        self.errors += u64::from(!open.qps[index].sink_matches(&open.case, slot, message, 0)?);
-        self.verified_bytes += open.case.bytes;
+    fn check(&mut self, index: usize, slot: usize, message: u64) -> Result<()> {
+        self.errors += u64::from(!self.open.qps[index].sink_matches(&self.open.case, slot, message, 0)?);
+        self.verified_bytes += self.open.case.bytes;
         Ok(())
     }
 
     /// Immediate Data has the number of the message written before it (RFC 7306 s6).
-    fn on_immediate(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        index: usize,
-        octets: [u8; 8],
-    ) -> Result<()> {
+    fn on_immediate(&mut self, endpoint: &mut Endpoint, index: usize, octets: [u8; 8]) -> Result<()> {
         let message = self.qp_states[index].received;
         self.errors += u64::from(octets != message.to_be_bytes());
-        let slot = slot_of(&open.qps[index], message);
-        self.on_message(endpoint, open, index, slot)
+        let slot = slot_of(&self.open.qps[index], message);
+        self.on_message(endpoint, index, slot)
     }
 
-    fn on_message(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        index: usize,
-        slot: usize,
-    ) -> Result<()> {
+    fn on_message(&mut self, endpoint: &mut Endpoint, index: usize, slot: usize) -> Result<()> {
         let message = self.qp_states[index].received;
         self.qp_states[index].received += 1;
         self.arrived += 1;
-        if open.case.validate {
-            self.check(open, index, slot, message)?;
+        if self.open.case.validate {
+            self.check(index, slot, message)?;
         }
-        open.post_receive(endpoint, index)?;
+        self.open.post_receive(endpoint, index)?;
         self.qp_states[index].credits_to_return += 1;
         if self.qp_states[index].credits_to_return >= self.credit_batch {
             self.qp_states[index].credits_to_return -= self.credit_batch;
-            self.post_empty_send(endpoint, open, index)?;
+            self.post_empty_send(endpoint, index)?;
         }
         Ok(())
     }
 
     /// A signaled message completed, and with it the unsignaled ones before it.
-    fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<()> {
-        let every = u64::from(open.case.signal_every);
-        if open.case.test == Test::ReadBw && open.case.validate {
+    fn on_complete(&mut self, index: usize) -> Result<()> {
+        let every = u64::from(self.open.case.signal_every);
+        if self.open.case.test == Test::ReadBw && self.open.case.validate {
             for message in self.qp_states[index].completed..self.qp_states[index].completed + every {
-                let slots = open.qps[index].gather.len() as u64;
                 // A Read always returns the server's message 0.
-                self.check(open, index, (message % slots) as usize, 0)?;
+                self.check(index, slot_of(&self.open.qps[index], message), 0)?;
             }
         }
         self.qp_states[index].completed += every;
@@ -318,19 +287,14 @@ impl BandwidthTest {
     }
 
     /// Completes the current batch or run of unsignaled messages, and waits until no message is in flight.
-    fn drain(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        until: StopCondition<'_>,
-    ) -> Result<()> {
+    fn drain(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<()> {
         while !until.halted() {
             let mut waiting = false;
             for index in 0..self.qp_states.len() {
-                let completion_unit = completion_unit(&open.case);
+                let completion_unit = completion_unit(&self.open.case);
                 let remainder = self.qp_states[index].posted % completion_unit;
-                if remainder > 0 && self.free_slots(&open.case, index) > 0 {
-                    self.post_list(endpoint, open, index, 1)?;
+                if remainder > 0 && self.free_slots(index) > 0 {
+                    self.post_list(endpoint, index, 1)?;
                 }
                 let qp_state = &self.qp_states[index];
                 waiting |= remainder > 0 || qp_state.posted != qp_state.completed || qp_state.awaiting_check;
@@ -338,36 +302,25 @@ impl BandwidthTest {
             if !waiting {
                 return Ok(());
             }
-            self.poll(endpoint, open)?;
+            self.poll(endpoint)?;
         }
         Ok(())
     }
 
     /// After the stop: drains this end and waits for the peer's messages. Returns the number of missing messages.
-    fn wait_for_remaining(
-        &mut self,
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-        expected: u64,
-    ) -> Result<u64> {
-        static NEVER: AtomicBool = AtomicBool::new(false);
+    fn wait_for_remaining(&mut self, endpoint: &mut Endpoint, expected: u64) -> Result<u64> {
         if self.sends {
-            let budget = Budget::iterations(0, 0);
-            self.drain(endpoint, open, StopCondition { budget, halt: &NEVER })?;
+            self.drain(endpoint, StopCondition::unhalted(Budget::iterations(0, 0)))?;
         }
-        let expected = if open.case.test.consumes_receives() { expected } else { 0 };
+        let expected = if self.open.case.test.consumes_receives() { expected } else { 0 };
         let (mut seen, mut last_arrival) = (self.arrived, Instant::now());
         while self.arrived < expected && last_arrival.elapsed() < ARRIVAL_TIMEOUT {
-            self.poll(endpoint, open)?;
+            self.poll(endpoint)?;
             if self.arrived > seen {
                 (seen, last_arrival) = (self.arrived, Instant::now());
             }
         }
-        // The last data must be acknowledged.
-        let rest = Instant::now();
-        while rest.elapsed() < LINGER {
-            self.poll(endpoint, open)?;
-        }
+        linger(|| self.poll(endpoint))?;
         Ok(expected.saturating_sub(self.arrived))
     }
 }

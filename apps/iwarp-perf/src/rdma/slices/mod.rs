@@ -6,6 +6,19 @@ mod latency;
 mod ready_queue;
 mod timer;
 
+use std::time::{Duration, Instant};
+
 pub use atomic::{AtomicTest, sum_of};
 pub use bandwidth::BandwidthTest;
-pub use latency::{Reaped, latency_client, latency_server, poll_latency_server};
+pub use latency::LatencyTest;
+
+use super::endpoint::Result;
+
+/// Polls on for a millisecond, so that the last received data is acknowledged.
+fn linger(mut poll: impl FnMut() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1) {
+        poll()?;
+    }
+    Ok(())
+}
