@@ -1,12 +1,12 @@
 //! The doctor reports each fault of a device in one line with the remedy, and `server` prints the same line.
 #![cfg(feature = "dpdk")]
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
 use rustix::process::geteuid;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// One device at a time.
 static SERIAL: Mutex<()> = Mutex::new(());
@@ -14,14 +14,12 @@ const PERF: &str = env!("CARGO_BIN_EXE_iwarp-perf");
 /// Seconds after which `timeout` kills the program: more than the limit of the doctor.
 const DEADLINE: &str = "80";
 
-/// A folder with a configuration, removed when dropped.
-struct Lab(PathBuf);
+/// A folder with a configuration.
+struct Lab(TempDir);
 
 impl Lab {
-    fn new(name: &str, device: &str, more: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("iwarp-doctor-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a writable folder");
-        let lab = Lab(path);
+    fn new(device: &str, more: &str) -> Self {
+        let lab = Lab(TempDir::new().expect("a writable folder"));
         let text = format!(
             "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n[port]\ndevice.{device}\nring_size = 256\nrx_frames = 2048\n\
              tx_frames = 2048\n{more}[net]\naddress = \"10.78.0.2/24\"\n[core]\nidle = \"yield\"\n"
@@ -31,7 +29,7 @@ impl Lab {
     }
 
     fn config(&self) -> String {
-        self.0.join("c.toml").display().to_string()
+        self.0.path().join("c.toml").display().to_string()
     }
 
     /// Runs a shell line in a new network namespace. `$P` is the program, `$C` the configuration.
@@ -40,7 +38,7 @@ impl Lab {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=1", DEADLINE, "unshare", "--net", "--", "sh", "-ec", line]);
         command.env("P", PERF).env("C", self.config());
-        command.env("RUNTIME_DIRECTORY", &self.0).output().expect("unshare, of util-linux")
+        command.env("RUNTIME_DIRECTORY", self.0.path()).output().expect("unshare, of util-linux")
     }
 
     /// Returns the exit code of the doctor and its findings.
@@ -84,12 +82,6 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Returns whether this process may create network namespaces, and prints a line if not.
 fn may_unshare() -> bool {
     if !geteuid().is_root() {
@@ -108,14 +100,14 @@ fn doctor_and_server_report_the_same_interface_fault() {
     if !may_unshare() {
         return;
     }
-    let lab = Lab::new("interface", AF_PACKET, "mtu = 9000\n");
+    let lab = Lab::new(AF_PACKET, "mtu = 9000\n");
     let missing = ["port.device.af_packet.interface = dv1", "does not exist", "ip link"];
     lab.fault("", "", &missing);
     lab.server_fails("", &missing);
     let narrow = ["port.mtu = 9000", "dv1", "1500", "ip link set dv1 mtu 9000"];
     lab.fault(VETH, "", &narrow);
     lab.server_fails(VETH, &narrow);
-    let lab = Lab::new("kernel", AF_PACKET, "");
+    let lab = Lab::new(AF_PACKET, "");
     let taken = format!("{VETH}\nip addr add 10.78.0.2/24 dev dv0");
     let words = ["net.address 10.78.0.2", "kernel's own, on dv0", "ip addr del"];
     lab.fault(&taken, "", &words);
@@ -127,7 +119,7 @@ fn doctor_and_server_report_the_same_capability_and_device_faults() {
     if !may_unshare() {
         return;
     }
-    let lab = Lab::new("capability", AF_PACKET, "");
+    let lab = Lab::new(AF_PACKET, "");
     let before = format!("{VETH}\nset -- setpriv --bounding-set=-net_raw --inh-caps=-net_raw --");
     let words = ["no permission", "CAP_NET_RAW", "setcap cap_net_raw+ep"];
     for command in ["doctor --json", "server"] {
@@ -137,11 +129,11 @@ fn doctor_and_server_report_the_same_capability_and_device_faults() {
         assert_eq!(output.status.code(), Some(1), "{output_text}");
         assert!(words.iter().all(|word| output_text.contains(word)), "{output_text}");
     }
-    let lab = Lab::new("taken", "tap = { interface = \"dv0\" }", "");
+    let lab = Lab::new("tap = { interface = \"dv0\" }", "");
     let words = ["dv0", "in use", "name another"];
     lab.fault(VETH, "", &words);
     lab.server_fails(VETH, &words);
-    let lab = Lab::new("card", "pci = { address = \"0000:ff:1f.7\" }", "");
+    let lab = Lab::new("pci = { address = \"0000:ff:1f.7\" }", "");
     let words = ["0000:ff:1f.7", "no such card", "nic.sh list"];
     lab.fault("", "", &words);
     lab.server_fails("", &words);
@@ -153,7 +145,7 @@ fn an_address_of_another_node_is_reported() {
     if !may_unshare() {
         return;
     }
-    let lab = Lab::new("conflict", AF_PACKET, "");
+    let lab = Lab::new(AF_PACKET, "");
     // The other node is the kernel in another namespace, which ends with this one.
     let other = "ip link add dv0 type veth peer name dv1
 ethtool -K dv1 tx off gso off tso off >/dev/null; ip link set dv1 up
@@ -169,7 +161,7 @@ fn a_wrong_server_is_reported() {
     if !may_unshare() {
         return;
     }
-    let lab = Lab::new("peer", AF_PACKET, "");
+    let lab = Lab::new(AF_PACKET, "");
     let (code, findings) = lab.examined(VETH, "");
     assert_eq!(code, Some(0), "{findings:#?}");
     lab.fault(VETH, "--connect 10.78.0.1:9", &["10.78.0.1:9", "nobody listens", "start the server"]);
@@ -185,7 +177,7 @@ until ss -Htln | grep -q 10.78.0.1:80; do :; done";
 
 #[test]
 fn text_output_has_the_findings_and_bad_arguments_are_rejected() {
-    let lab = Lab::new("lines", "ring = {}", "");
+    let lab = Lab::new("ring = {}", "");
     let run = |options: &[&str]| Command::new(PERF).arg("doctor").args(options).output().expect("the doctor");
     let output = run(&["--config", &lab.config(), "--dry"]);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,49 +1,36 @@
 //! Short runs over Linux sockets and over memory, and the files that a run writes.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tempfile::{NamedTempFile, TempDir};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-perf");
 
-/// The folder of one test, removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("iwarp-perf-runs-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a writable folder");
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).args(arguments).output().expect("the program starts")
+fn run(line: &str) -> Output {
+    Command::new(PROGRAM).args(line.split_whitespace()).output().expect("the program starts")
 }
 
 /// Runs the program, which must succeed, and returns its JSON.
-fn measured(name: &str, arguments: &[&str]) -> Value {
-    let folder = Folder::new(name);
-    let file = folder.file("out.json");
-    let output = run(&[arguments, &["--json", &file]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
-    let text = std::fs::read_to_string(&file).expect("the file was written");
-    serde_json::from_str(&text).expect("JSON")
+fn measured(line: &str) -> Value {
+    let json = NamedTempFile::new().expect("a writable folder");
+    let output = run(&format!("{line} --json {}", json.path().display()));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{line}: {stderr}");
+    serde_json::from_reader(json).expect("JSON")
+}
+
+/// Runs one case over memory, and returns its result.
+fn over_memory(line: &str) -> Value {
+    measured(&format!("{line} --pair memory"))["results"][0].take()
+}
+
+/// Returns whether a result has the iterations of `messages` in the rounds that were not dropped.
+fn has_iterations(result: &Value, messages: u64) -> bool {
+    result["iterations"].as_u64() >= Some(in_counted_rounds(result, messages))
 }
 
 /// Returns the share of `messages` in the rounds that were not dropped.
@@ -54,8 +41,7 @@ fn in_counted_rounds(result: &Value, messages: u64) -> u64 {
 
 #[test]
 fn a_tcp_latency_has_the_fields_of_the_json_schema() {
-    let json =
-        measured("lo", &["tcp-lat", "--path", "lo", "--iterations", "100", "--warmup", "5", "--validate"]);
+    let json = measured("tcp-lat --path lo --iterations 100 --warmup 5 --validate");
     let result = &json["results"][0];
     assert_eq!(result["test"], "tcp-lat");
     assert_eq!((&result["path"], &result["wait"]), (&"lo".into(), &"spin".into()));
@@ -71,9 +57,8 @@ fn a_tcp_latency_has_the_fields_of_the_json_schema() {
 #[test]
 fn a_tcp_bandwidth_is_counted_at_the_receiver() {
     for wait in ["spin", "block"] {
-        let arguments =
-            ["tcp-bw", "--path", "lo", "--size", "64k", "--iterations", "100", "--validate", "--wait", wait];
-        let result = measured(&format!("bw-{wait}"), &arguments)["results"][0].clone();
+        let line = format!("tcp-bw --path lo --size 64k --iterations 100 --validate --wait {wait}");
+        let result = measured(&line)["results"][0].take();
         assert!(result["gbit_per_s"].as_f64() > Some(0.0));
         assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &wait.into()));
         assert!(result["verified_bytes"].as_u64() >= Some(in_counted_rounds(&result, 100) * 65_536));
@@ -82,7 +67,7 @@ fn a_tcp_bandwidth_is_counted_at_the_receiver() {
 
 #[test]
 fn tcp_runs_over_veth_or_with_a_note_over_loopback() {
-    let result = measured("veth", &["tcp-lat", "--iterations", "50"])["results"][0].clone();
+    let result = measured("tcp-lat --iterations 50")["results"][0].take();
     match result["path"].as_str() {
         Some("veth") => assert_eq!(result["notes"], Value::Array(vec![])),
         path => {
@@ -95,23 +80,19 @@ fn tcp_runs_over_veth_or_with_a_note_over_loopback() {
 #[test]
 fn every_rdma_test_checks_every_byte() {
     for (test, bytes) in [
-        ("send-lat", "4k"),
-        ("write-lat", "4k"),
-        ("read-lat", "4k"),
-        ("send-bw", "10000"),
-        ("write-bw", "10000"),
-        ("read-bw", "10000"),
-        ("write-imm-bw", "10000"),
+        ("send-lat", 4096),
+        ("write-lat", 4096),
+        ("read-lat", 4096),
+        ("send-bw", 10_000),
+        ("write-bw", 10_000),
+        ("read-bw", 10_000),
+        ("write-imm-bw", 10_000),
     ] {
-        let arguments = [test, "--pair", "memory", "--size", bytes, "--iterations", "60", "--validate"];
-        let result = measured(test, &arguments)["results"][0].clone();
+        let result = over_memory(&format!("{test} --size {bytes} --iterations 60 --validate"));
         assert_eq!((&result["transport"], &result["path"]), (&"ironwarp".into(), &"memory".into()), "{test}");
         assert_eq!(result["errors"], 0, "{test}");
-        let size = if bytes == "4k" { 4096 } else { 10_000 };
-        assert!(
-            result["verified_bytes"].as_u64() >= Some(in_counted_rounds(&result, 60) * size),
-            "{test}: {result}"
-        );
+        let bytes = in_counted_rounds(&result, 60) * bytes;
+        assert!(result["verified_bytes"].as_u64() >= Some(bytes), "{test}: {result}");
         assert_eq!((&result["crc"], &result["markers"]), (&true.into(), &false.into()));
     }
 }
@@ -124,11 +105,10 @@ fn tests_with_immediate_data_run_without_errors() {
         ("imm-lat", "--events", 8),
         ("write-imm-lat", "--events --qps 2", 64),
     ] {
-        let options: Vec<&str> = options.split(' ').collect();
-        let whole = [[test, "--pair", "memory", "--iterations", "60"].as_slice(), &options].concat();
-        let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
-        assert_eq!((&result["errors"], &result["bytes"]), (&0.into(), &bytes.into()), "{whole:?}");
-        assert!(result["rtt_ns"]["p50"].is_u64(), "{whole:?}");
+        let line = format!("{test} --iterations 60 {options}");
+        let result = over_memory(&line);
+        assert_eq!((&result["errors"], &result["bytes"]), (&0.into(), &bytes.into()), "{line}");
+        assert!(result["rtt_ns"]["p50"].is_u64(), "{line}");
     }
 }
 
@@ -144,26 +124,22 @@ fn the_sum_of_the_words_of_an_atomic_test_is_exact() {
         ("atomic-bw", "--qps 4 --depth 4 --cores 2 --operation cmp-swap --events", 1),
         ("atomic-bw", "--qps 4 --depth 8 --words 3 --cores 2 --atomics locked", 3),
     ] {
-        let options: Vec<&str> = options.split(' ').collect();
-        let whole = [[test, "--pair", "memory", "--iterations", "300"].as_slice(), &options].concat();
-        let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
-        assert_eq!((&result["errors"], &result["words"]), (&0.into(), &words.into()), "{whole:?}");
-        let operation = if options.contains(&"cmp-swap") { "cmp-swap" } else { "fetch-add" };
-        assert_eq!((&result["operation"], &result["bytes"]), (&operation.into(), &8.into()), "{whole:?}");
-        assert!(
-            result["iterations"].as_u64() >= Some(in_counted_rounds(&result, 300)),
-            "{whole:?}: {result}"
-        );
-        let atomics = if options.contains(&"locked") { "locked" } else { "owner" };
-        assert_eq!(result["atomics"], atomics, "{whole:?}");
-        assert_eq!(result["rtt_ns"].is_object(), test == "atomic-lat", "{whole:?}");
+        let line = format!("{test} --iterations 300 {options}");
+        let result = over_memory(&line);
+        assert_eq!((&result["errors"], &result["words"]), (&0.into(), &words.into()), "{line}");
+        let operation = if options.contains("cmp-swap") { "cmp-swap" } else { "fetch-add" };
+        assert_eq!((&result["operation"], &result["bytes"]), (&operation.into(), &8.into()), "{line}");
+        assert!(has_iterations(&result, 300), "{line}: {result}");
+        let atomics = if options.contains("locked") { "locked" } else { "owner" };
+        assert_eq!(result["atomics"], atomics, "{line}");
+        assert_eq!(result["rtt_ns"].is_object(), test == "atomic-lat", "{line}");
     }
 }
 
 /// Each core runs a client and a server; each test runs on one core and on two.
 #[test]
 fn scaling_compares_two_cores_with_one_and_with_raw_frames() {
-    let json = measured("scaling", &["scaling", "--pair", "memory", "--cores", "2", "--iterations", "2000"]);
+    let json = measured("scaling --pair memory --cores 2 --iterations 2000");
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 10);
     for pair in results.chunks(2) {
@@ -180,7 +156,7 @@ fn scaling_compares_two_cores_with_one_and_with_raw_frames() {
 /// Every sum is exact. Operations are forwarded only if another core owns the word.
 #[test]
 fn atomics_compares_owner_cores_with_locked_instructions() {
-    let json = measured("atomics", &["atomics", "--pair", "memory", "--cores", "2", "--iterations", "500"]);
+    let json = measured("atomics --pair memory --cores 2 --iterations 500");
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 3 + 6 * 2);
     let has_note = |result: &Value, what: &str| {
@@ -226,10 +202,7 @@ fn atomics_compares_owner_cores_with_locked_instructions() {
 #[test]
 fn the_owner_of_a_word_is_local_or_remote() {
     for (test, owner) in [("atomic-lat", "local"), ("atomic-lat", "remote"), ("atomic-bw", "remote")] {
-        let options =
-            ["--pair", "memory", "--cores", "2", "--qps", "4", "--owner", owner, "--iterations", "200"];
-        let whole = [&[test][..], &options].concat();
-        let result = measured(&format!("owner-{test}-{owner}"), &whole)["results"][0].clone();
+        let result = over_memory(&format!("{test} --cores 2 --qps 4 --owner {owner} --iterations 200"));
         assert_eq!((&result["errors"], &result["owner"]), (&0.into(), &owner.into()), "{test}");
     }
 }
@@ -237,9 +210,7 @@ fn the_owner_of_a_word_is_local_or_remote() {
 #[test]
 fn several_cores_share_the_queue_pairs_and_count_their_polls() {
     for test in ["send-lat", "write-bw", "read-bw", "send-bw"] {
-        let options = ["--pair", "memory", "--cores", "2", "--qps", "4", "--iterations", "80", "--validate"];
-        let result =
-            measured(&format!("cores-{test}"), &[&[test][..], &options].concat())["results"][0].clone();
+        let result = over_memory(&format!("{test} --cores 2 --qps 4 --iterations 80 --validate"));
         assert_eq!((&result["errors"], &result["cores"]), (&0.into(), &2.into()), "{test}");
         let polls = result["polls"].as_array().expect("a list");
         assert_eq!(polls.len(), 2, "{test}");
@@ -264,14 +235,10 @@ fn bandwidth_tests_run_with_every_option() {
             if test == "read-bw" && options.contains("inline") {
                 continue;
             }
-            let options: Vec<&str> = options.split(' ').collect();
-            let whole = [[test, "--pair", "memory", "--iterations", "200"].as_slice(), &options].concat();
-            let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
-            assert_eq!(result["errors"], 0, "{whole:?}");
-            assert!(
-                result["iterations"].as_u64() >= Some(in_counted_rounds(&result, 200)),
-                "{whole:?}: {result}"
-            );
+            let line = format!("{test} --iterations 200 {options}");
+            let result = over_memory(&line);
+            assert_eq!(result["errors"], 0, "{line}");
+            assert!(has_iterations(&result, 200), "{line}: {result}");
         }
     }
 }
@@ -279,12 +246,8 @@ fn bandwidth_tests_run_with_every_option() {
 /// More queue pairs than connect at a time, and more than the control queue of a core holds.
 #[test]
 fn a_thousand_queue_pairs_connect() {
-    for test in ["send-bw", "write-lat", "atomic-bw"] {
-        let options = ["--pair", "memory", "--qps", "1024", "--iterations", "3000", "--warmup", "0"];
-        let options =
-            if test == "write-lat" { &options[..] } else { &[&options[..], &["--depth", "1"]].concat() };
-        let result =
-            measured(&format!("many-{test}"), &[&[test][..], options].concat())["results"][0].clone();
+    for test in ["send-bw --depth 1", "write-lat", "atomic-bw --depth 1"] {
+        let result = over_memory(&format!("{test} --qps 1024 --iterations 3000 --warmup 0"));
         assert_eq!((&result["errors"], &result["qps"]), (&0.into(), &1024.into()), "{test}");
     }
 }
@@ -293,20 +256,11 @@ fn a_thousand_queue_pairs_connect() {
 fn every_rdma_test_runs_with_events() {
     for test in ["send-lat", "write-lat", "read-lat", "send-bw", "write-bw", "read-bw"] {
         for options in ["--validate", "--qps 3 --size 5000"] {
-            let options: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
-            let whole = [
-                [test, "--pair", "memory", "--events", "--iterations", "60", "--warmup", "5"].as_slice(),
-                &options,
-            ]
-            .concat();
-            let result =
-                measured(&format!("events-{test}-{}", options.join("")), &whole)["results"][0].clone();
-            assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{whole:?}");
-            assert!(
-                result["iterations"].as_u64() >= Some(in_counted_rounds(&result, 60)),
-                "{whole:?}: {result}"
-            );
-            assert!(wake_count(&result) > 0, "{whole:?}: {result}");
+            let line = format!("{test} --events --iterations 60 --warmup 5 {options}");
+            let result = over_memory(&line);
+            assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{line}");
+            assert!(has_iterations(&result, 60), "{line}: {result}");
+            assert!(wake_count(&result) > 0, "{line}: {result}");
         }
     }
 }
@@ -328,15 +282,12 @@ fn the_report_has_the_markers_and_crcs_of_the_wire() {
         ("--no-crc", false, false),
         ("--markers --no-crc", true, false),
     ] {
-        let folder = Folder::new(&format!("wire{}", options.replace(' ', "")));
-        let pcap = folder.file("client.pcapng");
-        let base = ["write-bw", "--pair", "memory", "--size", "3000", "--iterations", "40", "--validate"];
-        let options: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
-        let whole = [&base[..], &["--pcap", &pcap], &options].concat();
-        let result = measured(&format!("framing{}", options.join("")), &whole)["results"][0].clone();
+        let pcap = NamedTempFile::new().expect("a writable folder");
+        let base = "write-bw --size 3000 --iterations 40 --validate";
+        let result = over_memory(&format!("{base} {options} --pcap {}", pcap.path().display()));
         assert_eq!((&result["markers"], &result["crc"]), (&markers.into(), &crc.into()), "{options:?}");
         assert_eq!(result["errors"], 0, "{options:?}");
-        let segments = segments(&std::fs::read(&pcap).expect("a capture"));
+        let segments = segments(&std::fs::read(pcap.path()).expect("a capture"));
         for key in [REQUEST, REPLY] {
             assert_eq!(startup_flags(&segments, key), (markers, crc), "{options:?}");
         }
@@ -387,30 +338,16 @@ fn framing_of_fpdu(segment: &[u8]) -> (bool, bool) {
 
 #[test]
 fn raw_frames_run_over_the_same_device() {
-    let json = measured("frames", &["frame-lat", "--pair", "memory", "--iterations", "50"]);
-    assert_eq!(
-        (&json["results"][0]["transport"], &json["results"][0]["errors"]),
-        (&"frames".into(), &0.into())
-    );
+    let result = over_memory("frame-lat --iterations 50");
+    assert_eq!((&result["transport"], &result["errors"]), (&"frames".into(), &0.into()));
 }
 
 #[test]
 fn a_run_writes_a_log_a_page_and_a_capture() {
-    let folder = Folder::new("files");
-    let (hdr, html, pcap) = (folder.file("out.hlog"), folder.file("report"), folder.file("client.pcapng"));
-    let output = run(&[
-        "send-lat",
-        "--pair",
-        "memory",
-        "--iterations",
-        "50",
-        "--hdr",
-        &hdr,
-        "--html",
-        &html,
-        "--pcap",
-        &pcap,
-    ]);
+    let folder = TempDir::new().expect("a writable folder");
+    let [hdr, html, pcap] = ["out.hlog", "report", "client.pcapng"].map(|name| folder.path().join(name));
+    let files = format!("--hdr {} --html {} --pcap {}", hdr.display(), html.display(), pcap.display());
+    let output = run(&format!("send-lat --pair memory --iterations 50 {files}"));
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
@@ -418,7 +355,7 @@ fn a_run_writes_a_log_a_page_and_a_capture() {
         "{text}"
     );
     assert!(std::fs::read_to_string(&hdr).expect("a log").contains("Tag=send-lat_64B_memory"));
-    assert!(std::fs::read_to_string(format!("{html}/index.html")).expect("a page").contains("<svg"));
+    assert!(std::fs::read_to_string(html.join("index.html")).expect("a page").contains("<svg"));
     let capture = std::fs::read(&pcap).expect("a capture");
     assert_eq!(
         capture.get(..4),
@@ -428,9 +365,9 @@ fn a_run_writes_a_log_a_page_and_a_capture() {
 }
 
 /// Starts a long run, and returns its standard error, read up to a line that contains `until`.
-fn start(arguments: &[&str], until: &str) -> (Child, BufReader<std::process::ChildStderr>, String) {
+fn start(line: &str, until: &str) -> (Child, BufReader<std::process::ChildStderr>, String) {
     let mut child = Command::new(PROGRAM)
-        .args(arguments)
+        .args(line.split_whitespace())
         .args(["--duration", "600", "--log", "info"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -456,7 +393,7 @@ fn pid(child: &Child) -> Pid {
 
 #[test]
 fn ctrl_c_prints_the_results_so_far() {
-    let (mut child, mut log, _) = start(&["tcp-lat", "--path", "lo"], "a slice of");
+    let (mut child, mut log, _) = start("tcp-lat --path lo", "a slice of");
     kill(pid(&child), Signal::SIGINT).expect("it runs");
     let mut stderr = String::new();
     log.read_to_string(&mut stderr).expect("text");
@@ -469,7 +406,7 @@ fn ctrl_c_prints_the_results_so_far() {
 
 #[test]
 fn a_killed_server_ends_the_run_with_an_error() {
-    let (mut child, mut log, seen) = start(&["tcp-lat", "--path", "lo"], "a slice of");
+    let (mut child, mut log, seen) = start("tcp-lat --path lo", "a slice of");
     kill(server_pid(&seen), Signal::SIGKILL).expect("it runs");
     let mut stderr = String::new();
     log.read_to_string(&mut stderr).expect("text");
@@ -479,7 +416,7 @@ fn a_killed_server_ends_the_run_with_an_error() {
 
 #[test]
 fn client_and_server_end_with_a_killed_parent() {
-    let (mut child, mut log, _) = start(&["tcp-lat", "--path", "lo"], "a slice of");
+    let (mut child, mut log, _) = start("tcp-lat --path lo", "a slice of");
     kill(pid(&child), Signal::SIGKILL).expect("it runs");
     child.wait().expect("it ends");
     // Client and server have the other end of this pipe, which closes with the last of them.

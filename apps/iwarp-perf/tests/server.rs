@@ -2,33 +2,31 @@
 #![cfg(feature = "dpdk")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// One device at a time: the machine may have two processors.
 static SERIAL: Mutex<()> = Mutex::new(());
 /// Seconds after which a process is killed, by `timeout`, and the test fails.
 const DEADLINE: &str = "30";
 
-/// The folder of one test with the configurations of both ends, removed when dropped.
-struct Lab(PathBuf);
+/// The folder of one test with the configurations of both ends.
+struct Lab(TempDir);
 
 impl Lab {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("iwarp-perf-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a writable folder");
-        let lab = Lab(path);
+    fn new() -> Self {
+        let lab = Lab(TempDir::new().expect("a writable folder"));
         for (role, address) in [("server", "10.99.0.1"), ("client", "10.99.0.2")] {
             let text = format!(
                 "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n\
                  [port]\ndevice.memif = {{ role = \"{role}\", socket = {:?} }}\n\
                  [net]\naddress = \"{address}/24\"\n[core]\nidle = \"yield\"\n",
-                lab.0.join("m.sock")
+                lab.file("m.sock")
             );
             std::fs::write(lab.file(role), text).expect("a writable folder");
         }
@@ -36,46 +34,34 @@ impl Lab {
     }
 
     fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
+        self.0.path().join(name).display().to_string()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    fn command(&self, line: &str) -> Command {
         let mut command = Command::new("timeout");
         command
             .args(["--foreground", "--kill-after=1", DEADLINE, env!("CARGO_BIN_EXE_iwarp-perf")])
-            .args(arguments);
+            .args(line.split(' '));
         // DPDK never removes its files; they are removed with the folder.
-        command.env("RUNTIME_DIRECTORY", &self.0);
+        command.env("RUNTIME_DIRECTORY", self.0.path());
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("timeout starts")
+    fn run(&self, line: &str) -> Output {
+        self.command(line).output().expect("timeout starts")
     }
 
-    fn client(&self, arguments: &[&str]) -> Output {
-        let config = self.file("client");
-        self.run(&[arguments, &["--config", &config, "--connect", "10.99.0.1"]].concat())
+    fn client(&self, line: &str) -> Output {
+        self.run(&format!("{line} --config {} --connect 10.99.0.1", self.file("client")))
     }
 
-    fn measured(&self, arguments: &[&str], connect: bool) -> Value {
+    fn measured(&self, line: &str, connect: bool) -> Value {
         let file = self.file("out.json");
-        let whole = [arguments, &["--json", &file]].concat();
+        let whole = format!("{line} --json {file}");
         let output = if connect { self.client(&whole) } else { self.run(&whole) };
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         let text = std::fs::read_to_string(&file).expect("written");
         serde_json::from_str::<Value>(&text).expect("JSON")["results"][0].clone()
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -84,12 +70,11 @@ struct Server(Child, BufReader<Box<dyn Read>>);
 
 impl Server {
     fn start(lab: &Lab) -> Self {
-        Self::start_with(lab, &[])
+        Self::start_with(lab, "")
     }
 
-    fn start_with(lab: &Lab, options: &[&str]) -> Self {
-        let config = lab.file("server");
-        let mut command = lab.command(&[&["server", "--config", &config], options].concat());
+    fn start_with(lab: &Lab, options: &str) -> Self {
+        let mut command = lab.command(&format!("server --config {}{options}", lab.file("server")));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("timeout starts");
         let out: Box<dyn Read> = Box::new(child.stdout.take().expect("piped"));
         let mut server = Server(child, BufReader::new(out));
@@ -127,10 +112,10 @@ fn serial() -> std::sync::MutexGuard<'static, ()> {
 
 #[test]
 fn a_server_serves_one_client_after_another_until_ctrl_c() {
-    let (_serial, lab) = (serial(), Lab::new("serve"));
+    let (_serial, lab) = (serial(), Lab::new());
     let mut server = Server::start(&lab);
     for test in ["send-lat", "write-bw"] {
-        let result = lab.measured(&[test, "--iterations", "50", "--validate"], true);
+        let result = lab.measured(&format!("{test} --iterations 50 --validate"), true);
         assert_eq!((&result["errors"], &result["path"]), (&0.into(), &"memif".into()), "{test}");
         assert!(server.line().contains("the client closed the session"));
     }
@@ -139,10 +124,10 @@ fn a_server_serves_one_client_after_another_until_ctrl_c() {
 
 #[test]
 fn a_server_writes_a_capture() {
-    let (_serial, lab) = (serial(), Lab::new("capture"));
+    let (_serial, lab) = (serial(), Lab::new());
     let file = lab.file("server.pcapng");
-    let mut server = Server::start_with(&lab, &["--pcap", &file]);
-    lab.measured(&["send-lat", "--size", "777", "--iterations", "10", "--warmup", "0"], true);
+    let mut server = Server::start_with(&lab, &format!(" --pcap {file}"));
+    lab.measured("send-lat --size 777 --iterations 10 --warmup 0", true);
     assert!(server.line().contains("the client closed the session"));
     server.stop();
     let octets = std::fs::read(&file).expect("a capture");
@@ -153,8 +138,8 @@ fn a_server_writes_a_capture() {
 
 #[test]
 fn an_error_names_the_socket_of_a_missing_memif_server() {
-    let (_serial, lab) = (serial(), Lab::new("no-server"));
-    let output = lab.client(&["send-lat", "--iterations", "1"]);
+    let (_serial, lab) = (serial(), Lab::new());
+    let output = lab.client("send-lat --iterations 1");
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&output.stderr);
     let last = stderr.lines().last().unwrap_or_default();
@@ -167,11 +152,11 @@ fn an_error_names_the_socket_of_a_missing_memif_server() {
 
 #[test]
 fn a_server_continues_after_its_output_is_closed() {
-    let (_serial, lab) = (serial(), Lab::new("closed"));
+    let (_serial, lab) = (serial(), Lab::new());
     let mut server = Server::start(&lab);
     server.1 = BufReader::new(Box::new(std::io::empty()));
     for _ in 0..2 {
-        let result = lab.measured(&["send-lat", "--iterations", "20"], true);
+        let result = lab.measured("send-lat --iterations 20", true);
         assert_eq!(result["errors"], 0);
     }
     server.stop();
@@ -179,9 +164,9 @@ fn a_server_continues_after_its_output_is_closed() {
 
 #[test]
 fn an_error_names_a_port_without_a_listener() {
-    let (_serial, lab) = (serial(), Lab::new("refused"));
+    let (_serial, lab) = (serial(), Lab::new());
     let _server = Server::start(&lab);
-    let output = lab.run(&["send-lat", "--config", &lab.file("client"), "--connect", "10.99.0.1:9"]);
+    let output = lab.run(&format!("send-lat --config {} --connect 10.99.0.1:9", lab.file("client")));
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("10.99.0.1:9: refused"), "{stderr}");
@@ -189,13 +174,11 @@ fn an_error_names_a_port_without_a_listener() {
 
 #[test]
 fn pairs_over_dpdk_devices_check_every_byte() {
-    let (_serial, lab) = (serial(), Lab::new("pairs"));
+    let (_serial, lab) = (serial(), Lab::new());
     for pair in ["memif", "ring"] {
         for options in ["send-bw --validate", "atomic-bw --qps 2 --cores 2 --words 4", "imm-lat"] {
-            let options: Vec<&str> = options.split(' ').collect();
-            let whole = [&options[..], &["--pair", pair, "--iterations", "50"]].concat();
-            let result = lab.measured(&whole, false);
-            assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()), "{whole:?}");
+            let result = lab.measured(&format!("{options} --pair {pair} --iterations 50"), false);
+            assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()), "{options}");
         }
     }
 }
@@ -203,17 +186,16 @@ fn pairs_over_dpdk_devices_check_every_byte() {
 /// In a pair both ends sleep; with a standalone server only the client does.
 #[test]
 fn ends_that_sleep_until_events_receive_every_byte() {
-    let (_serial, lab) = (serial(), Lab::new("events"));
+    let (_serial, lab) = (serial(), Lab::new());
     for test in ["write-lat", "send-bw"] {
-        let options =
-            [test, "--pair", "memif", "--events", "--iterations", "20", "--warmup", "5", "--validate"];
-        let result = lab.measured(&options, false);
+        let line = format!("{test} --pair memif --events --iterations 20 --warmup 5 --validate");
+        let result = lab.measured(&line, false);
         assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{test}");
     }
     let _server = Server::start(&lab);
     for test in ["send-lat", "write-lat", "read-bw"] {
-        let options = [test, "--events", "--iterations", "20", "--warmup", "5", "--validate"];
-        assert_eq!(lab.measured(&options, true)["errors"], 0, "{test}");
+        let line = format!("{test} --events --iterations 20 --warmup 5 --validate");
+        assert_eq!(lab.measured(&line, true)["errors"], 0, "{test}");
     }
 }
 
@@ -221,12 +203,12 @@ fn ends_that_sleep_until_events_receive_every_byte() {
 /// configurations that ask for different things.
 #[test]
 fn the_report_has_the_negotiated_framing() {
-    let (_serial, lab) = (serial(), Lab::new("framing"));
+    let (_serial, lab) = (serial(), Lab::new());
     let asked = std::fs::read_to_string(lab.file("client")).expect("a configuration");
     std::fs::write(lab.file("client"), asked + "[mpa]\ncrc = false\nmarkers = true\n")
         .expect("a writable folder");
     let _server = Server::start(&lab);
-    let result = lab.measured(&["write-bw", "--iterations", "20", "--validate"], true);
+    let result = lab.measured("write-bw --iterations 20 --validate", true);
     assert_eq!((&result["crc"], &result["markers"]), (&true.into(), &false.into()));
     let notes = result["notes"].as_array().expect("a list");
     assert!(notes.iter().any(|note| note == "markers one way only"), "{notes:?}");
@@ -234,10 +216,7 @@ fn the_report_has_the_negotiated_framing() {
 
 #[test]
 fn an_application_on_its_own_processor_receives_every_byte() {
-    let (_serial, lab) = (serial(), Lab::new("apart"));
-    let result = lab.measured(
-        &["send-lat", "--pair", "ring", "--iterations", "20", "--validate", "--app-core", "0"],
-        false,
-    );
+    let (_serial, lab) = (serial(), Lab::new());
+    let result = lab.measured("send-lat --pair ring --iterations 20 --validate --app-core 0", false);
     assert_eq!(result["errors"], 0);
 }

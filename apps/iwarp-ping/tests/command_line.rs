@@ -1,43 +1,32 @@
 //! What the program refuses before it has a far end: one clear line each, exit status 2.
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::NamedTempFile;
 
 /// A configuration that is right up to the device.
 const MEMORY: &str = "[port]\ndevice.memory = {}\n[net]\naddress = \"10.99.2.1/24\"\n";
 
-struct Config(PathBuf);
-
-impl Config {
-    fn of(text: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("iwarp-ping-{}-{number}.toml", std::process::id()));
-        std::fs::write(&path, text).expect("a writable folder");
-        Config(path)
-    }
+/// A file that goes with the test.
+fn config_of(text: &str) -> NamedTempFile {
+    let file = NamedTempFile::new().expect("a writable folder");
+    std::fs::write(&file, text).expect("a writable file");
+    file
 }
 
-impl Drop for Config {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-fn run(line: &str, config: Option<&Config>) -> Output {
+fn run(line: &str, config: Option<&NamedTempFile>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_iwarp-ping"));
     command.args(line.split(' ').filter(|word| !word.is_empty()));
     if let Some(config) = config {
-        command.arg("--config").arg(&config.0);
+        command.arg("--config").arg(config.path());
     }
     command.output().expect("the program starts")
 }
 
 /// The one line that arguments or a configuration are refused with.
 #[track_caller]
-fn refusal(line: &str, config: Option<&Config>) -> String {
+fn refusal(line: &str, config: Option<&NamedTempFile>) -> String {
     let output = run(line, config);
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(2), "{line}: {said}");
@@ -65,7 +54,7 @@ fn help_has_examples_and_version_is_printed() {
 
 #[test]
 fn an_argument_that_cannot_be_used_is_named_with_what_is_allowed() {
-    let config = Config::of(MEMORY);
+    let config = config_of(MEMORY);
     for (line, words) in [
         ("", &["--server|--client"][..]),
         ("-s -c", &["--server", "--client"]),
@@ -94,16 +83,16 @@ fn an_argument_that_cannot_be_used_is_named_with_what_is_allowed() {
 fn a_configuration_that_cannot_be_used_is_named() {
     assert_names(&refusal("-s", None), &["--config"]);
     assert_names(&refusal("-s --config /no/such.toml", None), &["/no/such.toml", "No such file"]);
-    let wrong = Config::of(&MEMORY.replace("[net]", "ring_size = 100\n[net]"));
+    let wrong = config_of(&MEMORY.replace("[net]", "ring_size = 100\n[net]"));
     assert_eq!(refusal("-s", Some(&wrong)), "port.ring_size = 100: a power of two from 64 to 16384");
-    let misspelt = Config::of(&MEMORY.replace("[net]", "rings = 128\n[net]"));
+    let misspelt = config_of(&MEMORY.replace("[net]", "rings = 128\n[net]"));
     assert_names(&refusal("-s", Some(&misspelt)), &["line 3", "`rings`", "`ring_size`"]);
 }
 
 /// What the machine does not have is no fault of the arguments.
 #[test]
 fn a_device_that_cannot_be_had_ends_with_one() {
-    let config = Config::of(MEMORY);
+    let config = config_of(MEMORY);
     let output = run("-s", Some(&config));
     assert_eq!(output.status.code(), Some(1));
     assert_names(&String::from_utf8_lossy(&output.stderr), &["iwarp-ping: port.device = memory"]);

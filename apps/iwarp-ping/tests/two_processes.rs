@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-ping");
 /// Seconds after which a process is killed, by `timeout`, and the test fails.
@@ -21,22 +22,20 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const SERVER: &str = "10.99.0.1";
 const SERVER6: &str = "fd00:99::1";
 
-/// A folder of one test, removed with it; both ends' configurations lie there. One test at a time on the whole machine:
-/// two busy loops are all that two processors bear.
+/// A folder of one test; both ends' configurations lie there. One test at a time on the whole machine: two busy loops
+/// are all that two processors bear.
 struct Lab {
-    folder: PathBuf,
+    folder: TempDir,
     _lock: File,
 }
 
 impl Lab {
-    fn new(name: &str) -> Self {
+    fn new() -> Self {
         let path = std::env::temp_dir().join("ironwarp-vdev.lock");
         // Another user may own it.
         let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
         lock.lock().expect("the lock");
-        let folder = std::env::temp_dir().join(format!("iwarp-ping-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a writable folder");
-        let lab = Lab { folder, _lock: lock };
+        let lab = Lab { folder: TempDir::new().expect("a writable folder"), _lock: lock };
         for (role, host) in [("server", 1), ("client", 2)] {
             let text = format!(
                 "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n\
@@ -44,19 +43,23 @@ impl Lab {
                  ring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n\
                  [net]\naddress = \"10.99.0.{host}/24\"\naddresses = [\"fd00:99::{host}/64\"]\ndad_probes_ipv6 = 0\n\
                  [core]\nidle = \"yield\"\n",
-                lab.folder.join("m.sock")
+                lab.file("m.sock")
             );
-            std::fs::write(lab.folder.join(role), text).expect("a writable folder");
+            std::fs::write(lab.file(role), text).expect("a writable folder");
         }
         lab
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     fn command(&self, role: &str, line: &str) -> Command {
         let mut command = Command::new("timeout");
         command.args(["--foreground", "--kill-after=1", DEADLINE, PROGRAM, &format!("--{role}"), "--config"]);
-        command.arg(self.folder.join(role)).args(line.split(' ').filter(|word| !word.is_empty()));
+        command.arg(self.file(role)).args(line.split(' ').filter(|word| !word.is_empty()));
         // DPDK's own files, which it leaves behind, go with the folder.
-        command.env("RUNTIME_DIRECTORY", &self.folder).stdin(Stdio::null());
+        command.env("RUNTIME_DIRECTORY", self.folder.path()).stdin(Stdio::null());
         command
     }
 
@@ -71,12 +74,6 @@ impl Lab {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{line}: {said}");
         serde_json::from_slice(&output.stdout).expect("one line of JSON")
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -137,7 +134,7 @@ impl Drop for Running {
 
 #[test]
 fn texts_of_every_size_come_back_whole_to_one_client_after_another() {
-    let lab = Lab::new("sizes");
+    let lab = Lab::new();
     let server = Running::server(&lab, "--persistent --verify --json");
     let sizes = [(1, 200), (64, 200), (100, 200), (65_536, 50)];
     for (bytes, count) in sizes {
@@ -156,7 +153,7 @@ fn texts_of_every_size_come_back_whole_to_one_client_after_another() {
 
 #[test]
 fn a_server_that_is_not_persistent_serves_one_client_and_ends_with_it() {
-    let lab = Lab::new("once");
+    let lab = Lab::new();
     let server = Running::server(&lab, "-C 3 -V -S 100");
     let output = lab.client(&format!("-a {SERVER} -C 3 -V"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -170,7 +167,7 @@ fn a_server_that_is_not_persistent_serves_one_client_and_ends_with_it() {
 
 #[test]
 fn both_ends_speak_ipv6() {
-    let lab = Lab::new("ipv6");
+    let lab = Lab::new();
     let server = Running::server(&lab, "-a :: -p 4242");
     let summary = lab.pinged(&format!("-a {SERVER6} -p 4242 -C 20 -V -S 5000"));
     assert_eq!((&summary["pings"], &summary["server"]), (&20.into(), &"[fd00:99::1]:4242".into()));
@@ -180,7 +177,7 @@ fn both_ends_speak_ipv6() {
 /// The same texts as `rping` shows.
 #[test]
 fn both_ends_print_the_texts_when_asked_and_nothing_when_told_to_be_quiet() {
-    let lab = Lab::new("verbose");
+    let lab = Lab::new();
     let mut server = Running::start(&lab, "server", "-v");
     assert!(server.line().contains("listening at 10.99.0.1:7174"));
     let output = lab.client(&format!("-a {SERVER} -C 2 -S 24 -v"));
@@ -196,7 +193,7 @@ fn both_ends_print_the_texts_when_asked_and_nothing_when_told_to_be_quiet() {
         "{said}"
     );
     drop(lab);
-    let lab = Lab::new("quiet");
+    let lab = Lab::new();
     let server = Running::server(&lab, "-P");
     let output = lab.client(&format!("-a {SERVER} -C 2 --quiet"));
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b""[..]));
@@ -204,7 +201,7 @@ fn both_ends_print_the_texts_when_asked_and_nothing_when_told_to_be_quiet() {
     let quiet = Running::start(&lab, "server", "--quiet");
     let start = Instant::now();
     // It prints nothing; its socket shows that it has started.
-    while !lab.folder.join("m.sock").exists() {
+    while !lab.file("m.sock").exists() {
         assert!(start.elapsed() < START_TIMEOUT, "the server does not start");
         std::thread::yield_now();
     }
@@ -215,7 +212,7 @@ fn both_ends_print_the_texts_when_asked_and_nothing_when_told_to_be_quiet() {
 /// Unlimited pings end with Ctrl-C. The connection closes in order and the server reports no fault.
 #[test]
 fn ctrl_c_prints_what_was_done_and_leaves_in_order() {
-    let lab = Lab::new("interrupt");
+    let lab = Lab::new();
     let server = Running::server(&lab, "");
     let mut client = Running::start(&lab, "client", &format!("-a {SERVER} -v -S 20"));
     assert!(client.line().contains("rdma-ping-0"));
@@ -232,10 +229,9 @@ fn ctrl_c_prints_what_was_done_and_leaves_in_order() {
 #[test]
 fn ctrl_c_ends_the_wait_for_a_link() {
     for (options, status, words) in [("", 0, ""), ("-C 5", 1, "stopped after 0 of 5 pings")] {
-        let lab = Lab::new("linkless");
+        let lab = Lab::new();
         let mute = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
-        bind(&mute, &SocketAddrUnix::new(lab.folder.join("m.sock")).expect("a short path"))
-            .expect("a new file");
+        bind(&mute, &SocketAddrUnix::new(lab.file("m.sock")).expect("a short path")).expect("a new file");
         listen(&mute, 1).expect("bound");
         let client = Running::start(&lab, "client", &format!("-a {SERVER} -V {options}"));
         let _connected = accept(&mute).expect("the client's device");
@@ -248,7 +244,7 @@ fn ctrl_c_ends_the_wait_for_a_link() {
 
 #[test]
 fn a_number_of_pings_cut_short_is_a_failure_at_both_ends() {
-    let lab = Lab::new("short");
+    let lab = Lab::new();
     let server = Running::server(&lab, "-C 1000000000");
     let mut client = Running::start(&lab, "client", &format!("-a {SERVER} -v -S 20 -C 1000000000"));
     assert!(client.line().contains("rdma-ping-0"));
@@ -264,7 +260,7 @@ fn a_number_of_pings_cut_short_is_a_failure_at_both_ends() {
 /// A text that the server has no room for: each end says what it knows, and a persistent server goes on.
 #[test]
 fn a_client_that_wants_too_much_is_given_up_and_the_next_one_served() {
-    let lab = Lab::new("too-much");
+    let lab = Lab::new();
     let server = Running::server(&lab, "-P -S 100");
     let output = lab.client(&format!("-a {SERVER} -S 101 -C 1"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -278,7 +274,7 @@ fn a_client_that_wants_too_much_is_given_up_and_the_next_one_served() {
 
 #[test]
 fn a_server_that_is_not_there_is_named() {
-    let lab = Lab::new("nobody");
+    let lab = Lab::new();
     let server = Running::server(&lab, "-P");
     let output = lab.client(&format!("-a {SERVER} -p 9 -C 1"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

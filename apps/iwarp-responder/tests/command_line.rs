@@ -5,38 +5,36 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
 
 /// A configuration that is right, up to the device and what is appended.
 const MEMORY: &str = "[port]\ndevice.memory = {}\n[net]\naddress = \"10.99.2.1/24\"\n";
 
 const RESPONDER: &str = env!("CARGO_BIN_EXE_iwarp-responder");
 
-/// A folder with a configuration, which goes with it. Other users can look into it.
+/// A folder with a configuration.
 struct Config {
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl Config {
     fn of(text: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("responder-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder of its own");
-        fs::write(folder.join("config.toml"), text).expect("a configuration");
-        Config { folder }
+        let config = Config { folder: TempDir::new().expect("a folder of its own") };
+        fs::write(config.path(), text).expect("a configuration");
+        config
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.join("config.toml")
+        self.folder.path().join("config.toml")
     }
 
     /// Lets `program` run under this configuration. DPDK's own files go into its folder.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
-            .env("RUNTIME_DIRECTORY", &self.folder)
-            .env("XDG_RUNTIME_DIR", &self.folder)
+            .env("RUNTIME_DIRECTORY", self.folder.path())
+            .env("XDG_RUNTIME_DIR", self.folder.path())
             .stdin(Stdio::null());
         command
     }
@@ -44,12 +42,6 @@ impl Config {
     fn run(&self, options: &[&str]) -> Output {
         let mut command = self.command(RESPONDER);
         command.arg("--config").arg(self.path()).args(options).output().expect("the responder")
-    }
-}
-
-impl Drop for Config {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -227,7 +219,7 @@ mod devices {
         let config = Config::of(&config_of("tap = { interface = \"iwtap0\" }"));
         let mut command = config.command("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]);
-        command.arg(reachable(&config.folder)).arg("--config").arg(config.path());
+        command.arg(reachable(config.folder.path())).arg("--config").arg(config.path());
         let line = error_line(&command.output().expect("setpriv, of util-linux"), 1);
         assert_names(
             &line,
@@ -248,7 +240,7 @@ mod devices {
     #[test]
     fn a_memif_socket_in_use_is_not_replaced() {
         let config = memif_server();
-        let socket = config.folder.join("memif.sock");
+        let socket = config.folder.path().join("memif.sock");
         let _listener = UnixListener::bind(&socket).expect("a socket");
         let line = error_line(&config.run(&[]), 1);
         assert_names(&line, &[&socket.display().to_string()]);
@@ -259,7 +251,7 @@ mod devices {
     #[test]
     fn a_memif_socket_that_was_left_behind_is_replaced() {
         let config = memif_server();
-        drop(UnixListener::bind(config.folder.join("memif.sock")).expect("a socket"));
+        drop(UnixListener::bind(config.folder.path().join("memif.sock")).expect("a socket"));
         let mut command = config.command("setpriv");
         command.args(["--pdeathsig", "KILL", "--", RESPONDER, "--config"]).arg(config.path());
         let mut child =
@@ -277,7 +269,7 @@ mod devices {
 
     fn memif_server() -> Config {
         let config = Config::of("");
-        let socket = config.folder.join("memif.sock");
+        let socket = config.folder.path().join("memif.sock");
         let device = format!("memif = {{ role = \"server\", socket = \"{}\" }}", socket.display());
         fs::write(config.path(), config_of(&device)).expect("a configuration");
         config

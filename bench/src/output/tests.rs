@@ -1,7 +1,8 @@
 //! Tests of tables, pages, JSON and logs, with a made-up outcome.
 
-use std::path::PathBuf;
 use std::time::Duration;
+
+use tempfile::{NamedTempFile, TempDir};
 
 use super::rows::{micros, size};
 use super::*;
@@ -63,17 +64,18 @@ fn bw(bytes: u64) -> Slice {
     Slice { bytes, messages: bytes >> 20, elapsed_ns: 1_000_000, cpu_ns: Some(2_000_000), ..Slice::default() }
 }
 
-fn temporary(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("ironwarp-bench-{}-{name}", std::process::id()))
+/// The text of a file that `write` writes.
+fn written(write: impl FnOnce(&Path) -> io::Result<()>) -> String {
+    let file = NamedTempFile::new().expect("a writable folder");
+    write(file.path()).expect("a writable file");
+    std::fs::read_to_string(&file).expect("just written")
 }
 
-/// Writes a file, and returns its text after the file is removed.
-fn written(name: &str, write: impl FnOnce(&Path) -> io::Result<()>) -> String {
-    let path = temporary(name);
-    write(&path).expect("a writable folder");
-    let text = std::fs::read_to_string(&path).expect("just written");
-    std::fs::remove_file(&path).expect("just written");
-    text
+/// The page of an outcome.
+fn html(outcome: &Outcome) -> String {
+    let folder = TempDir::new().expect("a writable folder");
+    let path = write_html(outcome, &folder.path().join("new")).expect("a writable folder");
+    std::fs::read_to_string(path).expect("just written")
 }
 
 fn cells<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
@@ -94,7 +96,7 @@ fn times_below_ten_microseconds_have_two_decimals() {
 
 #[test]
 fn the_json_file_has_the_keys_of_the_schema() {
-    let text = written("json", |path| outcome().write_json(path));
+    let text = written(|path| outcome().write_json(path));
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(json["schema"], 1);
     assert!(json["machine"].is_object() && json["build"].is_object());
@@ -109,7 +111,7 @@ fn the_json_file_has_the_keys_of_the_schema() {
 
 #[test]
 fn the_histogram_log_has_a_line_for_each_latency() {
-    let text = written("hlog", |path| outcome().write_hdr(path));
+    let text = written(|path| outcome().write_hdr(path));
     let tags = text.lines().filter_map(|line| line.strip_prefix("Tag=")?.split(',').next());
     let expected = ["frame-lat_64B_memif", "send-lat_64B_memif", "tcp-lat_(blocking)_64B_veth"];
     assert_eq!(tags.collect::<Vec<_>>(), expected);
@@ -160,11 +162,7 @@ fn no_row_is_wider_than_the_terminal() {
 
 #[test]
 fn a_page_has_every_result_and_loads_nothing() {
-    let folder = temporary("html");
-    let path = write_html(&outcome(), &folder).expect("a writable folder");
-    let page = std::fs::read_to_string(&path).expect("just written");
-    std::fs::remove_dir_all(&folder).expect("just written");
-
+    let page = html(&outcome());
     assert!(page.starts_with("<!DOCTYPE html>"));
     assert_eq!(page.matches("<svg").count(), 2, "one plot of percentiles, one of bandwidth");
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
@@ -179,12 +177,10 @@ fn a_page_has_every_result_and_loads_nothing() {
 
 #[test]
 fn a_page_without_results_has_no_plots() {
-    let (folder, mut outcome) = (temporary("empty"), outcome());
+    let mut outcome = outcome();
     outcome.report.results.clear();
     outcome.latencies.clear();
-    let path = write_html(&outcome, &folder).expect("a writable folder");
-    assert!(!std::fs::read_to_string(&path).expect("just written").contains("<svg"));
-    std::fs::remove_dir_all(&folder).expect("just written");
+    assert!(!html(&outcome).contains("<svg"));
 }
 
 #[test]

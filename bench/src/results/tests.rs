@@ -1,8 +1,9 @@
 //! Small reports in, the page out; and `bench/RESULTS.md` beside what is generated.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::*;
 
@@ -16,38 +17,30 @@ const RATIO: Figure = Figure::Against { baseline: "frame-lat", key: "ratio_p50" 
 const INSTRUCTIONS: Figure = Figure::Value { key: "/instructions", scale: 1.0, unit: "instructions" };
 const QUESTION: Question = Question { title: "How long?", text: "Over memif.", rows: ROWS };
 
-/// A folder of reports, removed when dropped.
-struct Folder(PathBuf);
+/// A folder of reports.
+struct Folder(TempDir);
 
 impl Folder {
     /// Both reports that `QUESTION` needs.
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ironwarp-results-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a writable folder");
-        let folder = Folder(path);
+    fn new() -> Self {
+        let folder = Folder(TempDir::new().expect("a writable folder"));
         folder.put("lat.json", &latency().to_string());
         folder.put("cost.json", &cost().to_string());
         folder
     }
 
     fn put(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).expect("a writable folder");
+        std::fs::write(self.0.path().join(name), text).expect("a writable folder");
     }
 
     fn page(&self) -> Result<String, String> {
-        markdown(&[QUESTION], &mut Runs::new(&self.0)).map_err(|error| error.to_string())
+        markdown(&[QUESTION], &mut Runs::new(self.0.path())).map_err(|error| error.to_string())
     }
 
     /// The error, without the folder.
     fn error(&self) -> String {
         let error = self.page().expect_err("an input that cannot be used");
-        error.replace(&format!("{}/", self.0.display()), "")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        error.replace(&format!("{}/", self.0.path().display()), "")
     }
 }
 
@@ -74,7 +67,7 @@ fn cost() -> Value {
 
 #[test]
 fn a_question_is_a_section_with_its_origin_its_figures_and_its_goals() {
-    let page = Folder::new("page").page().expect("both reports");
+    let page = Folder::new().page().expect("both reports");
     let expected = "
 1 of 3 goals are reached.
 
@@ -102,7 +95,7 @@ Over memif.
 
 #[test]
 fn figures_that_a_person_recorded_are_marked() {
-    let folder = Folder::new("recorded");
+    let folder = Folder::new();
     let mut report = cost();
     report["recorded"] = json!("from the run's printed table");
     folder.put("cost.json", &report.to_string());
@@ -111,14 +104,14 @@ fn figures_that_a_person_recorded_are_marked() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let folder = Folder::new("missing");
-    std::fs::remove_file(folder.0.join("cost.json")).expect("just written");
+    let folder = Folder::new();
+    std::fs::remove_file(folder.0.path().join("cost.json")).expect("just written");
     assert_eq!(folder.error(), "cost.json: No such file or directory (os error 2)");
 }
 
 #[test]
 fn malformed_json_is_named_with_its_place() {
-    let folder = Folder::new("malformed");
+    let folder = Folder::new();
     folder.put("lat.json", "{\"schema\": 1,");
     assert!(folder.error().starts_with("lat.json: not a report: EOF while parsing"), "{}", folder.error());
 }
@@ -130,7 +123,7 @@ fn a_missing_key_of_the_report_is_named() {
         ("build", "lat.json: not a report: missing field `build`"),
         ("machine", "lat.json: not a report: missing field `machine`"),
     ] {
-        let folder = Folder::new(key);
+        let folder = Folder::new();
         let mut report = latency();
         report.as_object_mut().expect("an object").remove(key);
         folder.put("lat.json", &report.to_string());
@@ -161,8 +154,8 @@ fn a_value_that_is_not_allowed_is_named_with_its_key() {
             "lat.json: against (test=send-lat): no comparison with frame-lat",
         ),
     ];
-    for (index, (pointer, value, error)) in edits.into_iter().enumerate() {
-        let folder = Folder::new(&format!("value-{index}"));
+    for (pointer, value, error) in edits {
+        let folder = Folder::new();
         let mut report = latency();
         *report.pointer_mut(pointer).expect("a key") = value;
         folder.put("lat.json", &report.to_string());
@@ -183,12 +176,12 @@ fn two_hops_are_those_of_the_run() {
         (100.0, "| difference | 300 ns | ≤ two hops + 100 ns = 300 ns | reached |"),
         (99.0, "| difference | 300 ns | ≤ two hops + 100 ns = 298 ns | **not reached** |"),
     ] {
-        let folder = Folder::new(&format!("hops-{hop_ns}"));
+        let folder = Folder::new();
         let mut report = latency();
         report["results"][0]["hop_ns"] = json!(hop_ns);
         folder.put("lat.json", &report.to_string());
         let question = Question { rows: &[DIFFERENCE], ..QUESTION };
-        let page = markdown(&[question], &mut Runs::new(&folder.0)).expect("a report");
+        let page = markdown(&[question], &mut Runs::new(folder.0.path())).expect("a report");
         assert!(page.contains(expected), "{page}");
     }
 }

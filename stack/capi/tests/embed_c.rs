@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use tempfile::NamedTempFile;
+
 use built::{compile, has_dpdk, here, pkg_config, printed};
 
 /// No huge pages, no cards, no files that others could see.
@@ -28,33 +30,19 @@ fn program() -> &'static PathBuf {
     })
 }
 
-/// A file of this test's own, gone with it.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("embed-c-{}-{name}", std::process::id()));
-        fs::write(&path, text).expect("a writable folder");
-        File(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("text")
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-fn config(name: &str, device: &str, address: &str, cores: u16) -> File {
+/// A configuration, in a file that goes with the test.
+fn config(device: &str, address: &str, cores: u16) -> NamedTempFile {
     let text = format!(
         "[port]\ndevice.{device}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n[core]\ncount = {cores}\n\
          [net]\naddress = \"{address}/24\"\n[limits]\nqueue_pairs = 32\nhalf_open = 32\n"
     );
-    File::new(name, &text)
+    let file = NamedTempFile::new().expect("a writable folder");
+    fs::write(&file, text).expect("a writable file");
+    file
+}
+
+fn text(file: &NamedTempFile) -> &str {
+    file.path().to_str().expect("text")
 }
 
 fn arguments<'a>(lcores: &'a str, prefix: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
@@ -73,11 +61,10 @@ fn a_program_that_owns_dpdk_serves_and_checks_over_rings() {
         println!("SKIPPED: embed-c: no DPDK");
         return;
     }
-    let (far, near) =
-        (config("far", "ring = {}", "10.99.4.2", 2), config("near", "ring = {}", "10.99.4.1", 2));
+    let (far, near) = (config("ring = {}", "10.99.4.2", 2), config("ring = {}", "10.99.4.1", 2));
     let prefix = format!("embed-c-{}", std::process::id());
     let lcores = format!("0@0,1@{}", second_processor());
-    let rest = ["--", "both", far.path(), near.path(), "10.99.4.2:4791", "8"];
+    let rest = ["--", "both", text(&far), text(&near), "10.99.4.2:4791", "8"];
     assert_eq!(printed(program(), &arguments(&lcores, &prefix, &rest)), DONE);
 }
 
@@ -89,14 +76,13 @@ fn two_programs_that_own_their_ports_talk_over_memif() {
         return;
     }
     let device = "dpdk = { name = \"net_memif0\" }";
-    let (server, client) =
-        (config("server", device, "10.99.5.1", 1), config("client", device, "10.99.5.2", 1));
+    let (server, client) = (config(device, "10.99.5.1", 1), config(device, "10.99.5.2", 1));
     let id = std::process::id();
     let socket = std::env::temp_dir().join(format!("embed-c-{id}.sock"));
     let vdev = |role| format!("--vdev=net_memif0,role={role},socket={},socket-abstract=no", socket.display());
     let prefixes = [format!("embed-c-{id}-server"), format!("embed-c-{id}-client")];
     let (vdev, other) = (vdev("server"), vdev("client"));
-    let rest = [vdev.as_str(), "--", "server", server.path(), "10.99.5.1:4791", "1"];
+    let rest = [vdev.as_str(), "--", "server", text(&server), "10.99.5.1:4791", "1"];
     let mut serving = Command::new("timeout")
         .arg("100")
         .arg(program())
@@ -108,7 +94,7 @@ fn two_programs_that_own_their_ports_talk_over_memif() {
     let mut lines = std::io::BufReader::new(serving.stdout.take().expect("its output"));
     std::io::BufRead::read_line(&mut lines, &mut said).expect("a line");
     assert_eq!(said, "serving\n");
-    let rest = [other.as_str(), "--", "client", client.path(), "10.99.5.1:4791", "8"];
+    let rest = [other.as_str(), "--", "client", text(&client), "10.99.5.1:4791", "8"];
     let done = printed(program(), &arguments(&format!("0@{}", second_processor()), &prefixes[1], &rest));
     assert_eq!(done, DONE);
     assert!(serving.wait().expect("the server ends").success());
@@ -131,10 +117,10 @@ fn what_cannot_be_used_is_named() {
     assert!(code == Some(2) && line.contains("ADDRESS:PORT"), "{line}");
     let (code, line) = said(&["--", "client", "/no/such.toml", "10.0.0.1:1"]);
     assert!(code == Some(1) && line.contains("/no/such.toml"), "{line}");
-    let missing = config("missing", "dpdk = { name = \"net_nobody9\" }", "10.99.6.1", 1);
-    let (code, line) = said(&["--", "client", missing.path(), "10.0.0.1:1"]);
+    let missing = config("dpdk = { name = \"net_nobody9\" }", "10.99.6.1", 1);
+    let (code, line) = said(&["--", "client", text(&missing), "10.0.0.1:1"]);
     assert!(code == Some(1) && line.contains("net_nobody9"), "{line}");
-    let many = config("many", "tap = { interface = \"embedc0\" }", "10.99.6.1", 1);
-    let (code, line) = said(&["--", "server", many.path(), "10.0.0.1"]);
+    let many = config("tap = { interface = \"embedc0\" }", "10.99.6.1", 1);
+    let (code, line) = said(&["--", "server", text(&many), "10.0.0.1"]);
     assert!(code == Some(2) && line.contains("ADDRESS:PORT"), "{line}");
 }
