@@ -30,6 +30,13 @@ impl ApiError {
     }
 }
 
+/// The error with a number, and a text as of `format!`.
+macro_rules! fault {
+    ($code:expr, $($detail:tt)+) => {
+        $crate::boundary::ApiError::with_detail($code, format_args!($($detail)+))
+    };
+}
+
 enum LastError {
     None,
     Number(i32),
@@ -51,19 +58,39 @@ pub extern "C" fn iw_last_error() -> *const c_char {
     })
 }
 
+/// What an exported function returns on success: nothing is `IW_OK`.
+pub(crate) trait Answer {
+    fn number(self) -> i32;
+}
+
+impl Answer for () {
+    fn number(self) -> i32 {
+        IW_OK
+    }
+}
+
+impl Answer for bool {
+    fn number(self) -> i32 {
+        self.into()
+    }
+}
+
+impl Answer for i32 {
+    fn number(self) -> i32 {
+        self
+    }
+}
+
 /// Runs the body of an exported function. Returns its result, or the number of the error.
 #[inline]
-pub(crate) fn call(body: impl FnOnce() -> Result<i32, ApiError>) -> i32 {
+pub(crate) fn call<A: Answer>(body: impl FnOnce() -> Result<A, ApiError>) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(answer)) => answer,
+        Ok(Ok(answer)) => answer.number(),
         Ok(Err(fault)) => set_last_error(fault),
         Err(payload) => {
             let message = payload.downcast_ref::<String>().map(String::as_str);
             let message = message.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            let code = set_last_error(ApiError::with_detail(
-                IW_E_INTERNAL,
-                format_args!("{}: {message}", IN_LIBRARY),
-            ));
+            let code = set_last_error(fault!(IW_E_INTERNAL, "{}: {message}", IN_LIBRARY));
             tracing::error!("{IN_LIBRARY}: {message}");
             // Dropping the panic's payload could panic again.
             core::mem::forget(payload);
@@ -165,24 +192,24 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_a_number_with_its_own_words() {
-        assert_eq!(call(|| panic!("index {} of {}", 7, 3)), IW_E_INTERNAL);
+        assert_eq!(call::<()>(|| panic!("index {} of {}", 7, 3)), IW_E_INTERNAL);
         assert_eq!(last_line(), "a fault in the library: index 7 of 3");
-        assert_eq!(call(|| std::panic::panic_any(7u8)), IW_E_INTERNAL);
+        assert_eq!(call::<()>(|| std::panic::panic_any(7u8)), IW_E_INTERNAL);
         assert_eq!(last_line(), "a fault in the library: a panic");
     }
 
     #[test]
     fn a_fault_leaves_one_line_and_a_success_leaves_it_alone() {
-        assert_eq!(call(|| Err(ApiError::with_detail(IW_E_CONFIG, "one\ntwo"))), IW_E_CONFIG);
+        assert_eq!(call::<()>(|| Err(fault!(IW_E_CONFIG, "one\ntwo"))), IW_E_CONFIG);
         assert_eq!(call(|| Ok(3)), 3);
         assert_eq!(last_line(), "one two");
-        assert_eq!(call(|| Err(PostError::QueueFull.into())), IW_E_QUEUE_FULL);
+        assert_eq!(call::<()>(|| Err(PostError::QueueFull.into())), IW_E_QUEUE_FULL);
         assert_eq!(last_line(), "the work queue is full");
     }
 
     #[test]
     fn each_thread_has_its_own_line() {
-        call(|| Err(ApiError::with_detail(IW_E_VALUE, "here")));
+        call::<()>(|| Err(fault!(IW_E_VALUE, "here")));
         let there = std::thread::spawn(last_line).join();
         assert_eq!(there.ok().as_deref(), Some("no error"));
     }

@@ -149,15 +149,12 @@ impl<T> HandleGuard<T> {
     #[inline]
     unsafe fn enter<K: HandleKind<Body = T>>(handle: *const K, from: &[u32]) -> Result<Self, ApiError> {
         if handle.is_null() || !handle.is_aligned() {
-            return Err(ApiError::with_detail(
-                IW_E_POINTER,
-                format_args!("{} is null or not aligned", K::NAME),
-            ));
+            return Err(fault!(IW_E_POINTER, "{} is null or not aligned", K::NAME));
         }
         // SAFETY: slots of every kind begin with this number, and are never freed.
         let kind = unsafe { &*handle.cast::<AtomicU32>() }.load(Ordering::Relaxed);
         if kind != K::NUMBER {
-            return Err(ApiError::with_detail(IW_E_HANDLE, format_args!("the handle is not {}", K::NAME)));
+            return Err(fault!(IW_E_HANDLE, "the handle is not {}", K::NAME));
         }
         // SAFETY: the number is that of this kind.
         let slot = unsafe { &*handle }.slot();
@@ -171,7 +168,7 @@ impl<T> HandleGuard<T> {
         Err(match state {
             Err(BUSY) => ApiError::new(IW_E_CONCURRENT_CALL),
             Err(POISONED) => ApiError::new(IW_E_INTERNAL),
-            _ => ApiError::with_detail(IW_E_HANDLE, format_args!("{} has been closed", K::NAME)),
+            _ => fault!(IW_E_HANDLE, "{} has been closed", K::NAME),
         })
     }
 }
@@ -209,7 +206,7 @@ mod tests {
 
     fn close(handle: *const Probe) -> i32 {
         // SAFETY: as above.
-        call(|| unsafe { close_handle(handle).map(|_| IW_OK) })
+        call(|| unsafe { close_handle(handle).map(drop) })
     }
 
     #[test]
@@ -232,7 +229,7 @@ mod tests {
         assert_eq!(add(other.cast::<u8>().wrapping_add(1).cast(), 1), IW_E_POINTER);
         assert_eq!(add(other.cast(), 1), IW_E_HANDLE);
         // SAFETY: created by this library.
-        assert_eq!(call(|| unsafe { close_handle(other).map(|_| IW_OK) }), IW_OK);
+        assert_eq!(call(|| unsafe { close_handle(other).map(drop) }), IW_OK);
     }
 
     #[test]

@@ -53,15 +53,12 @@ static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 pub unsafe extern "C" fn iw_set_log(function: iw_log_fn, user: *mut c_void, level: u32) -> i32 {
     call(|| {
         if !(IW_LOG_ERROR..=IW_LOG_DEBUG).contains(&level) {
-            return Err(ApiError::with_detail(
-                IW_E_VALUE,
-                format_args!("level = {level}: IW_LOG_ERROR to IW_LOG_DEBUG"),
-            ));
+            return Err(fault!(IW_E_VALUE, "level = {level}: IW_LOG_ERROR to IW_LOG_DEBUG"));
         }
         install()?;
         let sink = function.map(|function| Sink { function, user, most: level });
         *SINK.write().unwrap_or_else(PoisonError::into_inner) = sink;
-        Ok(IW_OK)
+        Ok(())
     })
 }
 

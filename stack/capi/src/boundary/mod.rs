@@ -1,6 +1,7 @@
 //! The boundary to C: no panic unwinds across it, every pointer is checked, every error has a number and a text.
 
 mod codes;
+#[macro_use]
 mod error;
 #[macro_use]
 mod handle;

@@ -16,7 +16,7 @@ fn check<T>(pointer: *const T, what: &'static str) -> Result<(), ApiError> {
 
 #[cold]
 fn bad(what: &'static str) -> ApiError {
-    ApiError::with_detail(IW_E_POINTER, format_args!("{what} is null or not aligned"))
+    fault!(IW_E_POINTER, "{what} is null or not aligned")
 }
 
 /// Returns the value at a pointer.
@@ -104,7 +104,7 @@ fn check_count<T>(count: usize, what: &'static str) -> Result<(), ApiError> {
     if bytes.is_some_and(|bytes| bytes <= isize::MAX as usize) {
         return Ok(());
     }
-    Err(ApiError::with_detail(IW_E_VALUE, format_args!("{what} is longer than the address space")))
+    Err(fault!(IW_E_VALUE, "{what} is longer than the address space"))
 }
 
 /// Returns a text.
@@ -115,7 +115,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Res
     check(pointer, what)?;
     // SAFETY: not null, and valid as the caller guarantees.
     let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_str().map_err(|_| ApiError::with_detail(IW_E_VALUE, format_args!("{what} is not UTF-8")))
+    text.to_str().map_err(|_| fault!(IW_E_VALUE, "{what} is not UTF-8"))
 }
 
 /// Writes a text and a NUL after it into room for `size` bytes.
@@ -130,10 +130,7 @@ pub(crate) unsafe fn write_text(
 ) -> Result<(), ApiError> {
     check(room.cast_const(), what)?;
     if value.len() >= size {
-        return Err(ApiError::with_detail(
-            IW_E_VALUE,
-            format_args!("{what}: {size} bytes, {} are needed", value.len() + 1),
-        ));
+        return Err(fault!(IW_E_VALUE, "{what}: {size} bytes, {} are needed", value.len() + 1));
     }
     // SAFETY: there is room for the text and one byte more.
     unsafe {
@@ -159,10 +156,7 @@ pub(crate) unsafe fn read_sized<T: Copy>(
     let size = unsafe { pointer.cast::<u32>().read() } as usize;
     if !(size_of::<u32>()..=size_of::<T>()).contains(&size) {
         let most = size_of::<T>();
-        return Err(ApiError::with_detail(
-            IW_E_VALUE,
-            format_args!("{what}.size = {size}: 4 to {most}, set by its init"),
-        ));
+        return Err(fault!(IW_E_VALUE, "{what}.size = {size}: 4 to {most}, set by its init"));
     }
     let mut value = default;
     // SAFETY: both have `size` bytes, and any bytes are a valid value.

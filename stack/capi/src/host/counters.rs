@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 
 use super::stack::iw_stack;
-use crate::boundary::{ApiError, call, text, with, write_out, *};
+use crate::boundary::{call, text, with, write_out, *};
 
 /// Reads one counter of a stack by its name, the sum over all cores, as `iwarp-top` shows it.
 ///
@@ -21,10 +21,8 @@ pub unsafe extern "C" fn iw_stack_counter(
         let name = text(name, "name")?;
         let all = with(stack, |host| Ok(host.stack.counters()))?;
         let found = all.iter().find(|(one, _)| *one == name);
-        let (_, count) = found
-            .ok_or_else(|| ApiError::with_detail(IW_E_VALUE, format_args!("no counter is called {name}")))?;
-        write_out(value, "value", *count)?;
-        Ok(IW_OK)
+        let (_, count) = found.ok_or_else(|| fault!(IW_E_VALUE, "no counter is called {name}"))?;
+        write_out(value, "value", *count)
     })
 }
 
@@ -55,14 +53,10 @@ pub unsafe extern "C" fn iw_stack_counter_at(
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let all = with(stack, |host| Ok(host.stack.counters()))?;
-        let (counter, count) = all.get(number as usize).ok_or_else(|| {
-            ApiError::with_detail(
-                IW_E_VALUE,
-                format_args!("number = {number}: below iw_stack_counters, {}", all.len()),
-            )
-        })?;
+        let (counter, count) = all
+            .get(number as usize)
+            .ok_or_else(|| fault!(IW_E_VALUE, "number = {number}: below iw_stack_counters, {}", all.len()))?;
         crate::boundary::write_text(name, size, "name", counter)?;
-        write_out(value, "value", *count)?;
-        Ok(IW_OK)
+        write_out(value, "value", *count)
     })
 }

@@ -40,8 +40,7 @@ pub unsafe extern "C" fn iw_stack_open(toml: *const c_char, flags: u32, out: *mu
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let config = Config::from_toml(text(toml, "toml")?)?;
-        write_out(out, "out", open(config, flags)?)?;
-        Ok(IW_OK)
+        write_out(out, "out", open(config, flags)?)
     })
 }
 
@@ -55,8 +54,7 @@ pub unsafe extern "C" fn iw_stack_open_file(path: *const c_char, flags: u32, out
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let config = Config::from_file(text(path, "path")?.as_ref())?;
-        write_out(out, "out", open(config, flags)?)?;
-        Ok(IW_OK)
+        write_out(out, "out", open(config, flags)?)
     })
 }
 
@@ -83,12 +81,11 @@ pub unsafe extern "C" fn iw_stack_open_pair(
             IW_PAIR_MEMORY => memory_pair(first, second)?,
             IW_PAIR_RING => ring_pair(first, second, flags)?,
             other => {
-                return Err(ApiError::with_detail(IW_E_VALUE, format_args!("kind = {other}: IW_PAIR_*")));
+                return Err(fault!(IW_E_VALUE, "kind = {other}: IW_PAIR_*"));
             }
         };
         write_out(first_out, "first_out", into_handle(first))?;
-        write_out(second_out, "second_out", into_handle(second))?;
-        Ok(IW_OK)
+        write_out(second_out, "second_out", into_handle(second))
     })
 }
 
@@ -100,7 +97,7 @@ pub unsafe extern "C" fn iw_stack_open_pair(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_close(stack: *mut iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { close_handle(stack).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(stack).map(drop) })
 }
 
 /// Returns the number of cores. Workers are numbered from 0.
@@ -120,7 +117,7 @@ pub extern "C" fn iw_dpdk_cleanup() -> i32 {
     call(|| {
         #[cfg(feature = "dpdk")]
         verbs::cleanup_dpdk();
-        Ok(IW_OK)
+        Ok(())
     })
 }
 
@@ -141,9 +138,7 @@ fn check_flags(flags: u32) -> Result<bool, ApiError> {
     match flags {
         0 => Ok(false),
         IW_CALLER_OWNS_EAL => Ok(true),
-        other => {
-            Err(ApiError::with_detail(IW_E_VALUE, format_args!("flags = {other}: 0 or IW_CALLER_OWNS_EAL")))
-        }
+        other => Err(fault!(IW_E_VALUE, "flags = {other}: 0 or IW_CALLER_OWNS_EAL")),
     }
 }
 

@@ -42,15 +42,10 @@ pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *m
         write_out(out, "out", core::ptr::null_mut())?;
         let worker = with(stack, |host| {
             let there = host.workers.get_mut(core as usize);
-            let there = there.ok_or_else(|| {
-                ApiError::with_detail(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"))
-            })?;
-            there.take().ok_or_else(|| {
-                ApiError::with_detail(IW_E_STATE, format_args!("the worker of core {core} has been taken"))
-            })
+            let there = there.ok_or_else(|| fault!(IW_E_VALUE, "core = {core}: below iw_stack_cores"))?;
+            there.take().ok_or_else(|| fault!(IW_E_STATE, "the worker of core {core} has been taken"))
         })?;
-        write_out(out, "out", alloc_handle(Runner::Polled(worker)))?;
-        Ok(IW_OK)
+        write_out(out, "out", alloc_handle(Runner::Polled(worker)))
     })
 }
 
@@ -98,7 +93,7 @@ pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32)
                 return Err(ApiError::new(IW_E_STATE));
             };
             *runner = Runner::Threaded(worker.spawn(usize::try_from(processor).ok())?);
-            Ok(IW_OK)
+            Ok(())
         })
     })
 }
@@ -113,15 +108,14 @@ pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
     call(|| unsafe {
         with(worker, |runner| match core::mem::replace(runner, Runner::Lost) {
             Runner::Threaded(thread) => {
-                let worker = thread
-                    .stop()
-                    .ok_or_else(|| ApiError::with_detail(IW_E_INTERNAL, "the worker's thread panicked"))?;
+                let worker =
+                    thread.stop().ok_or_else(|| fault!(IW_E_INTERNAL, "the worker's thread panicked"))?;
                 *runner = Runner::Polled(worker);
-                Ok(IW_OK)
+                Ok(())
             }
             other => {
                 *runner = other;
-                Err(ApiError::with_detail(IW_E_STATE, "the worker runs on no thread of the library's"))
+                Err(fault!(IW_E_STATE, "the worker runs on no thread of the library's"))
             }
         })
     })
@@ -134,7 +128,7 @@ pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(worker, |runner| Ok(runner.polled()?.link_up().into())) })
+    call(|| unsafe { with(worker, |runner| Ok(runner.polled()?.link_up())) })
 }
 
 /// Closes a worker. Connections on its core end without a message to the peer, calls that need it fail with
@@ -145,7 +139,7 @@ pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_close(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { close_handle(worker).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(worker).map(drop) })
 }
 
 impl Runner {
@@ -153,10 +147,8 @@ impl Runner {
     fn polled(&mut self) -> Result<&mut Worker, ApiError> {
         match self {
             Runner::Polled(worker) => Ok(worker),
-            Runner::Threaded(_) => {
-                Err(ApiError::with_detail(IW_E_STATE, "the worker runs on a thread of the library's"))
-            }
-            Runner::Lost => Err(ApiError::with_detail(IW_E_INTERNAL, "the worker's thread panicked")),
+            Runner::Threaded(_) => Err(fault!(IW_E_STATE, "the worker runs on a thread of the library's")),
+            Runner::Lost => Err(fault!(IW_E_INTERNAL, "the worker's thread panicked")),
         }
     }
 }

@@ -29,13 +29,9 @@ pub unsafe extern "C" fn iw_addr_parse(text_of_address: *const c_char, out: *mut
     call(|| unsafe {
         let said = text(text_of_address, "text_of_address")?;
         let parsed: SocketAddr = said.parse().map_err(|_| {
-            ApiError::with_detail(
-                IW_E_VALUE,
-                format_args!("{said:?} is no address, as 10.0.0.1:4791 or [2001:db8::1]:4791"),
-            )
+            fault!(IW_E_VALUE, "{said:?} is no address, as 10.0.0.1:4791 or [2001:db8::1]:4791")
         })?;
-        write_out(out, "out", parsed.into())?;
-        Ok(IW_OK)
+        write_out(out, "out", parsed.into())
     })
 }
 
@@ -48,8 +44,7 @@ pub unsafe extern "C" fn iw_addr_text(address: *const iw_addr, room: *mut c_char
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let address: SocketAddr = read(address, "address")?.to_rust()?;
-        write_text(room, size, "room", &address.to_string())?;
-        Ok(IW_OK)
+        write_text(room, size, "room", &address.to_string())
     })
 }
 
@@ -61,7 +56,7 @@ impl iw_addr {
                 Ok(SocketAddr::new(IpAddr::from(Ipv4Addr::new(a, b, c, d)), self.port))
             }
             6 => Ok(SocketAddrV6::new(Ipv6Addr::from(self.ip), self.port, 0, self.scope).into()),
-            other => Err(ApiError::with_detail(IW_E_VALUE, format_args!("address.family = {other}: 4 or 6"))),
+            other => Err(fault!(IW_E_VALUE, "address.family = {other}: 4 or 6")),
         }
     }
 }

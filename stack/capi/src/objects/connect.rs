@@ -83,7 +83,7 @@ pub struct iw_conn_params {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_conn_params_init(params: *mut iw_conn_params) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { write_out(params, "params", iw_conn_params::DEFAULT).map(|()| IW_OK) })
+    call(|| unsafe { write_out(params, "params", iw_conn_params::DEFAULT) })
 }
 
 /// Listens on an address. Peers are reported by IW_EVENT_CONNECT_REQUEST, an address in use by
@@ -131,8 +131,7 @@ pub unsafe extern "C" fn iw_connect(
             extensions: params.extensions()?,
             ..ConnectParams::default()
         };
-        with(ctx, |context| Ok(context.connect_with(qp.to_rust(), remote, &asked)?))?;
-        Ok(IW_OK)
+        with(ctx, |context| Ok(context.connect_with(qp.to_rust(), remote, &asked)?))
     })
 }
 
@@ -159,8 +158,7 @@ pub unsafe extern "C" fn iw_accept(
             extensions: params.extensions()?,
             ..AcceptParams::default()
         };
-        with(ctx, |context| Ok(context.accept_with(&request, qp.to_rust(), &answer)?))?;
-        Ok(IW_OK)
+        with(ctx, |context| Ok(context.accept_with(&request, qp.to_rust(), &answer)?))
     })
 }
 
@@ -181,8 +179,7 @@ pub unsafe extern "C" fn iw_reject(
         let request = ConnectionRequest::from_bits(read(request, "request")?.id);
         let private_data = read_private_data(private_data, private_data_bytes)?;
         let why = RejectParams { private_data, ..RejectParams::default() };
-        with(ctx, |context| Ok(context.reject_with(&request, &why)?))?;
-        Ok(IW_OK)
+        with(ctx, |context| Ok(context.reject_with(&request, &why)?))
     })
 }
 
@@ -193,7 +190,7 @@ pub unsafe extern "C" fn iw_reject(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(ctx, |context| Ok(context.disconnect(qp.to_rust()).map(|()| IW_OK)?)) })
+    call(|| unsafe { with(ctx, |context| Ok(context.disconnect(qp.to_rust())?)) })
 }
 
 /// Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0. The library
@@ -207,7 +204,7 @@ pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_ad
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let peer = read(peer, "peer")?.to_rust()?.ip();
-        with(ctx, |context| Ok(context.lacks_atomics(peer).into()))
+        with(ctx, |context| Ok(context.lacks_atomics(peer)))
     })
 }
 
@@ -221,8 +218,7 @@ unsafe fn with_local_addr(
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let local = read(local, "local")?.to_rust()?;
-        with(ctx, |context| Ok(act(context, local)?))?;
-        Ok(IW_OK)
+        with(ctx, |context| Ok(act(context, local)?))
     })
 }
 
@@ -272,9 +268,7 @@ impl iw_conn_params {
             0 => Ok(None),
             1 => Ok(Some(MpaRevision::One)),
             2 => Ok(Some(MpaRevision::Two)),
-            other => {
-                Err(ApiError::with_detail(IW_E_VALUE, format_args!("params.revision = {other}: 0, 1 or 2")))
-            }
+            other => Err(fault!(IW_E_VALUE, "params.revision = {other}: 0, 1 or 2")),
         }
     }
 
@@ -283,12 +277,7 @@ impl iw_conn_params {
             return Ok(None);
         }
         let number = |value: i32| {
-            let wrong = || {
-                ApiError::with_detail(
-                    IW_E_VALUE,
-                    format_args!("reads = {value}: both 0 to 16383, or both negative"),
-                )
-            };
+            let wrong = || fault!(IW_E_VALUE, "reads = {value}: both 0 to 16383, or both negative");
             u16::try_from(value).map_err(|_| wrong())
         };
         Ok(Some(ReadDepths { ird: number(self.ird)?, ord: number(self.ord)? }))
@@ -302,10 +291,7 @@ impl iw_conn_params {
             IW_EXTENSIONS_DRAFT03 => Extensions::Draft03,
             IW_EXTENSIONS_DRAFT01 => Extensions::Draft01,
             other => {
-                return Err(ApiError::with_detail(
-                    IW_E_VALUE,
-                    format_args!("params.extensions = {other}: IW_EXTENSIONS_*"),
-                ));
+                return Err(fault!(IW_E_VALUE, "params.extensions = {other}: IW_EXTENSIONS_*"));
             }
         }))
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use verbs::{Context, ProtectionDomain};
 
-use crate::boundary::{Slot, alloc_handle, call, close_handle, with, write_optional, write_out, *};
+use crate::boundary::{Slot, alloc_handle, call, close_handle, with, write_optional, write_out};
 use crate::host::iw_stack;
 
 /// One application thread's side of a stack. Used by one thread at a time.
@@ -78,8 +78,7 @@ pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_c
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let context = with(stack, |host| Ok(host.stack.context()?))?;
-        write_out(out, "out", alloc_handle(context))?;
-        Ok(IW_OK)
+        write_out(out, "out", alloc_handle(context))
     })
 }
 
@@ -91,7 +90,7 @@ pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { close_handle(ctx).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(ctx).map(drop) })
 }
 
 /// Creates a protection domain. It needs no memory and is not destroyed.
@@ -103,8 +102,7 @@ pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let pd = with(ctx, |context| Ok(context.alloc_pd()))?;
-        write_out(out, "out", iw_pd { id: pd.to_bits() })?;
-        Ok(IW_OK)
+        write_out(out, "out", iw_pd { id: pd.to_bits() })
     })
 }
 
@@ -132,8 +130,7 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
             read_depth: all.read_depth.into(),
             private_data_bytes: all.private_data_bytes_enhanced as u32,
         };
-        write_out(out, "out", limits)?;
-        Ok(IW_OK)
+        write_out(out, "out", limits)
     })
 }
 

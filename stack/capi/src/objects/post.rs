@@ -158,7 +158,7 @@ pub unsafe extern "C" fn iw_post_send(
         let mut done = 0;
         let outcome = with(ctx, |context| post_sends(context, qp.to_rust(), wrs, &mut done));
         write_optional(posted, "posted", done as u32)?;
-        outcome.map(|()| IW_OK)
+        outcome
     })
 }
 
@@ -282,7 +282,7 @@ unsafe fn post_recvs(
                 post(context, &RecvWr::new(wr.wr_id, scatter))?;
                 done += 1;
             }
-            Ok(IW_OK)
+            Ok(())
         });
         write_optional(posted, "posted", done)?;
         outcome
@@ -293,10 +293,7 @@ unsafe fn post_recvs(
 /// The pointer is null or points to as many elements.
 unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a [Sge], ApiError> {
     if count > SGES_MAX {
-        return Err(ApiError::with_detail(
-            IW_E_TOO_LONG,
-            format_args!("sge_count = {count}: at most {SGES_MAX}"),
-        ));
+        return Err(fault!(IW_E_TOO_LONG, "sge_count = {count}: at most {SGES_MAX}"));
     }
     // SAFETY: guaranteed by the caller; an element has the layout of `Sge`, and any numbers are valid.
     unsafe { read_slice(sges.cast(), count as usize, "sges") }
@@ -356,10 +353,7 @@ impl iw_send_wr {
         let request = unsafe {
             match self.opcode {
                 IW_WR_SEND => self.send()?,
-                IW_WR_WRITE if self.has(IW_SEND_INLINE) => {
-                    SendWr::write_inline(self.wr_id, self.inlined()?, self.remote())
-                }
-                IW_WR_WRITE => SendWr::write(self.wr_id, elements(self.sges, self.sge_count)?, self.remote()),
+                IW_WR_WRITE => self.write()?,
                 IW_WR_READ if self.has(IW_SEND_INVALIDATE) => {
                     SendWr::read_with_invalidate(self.wr_id, self.sink()?, self.remote())
                 }
@@ -371,7 +365,7 @@ impl iw_send_wr {
                 IW_WR_PROBE_ATOMICS => SendWr::probe_atomics(self.wr_id, self.sink()?, self.remote()),
                 IW_WR_INVALIDATE => SendWr::invalidate(self.wr_id, STag(self.invalidate_stag)),
                 other => {
-                    return Err(ApiError::with_detail(IW_E_VALUE, format_args!("opcode = {other}: IW_WR_*")));
+                    return Err(fault!(IW_E_VALUE, "opcode = {other}: IW_WR_*"));
                 }
             }
         };
@@ -395,17 +389,23 @@ impl iw_send_wr {
 
     /// # Safety
     /// As for [`iw_send_wr::request`].
-    unsafe fn write_and_immediate(&self) -> Result<[SendWr<'_>; 2], ApiError> {
+    unsafe fn write(&self) -> Result<SendWr<'_>, ApiError> {
         // SAFETY: guaranteed by the caller.
-        let write = unsafe {
+        Ok(unsafe {
             if self.has(IW_SEND_INLINE) {
                 SendWr::write_inline(self.wr_id, self.inlined()?, self.remote())
             } else {
                 SendWr::write(self.wr_id, elements(self.sges, self.sge_count)?, self.remote())
             }
-        };
+        })
+    }
+
+    /// # Safety
+    /// As for [`iw_send_wr::request`].
+    unsafe fn write_and_immediate(&self) -> Result<[SendWr<'_>; 2], ApiError> {
+        // SAFETY: guaranteed by the caller.
+        let mut first = unsafe { self.write() }?.unsignaled();
         let immediate = self.flagged(SendWr::immediate(self.wr_id, &self.immediate))?;
-        let mut first = write.unsignaled();
         if self.has(IW_SEND_FENCE) {
             first = first.fenced();
         }
@@ -418,7 +418,7 @@ impl iw_send_wr {
 
     fn flagged<'a>(&self, mut request: SendWr<'a>) -> Result<SendWr<'a>, ApiError> {
         if self.flags & !FLAGS != 0 {
-            return Err(ApiError::with_detail(IW_E_VALUE, format_args!("flags = {}: IW_SEND_*", self.flags)));
+            return Err(fault!(IW_E_VALUE, "flags = {}: IW_SEND_*", self.flags));
         }
         if !self.has(IW_SEND_SIGNALED) {
             request = request.unsignaled();
@@ -452,10 +452,7 @@ impl iw_send_wr {
     unsafe fn inlined(&self) -> Result<&[u8], ApiError> {
         let bytes = self.inline_bytes;
         if bytes > INLINE_BYTES_MAX {
-            return Err(ApiError::with_detail(
-                IW_E_TOO_LONG,
-                format_args!("inline_bytes = {bytes}: at most {INLINE_BYTES_MAX}"),
-            ));
+            return Err(fault!(IW_E_TOO_LONG, "inline_bytes = {bytes}: at most {INLINE_BYTES_MAX}"));
         }
         // SAFETY: guaranteed by the caller.
         unsafe { read_slice(self.inline_data, bytes as usize, "inline_data") }

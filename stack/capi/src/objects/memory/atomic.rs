@@ -50,8 +50,8 @@ pub unsafe extern "C" fn iw_atomic(
         let operation = read(op, "op")?.to_rust()?;
         with(ctx, |context| {
             with(mr, |memory| {
-                context.atomic(cq.to_rust(), wr_id, (memory.registered()?, offset), &operation)?;
-                Ok(IW_OK)
+                let word = (memory.registered()?, offset);
+                Ok(context.atomic(cq.to_rust(), wr_id, word, &operation)?)
             })
         })
     })
@@ -73,8 +73,7 @@ pub unsafe extern "C" fn iw_owner_core(
     call(|| unsafe {
         let owner =
             with(ctx, |context| with(mr, |memory| Ok(context.owner_core(memory.registered()?, offset)?)))?;
-        write_out(core, "core", owner.into())?;
-        Ok(IW_OK)
+        write_out(core, "core", owner.into())
     })
 }
 
@@ -98,10 +97,7 @@ impl iw_atomic_op {
             IW_WR_SWAP => AtomicOp::Swap { swap },
             other => {
                 let allowed = "IW_WR_FETCH_ADD, IW_WR_CMP_SWAP or IW_WR_SWAP";
-                return Err(ApiError::with_detail(
-                    IW_E_VALUE,
-                    format_args!("op.opcode = {other}: {allowed}"),
-                ));
+                return Err(fault!(IW_E_VALUE, "op.opcode = {other}: {allowed}"));
             }
         })
     }

@@ -125,8 +125,7 @@ pub unsafe extern "C" fn iw_mr_register_on_core(
     unsafe {
         register(ctx, address, length, access, out, |context, memory, access| {
             let there = u16::try_from(core).ok().filter(|core| usize::from(*core) < context.limits().cores);
-            let wrong =
-                || ApiError::with_detail(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"));
+            let wrong = || fault!(IW_E_VALUE, "core = {core}: below iw_stack_cores");
             Ok(context.register_on_core(pd.to_rust(), memory, access, there.ok_or_else(wrong)?)?)
         })
     }
@@ -149,8 +148,7 @@ unsafe fn register(
         write_out(out, "out", core::ptr::null_mut())?;
         let (memory, access) = (raw_memory(address, length)?, parse_access(access)?);
         let region = with(ctx, |context| register_fn(context, memory, access))?;
-        write_out(out, "out", alloc_handle(Memory::Registered(region)))?;
-        Ok(IW_OK)
+        write_out(out, "out", alloc_handle(Memory::Registered(region)))
     })
 }
 
@@ -178,8 +176,7 @@ pub unsafe extern "C" fn iw_mr_alloc(
         let bytes = pages.as_mut_ptr();
         let region = with(ctx, |context| Ok(context.register(pd.to_rust(), pages, access)?))?;
         write_out(address, "address", bytes.cast())?;
-        write_out(out, "out", alloc_handle(Memory::Registered(region)))?;
-        Ok(IW_OK)
+        write_out(out, "out", alloc_handle(Memory::Registered(region)))
     })
 }
 
@@ -200,8 +197,7 @@ pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> 
             }),
             _ => Err(already_deregistered()),
         })?;
-        write_out(out, "out", info)?;
-        Ok(IW_OK)
+        write_out(out, "out", info)
     })
 }
 
@@ -217,7 +213,7 @@ pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
         with(mr, |memory| match core::mem::replace(memory, Memory::Moved) {
             Memory::Registered(region) => {
                 *memory = Memory::Deregistering(region.deregister());
-                Ok(IW_OK)
+                Ok(())
             }
             other => {
                 *memory = other;
@@ -238,20 +234,17 @@ pub unsafe extern "C" fn iw_mr_poll_deregistered(mr: *mut iw_mr) -> i32 {
     call(|| unsafe {
         let over = with(mr, |memory| match memory {
             Memory::Deregistering(token) => Ok(token.poll()),
-            _ => Err(ApiError::with_detail(
-                IW_E_STATE,
-                "the memory is registered: iw_mr_deregister comes first",
-            )),
+            _ => Err(fault!(IW_E_STATE, "the memory is registered: iw_mr_deregister comes first")),
         })?;
         if over {
             drop(close_handle(mr)?);
         }
-        Ok(over.into())
+        Ok(over)
     })
 }
 
 fn already_deregistered() -> ApiError {
-    ApiError::with_detail(IW_E_STATE, "the memory's end has been asked for")
+    fault!(IW_E_STATE, "the memory's end has been asked for")
 }
 
 pub(super) fn parse_access(access: u32) -> Result<Access, ApiError> {
@@ -261,7 +254,7 @@ pub(super) fn parse_access(access: u32) -> Result<Access, ApiError> {
         .union(Access::REMOTE_ATOMIC)
         .union(Access::BIND);
     let bits = u16::try_from(access).ok().and_then(Access::from_bits).filter(|all| KNOWN.contains(*all));
-    bits.ok_or_else(|| ApiError::with_detail(IW_E_VALUE, format_args!("access = {access}: IW_ACCESS_*")))
+    bits.ok_or_else(|| fault!(IW_E_VALUE, "access = {access}: IW_ACCESS_*"))
 }
 
 const _: () = {
@@ -275,10 +268,9 @@ const _: () = {
 /// # Safety
 /// As for `iw_mr_register`.
 unsafe fn raw_memory(address: *mut c_void, length: usize) -> Result<RawMemory, ApiError> {
-    let base =
-        NonNull::new(address.cast()).ok_or_else(|| ApiError::with_detail(IW_E_POINTER, "address is null"))?;
+    let base = NonNull::new(address.cast()).ok_or_else(|| fault!(IW_E_POINTER, "address is null"))?;
     if length > isize::MAX as usize {
-        return Err(ApiError::with_detail(IW_E_VALUE, "length is longer than the address space"));
+        return Err(fault!(IW_E_VALUE, "length is longer than the address space"));
     }
     // SAFETY: guaranteed by the caller. C has no references; the program accesses the bytes as the function's text
     // states.

@@ -79,8 +79,7 @@ pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mu
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let window = with(ctx, |context| Ok(context.create_window(pd.to_rust())?))?;
-        write_out(out, "out", alloc_handle(Bindable::new(window, pd)))?;
-        Ok(IW_OK)
+        write_out(out, "out", alloc_handle(Bindable::new(window, pd)))
     })
 }
 
@@ -91,7 +90,7 @@ pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { write_out(out, "out", with(mw, |window| Ok(window.info()))?).map(|()| IW_OK) })
+    call(|| unsafe { write_out(out, "out", with(mw, |window| Ok(window.info()))?) })
 }
 
 /// Ends the window's current binding at once, without a request and for any queue pair. A binding that waits in a
@@ -102,7 +101,7 @@ pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_invalidate(mw: *mut iw_mw) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(mw, |window| Ok(window.invalidate().into())) })
+    call(|| unsafe { with(mw, |window| Ok(window.invalidate())) })
 }
 
 /// Destroys a window and invalidates its tag at once. A binding of it that waits in a send queue fails. Cores may
@@ -114,7 +113,7 @@ pub unsafe extern "C" fn iw_mw_invalidate(mw: *mut iw_mw) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_destroy(mw: *mut iw_mw) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { close_handle(mw).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(mw).map(drop) })
 }
 
 /// Creates a fast region, which counts as a region (`iw_limits.regions`).
@@ -127,8 +126,7 @@ pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mu
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let region = with(ctx, |context| Ok(context.create_fast_region(pd.to_rust())?))?;
-        write_out(out, "out", alloc_handle(Bindable::new(region, pd)))?;
-        Ok(IW_OK)
+        write_out(out, "out", alloc_handle(Bindable::new(region, pd)))
     })
 }
 
@@ -139,7 +137,7 @@ pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut iw_stag_info) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { write_out(out, "out", with(fast_mr, |region| Ok(region.info()))?).map(|()| IW_OK) })
+    call(|| unsafe { write_out(out, "out", with(fast_mr, |region| Ok(region.info()))?) })
 }
 
 /// Ends the fast region's current registration, as `iw_mw_invalidate` does a window's binding.
@@ -149,7 +147,7 @@ pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_invalidate(fast_mr: *mut iw_fast_mr) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(fast_mr, |region| Ok(region.invalidate().into())) })
+    call(|| unsafe { with(fast_mr, |region| Ok(region.invalidate())) })
 }
 
 /// Destroys a fast region, as `iw_mw_destroy` does a window.
@@ -159,7 +157,7 @@ pub unsafe extern "C" fn iw_fast_mr_invalidate(fast_mr: *mut iw_fast_mr) -> i32 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_destroy(fast_mr: *mut iw_fast_mr) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { close_handle(fast_mr).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(fast_mr).map(drop) })
 }
 
 impl<T: HasStag> Bindable<T> {
@@ -190,9 +188,9 @@ impl<T: HasStag> Bindable<T> {
     ) -> Result<(), ApiError> {
         // Checked here, since the core could only end the connection; tags of another stack are meaningless to it.
         if context.query_qp(qp)?.pd != self.pd {
-            return Err(ApiError::with_detail(
+            return Err(fault!(
                 IW_E_VALUE,
-                "what is bound and the queue pair are of different protection domains",
+                "what is bound and the queue pair are of different protection domains"
             ));
         }
         context.post_send(qp, &request(&self.tag)?)?;

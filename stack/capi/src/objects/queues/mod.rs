@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use verbs::{Completion, CompletionQueue, QueuePair, SharedReceiveQueue};
 
 use super::context::{iw_ctx, iw_pd};
-use crate::boundary::{call, out_slice, with, write_out, *};
+use crate::boundary::{call, out_slice, with, write_out};
 use completion::iw_wc;
 
 /// A completion queue. 0 means none.
@@ -63,8 +63,7 @@ pub unsafe extern "C" fn iw_cq_create(ctx: *mut iw_ctx, depth: u32, out: *mut iw
     call(|| unsafe {
         write_out(out, "out", iw_cq { id: 0 })?;
         let cq = with(ctx, |context| Ok(context.create_cq(depth)?))?;
-        write_out(out, "out", iw_cq { id: cq.to_bits() })?;
-        Ok(IW_OK)
+        write_out(out, "out", iw_cq { id: cq.to_bits() })
     })
 }
 
@@ -76,7 +75,7 @@ pub unsafe extern "C" fn iw_cq_create(ctx: *mut iw_ctx, depth: u32, out: *mut iw
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_resize(ctx: *mut iw_ctx, cq: iw_cq, depth: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(ctx, |context| Ok(context.resize_cq(cq.to_rust(), depth).map(|()| IW_OK)?)) })
+    call(|| unsafe { with(ctx, |context| Ok(context.resize_cq(cq.to_rust(), depth)?)) })
 }
 
 /// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number.
@@ -118,9 +117,7 @@ const CHUNK: usize = 32;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_arm(ctx: *mut iw_ctx, cq: iw_cq, solicited_only: i32) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        with(ctx, |context| Ok(context.arm_cq(cq.to_rust(), solicited_only != 0).map(|()| IW_OK)?))
-    })
+    call(|| unsafe { with(ctx, |context| Ok(context.arm_cq(cq.to_rust(), solicited_only != 0)?)) })
 }
 
 /// Stores the queue's descriptor, an eventfd that becomes readable once for each arming; read its eight bytes. The
@@ -133,8 +130,7 @@ pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let number = with(ctx, |context| Ok(context.cq_fd(cq.to_rust())?.as_raw_fd()))?;
-        write_out(fd, "fd", number)?;
-        Ok(IW_OK)
+        write_out(fd, "fd", number)
     })
 }
 
@@ -164,8 +160,7 @@ pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw
             out,
             "out",
             iw_cq_info { depth: info.depth, reserved_cqes: info.reserved_cqes, users: info.users },
-        )?;
-        Ok(IW_OK)
+        )
     })
 }
 
@@ -177,7 +172,7 @@ pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_destroy(ctx: *mut iw_ctx, cq: iw_cq) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(ctx, |context| Ok(context.destroy_cq(cq.to_rust()).map(|()| IW_OK)?)) })
+    call(|| unsafe { with(ctx, |context| Ok(context.destroy_cq(cq.to_rust())?)) })
 }
 
 /// Creates a shared receive queue for `depth` receives on each core, of at most `max_sge` elements. Allocates.
@@ -196,8 +191,7 @@ pub unsafe extern "C" fn iw_srq_create(
     call(|| unsafe {
         write_out(out, "out", iw_srq { id: 0 })?;
         let srq = with(ctx, |context| Ok(context.create_srq(pd.to_rust(), depth, max_sge as usize)?))?;
-        write_out(out, "out", iw_srq { id: srq.to_bits() })?;
-        Ok(IW_OK)
+        write_out(out, "out", iw_srq { id: srq.to_bits() })
     })
 }
 
@@ -208,7 +202,7 @@ pub unsafe extern "C" fn iw_srq_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_arm(ctx: *mut iw_ctx, srq: iw_srq, limit: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(ctx, |context| Ok(context.arm_srq(srq.to_rust(), limit).map(|()| IW_OK)?)) })
+    call(|| unsafe { with(ctx, |context| Ok(context.arm_srq(srq.to_rust(), limit)?)) })
 }
 
 /// The state of a shared receive queue.
@@ -235,8 +229,7 @@ pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut i
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_srq(srq.to_rust())?))?;
         let (depth, posted, max_sge, users) = (info.depth, info.posted, info.max_sge as u32, info.users);
-        write_out(out, "out", iw_srq_info { depth, posted, max_sge, users })?;
-        Ok(IW_OK)
+        write_out(out, "out", iw_srq_info { depth, posted, max_sge, users })
     })
 }
 
@@ -247,5 +240,5 @@ pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_destroy(ctx: *mut iw_ctx, srq: iw_srq) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(ctx, |context| Ok(context.destroy_srq(srq.to_rust()).map(|()| IW_OK)?)) })
+    call(|| unsafe { with(ctx, |context| Ok(context.destroy_srq(srq.to_rust())?)) })
 }

@@ -44,7 +44,7 @@ pub struct iw_qp_attr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_attr_init(attr: *mut iw_qp_attr, cq: iw_cq) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { write_out(attr, "attr", iw_qp_attr::new(cq)).map(|()| IW_OK) })
+    call(|| unsafe { write_out(attr, "attr", iw_qp_attr::new(cq)) })
 }
 
 /// Creates a queue pair. Allocates.
@@ -64,8 +64,7 @@ pub unsafe extern "C" fn iw_qp_create(
         write_out(out, "out", iw_qp { id: 0 })?;
         let attr = read_sized(attr, iw_qp_attr::new(iw_cq { id: 0 }), "attr")?.to_rust()?;
         let qp = with(ctx, |context| Ok(context.create_qp(pd.to_rust(), &attr)?))?;
-        write_out(out, "out", iw_qp { id: qp.to_bits() })?;
-        Ok(IW_OK)
+        write_out(out, "out", iw_qp { id: qp.to_bits() })
     })
 }
 
@@ -115,8 +114,7 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
             sends_outstanding: info.sends_outstanding,
             receives_outstanding: info.receives_outstanding,
         };
-        write_out(out, "out", c_info)?;
-        Ok(IW_OK)
+        write_out(out, "out", c_info)
     })
 }
 
@@ -127,7 +125,7 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_destroy(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { with(ctx, |context| Ok(context.destroy_qp(qp.to_rust()).map(|()| IW_OK)?)) })
+    call(|| unsafe { with(ctx, |context| Ok(context.destroy_qp(qp.to_rust())?)) })
 }
 
 fn number_of(state: QpState) -> u32 {
@@ -160,9 +158,7 @@ impl iw_qp_attr {
     }
 
     fn to_rust(self) -> Result<QpAttr, ApiError> {
-        let wrong = || {
-            ApiError::with_detail(IW_E_VALUE, format_args!("attr.core = {}: below iw_stack_cores", self.core))
-        };
+        let wrong = || fault!(IW_E_VALUE, "attr.core = {}: below iw_stack_cores", self.core);
         let core = if self.core < 0 { None } else { Some(u16::try_from(self.core).map_err(|_| wrong())?) };
         Ok(QpAttr {
             send_cq: self.send_cq.to_rust(),
