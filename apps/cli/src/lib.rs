@@ -26,6 +26,8 @@ pub enum CliExit {
     Help(String),
     /// One line that names the bad argument and the allowed values.
     BadArguments(String),
+    /// One line that says why a run failed.
+    Failed(String),
 }
 
 impl CliExit {
@@ -37,6 +39,7 @@ impl CliExit {
                 ExitCode::SUCCESS
             }
             CliExit::BadArguments(line) => bad_arguments(program, line),
+            CliExit::Failed(line) => fail(program, line),
         }
     }
 }
@@ -51,6 +54,18 @@ impl From<clap::Error> for CliExit {
             }
             _ => CliExit::BadArguments(one_line(&text)),
         }
+    }
+}
+
+impl CliExit {
+    /// A run that failed.
+    pub fn failed(why: impl Display) -> Self {
+        CliExit::Failed(why.to_string())
+    }
+
+    /// Arguments or a configuration that cannot be used.
+    pub fn bad_arguments(why: impl Display) -> Self {
+        CliExit::BadArguments(why.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use embed_rust::{BlockCounts, Client, EmbedError, Server, ServerConfig};
 use ironwarp::dpdk::{Eal, EalConfig, Memory};
 use ironwarp::{Config, Stack, Worker};
-use ironwarp_cli::{bad_arguments, fail, parse_args};
+use ironwarp_cli::{CliExit, on_interrupt, parse_args};
 
 const PROGRAM: &str = "embed-rust";
 /// Ends what hangs.
@@ -71,30 +71,25 @@ const BLOCKS_PER_CLIENT: usize = 256;
 const CLIENTS_MAX: usize = 64;
 
 pub(crate) fn main() -> ExitCode {
-    let args: Args = match parse_args(std::env::args_os()) {
-        Ok(args) => args,
-        Err(exit) => return exit.report(PROGRAM),
-    };
-    let stop = match ironwarp_cli::on_interrupt() {
-        Ok(stop) => stop,
-        Err(line) => return fail(PROGRAM, line),
-    };
+    run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS)
+}
+
+fn run() -> Result<(), CliExit> {
+    let args: Args = parse_args(std::env::args_os())?;
+    let stop = on_interrupt().map_err(CliExit::Failed)?;
     let outcome = match args.command {
         Command::Both { clients, blocks } => both(clients.into(), blocks),
         Command::Server { config, at } => server(&config, at, &stop),
-        Command::Client { config, connect, blocks } => client(&config, connect, blocks, &stop),
+        Command::Client { config, connect, blocks } => client(&config, connect, blocks),
     };
-    match outcome {
-        Ok(counts) => {
-            let BlockCounts { written, read, refused } = counts;
-            println!(
-                "{written} blocks written, {read} read and compared, {refused} requests refused as they should be"
-            );
-            ExitCode::SUCCESS
-        }
-        Err(EmbedError::Config(error)) => bad_arguments(PROGRAM, error),
-        Err(error) => fail(PROGRAM, error),
-    }
+    let BlockCounts { written, read, refused } = outcome.map_err(|error| match error {
+        EmbedError::Config(error) => CliExit::bad_arguments(error),
+        error => CliExit::failed(error),
+    })?;
+    println!(
+        "{written} blocks written, {read} read and compared, {refused} requests refused as they should be"
+    );
+    Ok(())
 }
 
 fn both(clients: usize, blocks: u64) -> Result<BlockCounts, EmbedError> {
@@ -169,7 +164,7 @@ fn run_clients(
     }))
 }
 
-fn server(config: &std::path::Path, at: SocketAddr, stop: &AtomicBool) -> Result<BlockCounts, EmbedError> {
+fn server(config: &Path, at: SocketAddr, stop: &AtomicBool) -> Result<BlockCounts, EmbedError> {
     let (stack, worker) = Stack::builder(Config::from_file(config)?).build_one()?;
     let settings =
         ServerConfig { at, blocks: (CLIENTS_MAX * BLOCKS_PER_CLIENT) as u64, clients: CLIENTS_MAX };
@@ -178,12 +173,7 @@ fn server(config: &std::path::Path, at: SocketAddr, stop: &AtomicBool) -> Result
     Ok(BlockCounts::default())
 }
 
-fn client(
-    config: &std::path::Path,
-    at: SocketAddr,
-    blocks: u64,
-    _: &AtomicBool,
-) -> Result<BlockCounts, EmbedError> {
+fn client(config: &Path, at: SocketAddr, blocks: u64) -> Result<BlockCounts, EmbedError> {
     let (stack, worker) = Stack::builder(Config::from_file(config)?).build_one()?;
     run_clients(&stack, worker, at, 1, blocks)
 }

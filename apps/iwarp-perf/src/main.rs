@@ -27,21 +27,18 @@ use cli::Args;
 const PROGRAM: &str = "iwarp-perf";
 
 fn main() -> ExitCode {
-    let mut arguments: Vec<_> = std::env::args_os().collect();
+    let arguments: Vec<_> = std::env::args_os().collect();
     match Role::of(&arguments) {
         Some(Role::Client) => return client::main(),
         Some(Role::Server) => return server::main(),
         None => {}
     }
-    if doctor::is_requested(&arguments) {
-        return doctor::main(&arguments);
-    }
-    if arguments.get(1).is_some_and(|word| word == "results") {
-        arguments.remove(1);
-        return results::main(arguments);
-    }
-    match Args::read(&arguments).and_then(|args| parent::run(&args)) {
-        Ok(code) => code,
-        Err(exit) => exit.report(PROGRAM),
-    }
+    // The options of these two are their own.
+    let own = || [&arguments[..1], &arguments[2..]].concat();
+    let outcome = match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("doctor") => doctor::run(own()),
+        Some("results") => results::run(own()),
+        _ => Args::read(&arguments).and_then(|args| parent::run(&args)),
+    };
+    outcome.unwrap_or_else(|exit| exit.report(PROGRAM))
 }

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ironwarp_bench::results::{QUESTIONS, Runs, markdown};
-use ironwarp_cli::{bad_arguments, fail, parse_args, print_stdout};
-
-use crate::PROGRAM;
+use ironwarp_cli::{CliExit, parse_args, print_stdout};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,21 +28,13 @@ struct Args {
 }
 
 /// Generates the page. `arguments` are those of the program without the word `results`.
-pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let args: Args = match parse_args(arguments) {
-        Ok(args) => args,
-        Err(exit) => return exit.report(PROGRAM),
-    };
-    let page = match markdown(QUESTIONS, &mut Runs::new(&args.from)) {
-        Ok(page) => page,
-        Err(error) => return bad_arguments(PROGRAM, error),
-    };
-    let Some(path) = args.write else {
-        print_stdout(page);
-        return ExitCode::SUCCESS;
-    };
-    match std::fs::write(&path, page) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(PROGRAM, format_args!("{}: {error}", path.display())),
+pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
+    let args: Args = parse_args(arguments)?;
+    let page = markdown(QUESTIONS, &mut Runs::new(&args.from)).map_err(CliExit::bad_arguments)?;
+    match args.write {
+        Some(path) => std::fs::write(&path, page)
+            .map_err(|error| CliExit::failed(format_args!("{}: {error}", path.display())))?,
+        None => print_stdout(page),
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicBool;
 use std::process::ExitCode;
 
 use ironwarp::{Config, SetupError};
-use ironwarp_cli::{bad_arguments, fail, parse_args, print_stdout, start_log};
+use ironwarp_cli::{CliExit, on_interrupt, parse_args, print_stdout, start_log};
 use iwarp_ping::{Client, Endpoint, PingError, Server};
 use serde_json::{Value, json};
 
@@ -19,32 +19,26 @@ use crate::args::Args;
 const PROGRAM: &str = "iwarp-ping";
 
 fn main() -> ExitCode {
-    let args: Args = match parse_args(std::env::args_os()) {
-        Ok(args) => args,
-        Err(exit) => return exit.report(PROGRAM),
-    };
-    if let Err(line) = args.check().and_then(|()| start_log(&args.log)) {
-        return bad_arguments(PROGRAM, line);
-    }
-    let config = match Config::from_file(&args.config) {
-        Ok(config) => config,
-        Err(error) => return bad_arguments(PROGRAM, error),
-    };
-    let stop = match ironwarp_cli::on_interrupt() {
-        Ok(stop) => stop,
-        Err(line) => return fail(PROGRAM, line),
-    };
+    run().unwrap_or_else(|exit| exit.report(PROGRAM))
+}
+
+fn run() -> Result<ExitCode, CliExit> {
+    let args: Args = parse_args(std::env::args_os())?;
+    args.check()?;
+    start_log(&args.log)?;
+    let config = Config::from_file(&args.config).map_err(CliExit::bad_arguments)?;
+    let stop = on_interrupt().map_err(CliExit::Failed)?;
     let outcome =
         if args.server { run_server(&args, config, &stop) } else { run_client(&args, config, &stop) };
     #[cfg(feature = "dpdk")]
     ironwarp::cleanup_dpdk();
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(PingError::Argument(line)) => bad_arguments(PROGRAM, line),
-        Err(PingError::Setup(SetupError::Config(error))) => bad_arguments(PROGRAM, error),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(PingError::Argument(line)) => Err(CliExit::BadArguments(line)),
+        Err(PingError::Setup(SetupError::Config(error))) => Err(CliExit::bad_arguments(error)),
         // The error was printed when that client was abandoned.
-        Err(PingError::Peer(_)) if args.server => ExitCode::FAILURE,
-        Err(error) => fail(PROGRAM, error),
+        Err(PingError::Peer(_)) if args.server => Ok(ExitCode::FAILURE),
+        Err(error) => Err(CliExit::failed(error)),
     }
 }
 

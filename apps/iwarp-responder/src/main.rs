@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use ironwarp::{Config, SetupError};
-use ironwarp_cli::{bad_arguments, fail, parse_args};
+use ironwarp_cli::{CliExit, on_interrupt, parse_args, start_log};
 
 use crate::args::Args;
 use crate::responder::Responder;
@@ -22,34 +22,27 @@ use crate::responder::Responder;
 const PROGRAM: &str = "iwarp-responder";
 
 fn main() -> ExitCode {
-    let args: Args = match parse_args(std::env::args_os()) {
-        Ok(args) => args,
-        Err(exit) => return exit.report(PROGRAM),
-    };
-    if let Err(line) = ironwarp_cli::start_log(&args.log) {
-        return bad_arguments(PROGRAM, line);
-    }
-    let config = match Config::from_file(&args.config) {
-        Ok(config) => config,
-        Err(error) => return bad_arguments(PROGRAM, error),
-    };
-    let stop = match ironwarp_cli::on_interrupt() {
-        Ok(stop) => stop,
-        Err(line) => return fail(PROGRAM, line),
-    };
-    let code = run(&args, config, &stop);
-    #[cfg(feature = "dpdk")]
-    ironwarp::cleanup_dpdk();
-    code
+    run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS)
 }
 
-fn run(args: &Args, config: Config, stop: &AtomicBool) -> ExitCode {
-    match Responder::start(args, config) {
-        Ok(mut responder) => outcome(responder.run(stop)),
-        Err(StartError::Argument(line)) => bad_arguments(PROGRAM, line),
-        Err(StartError::Setup(SetupError::Config(error))) => bad_arguments(PROGRAM, error),
-        Err(error) => fail(PROGRAM, error),
-    }
+fn run() -> Result<(), CliExit> {
+    let args: Args = parse_args(std::env::args_os())?;
+    start_log(&args.log)?;
+    let config = Config::from_file(&args.config).map_err(CliExit::bad_arguments)?;
+    let stop = on_interrupt().map_err(CliExit::Failed)?;
+    let outcome = respond(&args, config, &stop);
+    #[cfg(feature = "dpdk")]
+    ironwarp::cleanup_dpdk();
+    outcome
+}
+
+fn respond(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), CliExit> {
+    let mut responder = Responder::start(args, config).map_err(|error| match error {
+        StartError::Argument(line) => CliExit::BadArguments(line),
+        StartError::Setup(SetupError::Config(error)) => CliExit::bad_arguments(error),
+        error => CliExit::failed(error),
+    })?;
+    responder.run(stop).map_err(CliExit::failed)
 }
 
 /// Why the responder did not come up.
@@ -67,11 +60,4 @@ pub(crate) enum StartError {
     /// The capture file.
     #[error("--pcap {path}: {source}")]
     Capture { path: String, source: std::io::Error },
-}
-
-fn outcome(result: Result<(), ironwarp::VerbsError>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(PROGRAM, error),
-    }
 }

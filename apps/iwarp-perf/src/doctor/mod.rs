@@ -18,8 +18,8 @@ use std::time::Duration;
 use clap::Parser;
 use ironwarp::Config;
 use ironwarp::host::{Finding, Host, Severity};
+use ironwarp_cli::{CliExit, parse_args, start_log};
 
-use crate::PROGRAM;
 use report::Report;
 
 const EXAMPLES: &str = "\
@@ -54,25 +54,12 @@ struct Args {
 /// Longer than the limits of all steps together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether the arguments name the doctor.
-pub fn is_requested(arguments: &[OsString]) -> bool {
-    arguments.get(1).is_some_and(|word| word == "doctor")
-}
-
-/// Runs the doctor. The arguments are the program's, its name first.
-pub fn main(arguments: &[OsString]) -> ExitCode {
-    let own = arguments.iter().take(1).chain(arguments.iter().skip(2)).cloned();
-    let args: Args = match ironwarp_cli::parse_args(own) {
-        Ok(args) => args,
-        Err(exit) => return exit.report(PROGRAM),
-    };
-    if let Err(line) = ironwarp_cli::start_log(&args.log) {
-        return ironwarp_cli::bad_arguments(PROGRAM, line);
-    }
-    match Config::from_file(&args.config) {
-        Ok(config) => examine(&args, config),
-        Err(error) => ironwarp_cli::bad_arguments(PROGRAM, error),
-    }
+/// Runs the doctor. `arguments` are those of the program without the word `doctor`.
+pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
+    let args: Args = parse_args(arguments)?;
+    start_log(&args.log)?;
+    let config = Config::from_file(&args.config).map_err(CliExit::bad_arguments)?;
+    Ok(examine(&args, config))
 }
 
 fn examine(args: &Args, config: Config) -> ExitCode {

@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
         let (text, config) = configuration(args)?;
         start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
         let setup = standalone::Setup { text, config, port: args.port, pcap: args.pcap.clone() };
-        return Ok(standalone::main(&setup, args.config.as_deref().unwrap_or(Path::new(""))));
+        return standalone::run(&setup, args.config.as_deref().unwrap_or(Path::new("")));
     }
     let folder = WorkDir::new().map_err(|error| format!("a temporary folder: {error}"))?;
     let plan = make_plan(args, &folder)?;
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
         results: Vec::new(),
     };
     let mut outcome = Outcome { report, latencies: Vec::new() };
-    let run = Run::new(&plan, folder.path(), args.log.as_deref(), on_interrupt()?);
+    let run = Run::new(&plan, folder.path(), args.log.as_deref(), on_interrupt().map_err(CliExit::Failed)?);
     let ended = run.run_all(&plan, &mut outcome);
     drop(run);
     Ok(finish(args, &outcome, ended))

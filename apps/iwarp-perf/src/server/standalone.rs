@@ -15,10 +15,9 @@ use ironwarp::config::DeviceConfig;
 use ironwarp::{Config, ConnectionRequest, Worker};
 use ironwarp_bench::StopSignal;
 use ironwarp_bench::host::pin;
-use ironwarp_cli::{fail, on_interrupt, print_stdout};
+use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 
 use super::{Failure, ServerSession, message_handler};
-use crate::PROGRAM;
 use crate::control::{Channel, FromServer};
 use crate::rdma::{Endpoint, Incoming, RdmaError};
 
@@ -38,18 +37,12 @@ pub struct Setup {
 }
 
 /// Serves until Ctrl-C.
-pub fn main(setup: &Setup, source: &Path) -> ExitCode {
-    let halt = match on_interrupt() {
-        Ok(halt) => halt,
-        Err(line) => return fail(PROGRAM, line),
-    };
-    match StandaloneServer::open(setup, halt).and_then(|mut server| server.run(source)) {
-        Ok(served) => {
-            print_stdout(format_args!("stopped; served {served} clients\n"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => fail(PROGRAM, error),
-    }
+pub fn run(setup: &Setup, source: &Path) -> Result<ExitCode, CliExit> {
+    let halt = on_interrupt().map_err(CliExit::Failed)?;
+    let served = StandaloneServer::open(setup, halt).and_then(|mut server| server.run(source));
+    let served = served.map_err(CliExit::failed)?;
+    print_stdout(format_args!("stopped; served {served} clients\n"));
+    Ok(ExitCode::SUCCESS)
 }
 
 struct StandaloneServer {
