@@ -5,22 +5,17 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionStatus, ConnectParams, Event, Nanos, QpAttr, QueuePair,
-    RecvWr, Region, RemoteMemory, SendWr, Terminate,
+    Access, Completion, CompletionOpcode, CompletionStatus, ConnectParams, Event, Nanos, QueuePair, Region,
+    RemoteMemory, SendWr, Terminate,
 };
 use ironwarp_cli::print_stdout;
 
-use crate::endpoint::{Endpoint, PingError};
+use crate::endpoint::{Endpoint, PingError, RECEIVES};
 use crate::message::{
-    Advertisement, Fault, MESSAGE_BYTES, RECEIVE_BYTES, check_completion, disconnect_text, printable,
-    write_text,
+    Advertisement, Fault, MESSAGE_BYTES, check_completion, disconnect_text, printable, write_text,
 };
 use crate::stats::ClientStats;
 
-/// Receives posted. A server has one message on its way at a time.
-const RECEIVES: usize = 2;
-/// Sends on their way: two a ping, and those of the ping before.
-const SENDS: u32 = 8;
 /// Completions reaped at a time.
 const REAP: usize = 8;
 /// What room for a text holds before it comes: a byte that no text has.
@@ -81,20 +76,11 @@ impl Client {
         };
         let source = room(&endpoint, Access::REMOTE_READ)?;
         let sink = room(&endpoint, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let messages =
-            endpoint.ctx.register(endpoint.pd, vec![0; RECEIVES * RECEIVE_BYTES], Access::LOCAL_WRITE)?;
-        let attr = QpAttr {
-            send_depth: SENDS,
-            recv_depth: RECEIVES as u32,
-            ird: 1,
-            ord: 1,
-            ..QpAttr::new(endpoint.cq)
-        };
-        let qp = endpoint.ctx.create_qp(endpoint.pd, &attr)?;
+        let (qp, messages) = endpoint.create_qp()?;
         let (text, received_text) =
             (vec![0; client_config.bytes as usize], vec![0; client_config.bytes as usize]);
         let stats = ClientStats::new(client_config.bytes, client_config.verify);
-        let mut client = Client {
+        Ok(Client {
             endpoint,
             client_config,
             qp,
@@ -108,9 +94,7 @@ impl Client {
             terminate: None,
             up: false,
             stats,
-        };
-        (0..RECEIVES).try_for_each(|slot| client.post_receive(slot))?;
-        Ok(client)
+        })
     }
 
     /// Pings until all was done that was asked for, or `stop` is raised.
@@ -286,7 +270,7 @@ impl Client {
         let slot = completion.wr_id as usize;
         let free = self.received_lens.iter_mut().find(|received_lens| received_lens.is_none());
         *free.ok_or(Fault::UnexpectedMessage)? = Some(completion.byte_len);
-        Ok(self.post_receive(slot)?)
+        Ok(self.endpoint.post_receive(self.qp, &self.messages, slot)?)
     }
 
     fn poll_events(&mut self) -> Result<(), PingError> {
@@ -306,12 +290,6 @@ impl Client {
             _ => {}
         }
         Ok(())
-    }
-
-    fn post_receive(&mut self, slot: usize) -> Result<(), ironwarp::PostError> {
-        let addr = self.messages.base_to() + (slot * RECEIVE_BYTES) as u64;
-        let sge = ironwarp::Sge { addr, len: RECEIVE_BYTES as u32, lkey: self.messages.stag() };
-        self.endpoint.ctx.post_recv(self.qp, &RecvWr::new(slot as u64, &[sge]))
     }
 
     /// Closes the connection where there is one, and gives the server time to hear it.

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use ironwarp::config::DeviceConfig;
 use ironwarp::instrument::{Capture, CaptureLimits};
 use ironwarp::{
-    CompletionQueue, Config, Context, ProtectionDomain, RangeError, SetupError, Stack, VerbsError, Worker,
-    idle,
+    Access, CompletionQueue, Config, Context, PostError, ProtectionDomain, QpAttr, QueuePair, RangeError,
+    RecvWr, Region, SetupError, Sge, Stack, VerbsError, Worker, idle,
 };
 
-use crate::Fault;
+use crate::message::{Fault, RECEIVE_BYTES};
 
 /// The interval between two checks of a link that is not polled.
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -25,6 +25,11 @@ pub(crate) const PEER_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
 /// Iterations between two checks of what is not urgent: a power of two.
 const POLLS_PER_CHECK: u32 = 1 << 10;
+/// Receives posted: an end has one message on its way at a time.
+pub(crate) const RECEIVES: usize = 2;
+/// Sends outstanding. A server has a Read, a Write and a Send behind each; a client two Sends a ping, and those of the
+/// ping before.
+const SENDS: u32 = 8;
 /// The largest depth of a completion queue.
 const CQ_DEPTH_MAX: u32 = 1 << 18;
 
@@ -81,8 +86,8 @@ pub enum PingError {
     },
 }
 
-impl From<ironwarp::PostError> for PingError {
-    fn from(error: ironwarp::PostError) -> Self {
+impl From<PostError> for PingError {
+    fn from(error: PostError) -> Self {
         PingError::Verbs(error.into())
     }
 }
@@ -150,6 +155,30 @@ impl Endpoint {
         let failed = |source| PingError::Capture { path: path.display().to_string(), source };
         let capture = Capture::create(path, CaptureLimits::default()).map_err(failed)?;
         self.worker.start_capture(&capture, "iwarp-ping").map_err(failed)
+    }
+
+    /// Creates a queue pair and the buffers of its receives, which are posted.
+    pub(crate) fn create_qp(&mut self) -> Result<(QueuePair, Region), VerbsError> {
+        let messages = self.ctx.register(self.pd, vec![0; RECEIVES * RECEIVE_BYTES], Access::LOCAL_WRITE)?;
+        let attr =
+            QpAttr { send_depth: SENDS, recv_depth: RECEIVES as u32, ird: 1, ord: 1, ..QpAttr::new(self.cq) };
+        let qp = self.ctx.create_qp(self.pd, &attr)?;
+        match (0..RECEIVES).try_for_each(|slot| self.post_receive(qp, &messages, slot)) {
+            Ok(()) => Ok((qp, messages)),
+            Err(error) => self.ctx.destroy_qp(qp).and(Err(error.into())),
+        }
+    }
+
+    /// Posts one of the receives of [`Endpoint::create_qp`].
+    pub(crate) fn post_receive(
+        &mut self,
+        qp: QueuePair,
+        messages: &Region,
+        slot: usize,
+    ) -> Result<(), PostError> {
+        let addr = messages.base_to() + (slot * RECEIVE_BYTES) as u64;
+        let sge = Sge { addr, len: RECEIVE_BYTES as u32, lkey: messages.stag() };
+        self.ctx.post_recv(qp, &RecvWr::new(slot as u64, &[sge]))
     }
 
     /// Listens from now on. Connections that arrive before the core has processed this are refused.

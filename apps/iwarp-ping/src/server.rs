@@ -21,7 +21,7 @@ const REAP: usize = 32;
 const LINGER: Duration = Duration::from_millis(5);
 
 /// What a server is to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ServerConfig {
     /// Where it listens.
     pub local: SocketAddr,
@@ -136,7 +136,7 @@ impl Server {
             let num = completion.qp.0;
             // Of a client that was given up, what comes still is of no interest.
             let Some(session) = self.sessions.get_mut(&num) else { continue };
-            if let Err(error) = session.on_completion(&mut self.endpoint, &self.server_config, completion) {
+            if let Err(error) = session.on_completion(&mut self.endpoint, completion) {
                 self.end_session(num, Err(error))?;
             }
         }
@@ -156,7 +156,7 @@ impl Server {
                 while self.on_completions()? > 0 {}
                 let num = qp.num().0;
                 if let Some(session) = self.sessions.get(&num) {
-                    let outcome = session.on_disconnect(&self.server_config, reason).map_err(PingError::from);
+                    let outcome = session.on_disconnect(reason).map_err(PingError::from);
                     self.end_session(num, outcome)?;
                 }
             }
@@ -175,7 +175,7 @@ impl Server {
             tracing::warn!("{remote} was turned away: busy");
             return self.reject(request, b"busy with another client");
         }
-        let session = match Session::new(&mut self.endpoint, &self.server_config, remote) {
+        let session = match Session::new(&mut self.endpoint, self.server_config, remote) {
             Ok(session) => session,
             Err(error) => {
                 tracing::warn!("{remote} was turned away: {error}");
@@ -245,8 +245,7 @@ impl Server {
         {
             self.wait_for_next_client(stop);
         }
-        let timeout = self.server_config.timeout;
-        self.end_failed_sessions(|session| session.check_timeout(timeout))
+        self.end_failed_sessions(Session::check_timeout)
     }
 
     /// Polls for `LINGER`, then waits without polling for the peer of a memif to leave and the next one to come.
@@ -294,7 +293,7 @@ mod tests {
         };
         let endpoint = Endpoint::with_stack(&config, stack, worker).expect("an end");
         let mut server = Server::new(endpoint, server_config, Box::new(|_, _| {})).expect("a server");
-        let session = Session::new(&mut server.endpoint, &server.server_config, local).expect("a queue pair");
+        let session = Session::new(&mut server.endpoint, server.server_config, local).expect("a queue pair");
         // A connection attempt, here to an unused address, gives it a core.
         server
             .endpoint

@@ -10,11 +10,11 @@
 //! s5.5). A client may then begin its next ping before our completions are here; that one message is kept.
 
 use core::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionStatus, DisconnectReason, PostError, QpAttr, QueuePair,
-    RecvWr, Region, SendWr, Sge, Terminate, VerbsError,
+    Access, Completion, CompletionOpcode, CompletionStatus, DisconnectReason, PostError, QueuePair, Region,
+    SendWr, Terminate, VerbsError,
 };
 use ironwarp_cli::print_stdout;
 
@@ -25,11 +25,6 @@ use crate::message::{
     disconnect_text, printable,
 };
 use crate::server::ServerConfig;
-
-/// Receives posted: a client has one message on its way at a time.
-const RECEIVES: usize = 2;
-/// Sends outstanding: a Read, a Write, a Send behind each.
-const SENDS: u32 = 8;
 
 /// What is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +41,7 @@ enum Step {
 
 /// A client.
 pub(crate) struct Session {
+    config: ServerConfig,
     pub(crate) qp: QueuePair,
     pub(crate) remote: SocketAddr,
     /// Pings that were answered.
@@ -69,25 +65,14 @@ impl Session {
     /// A client's memory and queue pair, its receives posted.
     pub(crate) fn new(
         endpoint: &mut Endpoint,
-        server_config: &ServerConfig,
+        config: ServerConfig,
         remote: SocketAddr,
     ) -> Result<Self, VerbsError> {
-        let texts = endpoint.ctx.register(
-            endpoint.pd,
-            vec![0; server_config.bytes_max as usize],
-            Access::LOCAL_WRITE,
-        )?;
-        let messages =
-            endpoint.ctx.register(endpoint.pd, vec![0; RECEIVES * RECEIVE_BYTES], Access::LOCAL_WRITE)?;
-        let attr = QpAttr {
-            send_depth: SENDS,
-            recv_depth: RECEIVES as u32,
-            ird: 1,
-            ord: 1,
-            ..QpAttr::new(endpoint.cq)
-        };
-        let qp = endpoint.ctx.create_qp(endpoint.pd, &attr)?;
-        let session = Session {
+        let texts =
+            endpoint.ctx.register(endpoint.pd, vec![0; config.bytes_max as usize], Access::LOCAL_WRITE)?;
+        let (qp, messages) = endpoint.create_qp()?;
+        Ok(Session {
+            config,
             qp,
             remote,
             pings: 0,
@@ -96,62 +81,49 @@ impl Session {
             text: 0,
             queued_message: None,
             texts,
-            text_copy: if server_config.inspects_text() {
-                vec![0; server_config.bytes_max as usize * 2]
+            text_copy: if config.inspects_text() {
+                vec![0; config.bytes_max as usize * 2]
             } else {
                 Vec::new()
             },
             messages,
             terminate: None,
             last_activity: Instant::now(),
-        };
-        match (0..RECEIVES).try_for_each(|slot| session.post_receive(endpoint, slot)) {
-            Ok(()) => Ok(session),
-            Err(error) => endpoint.ctx.destroy_qp(qp).and(Err(error.into())),
-        }
+        })
     }
 
     pub(crate) fn on_completion(
         &mut self,
         endpoint: &mut Endpoint,
-        server_config: &ServerConfig,
         completion: &Completion,
     ) -> Result<(), PingError> {
         self.last_activity = Instant::now();
         match (completion.status, completion.opcode) {
-            (CompletionStatus::Success, CompletionOpcode::Receive) => {
-                self.on_receive(endpoint, server_config, completion)
-            }
-            (CompletionStatus::Success, CompletionOpcode::Read) => self.on_read(endpoint, server_config),
-            (CompletionStatus::Success, _) => self.on_write(endpoint, server_config),
+            (CompletionStatus::Success, CompletionOpcode::Receive) => self.on_receive(endpoint, completion),
+            (CompletionStatus::Success, CompletionOpcode::Read) => self.on_read(endpoint),
+            (CompletionStatus::Success, _) => self.on_write(endpoint),
             _ => Ok(check_completion(completion, self.pings)?),
         }
     }
 
-    fn on_receive(
-        &mut self,
-        endpoint: &mut Endpoint,
-        server_config: &ServerConfig,
-        completion: &Completion,
-    ) -> Result<(), PingError> {
+    fn on_receive(&mut self, endpoint: &mut Endpoint, completion: &Completion) -> Result<(), PingError> {
         if completion.byte_len as usize != MESSAGE_BYTES {
             return Err(Fault::Length(completion.byte_len).into());
         }
         let slot = completion.wr_id as usize;
         let mut message = EMPTY_MESSAGE;
         self.messages.read_at(slot * RECEIVE_BYTES, &mut message)?;
-        self.post_receive(endpoint, slot)?;
-        self.on_message(endpoint, server_config, &message)
+        endpoint.post_receive(self.qp, &self.messages, slot)?;
+        self.on_message(endpoint, &message)
     }
 
     fn on_message(
         &mut self,
         endpoint: &mut Endpoint,
-        server_config: &ServerConfig,
         message: &[u8; MESSAGE_BYTES],
     ) -> Result<(), PingError> {
         match self.step {
-            Step::Source => self.on_source(endpoint, server_config, message),
+            Step::Source => self.on_source(endpoint, message),
             Step::Sink => self.on_sink(endpoint, message),
             Step::Writing if self.queued_message.is_none() => {
                 self.queued_message = Some(*message);
@@ -162,14 +134,9 @@ impl Session {
     }
 
     /// The client's text is there: it is read.
-    fn on_source(
-        &mut self,
-        endpoint: &mut Endpoint,
-        server_config: &ServerConfig,
-        message: &[u8; MESSAGE_BYTES],
-    ) -> Result<(), PingError> {
-        let source = Advertisement::decode(message, server_config.bytes_max)?;
-        if let Some(wanted) = server_config.count.filter(|count| self.pings >= *count) {
+    fn on_source(&mut self, endpoint: &mut Endpoint, message: &[u8; MESSAGE_BYTES]) -> Result<(), PingError> {
+        let source = Advertisement::decode(message, self.config.bytes_max)?;
+        if let Some(wanted) = self.config.count.filter(|count| self.pings >= *count) {
             return Err(Fault::Count { came: self.pings + 1, wanted }.into());
         }
         self.text = source.bytes;
@@ -179,22 +146,22 @@ impl Session {
     }
 
     /// The text has arrived: notifies the client.
-    fn on_read(&mut self, endpoint: &mut Endpoint, server_config: &ServerConfig) -> Result<(), PingError> {
-        self.inspect_text(server_config)?;
+    fn on_read(&mut self, endpoint: &mut Endpoint) -> Result<(), PingError> {
+        self.inspect_text()?;
         self.step = Step::Sink;
         self.post(endpoint, &[SendWr::send_inline(0, &EMPTY_MESSAGE).unsignaled()])
     }
 
-    fn inspect_text(&mut self, server_config: &ServerConfig) -> Result<(), PingError> {
-        if !server_config.inspects_text() {
+    fn inspect_text(&mut self) -> Result<(), PingError> {
+        if !self.config.inspects_text() {
             return Ok(());
         }
         let (text, wanted) = self.text_copy.split_at_mut(self.text as usize);
         self.texts.read_at(0, text)?;
-        if server_config.verbose {
+        if self.config.verbose {
             print_stdout(format_args!("server ping data: {}\n", printable(text)));
         }
-        if server_config.verify {
+        if self.config.verify {
             check_text(self.pings, text, &mut wanted[..self.text as usize])?;
         }
         Ok(())
@@ -216,12 +183,12 @@ impl Session {
     }
 
     /// The client has its text back.
-    fn on_write(&mut self, endpoint: &mut Endpoint, server_config: &ServerConfig) -> Result<(), PingError> {
+    fn on_write(&mut self, endpoint: &mut Endpoint) -> Result<(), PingError> {
         self.pings += 1;
         self.bytes += u64::from(self.text);
         self.step = Step::Source;
         match self.queued_message.take() {
-            Some(message) => self.on_message(endpoint, server_config, &message),
+            Some(message) => self.on_message(endpoint, &message),
             None => Ok(()),
         }
     }
@@ -234,22 +201,12 @@ impl Session {
         }
     }
 
-    fn post_receive(&self, endpoint: &mut Endpoint, slot: usize) -> Result<(), PostError> {
-        let addr = self.messages.base_to() + (slot * RECEIVE_BYTES) as u64;
-        let sge = Sge { addr, len: RECEIVE_BYTES as u32, lkey: self.messages.stag() };
-        endpoint.ctx.post_recv(self.qp, &RecvWr::new(slot as u64, &[sge]))
-    }
-
     pub(crate) fn on_terminate(&mut self, sent: bool, terminate: Terminate) {
         self.terminate = Some((sent, terminate));
     }
 
     /// How the client's part ends with its connection: well between two pings, if it made as many as were to come.
-    pub(crate) fn on_disconnect(
-        &self,
-        server_config: &ServerConfig,
-        reason: DisconnectReason,
-    ) -> Result<(), Fault> {
+    pub(crate) fn on_disconnect(&self, reason: DisconnectReason) -> Result<(), Fault> {
         let between = self.queued_message.is_none() && matches!(self.step, Step::Source);
         if reason != DisconnectReason::Closed || self.terminate.is_some() || !between {
             return Err(Fault::Disconnected {
@@ -257,14 +214,15 @@ impl Session {
                 how: disconnect_text(reason, self.terminate),
             });
         }
-        match server_config.count.filter(|wanted| self.pings < *wanted) {
+        match self.config.count.filter(|wanted| self.pings < *wanted) {
             Some(wanted) => Err(Fault::Count { came: self.pings, wanted }),
             None => Ok(()),
         }
     }
 
     /// Fails when the client has been silent for too long.
-    pub(crate) fn check_timeout(&self, timeout: Duration) -> Result<(), Fault> {
+    pub(crate) fn check_timeout(&self) -> Result<(), Fault> {
+        let timeout = self.config.timeout;
         if self.last_activity.elapsed() <= timeout {
             return Ok(());
         }

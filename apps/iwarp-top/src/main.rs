@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ironwarp_cli::{bad_arguments, fail, parse_args, print_stdout, start_log};
+use ironwarp_cli::{CliExit, on_interrupt, parse_args, print_stdout, start_log};
 use ironwarp_stats::ReadError;
 
 use crate::args::Args;
@@ -29,21 +29,14 @@ const STEP: Duration = Duration::from_millis(20);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 fn main() -> ExitCode {
-    let args: Args = match parse_args(std::env::args_os()) {
-        Ok(args) => args,
-        Err(exit) => return exit.report(PROGRAM),
-    };
-    if let Err(line) = start_log(&args.log) {
-        return bad_arguments(PROGRAM, line);
-    }
-    let stop = match ironwarp_cli::on_interrupt() {
-        Ok(stop) => stop,
-        Err(line) => return fail(PROGRAM, line),
-    };
-    match watch(&args, &stop) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(PROGRAM, format_args!("{}: {error}", args.page.display())),
-    }
+    run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS)
+}
+
+fn run() -> Result<(), CliExit> {
+    let args: Args = parse_args(std::env::args_os())?;
+    start_log(&args.log)?;
+    let stop = on_interrupt().map_err(CliExit::Failed)?;
+    watch(&args, &stop).map_err(|error| CliExit::failed(format_args!("{}: {error}", args.page.display())))
 }
 
 fn watch(args: &Args, stop: &AtomicBool) -> Result<(), ReadError> {

@@ -25,7 +25,7 @@ fn serve(port: MemoryPort, server_config: ServerConfig) -> Running {
 
 fn server_config() -> ServerConfig {
     ServerConfig {
-        local: SocketAddr::new(TESTED.parse().expect("an address"), PORT),
+        local: at(TESTED),
         bytes_max: 100,
         count: None,
         verify: true,
@@ -62,12 +62,8 @@ const CLIENT_VIOLATIONS: [(Violation, &str); 13] = [
     (
         |it, qp| {
             let advertisement = it.advertisement(SOURCE, TEXT as u32).encode();
-            it.ctx
-                .post_sends(
-                    qp,
-                    &[SendWr::send_inline(0, &advertisement), SendWr::send_inline(0, &advertisement)],
-                )
-                .expect("posted");
+            let wr = SendWr::send_inline(0, &advertisement);
+            it.ctx.post_sends(qp, &[wr, wr]).expect("posted");
         },
         "a message out of turn",
     ),
@@ -219,8 +215,7 @@ fn a_second_client_is_turned_away_by_a_server_for_one() {
     let server = serve(port, server_config());
     let qp = peer.connect();
     let late = peer.qp();
-    let at = SocketAddr::new(TESTED.parse().expect("an address"), PORT);
-    peer.ctx.connect(late, at, b"").expect("a free queue pair");
+    peer.ctx.connect(late, at(TESTED), b"").expect("a free queue pair");
     let why = peer.until("the refusal", |_, event| match event {
         Some(Event::Rejected { private_data, .. }) => Some(private_data),
         _ => None,

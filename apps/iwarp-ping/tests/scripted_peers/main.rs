@@ -55,6 +55,10 @@ fn config(address: &str) -> Config {
     config
 }
 
+fn at(address: &str) -> SocketAddr {
+    SocketAddr::new(address.parse().expect("an address"), PORT)
+}
+
 fn endpoint(port: MemoryPort) -> Endpoint {
     let config = config(TESTED);
     let (stack, worker) = Stack::builder(config.clone()).memory_port(port).build_one().expect("a stack");
@@ -120,8 +124,12 @@ impl ScriptedPeer {
     #[track_caller]
     fn connect(&mut self) -> QueuePair {
         let qp = self.qp();
-        let at = SocketAddr::new(TESTED.parse().expect("an address"), PORT);
-        self.ctx.connect(qp, at, b"").expect("a free queue pair");
+        self.ctx.connect(qp, at(TESTED), b"").expect("a free queue pair");
+        self.await_connection(qp)
+    }
+
+    #[track_caller]
+    fn await_connection(&mut self, qp: QueuePair) -> QueuePair {
         self.until("the connection", |_, event| {
             matches!(event, Some(Event::Established { .. })).then_some(qp)
         })
@@ -134,14 +142,20 @@ impl ScriptedPeer {
             Some(Event::ConnectRequest { request, .. }) => this.ctx.accept(request, qp, b"").ok(),
             _ => None,
         });
-        self.until("the connection", |_, event| {
-            matches!(event, Some(Event::Established { .. })).then_some(qp)
-        })
+        self.await_connection(qp)
     }
 
     fn listen(&mut self) {
-        let at = SocketAddr::new(PEER.parse().expect("an address"), PORT);
-        self.ctx.listen(at).expect("a free address");
+        self.ctx.listen(at(PEER)).expect("a free address");
+    }
+
+    /// Polls until the end under test has ended, and returns its result.
+    fn join<T>(&mut self, tested: JoinHandle<T>) -> T {
+        let start = Instant::now();
+        while !tested.is_finished() && start.elapsed() < DEADLINE {
+            self.poll();
+        }
+        tested.join().expect("the thread of the tested end")
     }
 
     fn send(&mut self, qp: QueuePair, message: &[u8]) {

@@ -13,7 +13,7 @@ fn run_client(port: MemoryPort, client_config: ClientConfig) -> JoinHandle<(Resu
 
 fn client_config() -> ClientConfig {
     ClientConfig {
-        server: SocketAddr::new(PEER.parse().expect("an address"), PORT),
+        server: at(PEER),
         count: Some(2),
         bytes: TEXT as u32,
         verify: true,
@@ -110,11 +110,7 @@ fn ctrl_c_at_both_ends_is_no_failure_of_either() {
         peer.await_message(1);
         stop.store(true, Ordering::Relaxed);
         peer.ctx.destroy_qp(qp).expect("connected");
-        let start = Instant::now();
-        while !client.is_finished() && start.elapsed() < DEADLINE {
-            peer.poll();
-        }
-        match client.join().expect("the client's thread") {
+        match peer.join(client) {
             Ok(()) => assert!(well),
             Err(PingError::Stopped { came: 0, wanted: 1_000_000 }) => assert!(!well),
             outcome => panic!("{outcome:?}"),
@@ -131,11 +127,7 @@ fn a_server_that_speaks_garbage_ends_the_client_with_what_was_wrong() {
         let qp = peer.accept();
         peer.await_message(1);
         violation(&mut peer, qp);
-        let start = Instant::now();
-        while !client.is_finished() && start.elapsed() < DEADLINE {
-            peer.poll();
-        }
-        let (outcome, pings) = client.join().expect("the client's thread");
+        let (outcome, pings) = peer.join(client);
         let error = outcome.expect_err(fault).to_string();
         assert!(error.contains(fault), "{error}, not: {fault}");
         assert_eq!(pings, 0, "{fault}");
@@ -177,10 +169,6 @@ fn a_reject_is_reported_with_its_reason() {
         Some(Event::ConnectRequest { request, .. }) => this.ctx.reject(request, b"closed for lunch").ok(),
         _ => None,
     });
-    let start = Instant::now();
-    while !client.is_finished() && start.elapsed() < DEADLINE {
-        peer.poll();
-    }
-    let (outcome, _) = client.join().expect("the client's thread");
+    let (outcome, _) = peer.join(client);
     assert_eq!(outcome.expect_err("refused").to_string(), "rejected: closed for lunch");
 }
