@@ -9,10 +9,11 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// A test, named as users type it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
     /// Round trip of a Send and the Send that answers it.
+    #[default]
     SendLat,
     /// Round trip of an RDMA Write and the Write that answers it; both ends poll the last byte.
     WriteLat,
@@ -68,10 +69,11 @@ pub enum WordOwner {
 }
 
 /// The protocol that carries the bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// This stack.
+    #[default]
     Ironwarp,
     /// None: raw frames.
     Frames,

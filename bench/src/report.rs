@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 /// The figures of one case.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct TestResult {
     /// The test.
     pub test: Test,
@@ -190,26 +190,10 @@ impl TestResult {
             words: case.operation.map(|_| case.words),
             atomics: case.operation.map(|_| if case.locked { "locked" } else { "owner" }.to_owned()),
             owner: case.operation.map(|_| case.owner),
-            polls: None,
-            crc: None,
-            markers: None,
             path: Some(case.path),
             wait: Some(case.wait),
-            hop_ns: None,
-            rounds: None,
-            rounds_dropped: None,
-            iterations: None,
-            seconds: None,
-            rtt_ns: None,
-            messages_per_s: None,
-            gbit_per_s: None,
-            cpu_ns_per_message: None,
             validated: case.validate,
-            verified_bytes: None,
-            errors: None,
-            notes: Vec::new(),
-            against: None,
-            round_log: None,
+            ..TestResult::default()
         }
     }
 

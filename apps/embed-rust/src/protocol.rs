@@ -23,9 +23,9 @@ pub const RESPONSE_BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Blocks of the disk into the client's memory.
-    Read,
+    Read = 1,
     /// Blocks of the client's memory onto the disk.
-    Write,
+    Write = 2,
 }
 
 /// A request.
@@ -56,6 +56,9 @@ pub enum Outcome {
     BadRequest,
 }
 
+/// By number on the wire.
+const OUTCOMES: [Outcome; 4] = [Outcome::Done, Outcome::OutOfRange, Outcome::BadLength, Outcome::BadRequest];
+
 /// An answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response {
@@ -71,10 +74,7 @@ impl Request {
     /// As it is sent.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
-        bytes[0] = match self.operation {
-            Operation::Read => 1,
-            Operation::Write => 2,
-        };
+        bytes[0] = self.operation as u8;
         bytes[4..8].copy_from_slice(&self.blocks.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.first.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.memory.tagged_offset.to_be_bytes());
@@ -88,11 +88,8 @@ impl Request {
         if bytes.len() != REQUEST_BYTES {
             return None;
         }
-        let operation = match bytes.first()? {
-            1 => Operation::Read,
-            2 => Operation::Write,
-            _ => return None,
-        };
+        let operations = [Operation::Read, Operation::Write];
+        let operation = operations.into_iter().find(|&operation| operation as u8 == bytes[0])?;
         let (stag, tagged_offset) = (STag(u32_at(bytes, 24)?), u64_at(bytes, 16)?);
         let memory = RemoteMemory { stag, tagged_offset };
         Some(Request {
@@ -119,15 +116,9 @@ impl Request {
 impl Response {
     /// As it is sent.
     pub fn encode(&self) -> [u8; RESPONSE_BYTES] {
-        let outcome: u32 = match self.outcome {
-            Outcome::Done => 0,
-            Outcome::OutOfRange => 1,
-            Outcome::BadLength => 2,
-            Outcome::BadRequest => 3,
-        };
         let mut bytes = [0; RESPONSE_BYTES];
         bytes[..4].copy_from_slice(&self.tag.to_be_bytes());
-        bytes[4..8].copy_from_slice(&outcome.to_be_bytes());
+        bytes[4..8].copy_from_slice(&(self.outcome as u32).to_be_bytes());
         bytes[8..].copy_from_slice(&self.first.to_be_bytes());
         bytes
     }
@@ -137,13 +128,7 @@ impl Response {
         if bytes.len() != RESPONSE_BYTES {
             return None;
         }
-        let outcome = match u32_at(bytes, 4)? {
-            0 => Outcome::Done,
-            1 => Outcome::OutOfRange,
-            2 => Outcome::BadLength,
-            3 => Outcome::BadRequest,
-            _ => return None,
-        };
+        let outcome = *OUTCOMES.get(u32_at(bytes, 4)? as usize)?;
         Some(Response { tag: u32_at(bytes, 0)?, outcome, first: u64_at(bytes, 8)? })
     }
 }
@@ -168,7 +153,7 @@ mod tests {
     #[test]
     fn requests_and_answers_survive_the_wire() {
         assert_eq!(Request::decode(&request().encode()), Some(request()));
-        for outcome in [Outcome::Done, Outcome::OutOfRange, Outcome::BadLength, Outcome::BadRequest] {
+        for outcome in OUTCOMES {
             let response = Response { tag: 7, outcome, first: 3 };
             assert_eq!(Response::decode(&response.encode()), Some(response));
         }

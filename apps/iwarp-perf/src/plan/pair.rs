@@ -118,18 +118,15 @@ fn address(ip: &str) -> Option<SocketAddr> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    pub const CORES: CorePair = CorePair { client: 0, server: 1 };
+    pub const ONE_CORE: AppOptions = AppOptions { core: None, events: false, cores: 1 };
 
     #[test]
     fn the_ends_of_a_memif_pair_have_one_socket_and_opposite_roles() {
-        let cores = CorePair { client: 0, server: 1 };
-        let session = PairKind::Memif.session(
-            9000,
-            cores,
-            AppOptions { core: None, events: false, cores: 1 },
-            Path::new("/run/x"),
-        );
+        let session = PairKind::Memif.session(9000, CORES, ONE_CORE, Path::new("/run/x"));
         let client = session.client_config.expect("a device");
         let server = session.server_setup.config.expect("a device");
         assert!(client.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{client}");
@@ -143,10 +140,9 @@ mod tests {
 
     #[test]
     fn a_worker_yields_the_processor_that_an_application_may_use() {
-        let cores = CorePair { client: 0, server: 1 };
         let idle = |core, events| {
-            let app_options = AppOptions { core, events, cores: 1 };
-            let session = PairKind::Ring.session(1500, cores, app_options, Path::new("/run/x"));
+            let app_options = AppOptions { core, events, ..ONE_CORE };
+            let session = PairKind::Ring.session(1500, CORES, app_options, Path::new("/run/x"));
             session.client_config.expect("a device")
         };
         assert!(idle(Some(1), false).contains("\"yield\"") && idle(Some(0), false).contains("\"yield\""));
@@ -157,12 +153,7 @@ mod tests {
     #[test]
     fn workers_that_share_a_processor_yield_it() {
         let cores = CorePair { client: 0, server: 0 };
-        let session = PairKind::Ring.session(
-            1500,
-            cores,
-            AppOptions { core: None, events: false, cores: 1 },
-            Path::new("/run/x"),
-        );
+        let session = PairKind::Ring.session(1500, cores, ONE_CORE, Path::new("/run/x"));
         assert!(session.client_config.expect("a device").contains("idle = \"yield\""));
         assert_eq!(session.server_placement, ServerPlacement::RingThread);
     }

@@ -109,19 +109,14 @@ mod tests {
     use std::path::Path;
 
     use clap::ValueEnum;
-    use ironwarp_bench::host::CorePair;
 
     use super::*;
-    use crate::plan::{AppOptions, PairKind};
+    use crate::plan::PairKind;
+    use crate::plan::pair::tests::{CORES, ONE_CORE};
 
     fn plan(quick: bool) -> Plan {
-        let cores = CorePair { client: 0, server: 1 };
-        let app_options = AppOptions { core: None, events: false, cores: 1 };
-        suite(
-            |mtu| PairKind::Memif.session(mtu, cores, app_options, Path::new("/run/x")),
-            PathKind::Memif,
-            quick,
-        )
+        let session = |mtu| PairKind::Memif.session(mtu, CORES, ONE_CORE, Path::new("/run/x"));
+        suite(session, PathKind::Memif, quick)
     }
 
     fn cases(plan: &Plan) -> Vec<(&Group, &crate::plan::GroupCase)> {
