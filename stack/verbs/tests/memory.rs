@@ -288,7 +288,7 @@ fn a_local_invalidation_ends_a_write_in_progress() {
     assert_ne!(pair.near.completions[0].status, OK);
 }
 
-/// RFC 5040 s5.3: a Send with Invalidate ends a tag while a long Read by it is being answered. When the receive
+/// RFC 5040 s5.3: a Send with Invalidate ends a tag during the response to a long Read by it. When the receive
 /// completes, the application owns the memory: the peer reads nothing that is written later.
 #[test]
 fn a_send_with_invalidate_ends_a_read_in_progress() {
