@@ -1,5 +1,6 @@
-//! Nothing of earlier messages or of memory shows where it has no business: in pads, reserved fields, the unused rest of a
-//! Terminate, slack behind private data (RFC 5042 s6.6). Every frame that leaves is looked through, with a tap.
+//! No bytes of earlier messages or of other memory appear in pads, in reserved fields, in the unused part of a
+//! Terminate, or behind private data (RFC 5042 s6.6). A tap on each side captures every transmitted frame, and the
+//! tests search the capture.
 
 mod common;
 
@@ -11,7 +12,7 @@ use ironwarp::instrument::{Capture, CaptureLimits};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{Event, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr};
 
-/// What must not be seen again. No header and no test message holds four of it in a row.
+/// The byte that must not appear on the wire. No header and no test message contains four of it in a row.
 const SECRET: u8 = 0x5e;
 const RUN: [u8; 4] = [SECRET; 4];
 
@@ -36,7 +37,7 @@ impl Tap {
     }
 }
 
-/// A pair whose every frame buffer, work request and receive buffer has held the secret.
+/// A pair in which every frame buffer, work request and receive buffer has held the secret.
 struct Scene {
     pair: Pair,
     near: QueuePair,
@@ -88,12 +89,12 @@ impl Scene {
             node.worker.port_control().stop_capture().unwrap();
         }
         for tap in &self.taps {
-            assert!(!tap.holds(&RUN), "four octets of the secret in a row left the node");
+            assert!(!tap.holds(&RUN), "a frame contains four octets of the secret in a row");
         }
     }
 }
 
-/// RFC 5042 s6.6: pads of short messages of every length, through buffers and slots that held long ones.
+/// RFC 5042 s6.6: pads of short messages of every length, sent from buffers and slots that held long messages.
 #[test]
 fn nothing_of_an_earlier_message_leaks_into_padding() {
     let mut scene = soaked();
@@ -115,12 +116,12 @@ fn nothing_of_an_earlier_message_leaks_into_padding() {
         let done = before + (len + 1) * 3;
         scene.pair.until("all three", |pair| pair.near.completions.len() == done);
     }
-    assert!(scene.taps[0].holds(b"plain-txt"), "the tap sees what is said");
+    assert!(scene.taps[0].holds(b"plain-txt"), "the tap captures the payload");
     scene.says_nothing();
 }
 
-/// RFC 5040 s4.8: a Terminate carries the headers that it speaks of and nothing behind them, sent by either side and for
-/// segments with and without headers to carry.
+/// RFC 5040 s4.8: a Terminate carries the headers of the segment that it reports, and nothing behind them. The cases
+/// cover both senders, and segments with and without headers to carry.
 #[test]
 fn nothing_of_an_earlier_message_leaks_into_a_terminate() {
     let sink = [0u8; 8];
@@ -144,7 +145,8 @@ fn nothing_of_an_earlier_message_leaks_into_a_terminate() {
     }
 }
 
-/// RFC 5044 s7.1.1: reserved bits of start-up frames are 0 and nothing follows the private data, accepted or rejected.
+/// RFC 5044 s7.1.1: reserved bits of start-up frames are 0 and nothing follows the private data, in accepts and
+/// rejects.
 #[test]
 fn nothing_of_an_earlier_message_leaks_into_start_up() {
     let mut scene = soaked();
@@ -162,7 +164,7 @@ fn nothing_of_an_earlier_message_leaks_into_start_up() {
                 let attr = QpAttr::new(scene.pair.far.cq);
                 let far = scene.pair.far.ctx.create_qp(scene.pair.far.pd, &attr).unwrap();
                 scene.pair.far.ctx.accept(request, far, said).unwrap();
-                scene.pair.until("it is up", |pair| pair.near.is_established(near));
+                scene.pair.until("establishment", |pair| pair.near.is_established(near));
             } else {
                 scene.pair.far.ctx.reject(request, said).unwrap();
                 scene.pair.until("the refusal", |pair| !pair.near.events.is_empty());
@@ -170,11 +172,11 @@ fn nothing_of_an_earlier_message_leaks_into_start_up() {
             (0..50).for_each(|_| scene.pair.turn());
         }
     }
-    assert!(scene.taps.iter().all(|tap| tap.holds(b"private")), "the taps see what is said");
+    assert!(scene.taps.iter().all(|tap| tap.holds(b"private")), "the taps capture the private data");
     scene.says_nothing();
 }
 
-/// The tap that finds nothing above finds the secret where it is said.
+/// The check works: the taps find the secret when a Write sends it.
 #[test]
 fn connection_events_are_logged() {
     let mut scene = soaked();

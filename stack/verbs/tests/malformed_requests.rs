@@ -1,5 +1,5 @@
-//! Peers that connect and are no MPA initiators (RFC 5044 s7.1.2, s8 code 4): TCP is closed without a message, the
-//! application gets no event, and the next peer is served.
+//! Peers that connect but do not send a valid MPA request (RFC 5044 s7.1.2, s8 code 4): the stack closes TCP without
+//! a message, raises no event, and serves the next peer.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::messages::{NODE, fpdu, reply, request, send};
 use common::peer::Scene;
 use ironwarp_tcp::TcpEvents;
 
-/// The first bytes of such peers, by name, and whether they suffice to be invalid.
+/// The first bytes of such peers, each with a name, and whether these bytes suffice to be invalid.
 fn malformed_requests() -> Vec<(&'static str, Vec<u8>, bool)> {
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut octets = request(0x40, 1, b"");
@@ -18,12 +18,12 @@ fn malformed_requests() -> Vec<(&'static str, Vec<u8>, bool)> {
         ("another protocol", b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".to_vec(), true),
         ("zeros", vec![0; 20], true),
         ("the last octet of the key", with(&|octets| octets[15] ^= 1), true),
-        ("a responder that waits too, and answers", reply(0x40, 1, b""), true),
+        ("a reply instead of a request", reply(0x40, 1, b""), true),
         ("revision 0", request(0x40, 0, b""), true),
         ("revision 3", request(0x40, 3, b""), true),
         ("513 octets of private data", with(&|octets| octets[18..20].copy_from_slice(&[2, 1])), true),
         ("65535 octets of private data", with(&|octets| octets[18..20].copy_from_slice(&[255; 2])), true),
-        ("no enhanced data though it is announced", request(0x50, 2, b"xyz"), true),
+        ("enhanced data announced but missing", request(0x50, 2, b"xyz"), true),
         ("an FPDU", fpdu(&send(1, b"too early")), true),
         ("half of a key", request(0x40, 1, b"")[..8].to_vec(), false),
         ("less private data than announced", request(0x40, 1, b"five.")[..24].to_vec(), false),
@@ -31,7 +31,8 @@ fn malformed_requests() -> Vec<(&'static str, Vec<u8>, bool)> {
     ]
 }
 
-/// RFC5044-7.1.2-04, RFC5044-7.1.2-21, RFC5044-8-09: what is wrong ends at once, what does not come by the time limit.
+/// RFC5044-7.1.2-04, RFC5044-7.1.2-21, RFC5044-8-09: invalid bytes end the connection at once; missing bytes end it
+/// at the time limit.
 #[test]
 fn bytes_that_are_no_request_close_the_connection_silently() {
     let mut scene = Scene::new(|config| config.mpa.startup_timeout_ms = 50);

@@ -55,7 +55,7 @@ fn a_window_is_bound_for_the_peer_and_invalidated_by_its_send() {
         let from = at(window.stag(), &pool, round * 2048);
         let give_back = SendWr::send_inline(2, b"done").with_invalidate(window.stag()).fenced();
         pair.near.ctx.post_sends(near, &[SendWr::read(1, &into, from), give_back]).unwrap();
-        pair.until("the window back", |pair| {
+        pair.until("the window's invalidation", |pair| {
             pair.far.completions.len() == 1 && pair.near.completions.len() == 2
         });
         let received = pair.far.completions.remove(0);
@@ -135,7 +135,7 @@ fn a_window_ends_with_its_region() {
     let sink = pair.near.memory(&[7; 64]);
     pair.near.ctx.post_send(near, &SendWr::read(1, &[sink.slice(0, 64).unwrap()], from)).unwrap();
     assert_eq!(terminated(&mut pair, far), (0, 1, 0));
-    pair.until("nobody to use the memory", |_| token.poll());
+    pair.until("quiescence", |_| token.poll());
     assert_eq!(contents(&sink), [7; 64]);
 }
 
@@ -275,20 +275,20 @@ fn a_local_invalidation_ends_a_write_in_progress() {
     let source = pair.near.memory(&vec![1; LONG]);
     let all = [source.slice(0, LONG as u32).unwrap()];
     pair.near.ctx.post_send(near, &SendWr::write(1, &all, at(window.stag(), &pool, 0))).unwrap();
-    pair.until("a part of it", |_| pool.load_u8_acquire(10_000).unwrap() == 1);
+    pair.until("a part of the Write", |_| pool.load_u8_acquire(10_000).unwrap() == 1);
     pair.far.ctx.post_send(far, &SendWr::invalidate(2, window.stag())).unwrap();
     pair.until("the invalidation", |pair| pair.far.completions.len() == 1);
     let done = pair.far.completions[0];
     assert_eq!((done.wr_id, done.opcode, done.status), (2, CompletionOpcode::Invalidate, OK));
     let then = contents(&pool);
-    assert!(then.contains(&0), "the Write must not have been over");
+    assert!(then.contains(&0), "the Write completed before the invalidation");
     assert_eq!(terminated(&mut pair, far), (1, 1, 0));
-    assert!(contents(&pool) == then, "changed after its tag had ended");
-    pair.until("its own end", |pair| pair.near.is_disconnected(near));
+    assert!(contents(&pool) == then, "the memory changed after its tag was invalidated");
+    pair.until("the near queue pair's end", |pair| pair.near.is_disconnected(near));
     assert_ne!(pair.near.completions[0].status, OK);
 }
 
-/// RFC 5040 s5.3: a Send with Invalidate ends a tag while a long Read by it is being answered. When the receive
+/// RFC 5040 s5.3: a Send with Invalidate ends a tag during the response to a long Read by it. When the receive
 /// completes, the application owns the memory: the peer reads nothing that is written later.
 #[test]
 fn a_send_with_invalidate_ends_a_read_in_progress() {
@@ -309,7 +309,7 @@ fn a_send_with_invalidate_ends_a_read_in_progress() {
     pool.fill(0, LONG, 9).unwrap();
     pair.until("the end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
     let seen = contents(&sink);
-    assert!(seen.contains(&0), "the Read must not have been over");
-    assert!(!seen.contains(&9), "read after its tag had ended");
+    assert!(seen.contains(&0), "the Read completed before the invalidation");
+    assert!(!seen.contains(&9), "the peer read after the tag was invalidated");
     assert_ne!(pair.near.completions[0].status, OK);
 }

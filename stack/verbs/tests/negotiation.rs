@@ -1,5 +1,5 @@
-//! What start-up settles, one thing with another (RFC 5044 s4.3, s4.4, s7.1, RFC 6581 s9): numbers of Reads, indications,
-//! markers and CRCs.
+//! The parameters that start-up negotiates, in combination (RFC 5044 s4.3, s4.4, s7.1, RFC 6581 s9): read depths,
+//! indications, markers and CRCs.
 
 mod common;
 
@@ -12,7 +12,7 @@ use ironwarp::{
     RemoteMemory, RtrKinds, SendWr,
 };
 
-/// Whether either side asks for markers, and whether both have CRCs.
+/// Whether both sides ask for markers, and whether both ask for CRCs.
 const FRAMINGS: [(bool, bool); 4] = [(false, true), (false, false), (true, true), (true, false)];
 const DEPTHS: [(u16, u16); 4] = [(16, 16), (2, 5), (1, 1), (5, 2)];
 const KINDS: [RtrKinds; 3] = [RtrKinds::SEND, RtrKinds::WRITE, RtrKinds::READ];
@@ -22,7 +22,7 @@ fn depths(ird: u16, ord: u16) -> ReadDepths {
     ReadDepths { ird, ord }
 }
 
-/// One combination: the indication, the framing that both ask for, and what each side names.
+/// Tests one combination: the indication, the framing that both sides request, and the read depths of each side.
 fn combination(kind: RtrKinds, (markers, crc): (bool, bool), ours: ReadDepths, theirs: ReadDepths) {
     let name = format!("{kind:?}, markers {markers}, CRC {crc}, {ours:?}, {theirs:?}");
     let mut pair = Pair::over(&MemoryConfig::default(), |address| {
@@ -47,12 +47,12 @@ fn combination(kind: RtrKinds, (markers, crc): (bool, bool), ours: ReadDepths, t
     settles(&pair, [near, far], [ours, theirs], &name);
     assert_eq!((pair.near.counter("iwarp_tx_rtrs"), pair.far.counter("iwarp_rx_rtrs")), (1, 1), "{name}");
     assert_eq!(pair.near.counter("iwarp_streams_with_markers"), markers.into(), "{name}");
-    // The side that was asked may speak first, and each may read as often as was settled and not oftener.
+    // The responder may send first. Each side may have as many Reads outstanding as was negotiated, and no more.
     reads(&mut pair, far, false, &name);
     reads(&mut pair, near, true, &name);
 }
 
-/// RFC 6581 s9.1: neither side may have more Reads outstanding than the other one takes.
+/// RFC 6581 s9.1: neither side has more Reads outstanding than the other side accepts.
 fn settles(pair: &Pair, [near, far]: [QueuePair; 2], [ours, theirs]: [ReadDepths; 2], name: &str) {
     let near = pair.near.ctx.qp_negotiated(near).unwrap().unwrap();
     let far = pair.far.ctx.qp_negotiated(far).unwrap().unwrap();
@@ -63,7 +63,7 @@ fn settles(pair: &Pair, [near, far]: [QueuePair; 2], [ours, theirs]: [ReadDepths
     assert_eq!((near.peer_reads, far.peer_reads), (Some(depths(theirs.ird, from_far)), Some(ours)), "{name}");
 }
 
-/// Twenty Reads at once, more than any depth, all of them answered.
+/// Posts twenty Reads at once, more than any depth. All of them complete.
 fn reads(pair: &mut Pair, qp: QueuePair, from_near: bool, name: &str) {
     let (home, away) = if from_near { (&mut pair.near, &pair.far) } else { (&mut pair.far, &pair.near) };
     let (source, sink) = (away.memory(&pattern(BYTES, 7)), home.memory(&[0; BYTES]));
@@ -80,7 +80,7 @@ fn reads(pair: &mut Pair, qp: QueuePair, from_near: bool, name: &str) {
     assert_eq!(contents(&sink), pattern(BYTES, 7), "{name}");
 }
 
-/// RFC 6581 s9.1, s9.2 and RFC 5044 s4.3, s4.4: each of what start-up settles with each of the others.
+/// RFC 6581 s9.1, s9.2 and RFC 5044 s4.3, s4.4: each negotiated parameter in combination with each of the others.
 #[test]
 fn read_depths_and_rtr_together() {
     for kind in KINDS {
@@ -92,23 +92,23 @@ fn read_depths_and_rtr_together() {
     }
 }
 
-/// RFC6581-9.1-08, RFC6581-9.3-02: a responder has nothing to terminate with before the first FPDU has come (RFC 5044
-/// s7.1.2). A peer that takes fewer Reads than ours would have gets what s9.1 gives a responder: its number taken over,
-/// or a refusal that names ours. The Terminate of code 6 is the initiator's.
+/// RFC6581-9.1-08, RFC6581-9.3-02: a responder cannot send a Terminate before the first FPDU arrives (RFC 5044
+/// s7.1.2). If the peer's IRD is below our ORD, s9.1 gives a responder two choices. It adopts the peer's number, or
+/// it rejects and names its own. The Terminate with code 6 is for the initiator.
 #[test]
 fn a_responder_with_too_small_ird_adopts_the_peers_ord_or_rejects() {
-    // The peer takes two Reads and has four.
+    // The peer has an IRD of 2 and an ORD of 4.
     let asks = request(0x50, 2, &[0x80, 2, 0x80, 4]);
     let mut scene = Scene::new(|_| {});
     let (.., heard) = scene.answers(&asks, 24);
-    assert_eq!(heard, reply(0x50, 2, &[0x80, 16, 0x80, 2]), "our number of Reads is the peer's");
+    assert_eq!(heard, reply(0x50, 2, &[0x80, 16, 0x80, 2]), "our ORD is the peer's IRD");
     let mut scene = Scene::new(|_| {});
     let (asked, _) = scene.is_asked(&asks);
     let params = RejectParams { private_data: b"", reads: Some(depths(0, 8)) };
     scene.node.ctx.reject_with(asked, &params).unwrap();
     let heard = scene.hear("the refusal", 24);
-    assert_eq!(heard, reply(0x70, 2, &[0x80, 0, 0x80, 8]), "refused, and our number is named");
+    assert_eq!(heard, reply(0x70, 2, &[0x80, 0, 0x80, 8]), "the reject names our read depths");
     scene.hears_fin();
-    assert!(scene.peer.heard.is_empty(), "no Terminate goes before the first FPDU");
+    assert!(scene.peer.heard.is_empty(), "a Terminate before the first FPDU");
     assert_eq!(scene.node.counter("iwarp_tx_terminates"), 0);
 }

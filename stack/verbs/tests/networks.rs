@@ -8,7 +8,7 @@ use common::{Node, Pair, config, contents, pattern};
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{CompletionStatus, Config, Event, QpAttr, QueuePair, RecvWr, RemoteMemory, SendWr};
 
-/// A Write, a Send and a Read of 20 000 bytes each; all must arrive.
+/// Transfers 20 000 bytes by a Write, by a Send and by a Read; all must arrive.
 #[track_caller]
 fn exchange(pair: &mut Pair, near: QueuePair, far: QueuePair) {
     const BYTES: usize = 20_000;
@@ -28,7 +28,7 @@ fn exchange(pair: &mut Pair, near: QueuePair, far: QueuePair) {
     }
 }
 
-/// A pair whose nodes are configured by `net` with their number, with the server at `at`.
+/// A pair whose nodes `net` configures by number, with the server at `at`.
 fn pair_with(port: &MemoryConfig, net: impl Fn(&mut Config, u8), at: &str) -> Pair {
     let number = |address: &str| if address.starts_with("10.0.0.1/") { 1 } else { 2 };
     let mut pair = Pair::over(port, |address| {
@@ -53,7 +53,7 @@ fn a_connection_over_ipv6_sends_writes_and_reads() {
         let mut pair = pair_with(&port, with_ipv6, "[fd00::2]:4791");
         let (near, far) = pair.connect();
         exchange(&mut pair, near, far);
-        assert!(pair.near.counter("net_nd_solicitations_sent") > 0, "the way was asked for");
+        assert!(pair.near.counter("net_nd_solicitations_sent") > 0, "the neighbour was solicited");
         assert_eq!(pair.far.counter("net_drop_tcp_checksum") + pair.near.counter("net_drop_tcp_checksum"), 0);
     }
 }
@@ -85,7 +85,7 @@ fn a_listener_for_all_addresses_of_ipv6_takes_connections_to_each() {
     }
 }
 
-/// IEEE 802.1Q: both families in a VLAN.
+/// IEEE 802.1Q: IPv4 and IPv6 in a VLAN.
 #[test]
 fn connections_in_a_vlan_send_write_and_read() {
     for at in ["10.0.0.2:4791", "[fd00::2]:4791"] {
@@ -174,7 +174,7 @@ fn connect_to_self(port: &MemoryConfig, at: SocketAddr) {
     assert!(node.completions.iter().all(|one| one.status == CompletionStatus::Success));
     assert_eq!(node.completions.len(), 2);
     assert!(contents(&target) == sent && contents(&back) == sent);
-    // Announcements are sent; no frame of the connection is.
+    // Announcements are sent, but no frame of the connection is.
     let announced = node.counter("net_arp_requests_sent") + node.counter("net_nd_unsolicited_sent");
     assert_eq!(far.control().counts().rx_frames, announced);
 }

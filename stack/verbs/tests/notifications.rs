@@ -90,7 +90,7 @@ fn reap(ctx: &mut Context, cq: CompletionQueue) -> Vec<u64> {
     reaped[..count].iter().map(|one| one.wr_id).collect()
 }
 
-/// A pair whose client does not reap its sends meanwhile.
+/// A pair whose client does not reap its send completions during the test.
 fn apart(depth: u32) -> (Pair, QueuePair, CompletionQueue, Region) {
     let mut pair = Pair::new();
     let cq = pair.near.ctx.create_cq(depth).unwrap();
@@ -114,7 +114,7 @@ fn many_completions_wake_once() {
     let (mut pair, near, cq, target) = apart(64);
     pair.near.ctx.arm_cq(cq, false).unwrap();
     writes(&mut pair, near, &target, 0..16);
-    assert_eq!(wakes(&pair.near.ctx, cq), 1, "not once for each of sixteen");
+    assert_eq!(wakes(&pair.near.ctx, cq), 1, "one wake for sixteen completions");
     writes(&mut pair, near, &target, 16..32);
     assert_eq!(wakes(&pair.near.ctx, cq), 0, "not armed again");
     assert_eq!(reap(&mut pair.near.ctx, cq), (0..32).collect::<Vec<_>>());

@@ -104,7 +104,7 @@ fn gather_and_scatter_lists_of_sixteen_elements_join_in_order() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let (source, sink) = (pair.near.memory(&pattern(3200, 4)), pair.far.memory(&[0; 3200]));
-    // Every second hundred bytes of the source, scattered into pieces of a hundred from the end.
+    // Every second block of 100 bytes of the source, scattered into pieces of 100 bytes from the end.
     let gather: Vec<_> = (0..16).map(|i| source.slice(i * 200, 100).unwrap()).collect();
     let scatter: Vec<_> = (0..16).map(|i| sink.slice(1500 - i * 100, 100).unwrap()).collect();
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &scatter)).unwrap();
@@ -240,9 +240,9 @@ fn the_hold_off_delays_the_initiators_first_fpdu() {
         pair.far.ctx.accept(request, far, b"").unwrap();
     }
     pair.until("the first Send", |pair| !pair.far.completions.is_empty());
-    // The clock advances between the two readings, so the delay can only seem longer than it was.
+    // The clock advances between the two readings, so the measured delay can only be longer than the real one.
     assert!((pair.near.worker.now() - before).0 >= HOLD_OFF_US * 1_000);
-    // From then on nothing is held.
+    // After that the hold-off delays nothing.
     pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"second")).unwrap();
     pair.until("the second Send", |pair| pair.far.completions.len() == 2);
 }

@@ -1,8 +1,8 @@
-//! RFC 5040 appendix B as a test: every pair of operations that one side issues, what holds at the peer, and what holds
-//! at home.
+//! RFC 5040 appendix B as a test: every pair of operations that one side issues, the result at the remote peer, and
+//! the result at the local peer.
 //!
-//! The table's guarantees are those of s5.5. Where it gives none this stack keeps the order, since TCP does, and the
-//! test says what it does.
+//! The table's guarantees are those of s5.5. Where the table gives no guarantee, this stack keeps the order, because
+//! TCP does. The test then checks what the stack does.
 
 mod common;
 
@@ -24,7 +24,7 @@ enum Op {
 
 use Op::{Read, Send, Write};
 
-/// Figure 17's rows, in its order.
+/// The rows of figure 17, in its order.
 const ROWS: [(Op, Op); 9] = [
     (Send, Send),
     (Send, Write),
@@ -38,7 +38,7 @@ const ROWS: [(Op, Op); 9] = [
 ];
 
 impl Op {
-    /// RFC 5040 s4.3, figure 4: the operation code of its message.
+    /// RFC 5040 s4.3, figure 4: the operation code of the message.
     fn opcode(self) -> u8 {
         match self {
             Write => 0,
@@ -48,10 +48,10 @@ impl Op {
     }
 }
 
-/// What each message of the peer's carries, the first and the later one.
+/// The payload of each of the peer's messages, the first and the later one.
 const CARRIED: [[u8; BYTES]; 2] = [[1; BYTES], [2; BYTES]];
 
-/// The two messages as the peer says them, all of them about `target`, and an empty Send that closes.
+/// Returns the two messages that the peer sends, all of them about `target`, and a final empty Send.
 fn said(row: (Op, Op), target: &Region) -> Vec<u8> {
     let (mut sends, mut reads) = (0, 0);
     let mut octets = Vec::new();
@@ -73,7 +73,7 @@ fn said(row: (Op, Op), target: &Region) -> Vec<u8> {
     octets
 }
 
-/// A node whose receives all land in the same memory, which the peer may also write and read.
+/// A node whose receives all use the same memory, which the peer may also write and read.
 fn asked() -> (Scene, Region) {
     let mut scene = Scene::new(|_| {});
     let (asked, _) = scene.is_asked(&request(0x40, 1, b""));
@@ -88,7 +88,8 @@ fn asked() -> (Scene, Region) {
     (scene, target)
 }
 
-/// The answers to the Reads of `row`, as they come. What is before a Read completes before its answer is generated.
+/// Returns the responses to the Reads of `row`, in order of arrival. An operation before a Read completes before the
+/// response is generated.
 fn answers(scene: &mut Scene, row: (Op, Op)) -> Vec<Vec<u8>> {
     let asked: Vec<u32> =
         (1..).zip([row.0, row.1]).filter(|(_, op)| *op == Read).map(|(sink, _)| sink).collect();
@@ -100,7 +101,7 @@ fn answers(scene: &mut Scene, row: (Op, Op)) -> Vec<Vec<u8>> {
             assert_eq!(
                 scene.node.completions.first().map(|done| done.wr_id),
                 Some(1),
-                "the Send is complete"
+                "the Send completes before the Read Response"
             );
         }
         found.push(answer[14..].to_vec());
@@ -122,7 +123,8 @@ fn the_table_of_ordering_holds_for_every_pair() {
             // Rule 10: delivered in the order of sending.
             assert!(done.iter().map(|one| (one.wr_id, one.status)).eq((1..=sends as u64).map(|id| (id, OK))));
             assert!(done[..sends - 1].iter().all(|one| one.byte_len as usize == BYTES));
-            // The closing Send vouches for all that was placed (rule 5); of two in one place the later one stays.
+            // The final Send guarantees that everything before it is placed (rule 5). If two messages write one
+            // place, the later one remains.
             let last = match row {
                 (_, Send | Write) => CARRIED[1].to_vec(),
                 (Send | Write, Read) => CARRIED[0].to_vec(),
@@ -131,9 +133,10 @@ fn the_table_of_ordering_holds_for_every_pair() {
             assert_eq!(contents(&target), last, "{row:?} cut at {cut}");
             let nothing = vec![0; BYTES];
             match row {
-                // Rules 12 and 17: the answer is what was sent before the Read.
+                // Rules 12 and 17: the response contains what was sent before the Read.
                 (Send | Write, Read) => assert_eq!(answers, [last], "{row:?} cut at {cut}"),
-                // Rule 12: and may be what was sent behind it. Each octet is the one or the other.
+                // Rule 12: it may also contain what was sent after the Read. Each octet is the old one or the new
+                // one.
                 (Read, Send | Write) => {
                     assert_eq!((answers.len(), answers[0].len()), (1, BYTES));
                     assert!(answers[0].iter().all(|octet| [0, 2].contains(octet)), "{row:?}: {answers:?}");
@@ -158,7 +161,7 @@ fn post(scene: &mut Scene, qp: QueuePair, id: u64, op: Op, sink: &Region, fenced
     scene.node.ctx.post_send(qp, &if fenced { wr.fenced() } else { wr }).unwrap();
 }
 
-/// The peer answers the Read that `asked` is.
+/// The peer sends the response to the Read Request in `asked`.
 fn answer(scene: &mut Scene, asked: &[u8]) {
     let field = |at: usize| u32::from_be_bytes(asked[at..at + 4].try_into().unwrap());
     let to = (u64::from(field(22)) << 32) | u64::from(field(26));
@@ -170,8 +173,8 @@ fn completed(scene: &Scene) -> Vec<u64> {
     scene.node.completions.iter().map(|done| done.wr_id).collect()
 }
 
-/// RFC 5040 s5.5 rules 13 to 15 and 19, the local peer: every pair leaves in the order of posting and completes in it. A
-/// fence holds what is behind a Read, and nothing else.
+/// RFC 5040 s5.5 rules 13 to 15 and 19, the local peer: every pair is sent and completes in the order of posting. A
+/// fence holds an operation that follows a Read, and nothing else.
 #[test]
 fn every_pair_leaves_and_completes_in_the_order_of_posting() {
     for (first, later) in ROWS {
@@ -185,7 +188,7 @@ fn every_pair_leaves_and_completes_in_the_order_of_posting() {
             assert_eq!(one[1], 0x40 | first.opcode());
             if first == Read {
                 scene.turns(300);
-                assert!(completed(&scene).is_empty(), "{later:?} waits for the Read");
+                assert!(completed(&scene).is_empty(), "{later:?} completed before the Read");
                 assert_eq!(ulpdu(&scene.peer.heard).is_none(), fenced, "{later:?}");
                 answer(&mut scene, &one);
             }
@@ -194,7 +197,7 @@ fn every_pair_leaves_and_completes_in_the_order_of_posting() {
             scene.until("the first completion", |scene| !scene.node.completions.is_empty());
             if later == Read {
                 scene.turns(300);
-                assert_eq!(completed(&scene), [1], "the Read is not answered");
+                assert_eq!(completed(&scene), [1], "the Read completed without a response");
                 answer(&mut scene, &two);
             }
             scene.until("both completions", |scene| scene.node.completions.len() == 2);

@@ -1,7 +1,8 @@
-//! RFC 7306 s7 as a test: every pair of operations of its table that one side issues, what holds at the peer, and what
-//! holds at home; and its rules of order (s5.4) for Reads and Atomics that share a queue.
+//! RFC 7306 s7 as a test: every pair of operations of its table that one side issues, the result at the remote peer,
+//! and the result at the local peer. Also its rules of order (s5.4) for Reads and Atomics that share a queue.
 //!
-//! Where the table gives no guarantee this stack keeps the order, since TCP does; what it may do otherwise is in the model.
+//! Where the table gives no guarantee, this stack keeps the order, because TCP does. The model contains the other
+//! outcomes that the table allows.
 
 mod common;
 
@@ -18,7 +19,7 @@ use ironwarp::{
 use proptest::prelude::*;
 
 const OK: CompletionStatus = CompletionStatus::Success;
-/// What the word holds at first, and what each of two messages puts there.
+/// The initial value of the word, and the value that each of two messages writes to it.
 const BEFORE: u64 = 5;
 const CARRIED: [u64; 2] = [0x1111_1111_1111_1111, 0x2222_2222_2222_2222];
 
@@ -34,7 +35,7 @@ enum Op {
 
 use Op::{Atomic, Immediate, Read, Send, Write};
 
-/// The rows of s7, in its order; "Immediate Data or Send" before Immediate Data is two.
+/// The rows of s7, in its order. The row "Immediate Data or Send" before Immediate Data becomes two rows.
 const ROWS: [(Op, Op); 16] = [
     (Immediate, Send),
     (Immediate, Write),
@@ -55,7 +56,7 @@ const ROWS: [(Op, Op); 16] = [
 ];
 
 impl Op {
-    /// RFC 5040 s4.3 and RFC 7306 s4.1: the operation code of its message.
+    /// RFC 5040 s4.3 and RFC 7306 s4.1: the operation code of the message.
     fn opcode(self) -> u8 {
         match self {
             Write => 0,
@@ -66,7 +67,7 @@ impl Op {
         }
     }
 
-    /// Its answer's, where it has one.
+    /// The operation code of the response, if there is one.
     fn answer(self) -> Option<u8> {
         match self {
             Read => Some(2),
@@ -98,7 +99,7 @@ fn extended() -> Scene {
     Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306)
 }
 
-/// A node whose receives all land in the word, which the peer may also write, read and change.
+/// A node whose receives all use the word, which the peer may also write, read and change.
 fn asked(ird: u16) -> (Scene, Region) {
     let mut scene = extended();
     let (asked, _) = scene.is_asked(&request(0x40, 1, b""));
@@ -115,7 +116,7 @@ fn asked(ird: u16) -> (Scene, Region) {
     (scene, target)
 }
 
-/// The two messages as the peer says them, all of them about one word, and an empty Send that closes.
+/// Returns the two messages that the peer sends, all of them about one word, and a final empty Send.
 fn said(row: (Op, Op), target: &Region) -> Vec<u8> {
     let (mut sends, mut asks) = (0, 0);
     let (stag, to) = place(target);
@@ -135,8 +136,9 @@ fn said(row: (Op, Op), target: &Region) -> Vec<u8> {
     octets
 }
 
-/// What the word may hold in the end, with what each question was answered, when the messages are taken one by one. The
-/// later one may be placed before the earlier one is answered (s7: Send or Write behind an Atomic).
+/// Returns the allowed final values of the word, each with the values that the responses return, if the messages are
+/// executed one after the other. The later message may be placed before the response to the earlier one is generated
+/// (s7: Send or Write behind an Atomic).
 fn outcomes(row: (Op, Op)) -> Vec<(u64, Vec<u64>)> {
     let turns = [(row.0, CARRIED[0]), (row.1, CARRIED[1])];
     let one_by_one = |order: [usize; 2]| {
@@ -161,8 +163,8 @@ fn outcomes(row: (Op, Op)) -> Vec<(u64, Vec<u64>)> {
     found
 }
 
-/// RFC7306-7-01 to RFC7306-7-08, RFC7306-6.4-01 and RFC7306-6.3-03, the remote peer: for every pair, in one TCP segment and
-/// in many.
+/// RFC7306-7-01 to RFC7306-7-08, RFC7306-6.4-01 and RFC7306-6.3-03, the remote peer: for every pair, in one TCP
+/// segment and in many.
 #[test]
 fn the_table_of_ordering_holds_for_every_pair() {
     for row in ROWS {
@@ -171,14 +173,18 @@ fn the_table_of_ordering_holds_for_every_pair() {
             said(row, &target).chunks(cut).for_each(|piece| scene.peer.say(piece));
             let mut answers = Vec::new();
             for opcode in [row.0, row.1].into_iter().filter_map(Op::answer) {
-                let answer = scene.segment("an answer");
-                assert_eq!(answer[1] & 0x0f, opcode, "{row:?}: in the order asked");
+                let answer = scene.segment("a response");
+                assert_eq!(answer[1] & 0x0f, opcode, "{row:?}: in the order of the requests");
                 if row.0.takes_a_receive() {
                     let first = scene.node.completions.first().map(|done| done.wr_id);
-                    assert_eq!(first, Some(1), "{row:?}: complete before the answer is generated");
+                    assert_eq!(
+                        first,
+                        Some(1),
+                        "{row:?}: the first completes before the response is generated"
+                    );
                 }
                 let octets = answer[answer.len() - 8..].try_into().unwrap();
-                // Atomic Responses are big-endian, what is read is as it lies in memory.
+                // Atomic Responses are big-endian. A Read Response contains the octets as they are in memory.
                 answers.push(if opcode == 11 {
                     u64::from_be_bytes(octets)
                 } else {
@@ -215,7 +221,8 @@ fn post(scene: &mut Scene, qp: QueuePair, id: u64, op: Op, sink: &Region, fenced
     scene.node.ctx.post_send(qp, &if fenced { wr.fenced() } else { wr }).unwrap();
 }
 
-/// The peer answers the Read or Atomic that `asked` is with `value`; `atomics` are answered before it.
+/// The peer responds with `value` to the Read or Atomic Request in `asked`; `atomics` counts the Atomic Responses so
+/// far.
 fn answer(scene: &mut Scene, asked: &[u8], atomics: &mut u32, value: u64) {
     let field = |at: usize| u32::from_be_bytes(asked[at..at + 4].try_into().unwrap());
     if asked[1] & 0x0f == 10 {
@@ -231,7 +238,7 @@ fn completed(scene: &Scene) -> Vec<u64> {
     scene.node.completions.iter().map(|done| done.wr_id).collect()
 }
 
-/// A connection that the node asked for, with so many Reads and Atomics outstanding at most.
+/// A connection that the node requests, with an ORD of `ord` for Reads and Atomics together.
 fn calling(ord: u16) -> (Scene, QueuePair, Region) {
     let mut scene = extended();
     let attr = QpAttr { ord, ..QpAttr::new(scene.node.cq) };
@@ -245,8 +252,9 @@ fn calling(ord: u16) -> (Scene, QueuePair, Region) {
     (scene, qp, sink)
 }
 
-/// RFC7306-5.4-01, RFC7306-5.4-08 and RFC7306-6.3-06, the local peer: every pair leaves in the order of posting and completes
-/// in it; a question completes by its answer. A fence holds what is behind a question, and nothing else.
+/// RFC7306-5.4-01, RFC7306-5.4-08 and RFC7306-6.3-06, the local peer: every pair is sent and completes in the order
+/// of posting. A Read or Atomic completes when its response arrives. A fence holds an operation that follows a Read
+/// or Atomic, and nothing else.
 #[test]
 fn every_pair_leaves_and_completes_in_the_order_of_posting() {
     for (first, later) in ROWS {
@@ -259,7 +267,7 @@ fn every_pair_leaves_and_completes_in_the_order_of_posting() {
             assert_eq!(one[1], 0x40 | first.opcode());
             if first.answer().is_some() {
                 scene.turns(300);
-                assert!(completed(&scene).is_empty(), "{later:?} waits for {first:?}");
+                assert!(completed(&scene).is_empty(), "{later:?} completed before {first:?}");
                 assert_eq!(ulpdu(&scene.peer.heard).is_none(), fenced, "{first:?}, {later:?}");
                 answer(&mut scene, &one, &mut atomics, 71);
             }
@@ -268,7 +276,7 @@ fn every_pair_leaves_and_completes_in_the_order_of_posting() {
             scene.until("the first completion", |scene| !scene.node.completions.is_empty());
             if later.answer().is_some() {
                 scene.turns(300);
-                assert_eq!(completed(&scene), [1], "{later:?} is not answered");
+                assert_eq!(completed(&scene), [1], "{later:?} completed without a response");
                 answer(&mut scene, &two, &mut atomics, 72);
             }
             scene.until("both completions", |scene| scene.node.completions.len() == 2);
@@ -279,7 +287,7 @@ fn every_pair_leaves_and_completes_in_the_order_of_posting() {
     }
 }
 
-/// s5.1.1 as its pseudo-code has it, one bit after the other.
+/// The pseudo-code of s5.1.1, one bit after the other.
 fn added(original: u64, add: u64, mask: u64) -> u64 {
     let (mut value, mut carry) = (0, 0);
     for bit in 0..64 {
@@ -290,7 +298,7 @@ fn added(original: u64, add: u64, mask: u64) -> u64 {
     value
 }
 
-/// s5.1.2 as its pseudo-code has it, one bit after the other.
+/// The pseudo-code of s5.1.2, one bit after the other.
 fn swapped(original: u64, [swap, swap_mask, compare, compare_mask]: [u64; 4]) -> u64 {
     let bit = |word: u64, at: u32| word >> at & 1;
     let differs = (0..64).any(|at| bit(compare_mask, at) == 1 && bit(compare, at) != bit(original, at));
@@ -300,17 +308,17 @@ fn swapped(original: u64, [swap, swap_mask, compare, compare_mask]: [u64; 4]) ->
     })
 }
 
-/// A question of a peer's about one of four words.
+/// A request of the peer about one of four words.
 #[derive(Clone, Copy, Debug)]
 enum Question {
     Read,
     FetchAdd([u64; 4]),
     CmpSwap([u64; 4]),
-    /// A comparison that is made to match.
+    /// A compare and swap whose comparison matches.
     Matching([u64; 4]),
 }
 
-/// Words in which a carry goes far, fields end where octets do, or anything is.
+/// Operands with long carries, operands whose fields end at octet boundaries, and arbitrary operands.
 fn operand() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -333,8 +341,9 @@ fn question() -> impl Strategy<Value = Question> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.1.1-06 and RFC7306-5.1.2-01: Reads and Atomics of few words, in any order and
-    /// cut anywhere, are carried out and answered one after the other, each as the pseudo-code of s5.1 says.
+    /// RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.1.1-06 and RFC7306-5.1.2-01: Reads and Atomics on a few words, in
+    /// any order and cut at any place. The node executes them and responds one after the other, each as the
+    /// pseudo-code of s5.1 says.
     #[test]
     fn reads_and_atomics_are_one_after_the_other(
         questions in prop::collection::vec((question(), 0..4usize), 1..16),
@@ -365,7 +374,7 @@ proptest! {
         octets.chunks(cut).for_each(|piece| scene.peer.say(piece));
         let mut atomics = 0u32;
         for (is_read, id, original) in want {
-            let answer = scene.segment("an answer");
+            let answer = scene.segment("a response");
             let octets: [u8; 8] = answer[answer.len() - 8..].try_into().unwrap();
             if is_read {
                 prop_assert_eq!((answer[1], u64::from_ne_bytes(octets)), (0x42, original));
@@ -378,8 +387,8 @@ proptest! {
         prop_assert_eq!(&contents(&target)[32..40], &[0; 8]);
     }
 
-    /// RFC7306-5.2-01: of Reads and Atomics together no more are outstanding than ORD says; each answer lets one more go, and
-    /// all complete in the order posted with what they were told.
+    /// RFC7306-5.2-01: the number of outstanding Reads and Atomics together does not exceed ORD. Each response
+    /// allows one more request. All complete in the order of posting, with the values of their responses.
     #[test]
     fn reads_and_atomics_share_what_may_be_outstanding(
         ord in 1..5u16,
@@ -392,7 +401,7 @@ proptest! {
         let (mut waiting, mut begun, mut atomics) = (std::collections::VecDeque::new(), 0, 0);
         for done in 0..kinds.len() {
             while begun < kinds.len().min(done + usize::from(ord)) {
-                let asked = scene.segment("a question");
+                let asked = scene.segment("a request");
                 let queue = [&asked[6..10], &asked[10..14]].concat();
                 prop_assert_eq!(&queue, &[1, begun as u32 + 1].map(u32::to_be_bytes).concat(), "one count on queue 1");
                 prop_assert_eq!(asked[1], if kinds[begun] { 0x4a } else { 0x41 });

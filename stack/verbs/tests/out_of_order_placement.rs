@@ -1,4 +1,4 @@
-//! Placement out of order, seen from an application: a setting that changes counters and nothing else.
+//! Out-of-order placement as an application sees it: the setting changes counters and nothing else.
 
 mod common;
 
@@ -21,8 +21,9 @@ fn placing(address: &str) -> Config {
     config
 }
 
-/// Writes, Sends and Reads over a wire that loses, repeats and reorders; every octet must arrive once and right. Answers
-/// how many segments were placed early at the far node and at the near one, which reads.
+/// Runs Writes, Sends and Reads over a wire that drops, duplicates and reorders; every octet must arrive once and
+/// unchanged. Returns the number of segments that were placed early at the far node and at the near node, which
+/// reads.
 fn transfer(config: fn(&str) -> Config, far_setting: Option<bool>) -> [u64; 2] {
     let rates =
         FaultRates { drop_ppm: 20_000, duplicate_ppm: 20_000, reorder_ppm: 50_000, ..FaultRates::default() };
@@ -64,8 +65,8 @@ fn transfer(config: fn(&str) -> Config, far_setting: Option<bool>) -> [u64; 2] {
     counts
 }
 
-/// RFC5041-5.3-04, RFC5041-3-05: with markers, what overtakes a lost or late segment is placed at once: Writes at one end, Read Responses
-/// at the other.
+/// RFC5041-5.3-04, RFC5041-3-05: with markers, segments behind a lost or late segment are placed at once. One side
+/// places Writes, the other side places Read Responses.
 #[test]
 fn segments_after_a_lost_one_are_placed_at_once() {
     let [writes, responses] = transfer(placing, None);
@@ -78,7 +79,7 @@ fn without_the_setting_markers_place_nothing_out_of_order() {
     assert_eq!(transfer(marked, None), [0, 0]);
 }
 
-/// A queue pair may ask for itself, and may decline what the configuration says.
+/// A queue pair may enable or disable the setting of the configuration for itself.
 #[test]
 fn out_of_order_placement_is_a_queue_pair_setting() {
     let [writes, responses] = transfer(marked, Some(true));
@@ -87,7 +88,7 @@ fn out_of_order_placement_is_a_queue_pair_setting() {
     assert!(writes == 0 && responses > 0, "{writes} and {responses}");
 }
 
-/// RFC 5044 s6: a queue pair that asks for it on a connection without markers is served in order.
+/// RFC 5044 s6: a queue pair with the setting on a connection without markers places in order.
 #[test]
 fn without_markers_the_setting_has_no_effect() {
     assert_eq!(transfer(config, Some(true)), [0, 0]);

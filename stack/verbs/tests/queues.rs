@@ -30,7 +30,7 @@ fn a_resized_queue_keeps_its_completions() {
     pair.near.ctx.resize_cq(small, 16).unwrap();
     assert!(
         matches!(pair.near.ctx.post_send(near, &write(4)), Err(PostError::CqFull)),
-        "the core must hear of it"
+        "the core must process the resize"
     );
     assert!(matches!(pair.near.ctx.resize_cq(small, 32), Err(VerbsError::Busy)));
     pair.turn();
@@ -59,14 +59,15 @@ fn a_queue_shrinks_to_its_reserved_slots_at_least() {
     assert!(matches!(pair.far.ctx.resize_cq(cq, 0), Err(VerbsError::OutOfRange { .. })));
     pair.far.ctx.resize_cq(cq, 8).unwrap();
     let ninth = pair.far.ctx.post_recv(far, &RecvWr::new(8, &[inbox.slice(0, 8).unwrap()]));
-    assert!(matches!(ninth, Err(PostError::CqFull)), "a smaller depth holds at once");
+    assert!(matches!(ninth, Err(PostError::CqFull)), "a smaller depth applies at once");
     (0..8).for_each(|id| pair.near.ctx.post_send(near, &SendWr::send_inline(id, b"x")).unwrap());
     pair.until("all of them", |pair| pair.far.completions.len() == 8);
     let ids: Vec<u64> = pair.far.completions.iter().map(|one| one.wr_id).collect();
     assert_eq!(ids, (0..8).collect::<Vec<_>>());
 }
 
-/// RDMAC verbs s8.2.5: one event for one arming; solicited completions are those of solicited Sends, and failures.
+/// RDMAC verbs s8.2.5: one event for one arming. Solicited completions are those of solicited Sends, and failed
+/// ones.
 #[test]
 fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
     let mut pair = Pair::new();
@@ -82,10 +83,10 @@ fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
     let cq = pair.far.cq;
     pair.far.ctx.arm_cq(cq, true).unwrap();
     pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"plain")).unwrap();
-    pair.until("the plain one", |pair| pair.far.completions.len() == 1);
+    pair.until("the unsolicited completion", |pair| pair.far.completions.len() == 1);
     assert!(!fired(&pair.far.ctx, cq));
     pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"ring").solicited()).unwrap();
-    pair.until("the solicited one", |pair| pair.far.completions.len() == 2);
+    pair.until("the solicited completion", |pair| pair.far.completions.len() == 2);
     assert!(fired(&pair.far.ctx, cq));
     pair.near.ctx.post_send(near, &SendWr::send_inline(3, b"ring").solicited()).unwrap();
     pair.until("another", |pair| pair.far.completions.len() == 3);
@@ -174,7 +175,7 @@ fn query_returns_every_limit() {
     assert_eq!((said, limits.private_data_bytes_accepted), ([255, 251], 512));
 }
 
-/// Every limit holds: the largest value is accepted, one more is refused by name.
+/// Every limit is enforced: the largest value is accepted, and one more is refused with the limit's name.
 #[test]
 fn the_reported_object_limits_are_exact() {
     let mut pair = Pair::new();
@@ -242,9 +243,9 @@ fn query_cq_and_srq_return_their_attributes() {
     assert_eq!((info.depth, info.reserved_cqes, info.users), (9, 1, 1));
     pair.far.ctx.poll_cq(cq, &mut [ironwarp::Completion::default(); 4]).unwrap();
     assert_eq!(pair.far.ctx.query_cq(cq).unwrap().reserved_cqes, 0);
-    assert_eq!(pair.near.ctx.query_qp(near).unwrap().sends_outstanding, 0, "as it is now");
+    assert_eq!(pair.near.ctx.query_qp(near).unwrap().sends_outstanding, 0, "the current value");
     pair.far.ctx.destroy_qp(far).unwrap();
-    pair.until("it is gone", |pair| pair.far.ctx.query_cq(cq).unwrap().users == 0);
+    pair.until("the queue pair's destruction", |pair| pair.far.ctx.query_cq(cq).unwrap().users == 0);
     pair.far.ctx.destroy_cq(cq).unwrap();
     pair.far.ctx.destroy_srq(srq).unwrap();
     assert!(matches!(pair.far.ctx.query_cq(cq), Err(VerbsError::UnknownCompletionQueue)));
@@ -302,7 +303,7 @@ fn the_accepting_side_gets_an_event_for_the_first_message() {
     );
 }
 
-/// Free slots are counted lazily: a list that needs more than were known to be free finds those that became free.
+/// Free slots are counted lazily: a list that needs more than the known free slots finds slots that became free.
 #[test]
 fn a_list_uses_the_slots_that_completed_requests_freed() {
     let mut pair = Pair::new();

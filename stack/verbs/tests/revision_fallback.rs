@@ -1,4 +1,4 @@
-//! The way back to revision 1 (RFC 6581 s10), for whatever shape a peer's refusal of revision 2 has on the wire.
+//! The fallback to revision 1 (RFC 6581 s10), for each form in which a peer refuses revision 2.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::peer::Scene;
 use ironwarp::instrument::{FaultRates, Faults};
 use ironwarp::{Event, NegotiatedParams, ReadDepths, SendWr};
 
-/// The second connection comes up in revision 1, and data runs on it.
+/// The second connection is established in revision 1, and data is transferred.
 fn is_asked_again(scene: &mut Scene, qp: ironwarp::QueuePair) {
     scene.until("the second connection", |scene| scene.peer.connections == 2);
     assert_eq!(scene.hear("the second request", 20), request(0x40, 1, b""));
@@ -17,11 +17,11 @@ fn is_asked_again(scene: &mut Scene, qp: ironwarp::QueuePair) {
     scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"data")).unwrap();
     scene.hear("the message", fpdu(&send(1, b"data")).len());
     scene.turns(500);
-    assert!(scene.node.events.is_empty(), "up and told once: {:?}", scene.node.events);
+    assert!(scene.node.events.is_empty(), "more than one event: {:?}", scene.node.events);
     assert_eq!(scene.node.counter("iwarp_revision_fallbacks"), 1);
 }
 
-/// Q7, RFC 6581 s10: a peer without the enhanced set-up answers as RFC 5044 has it.
+/// Q7, RFC 6581 s10: a peer without the enhanced set-up replies as RFC 5044 says.
 #[test]
 fn q7_a_plain_reply_is_retried_in_revision_1() {
     let mut scene = Scene::new(|_| {});
@@ -30,12 +30,12 @@ fn q7_a_plain_reply_is_retried_in_revision_1() {
     is_asked_again(&mut scene, qp);
 }
 
-/// Q7: and its FIN may come with the same segment as the reply. It ends the first connection, not the second.
+/// Q7: the peer's FIN may arrive in the segment of the reply. It ends the first connection, not the second.
 #[test]
 fn q7_a_plain_reply_with_fin_in_one_segment_still_falls_back() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.calls(REQUEST.len());
-    // The reply is lost and comes again behind the FIN, so that our TCP reports both at once.
+    // The reply is lost and is retransmitted together with the FIN, so that our TCP reports both at once.
     let rx = FaultRates { drop_ppm: 1_000_000, ..FaultRates::default() };
     scene.node.worker.port_control().set_faults(Faults { seed: 1, rx, tx: FaultRates::default() });
     scene.peer.say(&reply(0x40, 1, b""));
@@ -45,7 +45,8 @@ fn q7_a_plain_reply_with_fin_in_one_segment_still_falls_back() {
     is_asked_again(&mut scene, qp);
 }
 
-/// A refusal in the shape of revision 1 is a refusal: it is not asked again, and what it says is heard.
+/// A reject in the form of revision 1 is a reject: the stack does not retry, and the application gets its private
+/// data.
 #[test]
 fn a_plain_reject_of_an_enhanced_request_is_not_retried() {
     for revision in [1, 2] {

@@ -1,7 +1,7 @@
-//! What RFC 5040 s8.1.1 and RFC 5042 s5, s6 ask of an RNIC, one test for each that two nodes can show.
+//! The requirements of RFC 5040 s8.1.1 and RFC 5042 s5, s6 on an RNIC, one test for each that two nodes can show.
 //!
-//! Bounds, wrap, rights and each refusal's code have tests of their own beside the table of regions and the stream; here
-//! is what only a whole node shows.
+//! Bounds, wrap, rights and the code of each refusal have tests of their own beside the table of regions and the
+//! stream. These tests show what only a whole node can show.
 
 mod common;
 
@@ -68,8 +68,8 @@ fn no_byte_outside_a_region_is_accessed() {
     assert_eq!(contents(&pool), vec![7; 4096]);
 }
 
-/// RFC 5040 s8.1.1 (6): when the token of a revocation is complete the network no longer changes the buffer, though a long
-/// Write is under way.
+/// RFC 5040 s8.1.1 (6): after the token of a revocation is complete, the network does not change the buffer, even
+/// while a long Write is under way.
 #[test]
 fn a_revoked_buffer_is_never_written() {
     let mut pair = Pair::new();
@@ -78,25 +78,25 @@ fn a_revoked_buffer_is_never_written() {
     let (source, target) = (pair.near.memory(&vec![1; LONG]), pair.far.memory(&vec![0; LONG]));
     let all = [source.slice(0, LONG as u32).unwrap()];
     pair.near.ctx.post_send(near, &SendWr::write(1, &all, at(&target, 0))).unwrap();
-    pair.until("a part of it", |_| target.load_u8_acquire(10_000).unwrap() == 1);
+    pair.until("a part of the Write", |_| target.load_u8_acquire(10_000).unwrap() == 1);
     let token = target.revoke();
     pair.until("quiescence", |_| token.poll());
     let then = contents(&target);
-    assert!(then.contains(&0), "the Write must not have been over");
+    assert!(then.contains(&0), "the Write completed before the revocation");
     pair.until("the end", |pair| pair.near.is_disconnected(near));
-    assert!(contents(&target) == then, "changed after its revocation");
+    assert!(contents(&target) == then, "the buffer changed after its revocation");
 }
 
-/// RFC 5040 s8.1.1 (8), RFC 5042 s6.1.1: tags are hard to predict, sparse over the whole range and not soon reused.
+/// RFC 5040 s8.1.1 (8), RFC 5042 s6.1.1: tags are hard to predict, sparse over the whole range and not reused soon.
 #[test]
 fn stags_are_sparse_unpredictable_and_reused_late() {
     let pair = Pair::new();
     let mut tags: Vec<u32> = (0..256).map(|_| pair.far.memory(&[0; 8]).stag().0).collect();
-    assert_eq!(tags.iter().collect::<HashSet<_>>().len(), 256, "none comes back though each was given up");
+    assert_eq!(tags.iter().collect::<HashSet<_>>().len(), 256, "a released tag was reused");
     let other = Pair::new();
-    assert_ne!(tags[0], other.far.memory(&[0; 8]).stag().0, "two stacks draw differently");
+    assert_ne!(tags[0], other.far.memory(&[0; 8]).stag().0, "two stacks generated the same tag");
     let steps: HashSet<u32> = tags.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect();
-    assert!(steps.len() > 250, "no arithmetic progression");
+    assert!(steps.len() > 250, "the tags form an arithmetic progression");
     tags.sort_unstable();
     for quarter in 0..4u32 {
         let range = u32::MAX / 4;
@@ -105,7 +105,7 @@ fn stags_are_sparse_unpredictable_and_reused_late() {
     }
 }
 
-/// RFC 5042 s6.2: guessing costs the guesser its connection, every time.
+/// RFC 5042 s6.2: a peer that guesses a tag loses its connection, every time.
 #[test]
 fn a_guessed_stag_ends_the_connection() {
     let mut pair = Pair::new();
@@ -119,7 +119,8 @@ fn a_guessed_stag_ends_the_connection() {
     assert_eq!(contents(&target), [5; 64]);
 }
 
-/// The right REMOTE_READ is a right: memory that may be written is not memory that may be read, and the reverse.
+/// The rights REMOTE_READ and REMOTE_WRITE are separate: a peer cannot read memory that it may only write, nor write
+/// memory that it may only read.
 #[test]
 fn read_and_write_rights_are_separate() {
     let mut pair = Pair::new();
@@ -141,7 +142,8 @@ fn read_and_write_rights_are_separate() {
     pair.until("both", |pair| pair.near.completions.iter().filter(|one| one.status == OK).count() == 2);
 }
 
-/// RFC 5042 s6.4.3 and RFC 5040 s8.1.1 (10, 11): limits hold for each process and each connection, and say so by name.
+/// RFC 5042 s6.4.3 and RFC 5040 s8.1.1 (10, 11): limits apply to each process and each connection, and the error
+/// names the limit.
 #[test]
 fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
@@ -167,11 +169,11 @@ fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
     drop(regions);
     let target = pair.far.memory(&[0; 8]);
     pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"x", at(&target, 0))).unwrap();
-    pair.until("the connection goes on", |pair| pair.near.completions.len() == 1);
+    pair.until("the connection's next Write", |pair| pair.near.completions.len() == 1);
 }
 
-/// RFC 5040 s8.1.2: places for inbound Reads belong to one connection. One whose places are all taken by long Reads,
-/// with more of them waiting, takes none from its neighbour, which has one of its own.
+/// RFC 5040 s8.1.2: responder queue entries belong to one connection. A connection with all entries taken by long
+/// Reads, and with more Reads waiting, takes no entry from another connection.
 #[test]
 fn reads_of_one_connection_do_not_use_the_ird_of_another() {
     let mut pair = Pair::new();
@@ -189,19 +191,19 @@ fn reads_of_one_connection_do_not_use_the_ird_of_another() {
         let all = [sink.slice(0, LONG as u32).unwrap()];
         pair.near.ctx.post_send(greedy, &SendWr::read(id, &all, at(&source, 0))).unwrap();
     }
-    pair.until("as many as may be", |pair| pair.far.counter("iwarp_rx_read_requests") == 2);
+    pair.until("two Read Requests", |pair| pair.far.counter("iwarp_rx_read_requests") == 2);
     let into = [short.slice(0, 64).unwrap()];
     pair.near.ctx.post_send(modest, &SendWr::read(9, &into, at(&source, 0))).unwrap();
-    pair.until("the neighbour's Read", |pair| !pair.near.completions.is_empty());
+    pair.until("the other connection's Read", |pair| !pair.near.completions.is_empty());
     let first = pair.near.completions[0];
     assert_eq!((first.qp, first.wr_id, first.status), (modest.num(), 9, OK));
     assert_eq!(contents(&short), pattern(64, 1));
-    assert_eq!(pair.far.counter("iwarp_rx_read_requests"), 3, "the third long one still waits");
-    pair.until("the long ones", |pair| pair.near.completions.len() == 4);
+    assert_eq!(pair.far.counter("iwarp_rx_read_requests"), 3, "the third long Read still waits");
+    pair.until("the long Reads", |pair| pair.near.completions.len() == 4);
     assert!(pair.near.completions.iter().all(|done| done.status == OK));
 }
 
-/// RFC 5040 s8.1.1 (10): a completion queue can promise no more places than it has, so none ever overflows.
+/// RFC 5040 s8.1.1 (10): a completion queue reserves no more entries than it has, so it never overflows.
 #[test]
 fn a_completion_queue_never_overflows() {
     let mut pair = Pair::new();
@@ -223,7 +225,7 @@ fn a_completion_queue_never_overflows() {
     assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
 }
 
-/// A storm: every queue pair is ended by an error of its own, many times over. Others do not notice, nothing stays behind.
+/// A storm: an error ends every queue pair, many times over. Other connections are unaffected, and nothing leaks.
 #[test]
 fn a_terminate_storm_leaves_others_unaffected_and_leaks_nothing() {
     let mut pair = Pair::new();
@@ -278,7 +280,7 @@ fn a_terminate_storm_leaves_others_unaffected_and_leaks_nothing() {
     assert_eq!(contents(&target)[..24], b"calm".repeat(6));
     assert_eq!(contents(&own), [0; 64]);
     assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
-    // Whatever was promised has been given back: the queues take their full depth again.
+    // All reserved entries are released: the queues accept their full depth again.
     let (near, _) = again(&mut pair);
     for id in 0..128 {
         pair.near.ctx.post_send(near, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();

@@ -1,7 +1,8 @@
-//! Start-up frames and first FPDUs, divided among TCP segments at every octet (RFC 5044 s5.1, s6, s7.1.2; RFC 6581 s6).
+//! Start-up frames and first FPDUs, divided among TCP segments at every octet (RFC 5044 s5.1, s6, s7.1.2; RFC 6581
+//! s6).
 //!
-//! A receiver has no segmentation to rely on: Linux siw puts its first FPDU behind its reply in one segment, and
-//! whatever is between two hosts may cut where it likes.
+//! A receiver cannot rely on segmentation. Linux siw sends its reply and its first FPDU in one segment, and a device
+//! between two hosts may cut anywhere.
 
 mod common;
 
@@ -12,13 +13,13 @@ use ironwarp::{CompletionStatus, ConnectParams, Event, MpaRevision, QueuePair, R
 
 const SAID: &[u8] = b"first words";
 
-/// An initiator of each kind, what it sends, and the reply to it.
+/// An initiator of each kind: its parameters, the length of its request, and the reply that it receives.
 struct Caller {
     params: ConnectParams<'static>,
     markers: bool,
     request_bytes: usize,
     reply: Vec<u8>,
-    /// Octets of the indication that it sends.
+    /// Octets of the indication that the initiator sends.
     indication_bytes: usize,
 }
 
@@ -41,7 +42,7 @@ fn callers() -> [Caller; 4] {
     ]
 }
 
-/// The first FPDU of a stream, behind its marker where markers are in use.
+/// The first FPDU of a stream, behind its marker if markers are in use.
 fn first_fpdu(markers: bool) -> Vec<u8> {
     let plain = fpdu(&send(1, SAID));
     if !markers {
@@ -57,12 +58,13 @@ fn with_receive(scene: &mut Scene) -> (QueuePair, Region) {
     (qp, inbox)
 }
 
-/// Says `octets` in the pieces that `cuts` make of them, each once the one before it has been taken.
+/// The peer sends `octets` in the pieces that `cuts` define. It sends each piece after the node has received the one
+/// before.
 fn say_in_pieces(scene: &mut Scene, octets: &[u8], cuts: impl IntoIterator<Item = usize>) {
     let mut from = 0;
     for cut in cuts.into_iter().chain([octets.len()]) {
         scene.peer.say(&octets[from..cut]);
-        scene.until("what was said", |scene| scene.peer.has_said_all());
+        scene.until("the transmission", |scene| scene.peer.has_said_all());
         scene.turns(3);
         from = cut;
     }
@@ -75,7 +77,7 @@ fn is_received(scene: &mut Scene, inbox: &Region) {
     assert_eq!(contents(inbox), SAID);
 }
 
-/// A node calls; reply and first FPDU come in the pieces that `cuts` make of both together.
+/// A node connects. The reply and the first FPDU arrive together, cut into pieces by `cuts`.
 #[track_caller]
 fn hears_the_reply(caller: &Caller, cuts: impl FnOnce(usize) -> Vec<usize>) {
     let mut scene = Scene::new(|config| config.mpa.markers = caller.markers);
@@ -91,11 +93,11 @@ fn hears_the_reply(caller: &Caller, cuts: impl FnOnce(usize) -> Vec<usize>) {
     });
     assert_eq!(private_data, b"private");
     is_received(&mut scene, &inbox);
-    assert_eq!(scene.peer.connections, 1, "nothing was tried again");
+    assert_eq!(scene.peer.connections, 1, "the node connected again");
     scene.hear("the indication", caller.indication_bytes);
 }
 
-/// RFC 5044 s7.1.2, rule 3: the reply and what follows it, cut once at every octet, those of the FPDU too.
+/// RFC 5044 s7.1.2, rule 3: the reply and the FPDU behind it, cut once at every octet of both.
 #[test]
 fn a_reply_and_the_first_fpdu_are_cut_at_every_octet() {
     for caller in callers() {
@@ -115,7 +117,7 @@ fn a_reply_and_the_first_fpdu_come_octet_by_octet_or_at_once() {
     }
 }
 
-/// A peer calls with `request` in pieces, then says its first FPDU in pieces.
+/// A peer connects and sends `request` in pieces, then its first FPDU in pieces.
 #[track_caller]
 fn is_called(markers: bool, request: &[u8], cuts: &[usize], fpdu_cuts: &[usize]) {
     let mut scene = Scene::new(|config| config.mpa.markers = markers);
@@ -137,8 +139,8 @@ fn is_called(markers: bool, request: &[u8], cuts: &[usize], fpdu_cuts: &[usize])
     assert!(scene.node.is_established(qp), "{:?}", scene.node.events);
 }
 
-/// RFC 5044 s7.1.2, rules 2 and 4: requests of both revisions, and the first FPDU that opens the responder's way, cut
-/// once at every octet and octet by octet.
+/// RFC 5044 s7.1.2, rules 2 and 4: requests of both revisions, and the first FPDU, after which the responder may
+/// send. Each is cut once at every octet, and octet by octet.
 #[test]
 fn a_request_and_the_first_fpdu_are_cut_at_every_octet() {
     let requests = [

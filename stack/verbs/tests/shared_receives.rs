@@ -1,4 +1,5 @@
-//! Shared receive queues: who gets which receive, what runs low, what happens when something is missing.
+//! Shared receive queues: which message consumes which receive, limit events, missing receives and missing
+//! completion slots.
 
 mod common;
 
@@ -10,7 +11,7 @@ use ironwarp::{
 
 const OK: CompletionStatus = CompletionStatus::Success;
 
-/// Two connections whose far ends share one queue of receives in one region, `slots` of 8 bytes posted.
+/// Two connections whose far queue pairs share one receive queue, with `slots` receives of 8 bytes in one region.
 struct Shared {
     pair: Pair,
     near: [QueuePair; 2],
@@ -83,7 +84,7 @@ fn messages_of_two_connections_consume_the_oldest_shared_receives() {
     }
 }
 
-/// RFC 5040 s5.3: an empty Send consumes a receive, a shared one too.
+/// RFC 5040 s5.3: an empty Send consumes a receive, also a shared one.
 #[test]
 fn an_empty_send_consumes_a_shared_receive() {
     let mut shared = shared(1, 64);
@@ -105,7 +106,7 @@ fn a_post_always_refills_the_queue() {
     assert_eq!(shared.pair.far.counter("verbs_cq_overruns"), 0);
 }
 
-/// SRQ_LIMIT: once for each arming, when fewer are left than was asked for.
+/// SRQ_LIMIT: raised once for each arming, when fewer receives than the limit remain.
 #[test]
 fn the_srq_limit_event_is_raised_once_for_each_arming() {
     let mut shared = shared(4, 64);
@@ -126,13 +127,13 @@ fn the_srq_limit_event_is_raised_once_for_each_arming() {
     shared.send(0, b"1 left");
     shared.received(1);
     shared.pair.turn();
-    assert_eq!(lows(&shared), 1, "the event was raised already");
+    assert_eq!(lows(&shared), 1, "one event for each arming");
     shared.pair.far.ctx.arm_srq(shared.srq, 3).unwrap();
     shared.pair.turn();
-    assert_eq!(lows(&shared), 2, "low when it is armed is low");
+    assert_eq!(lows(&shared), 2, "an arming below the limit raises the event");
 }
 
-/// RFC 5041 s7.2: no buffer is 1/2/2, as with a queue of one's own; the other connection goes on.
+/// RFC 5041 s7.2: "no buffer" is 1/2/2, as for a queue pair with its own receives. The other connection continues.
 #[test]
 fn a_message_without_a_shared_receive_ends_only_its_connection() {
     let mut shared = shared(1, 64);
@@ -152,8 +153,8 @@ fn a_message_without_a_shared_receive_ends_only_its_connection() {
     assert_eq!(shared.received(1)[0].wr_id, 5);
 }
 
-/// semantics "Completions and threads": an arrival that finds no completion slot is CQ_ERR; that queue pair ends, others
-/// are unharmed, nothing is overwritten or lost (RFC 5040 s8.1.1, 10).
+/// semantics "Completions and threads": an arrival that finds no completion slot raises CQ_ERR. That queue pair
+/// ends; others are unaffected, and nothing is overwritten or lost (RFC 5040 s8.1.1, 10).
 #[test]
 fn a_message_without_a_completion_slot_ends_only_its_queue_pair() {
     let mut shared = shared(8, 2);
@@ -173,14 +174,14 @@ fn a_message_without_a_completion_slot_ends_only_its_queue_pair() {
     };
     assert!(shared.pair.far.events.iter().any(local));
     let got: Vec<_> = shared.received(2).iter().map(|one| (one.wr_id, one.status)).collect();
-    assert_eq!(got, [(0, OK), (1, OK)], "the two that had a place are there");
+    assert_eq!(got, [(0, OK), (1, OK)], "the two with a completion slot are delivered");
     shared.send(1, b"other");
     assert_eq!(shared.received(1)[0].wr_id, 2, "the receive that was refused is still posted");
     assert_eq!(shared.pair.far.counter("verbs_cq_overruns"), 0);
     assert_eq!(shared.pair.far.counter("verbs_cq_full_disconnects"), 1);
 }
 
-/// Places that cores promise and places that posts promise are one account.
+/// Cores and posts reserve the entries of a completion queue from one account.
 #[test]
 fn sends_and_shared_receives_share_the_places_of_one_queue() {
     let mut pair = Pair::new();
@@ -203,7 +204,7 @@ fn sends_and_shared_receives_share_the_places_of_one_queue() {
     pair.far.ctx.post_send(far, &SendWr::write_inline(2, b"y", remote)).unwrap();
 }
 
-/// LAST_WQE_REACHED; what is posted and was not taken stays (RDMAC verbs s6.3).
+/// LAST_WQE_REACHED: shared receives that no message consumed stay in the queue (RDMAC verbs s6.3).
 #[test]
 fn an_ended_queue_pair_raises_last_wqe_reached() {
     let mut shared = shared(4, 64);
@@ -217,7 +218,7 @@ fn an_ended_queue_pair_raises_last_wqe_reached() {
     assert_eq!(shared.received(1)[0].wr_id, 0);
 }
 
-/// The receive that a message was half way into is flushed with its queue pair, and no other.
+/// A shared receive that a message has partly filled is flushed with its queue pair. No other receive is flushed.
 #[test]
 fn a_consumed_shared_receive_is_flushed() {
     let mut shared = shared(4, 64);
@@ -229,7 +230,8 @@ fn a_consumed_shared_receive_is_flushed() {
     assert!(shared.reap(8).is_empty());
 }
 
-/// RDMAC verbs s6.3: receives are checked against the queue's own domain, everything else against the queue pair's.
+/// RDMAC verbs s6.3: receives are checked against the protection domain of the shared queue, everything else against
+/// that of the queue pair.
 #[test]
 fn shared_receives_belong_to_the_domain_of_their_queue() {
     let mut pair = Pair::new();

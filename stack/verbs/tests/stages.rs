@@ -1,4 +1,4 @@
-//! The order of an iteration's stages, as a peer sees it.
+//! The order of an iteration's stages, as a peer observes it.
 
 mod common;
 
@@ -7,11 +7,12 @@ use common::peer::Scene;
 use ironwarp::{QueuePair, RecvWr, Region, SendWr};
 use ironwarp_tcp::TcpEvents;
 
-/// A connection over which the peer has just said something that nobody has looked for yet, and knows nothing acknowledged.
+/// A connection with a message from the peer that the node has not yet processed, and with no acknowledgement to the
+/// peer.
 fn spoken_to() -> (Scene, QueuePair, Region) {
     let mut scene = Scene::patient();
     let (qp, inbox, _) = scene.answers(&request(0x40, 1, b""), 20);
-    // The first FPDU is the caller's (RFC 5044 s7.1.2).
+    // The initiator sends the first FPDU (RFC 5044 s7.1.2).
     scene.peer.say(&fpdu(&send(1, b"first")));
     scene.received(&inbox, b"first");
     scene.turns(4);
@@ -29,7 +30,8 @@ fn post(scene: &mut Scene, qp: QueuePair) {
     scene.node.ctx.post_send(qp, &SendWr::send_inline(7, b"posted")).unwrap();
 }
 
-/// What the peer has received and whether it has the acknowledgement of its data, after so many iterations of the node.
+/// Runs `iterations` of the node. Returns the number of segments that the peer received, and whether its data was
+/// acknowledged.
 fn after(scene: &mut Scene, iterations: usize) -> (usize, bool) {
     (0..iterations).for_each(|_| {
         scene.node.worker.poll(1);
@@ -42,21 +44,22 @@ fn after(scene: &mut Scene, iterations: usize) -> (usize, bool) {
 fn posted_work_is_sent_before_the_receive_stage() {
     let (mut scene, qp, _inbox) = spoken_to();
     post(&mut scene, qp);
-    assert_eq!(after(&mut scene, 1), (1, false), "a message, and no word of what has arrived meanwhile");
+    assert_eq!(after(&mut scene, 1), (1, false), "a message, without an acknowledgement of later data");
 }
 
 /// RFC 9293 s3.8.6.3: an acknowledgement is held for one iteration, so that the reply carries it.
 #[test]
 fn a_reply_carries_the_acknowledgement_of_what_it_replies_to() {
     let (mut scene, qp, _inbox) = spoken_to();
-    assert_eq!(after(&mut scene, 1), (0, false), "it is held");
+    assert_eq!(after(&mut scene, 1), (0, false), "the acknowledgement is held");
     let frames = scene.node.counter("tcp_tx_segments");
     post(&mut scene, qp);
     assert_eq!(after(&mut scene, 1), (1, true));
     assert_eq!(scene.node.counter("tcp_tx_segments"), frames + 1);
 }
 
-/// As above: what arrives behind a reply waits for the next one, though something before it was owed.
+/// RFC 9293 s3.8.6.3: data that arrives after a reply is acknowledged in the next iteration, although earlier data
+/// was still unacknowledged.
 #[test]
 fn data_received_after_a_reply_is_acknowledged_in_the_next_iteration() {
     let (mut scene, qp, _inbox) = spoken_to();

@@ -1,5 +1,5 @@
-//! What two stacks of ours agree on at start-up, and that data runs whatever it is; and how an initiator of ours ends what
-//! a fake peer answers wrongly or never.
+//! The parameters that two stacks of ours negotiate at start-up, and data transfer with all of them. Also how our
+//! initiator ends a connection when a fake peer replies wrongly or never.
 
 mod common;
 
@@ -13,7 +13,7 @@ use ironwarp::{
 };
 use ironwarp_tcp::TcpEvents;
 
-/// The near node, which calls, changed by `near`, the far one by `far`.
+/// The near node, which connects, with its configuration changed by `near`; and the far node, changed by `far`.
 fn pair_of(near: impl Fn(&mut Config), far: impl Fn(&mut Config)) -> Pair {
     Pair::over(&MemoryConfig::default(), |address| {
         let mut config = config(address);
@@ -35,7 +35,7 @@ fn made_for(pair: &Pair, reads: ReadDepths) -> (QpAttr, QpAttr) {
     (attr(pair.near.cq), attr(pair.far.cq))
 }
 
-/// Calls with `connect` and accepts with `accept`; what each side then holds.
+/// Connects with `connect` and accepts with `accept`. Returns the negotiated parameters of each side.
 #[track_caller]
 fn settle(
     pair: &mut Pair,
@@ -59,7 +59,7 @@ fn settle(
     (near, far, both)
 }
 
-/// Writes there, Reads back, on `near`'s side; every byte is looked at.
+/// The near node writes to the far node and reads back; the test compares every byte.
 #[track_caller]
 fn data_runs(pair: &mut Pair, near: QueuePair) {
     const BYTES: usize = 100_003;
@@ -74,7 +74,7 @@ fn data_runs(pair: &mut Pair, near: QueuePair) {
     assert_eq!(contents(&home), pattern(BYTES, 3));
 }
 
-/// RFC 6581 s9.1: both sides keep to the smaller number, and each hears what the other named.
+/// RFC 6581 s9.1: both sides use the smaller number, and each side reports what the other requested.
 #[test]
 fn ird_and_ord_are_negotiated_and_reported() {
     let mut pair = Pair::new();
@@ -89,7 +89,7 @@ fn ird_and_ord_are_negotiated_and_reported() {
     data_runs(&mut pair, near);
 }
 
-/// RFC 6581 s9.1: 0x3FFF leaves both sides as they are.
+/// RFC 6581 s9.1: 0x3FFF leaves both sides unchanged.
 #[test]
 fn ird_and_ord_can_be_left_to_the_applications() {
     let mut pair = Pair::new();
@@ -120,7 +120,7 @@ fn data_runs_in_every_model() {
     }
 }
 
-/// RFC 5044 s4.3, s7.1.1: markers in either direction, in both, in none; with and without CRCs.
+/// RFC 5044 s4.3, s7.1.1: markers in either direction and in both; with and without CRCs.
 #[test]
 fn data_runs_with_markers_in_any_direction() {
     for (near_asks, far_asks) in [(true, false), (false, true), (true, true)] {
@@ -136,7 +136,7 @@ fn data_runs_with_markers_in_any_direction() {
     }
 }
 
-/// RFC 5044 s4.4: one side that asks for CRCs is enough.
+/// RFC 5044 s4.4: CRCs are in use if one side asks for them.
 #[test]
 fn data_runs_with_crc_when_one_side_asks() {
     for (near_asks, far_asks) in [(true, false), (false, true), (false, false)] {
@@ -147,7 +147,7 @@ fn data_runs_with_crc_when_one_side_asks() {
     }
 }
 
-/// RFC 6581 s9.1: a refusal names the numbers of Reads that would do.
+/// RFC 6581 s9.1: a reject names the read depths that the responder would accept.
 #[test]
 fn a_reject_carries_ird_and_ord() {
     let mut pair = Pair::new();
@@ -163,7 +163,7 @@ fn a_reject_carries_ird_and_ord() {
     assert_eq!((&private_data[..], *peer_reads), (&b"more"[..], Some(depths(0, 64))));
 }
 
-/// What cannot be asked for is refused at the call, and the queue pair can still be used.
+/// `connect` returns an error for parameters beyond the limits of the queue pair, and the queue pair remains usable.
 #[test]
 fn parameters_beyond_the_queue_pairs_limits_are_refused_at_the_call() {
     let mut pair = Pair::new();
@@ -176,8 +176,9 @@ fn parameters_beyond_the_queue_pairs_limits_are_refused_at_the_call() {
     assert!(matches!(connect(&too_many), Err(VerbsError::OutOfRange { what: "ord", .. })));
 }
 
-/// Q8, RFC 5044 s7.1.1, RFC 6581 s9: no more private data is sent than a peer reads that keeps its length in 8 bits, unless
-/// the configuration allows what the RFCs do; four octets less in revision 2.
+/// Q8, RFC 5044 s7.1.1, RFC 6581 s9: some peers read the length of private data as 8 bits. So the stack sends no
+/// more than they can read, unless the configuration allows the limit of the RFCs. In revision 2 the limit is four
+/// octets less.
 #[test]
 fn private_data_that_some_peers_misread_is_sent_only_where_that_is_allowed() {
     for (long, bytes) in [(false, [255, 251]), (true, [512, 508])] {
@@ -198,23 +199,23 @@ fn private_data_that_some_peers_misread_is_sent_only_where_that_is_allowed() {
             let Event::ConnectRequest { request, private_data, .. } = pair.far.events.remove(0) else {
                 panic!()
             };
-            assert_eq!(private_data[..], said[..most], "what peers send is taken whatever we may send");
+            assert_eq!(private_data[..], said[..most], "our send limit does not apply to received data");
             let refused = pair.far.ctx.reject(&request, &[0; 256]);
             assert!(
                 matches!(refused, Err(VerbsError::PrivateDataTooLong(256))),
-                "an answer has the same bound"
+                "a reject has the same limit"
             );
             pair.far.ctx.reject(&request, b"").unwrap();
         }
     }
 }
 
-/// Why a connection that was asked for did not come about.
+/// Why a connection request failed.
 fn failure(event: &Event) -> Option<ConnectFailure> {
     if let Event::ConnectFailed { reason, .. } = event { Some(*reason) } else { None }
 }
 
-/// A node whose request a peer has heard that says only what the test tells it.
+/// A node that has sent its request to a peer which sends only what the test specifies.
 fn calls_a_silent_peer(params: &ConnectParams<'_>, bytes: usize) -> (Scene, QueuePair) {
     let mut scene = Scene::new(|_| {});
     let attr = QpAttr::new(scene.node.cq);
@@ -224,19 +225,18 @@ fn calls_a_silent_peer(params: &ConnectParams<'_>, bytes: usize) -> (Scene, Queu
     (scene, qp)
 }
 
-/// TCP is closed, nothing more was said, and nobody is called again.
+/// TCP is closed, no further octets are sent, and the node does not connect again.
 fn is_given_up(mut scene: Scene, qp: QueuePair) {
     let ends = TcpEvents::PEER_CLOSED | TcpEvents::RESET;
     scene.until("the end of TCP", |scene| scene.peer.events.intersects(ends));
     scene.turns(200);
     assert_eq!((&scene.peer.heard[..], scene.peer.connections), (&[][..], 1));
-    assert!(scene.node.events.is_empty(), "told once: {:?}", scene.node.events);
+    assert!(scene.node.events.is_empty(), "more than one event: {:?}", scene.node.events);
     assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), QpState::Error);
 }
 
-/// RFC 5044 s7.1.1, s7.1.2 and RFC 6581 s6: a reply with another key, our own request come back, revisions that nobody
-/// speaks, more private data than there may be, none where enhanced data is announced: each closes TCP, and the
-/// application hears of it.
+/// RFC 5044 s7.1.1, s7.1.2 and RFC 6581 s6: a reply with another key, our own request sent back, unknown revisions,
+/// private data beyond the maximum, and missing enhanced data. Each closes TCP and raises an event.
 #[test]
 fn a_malformed_reply_closes_tcp_and_raises_an_event() {
     const BAD: [&[u8]; 9] = [
@@ -259,7 +259,7 @@ fn a_malformed_reply_closes_tcp_and_raises_an_event() {
     }
 }
 
-/// RFC 5044 s7.1.1, s7.1.2: the same in revision 1, where a reply with enhanced data is as wrong.
+/// RFC 5044 s7.1.1, s7.1.2: the same in revision 1, where a reply with enhanced data is an error too.
 #[test]
 fn a_malformed_reply_ends_a_revision_1_initiator_too() {
     const BAD: [&[u8]; 5] = [
@@ -279,8 +279,8 @@ fn a_malformed_reply_ends_a_revision_1_initiator_too() {
     }
 }
 
-/// RFC 5044 s7.1.2: a responder that takes the TCP connection and never replies, or never ends its reply, is not waited
-/// for longer than start-up may take.
+/// RFC 5044 s7.1.2: a responder accepts the TCP connection and never replies, or never completes its reply. The
+/// initiator waits no longer than the start-up timeout.
 #[test]
 fn a_missing_reply_times_out_start_up() {
     for begun in [&b""[..], b"MPA ID Rep", b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x00"] {
@@ -289,13 +289,13 @@ fn a_missing_reply_times_out_start_up() {
             scene.peer.say(begun);
         }
         assert_eq!(scene.event("the failure", failure), ConnectFailure::TimedOut, "{begun:02x?}");
-        assert_eq!(scene.node.counter("iwarp_startup_errors"), 0, "late is not wrong");
+        assert_eq!(scene.node.counter("iwarp_startup_errors"), 0, "a timeout is not a start-up error");
         is_given_up(scene, qp);
     }
 }
 
-/// RFC 5044 s7.1.1: CRCs are in use unless neither side asks; markers in each direction are for its receiver to ask. Both
-/// sides can report the result.
+/// RFC 5044 s7.1.1: CRCs are in use unless neither side asks for them; the receiver of a direction asks for its
+/// markers. Both sides report the result.
 #[test]
 fn query_returns_the_negotiated_crc_and_markers() {
     let choices = [(false, false), (false, true), (true, false), (true, true)];

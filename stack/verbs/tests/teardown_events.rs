@@ -1,5 +1,5 @@
-//! Every way to the end of a connection, against a peer that says only what the test tells it: what it hears, and what
-//! our application gets as events.
+//! Each way to end a connection, against a peer that sends only what the test specifies. The tests check what the
+//! peer receives, and the events of our application.
 
 mod common;
 
@@ -15,10 +15,10 @@ use ironwarp_tcp::TcpEvents;
 
 const OK: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::FlushedInError;
-/// A steering tag that nobody has registered.
+/// A steering tag that is not registered.
 const NOBODYS: STag = STag(0x1234_5678);
 
-/// A connection that the peer has asked for in revision 1, with one receive of 64 bytes.
+/// A connection that the peer requested in revision 1, with one receive of 64 bytes.
 fn connected() -> (Scene, QueuePair, ironwarp::Region) {
     let mut scene = Scene::new(|_| {});
     let (qp, inbox, _) = scene.answers(&request(0x40, 1, b""), 20);
@@ -30,7 +30,7 @@ fn connected() -> (Scene, QueuePair, ironwarp::Region) {
     (scene, qp, inbox)
 }
 
-/// The events of our application, in order, by name.
+/// The names of our application's events, in order.
 fn told(scene: &Scene) -> Vec<&'static str> {
     let name = |event: &Event| match event {
         Event::Established { .. } => "established",
@@ -65,7 +65,8 @@ fn resets(scene: &mut Scene) {
     scene.until("RST", |scene| scene.peer.events.contains(TcpEvents::RESET));
 }
 
-/// RFC 6581 s9.2: the indication goes whatever the application does meanwhile, and one by Read is answered before FIN.
+/// RFC 6581 s9.2: the indication is sent although the application disconnects first. If it is a Read, FIN follows the
+/// response.
 #[test]
 fn disconnecting_during_the_hold_off_sends_the_rtr_first() {
     for (takes, bytes) in [([0xc0, 16, 0, 16], 24), (TAKES_WRITES, 20), ([0x80, 16, 0x40, 16], 52)] {
@@ -81,7 +82,7 @@ fn disconnecting_during_the_hold_off_sends_the_rtr_first() {
         scene.hear("the indication", bytes);
         if bytes == 52 {
             scene.turns(500);
-            assert!(!scene.peer.events.contains(TcpEvents::PEER_CLOSED), "the Read is not answered");
+            assert!(!scene.peer.events.contains(TcpEvents::PEER_CLOSED), "FIN before the Read Response");
             scene.peer.say(&fpdu(&tagged(2, 1, 0, b"")));
         }
         closes(&mut scene);
@@ -91,7 +92,7 @@ fn disconnecting_during_the_hold_off_sends_the_rtr_first() {
     }
 }
 
-/// RFC 5044 s7.1.2: a responder may not send even a Terminate before the first FPDU, so it claims none.
+/// RFC 5044 s7.1.2: a responder must not send even a Terminate before the first FPDU, so it reports none.
 #[test]
 fn a_local_error_before_the_first_fpdu_reports_no_terminate() {
     let mut scene = Scene::new(|_| {});
@@ -107,8 +108,8 @@ fn a_local_error_before_the_first_fpdu_reports_no_terminate() {
     assert_eq!(statuses(&scene), [(2, CompletionStatus::LocalProtection), (1, FLUSHED)]);
 }
 
-/// semantics "Vanished peers": a client that never sends its first FPDU leaves the server's Sends waiting, but not for
-/// ever.
+/// semantics "Vanished peers": a client that never sends its first FPDU delays the server's Sends until the user
+/// timeout.
 #[test]
 fn sends_that_wait_for_a_silent_initiator_time_out() {
     let mut scene = Scene::new(|config| config.tcp.user_timeout_ms = 20);
@@ -119,7 +120,7 @@ fn sends_that_wait_for_a_silent_initiator_time_out() {
     assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
 }
 
-/// The same where the connection counts as up only with the indication: it never was.
+/// RFC 5044 s7.1.2: the same error on a connection that only the indication establishes. The connection fails.
 #[test]
 fn a_local_error_before_the_rtr_arrives_fails_the_connection() {
     let mut scene = Scene::new(|_| {});
@@ -132,7 +133,7 @@ fn a_local_error_before_the_rtr_arrives_fails_the_connection() {
     assert_eq!(scene.event("the failure", failed), ConnectFailure::LocalError);
 }
 
-/// RFC 6581 s9.3: an error of our own before the indication has gone is named by code 5.
+/// RFC 6581 s9.3: a local error before the indication is sent is reported with code 5.
 #[test]
 fn a_local_error_before_our_rtr_is_terminated_with_code_5() {
     let mut scene = Scene::new(|_| {});
@@ -149,7 +150,7 @@ fn a_local_error_before_our_rtr_is_terminated_with_code_5() {
     assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
 }
 
-/// RFC 6581 s9.2: an initiator whose first FPDU is no message at all, or a Terminate, has not brought the connection up.
+/// RFC 6581 s9.2: the connection fails if the initiator's first FPDU is invalid or a Terminate.
 #[test]
 fn an_invalid_first_fpdu_fails_the_connection() {
     let mut bad = fpdu(&EMPTY_WRITE);
@@ -172,7 +173,7 @@ fn an_invalid_first_fpdu_fails_the_connection() {
     }
 }
 
-/// RFC 5041 s6.2.1: our FIN closes our half alone. What the peer sends until it closes its own was acknowledged, and is
+/// RFC 5041 s6.2.1: our FIN closes our direction only. Data that the peer sends before its own FIN is acknowledged,
 /// placed and delivered.
 #[test]
 fn data_that_crosses_our_fin_is_delivered() {
@@ -189,7 +190,7 @@ fn data_that_crosses_our_fin_is_delivered() {
     assert_eq!(statuses(&scene), [(1, OK)]);
 }
 
-/// RFC 5041 s6.2.1: nor does the peer's FIN take back what was posted before our disconnect: both sides may disconnect
+/// RFC 5041 s6.2.1: the peer's FIN does not cancel what was posted before our disconnect. Both sides may disconnect
 /// at once.
 #[test]
 fn posted_work_is_sent_after_the_peers_fin() {
@@ -202,11 +203,11 @@ fn posted_work_is_sent_after_the_peers_fin() {
     scene.node.ctx.disconnect(qp).unwrap();
     scene.peer.close();
     assert_eq!(scene.event("the end", ended), DisconnectReason::Closed);
-    assert!(scene.peer.heard.len() > POSTED as usize, "all of it came");
+    assert!(scene.peer.heard.len() > POSTED as usize, "the peer received the whole Write");
     assert_eq!(statuses(&scene), [(2, OK), (1, FLUSHED)]);
 }
 
-/// A Read that is not answered never will be, so there the peer's FIN ends it all.
+/// A Read without a response at the peer's FIN never gets one, so that FIN ends the connection.
 #[test]
 fn a_draining_read_ends_at_the_peers_fin() {
     let (mut scene, qp, _inbox) = connected();
@@ -220,7 +221,7 @@ fn a_draining_read_ends_at_the_peers_fin() {
     assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
 }
 
-/// The user timeout is for a peer that falls silent: what drains may take longer than that as a whole.
+/// The user timeout applies to a silent peer: a drain as a whole may take longer.
 #[test]
 fn a_drain_that_progresses_may_exceed_the_user_timeout() {
     const PIECES: u64 = 40;
@@ -238,7 +239,7 @@ fn a_drain_that_progresses_may_exceed_the_user_timeout() {
         scene.until("time for the next piece", |_| begun.elapsed() >= due);
         let mut segment = tagged(2, sink.stag().0, sink.base_to() + piece, b"x");
         if piece + 1 < PIECES {
-            // Not the last.
+            // Every segment but the last has L = 0.
             segment[0] &= !0x40;
         }
         scene.peer.say(&fpdu(&segment));
@@ -247,7 +248,7 @@ fn a_drain_that_progresses_may_exceed_the_user_timeout() {
     assert_eq!(statuses(&scene), [(2, OK)]);
 }
 
-/// RFC 5041 s6.2.1: a peer that still has much to say is heard out, for the user timeout and no longer.
+/// RFC 5041 s6.2.1: a peer that continues to send after our FIN has the user timeout, and no longer.
 #[test]
 fn a_peer_that_sends_after_our_fin_has_the_user_timeout() {
     const PATIENCE: Duration = Duration::from_millis(200);
@@ -267,11 +268,11 @@ fn a_peer_that_sends_after_our_fin_has_the_user_timeout() {
         }
         scene.peer.events.contains(TcpEvents::RESET)
     });
-    assert!(begun.elapsed() >= PATIENCE, "it was heard out");
+    assert!(begun.elapsed() >= PATIENCE, "the user timeout had not expired");
     assert_eq!(scene.event("the end", ended), DisconnectReason::TimedOut);
 }
 
-/// RFC 5041 s6.2.1, s6.2.2: an error there ends the connection by a reset, since no Terminate goes behind a FIN.
+/// RFC 5041 s6.2.1, s6.2.2: an error after our FIN resets the connection, because no Terminate follows a FIN.
 #[test]
 fn an_error_after_our_fin_resets() {
     let (mut scene, qp, _inbox) = connected();
@@ -286,7 +287,7 @@ fn an_error_after_our_fin_resets() {
     assert_eq!((told(&scene), statuses(&scene)), (vec![], vec![(1, FLUSHED)]));
 }
 
-/// RFC 5040 s5.4: and a Terminate of the peer's is heard there.
+/// RFC 5040 s5.4: the peer's Terminate is received after our FIN too.
 #[test]
 fn a_terminate_after_our_fin_is_received() {
     let (mut scene, qp, _inbox) = connected();
@@ -298,7 +299,7 @@ fn a_terminate_after_our_fin_is_received() {
     assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
 }
 
-/// semantics "Terminate": the peer has `terminate_timeout` to close, whatever it goes on saying meanwhile.
+/// semantics "Terminate": the peer has `terminate_timeout` to close, even if it continues to send.
 #[test]
 fn a_peer_that_never_closes_after_a_terminate_is_reset() {
     for talks in [false, true] {
@@ -318,7 +319,8 @@ fn a_peer_that_never_closes_after_a_terminate_is_reset() {
     }
 }
 
-/// semantics "Terminate": one that the peer's window lets not go is given up like one that is not answered.
+/// semantics "Terminate": a Terminate that the peer's window blocks times out like one without a reaction of the
+/// peer.
 #[test]
 fn a_terminate_blocked_by_a_zero_window_ends_with_a_reset() {
     let (mut scene, qp, _inbox) = connected();
@@ -337,7 +339,7 @@ fn a_terminate_blocked_by_a_zero_window_ends_with_a_reset() {
     assert_eq!(scene.node.worker.resource_usage().connections, 0);
 }
 
-/// The same patience holds for a peer that does not answer our FIN, and for one that we have refused.
+/// The same timeout applies to a peer that does not react to our FIN, and to a peer that we rejected.
 #[test]
 fn a_peer_that_never_acknowledges_our_fin_is_reset() {
     let (mut scene, qp, _inbox) = connected();
@@ -354,7 +356,7 @@ fn a_peer_that_never_acknowledges_our_fin_is_reset() {
     assert_eq!(scene.node.worker.resource_usage().connections, 0);
 }
 
-/// And for one that has refused us, and then does not close.
+/// The same timeout applies to a peer that rejects our request and then does not close.
 #[test]
 fn a_peer_that_rejects_and_never_closes_is_released() {
     let mut scene = Scene::new(|_| {});
@@ -367,7 +369,8 @@ fn a_peer_that_rejects_and_never_closes_is_released() {
     assert!(scene.node.events.iter().any(|event| matches!(event, Event::Rejected { .. })));
 }
 
-/// semantics "Terminate": it leaves though every frame of the pool is taken; FIN waits for one.
+/// semantics "Terminate": the Terminate is sent although every frame of the pool is taken. The FIN waits for a free
+/// frame.
 #[test]
 fn a_terminate_is_sent_when_the_pool_is_empty() {
     let (mut scene, ..) = connected();

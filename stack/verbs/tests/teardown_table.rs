@@ -1,8 +1,8 @@
-//! How connections end, as a table: the cause, where the connection stood, and then what our application sees: events in
-//! their order, a completion for each request in the order of posting, and the state that its queue pair is left in.
+//! How connections end, as a table. The inputs are the cause and the state of the connection. The results are the
+//! events in order, a completion for each request in the order of posting, and the final state of the queue pair.
 //!
-//! Sources: RFC 5040 s5.4, s6.2, RFC 5041 s6.2, RFC 5044 s7.1.2; RDMAC verbs s6.2.4 for the completions. Ends by time
-//! are in `patience.rs` and `endings.rs`.
+//! Sources: RFC 5040 s5.4, s6.2, RFC 5041 s6.2, RFC 5044 s7.1.2; RDMAC verbs s6.2.4 for the completions.
+//! `timeouts.rs` and `teardown_events.rs` test ends by timeout.
 
 mod common;
 
@@ -17,27 +17,27 @@ use ironwarp_tcp::TcpEvents;
 const OK: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::FlushedInError;
 const LOCAL: CompletionStatus = CompletionStatus::LocalProtection;
-/// A steering tag that nobody has registered.
+/// A steering tag that is not registered.
 const NOBODYS: STag = STag(0x1234_5678);
 const RECEIVE: u64 = 1;
 const READ: u64 = 2;
 const SEND: u64 = 3;
 const INVALIDATION: u64 = 4;
 
-/// Where the connection stands. A receive is posted in each.
+/// The state of the connection. A receive is posted in each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stands {
-    /// The request is sent, a Read and a Send are posted, no reply has come.
+    /// The request is sent, a Read and a Send are posted, and no reply has arrived.
     Starting,
     /// Nothing is outstanding.
     Quiet,
-    /// A Read is not answered; the Send behind it is acknowledged.
+    /// A Read has no response yet; the Send behind it is acknowledged.
     Reading,
-    /// We have closed our half.
+    /// We have closed our direction.
     HalfClosed,
 }
 
-/// What ends it.
+/// What ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Disconnect,
@@ -84,7 +84,7 @@ const TABLE: [Row; 20] = [
     (Quiet, Cause::Reset, &[Ended(Why::Reset)], LEFT),
     (Quiet, Cause::Terminate, &[Heard(1, 2, 2), Ended(Why::Terminated)], LEFT),
     (Quiet, Cause::Fault, &[Sent(1, 1, 0), Ended(Why::Terminated)], LEFT),
-    // A drain carries out what was posted: the Read is answered before our FIN.
+    // A drain executes the posted work: the response to the Read arrives before our FIN.
     (Reading, Cause::Disconnect, &[Ended(Why::Closed)], &[(READ, OK), (SEND, OK), (RECEIVE, FLUSHED)]),
     (
         Reading,
@@ -99,7 +99,7 @@ const TABLE: [Row; 20] = [
     (HalfClosed, Cause::Fin, &[Ended(Why::Closed)], LEFT),
     (HalfClosed, Cause::Reset, &[Ended(Why::Reset)], LEFT),
     (HalfClosed, Cause::Terminate, &[Heard(1, 2, 2), Ended(Why::Terminated)], LEFT),
-    // No Terminate goes behind a FIN.
+    // No Terminate follows a FIN.
     (HalfClosed, Cause::Fault, &[Ended(Why::LocalError(BAD_TAG))], LEFT),
 ];
 
@@ -116,7 +116,7 @@ fn reads_and_sends(scene: &mut Scene, ours: &Ours) {
     scene.node.ctx.post_send(ours.qp, &SendWr::send_inline(SEND, b"behind it")).unwrap();
 }
 
-/// The connection as the row has it, and the Read Request if one was heard.
+/// Brings the connection to the state of the row. Returns the Read Request if the peer received one.
 fn stands(scene: &mut Scene, stands: Stands) -> (Ours, Vec<u8>) {
     let ours = Ours { qp: scene.qp(), memory: scene.node.memory(&[0; 64]) };
     let scatter = [ours.memory.slice(8, 56).unwrap()];
@@ -145,7 +145,7 @@ fn stands(scene: &mut Scene, stands: Stands) -> (Ours, Vec<u8>) {
     (ours, asked)
 }
 
-/// The cause, and the peer's part in what follows.
+/// Applies the cause, and the peer's reaction to it.
 fn happens(scene: &mut Scene, cause: Cause, stands: Stands, ours: &Ours, asked: &[u8]) {
     match cause {
         Cause::Disconnect => scene.node.ctx.disconnect(ours.qp).unwrap(),
@@ -161,13 +161,13 @@ fn happens(scene: &mut Scene, cause: Cause, stands: Stands, ours: &Ours, asked: 
     }
     if cause == Cause::Disconnect && stands == Reading {
         scene.turns(200);
-        assert!(!scene.peer.events.contains(TcpEvents::PEER_CLOSED), "the Read is not answered");
+        assert!(!scene.peer.events.contains(TcpEvents::PEER_CLOSED), "FIN before the Read Response");
         let to = ours.memory.base_to();
         assert_eq!(asked[18..22], ours.memory.stag().0.to_be_bytes());
         scene.peer.say(&fpdu(&tagged(2, ours.memory.stag().0, to, b"answered")));
     }
     if cause != Cause::Reset {
-        scene.until("our end of it", |scene| {
+        scene.until("our FIN or RST", |scene| {
             let ends = TcpEvents::PEER_CLOSED.union(TcpEvents::ENDED);
             scene.peer.has_said_all() && scene.peer.events.intersects(ends)
         });
@@ -191,7 +191,7 @@ fn told(event: &Event) -> Option<Told> {
     })
 }
 
-/// semantics "Sending", "Terminate": one end, told once and last, when every request has its completion.
+/// semantics "Sending", "Terminate": one final event, last of all, after every request has its completion.
 #[test]
 fn every_teardown_raises_the_events_of_the_table() {
     for (stand, cause, events, completions) in TABLE {

@@ -1,4 +1,4 @@
-//! How long a queue pair waits for a peer that is silent: its own settings before those of the stack.
+//! How long a queue pair waits for a silent peer: its own settings take precedence over those of the stack.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::Pair;
 use ironwarp::instrument::{FaultRates, Faults};
 use ironwarp::{DisconnectReason, Event, KeepAlive, QpAttr, QueuePair, SendWr, VerbsError};
 
-/// From now on nothing of the far end's reaches the near end.
+/// From now on no frame from the far node reaches the near node.
 fn silence(pair: &mut Pair) {
     let everything = FaultRates { drop_ppm: 1_000_000, ..FaultRates::default() };
     pair.near.worker.port_control().set_faults(Faults { seed: 1, rx: everything, tx: FaultRates::default() });
@@ -20,8 +20,8 @@ fn timed_out(pair: &Pair, ours: QueuePair) -> bool {
     )
 }
 
-/// RFC 9293 s3.8.4 (MUST-24 to MUST-29): keep-alive is for those who ask for it; nothing else notices that an idle peer
-/// is gone.
+/// RFC 9293 s3.8.4 (MUST-24 to MUST-29): keep-alive runs only for queue pairs that enable it. Without it an idle
+/// connection does not detect that the peer is gone.
 #[test]
 fn keep_alive_ends_only_the_queue_pair_that_enables_it() {
     let mut pair = Pair::new();
@@ -33,11 +33,11 @@ fn keep_alive_ends_only_the_queue_pair_that_enables_it() {
     let (plain, _) = pair.connect();
     assert!(pair.near.counter("tcp_keep_alive_probes") == 0 || pair.near.is_established(watched));
     silence(&mut pair);
-    pair.until("the end of the watched one", |pair| timed_out(pair, watched));
+    pair.until("the end of the queue pair with keep-alive", |pair| timed_out(pair, watched));
     assert!(pair.near.is_established(plain));
 }
 
-/// semantics "Vanished peers": the user timeout is one queue pair's own.
+/// semantics "Vanished peers": each queue pair has its own user timeout.
 #[test]
 fn a_queue_pair_ends_after_its_own_user_timeout() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
@@ -54,7 +54,7 @@ fn a_queue_pair_ends_after_its_own_user_timeout() {
     for qp in [hasty, patient] {
         pair.near.ctx.post_send(qp, &SendWr::send(1, &[])).expect("room");
     }
-    pair.until("the end of the hasty one", |pair| timed_out(pair, hasty));
+    pair.until("the end of the queue pair with the short timeout", |pair| timed_out(pair, hasty));
     assert!(pair.near.is_established(patient));
 }
 

@@ -1,4 +1,4 @@
-//! Octets that come before it is their turn: behind a request that is not answered, and start-up frames that come twice.
+//! Octets that arrive too early: behind a request without a reply, and start-up frames that arrive twice.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn ended(event: &Event) -> Option<DisconnectReason> {
     if let Event::Disconnected { reason, .. } = event { Some(*reason) } else { None }
 }
 
-/// TCP is over for the peer, and it has heard no octet more.
+/// TCP has ended for the peer, and it has received no further octet.
 fn is_closed(scene: &mut Scene) {
     let ends = TcpEvents::PEER_CLOSED | TcpEvents::RESET;
     scene.until("the end of TCP", |scene| scene.peer.events.intersects(ends));
@@ -25,8 +25,8 @@ fn is_closed(scene: &mut Scene) {
     assert_eq!(scene.node.counter("iwarp_startup_errors"), 1);
 }
 
-/// RFC 5044 s7.1.1, s7.1.2, rule 9, s8, code 4: octets between the request and its answer belong to no frame, whether they
-/// come with the request, while our application thinks it over, or when it has accepted and the reply has not left.
+/// RFC 5044 s7.1.1, s7.1.2, rule 9, s8, code 4: octets between the request and its reply belong to no frame. They
+/// arrive with the request, before our application decides, or after it accepts and before the reply is sent.
 #[test]
 fn bytes_before_our_reply_end_start_up_at_every_segmentation() {
     for early in [fpdu(&EMPTY_WRITE), request(0x40, 1, b""), vec![0]] {
@@ -37,7 +37,7 @@ fn bytes_before_our_reply_end_start_up_at_every_segmentation() {
         scene.peer.connect(common::messages::NODE);
         scene.peer.say(&[&asked[..], &early].concat());
         is_closed(&mut scene);
-        assert!(scene.node.events.is_empty(), "nobody was asked: {:?}", scene.node.events);
+        assert!(scene.node.events.is_empty(), "unexpected events: {:?}", scene.node.events);
 
         let mut scene = Scene::new(|_| {});
         let (decision, _) = scene.is_asked(&asked);
@@ -57,13 +57,14 @@ fn bytes_before_our_reply_end_start_up_at_every_segmentation() {
         scene.peer.say(&early);
         assert_eq!(scene.event("the failure", failed), ConnectFailure::Protocol);
         scene.control.allow_allocations(u64::MAX);
-        // The reset found no frame either; the peer's next segment meets one.
+        // The reset found no free frame either. The reset goes out when the peer's next segment arrives.
         scene.peer.say(&early);
         is_closed(&mut scene);
     }
 }
 
-/// RFC 5044 s7.1.2, s8, code 4: a request where the first FPDU should be is none, and no FPDU that never ends.
+/// RFC 5044 s7.1.2, s8, code 4: a request in place of the first FPDU is an error. It is not parsed as an FPDU whose
+/// end never arrives.
 #[test]
 fn a_second_request_ends_the_connection() {
     let asked = request(0x40, 1, b"again");
@@ -78,7 +79,7 @@ fn a_second_request_ends_the_connection() {
     }
 }
 
-/// The same of a peer-to-peer connection: it never came up.
+/// The same on a peer-to-peer connection: it is never established.
 #[test]
 fn a_second_request_in_place_of_the_rtr_fails_the_connection() {
     let asked = request(0x50, 2, &[0x80, 16, 0xc0, 16]);
@@ -91,7 +92,7 @@ fn a_second_request_in_place_of_the_rtr_fails_the_connection() {
     assert!(scene.node.events.is_empty(), "{:?}", scene.node.events);
 }
 
-/// And of a second reply, in one segment with the first or in one of its own.
+/// The same for a second reply, in one segment with the first or in its own segment.
 #[test]
 fn a_second_reply_ends_the_connection() {
     let said = reply(0x50, 2, &TAKES_WRITES);
@@ -106,8 +107,8 @@ fn a_second_reply_ends_the_connection() {
         scene.until("the end of TCP", |scene| scene.peer.events.contains(TcpEvents::PEER_CLOSED));
         scene.peer.close();
         assert_eq!(scene.event("the end", ended), DisconnectReason::LocalError(STARTUP));
-        assert!(scene.node.events.is_empty(), "no Terminate is claimed: {:?}", scene.node.events);
+        assert!(scene.node.events.is_empty(), "unexpected events: {:?}", scene.node.events);
         let indication = fpdu(&EMPTY_WRITE);
-        assert!(indication.starts_with(&scene.peer.heard), "nor sent: {:02x?}", scene.peer.heard);
+        assert!(indication.starts_with(&scene.peer.heard), "unexpected octets: {:02x?}", scene.peer.heard);
     }
 }

@@ -1,5 +1,5 @@
-//! What Wireshark shows of RFC 7306 and RFC 6581 with the project's script beside its own dissector, field by field, over
-//! a capture of two stacks of ours. Its own dissector must find nothing wrong in the same frames.
+//! A capture of two stacks of ours, as Wireshark shows it. The project's script shows the fields of RFC 7306 and RFC
+//! 6581 beside Wireshark's own dissector. That dissector must find no error in the same frames.
 
 mod common;
 
@@ -14,12 +14,12 @@ fn extended(address: &str) -> Config {
     let mut config = config(address);
     config.rdmap.extensions = Extensions::Rfc7306;
     config.limits.read_depth = 16;
-    // Nothing goes again because this thread had to wait for its turn.
+    // Long timers prevent retransmissions when the scheduler delays this thread.
     (config.tcp.rto_min_us, config.tcp.ack_delay_max_us) = (1_000_000, 1_000_000);
     config
 }
 
-/// A capture of one connection with every operation of RFC 7306, and a Send, a Write and a Read beside them.
+/// Captures one connection with every operation of RFC 7306, and a Send, a Write and a Read.
 fn captured(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.pcapng", std::process::id()));
     let mut pair = Pair::over(&MemoryConfig::default(), extended);
@@ -54,7 +54,7 @@ fn captured(name: &str) -> PathBuf {
     path
 }
 
-/// What tshark says with the project's script; `None` where there is none.
+/// Returns the output of tshark with the project's script; `None` if tshark is not installed.
 fn tshark(capture: &Path, arguments: &[&str]) -> Option<String> {
     let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../scripts/wireshark/ironwarp.lua");
     common::tshark::read(capture, &[&["-X", script], arguments].concat())
@@ -67,7 +67,7 @@ fn values(capture: &Path, field: &str) -> Option<Vec<String>> {
     Some(lines.flat_map(|line| line.split(',')).map(str::to_owned).collect())
 }
 
-/// RFC 7306 s5 and s6, RFC 6581 s9: what the script shows is what was sent.
+/// RFC 7306 s5 and s6, RFC 6581 s9: the script shows what was sent.
 #[test]
 fn the_dissector_shows_the_sent_messages() {
     let capture = captured("fields");
@@ -100,7 +100,7 @@ fn the_dissector_shows_the_sent_messages() {
     let _ = std::fs::remove_file(&capture);
 }
 
-/// Nothing in the capture is malformed, has a wrong checksum or CRC, or looks lost, repeated or out of order.
+/// No frame in the capture is malformed, has a wrong checksum or CRC, or looks lost, repeated or out of order.
 #[test]
 fn wireshark_finds_nothing_wrong_in_a_whole_connection() {
     let capture = captured("faultless");

@@ -1,5 +1,5 @@
-//! A node with a bystander, a connection between two queue pairs of its own, and victims: connections of a fake peer
-//! that does what it should not.
+//! A node with a bystander, which is a connection between two of its own queue pairs, and with victims. A victim is
+//! a connection to a fake peer that sends invalid input.
 
 use ironwarp::{
     Access, CompletionStatus, Config, ConnectParams, DisconnectReason, Event, MpaRevision, QpAttr, QueuePair,
@@ -11,7 +11,7 @@ use crate::common::contents;
 use crate::common::messages::{NODE, fpdu, reply, request};
 use crate::common::peer::{PEER, Scene};
 
-/// Octets of a victim's buffer, which the peer may write and read, and of each of its two receives.
+/// Octets of a victim's buffer, which the peer may write and read; below it, octets of each of its two receives.
 pub const BUFFER: usize = 4096;
 pub const RECEIVE: usize = 64;
 /// The receives of a victim.
@@ -20,22 +20,22 @@ pub const RECEIVES: usize = 2;
 pub struct Bench {
     pub scene: Scene,
     bystander: QueuePair,
-    /// What the bystander writes, again and again.
+    /// The memory that the bystander writes repeatedly.
     note: Region,
     written: u8,
-    /// Inbound Reads of the victims.
+    /// The IRD of the victims.
     pub ird: u16,
     flags: u8,
 }
 
-/// A connection of the peer's, with a buffer and receives that must stay as they were.
+/// A connection to the peer, with a buffer and receives that must stay unchanged.
 pub struct Victim {
     pub qp: QueuePair,
     pub buffer: Region,
     pub inbox: Region,
 }
 
-/// Which side begins the victim's connection.
+/// Which side connects the victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begins {
     Node,
@@ -88,13 +88,13 @@ impl Bench {
         Victim { qp, buffer, inbox }
     }
 
-    /// The peer says `segments`, each in an FPDU, all in one TCP segment.
+    /// The peer sends `segments`, each in an FPDU, all in one TCP segment.
     pub fn says(&mut self, segments: &[Vec<u8>]) {
         let octets: Vec<u8> = segments.iter().flat_map(|segment| fpdu(segment)).collect();
         self.scene.peer.say(&octets);
     }
 
-    /// The whole story of one bad segment on a fresh connection; `name` is the error that must be reported.
+    /// Runs one bad segment on a fresh connection; `name` is the error that must be reported.
     #[track_caller]
     pub fn refuses(&mut self, begins: Begins, name: &str, make: impl FnOnce(&Victim) -> Vec<u8>) {
         let victim = self.victim(begins);
@@ -103,8 +103,8 @@ impl Bench {
         self.ends_with(victim, name, &segment);
     }
 
-    /// The Terminate that names the error comes, once, and shows what it should of `offender`; then the connection
-    /// ends in order. The victim's memory is as it was.
+    /// Checks that the Terminate for the error is sent once and shows what it should of `offender`. Then the
+    /// connection ends in order. The victim's memory is unchanged.
     #[track_caller]
     pub fn ends_with(&mut self, victim: Victim, name: &str, offender: &[u8]) {
         let intact = (contents(&victim.buffer), contents(&victim.inbox));
@@ -113,7 +113,7 @@ impl Bench {
         self.is_over(victim, DisconnectReason::Terminated);
     }
 
-    /// The Terminate comes, and our application hears of it.
+    /// Checks that the Terminate is sent and that our application gets the event.
     #[track_caller]
     pub fn reports(&mut self, qp: QueuePair, name: &str, offender: &[u8]) {
         let row = codes::named(name);
@@ -125,18 +125,20 @@ impl Bench {
         assert!(self.scene.node.completions.iter().all(|done| done.qp == qp.num()));
     }
 
-    /// The peer gets only a FIN and closes too; every request is complete, and there is no other event or message.
+    /// Checks that the peer receives only a FIN, then the peer closes too. Every request is complete, and there is
+    /// no other event or message.
     #[track_caller]
     pub fn is_over(&mut self, victim: Victim, reason: DisconnectReason) {
         let scene = &mut self.scene;
         scene.hears_fin();
         scene.peer.close();
         assert_eq!(scene.disconnected(), reason);
-        assert!(scene.peer.heard.is_empty(), "more was said: {:02x?}", scene.peer.heard);
+        assert!(scene.peer.heard.is_empty(), "further octets: {:02x?}", scene.peer.heard);
         self.leaves_nothing(&victim);
     }
 
-    /// Every receive has its completion, the victim raises no other event, and the bystander still works.
+    /// Checks that every receive has a completion, that the victim raises no other event, and that the bystander
+    /// still works.
     #[track_caller]
     pub fn leaves_nothing(&mut self, victim: &Victim) {
         let scene = &mut self.scene;
@@ -154,7 +156,7 @@ impl Bench {
         self.bystander_is_well();
     }
 
-    /// Another connection of the node goes on as if nothing had happened.
+    /// Checks that another connection of the node still works.
     #[track_caller]
     fn bystander_is_well(&mut self) {
         self.written = self.written.wrapping_add(1);
@@ -175,10 +177,10 @@ fn connected_to_itself(scene: &mut Scene) -> QueuePair {
     scene.node.ctx.listen(NODE.parse().unwrap()).unwrap();
     scene.turn();
     scene.node.ctx.connect(near, NODE.parse().unwrap(), b"").unwrap();
-    scene.until("its own request", |scene| !scene.node.events.is_empty());
+    scene.until("the connection request", |scene| !scene.node.events.is_empty());
     let Event::ConnectRequest { request, .. } = scene.node.events.remove(0) else { panic!("another event") };
     scene.node.ctx.accept(request, far, b"").unwrap();
-    scene.until("both ends", |scene| scene.node.is_established(near) && scene.node.is_established(far));
+    scene.until("both sides", |scene| scene.node.is_established(near) && scene.node.is_established(far));
     scene.turns(20);
     scene.node.events.clear();
     near

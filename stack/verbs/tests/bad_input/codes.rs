@@ -1,4 +1,4 @@
-//! Every error that a Terminate can name, as the RFCs list them, and what of its cause it shows.
+//! Every error that a Terminate can name, as the RFCs list them, and the headers that it shows.
 //!
 //! Sources: RFC 5040 s4.8 figures 9 and 10, RFC 5041 s7.2, RFC 5044 s8, RFC 6581 s8; RFC 6580 s3 registers them all.
 
@@ -11,11 +11,11 @@ pub struct Row {
     pub shown: Shown,
 }
 
-/// Who shows that it is reported.
+/// The test that shows the report of an error.
 pub enum Shown {
     /// The test of that name.
     By(&'static str),
-    /// Nobody, since it is never reported, for this reason.
+    /// None, because the error is never reported, for this reason.
     Never(&'static str),
 }
 
@@ -25,7 +25,7 @@ const fn row(layer: u8, etype: u8, code: u8, name: &'static str, shown: Shown) -
     Row { layer, etype, code, name, shown }
 }
 
-/// All of them.
+/// All errors.
 pub const ROWS: [Row; 34] = [
     // RFC 5040 s4.8, figure 9. Local Catastrophic Error, Remote Protection Error, Remote Operation Error.
     row(0, 0, 0x00, "RDMAP: local catastrophic", By("a_receive_with_invalid_memory_is_a_local_error")),
@@ -79,7 +79,7 @@ pub const ROWS: [Row; 34] = [
         0,
         0x04,
         "MPA: start-up frame",
-        Never("RFC 5044 s8: TCP is closed at once; private_data_of_every_length shows it"),
+        Never("RFC 5044 s8: TCP is closed at once; private_data_of_every_length tests it"),
     ),
     // RFC 6581 s8.
     row(
@@ -87,13 +87,13 @@ pub const ROWS: [Row; 34] = [
         0,
         0x05,
         "MPA: local catastrophic",
-        Never("whatever can go wrong here is known before the request is sent"),
+        Never("every local error here is known before the request is sent"),
     ),
     row(2, 0, 0x06, "MPA: insufficient IRD", By("parameters_that_cannot_be_met")),
     row(2, 0, 0x07, "MPA: no matching RTR", By("parameters_that_cannot_be_met")),
 ];
 
-/// The row of that name.
+/// Returns the row of that name.
 #[track_caller]
 pub fn named(name: &str) -> &'static Row {
     const ALL: &[Row] = &ROWS;
@@ -101,7 +101,8 @@ pub fn named(name: &str) -> &'static Row {
 }
 
 impl Row {
-    /// The ULPDU of the Terminate that reports it, caused by the segment in `offender`: RFC 5040 s4.8 figures 7, 8, 10.
+    /// Returns the ULPDU of the Terminate for this error, caused by the segment in `offender`: RFC 5040 s4.8 figures
+    /// 7, 8, 10.
     pub fn terminate(&self, offender: &[u8]) -> Vec<u8> {
         let is_tagged = offender.first().is_some_and(|control| control & 0x80 != 0);
         let header = offender.get(..if is_tagged { 14 } else { 18 });

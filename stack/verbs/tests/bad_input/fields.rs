@@ -12,7 +12,7 @@ fn begins() -> impl Strategy<Value = Begins> {
     prop_oneof![Just(Begins::Node), Just(Begins::Peer)]
 }
 
-/// A segment that is right in every field: each kind that a peer may begin with.
+/// A segment with valid fields, one for each kind of message that a peer may send first.
 fn right(kind: usize, victim: &Victim) -> Vec<u8> {
     let (stag, to) = place(&victim.buffer);
     match kind {
@@ -26,7 +26,7 @@ fn right(kind: usize, victim: &Victim) -> Vec<u8> {
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// RFC 5041 s4.1, s7.1: a version other than 1, whatever the reserved bits and L say.
+    /// RFC 5041 s4.1, s7.1: a version other than 1, whatever the reserved bits and L are.
     #[test]
     fn ddp_versions_other_than_one(
         begins in begins(),
@@ -42,7 +42,7 @@ proptest! {
         });
     }
 
-    /// RFC 5040 s4.1, s7.2: a version other than 1, whatever the reserved bits say.
+    /// RFC 5040 s4.1, s7.2: a version other than 1, whatever the reserved bits are.
     #[test]
     fn rdmap_versions_other_than_one(
         begins in begins(),
@@ -99,7 +99,8 @@ proptest! {
         });
     }
 
-    /// RFC 5041 s7.1, tagged checks 3 to 5: before its buffer, beyond it, across either end, around the top.
+    /// RFC 5041 s7.1, tagged checks 3 to 5: before the buffer, beyond it, across either end, past the top of the
+    /// offsets.
     #[test]
     fn writes_outside_their_buffer(begins in begins(), bytes in 1..64u64, at in outside()) {
         let mut bench = Bench::new();
@@ -112,7 +113,7 @@ proptest! {
         bench.ends_with(victim, if wraps { "DDP: TO wrap" } else { "DDP: base or bounds" }, &segment);
     }
 
-    /// RFC 5040 s7.2, check 4 c to e: the same of a Read Request's source, with RDMAP's codes.
+    /// RFC 5040 s7.2, check 4 c to e: the same for the source of a Read Request, with RDMAP's codes.
     #[test]
     fn reads_outside_their_buffer(begins in begins(), bytes in 1..64u64, at in outside()) {
         let mut bench = Bench::new();
@@ -125,33 +126,34 @@ proptest! {
         bench.ends_with(victim, if wraps { "RDMAP: TO wrap" } else { "RDMAP: base or bounds" }, &segment);
     }
 
-    /// RFC 5044 s4.4, s8: every bit is covered, header, payload, padding and the CRC itself. Nothing of the FPDU is
-    /// used.
+    /// RFC 5044 s4.4, s8: the CRC covers every bit of header, payload, padding and the CRC itself. No part of the
+    /// FPDU is used.
     #[test]
     fn any_flipped_bit(begins in begins(), kind in 0..4usize, place in any::<prop::sample::Index>()) {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let mut octets = fpdu(&right(kind, &victim));
-        // The length field says where the CRC is: claims of another length are a family of their own.
+        // The length field determines the place of the CRC; `fpdu_length` tests wrong lengths.
         let bit = 16 + place.index(8 * octets.len() - 16);
         octets[bit / 8] ^= 1 << (bit % 8);
         bench.scene.peer.say(&octets);
         bench.ends_with(victim, "MPA: CRC", &[]);
     }
 
-    /// RFC 5044 s4.3, s8: a marker that does not point to the FPDU's length field, behind a CRC that is right.
+    /// RFC 5044 s4.3, s8: a marker that does not point to the FPDU's length field, with a correct CRC.
     #[test]
     fn markers_that_point_to_a_wrong_fpdu(begins in begins(), pointer in 1..0x4000u16) {
         let mut bench = Bench::with(|config| config.mpa.markers = true);
         let victim = bench.victim(begins);
-        // The two lowest bits are not looked at: everything is a multiple of four.
+        // The two lowest bits are not checked, because every position is a multiple of four.
         let marked = [&[0, 0][..], &(4 * pointer).to_be_bytes(), &fpdu(&right(1, &victim))].concat();
         let (covered, _) = marked.split_at(marked.len() - 4);
         bench.scene.peer.say(&[covered, &crc(covered)].concat());
         bench.ends_with(victim, "MPA: marker", &[]);
     }
 
-    /// RFC 5041 s4.1, s4.3, RFC 5040 s4.1: reserved fields are not looked at. Such a message is like any other.
+    /// RFC 5041 s4.1, s4.3, RFC 5040 s4.1: reserved fields are not checked. Such a message is received like any
+    /// other.
     #[test]
     fn reserved_fields_are_no_error(begins in begins(), ddp in 0..16u8, rdmap in 0..4u8, word: u32) {
         let mut bench = Bench::new();
@@ -168,18 +170,18 @@ proptest! {
     }
 }
 
-/// Where something lies that is not inside its buffer.
+/// A position outside a buffer.
 #[derive(Clone, Copy, Debug)]
 enum Outside {
-    /// So far before the buffer's first octet.
+    /// This many octets before the buffer's first octet.
     Before(u64),
-    /// So many octets reach beyond its last one.
+    /// This many octets reach beyond the buffer's last octet.
     Beyond(u64),
-    /// So far behind its end.
+    /// This many octets behind the buffer's end.
     Behind(u64),
-    /// So many octets pass the top of the offsets.
+    /// This many octets pass the top of the offsets.
     Around(u64),
-    /// Wherever this is.
+    /// This offset, or one behind the buffer if it is inside.
     Anywhere(u64),
 }
 
@@ -194,7 +196,7 @@ fn outside() -> impl Strategy<Value = Outside> {
 }
 
 impl Outside {
-    /// The offset where `bytes` octets lie so, of a buffer that begins at `base`.
+    /// Returns the offset for `bytes` octets at this position, relative to a buffer that begins at `base`.
     fn of(self, base: u64, bytes: u64) -> u64 {
         let buffer = crate::bench::BUFFER as u64;
         match self {
@@ -209,7 +211,7 @@ impl Outside {
     }
 }
 
-/// RFC 5040 s4.1 figure 4, s7.2: every operation in every place, those that do not exist among them.
+/// RFC 5040 s4.1 figure 4, s7.2: every operation in every place, undefined operations included.
 #[test]
 fn operations_in_the_wrong_phase() {
     let mut bench = Bench::new();
@@ -232,12 +234,13 @@ fn operations_in_the_wrong_phase() {
     }
 }
 
-/// RFC5041-4.3-05: the word for the layer above may differ from segment to segment, and any one's may be taken. The last
-/// one's is: neither the operation nor the tag to invalidate is looked at before the message is whole.
+/// RFC5041-4.3-05: the word for the layer above may differ from segment to segment, and a receiver may use any of
+/// them. The stack uses that of the last segment: it reads the operation and the tag to invalidate when the message
+/// is complete.
 #[test]
 fn an_operation_or_a_tag_that_changes_within_a_message() {
     let mut bench = Bench::new();
-    // Each of the four kinds of Send as the last segment, behind another kind that names nobody's tag.
+    // Each of the four kinds of Send as the last segment, behind a segment of another kind with an unknown tag.
     for (first, last) in [(4, 5), (3, 4), (5, 6), (6, 3)] {
         let victim = bench.victim(Begins::Peer);
         let own =

@@ -1,5 +1,5 @@
-//! FPDUs that claim more than they carry, or less (RFC 5044 s4.1, s6, s8). Only the length field says where an FPDU
-//! ends, so what is short is waited for, and what was taken for the rest of it is found out by its CRC.
+//! FPDUs that claim more octets than they carry, or fewer (RFC 5044 s4.1, s6, s8). Only the length field determines
+//! the end of an FPDU. So the receiver waits for missing octets, and the CRC detects wrong ones.
 
 use ironwarp::DisconnectReason;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn begins() -> impl Strategy<Value = Begins> {
     prop_oneof![Just(Begins::Node), Just(Begins::Peer)]
 }
 
-/// A Write that would be seen in the buffer.
+/// A Write that would change the buffer.
 fn write(victim: &Victim, bytes: usize) -> Vec<u8> {
     let (stag, to) = place(&victim.buffer);
     fpdu(&tagged(0, stag, to, &vec![0xff; bytes]))
@@ -26,8 +26,8 @@ fn is_untouched(victim: &Victim) -> bool {
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// What does not come is waited for; nothing of what is there is used. The peer's FIN or reset ends it without a
-    /// Terminate: nothing was wrong that it could name.
+    /// The receiver waits for the missing octets and uses nothing of the partial FPDU. The peer's FIN or reset ends
+    /// the connection without a Terminate, because there is no error to report.
     #[test]
     fn an_fpdu_that_never_completes(
         begins in begins(),
@@ -55,8 +55,7 @@ proptest! {
         }
     }
 
-    /// A length field that says more: the next FPDUs are taken for its rest until it is whole, and then the CRC is
-    /// wrong.
+    /// The length field is too large: the next FPDUs count as its rest until it is complete. Then the CRC is wrong.
     #[test]
     fn a_length_that_reaches_into_the_next_fpdu(begins in begins(), bytes in 1..300usize, more in 1..300u16) {
         let mut bench = Bench::new();
@@ -71,7 +70,7 @@ proptest! {
         bench.ends_with(victim, "MPA: CRC", &[]);
     }
 
-    /// One that says less: the CRC is looked for within the payload.
+    /// The length field is too small: the receiver takes octets of the payload for the CRC.
     #[test]
     fn a_length_that_ends_within_the_payload(
         begins in begins(),
@@ -81,15 +80,15 @@ proptest! {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let mut octets = write(&victim, bytes);
-        // At least a word less, since less than that is padding and the CRC says so too.
+        // At least a word less, because a smaller difference changes only the padding, and the CRC detects that too.
         let claimed = at.index(bytes + 14 - 4);
         octets[..2].copy_from_slice(&(claimed as u16).to_be_bytes());
         bench.scene.peer.say(&octets);
         bench.ends_with(victim, "MPA: CRC", &[]);
     }
 
-    /// Without CRCs nobody can tell a wrong length from a right one. Whatever becomes of the octets, they go nowhere
-    /// but where a checked header says, and the node lives.
+    /// Without CRCs a wrong length cannot be detected. The octets are still placed only where a checked header says,
+    /// and the node survives.
     #[test]
     fn wrong_lengths_without_crc_access_no_other_memory(
         claims in prop::collection::vec((0..700u16, 0..200usize), 1..8),
@@ -112,8 +111,8 @@ proptest! {
     }
 }
 
-/// RFC 5044 s4.1: the longest claim of all, and next to nothing behind it. It holds no more than came, and says
-/// nothing.
+/// RFC 5044 s4.1: the longest length with almost no octets behind it. The receiver holds no more than it received,
+/// and sends nothing.
 #[test]
 fn the_longest_length_without_payload() {
     let mut bench = Bench::new();

@@ -1,10 +1,10 @@
-//! Bad input: whatever a peer does wrong gets the Terminate that the RFC names, once, then an orderly end. Nothing
-//! panics, no memory is touched that a checked segment did not name, and another connection of the same node goes on.
+//! Bad input: for each error of a peer the stack sends the Terminate that the RFC names, once, and ends the
+//! connection in order. Nothing panics, no memory is touched except what a checked segment names, and another
+//! connection of the same node continues.
 //!
-//! A family a file: fields out of range, orders that the tables forbid, lengths from nothing to beyond the longest,
-//! FPDUs that claim more than they carry, tags that are not the peer's, Terminates about Terminates, and the messages of
-//! RFC 7306. `codes` has the
-//! errors, and for each the test that shows it reported, or why it never is.
+//! Each file has one family: fields out of range, forbidden orders, lengths from zero to beyond the longest, FPDUs
+//! with wrong lengths, tags that the peer may not use, Terminates about Terminates, and the messages of RFC 7306.
+//! `codes` lists the errors, each with the test that shows its report, or with the reason why it is never reported.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ fn cases(cases: u32) -> Config {
     Config { cases, failure_persistence: None, ..Config::default() }
 }
 
-/// No error is left out: a test reports it, or there is a reason why none can.
+/// Each error has a test that reports it, or a reason why none can.
 #[test]
 fn every_error_is_reported_or_its_silence_has_a_reason() {
     let tests = [

@@ -1,4 +1,4 @@
-//! Every order of messages that the tables forbid (RFC 5040 s5, s6, RFC 5041 s5.3, s7.1), Reads beyond IRD among them.
+//! Every order of messages that the tables forbid (RFC 5040 s5, s6, RFC 5041 s5.3, s7.1), Reads beyond IRD included.
 
 use ironwarp::{Access, DisconnectReason, Region, RemoteMemory, STag, SendWr, Terminate};
 use proptest::prelude::*;
@@ -15,17 +15,17 @@ enum Said {
     Write,
     /// The next Send.
     Send,
-    /// The Send before the next one, once more.
+    /// The previous Send, repeated.
     SendAgain,
-    /// The Send behind the next one.
+    /// The Send after the next one.
     SendAhead,
     /// The next Read Request.
     Read,
-    /// The Read Request before the next one.
+    /// The previous Read Request, repeated.
     ReadAgain,
-    /// An answer to a Read that nobody made.
+    /// A Read Response without a Read.
     Answer,
-    /// The end.
+    /// A Terminate.
     Terminate,
 }
 
@@ -40,7 +40,8 @@ const SAID: [Said; 8] = [
     Said::Terminate,
 ];
 
-/// What the tables say of a sequence so far: RFC 5041 s4.3 numbers each queue's messages, s7.1 wants a buffer for each.
+/// The tables applied to a sequence so far: RFC 5041 s4.3 numbers each queue's messages, s7.1 requires a buffer for
+/// each.
 #[derive(Default)]
 struct Model {
     sends: u32,
@@ -48,7 +49,7 @@ struct Model {
 }
 
 impl Model {
-    /// The segment, and what is to be said about it. Nothing more is looked at afterwards.
+    /// Returns the segment and the error that it causes. The stack ignores everything behind an error.
     fn take(&mut self, said: Said, victim: &Victim, ird: u16) -> (Vec<u8>, Option<&'static str>) {
         let (stag, to) = place(&victim.buffer);
         let send = |number: u32| untagged(3, 0, number, 0, b"");
@@ -73,7 +74,7 @@ impl Model {
     }
 }
 
-/// Says a sequence in one TCP segment, so that all of it is looked at before anything is answered.
+/// Sends a sequence in one TCP segment, so that the stack processes all of it before it sends anything.
 #[track_caller]
 fn says_in_order(bench: &mut Bench, sequence: &[Said]) {
     let begins = if sequence.len().is_multiple_of(2) { Begins::Node } else { Begins::Peer };
@@ -81,13 +82,13 @@ fn says_in_order(bench: &mut Bench, sequence: &[Said]) {
     let (mut model, mut segments, mut fault) = (Model::default(), Vec::new(), None);
     for said in sequence {
         let (segment, found) = model.take(*said, &victim, bench.ird);
-        // RFC 5041 s7.1, RFC 5040 s7.1: the first error is reported, what comes behind it is dropped.
+        // RFC 5041 s7.1, RFC 5040 s7.1: the first error is reported, and what follows it is dropped.
         fault = fault.or(found.map(|name| (name, segment.clone())));
         segments.push(segment);
     }
     bench.says(&segments);
     match fault {
-        // RFC 5040 s5.4: a Terminate is not answered. Reads before it may have been.
+        // RFC 5040 s5.4: a Terminate gets no reply. Earlier Reads may have had their responses.
         Some(("", _)) => {
             assert_eq!(
                 bench.scene.terminated(),
@@ -109,7 +110,7 @@ fn says_in_order(bench: &mut Bench, sequence: &[Said]) {
     }
 }
 
-/// Every sequence of up to three messages, and what the tables say of each.
+/// Every sequence of up to three messages, and the result that the tables require.
 #[test]
 fn every_short_sequence_of_messages() {
     let mut bench = Bench::new();
@@ -130,7 +131,7 @@ fn every_short_sequence_of_messages() {
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// And longer ones.
+    /// Also longer ones.
     #[test]
     fn any_sequence_of_messages(
         sequence in prop::collection::vec(prop::sample::select(&SAID[..]), 4..12),
@@ -141,8 +142,8 @@ proptest! {
         says_in_order(&mut bench, &sequence);
     }
 
-    /// RFC 5040 s5.2.2, RFC 5041 s7.1, untagged check 2: queue 1 has as many buffers as Reads were agreed on, none at
-    /// all among them. The one too many is what the Terminate shows.
+    /// RFC 5040 s5.2.2, RFC 5041 s7.1, untagged check 2: queue 1 has as many buffers as Reads were negotiated,
+    /// including zero. The Terminate shows the Read that exceeds them.
     #[test]
     fn more_reads_than_were_agreed_on(ird in 0..6u16, more in 1..4u32, bytes in 1..4096u32) {
         let mut bench = Bench::new();
@@ -154,8 +155,8 @@ proptest! {
         bench.ends_with(victim, "DDP: no buffer", &requests[usize::from(ird)]);
     }
 
-    /// RFC 5041 s5.2, s5.3, s7.1: the segments of a message come in order and once. One that is left out, repeated or
-    /// begun anew is found by its offset, and what is there of the message is not delivered.
+    /// RFC 5041 s5.2, s5.3, s7.1: the segments of a message arrive in order and once. The offset reveals a segment
+    /// that is missing, repeated or started again. The partial message is not delivered.
     #[test]
     fn segments_of_a_message_in_another_order(
         begins in prop_oneof![Just(Begins::Node), Just(Begins::Peer)],
@@ -173,7 +174,7 @@ proptest! {
     }
 }
 
-/// A victim with a Read of `bytes` octets outstanding, whose sink nobody may write remotely.
+/// A victim with a Read of `bytes` octets outstanding. Its sink has no remote rights.
 fn reading(bench: &mut Bench, bytes: u32) -> (Victim, Region) {
     let victim = bench.victim(Begins::Node);
     let sink =
@@ -185,8 +186,8 @@ fn reading(bench: &mut Bench, bytes: u32) -> (Victim, Region) {
     (victim, sink)
 }
 
-/// The peer answers a Read of `bytes` octets with what `answer` makes of the sink's tag and offset: the last segment
-/// of it must be refused.
+/// The peer responds to a Read of `bytes` octets with the segments that `answer` makes of the sink's tag and offset.
+/// The last segment must be refused.
 #[track_caller]
 fn answered(bytes: u32, name: &str, answer: impl FnOnce(u32, u64) -> Vec<Vec<u8>>) {
     let mut bench = Bench::new();
@@ -202,7 +203,8 @@ fn not_last(mut segment: Vec<u8>) -> Vec<u8> {
     segment
 }
 
-/// RFC 5040 s5.2.2: an answer continues the oldest Read: its buffer, its next octet. Nothing of another is placed.
+/// RFC 5040 s5.2.2: a response continues the oldest Read, in its buffer at its next octet. Nothing of another
+/// response is placed.
 #[test]
 fn responses_to_another_read() {
     answered(8, "DDP: invalid STag", |stag, to| vec![tagged(2, stag ^ 1, to, &[1; 8])]);
@@ -214,13 +216,13 @@ fn responses_to_another_read() {
     answered(8, "DDP: invalid STag", |stag, to| {
         vec![head(stag, to), tagged(2, stag.wrapping_add(1), to + 4, &[1; 4])]
     });
-    // And one more than was asked for.
+    // A second response to one Read.
     let whole = |stag, to| tagged(2, stag, to, &[1; 8]);
     answered(8, "RDMAP: unexpected OpCode", |stag, to| vec![whole(stag, to), whole(stag, to)]);
     answered(8, "RDMAP: unexpected OpCode", |stag, to| vec![whole(stag, to), tagged(2, stag, to, b"")]);
 }
 
-/// RFC 5040 s5.2.2: and it is as long as the Read, with L in its last segment and nowhere else.
+/// RFC 5040 s5.2.2: the response is as long as the Read, and only its last segment has L set.
 #[test]
 fn responses_of_another_length() {
     for bytes in [1, 8, 20] {
@@ -241,8 +243,8 @@ fn responses_of_another_length() {
     }
 }
 
-/// semantics "Read Response": a Read's sink needs local write right alone, so a Write to it is refused while it is
-/// read into.
+/// semantics "Read Response": a Read's sink needs only the local write right. So a Write to it is refused during the
+/// Read.
 #[test]
 fn a_write_to_the_sink_of_a_read() {
     let mut bench = Bench::new();
@@ -262,7 +264,7 @@ fn a_read_request_in_two_segments() {
     });
 }
 
-/// RFC 6581 s9.1, s9.2: a responder that accepts what was not asked for gets a Terminate as our first FPDU.
+/// RFC 6581 s9.1, s9.2: a responder accepts with parameters that were not requested. Our first FPDU is a Terminate.
 #[test]
 fn parameters_that_cannot_be_met() {
     let mut bench = Bench::new();
@@ -283,8 +285,8 @@ fn parameters_that_cannot_be_met() {
     }
 }
 
-/// RFC 5044 s7.1.2: an initiator that does not wait for the reply sends octets that can be nothing but private data
-/// beyond its length. TCP is closed, nothing is said.
+/// RFC 5044 s7.1.2: an initiator that does not wait for the reply sends octets that can only be private data beyond
+/// its length. TCP is closed, and no reply is sent.
 #[test]
 fn an_fpdu_before_the_reply() {
     let mut scene = crate::common::peer::Scene::new(|_| {});

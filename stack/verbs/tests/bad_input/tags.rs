@@ -1,4 +1,4 @@
-//! Tags that are not the peer's to use: unknown, given up, another domain's, another stream's, without the right,
+//! Tags that the peer may not use: unknown, deregistered, of another domain, of another stream, without the right,
 //! ended by a Send with Invalidate (RFC 5040 s5.3, s7.2, s8.1.1, RFC 5041 s7.1, s8.2).
 
 use ironwarp::{Access, DisconnectReason, Region};
@@ -21,7 +21,7 @@ enum Why {
 
 const ALL: [Why; 5] = [Why::Unknown, Why::GivenUp, Why::OtherDomain, Why::OtherStream, Why::NoRight];
 
-/// A tag and offset that may not be used, and memory that must stay as it is.
+/// A tag and offset that may not be used, and memory that must stay unchanged.
 struct Forbidden {
     place: (u32, u64),
     kept: Option<Region>,
@@ -99,8 +99,8 @@ proptest! {
         refused(why, begins, bits, name, |source| read_request(1, (5, 5), bytes, source));
     }
 
-    /// RFC 5040 s5.3, s7.2, s8.1.1 (7): a tag that is not this stream's alone cannot be invalidated, nor one that is
-    /// not valid. The payload is not placed.
+    /// RFC 5040 s5.3, s7.2, s8.1.1 (7): a peer cannot invalidate a tag that is invalid or that is not limited to
+    /// this stream. The payload is not placed.
     #[test]
     fn sends_that_invalidate_without_the_right(
         why in prop::sample::select(&ALL[..]),
@@ -109,7 +109,7 @@ proptest! {
     ) {
         let name = match why {
             Why::Unknown | Why::GivenUp => "RDMAP: invalid STag",
-            // A region without remote rights is its domain's, as every other one.
+            // A region without remote rights belongs to its domain, like every other region.
             Why::OtherDomain | Why::OtherStream | Why::NoRight => "RDMAP: STag cannot be invalidated",
         };
         let operation = if solicited { 6 } else { 4 };
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// RFC 5040 s5.3: what a Send with Invalidate ended is unknown from then on, to Writes, to Reads and to the next Send.
+/// RFC 5040 s5.3: after a Send with Invalidate the tag is unknown to Writes, to Reads and to the next Send.
 #[test]
 fn stags_that_the_peer_has_invalidated() {
     let mut bench = Bench::new();
@@ -146,7 +146,7 @@ fn stags_that_the_peer_has_invalidated() {
     }
 }
 
-/// RFC 5041 s5.2, RFC 5040 s5.2.1: of an empty message no tag is looked at, whatever it is.
+/// RFC 5041 s5.2, RFC 5040 s5.2.1: the tag of an empty message is not checked.
 #[test]
 fn empty_messages_to_forbidden_stags() {
     let mut bench = Bench::new();
@@ -154,7 +154,7 @@ fn empty_messages_to_forbidden_stags() {
         let victim = bench.victim(Begins::Peer);
         let (stag, to) = forbidden(&mut bench, &victim, why, 1).place;
         bench.says(&[tagged(0, stag, to, b""), read_request(1, (5, 6), 0, (stag, to))]);
-        assert_eq!(bench.scene.segment("the empty answer"), tagged(2, 5, 6, b""));
+        assert_eq!(bench.scene.segment("the empty response"), tagged(2, 5, 6, b""));
         bench.scene.peer.close();
         bench.is_over(victim, DisconnectReason::Closed);
     }

@@ -1,5 +1,5 @@
-//! Terminates about Terminates, and errors behind errors: one Terminate a stream, about the first error, and none in
-//! answer to one (RFC 5040 s4.8, s5.4, s7.1).
+//! Terminates about Terminates, and errors behind errors. A stream sends one Terminate, about the first error, and
+//! none in response to a Terminate (RFC 5040 s4.8, s5.4, s7.1).
 
 use ironwarp::{CompletionStatus, DisconnectReason, RecvWr, STag, Sge, Terminate};
 use proptest::prelude::*;
@@ -15,8 +15,8 @@ fn begins() -> impl Strategy<Value = Begins> {
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// RFC 5040 s5.4: a Terminate is understood whatever it names and shows, our own Terminate among it, and nothing is
-    /// said to it. Octets that can only be those of another order are read so (Q1).
+    /// RFC 5040 s5.4: the stack understands any Terminate, a copy of its own included, and sends nothing back.
+    /// Octets that are valid only in the other order are read in that order (Q1).
     #[test]
     fn a_terminate_gets_no_terminate_in_return(
         begins in begins(),
@@ -30,14 +30,14 @@ proptest! {
         let victim = bench.victim(begins);
         let header = [&[(layer << 4) | etype, code, bits << 5, 0][..], &shown].concat();
         bench.says(&[terminate(&header)]);
-        // MPA has no such error once it runs: Linux siw's order of the nibbles, which comes without a header.
+        // MPA has no such error in full operation: this is Linux siw's nibble order, without a header.
         let swapped = (layer, etype) == (2, 0) && code > 5 && bits == 0;
         let (layer, etype) = if swapped { (0, 2) } else { (layer, etype) };
         prop_assert_eq!(bench.scene.terminated(), (false, Terminate { layer, etype, code }));
         bench.is_over(victim, DisconnectReason::Terminated);
     }
 
-    /// RFC 5040 s5.4, RFC 5041 s7.1: what comes behind the peer's Terminate is dropped, right or wrong.
+    /// RFC 5040 s5.4, RFC 5041 s7.1: everything behind the peer's Terminate is dropped, valid or not.
     #[test]
     fn data_after_a_terminate_is_ignored(
         begins in begins(),
@@ -53,8 +53,8 @@ proptest! {
         bench.is_over(victim, DisconnectReason::Terminated);
     }
 
-    /// RFC 5040 s5.4, s7.1, case 4: behind an error everything is dropped: another error, more data, the peer's own
-    /// Terminate, a Terminate about ours. One goes out, about the first.
+    /// RFC 5040 s5.4, s7.1, case 4: everything behind an error is dropped: another error, more data, the peer's own
+    /// Terminate, a Terminate about ours. One Terminate is sent, about the first error.
     #[test]
     fn one_terminate_names_the_first_error(
         begins in begins(),
@@ -83,7 +83,7 @@ proptest! {
         bench.ends_with(victim, "DDP: invalid QN", &first);
     }
 
-    /// RFC 5040 s5.4: a Terminate in answer to ours, on whatever it may be about, is one too many to be answered.
+    /// RFC 5040 s5.4: a Terminate after ours, about whatever error, gets no further Terminate.
     #[test]
     fn a_terminate_in_response_to_our_terminate(
         begins in begins(),
@@ -101,8 +101,8 @@ proptest! {
     }
 }
 
-/// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as one when its header is wrong. What it
-/// names is of no interest then.
+/// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as such when its header is wrong. The
+/// error that it names is then ignored.
 #[test]
 fn a_malformed_terminate() {
     let mut bench = Bench::new();
@@ -125,8 +125,8 @@ fn a_malformed_terminate() {
     }
 }
 
-/// RFC 5040 s4.8, s7.1: a receive that names memory which it may not is no fault of the peer's: the Terminate says
-/// that it is ours, and shows nothing.
+/// RFC 5040 s4.8, s7.1: a receive with invalid memory is not an error of the peer. The Terminate reports a local
+/// error and shows nothing.
 #[test]
 fn a_receive_with_invalid_memory_is_a_local_error() {
     let mut bench = Bench::new();
@@ -141,8 +141,8 @@ fn a_receive_with_invalid_memory_is_a_local_error() {
     bench.ends_with(victim, "RDMAP: local catastrophic", &[]);
 }
 
-/// RFC 5040 s4.8: a Read whose source is given up while it is answered: the request in the Terminate has moved on by what
-/// was sent, sink, size and source.
+/// RFC 5040 s4.8: the source of a Read is deregistered during the response. The request in the Terminate has
+/// advanced by what was sent: sink, size and source.
 #[test]
 fn a_truncated_read_reports_its_progress() {
     const BYTES: u32 = 1 << 20;
@@ -151,17 +151,17 @@ fn a_truncated_read_reports_its_progress() {
     let source = bench.scene.node.memory(&vec![7; BYTES as usize]);
     let (stag, to) = place(&source);
     bench.says(&[read_request(1, (9, 1000), BYTES, (stag, to))]);
-    let mut sent = bench.scene.segment("the first of the answer").len() as u32 - 14;
+    let mut sent = bench.scene.segment("the first response segment").len() as u32 - 14;
     drop(source);
     let told = loop {
-        let segment = bench.scene.segment("the rest, and the Terminate");
+        let segment = bench.scene.segment("the other segments and the Terminate");
         if segment[0] & 0x80 == 0 {
             break segment;
         }
         assert_eq!((segment[1], &segment[14..16]), (0x42, &[7, 7][..]));
         sent += segment.len() as u32 - 14;
     };
-    assert!(sent < BYTES, "all of it was sent before the source was given up");
+    assert!(sent < BYTES, "the whole response was sent before the source was deregistered");
     let left = read_request(1, (9, 1000 + u64::from(sent)), BYTES - sent, (stag, to + u64::from(sent)));
     assert_eq!(told, crate::codes::named("RDMAP: invalid STag").terminate(&left));
     assert_eq!(bench.scene.terminated(), (true, Terminate { layer: 0, etype: 1, code: 0 }));

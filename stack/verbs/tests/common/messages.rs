@@ -1,5 +1,5 @@
-//! What a fake peer says above TCP, octet by octet from the figures of the RFCs, and the steps of a conversation with
-//! it. Nothing here uses an encoder of the stack's.
+//! The messages of a fake peer above TCP, octet by octet from the figures of the RFCs, and the steps of a connection
+//! with it. Nothing here uses an encoder of the stack.
 
 use ironwarp::{
     CompletionStatus, ConnectParams, ConnectionRequest, DisconnectReason, Event, MpaRevision,
@@ -8,16 +8,17 @@ use ironwarp::{
 
 use super::peer::{PEER, Scene};
 
-/// Where a node of ours listens for a fake peer.
+/// The address on which our node listens for a fake peer.
 pub const NODE: &str = "10.0.0.1:4791";
 
-/// The key that a start-up frame begins with.
+/// The key at the start of a start-up frame.
 pub const KEY: usize = 16;
 
-/// What our initiator sends by default: CRC, revision 2, peer to peer, every indication, 16 Reads each way.
+/// The request that our initiator sends by default: CRC, revision 2, peer to peer, every indication, 16 Reads each
+/// way.
 pub const REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\xc0\x10\xc0\x10";
 
-/// What a responder of revision 2 says that takes Writes and 16 Reads.
+/// The enhanced data of a responder of revision 2 that accepts an indication by Write, with 16 Reads each way.
 pub const TAKES_WRITES: [u8; 4] = [0x80, 16, 0x80, 16];
 
 /// The segment of an RDMA Write of no octets to steering tag 1.
@@ -111,8 +112,8 @@ pub fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(7, 2, 1, 0, header)
 }
 
-/// RFC 5044 s4.1: the ULPDU at the front of `octets` and the octets of its FPDU, once that is whole. Its CRC must be
-/// right.
+/// RFC 5044 s4.1: returns the ULPDU at the front of `octets` and the length of its FPDU, once the FPDU is complete.
+/// Panics if the CRC is wrong.
 #[track_caller]
 pub fn ulpdu(octets: &[u8]) -> Option<(Vec<u8>, usize)> {
     let length = usize::from(u16::from_be_bytes(*octets.first_chunk()?));
@@ -122,7 +123,7 @@ pub fn ulpdu(octets: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((covered[2..2 + length].to_vec(), whole))
 }
 
-/// Steering tag and tagged offset of a region's first byte.
+/// Returns the steering tag and tagged offset of a region's first byte.
 pub fn place(region: &Region) -> (u32, u64) {
     (region.stag().0, region.base_to())
 }
@@ -133,7 +134,7 @@ impl Scene {
         self.node.ctx.create_qp(self.node.pd, &attr).unwrap()
     }
 
-    /// A queue pair with a receive of 64 bytes that asks the peer for a connection, and its request.
+    /// Connects a queue pair, with a receive of 64 bytes, to the peer. Returns the request too.
     pub fn calls(&mut self, bytes: usize) -> (QueuePair, Region, Vec<u8>) {
         let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
         self.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
@@ -149,7 +150,7 @@ impl Scene {
         })
     }
 
-    /// The peer asks with `octets`; what our application hears.
+    /// The peer connects and sends `octets`. Returns the connection request and its private data.
     pub fn is_asked(&mut self, octets: &[u8]) -> (ConnectionRequest, Vec<u8>) {
         let _ = self.node.ctx.listen(NODE.parse().unwrap());
         self.turn();
@@ -165,7 +166,7 @@ impl Scene {
         }
     }
 
-    /// The peer asks, our application accepts, and this is the reply.
+    /// The peer connects and our application accepts. Returns the reply too.
     pub fn answers(&mut self, octets: &[u8], bytes: usize) -> (QueuePair, Region, Vec<u8>) {
         let (request, _) = self.is_asked(octets);
         let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
@@ -181,7 +182,7 @@ impl Scene {
         assert_eq!(super::contents(inbox)[..want.len()], *want);
     }
 
-    /// The next segment that the peer hears, taken away.
+    /// Removes and returns the next segment that the peer receives.
     #[track_caller]
     pub fn segment(&mut self, what: &str) -> Vec<u8> {
         self.until(what, |scene| ulpdu(&scene.peer.heard).is_some());
@@ -190,7 +191,7 @@ impl Scene {
         segment
     }
 
-    /// A connection in revision 1 that the node asked for, with a receive of 64 bytes.
+    /// A connection in revision 1 that the node requested, with a receive of 64 bytes.
     pub fn called(&mut self) -> (QueuePair, Region) {
         let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
         self.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
@@ -202,7 +203,7 @@ impl Scene {
         (qp, inbox)
     }
 
-    /// Why the connection ended.
+    /// Waits for the end of the connection and returns its reason.
     pub fn disconnected(&mut self) -> DisconnectReason {
         self.event("the end", |event| match event {
             Event::Disconnected { reason, .. } => Some(*reason),
@@ -210,13 +211,13 @@ impl Scene {
         })
     }
 
-    /// The peer hears our FIN.
+    /// Waits until the peer receives our FIN.
     #[track_caller]
     pub fn hears_fin(&mut self) {
         self.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
     }
 
-    /// The Terminate that was sent, or received, and which of them.
+    /// Returns the Terminate, and true if our side sent it.
     pub fn terminated(&mut self) -> (bool, Terminate) {
         self.event("the Terminate", |event| match event {
             Event::Terminated { sent, terminate, .. } => Some((*sent, *terminate)),

@@ -1,4 +1,4 @@
-//! Two stacks joined by memory, polled in turn by one thread.
+//! Two stacks joined by memory; one thread polls them alternately.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod messages;
@@ -13,7 +13,7 @@ use ironwarp::{
     Stack, Worker,
 };
 
-/// Turns after which something that should have happened counts as stuck.
+/// Turns after which an expected event counts as missing.
 pub const TURNS_MAX: usize = 200_000;
 
 /// One stack with everything that a test needs of it.
@@ -31,13 +31,13 @@ pub struct Node {
 pub struct Pair {
     pub near: Node,
     pub far: Node,
-    /// Where the far node listens.
+    /// The address on which the far node listens.
     pub at: SocketAddr,
 }
 
 pub const FAR: &str = "10.0.0.2:4791";
 
-/// A configuration for tests: short timeouts, so that what ends by time ends soon.
+/// A configuration for tests: short timeouts, so that tests of timeouts are short.
 pub fn config(address: &str) -> Config {
     let mut config = Config::in_memory(address).expect("a valid configuration");
     config.tcp.rto_min_us = 500;
@@ -59,13 +59,13 @@ impl Pair {
         Pair { near: Node::new(config("10.0.0.1/24"), near), far: Node::new(config("10.0.0.2/24"), far), at }
     }
 
-    /// Polls both nodes once and collects what they have to say.
+    /// Polls both nodes once and collects their events and completions.
     pub fn turn(&mut self) {
         self.near.turn();
         self.far.turn();
     }
 
-    /// Polls until `done`, and fails loudly when it never is.
+    /// Polls until `done`; panics if that takes too long.
     #[track_caller]
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Pair) -> bool) {
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -73,11 +73,11 @@ impl Pair {
         while !done(self) {
             self.turn();
             turns += 1;
-            assert!(turns < TURNS_MAX || std::time::Instant::now() < limit, "never happened: {what}");
+            assert!(turns < TURNS_MAX || std::time::Instant::now() < limit, "timed out waiting for: {what}");
         }
     }
 
-    /// A connected pair of queue pairs.
+    /// Connects a pair of queue pairs.
     #[track_caller]
     pub fn connect(&mut self) -> (QueuePair, QueuePair) {
         let (near_attr, far_attr) = (QpAttr::new(self.near.cq), QpAttr::new(self.far.cq));
@@ -89,7 +89,7 @@ impl Pair {
         let near = self.near.ctx.create_qp(self.near.pd, near_attr).expect("a queue pair");
         let far = self.far.ctx.create_qp(self.far.pd, far_attr).expect("a queue pair");
         let _ = self.far.ctx.listen(self.at);
-        // Listening begins when the core hears of it.
+        // Listening begins when the core processes the call.
         self.far.turn();
         self.near.ctx.connect(near, self.at, b"from near").expect("connect");
         self.until("connection request", |pair| {
@@ -102,7 +102,7 @@ impl Pair {
             assert_eq!(&private_data[..], b"from near");
             self.far.ctx.accept(request, far, b"from far").expect("accept");
         }
-        self.until("both ends established", |pair| {
+        self.until("both sides established", |pair| {
             pair.near.is_established(near) && pair.far.is_established(far)
         });
         (near, far)
@@ -139,7 +139,7 @@ impl Node {
         self.events.iter().any(|event| matches!(event, Event::Disconnected { .. }))
     }
 
-    /// Registered memory filled with `bytes`, every right.
+    /// Registers memory filled with `bytes`, with every right.
     pub fn memory(&self, bytes: &[u8]) -> Region {
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         self.ctx.register(self.pd, bytes.to_vec(), all).expect("a region")
@@ -151,7 +151,7 @@ impl Node {
     }
 }
 
-/// What a region holds.
+/// Returns the contents of a region.
 pub fn contents(region: &Region) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.read_at(0, &mut bytes).expect("inside");

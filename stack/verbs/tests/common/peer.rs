@@ -1,4 +1,4 @@
-//! A peer that speaks TCP properly and above it only what a test tells it: octets in, octets out.
+//! A peer with a correct TCP. Above TCP it sends only what a test specifies.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,13 +14,13 @@ use ironwarp_types::Flow;
 
 use super::{Node, TURNS_MAX};
 
-/// Where the peer is, and where it listens.
+/// The peer's address, on which it also listens.
 pub const PEER: &str = "10.0.0.9:4791";
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
-/// Its other addresses: for the node, other hosts.
+/// The peer's other addresses. To the node they are other hosts.
 pub const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 7)];
 
-/// What is to be said, each entry in a segment of its own.
+/// Queued transmissions, each entry in a segment of its own.
 #[derive(Default)]
 struct Said(VecDeque<Vec<u8>>);
 
@@ -41,14 +41,14 @@ pub struct FakePeer {
     calling: Option<SocketAddr>,
     calls_from: Ipv4Addr,
     said: Said,
-    /// What has been heard on the connection that is open, and the payload of each segment that brought it.
+    /// The octets received on the open connection, and the payload length of each segment.
     pub heard: Vec<u8>,
     pub segments: Vec<usize>,
-    /// What has happened to it.
+    /// The TCP events of that connection.
     pub events: TcpEvents,
-    /// Connections that came up.
+    /// Connections that were established.
     pub connections: u32,
-    /// It reads nothing, so that its window closes in the end.
+    /// If set, the peer reads nothing, so its window closes.
     pub deaf: bool,
 }
 
@@ -135,7 +135,7 @@ impl FakePeer {
         let Route::Ready(path) = self.net.route(now, remote.ip(), self.wires.first_mut()) else { return };
         let port = self.tcp.ephemeral_port(self.calls_from.into(), remote).expect("a free port");
         let flow = Flow { local: SocketAddr::new(self.calls_from.into(), port), remote };
-        // The way is the same from all its addresses.
+        // The path is the same from all its addresses.
         let path = self.net.path_to(&flow, path.remote_mac());
         self.tcp.connect(now, flow, path, &mut self.wires).expect("a connection");
         self.calling = None;
@@ -152,12 +152,12 @@ impl FakePeer {
         self.calling = Some(remote.parse().unwrap());
     }
 
-    /// Says `octets` in one segment.
+    /// Sends `octets` in one segment.
     pub fn say(&mut self, octets: &[u8]) {
         self.said.0.push_back(octets.to_vec());
     }
 
-    /// Whether everything that was to be said is on its way.
+    /// Whether everything queued has been sent.
     pub fn has_said_all(&self) -> bool {
         self.said.0.is_empty()
     }
@@ -181,11 +181,11 @@ impl FakePeer {
     }
 }
 
-/// A stack of ours and a peer of the test's.
+/// A stack of ours and a fake peer.
 pub struct Scene {
     pub node: Node,
     pub peer: FakePeer,
-    /// Our port's.
+    /// Controls our port.
     pub control: MemoryControl,
 }
 
@@ -194,7 +194,7 @@ impl Scene {
         Self::with_peer(TcpConfig::default(), change)
     }
 
-    /// A scene whose peer repeats nothing, however long the test's thread waits for a processor.
+    /// A scene whose peer retransmits nothing, however long the scheduler delays the test's thread.
     pub fn patient() -> Self {
         let long = Nanos::from_secs(10);
         let tcp = TcpConfig { rto_min: long, rto_initial: long, ack_delay_max: long, ..TcpConfig::default() };
@@ -229,20 +229,20 @@ impl Scene {
             let heard = &self.peer.heard;
             assert!(
                 turns < TURNS_MAX || Instant::now() < limit,
-                "never happened: {what}; events {:?}, heard {heard:02x?}",
+                "timed out waiting for: {what}; events {:?}, received {heard:02x?}",
                 self.node.events
             );
         }
     }
 
-    /// Takes what the peer has heard, once it is `bytes` long.
+    /// Removes and returns the first `bytes` octets that the peer received, once they have arrived.
     #[track_caller]
     pub fn hear(&mut self, what: &str, bytes: usize) -> Vec<u8> {
         self.until(what, |scene| scene.peer.heard.len() >= bytes);
         self.peer.heard.drain(..bytes).collect()
     }
 
-    /// The first event that `pick` knows, taken away.
+    /// Removes the first event that `pick` accepts and returns its value.
     #[track_caller]
     pub fn event<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
         self.until(what, |scene| scene.node.events.iter().any(|event| pick(event).is_some()));

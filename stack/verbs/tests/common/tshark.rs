@@ -1,10 +1,11 @@
-//! Wireshark's own reading of a capture.
+//! Wireshark's reading of a capture.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// iWARP is looked for on every port. What is turned off guesses from a message's first octets that it is its own.
+/// tshark looks for iWARP on every port. The disabled protocols use heuristics that claim messages by their first
+/// octets.
 const OPTIONS: [&str; 9] = [
     "-n",
     "-o",
@@ -17,7 +18,7 @@ const OPTIONS: [&str; 9] = [
     "smb_direct",
 ];
 
-/// Runs tshark over a capture; `None`, said on the terminal, where there is none.
+/// Runs tshark over a capture. If tshark is not installed, prints a message and returns `None`.
 #[track_caller]
 pub fn read(capture: &Path, arguments: &[&str]) -> Option<String> {
     let Ok(output) = Command::new("tshark").args(OPTIONS).arg("-r").arg(capture).args(arguments).output()

@@ -1,4 +1,4 @@
-//! The same octets as the stack's own decoders read them.
+//! The same octets, as the stack's own decoders read them.
 
 use ironwarp::{AtomicOp, Extensions};
 use ironwarp_iwarp::Terminate;
@@ -35,8 +35,8 @@ impl ByteStream for Bytes {
     }
 }
 
-/// Fields that the decoders have no use for: reserved ones, which are not checked, versions, which are compared and not
-/// kept, the octets that frame, and what a peer's Terminate shows.
+/// Fields that the decoders do not return: reserved fields, which are not checked; versions, which are compared and
+/// not kept; framing octets; and what a peer's Terminate shows.
 const UNREAD: [&str; 21] = [
     "key",
     "res",
@@ -61,7 +61,7 @@ const UNREAD: [&str; 21] = [
     "ulpdu_length",
 ];
 
-/// Whether the decoders have no use for a field of `vector`. Which operands are read depends on the operation.
+/// Whether the decoders do not return a field of `vector`. Which operands they read depends on the operation.
 pub fn is_unread(vector: &Vector, field: &str) -> bool {
     let is_for = |operations: &[u64]| vector.first("aop").is_none_or(|aop| operations.contains(&aop));
     match field {
@@ -71,7 +71,7 @@ pub fn is_unread(vector: &Vector, field: &str) -> bool {
     }
 }
 
-/// What the stack reads in a vector.
+/// Returns the fields that the stack's decoders read from a vector.
 pub fn reading(vector: &Vector) -> Reading {
     let mut reading = Reading::default();
     if vector.is_startup() {
@@ -135,7 +135,7 @@ fn segment(vector: &Vector, ulpdu: &[u8], reading: &mut Reading) {
     let opcode = Opcode::decode_extended(ulp);
     reading.number("t", is_tagged);
     reading.number("l", last);
-    // Operation 3 in a tagged segment and 15 are only shown by Terminates.
+    // Only Terminates show operation 15, or operation 3 in a tagged segment.
     let opcode = opcode.expect("an operation");
     reading.number("opcode", opcode as u8);
     match header {

@@ -1,20 +1,21 @@
-//! A decoder that shares nothing with the stack: the figures of the RFCs read octet by octet.
+//! A decoder that shares no code with the stack: it reads the figures of the RFCs octet by octet.
 //!
-//! Takes a start-up frame, or the octets of one direction from full operation on; gives every field. What a figure
-//! forbids is an error: lengths that do not fit, padding that is not zero, wrong CRCs, markers that point elsewhere.
+//! The input is a start-up frame, or the octets of one direction in full operation. The output is every field.
+//! Anything that a figure forbids is an error: lengths that do not fit, padding that is not zero, wrong CRCs, wrong
+//! marker pointers.
 
 use super::vector::Reading;
 
 type Read<T> = Result<T, String>;
 
-/// What start-up agreed on for one direction.
+/// The framing that start-up negotiated for one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Framing {
     pub crc: bool,
     pub markers: bool,
 }
 
-/// Octets that are taken from the front.
+/// The octets that remain; reads remove them from the front.
 struct Octets<'a>(&'a [u8]);
 
 impl<'a> Octets<'a> {
@@ -25,13 +26,13 @@ impl<'a> Octets<'a> {
         Ok(taken)
     }
 
-    /// The most significant octet first, as RFC 5040 s4, RFC 5041 s4 and RFC 5044 s4 have all of them.
+    /// Reads a number, most significant octet first, as in RFC 5040 s4, RFC 5041 s4 and RFC 5044 s4.
     fn number(&mut self, octets: usize) -> Read<u64> {
         Ok(self.take(octets)?.iter().fold(0, |number, octet| number << 8 | u64::from(*octet)))
     }
 }
 
-/// RFC 5044 s7.1.1 figure 8; RFC 6581 s6 and s9 where S is set in revision 2.
+/// RFC 5044 s7.1.1 figure 8; RFC 6581 s6 and s9 if S is set in revision 2.
 pub fn startup(frame: &[u8]) -> Read<Reading> {
     let (mut octets, mut reading) = (Octets(frame), Reading::default());
     reading.octets("key", octets.take(16)?);
@@ -63,7 +64,7 @@ pub fn startup(frame: &[u8]) -> Read<Reading> {
     Ok(reading)
 }
 
-/// RFC 5044 s4: the FPDUs of a stream from its first octet of full operation on.
+/// RFC 5044 s4: the FPDUs of a stream from its first octet in full operation.
 pub fn fpdus(stream: &[u8], framing: Framing) -> Read<Reading> {
     let (mut at, mut reading) = (0, Reading::default());
     while at < stream.len() {
@@ -72,7 +73,7 @@ pub fn fpdus(stream: &[u8], framing: Framing) -> Read<Reading> {
     Ok(reading)
 }
 
-/// RFC 5044 s4.1 figure 2, s4.2 figure 3, s4.3, s4.4. Answers where the next one begins.
+/// RFC 5044 s4.1 figure 2, s4.2 figure 3, s4.3, s4.4. Returns the position of the next FPDU.
 fn fpdu(stream: &[u8], begin: usize, framing: Framing, reading: &mut Reading) -> Read<usize> {
     let is_marker = |at: usize| framing.markers && at.is_multiple_of(512);
     let head = if is_marker(begin) { begin + 4 } else { begin };
@@ -82,7 +83,7 @@ fn fpdu(stream: &[u8], begin: usize, framing: Framing, reading: &mut Reading) ->
     while content.len() < whole {
         let word = Octets(stream.get(at..).unwrap_or_default()).take(4)?;
         if is_marker(at) {
-            // Two reserved octets, then how far back the length field is; nothing where it comes next.
+            // Two reserved octets, then the distance back to the length field; 0 if the length field follows.
             let back = Octets(word).number(4)?;
             if back != at.saturating_sub(head) as u64 {
                 return Err(format!("the marker at {at} says {back}, and the FPDU begins at {head}"));

@@ -1,10 +1,10 @@
-//! Golden vectors: what every message kind looks like on the wire, in both directions.
+//! Golden vectors: the octets of every message kind on the wire, in both directions.
 //!
-//! Each vector under `vectors/` is octets with their meaning, written by hand from the figures of RFC 5044, RFC 6581,
-//! RFC 5041, RFC 5040 and RFC 7306 with its drafts. It is compared four times: a node of ours sends exactly these octets over TCP (`sent`,
-//! `startup`), and does what they say when a peer sends them (`received`, `startup`); the stack's decoders read the same
-//! fields in them (`decoders`); a decoder that shares nothing with the stack does too (`figures`); and so does Wireshark
-//! (`wireshark`).
+//! Each vector under `vectors/` is octets with their meaning, written manually from the figures of RFC 5044, RFC
+//! 6581, RFC 5041, RFC 5040 and RFC 7306 with its drafts. The tests use it in five ways. Our node sends exactly
+//! these octets over TCP (`sent`, `startup`). It does what they say when a peer sends them (`received`, `startup`).
+//! The stack's decoders read the same fields from them (`decoders`), so does an independent decoder (`figures`), and
+//! so does Wireshark (`wireshark`).
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -20,7 +20,7 @@ mod wireshark;
 use figures::Framing;
 use vector::Reading;
 
-/// Every field of every figure: the independent decoder reads what the file says, and all of its octets.
+/// Every field of every figure: the independent decoder reads what the file says, and reads all octets.
 #[test]
 fn rfc_figures_match_the_vectors() {
     for vector in vector::all() {
@@ -33,7 +33,7 @@ fn rfc_figures_match_the_vectors() {
     }
 }
 
-/// Every field that the stack makes use of: its own decoders read what the file says.
+/// Every field that the stack uses: its own decoders read what the file says.
 #[test]
 fn our_decoders_match_the_vectors() {
     for vector in vector::all() {
@@ -43,16 +43,16 @@ fn our_decoders_match_the_vectors() {
     }
 }
 
-/// Nothing is left out: every vector is sent and heard by a test that names it.
+/// Every vector is sent and received by a test that names it.
 #[test]
 fn every_vector_is_sent_and_received() {
     for name in vector::names(false) {
         let named = format!("\"{name}\"");
-        assert!(include_str!("sent.rs").contains(&named), "nobody sends {name}");
+        assert!(include_str!("sent.rs").contains(&named), "no test sends {name}");
         assert!(include_str!("received.rs").contains(&named), "no test receives {name}");
     }
     for name in vector::names(true) {
-        // Whatever a table there names is both sent and heard.
+        // A name in a table there is both sent and received.
         assert!(include_str!("startup.rs").contains(&format!("\"{name}\"")), "{name} is in no table");
     }
 }

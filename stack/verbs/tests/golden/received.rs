@@ -1,4 +1,4 @@
-//! Each FPDU vector as a fake peer says it: what a node of ours then does.
+//! Each FPDU vector as a fake peer sends it, and what our node then does.
 
 use ironwarp::{
     Access, AlignedBuf, AtomicOp, CompletionFlags, CompletionOpcode, CompletionStatus, ConnectParams,
@@ -10,7 +10,7 @@ use crate::common::messages::{place, reply, request};
 use crate::common::peer::{PEER, Scene};
 use crate::vector::{Vector, named};
 
-/// A node that called a peer in revision 1 and is in full operation, with what the vector's stream agreed on.
+/// A node that connected to a peer in revision 1 and is in full operation, with the framing of the vector's stream.
 fn caller(vector: &Vector) -> (Scene, QueuePair) {
     let mut scene = Scene::new(|config| {
         (config.mpa.crc, config.mpa.markers) = (vector.crc, vector.markers);
@@ -29,10 +29,11 @@ fn say(scene: &mut Scene, vector: &Vector) {
     vector.fpdus().iter().for_each(|fpdu| scene.peer.say(fpdu));
 }
 
-/// What makes the region whose tag a message invalidates.
+/// Makes the region whose tag a message invalidates.
 type MakeRegion<'a> = &'a dyn Fn(&Scene, QueuePair) -> Region;
 
-/// A peer sends the messages of `name`, whose payloads must land in one receive each. Gives the completions' flags.
+/// A peer sends the messages of `name`. Each payload must be placed in a receive of its own. Returns the flags of
+/// the first completion.
 #[track_caller]
 fn delivers(name: &str, messages: &[&[u8]], tag: Option<MakeRegion<'_>>) -> CompletionFlags {
     let vector = named(name);
@@ -58,7 +59,7 @@ fn delivers(name: &str, messages: &[&[u8]], tag: Option<MakeRegion<'_>>) -> Comp
     scene.node.completions[0].flags
 }
 
-/// RFC 5044 s4.1 to s4.4: markers and CRCs wherever they can be, padding of every length.
+/// RFC 5044 s4.1 to s4.4: markers and CRCs at every possible place, padding of every length.
 #[test]
 fn framing() {
     for (name, messages) in [
@@ -74,7 +75,7 @@ fn framing() {
     }
 }
 
-/// RFC 5044 s4.4, figure 6: the Write that leads up to the example lands, and both Sends do.
+/// RFC 5044 s4.4, figure 6: the Write before the example is placed, and both Sends are delivered.
 #[test]
 fn the_second_example() {
     let vector = named("figure 6");
@@ -89,7 +90,7 @@ fn the_second_example() {
     assert_eq!((contents(&inbox), contents(&target)), (vec![0; 24], vec![0x77; 420]));
 }
 
-/// RFC 5040 s5.3: what each kind of Send says to its receiver.
+/// RFC 5040 s5.3: the completion flags of each kind of Send.
 #[test]
 fn sends_of_the_four_kinds() {
     let own: MakeRegion<'_> =
@@ -112,7 +113,7 @@ fn sends_of_the_four_kinds() {
     }
 }
 
-/// RFC 5040 s5.1, RFC 5041 s5.2: a Write lands where it says; of an empty one no tag is looked at.
+/// RFC 5040 s5.1, RFC 5041 s5.2: a Write is placed at its address. The tag of an empty Write is not checked.
 #[test]
 fn writes() {
     for (name, octets) in
@@ -133,7 +134,7 @@ fn writes() {
     }
 }
 
-/// RFC 5040 s5.2.1: a Read Request is answered; of an empty one no tag is looked at.
+/// RFC 5040 s5.2.1: a Read Request gets its response. The tag of an empty Read is not checked.
 #[test]
 fn read_requests() {
     for (name, bytes) in [("read request", 5), ("read request empty", 0), ("read request long", 1500)] {
@@ -150,7 +151,7 @@ fn read_requests() {
     }
 }
 
-/// RFC 5040 s5.2.2: the answer to our Read lands in its sink, and the Read completes.
+/// RFC 5040 s5.2.2: the response to our Read is placed in its sink, and the Read completes.
 #[test]
 fn read_responses() {
     for (name, octets) in [
@@ -175,7 +176,7 @@ fn read_responses() {
     }
 }
 
-/// RFC 6581 s9.2: each kind of indication opens the way, and no application sees it.
+/// RFC 6581 s9.2: each kind of indication establishes the connection, and the application does not see it.
 #[test]
 fn indications() {
     for (name, asked) in [
@@ -186,7 +187,7 @@ fn indications() {
         let mut scene = Scene::new(|_| {});
         scene.answers(&request(0x50, 2, &asked), 24);
         scene.turns(50);
-        assert!(scene.node.events.is_empty(), "{name}: not up yet");
+        assert!(scene.node.events.is_empty(), "{name}: an event before the indication");
         scene.peer.say(&named(name).octets);
         scene.negotiated();
         assert!(scene.node.completions.is_empty(), "{name}");
@@ -194,7 +195,7 @@ fn indications() {
     }
 }
 
-/// RFC 6581 s9.2: and the answer to a Read that was one completes nobody's request; the next message goes on.
+/// RFC 6581 s9.2: the response to an indication by Read completes no work request. The next message is received.
 #[test]
 fn the_response_to_an_rtr_by_read() {
     let mut scene = Scene::new(|_| {});
@@ -213,7 +214,7 @@ fn the_response_to_an_rtr_by_read() {
     assert_eq!(scene.node.completions.len(), 1);
 }
 
-/// RFC 5040 s5.4: every form of Terminate is understood, told and not answered.
+/// RFC 5040 s5.4: every form of Terminate is understood and reported, and gets no reply.
 #[test]
 fn terminates() {
     for name in [
@@ -246,12 +247,12 @@ fn terminates() {
         let [layer, etype, code] = ["layer", "etype", "code"].map(|field| vector.number(field) as u8);
         assert_eq!(scene.terminated(), (false, Terminate { layer, etype, code }), "{name}");
         scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
-        assert!(scene.peer.heard.is_empty(), "{name} is answered with {:02x?}", scene.peer.heard);
+        assert!(scene.peer.heard.is_empty(), "{name}: octets after the Terminate: {:02x?}", scene.peer.heard);
     }
 }
 
-/// RFC 7306 s6.1, s6.3: Immediate Data of both kinds is delivered in its turn and takes a receive, whose memory it leaves
-/// alone.
+/// RFC 7306 s6.1, s6.3: Immediate Data of both kinds is delivered in order and consumes a receive, whose memory it
+/// does not change.
 #[test]
 fn immediates() {
     let (none, solicited) = (CompletionFlags::empty(), CompletionFlags::SOLICITED);
@@ -282,7 +283,7 @@ fn immediates() {
     }
 }
 
-/// A word of the node's, with what follows on its page.
+/// A region of the node with `value` in the first word of its page.
 fn word(scene: &Scene, value: u64) -> Region {
     let mut page = AlignedBuf::pages(4096).unwrap();
     page[..8].copy_from_slice(&value.to_ne_bytes());
@@ -294,8 +295,8 @@ fn value(region: &Region) -> u64 {
     u64::from_ne_bytes(contents(region)[..8].try_into().unwrap())
 }
 
-/// RFC 7306 s5.1, s5.2.1: what each Atomic Request makes of the word that it names. What answers it is among the vectors
-/// that are sent. RFC7306-1.1-01: all of them are there; RFC7306-5.2.1-12: none raises an event.
+/// RFC 7306 s5.1, s5.2.1: the effect of each Atomic Request on its word. The responses are among the vectors of
+/// `sent`. RFC7306-1.1-01: all operations are supported; RFC7306-5.2.1-12: none raises an event.
 #[test]
 fn atomic_requests() {
     for (name, before, after) in [
@@ -303,7 +304,7 @@ fn atomic_requests() {
         // Fields end at bits 7, 15, 31 and 63; the carries out of the three lower ones are lost.
         ("fetch add with fields", 0x0000_0001_0001_0101, 0x0000_0002_0000_0000),
         ("cmp swap", 0x7733_7733_7744_7744, 0x1111_7733_2222_7744),
-        // One of the bits that are compared differs.
+        // One of the compared bits differs.
         ("cmp swap", 0x7733_7733_7744_7745, 0x7733_7733_7744_7745),
         ("fetch add, marked", u64::MAX, 0),
         ("cmp swap, no crc", 0, 1),
@@ -328,7 +329,8 @@ fn atomic_requests() {
     }
 }
 
-/// RFC 7306 s5.2: one count on queue 1 for Reads, Atomics and, by figure 2 of draft -01, solicited immediates.
+/// RFC 7306 s5.2: Reads, Atomics and, by figure 2 of draft -01, solicited immediates share one sequence of numbers
+/// on queue 1.
 #[test]
 fn requests_of_several_kinds_on_one_queue() {
     let vector = named("atomic behind a read");
@@ -352,8 +354,8 @@ fn requests_of_several_kinds_on_one_queue() {
     assert_eq!(value(&target), 2);
 }
 
-/// RFC 7306 s5.2.2: an Atomic Response completes the oldest request, and the value that the word had is in its sink, in the
-/// order of this machine.
+/// RFC 7306 s5.2.2: an Atomic Response completes the oldest request. The previous value of the word is in its sink,
+/// in this machine's octet order.
 #[test]
 fn atomic_responses() {
     for (name, values) in [

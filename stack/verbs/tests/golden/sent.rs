@@ -1,4 +1,5 @@
-//! Each FPDU vector as a node of ours sends it: work requests go in, a fake peer compares what arrives by TCP.
+//! Each FPDU vector as our node sends it: the test posts work requests, and a fake peer compares what arrives by
+//! TCP.
 
 use ironwarp::{
     Access, AlignedBuf, AtomicOp, ConnectParams, MpaRevision, QueuePair, RecvWr, Region, RemoteMemory,
@@ -9,12 +10,12 @@ use crate::common::messages::{fpdu, place, reply, request};
 use crate::common::peer::{PEER, Scene};
 use crate::vector::{Vector, named};
 
-/// Where the vectors' Writes go and their Reads come from.
+/// The target of the vectors' Writes and the source of their Reads.
 const REMOTE: RemoteMemory = RemoteMemory { stag: STag(0x1122_3344), tagged_offset: 0x1_5566_7788 };
 /// The tag that the vectors' Sends invalidate.
 const TAG: STag = STag(0x0102_0304);
 
-/// A node that called a peer in revision 1 and is in full operation, with what the vector's stream agreed on.
+/// A node that connected to a peer in revision 1 and is in full operation, with the framing of the vector's stream.
 fn caller(vector: &Vector) -> (Scene, QueuePair) {
     let mut scene = Scene::new(|config| {
         (config.mpa.crc, config.rdmap.extensions) = (vector.crc, vector.extensions);
@@ -28,12 +29,12 @@ fn caller(vector: &Vector) -> (Scene, QueuePair) {
     (scene, qp)
 }
 
-/// Memory of the node's that stays.
+/// A region of the node that is never deregistered.
 fn kept(scene: &Scene, bytes: &[u8]) -> &'static Region {
     Box::leak(Box::new(scene.node.memory(bytes)))
 }
 
-/// Does `act` on a connection; the peer must hear what it answers, and nothing more.
+/// Runs `act` on a connection. The peer must receive the vector that `act` returns, and nothing more.
 #[track_caller]
 fn is_sent(name: &str, act: impl FnOnce(&mut Scene, QueuePair, Vector) -> Vector) {
     let vector = named(name);
@@ -58,7 +59,7 @@ fn posted(name: &str, wrs: &[SendWr<'_>]) {
     });
 }
 
-/// RFC 5044 s4.3, s4.4: the two examples that it prints, and the other places where a marker can stand.
+/// RFC 5044 s4.3, s4.4: the two examples that the RFC prints, and the other possible places of a marker.
 #[test]
 fn fpdus_with_markers() {
     let zeros = [0; 24];
@@ -90,7 +91,7 @@ fn fpdus_with_markers() {
     }
 }
 
-/// RFC 5044 s4.1: the CRC's place without CRCs, and every length of padding.
+/// RFC 5044 s4.1: the CRC field without CRCs, and every length of padding.
 #[test]
 fn fpdus_without_crcs_and_with_padding() {
     posted("no crc", &[SendWr::send_inline(1, b"abc")]);
@@ -127,7 +128,7 @@ fn sends_of_the_four_kinds() {
     });
 }
 
-/// RFC 5041 s4.2, s5.2: Writes of no segment's payload, of one and of three.
+/// RFC 5041 s4.2, s5.2: an empty Write, a Write of one segment and a Write of three.
 #[test]
 fn writes() {
     posted("write", &[SendWr::write_inline(1, b"iwarp", REMOTE)]);
@@ -153,7 +154,7 @@ fn read_requests() {
     }
 }
 
-/// RFC 5040 s4.4, s5.2: what answers a Read Request, with its sink untouched.
+/// RFC 5040 s4.4, s5.2: the response to a Read Request repeats its sink unchanged.
 #[test]
 fn read_responses() {
     for (name, asked, octets) in [
@@ -173,7 +174,7 @@ fn read_responses() {
     }
 }
 
-/// RFC 6581 s9.2: the indication is what the responder names.
+/// RFC 6581 s9.2: the indication is the one that the responder names.
 #[test]
 fn indications() {
     for (name, rtr, said) in [
@@ -195,7 +196,7 @@ fn indications() {
     is_heard(&mut scene, &named("rtr read answer"));
 }
 
-/// RFC 5040 s4.8: Terminates of errors in what the peer says.
+/// RFC 5040 s4.8: Terminates for errors in received messages.
 #[test]
 fn terminates_for_received_errors() {
     let mut spoilt = fpdu(&named_ulpdu("send"));
@@ -246,7 +247,7 @@ fn is_answered(name: &str, offender: &[u8]) {
     });
 }
 
-/// RFC 5044 s8: a marker that points elsewhere behind a right CRC.
+/// RFC 5044 s8: a wrong marker pointer with a correct CRC.
 #[test]
 fn a_terminate_for_a_marker_error() {
     let vector = named("terminate marker");
@@ -266,7 +267,7 @@ fn a_terminate_for_a_marker_error() {
     is_heard(&mut scene, &vector);
 }
 
-/// RFC 5040 s7.1, case 1: an error of our own shows no headers.
+/// RFC 5040 s7.1, case 1: the Terminate for a local error shows no headers.
 #[test]
 fn a_terminate_for_a_local_error() {
     is_sent("terminate local catastrophic", |scene, qp, vector| {
@@ -278,8 +279,10 @@ fn a_terminate_for_a_local_error() {
     });
 }
 
-/// RFC 6581 s8, s9: what the responder accepts and we cannot keep. Code 5, "terminate startup local", is for errors of
-/// which we have none: whatever can go wrong here is known before the request is sent.
+/// RFC 6581 s8, s9: the responder accepts with parameters that we cannot meet.
+///
+/// "terminate startup local" with code 5 is not among them. Every local error here is known before the request is
+/// sent.
 #[test]
 fn terminates_for_start_up_errors() {
     for (name, said) in [
@@ -316,7 +319,7 @@ fn immediates() {
     });
 }
 
-/// RFC 7306 s5.2.1: Atomic Requests, with the drafts' Swap; and the number on queue 1 that they share with Reads.
+/// RFC 7306 s5.2.1: Atomic Requests, with the drafts' Swap, and the numbers on queue 1 that they share with Reads.
 #[test]
 fn atomic_requests() {
     let fields = AtomicOp::FetchAdd { add: 0x0000_0001_ffff_ffff, mask: 0x8000_0000_8000_8080 };
@@ -353,7 +356,7 @@ fn atomic_requests() {
     });
 }
 
-/// A word of the node's that stays, with every right of a peer's.
+/// A word of the node that is never deregistered, with every right for the peer.
 fn word(scene: &Scene, value: u64) -> &'static Region {
     let mut page = AlignedBuf::pages(4096).unwrap();
     page[..8].copy_from_slice(&value.to_ne_bytes());
@@ -361,14 +364,14 @@ fn word(scene: &Scene, value: u64) -> &'static Region {
     Box::leak(Box::new(scene.node.ctx.register(scene.node.pd, page, rights).unwrap()))
 }
 
-/// A request of another vector's for `target`.
+/// The request of another vector, with `target` as its word.
 fn about(name: &str, target: &Region) -> Vector {
     let (stag, to) = place(target);
     named(name).with("remote_stag", stag.into()).with("remote_to", to)
 }
 
-/// RFC 7306 s5.2.2: what answers Atomic Requests, with the requests' own identifiers, on either queue. RFC7306-5-05 and
-/// RFC7306-4.1-06: all control fields, of queue 3 where no draft says otherwise.
+/// RFC 7306 s5.2.2: the responses to Atomic Requests, with the identifiers of the requests, on either queue.
+/// RFC7306-5-05 and RFC7306-4.1-06: all control fields, on queue 3 unless a draft says otherwise.
 #[test]
 fn atomic_responses() {
     for (name, asked) in [
@@ -379,7 +382,7 @@ fn atomic_responses() {
     ] {
         is_sent(name, |scene, _, vector| {
             let target = word(scene, 0x0102_0304_0506_0708);
-            // The responder repeats an identifier whatever it is.
+            // The responder repeats any identifier.
             scene.peer.say(&about(asked, target).with("request_id", 0xdead_beef).octets);
             vector.with("original_id", 0xdead_beef)
         });
@@ -387,7 +390,7 @@ fn atomic_responses() {
     is_sent("atomic responses", |scene, _, vector| {
         let target = word(scene, 0x1001);
         let mut second = about("fetch add, marked", target);
-        // Without its marker, and with numbers of its own.
+        // Without its marker, and with its own message number and identifier.
         second.octets.drain(..4);
         let mut first = second.octets.clone();
         let second = &mut second.octets;
@@ -402,7 +405,8 @@ fn atomic_responses() {
     });
 }
 
-/// RFC 7306 s1.1, s8.1, s8.2: what is wrong with an Atomic or Immediate message, as far as its DDP header shows.
+/// RFC 7306 s1.1, s8.1, s8.2: the Terminates for errors in Atomic and Immediate messages. They show the DDP header
+/// only.
 #[test]
 fn terminates_for_atomics_and_immediates() {
     is_sent("terminate misaligned", |scene, _, vector| {

@@ -1,4 +1,4 @@
-//! Each start-up vector: sent by a node of ours as initiator or responder, and heard by one.
+//! Each start-up vector: our node sends it as initiator or responder, and receives it.
 
 use ironwarp::{
     AcceptParams, Config, ConnectParams, Event, MpaRevision, NegotiatedParams, READS_UNNEGOTIATED,
@@ -25,7 +25,7 @@ fn depths(ird: u16, ord: u16) -> ReadDepths {
     ReadDepths { ird, ord }
 }
 
-/// How each request is asked for. CRCs and markers are the node's.
+/// The parameters that produce each request. The node's configuration sets CRCs and markers.
 fn requests() -> Vec<(&'static str, ConnectParams<'static>)> {
     let two = ConnectParams { revision: Some(MpaRevision::Two), ..ONE };
     let client_server = ConnectParams { peer_to_peer: Some(false), ..two };
@@ -51,7 +51,7 @@ fn requests() -> Vec<(&'static str, ConnectParams<'static>)> {
     ]
 }
 
-/// What each reply answers, and what the responder's application says.
+/// Each reply, the request that it belongs to, and the private data of the responder's application.
 const REPLIES: [(&str, &str, &[u8]); 16] = [
     ("reply rev1", "request rev1", b""),
     ("reply rev1 crc", "request rev1 crc", b""),
@@ -80,10 +80,10 @@ fn scene_as(vector: &Vector) -> Scene {
     Scene::new(set)
 }
 
-/// A node has called, with what makes it send `name`.
+/// A node that connects with the parameters of the request `name`.
 fn called(name: &str) -> Scene {
     let requests = requests();
-    let (_, params) = requests.iter().find(|(one, _)| *one == name).expect("how to ask for it");
+    let (_, params) = requests.iter().find(|(one, _)| *one == name).expect("parameters for the request");
     let mut scene = scene_as(&named(name));
     let qp = scene.qp();
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), params).unwrap();
@@ -98,7 +98,7 @@ fn peer_reads(vector: &Vector) -> Option<ReadDepths> {
     (vector.number("rev") == 2).then(|| depths(vector.number("ird") as u16, vector.number("ord") as u16))
 }
 
-/// RFC 5044 s7.1.1, RFC 6581 s6, s9: each request goes out octet for octet, in one segment.
+/// RFC 5044 s7.1.1, RFC 6581 s6, s9: each request is sent octet for octet, in one segment.
 #[test]
 fn requests_are_sent() {
     for (name, _) in requests() {
@@ -110,7 +110,7 @@ fn requests_are_sent() {
     }
 }
 
-/// RFC 5044 s7.1.1, RFC 6581 s9: what the application hears of each request.
+/// RFC 5044 s7.1.1, RFC 6581 s9: what each request reports to the application.
 #[test]
 fn requests_are_received() {
     for (name, _) in requests() {
@@ -133,7 +133,7 @@ fn requests_are_received() {
     }
 }
 
-/// RFC 5044 s7.1.1, s7.1.2, RFC 6581 s9.1, s9.2: each reply goes out octet for octet.
+/// RFC 5044 s7.1.1, s7.1.2, RFC 6581 s9.1, s9.2: each reply is sent octet for octet.
 #[test]
 fn replies_are_sent() {
     for (name, asked, private_data) in REPLIES {
@@ -154,7 +154,7 @@ fn replies_are_sent() {
     }
 }
 
-/// RFC 5044 s7.1.1, s7.1.2, RFC 6581 s9.1: what the application hears of each reply.
+/// RFC 5044 s7.1.1, s7.1.2, RFC 6581 s9.1: what each reply reports to the application.
 #[test]
 fn replies_are_received() {
     for (name, asked, private_data) in REPLIES {
@@ -177,7 +177,7 @@ fn replies_are_received() {
             _ => None,
         });
         let revision = vector.number("rev") as u8;
-        // Every responder here allows as many Reads as were asked for, or leaves them as they are.
+        // Every responder here allows as many Reads as requested, or leaves the numbers unnegotiated.
         let own = peer_reads(&asked_for).filter(|reads| reads.ird != READS_UNNEGOTIATED);
         let reads = own.unwrap_or(depths(16, 16));
         assert_eq!(

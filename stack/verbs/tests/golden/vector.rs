@@ -1,14 +1,15 @@
-//! The vectors: octets and what they mean, as the files under `vectors/` write them down.
+//! The vectors: octets and their meaning, in the format of the files under `vectors/`.
 //!
 //! ```text
-//! [name] no-crc markers      a vector, and what its stream agreed on; CRCs and no markers unless it says so
-//! [name] rfc7306             and with the messages of RFC 7306, or by one of its drafts: `draft-03`, `draft-01`
+//! [name] no-crc markers      a vector, and the framing of its stream; CRCs and no markers unless it says so
+//! [name] rfc7306             and with the messages of RFC 7306, or of one of its drafts: `draft-03`, `draft-01`
 //! 41   t=0 l=1 dv=1          octets in hexadecimal, `5a*24` for 24 of them, then the fields that they hold
-//! f1 f2 f3   payload         a field without `=` holds the octets of its line; neighbours of one name are one field
+//! f1 f2 f3   payload         a field without `=` holds the octets of its line; adjacent ones of one name are one field
 //! # ...                      a comment, also at the end of a line
 //! ```
-//! Every octet was written by hand from the figures of the RFCs; the CRCs were computed by a program of a dozen lines
-//! that is part of nothing, and those of the two examples that RFC 5044 prints are the printed ones.
+//!
+//! Every octet was written manually from the figures of the RFCs. A short separate program computed the CRCs. The
+//! CRCs of the two examples in RFC 5044 are the printed ones.
 
 use ironwarp::Extensions;
 
@@ -25,14 +26,14 @@ const FILES: [&str; 8] = [
     include_str!("vectors/extended.hex"),
 ];
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     Number(u64),
     Octets(Vec<u8>),
 }
 
-/// Fields in the order of the wire, and the values of the markers that lie between them.
+/// Fields in the order of the wire, and the values of the markers between them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
     pub fields: Vec<(String, Value)>,
@@ -50,13 +51,13 @@ pub struct Vector {
     places: Vec<Place>,
 }
 
-/// Where a field lies: the octets of its line.
+/// The octets of a field: those of its line.
 #[derive(Clone, Debug)]
 struct Place {
     field: String,
     at: usize,
     end: usize,
-    /// `None`: its octets.
+    /// `None`: the value is the octets.
     number: Option<u64>,
 }
 
@@ -74,7 +75,7 @@ pub fn all() -> Vec<Vector> {
     vectors
 }
 
-/// The vector of that name.
+/// Returns the vector with that name.
 #[track_caller]
 pub fn named(name: &str) -> Vector {
     let mut all = all();
@@ -82,18 +83,18 @@ pub fn named(name: &str) -> Vector {
     all.swap_remove(at.unwrap_or_else(|| panic!("no vector {name}")))
 }
 
-/// The names of all FPDU vectors, or of all start-up vectors.
+/// Returns the names of all FPDU vectors, or of all start-up vectors.
 pub fn names(startup: bool) -> Vec<String> {
     all().into_iter().filter(|vector| vector.is_startup() == startup).map(|vector| vector.name).collect()
 }
 
 impl Reading {
-    /// Puts the next field down.
+    /// Appends the next field.
     pub fn number(&mut self, name: &str, value: impl Into<u64>) {
         self.fields.push((name.to_owned(), Value::Number(value.into())));
     }
 
-    /// Puts the next octets down, behind those of the same name; none at all are no field.
+    /// Appends octets to the last field if it has the same name, or as a new field. No octets make no field.
     pub fn octets(&mut self, name: &str, octets: &[u8]) {
         match self.fields.last_mut() {
             Some((last, Value::Octets(before))) if last == name => before.extend(octets),
@@ -134,7 +135,7 @@ impl Vector {
         }
     }
 
-    /// M and C of the start-up frame that asks for what the stream agreed on (RFC 5044 s7.1.1).
+    /// M and C of the start-up frame that negotiates the framing of the stream (RFC 5044 s7.1.1).
     pub fn flags(&self) -> u8 {
         (u8::from(self.markers) << 7) | (u8::from(self.crc) << 6)
     }
@@ -143,16 +144,16 @@ impl Vector {
         self.octets.starts_with(b"MPA ID Re")
     }
 
-    /// What the file says that the octets mean.
+    /// Returns the meaning of the octets, as the file says.
     pub fn reading(&self) -> Reading {
         self.reading_between(0, self.octets.len())
     }
 
-    /// The same of the first FPDU that is `octets`.
+    /// Returns the same for the first FPDU equal to `octets`.
     #[track_caller]
     pub fn reading_of(&self, octets: &[u8]) -> Reading {
         let fpdus = self.fpdus();
-        let index = fpdus.iter().position(|fpdu| fpdu == octets).expect("one of the vector's");
+        let index = fpdus.iter().position(|fpdu| fpdu == octets).expect("an FPDU of the vector");
         let begin = fpdus[..index].iter().map(Vec::len).sum();
         self.reading_between(begin, begin + octets.len())
     }
@@ -169,25 +170,25 @@ impl Vector {
         reading
     }
 
-    /// The number that `field` holds first.
+    /// Returns the first number of `field`.
     #[track_caller]
     pub fn number(&self, field: &str) -> u64 {
         self.first(field).unwrap_or_else(|| panic!("no {field} in {}", self.name))
     }
 
-    /// The same, where there is such a field.
+    /// Returns the same, or `None` if there is no such field.
     pub fn first(&self, field: &str) -> Option<u64> {
         self.places.iter().find(|place| place.field == field).and_then(|place| place.number)
     }
 
-    /// The octets of `field`, of all segments one behind the other.
+    /// Returns the octets of `field`, concatenated over all segments.
     pub fn field(&self, field: &str) -> Vec<u8> {
         let places = self.places.iter().filter(|place| place.field == field);
         places.flat_map(|place| self.octets[place.at..place.end].to_vec()).collect()
     }
 
-    /// The same vector with `number` where `field` stands first: what a stack chooses itself, like a steering tag.
-    /// Where it stands again it goes on as before. The CRCs are made right.
+    /// Returns the vector with `number` as the first value of `field`, for values that a stack chooses, like a
+    /// steering tag. Later values of the field keep their difference to the first. The CRCs are recomputed.
     #[must_use]
     pub fn with(mut self, field: &str, number: u64) -> Self {
         let by = number.wrapping_sub(self.number(field));
@@ -211,7 +212,7 @@ impl Vector {
         }
     }
 
-    /// The FPDUs one by one, each with the marker in front of it.
+    /// Returns the FPDUs one by one, each with the marker in front of it.
     pub fn fpdus(&self) -> Vec<Vec<u8>> {
         let mut from = 0;
         let ends = self.places.iter().filter(|place| place.field == "crc").map(|place| place.end);

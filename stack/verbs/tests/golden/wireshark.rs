@@ -1,13 +1,13 @@
-//! Every vector as Wireshark's dissectors see it.
+//! Every vector as Wireshark's dissectors read it.
 //!
-//! One capture holds a connection for each vector and direction: a handshake, both start-up frames, then the vector's
-//! FPDUs, one to a segment. tshark must find nothing malformed and no wrong CRC, and print the fields that the vector's
-//! file names.
+//! One capture holds a connection for each vector and direction: a handshake, both start-up frames, then the
+//! vector's FPDUs, one to a segment. tshark must find no malformed frame and no wrong CRC, and must print the fields
+//! that the vector's file names.
 //!
-//! Not asked is what it does not know, in 4.0. It reads start-up frames as revision 1 has them: of revision 2 the S
-//! bit is among the reserved bits and the enhanced data is the beginning of the private data. It looks for markers in
-//! both directions when one side asks for them, so here both do. The vectors of [`UNKNOWN`] and the fields of
-//! [`MISREAD`] are left out, each with its reason.
+//! The tests leave out what Wireshark 4.0 does not know. It reads start-up frames as revision 1. So in revision 2
+//! the S bit is among the reserved bits and the enhanced data is the beginning of the private data. It looks for
+//! markers in both directions when one side asks for them, so here both do. [`UNKNOWN`] and [`MISREAD`] list the
+//! vectors and fields that are left out, each with its reason.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,16 +17,16 @@ use crate::common::messages::{EMPTY_WRITE, fpdu, reply, request};
 use crate::common::tshark;
 use crate::vector::{self, Value, Vector, named};
 
-/// Vectors that it cannot read, and why.
+/// Vectors that Wireshark cannot read, and why.
 const UNKNOWN: [(&str, &str); 2] = [
     (
         "marker behind the crc",
-        "it counts a marker right behind a CRC to the FPDU in front of it, against RFC 5044 s4.3",
+        "it assigns a marker right behind a CRC to the FPDU before it, against RFC 5044 s4.3",
     ),
     ("terminate tagged operation", HEADER_BY_ERROR),
 ];
 
-/// Fields of others that it cuts elsewhere, and why.
+/// Fields of other vectors that Wireshark reads differently, and why.
 const MISREAD: [(&str, &[&str], &str); 5] = [
     ("terminate read request", &["term_ddp", "term_rdma"], HEADER_BY_ERROR),
     ("terminate send invalidate", &["term_ddp"], HEADER_BY_ERROR),
@@ -36,11 +36,11 @@ const MISREAD: [(&str, &[&str], &str); 5] = [
 ];
 
 const HEADER_BY_ERROR: &str =
-    "it takes the shown header for tagged with errors of type 1, for untagged with type 2, whatever T says";
+    "it reads the shown header as tagged for errors of type 1 and as untagged for type 2, and ignores T";
 
-const NO_SWAP: &str = "RFC 7306 has no Swap; it shows the data as what is compared";
+const NO_SWAP: &str = "RFC 7306 has no Swap; Wireshark shows the data as compare data";
 
-/// The first operation of which it does not show the word that a Send has for a tag to invalidate, nor Immediate Data.
+/// The first operation for which Wireshark does not show the invalidate STag word or the Immediate Data.
 const FIRST_EXTENDED: u64 = 8;
 
 /// Our names of fields and Wireshark's.
@@ -106,7 +106,7 @@ const FIELDS: [(&str, &str); 59] = [
     ("term_rdma", "iwarp_rdma.term_rdma_h"),
 ];
 
-/// RFC 5044, RFC 5041 and RFC 5040 as a third party reads them, every field that it names.
+/// RFC 5044, RFC 5041 and RFC 5040 as an independent decoder reads them, every field that it names.
 #[test]
 fn wireshark_matches_the_vectors() {
     let (capture, shown) = write_capture();
@@ -124,11 +124,11 @@ fn wireshark_matches_the_vectors() {
     }
 }
 
-/// What Wireshark prints, by our names: the values as numbers, or octets read as one, in the order in which it finds
-/// them.
+/// Wireshark's output under our field names: values as numbers, or octets read as a number, in the order of the
+/// output.
 type Fields = BTreeMap<&'static str, Vec<String>>;
 
-/// Each frame's fields, and what is wrong with it; `None` where there is no tshark.
+/// Each frame's fields, and its errors; `None` if tshark is not installed.
 fn fields_of(capture: &Path) -> Option<Vec<(String, Fields)>> {
     let columns = ["-T", "fields", "-E", "aggregator=,", "-e", "_ws.malformed"].into_iter();
     let arguments: Vec<_> = columns.chain(FIELDS.iter().flat_map(|(_, theirs)| ["-e", *theirs])).collect();
@@ -145,7 +145,7 @@ fn line_of(line: &str) -> (String, Fields) {
     (malformed, fields)
 }
 
-/// One way of writing for all values: numbers in decimal, fields of octets as they are.
+/// One format for all values: numbers in decimal, fields of octets unchanged.
 fn plain(field: &str, value: &str) -> String {
     let number = match (value.strip_prefix("0x"), value) {
         (Some(hex), _) => u64::from_str_radix(hex, 16).ok(),
@@ -157,11 +157,10 @@ fn plain(field: &str, value: &str) -> String {
     number.map_or_else(|| value.to_owned(), |number| number.to_string())
 }
 
-/// Fields that Wireshark prints as octets. Some of them are numbers to us.
+/// Fields that Wireshark prints as octets. Our vectors hold some of them as numbers.
 const OCTETS: [&str; 6] = ["private_data", "pad", "rsvd_ulp", "term_length", "term_ddp", "term_rdma"];
 
-/// The fields that the vector's file names, of the one FPDU or start-up frame in `octets`, as Wireshark would print
-/// them.
+/// The fields of the vector's file for the one FPDU or start-up frame in `octets`, as Wireshark would print them.
 fn expected(vector: &Vector, octets: &[u8]) -> Fields {
     let reading = if vector.is_startup() { as_revision_1(octets) } else { vector.reading_of(octets) };
     let mut fields = Fields::new();
@@ -171,7 +170,7 @@ fn expected(vector: &Vector, octets: &[u8]) -> Fields {
     for (name, value) in reading.fields.iter().filter(|(name, _)| !is_extended || name != "rsvd_ulp") {
         let Some((ours, _)) = FIELDS.iter().find(|(ours, _)| ours == name) else { continue };
         let value = match value {
-            // The CRC's octets are those of a number whose least significant octet comes first.
+            // The CRC's octets are a number with the least significant octet first.
             Value::Octets(octets) if name == "crc" => number(octets).to_string(),
             Value::Octets(octets) => octets.iter().map(|octet| format!("{octet:02x}")).collect(),
             Value::Number(number) if name == "rsvd_ulp" => format!("{number:08x}"),
@@ -190,7 +189,7 @@ fn number(octets: &[u8]) -> u64 {
     octets.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
 }
 
-/// A start-up frame of either revision as RFC 5044 s7.1.1 figure 8 has it.
+/// Reads a start-up frame of either revision as RFC 5044 s7.1.1 figure 8 says.
 fn as_revision_1(octets: &[u8]) -> vector::Reading {
     let mut frame = octets.to_vec();
     frame[17] = 1;
@@ -205,7 +204,7 @@ struct Capture {
     frames: usize,
 }
 
-/// Which side says a vector.
+/// The side that sends a vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     Initiator,
@@ -219,7 +218,7 @@ struct Shown {
     octets: Vec<u8>,
 }
 
-/// Both ends of a connection: what each has said.
+/// Both sides of a connection: the sequence number of each.
 struct Connection {
     port: u16,
     said: [u32; 2],
@@ -266,7 +265,7 @@ fn conversation(capture: &mut Capture, port: u16, vector: &Vector, side: Side, s
         return;
     }
     if side == Side::Responder {
-        // RFC 5044 s7.1.2: the initiator speaks first.
+        // RFC 5044 s7.1.2: the initiator sends first.
         let first = if vector.markers { named("figure 5").octets } else { fpdu(&EMPTY_WRITE) };
         capture.say(&mut connection, Side::Initiator, &first);
     }
@@ -277,7 +276,7 @@ fn conversation(capture: &mut Capture, port: u16, vector: &Vector, side: Side, s
 }
 
 impl Capture {
-    /// The classic format: microseconds, Ethernet.
+    /// The classic pcap format: microseconds, Ethernet.
     fn create(path: &Path) -> Self {
         let mut file = std::fs::File::create(path).expect("a file");
         let header = [[0xa1b2_c3d4u32.to_ne_bytes(), [0; 4]].concat(), vec![0; 8]].concat();
@@ -298,7 +297,7 @@ impl Capture {
         self.frame(connection, Side::Initiator, 0x10, b"");
     }
 
-    /// One segment; answers its frame's number.
+    /// Writes one segment; returns the number of its frame.
     fn say(&mut self, connection: &mut Connection, from: Side, octets: &[u8]) -> usize {
         self.frame(connection, from, 0x18, octets);
         connection.said[from as usize] += octets.len() as u32;

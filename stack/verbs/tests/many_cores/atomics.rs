@@ -1,5 +1,5 @@
-//! Atomic operations on words that other cores own: asked for by mail, in the order of their streams, and never locked
-//! (RFC 7306 s5.4, s7).
+//! Atomic operations on words of other cores: calls through the mailbox, in the order of their streams, without
+//! locks (RFC 7306 s5.4, s7).
 
 use crate::bench::{Bench, Node, Plan};
 use ironwarp::{
@@ -8,16 +8,16 @@ use ironwarp::{
 };
 use ironwarp_types::CoreId;
 
-/// Operations that one core may wait for from one other.
+/// Operations that one core may have outstanding at one other core.
 const CREDITS: usize = 32;
 
-/// Two stacks that have the operations of RFC 7306, queue joined to queue: what core 1 of one sends, core 1 of the other
-/// receives.
+/// Two stacks with the operations of RFC 7306, queue joined to queue: core 1 of one stack receives what core 1 of
+/// the other sends.
 pub fn bench(cores: u16) -> Bench {
     Plan { cores, rule: None, tune: |config| config.rdmap.extensions = Extensions::Rfc7306 }.bench()
 }
 
-/// Zeros that a peer may run atomic operations on.
+/// A region of zeros on which a peer may run atomic operations.
 pub fn words(node: &Node) -> Region {
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::BIND;
     node.ctx.register(node.pd, AlignedBuf::pages(4096).expect("a page"), rights).expect("a region")
@@ -37,7 +37,7 @@ pub fn sink(region: &Region, at: usize) -> [Sge; 1] {
     [region.slice(at * 8, 8).expect("inside")]
 }
 
-/// Words of a region that core `owner` of `cores` owns, a line apart.
+/// Words of a region that core `owner` of `cores` owns, a cache line apart.
 pub fn owned(region: &Region, owner: u16, cores: u16) -> Vec<usize> {
     let is_its = |at: &usize| CoreId::owner_of(region.base_to() + *at as u64 * 8, cores) == CoreId(owner);
     (0..region.len() / 8).step_by(8).filter(is_its).collect()
@@ -48,7 +48,7 @@ impl Bench {
         self.near.ctx.post_send(qp, &SendWr::atomic(id, &into, at, &AtomicOp::add(1))).expect("room");
     }
 
-    /// Turns in which one core of the far node is left out.
+    /// Runs turns without one core of the far node.
     fn turns_without(&mut self, core: usize, turns: usize) {
         for _ in 0..turns {
             self.advance(ironwarp::Nanos::from_micros(10));
@@ -63,7 +63,7 @@ impl Bench {
             .map(|name| self.far.counter(name))
     }
 
-    /// Nothing is on its way between cores and nobody waits for a credit.
+    /// Checks that no operation is outstanding between cores and that none waits for a credit.
     #[track_caller]
     fn mail_is_at_rest(&self) {
         for worker in &self.far.workers {
@@ -91,8 +91,8 @@ impl Bench {
     }
 }
 
-/// RFC7306-5.3-01, design decision 6: queue pairs on all cores, words with all owners, and three names for each word: its
-/// region, a fast region and a window. Every addition is seen once, and each saw another sum.
+/// RFC7306-5.3-01, design decision 6: queue pairs on all cores, words of all owners, and two names for each word:
+/// its region and a fast region. Every addition takes effect once, and each finds a different sum.
 #[test]
 fn additions_from_all_cores_to_all_owners_are_all_counted() {
     for cores in [2u16, 3, 4] {
@@ -133,12 +133,12 @@ fn additions_from_all_cores_to_all_owners_are_all_counted() {
         let [here, mailed, answered, unheard] = bench.far_counts();
         let all = qps.len() as u64 * WORDS as u64 * ROUNDS;
         assert_eq!((here + mailed, answered, unheard), (all, mailed, 0));
-        assert!(here > 0 && mailed > 0, "{here} here, {mailed} mailed");
+        assert!(here > 0 && mailed > 0, "{here} local, {mailed} forwarded");
         bench.mail_is_at_rest();
     }
 }
 
-/// The word of a window, on behalf of the one stream that the window is for, is the word of its region.
+/// A window names the same word as its region, for the one stream that the window is bound to.
 #[test]
 fn a_window_over_a_word_of_another_core_is_that_word() {
     let mut bench = bench(2);
@@ -159,8 +159,8 @@ fn a_window_over_a_word_of_another_core_is_that_word() {
     assert_eq!(bench.far_counts(), [0, 2, 2, 0]);
 }
 
-/// RFC7306-5.4-04, RFC7306-5.4-09, RFC7306-7-03 and RFC7306-7-04: whatever the owners, the operations of one stream are
-/// done and answered in the order sent, and a Read behind them sees them all.
+/// RFC7306-5.4-04, RFC7306-5.4-09, RFC7306-7-03 and RFC7306-7-04: whatever the owners, the operations of one stream
+/// are executed and get their responses in the order sent. A Read behind them returns the result of all.
 #[test]
 fn atomics_of_a_stream_execute_in_order_across_owners() {
     const CORES: u16 = 3;
@@ -188,12 +188,17 @@ fn atomics_of_a_stream_execute_in_order_across_owners() {
             assert_eq!(word(&before, id), sums[owner], "{owners:?}");
             sums[owner] += 1;
         }
-        assert_eq!([4, 5, 6].map(|slot| word(&before, slot)), sums, "{owners:?}: a Read is behind them");
+        assert_eq!(
+            [4, 5, 6].map(|slot| word(&before, slot)),
+            sums,
+            "{owners:?}: the Reads return the results"
+        );
     }
     bench.mail_is_at_rest();
 }
 
-/// An operation on another owner's word is not asked for while one before it is not done; one on the same owner's is.
+/// An operation on another owner's word is not forwarded until the previous ones are complete. One on the same
+/// owner's word is.
 #[test]
 fn requests_before_another_owners_atomic_execute_first() {
     let mut bench = bench(3);
@@ -207,7 +212,7 @@ fn requests_before_another_owners_atomic_execute_first() {
     assert_eq!(
         bench.far.workers[0].resource_usage().remote_atomics_outstanding,
         2,
-        "two for one core, and nothing behind them"
+        "two outstanding at one core, and no later operation"
     );
     assert_eq!((word(&target, one), word(&target, two)), (0, 0));
     assert!(bench.near.completions.is_empty());
@@ -215,7 +220,7 @@ fn requests_before_another_owners_atomic_execute_first() {
     assert_eq!([0, 1, 2, 3].map(|id| word(&before, id)), [0, 1, 0, 2]);
 }
 
-/// A word that the connection's own core owns is changed there: no other core hears of it.
+/// The core of the connection changes a word that it owns itself, without a message to another core.
 #[test]
 fn a_locally_owned_word_is_changed_without_a_mailbox_message() {
     let mut bench = bench(2);
@@ -228,8 +233,8 @@ fn a_locally_owned_word_is_changed_without_a_mailbox_message() {
     assert_eq!(bench.far_counts(), [8, 0, 0, 0]);
 }
 
-/// Design decision 6: a range may be pinned to one core, which then owns all its words under all their names, and the
-/// application can ask who owns a word.
+/// Design decision 6: a range may be pinned to one core. That core owns all its words under all their names, and the
+/// application can query the owner of a word.
 #[test]
 fn a_pinned_range_is_owned_by_its_core_alone() {
     const CORES: u16 = 3;
@@ -254,8 +259,8 @@ fn a_pinned_range_is_owned_by_its_core_alone() {
     }
 }
 
-/// Who owns a word of an ordinary region is what its address says; what is no word has no owner, and no core that there is
-/// none of is one.
+/// The address decides the owner of a word in an ordinary region. An offset that is not a word has no owner, and a
+/// core that does not exist is refused.
 #[test]
 fn the_owner_of_a_word_can_be_asked_for() {
     let bench = bench(2);
@@ -272,7 +277,7 @@ fn the_owner_of_a_word_can_be_asked_for() {
     assert!(matches!(refused, Err(VerbsError::Register(_))), "{:?}", refused.map(|_| ()));
 }
 
-/// By the setting "locked" no core is asked for anything.
+/// With the setting "locked", no operation is forwarded to another core.
 #[test]
 fn with_locked_instructions_no_word_has_an_owner() {
     let tune = |config: &mut ironwarp::Config| {
@@ -284,12 +289,12 @@ fn with_locked_instructions_no_word_has_an_owner() {
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
     let at = owned(&target, 1, 2)[0];
     bench.add(near, 0, sink(&before, 0), there(&target, at));
-    bench.until("the answer", |bench| bench.near.completions.len() == 1);
+    bench.until("the response", |bench| bench.near.completions.len() == 1);
     assert_eq!((word(&target, at), bench.far_counts()), (1, [1, 0, 0, 0]));
 }
 
-/// More operations at once than a core may wait for from another: those that find no credit wait in line, in order, and
-/// nothing is lost, while other queue pairs go on.
+/// More operations at once than a core may have outstanding at another: those without a credit wait in order.
+/// Nothing is lost, and other queue pairs continue.
 #[test]
 fn operations_beyond_the_credits_wait_in_order() {
     let mut bench = bench(2);
@@ -307,7 +312,7 @@ fn operations_beyond_the_credits_wait_in_order() {
     assert_eq!(
         (resource_usage.remote_atomics_outstanding, resource_usage.remote_atomics_waiting),
         (CREDITS, 2),
-        "two queue pairs have asked for theirs"
+        "two queue pairs use all the credits"
     );
     bench.add(qps[4], 99, sink(&before, 99), there(&target, at_hand));
     bench.turns_without(1, 20);
@@ -322,9 +327,9 @@ fn operations_beyond_the_credits_wait_in_order() {
     bench.mail_is_at_rest();
 }
 
-/// RFC7306-8.2-04, docs/semantics.md, "Atomics": memory that is given up while an operation on it is on its way to the owner is
-/// not touched; the owner refuses, what was asked before is answered first, and then the stream ends with the Terminate for
-/// a tag that leads nowhere.
+/// RFC7306-8.2-04, docs/semantics.md, "Atomics": memory that is deregistered while an operation on it is forwarded
+/// is not touched. The owner refuses the operation. Earlier operations get their responses first, then the stream
+/// ends with the Terminate for an invalid STag.
 #[test]
 fn the_owner_refuses_memory_deregistered_meanwhile_in_order() {
     let mut bench = bench(2);
@@ -344,16 +349,16 @@ fn the_owner_refuses_memory_deregistered_meanwhile_in_order() {
     assert_eq!(bench.statuses(), [(0, good), (1, flushed), (2, flushed)]);
     assert_eq!(bench.terminate(), Some([0, 1, 0]));
     assert_eq!((word(&before, 0), word(&given_up, gone_at)), (0, 0));
-    assert_eq!(word(&kept, at), 1, "what is behind it was in the mail, and has no effect either");
-    // The other queue pair is not touched by it.
+    assert_eq!(word(&kept, at), 1, "a later operation, already forwarded, has no effect");
+    // The other queue pair is unaffected.
     bench.add(qps[1], 9, sink(&before, 3), there(&kept, at));
     bench.until("the other", |bench| bench.near.completions.len() == 4);
     assert_eq!(bench.near.completions[3].status, good);
     bench.mail_is_at_rest();
 }
 
-/// RFC7306-5.1.1-03, RFC7306-8.2-03, RFC7306-8.2-06 and RFC7306-8.2-07: what may not be asked is refused where it arrives,
-/// behind what was asked before, for any owner of the word.
+/// RFC7306-5.1.1-03, RFC7306-8.2-03, RFC7306-8.2-06 and RFC7306-8.2-07: the receiving core refuses an invalid
+/// request, behind earlier requests, for any owner of the word.
 #[test]
 fn invalid_atomics_are_refused_on_the_receiving_core() {
     type Spoil = fn(&Node, RemoteMemory) -> RemoteMemory;
@@ -375,8 +380,8 @@ fn invalid_atomics_are_refused_on_the_receiving_core() {
     }
 }
 
-/// A queue pair that goes while its operations are with another core is missed by nobody: the answers are dropped, also
-/// when another queue pair has its place, and that one is served.
+/// A queue pair is destroyed while its operations are at another core. The replies are dropped, even when another
+/// queue pair uses its slot. The new queue pair works.
 #[test]
 fn a_reply_for_a_destroyed_queue_pair_is_dropped() {
     let mut bench = bench(2);
@@ -397,12 +402,12 @@ fn a_reply_for_a_destroyed_queue_pair_is_dropped() {
     bench.near.completions.clear();
     bench.add(next, 7, sink(&before, 7), there(&target, at));
     bench.until("the next", |bench| !bench.near.completions.is_empty());
-    // Whether an operation was done whose stream ended is for nobody to know; here all three were.
+    // Whether an operation of an ended stream is executed is unspecified; here all three were.
     assert_eq!((word(&before, 7), word(&target, at)), (3, 4));
     bench.mail_is_at_rest();
 }
 
-/// Queue pairs that go while they wait in line leave it.
+/// A queue pair that is destroyed while it waits for a credit leaves the queue of waiters.
 #[test]
 fn a_destroyed_queue_pair_leaves_the_credit_queue() {
     let mut bench = bench(2);
@@ -425,8 +430,9 @@ fn a_destroyed_queue_pair_leaves_the_credit_queue() {
     bench.mail_is_at_rest();
 }
 
-/// A core that has gone for good keeps nobody waiting: streams whose operations are with it end, those in line for it too,
-/// and any stream that requests its words later. Others are not affected, and the other cores become idle again.
+/// When a core has stopped for good, no request waits for it. Streams with operations at that core, or waiting for
+/// it, end. So does any stream that requests its words later. Others are unaffected, and the other cores become idle
+/// again.
 #[test]
 fn a_stopped_core_leaves_no_request_waiting() {
     let mut bench = bench(2);
@@ -444,20 +450,20 @@ fn a_stopped_core_leaves_no_request_waiting() {
     );
     bench.far.workers.truncate(1);
     bench.until("the end of three", |bench| qps[..3].iter().all(|qp| bench.near.is_down(*qp)));
-    assert_eq!(bench.terminate(), Some([0, 0, 0]), "an error of ours");
+    assert_eq!(bench.terminate(), Some([0, 0, 0]), "a local error");
     bench.mail_is_at_rest();
     bench.add(qps[3], 98, sink(&before, 98), there(&target, at));
     bench.until("the end of a fourth", |bench| bench.near.is_down(qps[3]));
     bench.near.completions.clear();
     bench.add(qps[4], 99, sink(&before, 99), there(&target, at_hand));
-    bench.until("a word at hand", |bench| !bench.near.completions.is_empty());
+    bench.until("a local word", |bench| !bench.near.completions.is_empty());
     assert_eq!(bench.statuses(), [(99, CompletionStatus::Success)]);
     assert_eq!((word(&target, at), word(&target, at_hand)), (0, 1));
     bench.mail_is_at_rest();
 }
 
-/// RFC 7306 leaves open who changes a word; memory that is pinned to a core is changed by that one, whatever names it, and by
-/// no other. The same bytes are not pinned otherwise a second time, nor to a core that there is not.
+/// RFC 7306 leaves open which core changes a word. Memory that is pinned to a core is changed by that core only,
+/// under all its names. Pinning to a core that does not exist is refused.
 #[test]
 fn the_words_of_pinned_memory_are_changed_by_one_core() {
     let mut bench = bench(2);
@@ -477,12 +483,16 @@ fn the_words_of_pinned_memory_are_changed_by_one_core() {
     bench.far.ctx.atomic(cq, 1, own, &AtomicOp::add(1)).expect("room");
     bench.until("all", |bench| (bench.near.completions.len(), bench.far.completions.len()) == (32, 1));
     assert_eq!([0, 8, 120].map(|at| word(&target, at)), [3, 2, 2]);
-    assert_eq!(bench.far_counts(), [16, 16, 16, 0], "those of core 0 were mailed, those of core 1 were not");
+    assert_eq!(
+        bench.far_counts(),
+        [16, 16, 16, 0],
+        "operations of core 0 were forwarded, those of core 1 were not"
+    );
     assert_eq!([0, 1].map(|core| bench.far.core_counter(core, "atomics_application")), [0, 1]);
     bench.mail_is_at_rest();
 }
 
-/// An orderly end waits for the operations that other cores are still doing.
+/// An orderly disconnect waits for operations that other cores still execute.
 #[test]
 fn a_disconnect_waits_for_atomics_on_other_cores() {
     let mut bench = bench(2);
@@ -492,17 +502,17 @@ fn a_disconnect_waits_for_atomics_on_other_cores() {
     bench.add(near, 1, sink(&before, 0), there(&target, at));
     bench.turns_without(1, 20);
     let far = bench.far.accepted[0];
-    bench.far.ctx.disconnect(far).expect("it is up");
+    bench.far.ctx.disconnect(far).expect("established");
     bench.turns_without(1, 20);
     assert!(bench.near.completions.is_empty() && !bench.near.is_down(near));
-    bench.until("the answer", |bench| bench.near.completions.len() == 1);
+    bench.until("the response", |bench| bench.near.completions.len() == 1);
     assert_eq!(bench.statuses(), [(1, CompletionStatus::Success)]);
-    bench.near.ctx.disconnect(near).expect("it is up");
+    bench.near.ctx.disconnect(near).expect("established");
     bench.until("the end", |bench| bench.near.is_down(near));
 }
 
-/// An application's own atomic operations go to the owners too: between them and those of peers no addition is lost, and
-/// the completion says what was there before.
+/// Atomic operations of the application go to the owner cores too. No addition of the application or of peers is
+/// lost, and the completion returns the previous value.
 #[test]
 fn local_atomics_execute_on_the_owner_core() {
     let mut bench = bench(3);
@@ -524,7 +534,7 @@ fn local_atomics_execute_on_the_owner_core() {
         for done in bench.far.completions.drain(..) {
             assert_eq!((done.status, done.byte_len), (CompletionStatus::Success, 8));
             assert_eq!(done.opcode, CompletionOpcode::FetchAdd);
-            sums[done.wr_id as usize].push(done.original().expect("it was done"));
+            sums[done.wr_id as usize].push(done.original().expect("a successful atomic"));
         }
         (0..6).for_each(|slot| sums[slot / 2].push(word(&before, slot)));
         assert!(of.into_iter().all(|at| word(&target, at) == (round + 1) * 3));
@@ -537,13 +547,13 @@ fn local_atomics_execute_on_the_owner_core() {
         assert_eq!(
             bench.far.core_counter(core, "atomics_application"),
             8,
-            "core {core} has done what is its own"
+            "core {core} executed the operations on its words"
         );
     }
 }
 
-/// What an application may not do to its own memory is refused at once, or by the owner when the tag has gone meanwhile;
-/// places in the completion queue are promised like any other.
+/// An invalid operation of the application on its own memory is refused at once, or by the owner if the tag was
+/// invalidated in between. It reserves an entry in the completion queue like any other request.
 #[test]
 fn local_atomics_are_checked_and_reserve_a_completion_slot() {
     let mut bench = bench(2);
@@ -567,7 +577,7 @@ fn local_atomics_are_checked_and_reserve_a_completion_slot() {
     assert_eq!(bench.far.ctx.poll_cq(cq, &mut reaped).expect("it exists"), 2);
     let told: Vec<_> = reaped[..2].iter().map(|one| (one.wr_id, one.original())).collect();
     assert_eq!((told, word(&target, 0)), (vec![(1, Some(0)), (2, Some(1))], 7));
-    bench.far.ctx.atomic(cq, 4, (&target, 0), &add).expect("places are free again");
+    bench.far.ctx.atomic(cq, 4, (&target, 0), &add).expect("entries are free again");
     let _quiescent = target.revoke();
     (0..4).for_each(|_| bench.turn());
     assert_eq!(bench.far.ctx.poll_cq(cq, &mut reaped).expect("it exists"), 1);
@@ -575,8 +585,8 @@ fn local_atomics_are_checked_and_reserve_a_completion_slot() {
     assert_eq!(word(&target, 0), 7);
 }
 
-/// What a context has asked for before it goes is carried out before it is forgotten: nothing of it ends in the queues of
-/// the next user of its slots.
+/// Requests that a context makes before it is dropped are executed before its slots are released. None of their
+/// completions reaches the queues of the next user of the slots.
 #[test]
 fn requests_of_a_dropped_context_reach_no_other() {
     const ASKED: u64 = 40;
@@ -587,7 +597,8 @@ fn requests_of_a_dropped_context_reach_no_other() {
     let cq = gone.create_cq(64).expect("room");
     (0..ASKED).for_each(|id| gone.atomic(cq, id, (&target, at * 8), &AtomicOp::add(1)).expect("room"));
     drop(gone);
-    // More than a core takes from one context at a time; the leader, which ends it for good, is slow.
+    // The number exceeds what a core takes from one context at a time. The leader core, which releases the context,
+    // is slow.
     bench.far.poll_core(1);
     let next = bench.far.ctx.create_cq(64).expect("room");
     (0..8).for_each(|_| bench.far.poll_core(1));

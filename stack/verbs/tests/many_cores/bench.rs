@@ -1,4 +1,4 @@
-//! Two stacks of several cores, polled in turn by one thread, in virtual time.
+//! Two stacks of several cores; one thread polls them alternately, in virtual time.
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use ironwarp_port::{Burst, Frame};
 use ironwarp_sim::VirtualClock;
 use ironwarp_types::Clock;
 
-/// What one turn of all loops takes.
+/// The virtual time of one turn of all loops.
 const TURN: Nanos = Nanos::from_micros(10);
 
-/// Turns after which something that should have happened counts as stuck.
+/// Turns after which an expected event counts as missing.
 const TURNS_MAX: usize = 20_000;
 
 pub const PORT: u16 = 4791;
@@ -27,19 +27,19 @@ pub struct Node {
     pub ctx: Context,
     pub pd: ProtectionDomain,
     pub cq: CompletionQueue,
-    /// Where queue pairs that accept take their receives from, where they share them.
+    /// The shared receive queue of the accepting queue pairs, if they use one.
     pub srq: Option<SharedReceiveQueue>,
-    /// Queue pairs that have accepted, in order of asking.
+    /// Queue pairs that accepted, in the order of the requests.
     pub accepted: Vec<QueuePair>,
     pub events: Vec<Event>,
     pub completions: Vec<Completion>,
 }
 
-/// What joins the two.
+/// How the two nodes are connected.
 enum Cable {
     /// Queue to queue.
     Direct,
-    /// By hand, frame by frame.
+    /// The bench carries each frame itself.
     Hands { near: FarEnd, far: FarEnd },
 }
 
@@ -50,20 +50,20 @@ pub struct Bench {
     cable: Cable,
     /// Whether frames cross.
     pub plugged: bool,
-    /// What the near node has sent since this was last cleared.
+    /// Frames that the near node sent since this list was last cleared.
     pub sent: Vec<Vec<u8>>,
 }
 
-/// How a bench is made.
+/// How to make a bench.
 pub struct Plan {
     pub cores: u16,
-    /// Where both devices put what they receive; none: the queues are joined one by one.
+    /// The queue that both devices use for received frames. `None` joins the queues one to one.
     pub rule: Option<QueueRule>,
     pub tune: fn(&mut Config),
 }
 
 impl Plan {
-    /// So many cores at either end behind devices that put everything into one queue.
+    /// A plan with `cores` cores at both nodes, and devices that put everything into one queue.
     pub fn one_queue(cores: u16, queue: u16) -> Self {
         Plan { cores, rule: Some(QueueRule::All(queue)), tune: |_| () }
     }
@@ -110,7 +110,7 @@ pub fn far_addr() -> SocketAddr {
 }
 
 impl Bench {
-    /// Polls every worker once and lets frames cross.
+    /// Polls every worker once, then carries frames.
     pub fn turn(&mut self) {
         self.advance(TURN);
         self.near.poll();
@@ -122,7 +122,7 @@ impl Bench {
         self.clock.advance_to(self.clock.now() + span);
     }
 
-    /// Lets frames cross.
+    /// Carries frames between the nodes.
     pub fn carry(&mut self) {
         let Cable::Hands { near, far } = &mut self.cable else { return };
         for (from, to, is_near) in [(0, 1, true), (1, 0, false)] {
@@ -137,20 +137,22 @@ impl Bench {
                     if is_near {
                         self.sent.push(frame.bytes().to_vec());
                     }
-                    // What finds the ring full is lost as on a wire.
+                    // A frame that finds the ring full is lost, as on a wire.
                     let _ = self.plugged && ends[to].inject(frame.bytes());
                 }
             }
         }
     }
 
-    /// Lets the near node receive a frame out of nowhere.
+    /// Lets the near node receive a frame that no node sent.
     pub fn inject_near(&mut self, frame: &[u8]) {
-        let Cable::Hands { near, .. } = &mut self.cable else { panic!("nobody carries frames by hand") };
+        let Cable::Hands { near, .. } = &mut self.cable else {
+            panic!("the bench does not carry the frames")
+        };
         assert!(near.inject(frame));
     }
 
-    /// Takes turns until `done`, and fails loudly when it never is.
+    /// Takes turns until `done`; panics if that takes too long.
     #[track_caller]
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Bench) -> bool) {
         for _ in 0..TURNS_MAX {
@@ -160,10 +162,10 @@ impl Bench {
             self.turn();
         }
         let [near, far] = [&self.near, &self.far].map(Node::counted);
-        panic!("never happened: {what}\nnear {near:?}\nfar {far:?}");
+        panic!("timed out waiting for: {what}\nnear {near:?}\nfar {far:?}");
     }
 
-    /// Connects a queue pair of the near node for each element, from the core that it names.
+    /// Connects a queue pair of the near node for each element, on the core that the element names.
     #[track_caller]
     pub fn connect(&mut self, cores: impl IntoIterator<Item = Option<u16>>) -> Vec<QueuePair> {
         let before = self.far.accepted.len();
@@ -177,7 +179,7 @@ impl Bench {
         qps
     }
 
-    /// Writes `bytes` on each queue pair, reads them back, and sends a word: all of it arrives unharmed.
+    /// Writes `bytes` on each queue pair, reads them back, and sends a word. All of it must arrive unchanged.
     #[track_caller]
     pub fn exchange(&mut self, qps: &[QueuePair], bytes: usize) {
         let inbox = self.far.memory(&[0; 8]);
@@ -223,7 +225,7 @@ impl Node {
         Node { stack, workers, ctx, pd, cq, srq: None, accepted, events, completions }
     }
 
-    /// Every core once, then the application.
+    /// Polls every core once, then collects the application's events.
     pub fn poll(&mut self) {
         for core in 0..self.workers.len() {
             self.poll_core(core);
@@ -276,7 +278,7 @@ impl Node {
         self.events.iter().any(|event| matches!(event, Event::Disconnected { qp: one, .. } if *one == qp))
     }
 
-    /// Registered memory filled with `bytes`, every right.
+    /// Registers memory filled with `bytes`, with every right.
     pub fn memory(&self, bytes: &[u8]) -> Region {
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         self.ctx.register(self.pd, bytes.to_vec(), all).expect("a region")
@@ -287,7 +289,7 @@ impl Node {
         self.workers.iter().map(|worker| worker.resource_usage().queue_pairs).collect()
     }
 
-    /// A counter of all cores together.
+    /// The sum of a counter over all cores.
     pub fn counter(&self, name: &str) -> u64 {
         (0..self.workers.len()).map(|core| self.core_counter(core, name)).sum()
     }
@@ -297,7 +299,7 @@ impl Node {
         counters.iter().find(|(one, _)| *one == name).unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
-    /// What each core has counted, where it is not zero.
+    /// The counters of each core that are not zero.
     pub fn counted(&self) -> Vec<Vec<(&'static str, u64)>> {
         let cores = 0..self.workers.len() as u16;
         cores
@@ -306,7 +308,7 @@ impl Node {
     }
 }
 
-/// What a region holds.
+/// Returns the contents of a region.
 pub fn contents(region: &Region) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.read_at(0, &mut bytes).expect("inside");

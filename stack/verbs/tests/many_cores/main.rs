@@ -1,4 +1,5 @@
-//! Stacks of several cores: flows spread over them, frames that arrive at the wrong one, and what all of them must know.
+//! Stacks of several cores: flows spread over them, frames that arrive on another core, and state that all cores
+//! share.
 
 mod atomics;
 mod bench;
@@ -18,7 +19,8 @@ fn spread_over(cores: u16, rule: Option<QueueRule>) -> Bench {
     Plan { cores, rule, tune: |_| () }.bench()
 }
 
-/// design decision 4: whatever the device does with arriving frames, connections live on all cores and every byte arrives.
+/// design decision 4: whichever core the device selects for a frame, connections spread over all cores and every
+/// byte arrives.
 #[test]
 fn connections_spread_over_all_cores_with_any_device_hash() {
     let rules = [None, Some(QueueRule::All(0)), Some(QueueRule::All(1)), Some(QueueRule::Toeplitz)];
@@ -29,7 +31,7 @@ fn connections_spread_over_all_cores_with_any_device_hash() {
         assert_eq!(bench.near.spread(), even, "{cores} cores, {rule:?}");
         assert!(bench.far.spread().iter().all(|&qps| qps > 0), "{:?}, {rule:?}", bench.far.spread());
         bench.exchange(&qps, 20_000);
-        // What is on its way between cores arrives.
+        // Frames in the rings between cores arrive.
         (0..4).for_each(|_| bench.turn());
         for node in [&bench.near, &bench.far] {
             assert_eq!(node.counter("cores_steered_dropped"), 0);
@@ -40,8 +42,8 @@ fn connections_spread_over_all_cores_with_any_device_hash() {
     }
 }
 
-/// Equal stacks whose queues are joined one by one agree where a flow belongs, and so does a card that hashes: nothing has
-/// to be handed on.
+/// Equal stacks with their queues joined one to one agree on the core of a flow, and so does a device that hashes.
+/// No frame is steered to another core.
 #[test]
 fn frames_that_arrive_on_their_core_are_not_steered() {
     for rule in [None, Some(QueueRule::Toeplitz)] {
@@ -51,13 +53,13 @@ fn frames_that_arrive_on_their_core_are_not_steered() {
         for node in [&bench.near, &bench.far] {
             let segments = (0..4).map(|core| node.core_counter(core, "tcp_rx_segments"));
             assert!(segments.min().unwrap_or_default() > 0);
-            // ARP alone concerns the core that leads.
+            // Only ARP needs the leader core.
             assert!(node.counter("cores_steered_out") < 16, "{:?}, {rule:?}", node.counted());
         }
     }
 }
 
-/// A device that puts everything into one queue: that core hands on what is not its own, without loss.
+/// A device that puts every frame into one queue: that core steers frames of other cores to them, without loss.
 #[test]
 fn frames_that_arrive_on_another_core_are_steered() {
     let mut bench = Plan::one_queue(4, 2).bench();
@@ -72,12 +74,13 @@ fn frames_that_arrive_on_another_core_are_steered() {
     }
 }
 
-/// semantics "Atomics": steered frames may be dropped. A core that falls behind loses frames, counted, and TCP recovers.
+/// semantics "Atomics": steered frames may be dropped. A core that falls behind loses frames and counts them, and
+/// TCP recovers.
 #[test]
 fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     let small = |config: &mut Config| {
         (config.port.ring_size, config.port.rx_frames) = (64, 64 + 1024);
-        // First flights of eight connections together are twice what the ring between two cores holds.
+        // The initial windows of eight connections are twice the capacity of the ring between two cores.
         config.tcp.initial_window_segments = 64;
     };
     let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(0)), tune: small }.bench();
@@ -85,7 +88,7 @@ fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     let what = pattern(200_000, 5);
     let (source, target) = (bench.near.memory(&what), bench.far.memory(&vec![0; what.len()]));
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
-    // Towards the near node, whose core 1 rests: its Reads are answered faster than it looks.
+    // The Reads go to the near node, whose core 1 polls rarely: responses arrive faster than it polls.
     let sinks: Vec<_> = qps.iter().map(|_| bench.near.memory(&vec![0; what.len()])).collect();
     let write = [source.slice(0, what.len() as u32).expect("inside")];
     bench.near.ctx.post_send(qps[0], &SendWr::write(1, &write, remote)).expect("room");
@@ -96,7 +99,7 @@ fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     }
     let mut turns = 0;
     bench.until("the Reads", |bench| {
-        // Core 1 looks once while core 0 looks forty times.
+        // Core 1 polls once while core 0 polls forty times.
         turns += 1;
         for _ in 0..40 {
             bench.advance(ironwarp::Nanos::from_micros(5));
@@ -115,7 +118,7 @@ fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     assert!(sinks.iter().all(|sink| contents(sink) == what));
 }
 
-/// A completion queue is one ring a core: order is kept for each queue pair, and nothing is lost.
+/// A completion queue has one ring for each core: it keeps the order of each queue pair, and loses nothing.
 #[test]
 fn one_completion_queue_is_fed_by_all_cores_in_the_order_of_each_queue_pair() {
     let mut bench = Plan::one_queue(4, 0).bench();
@@ -145,14 +148,14 @@ fn a_queue_pair_connects_from_its_requested_core() {
     assert!(matches!(refused, Err(VerbsError::OutOfRange { what: "core", value: 4, .. })));
 }
 
-/// RFC 6581 s10, design decision 4: a second attempt, in revision 1, is made while a frame that came by way of another core
-/// is looked at. Its answers come home like those of any other.
+/// RFC 6581 s10, design decision 4: the second attempt, in revision 1, starts while a steered frame is processed.
+/// Its replies are steered to the same core as those of any other connection.
 #[test]
 fn a_retry_uses_a_port_that_hashes_to_the_same_core() {
     const ATTEMPTS: usize = 8;
     let mut bench = Plan::one_queue(2, 0).bench();
     let qps: Vec<_> = (0..ATTEMPTS).map(|_| bench.near.dial(Some(1), far_addr())).collect();
-    // Every request arrives, and nobody says what is to become of it.
+    // Every request arrives, and the application does not decide on it.
     for _ in 0..200 {
         bench.advance(Nanos::from_micros(10));
         bench.near.poll();
@@ -162,7 +165,7 @@ fn a_retry_uses_a_port_that_hashes_to_the_same_core() {
     let incoming =
         |bench: &Bench| bench.far.workers.iter().map(|one| one.resource_usage().incoming).sum::<usize>();
     assert_eq!(incoming(&bench), ATTEMPTS);
-    // The listening context is dropped, which resets its waiting connections, and another listens.
+    // The listening context is dropped, which resets its waiting connections. Another context listens.
     let next = bench.far.stack.context().expect("room");
     drop(std::mem::replace(&mut bench.far.ctx, next));
     while incoming(&bench) > 0 {
@@ -180,7 +183,7 @@ fn a_retry_uses_a_port_that_hashes_to_the_same_core() {
     bench.exchange(&qps, 1000);
 }
 
-/// Everything is given back on every core, in whichever order the ends close.
+/// Every core releases everything, in whichever order the two sides close.
 #[test]
 fn closing_leaves_no_state_on_any_core() {
     let mut bench = Plan::one_queue(4, 3).bench();
@@ -213,7 +216,8 @@ fn closing_leaves_no_state_on_any_core() {
     });
 }
 
-/// Every core listens, one speaks for them: an address is one context's on all cores, and free on all when it goes.
+/// Every core listens, and one core reports for all. An address belongs to one context on all cores, and is free on
+/// all cores when that context is dropped.
 #[test]
 fn listeners_are_the_same_on_every_core() {
     let mut bench = Plan::one_queue(4, 1).bench();
@@ -238,7 +242,7 @@ fn listeners_are_the_same_on_every_core() {
     bench.connect([None; 4]);
 }
 
-/// A context's number is another's only when no core remembers the first.
+/// A context slot is reused only after every core has released the previous context.
 #[test]
 fn dropped_contexts_release_their_slots_on_every_core() {
     let few = |config: &mut Config| (config.limits.contexts, config.limits.completion_queues) = (2, 3);
@@ -250,14 +254,14 @@ fn dropped_contexts_release_their_slots_on_every_core() {
         visitor.listen(([10, 0, 0, 1], 9).into()).expect("room");
         bench.turn();
         drop(visitor);
-        // The core that does not lead looks first, and must not forget too early.
+        // The other core polls before the leader core, and must not release the context too early.
         bench.near.poll_core(1);
         assert!(matches!(bench.near.stack.context(), Err(VerbsError::LimitReached("contexts"))));
         (0..3).for_each(|_| bench.turn());
     }
 }
 
-/// semantics "Memory": what one core may still read is released when it has passed, whichever core it is.
+/// semantics "Memory": memory that a core may still read is released after that core's epoch has advanced.
 #[test]
 fn memory_is_released_after_every_core_is_quiescent() {
     let mut bench = Plan::one_queue(2, 0).bench();
@@ -269,13 +273,13 @@ fn memory_is_released_after_every_core_is_quiescent() {
     while bench.near.workers[1].poll(1).work == 0 {}
     drop(source);
     (0..10).for_each(|_| bench.near.poll_core(0));
-    assert_eq!(bench.near.workers[0].resource_usage().regions, 1, "core 1 was in the middle of it");
+    assert_eq!(bench.near.workers[0].resource_usage().regions, 1, "core 1 may still read the memory");
     while bench.near.workers[1].poll(1).work > 0 {}
     bench.near.poll_core(0);
     assert_eq!(bench.near.workers[0].resource_usage().regions, 0);
 }
 
-/// Both ends on one node, on whichever cores they fall: frames to ourselves are handed on like others.
+/// Both queue pairs are on one node, on any of its cores: looped-back frames are steered like others.
 #[test]
 fn a_node_connects_to_itself_across_cores() {
     let mut bench = Plan::one_queue(4, 0).bench();
@@ -283,7 +287,7 @@ fn a_node_connects_to_itself_across_cores() {
     bench.near.ctx.listen(ours).expect("room");
     bench.turn();
     let qps: Vec<_> = (0..8).map(|_| bench.near.dial(None, ours)).collect();
-    bench.until("both ends of all", |bench| {
+    bench.until("both sides of all connections", |bench| {
         let accepted = &bench.near.accepted;
         accepted.len() == 8 && accepted.iter().chain(&qps).all(|qp| bench.near.is_up(*qp))
     });

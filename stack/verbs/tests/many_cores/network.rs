@@ -1,15 +1,16 @@
-//! What the network sees of a stack of several cores: one station.
+//! The network sees a stack of several cores as one host.
 
 use crate::bench::{Bench, Plan, far_addr};
 use ironwarp::memory::QueueRule;
 use ironwarp::{Event, Nanos, RemoteMemory, SendWr};
 
-/// Frames of ARP that the near node has sent.
+/// The number of ARP frames that the near node sent.
 fn arp_frames(bench: &Bench) -> usize {
     bench.sent.iter().filter(|frame| frame.get(12..14) == Some(&[8, 6])).count()
 }
 
-/// RFC 1122 s2.3.2.1: four cores that want to know one neighbour ask once, and all hear the answer, wherever it arrives.
+/// RFC 1122 s2.3.2.1: four cores that need one neighbour cause one ARP request, and all receive the result,
+/// whichever queue the reply arrives on.
 #[test]
 fn one_core_resolves_a_neighbour_for_all() {
     for queue in 0..4 {
@@ -17,7 +18,7 @@ fn one_core_resolves_a_neighbour_for_all() {
         (0..4).for_each(|_| bench.turn());
         bench.sent.clear();
         let qps = bench.connect([Some(0), Some(1), Some(2), Some(3)]);
-        assert_eq!(arp_frames(&bench), 1, "the answer came to queue {queue}");
+        assert_eq!(arp_frames(&bench), 1, "the reply arrived on queue {queue}");
         assert_eq!(
             bench.near.core_counter(0, "net_arp_requests_sent"),
             bench.near.counter("net_arp_requests_sent")
@@ -26,7 +27,7 @@ fn one_core_resolves_a_neighbour_for_all() {
     }
 }
 
-/// RFC 826: a request is answered once, by the core that leads, whichever it reached.
+/// RFC 826: the leader core replies to a request once, whichever core received it.
 #[test]
 fn a_request_is_answered_once_whichever_core_it_reaches() {
     for queue in 0..4 {
@@ -67,7 +68,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// semantics "Many cores": an ICMP error goes by the flow that it quotes, not by its own addresses.
+/// semantics "Many cores": an ICMP error is steered by the flow that it quotes, not by its own addresses.
 #[test]
 fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
     let mut bench = Plan::one_queue(2, 0).bench();
@@ -92,7 +93,7 @@ fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
     assert_eq!(bench.near.counter("tcp_drop_icmp"), 0);
 }
 
-/// RFC 4862 s5.4: an address is probed for by the core that leads, and usable on the others when it is there.
+/// RFC 4862 s5.4: the leader core probes for an address; the other cores use it after that.
 #[test]
 fn a_connection_from_another_core_waits_until_the_address_is_ours() {
     let with_ipv6 = |config: &mut ironwarp::Config| {
@@ -116,7 +117,7 @@ fn a_connection_from_another_core_waits_until_the_address_is_ours() {
     bench.exchange(&[qp], 5_000);
 }
 
-/// A peer that is not there fails for each core, and no core asks more often than one station may.
+/// A connection to an absent host fails on each core. The stack sends no more ARP requests than one host may.
 #[test]
 fn an_unresolved_neighbour_fails_on_every_core() {
     let mut bench = Plan::one_queue(2, 1).bench();

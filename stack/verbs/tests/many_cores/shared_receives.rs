@@ -1,10 +1,10 @@
-//! Shared receive queues, of which every core has its part.
+//! Shared receive queues: each core holds a part of the receives.
 
 use ironwarp::{CompletionStatus, Event, RecvWr, Region, SendWr, SharedReceiveQueue};
 
 use crate::bench::{Bench, Plan};
 
-/// SRQ_LIMIT is one event for an arming, however many cores find their part low.
+/// SRQ_LIMIT is one event for an arming, however many cores have a part below the limit.
 #[test]
 fn the_srq_limit_event_is_raised_once_for_all_cores() {
     let mut bench = Plan { cores: 3, rule: None, tune: |_| () }.bench();
@@ -17,11 +17,11 @@ fn the_srq_limit_event_is_raised_once_for_all_cores() {
     for armings in 1..=3 {
         bench.far.ctx.arm_srq(srq, 1).unwrap();
         (0..8).for_each(|_| bench.turn());
-        assert_eq!(told(&bench), armings, "nothing is posted: every part is low when it is armed");
+        assert_eq!(told(&bench), armings, "nothing is posted: every part is below the limit when armed");
     }
     bench.far.ctx.arm_srq(srq, 0).unwrap();
     (0..8).for_each(|_| bench.turn());
-    assert_eq!(told(&bench), 3, "a limit of 0 asks for nothing");
+    assert_eq!(told(&bench), 3, "a limit of 0 arms nothing");
 }
 
 fn post(bench: &mut Bench, srq: SharedReceiveQueue, inbox: &Region) {
@@ -29,8 +29,8 @@ fn post(bench: &mut Bench, srq: SharedReceiveQueue, inbox: &Region) {
     bench.far.ctx.post_srq_recv(srq, &RecvWr::new(1, &room)).unwrap();
 }
 
-/// RFC 5041 s7.2: a message that finds no receive ends its stream. An application that makes good each receive that is used
-/// never has fewer, whichever core its messages come to.
+/// RFC 5041 s7.2: a message that finds no receive ends its stream. If the application reposts each consumed receive,
+/// no message lacks one, whichever core it arrives on.
 #[test]
 fn a_post_refills_the_core_that_consumed_the_receive() {
     for core in 0..2 {

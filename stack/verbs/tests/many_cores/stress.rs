@@ -1,7 +1,7 @@
-//! A million atomic operations from two threads at once: nothing is lost, doubled or mixed up.
+//! A million atomic operations from two threads at once: none is lost, executed twice or mixed up.
 //!
-//! Two stacks of two cores, queue joined to queue. Each thread polls one core of either stack and posts on queue pairs of
-//! its own, so that mail about words is all that goes from thread to thread.
+//! Two stacks of two cores, queue joined to queue. Each thread polls one core of either stack and posts on its own
+//! queue pairs. So only mailbox messages about words go from thread to thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,18 +19,19 @@ use crate::bench::far_addr;
 const THREADS: u16 = 2;
 /// Queue pairs of each thread.
 const QPS: usize = 2;
-/// Operations of a queue pair at once.
+/// Outstanding operations of a queue pair.
 const AT_ONCE: usize = 128;
-/// How many of those, the last, are on words of the other core: two queue pairs use up the credits.
+/// How many of those, the last, are on words of the other core: two queue pairs use all the credits.
 const ELSEWHERE: usize = 16;
 const WORDS: usize = 16;
 const ADDITIONS: usize = 1_000_000;
 /// Successful swaps of each thread in the chain.
 const SWAPS: u64 = 250;
-/// Turns without a completion after which something is stuck: they yield to each other, however busy the machine is.
+/// Turns without a completion after which an operation counts as stuck. Idle threads yield, so a busy machine does
+/// not reach it.
 const TURNS_MAX: usize = 20_000_000;
 
-/// One thread's part.
+/// The state of one thread.
 struct Part {
     core: u16,
     workers: [Worker; 2],
@@ -52,7 +53,7 @@ impl Part {
         }
     }
 
-    /// Waits for `count` completions, all of which are good.
+    /// Waits for `count` completions; all must be successful.
     fn reap(&mut self, mut count: usize) {
         let mut reaped = [Completion::default(); 64];
         for _ in 0..TURNS_MAX {
@@ -64,7 +65,7 @@ impl Part {
                 return;
             }
         }
-        panic!("core {}: {count} operations have no end", self.core);
+        panic!("core {}: {count} operations do not complete", self.core);
     }
 
     fn original(&self, slot: usize) -> u64 {
@@ -73,15 +74,15 @@ impl Part {
         u64::from_ne_bytes(octets)
     }
 
-    /// The owner and the number of the word that operation `nth` of a queue pair in a round is about. Neighbours name
-    /// different words, so that each round is spread over all of them.
+    /// Returns the owner and the index of the word for operation `nth` of a queue pair in a round. Neighbouring
+    /// operations use different words, so that each round covers all of them.
     fn aim(&self, round: usize, nth: usize) -> (usize, usize) {
         let here = usize::from(self.core);
         let owner = if nth < AT_ONCE - ELSEWHERE { here } else { 1 - here };
         (owner, (round + nth) % self.words[owner].len())
     }
 
-    /// Adds 1 so many times; answers, word by word, what each addition found.
+    /// Adds 1 to each chosen word in `rounds` rounds. Returns, for each word, the values that the additions found.
     fn add(&mut self, rounds: usize) -> [Vec<Vec<u64>>; THREADS as usize] {
         let one = AtomicOp::add(1);
         let mut found = self.words.each_ref().map(|words| vec![vec![]; words.len()]);
@@ -102,7 +103,8 @@ impl Part {
         found
     }
 
-    /// Counts the word of the chain up by swaps, each of which expects what the one before it, whosever it was, has left.
+    /// Increments the word of the chain by swaps. Each swap expects the value that the previous swap, of either
+    /// thread, has left.
     fn swap(&mut self) -> Vec<u64> {
         let (mut known, mut swapped) = (0, vec![]);
         while (swapped.len() as u64) < SWAPS {
@@ -134,7 +136,7 @@ fn attr(cq: CompletionQueue, core: Option<u16>) -> QpAttr {
     QpAttr { core, send_depth: depth, recv_depth: 1, ord, ird, ..QpAttr::new(cq) }
 }
 
-/// Lets every queue pair of the near contexts connect from its thread's core.
+/// Connects every queue pair of the near contexts from the core of its thread.
 fn connect(
     workers: &mut [Worker],
     near: &mut [(Context, ProtectionDomain, CompletionQueue)],
@@ -174,8 +176,8 @@ fn connect(
     panic!("{up} connections");
 }
 
-/// design decision 6, RFC7306-5.3-01: from two threads of queue pairs to sixteen words, one million times. Every value of
-/// every word is found by one addition, and every link of a chain of swaps is made by one swap.
+/// design decision 6, RFC7306-5.3-01: from two threads of queue pairs to sixteen words, one million times. One
+/// addition finds each value of each word, and one swap makes each link of a chain of swaps.
 #[test]
 fn a_million_operations_from_two_threads_execute_once_each() {
     let device = |number| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, number]), ..MemoryConfig::default() };
@@ -241,7 +243,7 @@ fn a_million_operations_from_two_threads_execute_once_each() {
     assert_eq!(counted("atomics_stale_replies"), 0);
 }
 
-/// Does a thread's part, and goes on polling until the others need its cores no more.
+/// Runs one thread's operations, then polls until the other threads no longer need its cores.
 fn work(mut part: Part, rounds: usize, busy: &AtomicUsize) -> ([Vec<Vec<u64>>; THREADS as usize], Vec<u64>) {
     let found = part.add(rounds);
     let links = part.swap();

@@ -1,4 +1,4 @@
-//! The same on threads of their own: two stacks of two cores, a thread each.
+//! Workers on threads of their own: two stacks of two cores, a thread for each core.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use ironwarp::{
     CompletionStatus, Config, IdlePolicy, MacAddr, RemoteMemory, SendWr, Stack, Worker, WorkerThread,
 };
 
-/// Flows hash to either core: with eight of them one run of a hundred had none for one of the four cores.
+/// Flows hash to either core: with eight flows, one run in a hundred had none for one of the four cores.
 const QPS: usize = 24;
 
-/// A stack whose workers run on threads; the node's list of workers is empty then.
+/// A stack whose workers run on threads; the node's list of workers is then empty.
 fn node(number: u8, ports: Vec<ironwarp::memory::MemoryPort>) -> (Node, Vec<WorkerThread>) {
     let mut config = Config::in_memory(&format!("10.0.0.{number}/24")).expect("a configuration");
     config.core.count = 2;
@@ -38,7 +38,7 @@ fn two_stacks_of_two_cores_communicate_on_their_own_threads() {
             near.listen_to_events();
             far.listen_to_events();
             std::thread::yield_now();
-            assert!(Instant::now() < deadline, "never happened: {what}");
+            assert!(Instant::now() < deadline, "timed out waiting for: {what}");
         }
     };
     far.ctx.listen(far_addr()).expect("room");
@@ -64,7 +64,7 @@ fn two_stacks_of_two_cores_communicate_on_their_own_threads() {
     let workers = near_threads.into_iter().chain(far_threads).map(|thread| thread.stop().expect("no panic"));
     for mut worker in workers {
         worker.check().expect("a sound core");
-        assert!(worker.resource_usage().queue_pairs > 0, "core {} has its share", worker.core());
+        assert!(worker.resource_usage().queue_pairs > 0, "core {} has no queue pair", worker.core());
     }
     assert!(near.stack.counters().iter().any(|(name, n)| *name == "cores_steered_in" && *n > 0));
 }

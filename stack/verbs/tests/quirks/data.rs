@@ -1,4 +1,4 @@
-//! Habits of full operation: framing, Reads, the order of messages, rights.
+//! Quirks in full operation: framing, Reads, the order of messages, rights.
 
 use ironwarp::{Access, CompletionStatus, ReadDepths, RecvWr, Region, RemoteMemory, STag, SendWr, Terminate};
 
@@ -9,7 +9,7 @@ use crate::common::messages::{
 };
 use crate::common::peer::Scene;
 
-/// Q5: without CRCs the field is still there, sent as zeros, and not looked at.
+/// Q5: without CRCs the field is present, sent as zeros, and not checked.
 #[test]
 fn q5_without_crc_the_field_is_zero_and_not_checked() {
     let mut scene = Scene::new(|config| config.mpa.crc = false);
@@ -21,11 +21,11 @@ fn q5_without_crc_the_field_is_zero_and_not_checked() {
     scene.peer.say(&octets);
     scene.received(&inbox, b"unchecked");
     scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"back")).unwrap();
-    let back = scene.hear("the answer", fpdu(&send(1, b"back")).len());
+    let back = scene.hear("the reply", fpdu(&send(1, b"back")).len());
     assert_eq!(back[back.len() - 4..], [0; 4]);
 }
 
-/// Q12: siw ends the connection at one Read too many. What the reply allows is what is kept to.
+/// Q12: siw ends the connection if a Read exceeds its limit. The initiator keeps to the number in the reply.
 #[test]
 fn q12_no_more_reads_are_outstanding_than_the_reply_allows() {
     let mut scene = Scene::new(|_| {});
@@ -60,12 +60,12 @@ fn q19_fpdus_come_in_any_segments() {
     }
 }
 
-/// Q22: a peer that asks for markers gets them in what we send, from the first octet on, and sends none itself.
+/// Q22: a peer that asks for markers receives them from the first octet on, and sends none itself.
 #[test]
 fn q22_a_peer_that_asks_for_markers_gets_them() {
     let mut scene = Scene::new(|_| {});
     let (qp, inbox, heard) = scene.answers(&request(0xc0, 1, b""), 20);
-    assert_eq!(heard[16], 0x40, "we ask for none");
+    assert_eq!(heard[16], 0x40, "our reply asks for no markers");
     scene.peer.say(&fpdu(&send(1, b"plain")));
     scene.received(&inbox, b"plain");
     let source = scene.node.memory(&[9; 1000]);
@@ -80,8 +80,8 @@ fn q22_a_peer_that_asks_for_markers_gets_them() {
     assert_eq!(scene.node.counter("iwarp_streams_with_markers"), 1);
 }
 
-/// Q12: the Terminate that siw sends instead of the code for a queue without room is understood, in its order of
-/// octets.
+/// Q12: siw sends a Terminate in its own octet order instead of the code for a queue without a buffer. The stack
+/// understands it.
 #[test]
 fn q12_siws_code_for_one_read_too_many_is_understood() {
     let mut scene = Scene::new(|_| {});
@@ -90,7 +90,7 @@ fn q12_siws_code_for_one_read_too_many_is_understood() {
     assert_eq!(scene.terminated(), (false, Terminate { layer: 0, etype: 2, code: 7 }));
 }
 
-/// What siw keeps of the tagged message under way: its operation and steering tag, and the offset that comes next.
+/// The state that siw keeps for an incomplete tagged message: its operation, its steering tag and the next offset.
 #[derive(Default)]
 struct Strict {
     open: Option<(u8, u32, u64)>,
@@ -98,7 +98,8 @@ struct Strict {
 }
 
 impl Strict {
-    /// siw's rule: the segments of a tagged message follow each other without a gap and without another between them.
+    /// siw's rule: the segments of a tagged message are contiguous, without a segment of another tagged message
+    /// between them.
     fn take(&mut self, segment: &[u8]) {
         if segment[0] & 0x80 == 0 {
             self.messages.push(segment[1] & 0x0f);
@@ -107,7 +108,7 @@ impl Strict {
         let stag = u32::from_be_bytes(*segment[2..].first_chunk().unwrap());
         let to = u64::from_be_bytes(*segment[6..].first_chunk().unwrap());
         let now = (segment[1] & 0x0f, stag, to);
-        assert!(self.open.is_none_or(|open| open == now), "{now:x?} within {:x?}", self.open);
+        assert!(self.open.is_none_or(|open| open == now), "{now:x?} interrupts {:x?}", self.open);
         let last = segment[0] & 0x40 != 0;
         self.open = (!last).then_some((now.0, stag, to + segment.len() as u64 - 14));
         if last {
@@ -116,7 +117,7 @@ impl Strict {
     }
 }
 
-/// Q14: siw drops the connection when a tagged message interrupts another. Writes of ours and answers to its Reads wait
+/// Q14: siw drops the connection when a tagged message interrupts another. So our Writes and our Read Responses wait
 /// for each other; Sends need not.
 #[test]
 fn q14_a_strict_peer_never_sees_a_tagged_message_within_another() {
@@ -132,14 +133,14 @@ fn q14_a_strict_peer_never_sees_a_tagged_message_within_another() {
     }
     let mut strict = Strict::default();
     while strict.messages.len() < 12 {
-        let segment = scene.segment("four Writes, Sends and answers");
+        let segment = scene.segment("four Writes, Sends and Read Responses");
         strict.take(&segment);
     }
     strict.messages.sort_unstable();
     assert_eq!(strict.messages, [0, 0, 0, 0, 2, 2, 2, 2, 3, 3, 3, 3]);
 }
 
-/// Q14: what siw allows itself, a Send between the segments of a Write and of a Read Response, is taken.
+/// Q14: siw itself sends a Send between the segments of a Write or of a Read Response. The stack accepts it.
 #[test]
 fn q14_a_send_within_a_tagged_message_is_taken() {
     let mut scene = Scene::new(|_| {});
@@ -168,8 +169,8 @@ fn q14_a_send_within_a_tagged_message_is_taken() {
     assert_eq!((contents(&sink), contents(&inbox)[..5].to_vec()), (b"readback".to_vec(), b"again".to_vec()));
 }
 
-/// Q15: siw compares an answer with the oldest of its Reads: sink, offset and length, to the octet. The sink comes back
-/// untouched, whatever it is, and the answers come in the order of the requests.
+/// Q15: siw compares a response exactly with its oldest Read: sink, offset and length. A response repeats the sink
+/// of its request unchanged, and responses are in the order of the requests.
 #[test]
 fn q15_a_response_matches_its_request_exactly() {
     let mut scene = Scene::new(|_| {});
@@ -183,7 +184,7 @@ fn q15_a_response_matches_its_request_exactly() {
     for ((stag, to), bytes) in sinks.into_iter().zip(lengths) {
         let mut got: Vec<u8> = Vec::new();
         loop {
-            let segment = scene.segment("an answer");
+            let segment = scene.segment("a Read Response");
             let want = tagged(2, stag, to.wrapping_add(got.len() as u64), &[]);
             assert_eq!((segment[0] | 0x40, &segment[1..14]), (0xc1, &want[1..]));
             got.extend(&segment[14..]);
@@ -195,8 +196,8 @@ fn q15_a_response_matches_its_request_exactly() {
     }
 }
 
-/// Q16: siw ends the connection at operations above 7. Nothing that can be posted has one, and its Terminate is
-/// understood.
+/// Q16: siw ends the connection at operations above 7. No such operation can be posted, and the stack understands
+/// siw's Terminate.
 #[test]
 fn q16_no_request_has_an_operation_above_seven() {
     let mut scene = Scene::new(|_| {});
@@ -217,7 +218,7 @@ fn q16_no_request_has_an_operation_above_seven() {
     assert_eq!(scene.terminated(), (false, Terminate { layer: 0, etype: 2, code: 6 }));
 }
 
-/// Q16: and operations that nobody has defined end it here, tagged and untagged, as they do there.
+/// Q16: undefined operations, tagged and untagged, end the connection here as they do in siw.
 #[test]
 fn q16_an_operation_that_does_not_exist_is_refused_as_siw_does() {
     for operation in 12..16 {
@@ -230,8 +231,8 @@ fn q16_an_operation_that_does_not_exist_is_refused_as_siw_does() {
     }
 }
 
-/// Q21: siw lets peers read what they may only write; we do not. A Write without the right gets the code that siw uses
-/// too, since DDP has none of its own.
+/// Q21: siw lets peers read what they may only write; this stack does not. A Write without the right gets the code
+/// that siw uses too, because DDP has none of its own.
 #[test]
 fn q21_rights_that_siw_ignores_are_checked_here() {
     let refused = |access: Access, ask: &dyn Fn(&Region) -> Vec<u8>, code: (u8, u8, u8)| {
@@ -252,7 +253,7 @@ fn q21_rights_that_siw_ignores_are_checked_here() {
     refused(Access::LOCAL_WRITE | Access::REMOTE_READ, &write, (1, 1, 0));
 }
 
-/// Q21: and a peer that reports a missing right so is understood.
+/// Q21: the stack understands a peer that reports a missing right in this way.
 #[test]
 fn q21_a_missing_right_is_reported_as_an_invalid_tag() {
     let mut scene = Scene::new(|_| {});

@@ -1,4 +1,4 @@
-//! Habits of the end: Terminates in another order of octets, no Terminate at all, resets, no half close.
+//! Quirks at the end of a connection: Terminates in another octet order, no Terminate, resets, no half close.
 
 use ironwarp::{
     CompletionStatus, DisconnectReason, Event, QueuePair, Region, RemoteMemory, STag, SendWr, Terminate,
@@ -10,7 +10,7 @@ use crate::common::contents;
 use crate::common::messages::{REQUEST, TAKES_WRITES, fpdu, place, reply, request, send, tagged, terminate};
 use crate::common::peer::Scene;
 
-/// Q1: siw lays the Terminate's nibbles and header bits out the other way round; both orders are understood.
+/// Q1: siw swaps the nibbles and the header bits of a Terminate. The stack understands both orders.
 #[test]
 fn q1_a_terminate_in_siws_byte_order_is_understood() {
     for octets in [[0x21, 0x02, 0x03, 0], [0x12, 0x02, 0xc0, 0]] {
@@ -23,8 +23,8 @@ fn q1_a_terminate_in_siws_byte_order_is_understood() {
     }
 }
 
-/// Q17, RFC5041-6.2.1-06: siw's FIN ends the connection in both directions; it is no half close. Ours goes behind an
-/// acknowledgement of theirs, and no reset does, whichever side asked for the connection.
+/// Q17, RFC5041-6.2.1-06: siw's FIN ends the connection in both directions; it is no half close. Our FIN
+/// acknowledges theirs and follows it, without a reset, whichever side connected.
 #[test]
 fn q17_a_fin_is_followed_by_our_fin() {
     for calls in [true, false] {
@@ -42,13 +42,13 @@ fn q17_a_fin_is_followed_by_our_fin() {
         assert_eq!(scene.disconnected(), DisconnectReason::Closed);
         scene.until("both directions closed", |scene| scene.peer.events.intersects(TcpEvents::ENDED));
         assert_eq!(scene.peer.events & TcpEvents::ENDED, TcpEvents::CLOSED, "no reset");
-        assert!(scene.peer.heard.is_empty(), "nothing goes before the FIN: {:02x?}", scene.peer.heard);
+        assert!(scene.peer.heard.is_empty(), "octets before the FIN: {:02x?}", scene.peer.heard);
         assert!(!scene.node.events.iter().any(|event| matches!(event, Event::Terminated { .. })));
         assert!(is_flushed(&scene, 1));
     }
 }
 
-/// RFC 6581 s9.1, s9.2: what a responder accepts and we cannot keep ends with a Terminate as our first FPDU.
+/// RFC 6581 s9.1, s9.2: the responder accepts with parameters that we cannot meet. Our first FPDU is a Terminate.
 #[test]
 fn parameters_that_cannot_be_met_end_with_their_terminate() {
     for (octets, code) in [([0x80, 16, 0x80, 17], 6), ([0x80, 16, 0, 16], 7), ([0x80, 0, 0x40, 0], 7)] {
@@ -68,8 +68,8 @@ fn parameters_that_cannot_be_met_end_with_their_terminate() {
     }
 }
 
-/// Q13: siw has no receiver-not-ready. A Send that finds no receive there ends the connection with this code, in its
-/// order of octets; here everything is flushed and nothing answered.
+/// Q13: siw has no receiver-not-ready. If a Send finds no receive there, siw ends the connection with this code, in
+/// its octet order. Here everything is flushed and no Terminate is sent back.
 #[test]
 fn q13_a_send_that_found_no_receive_ends_the_connection() {
     let mut scene = Scene::new(|_| {});
@@ -79,13 +79,13 @@ fn q13_a_send_that_found_no_receive_ends_the_connection() {
     scene.peer.say(&fpdu(&terminate(&[&[0x21, 0x02, 0x03, 0, 0, 30][..], &sent[..18]].concat())));
     assert_eq!(scene.terminated(), (false, Terminate { layer: 1, etype: 2, code: 2 }));
     scene.hears_fin();
-    assert!(scene.peer.heard.is_empty(), "a Terminate is not answered");
+    assert!(scene.peer.heard.is_empty(), "octets after a received Terminate");
     scene.peer.close();
     assert_eq!(scene.disconnected(), DisconnectReason::Terminated);
     assert!(is_flushed(&scene, 1));
 }
 
-/// Q13: siw says the same of a Send that is too long. We have a code for each.
+/// Q13: siw uses the same code for a Send that is too long. We have a code for each.
 #[test]
 fn q13_a_message_too_long_is_not_reported_as_no_buffer() {
     for (messages, code) in [(&[send(1, &[1; 65])][..], 5), (&[send(1, b"first"), send(2, b"second")], 2)] {
@@ -101,7 +101,7 @@ fn is_flushed(scene: &Scene, wr_id: u64) -> bool {
     scene.node.completions.iter().any(|done| (done.wr_id, done.status) == (wr_id, flushed))
 }
 
-/// Q17: siw ends everything at our FIN, so ours goes behind all that was posted, acknowledged and completed.
+/// Q17: siw ends everything at our FIN. So our FIN follows all posted work, once it is acknowledged and completed.
 #[test]
 fn q17_our_fin_follows_all_posted_work() {
     let mut scene = Scene::new(|_| {});
@@ -130,8 +130,8 @@ fn q17_our_fin_follows_all_posted_work() {
     assert_eq!(scene.disconnected(), DisconnectReason::Closed);
 }
 
-/// Q17: siw's close behind a Terminate may become a reset that destroys it. A reset right behind data ends the
-/// connection as one: everything is flushed, and data received before it stays delivered.
+/// Q17: siw's close after a Terminate may become a reset that discards the Terminate. A reset right after data ends
+/// the connection as a reset: everything is flushed, and data received before it stays delivered.
 #[test]
 fn q17_a_reset_right_after_data_ends_the_connection() {
     let mut scene = Scene::new(|_| {});
@@ -144,7 +144,7 @@ fn q17_a_reset_right_after_data_ends_the_connection() {
     assert!(is_flushed(&scene, 3));
 }
 
-/// A Read that the peer never answers.
+/// Posts a Read to which the peer never responds.
 fn waits_for_an_answer(scene: &mut Scene, qp: QueuePair) {
     let sink: &'static Region = Box::leak(Box::new(scene.node.memory(&[0; 8])));
     let remote = RemoteMemory { stag: STag(9), tagged_offset: 0 };
@@ -152,8 +152,8 @@ fn waits_for_an_answer(scene: &mut Scene, qp: QueuePair) {
     scene.segment("the Read Request");
 }
 
-/// Q18: siw sends no Terminate while half of an FPDU is out; its FIN or a reset follows what there is of it. Nothing
-/// of it is placed, everything is flushed, and we send none either.
+/// Q18: siw sends no Terminate after a partial FPDU; its FIN or a reset follows the sent part. None of it is placed,
+/// everything is flushed, and we send no Terminate either.
 #[test]
 fn q18_half_an_fpdu_and_no_terminate() {
     for resets in [false, true] {
@@ -174,7 +174,7 @@ fn q18_half_an_fpdu_and_no_terminate() {
             assert_eq!(scene.disconnected(), reason, "after {cut} octets");
             assert!(is_flushed(&scene, 1) && is_flushed(&scene, 3), "after {cut} octets");
             assert_eq!(contents(&target), [0; 8]);
-            assert!(scene.peer.heard.is_empty(), "no Terminate of ours: {:02x?}", scene.peer.heard);
+            assert!(scene.peer.heard.is_empty(), "octets after the partial FPDU: {:02x?}", scene.peer.heard);
             assert!(!scene.node.events.iter().any(|event| matches!(event, Event::Terminated { .. })));
         }
     }

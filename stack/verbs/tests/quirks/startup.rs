@@ -1,4 +1,4 @@
-//! Habits of start-up: what peers answer, refuse, insist on and leave out.
+//! Quirks of start-up: what peers reply, refuse, require and omit.
 
 use ironwarp::{
     ConnectFailure, ConnectParams, Event, MpaRevision, NegotiatedParams, READS_UNNEGOTIATED, ReadDepths,
@@ -8,7 +8,8 @@ use ironwarp::{
 use crate::common::messages::{EMPTY_READ, EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send};
 use crate::common::peer::{PEER, Scene};
 
-/// Q2: siw and cxgb4 take any octet behind the reply for an error. Nothing follows it until the initiator's first FPDU.
+/// Q2: siw and cxgb4 treat any octet behind the reply as an error. So we send nothing after the reply until the
+/// initiator's first FPDU arrives.
 #[test]
 fn q2_nothing_follows_the_reply_before_the_initiators_first_fpdu() {
     let mut scene = Scene::new(|_| {});
@@ -21,7 +22,7 @@ fn q2_nothing_follows_the_reply_before_the_initiators_first_fpdu() {
     assert_eq!(scene.hear("the server's message", want.len()), want);
 }
 
-/// Q3: siw without flag A speaks at once: reply and FPDUs in one segment.
+/// Q3: without flag A, siw sends at once: its reply and FPDUs in one segment.
 #[test]
 fn q3_fpdus_in_the_segment_of_the_reply_are_taken() {
     let mut scene = Scene::new(|_| {});
@@ -31,22 +32,22 @@ fn q3_fpdus_in_the_segment_of_the_reply_are_taken() {
     scene.received(&inbox, b"at once");
 }
 
-/// Q4: siw never asks for CRCs and uses them when we do, in either role.
+/// Q4: siw never asks for CRCs and uses them if we ask, in either role.
 #[test]
 fn q4_a_peer_that_asks_for_no_crc_gets_them() {
     let mut scene = Scene::new(|_| {});
     let (_, inbox, _) = scene.calls(REQUEST.len());
-    // As responder it echoes our C; one that does not is bound by ours all the same (RFC 5044 s7.1.1).
+    // As responder, siw echoes our C. Our C applies even if a responder does not echo it (RFC 5044 s7.1.1).
     scene.peer.say(&[reply(0x10, 2, &[0, 16, 0, 16]), fpdu(&send(1, b"checked"))].concat());
     scene.received(&inbox, b"checked");
     let mut scene = Scene::new(|_| {});
     let (_, inbox, heard) = scene.answers(&request(0x10, 2, &[0, 16, 0, 16]), 24);
-    assert_eq!(heard[16], 0x50, "C is set in the reply, unasked");
+    assert_eq!(heard[16], 0x50, "the reply sets C although the request does not");
     scene.peer.say(&fpdu(&send(1, b"checked")));
     scene.received(&inbox, b"checked");
 }
 
-/// Q6: siw takes a Write where it is offered, then waits for any first FPDU. Ours has a steering tag other than 0.
+/// Q6: siw selects a Write if it is offered, then accepts any first FPDU. Ours has a steering tag other than 0.
 #[test]
 fn q6_the_rtr_that_siw_picks_is_sent_first() {
     let mut scene = Scene::new(|_| {});
@@ -57,13 +58,14 @@ fn q6_the_rtr_that_siw_picks_is_sent_first() {
     assert_eq!(scene.hear("indication and message", want.len()), want);
 }
 
-/// Q6: as initiator with flag A, siw sends a Write or a Read; our application hears of the connection then.
+/// Q6: as initiator with flag A, siw sends a Write or a Read. The connection is then established for our
+/// application.
 #[test]
 fn q6_the_connection_is_established_when_the_rtr_arrives() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.answers(&request(0x50, 2, &[0x80, 16, 0xc0, 16]), 24);
     scene.turns(500);
-    assert!(scene.node.events.is_empty(), "not yet: {:?}", scene.node.events);
+    assert!(scene.node.events.is_empty(), "events before the indication: {:?}", scene.node.events);
     assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), ironwarp::QpState::Connecting);
     scene.peer.say(&fpdu(&EMPTY_WRITE));
     let reads = ReadDepths { ird: 16, ord: 16 };
@@ -71,7 +73,7 @@ fn q6_the_connection_is_established_when_the_rtr_arrives() {
     assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), ironwarp::QpState::Established);
 }
 
-/// Q7: irdma refuses revision 2 without A and an indication by Write or Read, and wants the request in one segment.
+/// Q7: irdma refuses revision 2 without A and an indication by Write or Read, and needs the request in one segment.
 #[test]
 fn q7_the_request_is_one_that_irdma_takes() {
     let mut scene = Scene::new(|_| {});
@@ -80,7 +82,7 @@ fn q7_the_request_is_one_that_irdma_takes() {
     assert_eq!(scene.peer.segments, [REQUEST.len()]);
 }
 
-/// Q7: a peer that resets or closes on revision 2 is asked again, once, in revision 1 (RFC 6581 s10).
+/// Q7: after a reset or a close on revision 2, the stack retries once, in revision 1 (RFC 6581 s10).
 #[test]
 fn q7_a_close_on_revision_2_is_retried_in_revision_1() {
     for resets in [true, false] {
@@ -102,7 +104,7 @@ fn q7_a_close_on_revision_2_is_retried_in_revision_1() {
     }
 }
 
-/// Q7: not twice, and not where the setting says no.
+/// Q7: it does not retry a second time, nor if the setting forbids it.
 #[test]
 fn q7_a_close_on_revision_1_too_fails_the_connection() {
     for fallback in [true, false] {
@@ -123,7 +125,8 @@ fn q7_a_close_on_revision_1_too_fails_the_connection() {
     }
 }
 
-/// Q8: siw and cxgb4 keep the length of private data in 8 bits. What we take is 512, four less in revision 2.
+/// Q8: siw and cxgb4 keep the length of private data in 8 bits. The stack receives up to 512 octets, four less in
+/// revision 2.
 #[test]
 fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
     for bytes in [0, 251, 252, 508] {
@@ -133,7 +136,7 @@ fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
     }
     let (_, heard) = Scene::new(|_| {}).is_asked(&request(0x40, 1, &[7; 512]));
     assert_eq!(heard, [7; 512]);
-    // And of ours 251 make a length of 255; more is not sent.
+    // The stack sends at most 251 octets, which makes a length of 255.
     let mut scene = Scene::new(|_| {});
     let qp = scene.qp();
     let too_long = scene.node.ctx.connect(qp, PEER.parse().unwrap(), &[7; 252]);
@@ -142,7 +145,8 @@ fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
     assert_eq!(scene.hear("the request", 20)[18..], [0, 255]);
 }
 
-/// Q9: cxgb4 insists on the kind of indication that it offers, by default a Read, which is answered.
+/// Q9: cxgb4 requires the kind of indication that it offers, by default a Read. The responder selects it and sends
+/// the Read Response.
 #[test]
 fn q9_an_offer_of_read_alone_is_answered_with_read() {
     let mut scene = Scene::new(|_| {});
@@ -154,7 +158,7 @@ fn q9_an_offer_of_read_alone_is_answered_with_read() {
     scene.negotiated();
 }
 
-/// Q9: it ends what it cannot keep with code 6 or 7; our application hears which.
+/// Q9: cxgb4 reports parameters that it cannot meet with code 6 or 7. Our application gets the code.
 #[test]
 fn q9_a_terminate_in_place_of_an_rtr_is_understood() {
     let mut scene = Scene::new(|_| {});
@@ -163,7 +167,7 @@ fn q9_a_terminate_in_place_of_an_rtr_is_understood() {
     assert_eq!(scene.terminated(), (false, Terminate { layer: 2, etype: 0, code: 7 }));
 }
 
-/// Q10: cxgb4 in revision 1 sends an empty Read first all the same.
+/// Q10: cxgb4 sends an empty Read first in revision 1 too.
 #[test]
 fn q10_an_empty_read_in_revision_1_is_answered() {
     let mut scene = Scene::new(|_| {});
@@ -173,7 +177,7 @@ fn q10_an_empty_read_in_revision_1_is_answered() {
     assert_eq!(scene.hear("the empty response", fpdu(&answer).len()), fpdu(&answer));
 }
 
-/// Q11: peers take the numbers of Reads in our reply for what they are: real ones, and 0x3fff only where it was asked.
+/// Q11: peers use the read depths in our reply. So they are real, and 0x3fff only if the request had it.
 #[test]
 fn q11_the_numbers_of_reads_in_a_reply_are_real() {
     for (asked, answered) in [
@@ -194,7 +198,7 @@ fn q11_the_numbers_of_reads_in_a_reply_are_real() {
     }
 }
 
-/// Q20: a refusal has R set and keeps its private data; FIN follows. Both shapes.
+/// Q20: a reject has R set and keeps its private data; FIN follows. Both layouts.
 #[test]
 fn q20_a_refusal_keeps_its_private_data_and_ends_with_fin() {
     for (asked, want) in [
@@ -210,7 +214,7 @@ fn q20_a_refusal_keeps_its_private_data_and_ends_with_fin() {
     }
 }
 
-/// Q20: and as initiator the refusal is heard, with the numbers of Reads that it names.
+/// Q20: as initiator, the stack reports the reject, with the read depths that it names.
 #[test]
 fn q20_a_reject_of_either_layout_is_understood() {
     for (revision, octets, reads) in [
@@ -228,14 +232,14 @@ fn q20_a_reject_of_either_layout_is_understood() {
             _ => None,
         });
         assert_eq!((&said[..], peer_reads), (&b"busy"[..], reads));
-        // MPA has left the TCP connection as it is; what ends it is the connection manager's FIN.
+        // MPA leaves the TCP connection open; the connection manager closes it with FIN.
         scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
         assert!(!scene.peer.events.contains(ironwarp_tcp::TcpEvents::RESET));
     }
 }
 
-/// Q23: siw as responder loses its own first message when ours comes right behind the reply. The hold-off keeps ours
-/// back, the indication too.
+/// Q23: siw as responder loses its own first message if ours arrives right behind the reply. The hold-off delays
+/// ours, the indication included.
 #[test]
 fn q23_the_hold_off_delays_the_first_fpdu() {
     let mut scene = Scene::new(|_| {});
@@ -252,8 +256,8 @@ fn q23_the_hold_off_delays_the_first_fpdu() {
     assert!(established.elapsed() >= std::time::Duration::from_millis(20), "{:?}", established.elapsed());
 }
 
-/// RFC 5044 s7.1.2, rule 10: an initiator of the peer-to-peer model that never sends its indication is not waited for
-/// longer than one that never sends its request.
+/// RFC 5044 s7.1.2, rule 10: the responder waits for the indication of a peer-to-peer initiator no longer than for a
+/// request.
 #[test]
 fn a_missing_rtr_times_out_start_up() {
     let mut scene = Scene::new(|config| config.mpa.startup_timeout_ms = 50);
@@ -265,8 +269,8 @@ fn a_missing_rtr_times_out_start_up() {
     assert_eq!(reason, ConnectFailure::TimedOut);
 }
 
-/// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Ours cannot, when it is configured to offer
-/// Sends alone, and says so.
+/// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Our initiator, configured to offer
+/// Sends only, sends a Terminate.
 #[test]
 fn q6_an_rtr_that_was_not_offered_is_not_sent() {
     let mut scene = Scene::new(|_| {});
@@ -279,7 +283,7 @@ fn q6_an_rtr_that_was_not_offered_is_not_sent() {
     assert_eq!(scene.segment("the Terminate")[18..], [0x20, 7, 0, 0]);
 }
 
-/// Q22: siw refuses a request that asks for markers: M cleared, R set, zeros for the numbers of Reads, then FIN.
+/// Q22: siw refuses a request that asks for markers: M cleared, R set, zeros for the read depths, then FIN.
 #[test]
 fn q22_a_reject_for_lack_of_markers_is_reported() {
     let mut scene = Scene::new(|config| config.mpa.markers = true);
@@ -289,5 +293,5 @@ fn q22_a_reject_for_lack_of_markers_is_reported() {
     scene.event("the refusal", |event| matches!(event, Event::Rejected { .. }).then_some(()));
     scene.peer.close();
     scene.hears_fin();
-    assert_eq!(scene.peer.connections, 1, "a refusal is an answer: nothing is tried again");
+    assert_eq!(scene.peer.connections, 1, "the node connected again after a reject");
 }

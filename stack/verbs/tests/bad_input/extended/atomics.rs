@@ -1,5 +1,5 @@
-//! Atomic Requests: words that they may not change, operations that do not exist, lengths that are not theirs, more of
-//! them than were agreed on (RFC 7306 s5.1, s5.2.1, s8.2).
+//! Invalid Atomic Requests: forbidden words, undefined operations, wrong lengths, and more requests than were
+//! negotiated (RFC 7306 s5.1, s5.2.1, s8.2).
 
 use ironwarp::{Access, DisconnectReason, Extensions, Region};
 use proptest::prelude::*;
@@ -9,12 +9,12 @@ use crate::bench::{Begins, Bench, Victim};
 use crate::cases;
 use crate::common::messages::{atomic_request, fetch_add, place, read_request, untagged};
 
-/// The operations that there are.
+/// The defined operations.
 fn operation() -> impl Strategy<Value = u32> {
     prop::sample::select(&[0u32, 2][..])
 }
 
-/// One request about a page of words, which must be refused.
+/// Sends one request about a page of words, which must be refused.
 #[track_caller]
 fn refused(begins: Begins, name: &str, make: impl FnOnce((u32, u64)) -> Vec<u8>) {
     let mut bench = bench();
@@ -26,8 +26,9 @@ fn refused(begins: Begins, name: &str, make: impl FnOnce((u32, u64)) -> Vec<u8>)
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// RFC 7306 s5.1.1, s5.1.2, s8.2: addresses that are no multiple of eight. RFC7306-5.1.1-02, RFC7306-5.1.1-04,
-    /// RFC7306-5.1.2-05 and RFC7306-5.1.2-07: nothing is changed, the peer gets a Terminate and our application an event.
+    /// RFC 7306 s5.1.1, s5.1.2, s8.2: addresses that are not a multiple of eight. RFC7306-5.1.1-02,
+    /// RFC7306-5.1.1-04, RFC7306-5.1.2-05 and RFC7306-5.1.2-07: nothing changes, the peer gets a Terminate and our
+    /// application an event.
     #[test]
     fn misaligned_words(begins in begins(), code in operation(), at in 0..(PAGE as u64 - 8), operands: [u64; 4]) {
         let at = if at % 8 == 0 { at + 1 } else { at };
@@ -36,8 +37,8 @@ proptest! {
         });
     }
 
-    /// RFC 5040 s7.2, check 4 c to e, as RFC 7306 s8.2 does not repeat them: a word before its buffer, behind it, across
-    /// either end, around the top.
+    /// RFC 5040 s7.2, check 4 c to e, which RFC 7306 s8.2 does not repeat: a word before its buffer, behind it,
+    /// across either end, past the top of the offsets.
     #[test]
     fn words_outside_their_buffer(
         begins in begins(),
@@ -52,7 +53,7 @@ proptest! {
         });
     }
 
-    /// And one whose last octet is beyond the last offset that there is.
+    /// The same for a word whose last octet is beyond the last offset.
     #[test]
     fn words_at_the_end_of_the_address_space(begins in begins(), code in operation(), short in 1..8u64, operands: [u64; 4]) {
         refused(begins, "RDMAP: TO wrap", |(stag, _)| {
@@ -60,7 +61,7 @@ proptest! {
         });
     }
 
-    /// RFC 7306 s5.2.1, figure 5: operation codes that are reserved, Swap's among them, whatever is in the reserved bits.
+    /// RFC 7306 s5.2.1, figure 5: reserved operation codes, Swap's among them, with any reserved bits.
     #[test]
     fn operations_that_are_reserved(
         begins in begins(),
@@ -73,7 +74,7 @@ proptest! {
         });
     }
 
-    /// RFC 5041 s7.1, RFC 7306 s8.2: versions, numbers and offsets are checked as of any other message.
+    /// RFC 5041 s7.1, RFC 7306 s8.2: versions, numbers and offsets are checked as in any other message.
     #[test]
     fn headers_of_requests(begins in begins(), code in operation(), which in 0..4usize, other in 1..4u32) {
         let name = ["DDP: version, untagged", "RDMAP: version", "DDP: MSN range", "DDP: invalid MO"][which];
@@ -90,8 +91,8 @@ proptest! {
     }
 }
 
-/// RFC 7306 s4, s5.2.1: a request's payload is its header. More does not fit the buffer of queue 1, less is none; and a
-/// Read Request is still no longer than one.
+/// RFC 7306 s4, s5.2.1: the payload of a request is its header. More does not fit the buffer of queue 1; less is not
+/// a header. A Read Request must still not be longer than its own header.
 #[test]
 fn requests_of_every_length() {
     let mut bench = bench();
@@ -131,7 +132,7 @@ fn operations_on_queues_of_other_operations() {
     let words = words(&bench);
     for (operation, own) in [(8, 0), (9, 0), (10, 1), (11, 3)] {
         for qn in (0..5).filter(|qn| *qn != own) {
-            // Nothing of ours is unanswered, so queue 3 has no buffer; queue 4 does not exist.
+            // We have no request outstanding, so queue 3 has no buffer; queue 4 does not exist.
             let name = match qn {
                 3 => "DDP: no buffer",
                 4 => "DDP: invalid QN",
@@ -147,7 +148,8 @@ fn operations_on_queues_of_other_operations() {
     is_untouched(&words);
 }
 
-/// RFC 7306 s1.1: a stream without these messages calls each of them unexpected on its own queue, and has no queue 3.
+/// RFC 7306 s1.1: a stream without these messages treats each of them as unexpected on its own queue, and has no
+/// queue 3.
 #[test]
 fn operations_that_the_stream_does_not_support() {
     let mut bench = Bench::new();
@@ -164,7 +166,7 @@ fn operations_that_the_stream_does_not_support() {
     is_untouched(&words);
 }
 
-/// What makes a word one that a peer may not change.
+/// Why a peer may not change a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
     Unknown,
@@ -172,9 +174,9 @@ enum Why {
     OtherDomain,
     OtherStream,
     NoRight,
-    /// By the node's own work request.
+    /// Invalidated by the node's own work request.
     Invalidated,
-    /// By the peer's Send in front of the request.
+    /// Invalidated by the peer's Send in front of the request.
     InvalidatedByPeer,
 }
 
@@ -188,7 +190,7 @@ const ALL: [Why; 7] = [
     Why::InvalidatedByPeer,
 ];
 
-/// A page that the victim's peer may not change, and what its tag is good for.
+/// A page that the victim's peer may not change.
 fn forbidden(bench: &mut Bench, victim: &Victim, why: Why) -> Region {
     let other = bench.scene.qp();
     let node = &bench.scene.node;
@@ -213,11 +215,11 @@ fn may_not_be_changed(begins: Begins, why: Why, bits: u32, code: u32) {
     match why {
         Why::Unknown => stag ^= bits.max(1),
         Why::GivenUp | Why::Invalidated => {
-            // Revoked, and its memory kept to be looked at.
+            // Revoked; the region keeps the memory for the check.
             let _ = region.revoke();
         }
         Why::InvalidatedByPeer => {
-            // A request that may be, the Send that ends the tag, and one that may not.
+            // An allowed request, the Send that invalidates the tag, and a forbidden request.
             segments.push(fetch_add(1, (stag, to), 0));
             let mut send = untagged(4, 0, 1, 0, b"");
             send[2..6].copy_from_slice(&stag.to_be_bytes());
@@ -242,7 +244,8 @@ fn may_not_be_changed(begins: Begins, why: Why, bits: u32, code: u32) {
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// RFC 5040 s7.2, s8.1.1, RFC 7306 s8.2: tags that are nobody's, no longer anybody's, another's, or without the right.
+    /// RFC 5040 s7.2, s8.1.1, RFC 7306 s8.2: tags that are unknown, invalidated, of another domain or stream, or
+    /// without the right.
     #[test]
     fn atomics_on_stags_without_the_right(
         begins in begins(),
@@ -253,8 +256,8 @@ proptest! {
         may_not_be_changed(begins, why, bits, code);
     }
 
-    /// RFC 7306 s5.2, s5.2.2: Reads and Atomics take the same buffers of queue 1, in any order; the first for which there is
-    /// none is refused, and its word is not changed.
+    /// RFC 7306 s5.2, s5.2.2: Reads and Atomics use the same buffers of queue 1, in any order. The first request
+    /// without a buffer is refused, and its word is not changed.
     #[test]
     fn more_requests_than_were_agreed_on(
         ird in 0..6u16,
@@ -273,7 +276,7 @@ proptest! {
         bench.ends_with(victim, "DDP: no buffer", &requests[usize::from(ird)]);
         let kept = crate::common::contents(&words);
         let from = 8 * (usize::from(ird) + 1);
-        prop_assert!(kept[from..].iter().all(|octet| *octet == 0xa7), "words beyond what was agreed on");
+        prop_assert!(kept[from..].iter().all(|octet| *octet == 0xa7), "a word of a request beyond the IRD changed");
     }
 }
 
@@ -283,7 +286,7 @@ fn every_reason_to_refuse_an_atomic() {
     ALL.into_iter().for_each(|why| may_not_be_changed(Begins::Peer, why, 0x100, 0));
 }
 
-/// Words outside a draft's profile: Swap is refused by the RFC and by draft -10, and done by -01 and -03.
+/// Operations outside a profile: the RFC and draft -10 refuse Swap; drafts -01 and -03 execute it.
 #[test]
 fn swap_by_each_draft() {
     for (extensions, is_there) in
@@ -299,7 +302,7 @@ fn swap_by_each_draft() {
         }
         let victim = bench.victim(Begins::Peer);
         bench.says(&[swap]);
-        let answer = bench.scene.segment("the answer");
+        let answer = bench.scene.segment("the response");
         let queue = if extensions == Extensions::Draft01 { 1 } else { 3 };
         assert_eq!((answer[1], answer[9], &answer[22..]), (0x4b, queue, &[0xa7; 8][..]));
         assert_eq!(crate::common::contents(&words)[..8], 9u64.to_ne_bytes());

@@ -1,4 +1,5 @@
-//! Immediate Data of other lengths than eight octets, without a receive, within another message (RFC 7306 s6.3).
+//! Immediate Data with a length other than eight octets, without a receive, and within another message (RFC 7306
+//! s6.3).
 
 use ironwarp::{CompletionOpcode, CompletionStatus, DisconnectReason};
 use proptest::prelude::*;
@@ -11,7 +12,7 @@ use crate::common::messages::{immediate, send, untagged};
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// RFC 7306 s6.3: exactly eight octets, of either kind, whatever they are and however large the receive.
+    /// RFC 7306 s6.3: exactly eight octets, of either kind, with any contents and any size of the receive.
     #[test]
     fn immediates_of_other_lengths(
         begins in begins(),
@@ -26,7 +27,7 @@ proptest! {
         });
     }
 
-    /// RFC 5041 s7.1: their numbers are those of Sends.
+    /// RFC 5041 s7.1: Immediate Data shares the message numbers of Sends.
     #[test]
     fn immediates_out_of_sequence(
         begins in begins(),
@@ -37,8 +38,8 @@ proptest! {
     }
 }
 
-/// RFC7306-4-03, RFC7306-6.1-02 and RFC7306-6.3-07: seven and nine octets by name, each kind, on either side. The peer gets a
-/// Terminate and our application an event.
+/// RFC7306-4-03, RFC7306-6.1-02 and RFC7306-6.3-07: seven and nine octets explicitly, each kind, on either side. The
+/// peer gets a Terminate and our application an event.
 #[test]
 fn immediates_of_seven_and_nine_bytes() {
     let mut bench = bench();
@@ -51,8 +52,8 @@ fn immediates_of_seven_and_nine_bytes() {
     }
 }
 
-/// RFC 7306 s6.3, RFC 5041 s7.1: each takes a buffer of queue 0. The one for which there is none is refused, and those
-/// before it are the application's.
+/// RFC 7306 s6.3, RFC 5041 s7.1: each message consumes a buffer of queue 0. The first one without a buffer is
+/// refused, and the earlier ones are delivered.
 #[test]
 fn more_immediates_than_receives() {
     let mut bench = bench();
@@ -67,8 +68,8 @@ fn more_immediates_than_receives() {
     bench.is_over(victim, DisconnectReason::Terminated);
 }
 
-/// RFC 5041 s7.1, RFC 7306 s6.3: one in two segments, one that goes on where a Send has begun, and a Send that goes on
-/// where it has: none of them is delivered.
+/// RFC 5041 s7.1, RFC 7306 s6.3: Immediate Data in two segments, Immediate Data that continues a Send, and a Send
+/// that continues Immediate Data. None of them is delivered.
 #[test]
 fn immediates_within_other_messages() {
     let mut bench = bench();
@@ -80,12 +81,12 @@ fn immediates_within_other_messages() {
     bench.refuses(Begins::Peer, "RDMAP: catastrophic, this stream", |_| not_last(immediate(1, &[7; 4])));
     let victim = bench.victim(Begins::Peer);
     let cut = untagged(8, 0, 1, 4, &[7; 8]);
-    // What the Send places is what its receive held.
+    // The Send writes the bytes that its receive already had.
     bench.says(&[not_last(send(1, &[0x1b; 4])), cut.clone()]);
     bench.ends_with(victim, "RDMAP: catastrophic, this stream", &cut);
 }
 
-/// Beside all this a right one is delivered, in memory's stead by its completion.
+/// A valid message between Sends is delivered, in its completion instead of in memory.
 #[test]
 fn a_valid_immediate_between_sends() {
     let mut bench = bench();

@@ -1,8 +1,7 @@
-//! The messages of RFC 7306 as they should not be: Atomic Requests, Atomic Responses, Immediate Data (s8).
+//! Invalid messages of RFC 7306: Atomic Requests, Atomic Responses, Immediate Data (s8).
 //!
-//! RFC 7306 names codes for few of these errors. The others are those of a Read Request's (RFC 5040 s7.2) and of DDP's
-//! (RFC 5041 s7.2); a length that is not the message's is an unspecified error, or DDP's, where it passes the end of the
-//! buffer.
+//! RFC 7306 names codes for few of these errors. The others are those of a Read Request (RFC 5040 s7.2) and of DDP
+//! (RFC 5041 s7.2). A wrong length is an unspecified error, or DDP's if it passes the end of the buffer.
 
 mod atomics;
 mod immediates;
@@ -26,7 +25,7 @@ fn begins() -> impl Strategy<Value = Begins> {
     prop_oneof![Just(Begins::Node), Just(Begins::Peer)]
 }
 
-/// All rights, that to change words by atomic operations among them.
+/// All rights, the right to change words by atomic operations included.
 fn every() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }

@@ -1,4 +1,4 @@
-//! Atomic Responses that nobody asked for, for another request, out of turn, of another length (RFC 7306 s5.2.2).
+//! Invalid Atomic Responses: unsolicited, for another request, out of order, of another length (RFC 7306 s5.2.2).
 
 use ironwarp::{Access, AtomicOp, CompletionStatus, DisconnectReason, Region, RemoteMemory, STag, SendWr};
 use proptest::prelude::*;
@@ -10,10 +10,10 @@ use crate::common::contents;
 use crate::common::messages::{atomic_response, place, tagged};
 
 const REMOTE: RemoteMemory = RemoteMemory { stag: STag(1), tagged_offset: 0 };
-/// The work request that waits for an answer.
+/// The first work request that waits for a response.
 const ASKED: u64 = 9;
 
-/// A victim with `count` Atomics outstanding, of which the first begins at identifier 0, and their sinks.
+/// A victim with `count` Atomics outstanding, whose identifiers begin at 0, and their sinks.
 fn asking(bench: &mut Bench, count: usize) -> (Victim, Region) {
     let victim = bench.victim(Begins::Node);
     let node = &mut bench.scene.node;
@@ -27,7 +27,7 @@ fn asking(bench: &mut Bench, count: usize) -> (Victim, Region) {
     (victim, sinks)
 }
 
-/// The last of `segments` is refused; the request that it should have answered fails with `status`.
+/// The last of `segments` is refused; the request that it belongs to fails with `status`.
 #[track_caller]
 fn answered(segments: &[Vec<u8>], name: &str, status: CompletionStatus) {
     let mut bench = bench();
@@ -50,7 +50,7 @@ const FLUSHED: CompletionStatus = CompletionStatus::FlushedInError;
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// RFC 7306 s5.2.2, RFC 5041 s7.1: nobody asked, so queue 3 has no buffer.
+    /// RFC 7306 s5.2.2, RFC 5041 s7.1: without a request, queue 3 has no buffer.
     #[test]
     fn unsolicited_responses(begins in begins(), id: u32, original: u64, bytes in 0..40usize) {
         bench().refuses(begins, "DDP: no buffer", |_| {
@@ -60,7 +60,7 @@ proptest! {
         });
     }
 
-    /// RFC 7306 s5.2.1, s5.2.2: an identifier that is not the oldest request's, the later one's among them.
+    /// RFC 7306 s5.2.1, s5.2.2: an identifier that is not the oldest request's, that of the later request included.
     #[test]
     fn identifiers_of_other_requests(id in prop_oneof![Just(1u32), 1..=u32::MAX], original: u64) {
         answered(&[atomic_response(1, id, original)], "RDMAP: catastrophic, this stream", BAD);
@@ -68,7 +68,7 @@ proptest! {
         answered(&[right, atomic_response(2, id.wrapping_add(1), 1)], "RDMAP: catastrophic, this stream", BAD);
     }
 
-    /// RFC 5041 s7.1: the number on queue 3 is the next one.
+    /// RFC 5041 s7.1: the number on queue 3 must be the next one.
     #[test]
     fn numbers_of_other_responses(msn in prop_oneof![Just(0u32), 2..9u32, 2..=u32::MAX]) {
         answered(&[atomic_response(msn, 0, 7)], "DDP: MSN range", BAD);
@@ -102,8 +102,8 @@ fn responses_of_another_layout() {
     answered(&[changed(1, 0x43)], "RDMAP: unexpected OpCode", FLUSHED);
 }
 
-/// RFC 7306 s5.2: Reads and Atomics are answered in the order asked. A Read Response where an Atomic Response is due, and
-/// the other way round, is placed nowhere.
+/// RFC 7306 s5.2: Reads and Atomics get their responses in the order of the requests. A Read Response in place of an
+/// Atomic Response, and the reverse, is not placed.
 #[test]
 fn responses_of_the_other_kind() {
     let mut bench = bench();
@@ -127,7 +127,7 @@ fn responses_of_the_other_kind() {
     assert_eq!(contents(&sinks), vec![0x51; 64]);
 }
 
-/// A response that comes again finds nobody waiting.
+/// A repeated response finds no waiting request.
 #[test]
 fn a_response_that_comes_twice() {
     let mut bench = bench();
