@@ -60,7 +60,7 @@ impl<T> PerPort<T> {
 
     /// Returns whether there is more than one port.
     #[inline(always)]
-    pub fn is_several(&self) -> bool {
+    pub fn has_several(&self) -> bool {
         !self.others.is_empty()
     }
 

@@ -24,7 +24,7 @@ pub struct Wire<P: Port> {
     port: P,
     waiting: Burst<SealedOf<P>>,
     /// Frames for this address are looped back. [`None`] sends them out like any other.
-    own: Option<MacAddr>,
+    loopback_addr: Option<MacAddr>,
     looped: ArrayVec<SealedOf<P>, LOOP_FRAMES>,
 }
 
@@ -58,7 +58,7 @@ impl<P: Port> Wires<P> {
 impl<P: Port> Wire<P> {
     /// Takes ownership of the port.
     pub fn new(port: P) -> Self {
-        Wire { port, waiting: Burst::new(), own: None, looped: ArrayVec::new() }
+        Wire { port, waiting: Burst::new(), loopback_addr: None, looped: ArrayVec::new() }
     }
 
     /// Returns what the device can do.
@@ -72,21 +72,21 @@ impl<P: Port> Wire<P> {
         self.port.rx_burst(into);
     }
 
-    /// Loops frames for the link address `own` back from now on; [`Wire::rx_own`] returns them.
-    pub fn loop_back(&mut self, own: MacAddr) {
-        self.own = Some(own);
+    /// Loops frames for the link address `addr` back from now on; [`Wire::rx_looped`] returns them.
+    pub fn loop_back(&mut self, addr: MacAddr) {
+        self.loopback_addr = Some(addr);
     }
 
     /// Returns whether looped frames wait.
     #[inline]
-    pub fn has_own(&self) -> bool {
+    pub fn has_looped_frames(&self) -> bool {
         !self.looped.is_empty()
     }
 
     /// Appends looped frames to `into`, up to its room. They are copied into frames of the transmit pool, since a sent
     /// frame stays unchanged until it is acknowledged. While the pool is empty they wait. No device has checked them.
     #[cold]
-    pub fn rx_own(&mut self, into: &mut Burst<P::Frame>) {
+    pub fn rx_looped(&mut self, into: &mut Burst<P::Frame>) {
         let room = into.remaining_capacity().min(self.looped.len());
         let copied = self.looped.iter().take(room).map_while(|sealed| {
             let mut frame = self.port.alloc()?;
@@ -121,7 +121,7 @@ impl<P: Port> Wire<P> {
     /// Queues a frame. Returns `false` and drops the frame when even the reserve is used up; TCP sends it again.
     #[inline]
     pub fn push(&mut self, frame: SealedOf<P>) -> bool {
-        if self.own.is_some() && self.is_own(&frame) {
+        if self.loopback_addr.is_some() && self.is_own(&frame) {
             return self.looped.try_push(frame).is_ok();
         }
         if self.waiting.is_full() {
@@ -152,7 +152,7 @@ impl<P: Port> Wire<P> {
     /// Returns whether a frame is addressed to this host.
     #[cold]
     fn is_own(&self, frame: &SealedOf<P>) -> bool {
-        frame.bytes().first_chunk::<6>().is_some_and(|to| self.own == Some(MacAddr(*to)))
+        frame.bytes().first_chunk::<6>().is_some_and(|to| self.loopback_addr == Some(MacAddr(*to)))
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
 
     fn own_marks(wire: &mut Wire<MemoryPort>) -> Vec<u8> {
         let mut got = Burst::new();
-        wire.rx_own(&mut got);
+        wire.rx_looped(&mut got);
         got.iter().map(|frame| frame.bytes()[6]).collect()
     }
 
@@ -292,10 +292,10 @@ mod tests {
         push_to(&mut wire, OWN, 2);
         push_to(&mut wire, MacAddr([2, 0, 0, 0, 0, 2]), 3);
         push_to(&mut wire, OWN, 4);
-        assert!(wire.has_own());
+        assert!(wire.has_looped_frames());
         wire.flush();
         assert_eq!((own_marks(&mut wire), marks(&mut far).len()), (vec![2, 4], 2));
-        assert!(!wire.has_own());
+        assert!(!wire.has_looped_frames());
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         wire.loop_back(OWN);
         (0..3).for_each(|mark| assert!(push_to(&mut wire, OWN, mark)));
         wire.port_mut().control().allow_allocations(2);
-        assert_eq!((own_marks(&mut wire), wire.has_own()), (vec![0, 1], true));
+        assert_eq!((own_marks(&mut wire), wire.has_looped_frames()), (vec![0, 1], true));
         wire.port_mut().control().allow_allocations(u64::MAX);
         assert_eq!(own_marks(&mut wire), [2]);
     }
@@ -367,7 +367,7 @@ mod tests {
         let (mut wires, _) = two_wires();
         wires.at_mut(1).loop_back(OWN);
         assert!(push_to(wires.at_mut(1), OWN, 3) && push_to(wires.at_mut(0), OWN, 4));
-        assert!(wires.at(1).has_own() && !wires.at(0).has_own());
+        assert!(wires.at(1).has_looped_frames() && !wires.at(0).has_looped_frames());
         assert_eq!(own_marks(wires.at_mut(1)), [3]);
     }
 

@@ -1,8 +1,9 @@
 //! Doorbells: the queues that have new work, each listed at most once.
 //!
-//! The producer publishes work in the queue's own ring, then sets the queue's flag. A flag that is set already is not put
-//! into the doorbell ring again. A loop therefore costs O(active), and a ring with a slot for every queue never fills. The
-//! receiver clears a flag before it reads the queue: work published after that read sets the flag again.
+//! The producer publishes work in the queue's own ring, then sets the queue's flag. A flag that is set already is
+//! not put into the doorbell ring again. A loop therefore costs O(active), and a ring with a slot for every queue
+//! does not fill, with one exception below. The receiver clears a flag before it reads the queue: work published
+//! after that read sets the flag again.
 //!
 //! No wake-up is lost, because setting and clearing are both read-modify-writes of one word, which have a total order. If
 //! the producer is first and finds the flag set, the receiver's clear reads a value that follows the producer's, and sees

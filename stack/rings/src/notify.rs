@@ -53,8 +53,8 @@ impl NotifyState {
         }
     }
 
-    /// Fails if another core fired first, which then wakes the application. It also fails if the request was widened
-    /// meanwhile; then the application polls the queue after that and finds the completions of this call.
+    /// Fails if another core fired first, which then wakes the application. It also fails if the application armed
+    /// again meanwhile: it polls the queue after that and finds the completions of this call.
     #[cold]
     fn claim(&self, requested: u8) -> bool {
         self.state.compare_exchange(requested, DISARMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()

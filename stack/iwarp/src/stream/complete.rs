@@ -14,7 +14,7 @@ use crate::wr::{SendFlags, SendOpcode, SendWqe};
 /// The condition under which a request of the send queue is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum DoneWhen {
-    /// It waits for neither an acknowledgement nor memory.
+    /// Done when its turn in the queue comes. Also the value before any condition is set.
     #[default]
     Now,
     /// The peer has acknowledged this many payload octets of the stream.
@@ -35,7 +35,7 @@ pub(super) struct SendProgress {
     /// Completely answered Reads whose completion was not reported.
     reads_done: u32,
     /// The oldest request waits only until no core uses its memory.
-    awaits_epoch: bool,
+    awaits_quiescence: bool,
     /// The oldest outstanding Read is the ready-to-receive indication, which no application posted.
     rtr_read: bool,
 }
@@ -49,7 +49,7 @@ impl SendProgress {
             pulled_bytes: 0,
             acked_bytes: 0,
             reads_done: 0,
-            awaits_epoch: false,
+            awaits_quiescence: false,
             rtr_read: false,
         }
     }
@@ -85,18 +85,18 @@ impl SendProgress {
         self.done_when.get((seq & self.mask) as usize)
     }
 
-    pub(super) fn awaits_epoch(&self) -> bool {
-        self.awaits_epoch
+    pub(super) fn awaits_quiescence(&self) -> bool {
+        self.awaits_quiescence
     }
 
     /// Returns whether no core uses the memory whose tag request `seq` invalidated.
     #[cold]
     fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
-        self.awaits_epoch = match self.done_when(seq) {
+        self.awaits_quiescence = match self.done_when(seq) {
             Some(&DoneWhen::Quiescent(epoch)) => !memory.is_quiescent(epoch),
             _ => false,
         };
-        !self.awaits_epoch
+        !self.awaits_quiescence
     }
 
     /// One more Read is completely answered. The indication is the first and completes nothing.
@@ -221,7 +221,7 @@ impl Stream {
         }
         release(io, seq, 0);
         self.sender.skip_to(seq);
-        self.send_progress.awaits_epoch = false;
+        self.send_progress.awaits_quiescence = false;
     }
 
     /// Completes every posted receive, like [`Stream::flush_sends`].
@@ -244,11 +244,11 @@ impl Stream {
     }
 
     fn send_completion(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
-        let carried = status == CompletionStatus::Success && !wqe.opcode.is_local();
+        let moved_data = status == CompletionStatus::Success && !wqe.opcode.is_local();
         Completion {
             wr_id: wqe.wr_id,
             qp: self.config.qp,
-            byte_len: if carried { wqe.message_bytes() } else { 0 },
+            byte_len: if moved_data { wqe.message_bytes() } else { 0 },
             status,
             opcode: wqe.opcode.into(),
             ..Completion::default()

@@ -56,7 +56,7 @@ impl SgeCursor {
         Ok(())
     }
 
-    /// Passes the spans of the next `bytes` octets of the list to `show`.
+    /// Passes the spans of the next `bytes` octets of the list to `on_span`.
     #[cold]
     pub(super) fn visit(
         &mut self,

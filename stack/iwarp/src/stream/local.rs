@@ -5,7 +5,7 @@
 //!
 //! An invalidated tag fails every later resolution at once. Epochs show when no core is still copying. A completion
 //! that reports an invalidation waits for that, and all later ones wait for it. The core loop calls
-//! [`Stream::retry_after_epoch`] while [`Stream::awaits_epoch`] is true.
+//! [`Stream::retry_after_quiescence`] while [`Stream::awaits_quiescence`] is true.
 
 use ironwarp_mem::{BindError, Epoch, Invalidator};
 use ironwarp_stats::Counter;
@@ -34,8 +34,10 @@ pub(super) struct PendingDelivery {
 
 impl Stream {
     /// Returns whether a completion or request waits until no core uses an invalidated steering tag.
-    pub fn awaits_epoch(&self) -> bool {
-        self.pending_delivery.is_some() || self.sender.awaits_epoch() || self.send_progress.awaits_epoch()
+    pub fn awaits_quiescence(&self) -> bool {
+        self.pending_delivery.is_some()
+            || self.sender.awaits_quiescence()
+            || self.send_progress.awaits_quiescence()
     }
 
     /// Returns whether a delivery waits for that, and so do all bytes after it.
@@ -57,7 +59,7 @@ impl Stream {
     }
 
     /// Retries what waits for quiescence. Afterwards more bytes may be readable and more units may be available.
-    pub fn retry_after_epoch<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    pub fn retry_after_quiescence<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.sender.retry();
         if self.state == StreamState::Open {
             self.resume_delivery(io);

@@ -165,8 +165,8 @@ impl Stream {
         decoded: Result<&[u8], MpaFault>,
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamError> {
-        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation. An FPDU with a wrong
-        // CRC shows that too, and its Terminate can be sent only then.
+        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation. The gate opens even
+        // for a wrong CRC: otherwise the Terminate for it could not be sent.
         let first = self.sender.open_gate();
         io.stats.count(Counter::IwarpRxFpdus);
         let ulpdu = match decoded {
@@ -305,10 +305,10 @@ impl Stream {
         let view =
             MemoryView { memory: io.memory, scope: AccessScope::new(self.config.recv_pd, self.config.qp) };
         let from = self.recv_cursor;
-        let landed = self.recv_cursor.scatter(wqe.scatter(), view, payload);
+        let placed = self.recv_cursor.scatter(wqe.scatter(), view, payload);
         // The receive names memory that it may not use. This is an error of the local application, so the Terminate
         // includes no header.
-        landed.map_err(|_| {
+        placed.map_err(|_| {
             let status = CompletionStatus::LocalProtection;
             StreamFault::with_failed_wqe(RdmapFault::LocalCatastrophic, FailedWqe::Receive, status)
         })?;

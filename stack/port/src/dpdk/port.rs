@@ -170,7 +170,7 @@ impl DpdkPort {
     /// Makes every frame from `from` on exclusively owned, or counts and drops it.
     #[cold]
     #[inline(never)]
-    fn settle(&self, burst: &mut Burst<MbufFrame>, from: usize) {
+    fn make_exclusive(&self, burst: &mut Burst<MbufFrame>, from: usize) {
         let delivered: Burst<MbufFrame> = burst.drain(from..).collect();
         let owned = |frame: MbufFrame| if frame.is_exclusive() { Some(frame) } else { self.own_copy(frame) };
         burst.extend(delivered.into_iter().filter_map(owned));
@@ -212,7 +212,7 @@ impl Port for DpdkPort {
             return;
         }
         // SAFETY: `into` has room for this many pointers after its `before` ones, and the driver fills the number
-        // that it returns with mbufs that we own. `settle` restores the invariant for those that are shared.
+        // that it returns with mbufs that we own. `make_exclusive` restores the invariant for those that are shared.
         let received = unsafe {
             let places = into.as_mut_ptr().add(before).cast::<*mut Mbuf>();
             let received = dsys_rx_burst(self.port, self.queue, places, room as u16);
@@ -225,7 +225,7 @@ impl Port for DpdkPort {
         self.stats.add(Counter::PortRxFrames, received.into());
         let fresh = into.get(before..).unwrap_or_default();
         if !fresh.iter().all(MbufFrame::is_exclusive) {
-            self.settle(into, before);
+            self.make_exclusive(into, before);
         }
     }
 

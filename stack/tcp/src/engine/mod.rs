@@ -42,8 +42,8 @@ struct Slot {
 
 /// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate documentation.
 ///
-/// In each iteration the core loop calls [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`],
-/// [`Tcp::flush_acks`], then [`Tcp::transmit`] for every connection with something to send. The engine keeps at most
+/// In each iteration the core loop calls [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`] when one is due,
+/// [`Tcp::transmit`] for every connection with something to send, then [`Tcp::flush_acks`]. The engine keeps at most
 /// one unused transmit frame: the one that a source left empty.
 pub struct Tcp<P: Port> {
     slots: Box<[Slot]>,

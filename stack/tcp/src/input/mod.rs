@@ -1,7 +1,7 @@
 //! Segment arrival: RFC 9293 s3.10.7, one function per step.
 //!
 //! ```text
-//!   predicted?  --yes-->  acknowledge, window, text                       (established, in order, nothing unusual)
+//!   predicted?  --yes-->  window, acknowledge, text                       (established, in order, nothing unusual)
 //!       | no
 //!   SYN-SENT    -------->  handshake.rs                                    (s3.10.7.3)
 //!       | no
@@ -12,8 +12,8 @@
 //! data, and iWARP never uses it. Each step returns whether the next step runs. Steps change the connection's state and
 //! collect events for the layer above.
 //!
-//! Cost: a predicted segment takes one comparison of flags, two of sequence numbers, and a list push. An ACK that
-//! advances also releases the units that it covers.
+//! Cost: a predicted segment takes about eleven compares of flags, sequence numbers, options and state, and a list
+//! push. An ACK that advances also releases the units that it covers.
 
 mod ack;
 mod handshake;

@@ -136,9 +136,10 @@ impl Conn {
         self.schedule_ack(io);
     }
 
-    /// Schedules one more duplicate ACK, since the peer counts them (RFC 5681 s3.2). A pending ACK of in-order bytes
-    /// leaves first and is not one of them. A peer with SACK reads the blocks instead, which describe the segment that
-    /// triggered the ACK (RFC 2018 s4). Its ACK leaves at once, before the next segment changes the blocks.
+    /// Schedules one more duplicate ACK, since the peer counts them (RFC 5681 s3.2). If an ordinary ACK is pending,
+    /// one more is sent, because it does not count as a duplicate. A peer with SACK reads the blocks instead, which
+    /// describe the segment that triggered the ACK (RFC 2018 s4). Its ACK leaves at once, before the next segment
+    /// changes the blocks.
     pub(crate) fn schedule_duplicate_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.opts.sack && self.send_ack(io) {
             self.ack.immediate = 0;

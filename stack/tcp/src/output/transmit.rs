@@ -1,8 +1,8 @@
 //! Transmission of payload: retained data first, then units pulled from the source.
 //!
-//! A unit is pulled only when a whole one fits both windows, which keeps segments aligned with FPDUs, or when nothing
-//! is in flight, so that there is data for a window probe. A unit is written directly to a new frame, after room for
-//! the headers. One clone of the sealed frame is retained, the other is sent.
+//! A unit is pulled only if a full EMSS fits both windows, so every segment starts with an FPDU. If nothing is in
+//! flight, one is pulled anyway: a closed window is probed with it. A unit is written directly to a new frame, after
+//! room for the headers. One clone of the sealed frame is retained, the other is sent.
 //!
 //! Source: RFC 9293 s3.8.6, RFC 5681, RFC 5044 s5.1. Cost: one frame, one header and one list node per unit; no copy.
 

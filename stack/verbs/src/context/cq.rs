@@ -113,7 +113,7 @@ impl Context {
         let handle = CompletionQueue { index: insert_into_table(&mut self.cqs, cq), serial };
         let made = self.create_halves(handle);
         if made.is_err() {
-            self.cqs[handle.slot()] = None;
+            self.cqs[handle.table_index()] = None;
         }
         made.map(|()| handle)
     }

@@ -78,11 +78,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             conn_owners: vec![ConnOwner::Unowned; connections].into(),
             timer_events: Vec::with_capacity(connections),
             tx_ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
-            memory_waiters: Vec::with_capacity(limits.queue_pairs as usize),
+            quiescence_waiters: Vec::with_capacity(limits.queue_pairs as usize),
             nets,
             stats: parts.stats.clone(),
             work: 0,
-            posted_work: 0,
+            doorbell_stage_work: 0,
         };
         let announced = role == CoreRole::Follower;
         Ok(CoreLoop {

@@ -8,7 +8,7 @@ use ironwarp_types::{Clock, Nanos};
 
 use super::CoreLoop;
 use super::data_path::{ConnOwner, TxSource};
-use super::lifecycle::Stage;
+use super::lifecycle::StateName;
 use crate::objects::QpState;
 use crate::worker::ResourceUsage;
 
@@ -127,24 +127,27 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 deadline == Nanos::MAX && waits == 0,
             );
         };
-        let stage = qp.lifecycle.stage();
+        let state = qp.lifecycle.name();
         ensure(
             "the list for routes and the state disagree",
-            waits == usize::from(stage == Stage::Resolving),
+            waits == usize::from(state == StateName::Resolving),
         )?;
         let known = qp.conn.is_none_or(|conn| conn_owners.get(conn.index()) == Some(&ConnOwner::Qp(slot)));
         ensure("its connection has another owner", known)?;
         // The application's half publishes `Connecting` before the next message connects the queue pair.
-        let told = match stage {
-            Stage::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
+        let told = match state {
+            StateName::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
             _ => qp.shared.state() == qp.lifecycle.qp_state(),
         };
         ensure("the published state is another", told)?;
         ensure(
             "its stream is in another state than its connection",
-            stream_agrees(stage, qp.stream.state()),
+            stream_agrees(state, qp.stream.state()),
         )?;
-        let ends = matches!(stage, Stage::Draining | Stage::HalfClosed | Stage::Terminating | Stage::Closing);
+        let ends = matches!(
+            state,
+            StateName::Draining | StateName::HalfClosed | StateName::Terminating | StateName::Closing
+        );
         let must_end = ends || qp.lifecycle.is_connecting();
         ensure("it has no deadline", !must_end || deadline != Nanos::MAX)?;
         let (stream, io) = qp.stream_io(&mut self.dp.queues, &self.dp.mem, &self.dp.stats);
@@ -153,16 +156,18 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 }
 
 /// Returns whether the stream's state is one that the connection's state allows between two iterations.
-fn stream_agrees(stage: Stage, stream: StreamState) -> bool {
-    match stage {
-        Stage::Idle | Stage::Resolving | Stage::Opening | Stage::Requesting | Stage::Replying => {
-            stream == StreamState::Idle
-        }
-        Stage::AwaitingRtr | Stage::Running | Stage::Draining | Stage::HalfClosed => {
+fn stream_agrees(state: StateName, stream: StreamState) -> bool {
+    match state {
+        StateName::Idle
+        | StateName::Resolving
+        | StateName::Opening
+        | StateName::Requesting
+        | StateName::Replying => stream == StreamState::Idle,
+        StateName::AwaitingRtr | StateName::Running | StateName::Draining | StateName::HalfClosed => {
             stream == StreamState::Open
         }
-        Stage::Terminating => matches!(stream, StreamState::Terminating | StreamState::Ended),
-        Stage::Closing | Stage::Ended => stream == StreamState::Ended,
+        StateName::Terminating => matches!(stream, StreamState::Terminating | StreamState::Ended),
+        StateName::Closing | StateName::Ended => stream == StreamState::Ended,
     }
 }
 

@@ -43,17 +43,42 @@
 //! Ended       ->
 //! ```
 //!
-//! The data path reads the discriminant and, before a transmission, one time. Two other states remain, since each is a
-//! different fact:
+//! Who leaves each state, which timer it has, and what happens to posted work requests. Functions are those of
+//! `connection/`:
+//!
+//! | state | left by | timer | posted work requests |
+//! | --- | --- | --- | --- |
+//! | Setup | `setup.rs`, `startup.rs`, `fail_connect` | connect timeout | held; flushed on failure |
+//! | AwaitingRtr | first FPDU (`startup.rs`), `disconnect`, `on_stream_end` | connect timeout | held until the first FPDU |
+//! | Running | `disconnect`, `on_stream_end`, `on_peer_closed` | user timeout of Reads and of held sends | carried out |
+//! | Draining | `close_if_drained`, `on_stream_end` | user timeout for each step of progress | carried out |
+//! | HalfClosed | `on_peer_closed`, `on_stream_end` | terminate timeout, longer while bytes arrive | none left to send |
+//! | Terminating | `advance_after_round` when the Terminate is sent | terminate timeout, set again at the FIN | flushed by the stream on entry |
+//! | Closing | `on_tcp_closed` | terminate timeout | flushed on entry (`abort_stream`) |
+//! | Ended | none | none | flushed; later posts too, by the doorbell |
+//!
+//! - Events of one segment are handled in this order: established, acknowledged, readable, then FIN or RST. Data in front
+//!   of a FIN is therefore delivered first. An orderly end that arrives while a delivery waits for quiescence is stored in
+//!   `QpCore::deferred_close`.
+//! - Every work request has its completion before the context receives the event that reports the end.
+//! - No Terminate is sent if the peer sent one, if the responder's first-FPDU gate is closed, or after our FIN. In
+//!   `HalfClosed` an error found here resets the connection.
+//! - `Draining` also ends with work left over: the peer has sent FIN, and only Reads without a response or sends behind a
+//!   closed gate remain.
+//! - Destruction (`destroy_qp`), an abandoned context, and the loss of the core of an atomic operation end a connection in
+//!   any state. `destroy_qp` resets it and removes the queue pair without an edge.
+//!
+//! For each frame the data path reads only which state it is. Before it transmits it also reads one time, `holdoff_until`.
+//! Two more pieces of state exist outside this enum, because they describe something else:
 //! - [`StreamState`](ironwarp_iwarp::stream::StreamState) belongs to the RDMAP stream, which knows no TCP: whether it
 //!   takes and sends FPDUs. The stream finds an error first; `Terminating` here follows from its result. `check` tests
 //!   that the two agree.
-//! - The stream's fence (RFC 5044 s7.1.2: a responder sends nothing before the initiator's first FPDU) exists only there;
-//!   [`Stream::may_send`](ironwarp_iwarp::Stream::may_send) returns it. `AwaitingRtr` is more than a closed fence: the
-//!   application does not know the connection yet (RFC 6581 s5).
+//! - The stream's first-FPDU gate (RFC 5044 s7.1.2: a responder sends nothing before the initiator's first FPDU) exists
+//!   only there; [`Stream::may_send`](ironwarp_iwarp::Stream::may_send) returns whether it is open. In `AwaitingRtr` the
+//!   gate is closed and, in addition, the application does not know of the connection yet (RFC 6581 s5).
 //!
 //! [`QpState`], the application's view, is derived by [`Lifecycle::qp_state`] and published by
-//! [`QpCore::enter`](super::qp::QpCore::enter).
+//! [`QpCore::enter`](super::QpCore::enter).
 
 use ironwarp_types::Nanos;
 
@@ -76,8 +101,8 @@ pub(crate) enum Lifecycle {
     Draining(Draining),
     /// FIN is sent; FPDUs that arrive before the peer's FIN are still placed and delivered.
     HalfClosed(HalfClosed),
-    /// A Terminate was received, or an error was found and its Terminate may wait to be sent. Received bytes are
-    /// discarded.
+    /// A Terminate was received, or an error was found here. In the second case the Terminate may still have to be
+    /// sent. Received bytes are discarded.
     Terminating { cause: DisconnectReason, established: bool },
     /// FIN is sent; received bytes are discarded. The cause is known if `Terminating` came before.
     Closing { cause: Option<DisconnectReason>, established: bool },
@@ -92,7 +117,8 @@ pub(crate) struct Running {
     pub(super) holdoff_until: Nanos,
     /// The progress of the oldest Read when its timer was armed; `None` while it is not armed.
     pub(super) read_progress_at_arm: Option<u64>,
-    /// Whether sends waited for the initiator's first FPDU when the timer was armed.
+    /// When the timer was armed, posted sends were waiting because the initiator had not sent its first FPDU. If
+    /// they still wait when it expires, the connection times out.
     pub(super) sends_waited_at_arm: bool,
 }
 
@@ -102,7 +128,7 @@ pub(crate) struct Draining {
     /// The connection is reset at this time unless there was progress.
     pub(super) deadline: Nanos,
     /// The progress when the deadline was set.
-    pub(super) progress: DrainProgress,
+    pub(super) progress: ProgressMark,
     /// The peer's FIN has arrived.
     pub(super) peer_closed: bool,
     /// See [`Running::holdoff_until`].
@@ -113,7 +139,7 @@ pub(crate) struct Draining {
 
 /// How far a disconnect has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct DrainProgress {
+pub(crate) struct ProgressMark {
     /// Bytes that the peer has acknowledged.
     pub(super) acked_bytes: u64,
     /// The progress of the oldest Read.
@@ -133,7 +159,7 @@ pub(crate) struct HalfClosed {
 
 /// The states of the diagram. [`Lifecycle::Setup`] is four of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum StateName {
     Idle,
     Resolving,
     Opening,
@@ -148,10 +174,10 @@ pub(crate) enum Stage {
     Ended,
 }
 
-impl Stage {
+impl StateName {
     /// Returns whether the diagram has an edge from this state to `next`.
-    fn leads_to(self, next: Stage) -> bool {
-        use Stage::*;
+    fn leads_to(self, next: StateName) -> bool {
+        use StateName::*;
         match self {
             Idle => matches!(next, Resolving | Replying | Ended),
             Resolving => matches!(next, Opening | Ended),
@@ -199,20 +225,20 @@ impl Lifecycle {
     }
 
     /// The state of the diagram.
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn name(&self) -> StateName {
         match self {
-            Lifecycle::Idle => Stage::Idle,
-            Lifecycle::Setup(Setup::Resolving { .. }) => Stage::Resolving,
-            Lifecycle::Setup(Setup::Opening { .. }) => Stage::Opening,
-            Lifecycle::Setup(Setup::Requesting { .. }) => Stage::Requesting,
-            Lifecycle::Setup(Setup::Replying { .. }) => Stage::Replying,
-            Lifecycle::AwaitingRtr => Stage::AwaitingRtr,
-            Lifecycle::Running(_) => Stage::Running,
-            Lifecycle::Draining(_) => Stage::Draining,
-            Lifecycle::HalfClosed(_) => Stage::HalfClosed,
-            Lifecycle::Terminating { .. } => Stage::Terminating,
-            Lifecycle::Closing { .. } => Stage::Closing,
-            Lifecycle::Ended => Stage::Ended,
+            Lifecycle::Idle => StateName::Idle,
+            Lifecycle::Setup(Setup::Resolving { .. }) => StateName::Resolving,
+            Lifecycle::Setup(Setup::Opening { .. }) => StateName::Opening,
+            Lifecycle::Setup(Setup::Requesting { .. }) => StateName::Requesting,
+            Lifecycle::Setup(Setup::Replying { .. }) => StateName::Replying,
+            Lifecycle::AwaitingRtr => StateName::AwaitingRtr,
+            Lifecycle::Running(_) => StateName::Running,
+            Lifecycle::Draining(_) => StateName::Draining,
+            Lifecycle::HalfClosed(_) => StateName::HalfClosed,
+            Lifecycle::Terminating { .. } => StateName::Terminating,
+            Lifecycle::Closing { .. } => StateName::Closing,
+            Lifecycle::Ended => StateName::Ended,
         }
     }
 
@@ -239,29 +265,29 @@ impl Lifecycle {
 
     /// Returns whether the diagram has an edge from this state to `next`.
     fn may_enter(&self, next: &Lifecycle) -> bool {
-        self.stage().leads_to(next.stage())
+        self.name().leads_to(next.name())
     }
 
     /// Replaces the state and returns the one before, so that its data can be returned to the context.
     pub(super) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
-        debug_assert!(self.may_enter(&next), "{:?} -> {:?}", self.stage(), next.stage());
+        debug_assert!(self.may_enter(&next), "{:?} -> {:?}", self.name(), next.name());
         core::mem::replace(self, next)
     }
 
     /// Moves set-up one state on; other states stay.
     pub(super) fn advance_setup(&mut self, step: impl FnOnce(Setup) -> Setup) {
-        let from = self.stage();
+        let from = self.name();
         match core::mem::replace(self, Lifecycle::Idle) {
             Lifecycle::Setup(setup) => {
                 *self = Lifecycle::Setup(step(setup));
-                debug_assert!(from.leads_to(self.stage()), "{from:?} -> {:?}", self.stage());
+                debug_assert!(from.leads_to(self.name()), "{from:?} -> {:?}", self.name());
             }
             other => *self = other,
         }
     }
 
     /// The state after a disconnect in full operation.
-    pub(super) fn draining(&self, deadline: Nanos, progress: DrainProgress) -> Lifecycle {
+    pub(super) fn draining(&self, deadline: Nanos, progress: ProgressMark) -> Lifecycle {
         Lifecycle::Draining(Draining {
             deadline,
             progress,
@@ -281,7 +307,7 @@ impl Lifecycle {
         Lifecycle::Terminating { cause, established: self.established() }
     }
 
-    /// The state after the FIN of any other end.
+    /// The state after our FIN when the connection does not end by a disconnect.
     pub(super) fn closing(&self) -> Lifecycle {
         Lifecycle::Closing { cause: self.cause(), established: self.established() }
     }

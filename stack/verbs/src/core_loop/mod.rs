@@ -20,10 +20,10 @@
 //! contexts; [`NetHousekeeping`] looks after links and paths. Each owns its state and is handed what it needs for the
 //! call. The stages are in [`stages`].
 //!
-//! Takes frames, doorbells, control messages and time; gives frames, completions and notifications. An error ends one
-//! connection and is reported to its context; the loop itself does not fail. Costs one or two clock reads, a few loads a
-//! context and O(active) for queue pairs. After construction nothing is allocated except boxes that contexts send and get
-//! back.
+//! Takes frames, doorbells, control messages and time; gives frames, completions and notifications. An error ends
+//! one connection and is reported to its context; the loop itself does not fail. An iteration reads the clock once
+//! or twice and does a few loads for each context; its cost grows with the number of active queue pairs. The
+//! established data path allocates nothing: `stack/verbs/tests/no_allocation.rs` checks it.
 
 mod build;
 pub(crate) mod channel;
@@ -86,8 +86,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     next_due: Option<Nanos>,
     /// When the first timer is due, of those that were armed at the end of the last full iteration.
     timers_due: Nanos,
-    /// Idle iterations skip the later stages until this time. Whatever gives those something to do counts as work or
-    /// moves this time.
+    /// Until this time an iteration without work skips the later stages. Code that creates work for them adds to
+    /// `dp.work` or sets this to zero.
     idle_until: Nanos,
 }
 
@@ -120,7 +120,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if requested {
             (now, has_contexts_to_serve) = self.send_posted(now);
         }
-        self.dp.posted_work = self.dp.work;
+        self.dp.doorbell_stage_work = self.dp.work;
         self.receive(now, budget);
         self.serve_mailboxes(now, has_contexts_to_serve);
         if self.dp.work > 0 || now >= self.idle_until {
@@ -131,35 +131,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.dp.serve_remote_atomics();
             }
         }
-        self.report_quiescent();
+        self.report_memory_quiescent();
         PollResult { work: self.dp.work, next_deadline: self.next_due }
-    }
-
-    /// Sends new work requests before frames are received: an application that has just posted often waits for the reply.
-    /// If other senders are listed already, the new ones take their place after them in the transmit stage. Returns the
-    /// time, read again after more than one frame: a frame that arrives later must not seem older than what was sent.
-    /// Also returns whether the mailbox stage has something to do.
-    fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
-        let queue_was_empty = self.dp.tx_ready.is_empty();
-        let has_contexts_to_serve = self.cm.serve_doorbells(&mut self.dp);
-        let doorbell_work = self.dp.work;
-        if doorbell_work > 0 && queue_was_empty {
-            self.transmit(now);
-            self.dp.wires.flush();
-            if self.dp.work > doorbell_work + 1 {
-                now = self.clock.now();
-            }
-        }
-        (now, has_contexts_to_serve)
     }
 
     /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
     fn run_later_stages(&mut self, now: Nanos) {
-        if now >= self.timers_due || !self.has_no_retries() {
+        if now >= self.timers_due || !self.has_nothing_to_poll_for() {
             self.run_timers(now);
         }
-        if !self.dp.memory_waiters.is_empty() {
-            self.poll_memory_waiters(now);
+        if !self.dp.quiescence_waiters.is_empty() {
+            self.poll_quiescence_waiters(now);
         }
         self.transmit(now);
         self.dp.tcp.flush_acks(now, &mut self.dp.wires);
@@ -177,7 +159,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let has_immediate_work = self.has_immediate_work();
         self.next_due = if has_immediate_work { Some(now) } else { (first != Nanos::MAX).then_some(first) };
         self.idle_until =
-            if has_immediate_work || !self.has_no_retries() { Nanos::ZERO } else { self.timers_due };
+            if has_immediate_work || !self.has_nothing_to_poll_for() { Nanos::ZERO } else { self.timers_due };
     }
 
     /// Returns whether the next iteration is due at once, for example because an ACK or a sender waits.
@@ -185,7 +167,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn has_immediate_work(&self) -> bool {
         self.dp.tcp.has_pending_acks()
             || !self.dp.tx_ready.is_empty()
-            || !self.dp.memory_waiters.is_empty()
+            || !self.dp.quiescence_waiters.is_empty()
             || self.dp.wires.waiting_frames() > 0
             || self.housekeeping.is_refreshing()
             || self.dp.other_cores.as_ref().is_some_and(|other_cores| {
@@ -201,9 +183,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         tcp.min(own).min(self.dp.nets_next_deadline())
     }
 
-    /// Returns whether there is no work without a deadline that every iteration tries again.
+    /// Returns whether nothing has to be tried again in every iteration. Such work has no timer.
     #[inline]
-    fn has_no_retries(&self) -> bool {
+    fn has_nothing_to_poll_for(&self) -> bool {
         let has_events = self.dp.queues.has_events() || self.housekeeping.routes_changed(&self.dp);
         self.housekeeping.announced()
             && !has_events
@@ -211,17 +193,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             && !self.dp.tcp.needs_terminate_reserve()
     }
 
-    /// Returns whether the later stages of an idle iteration would do nothing.
+    /// Returns whether the later stages may be skipped. For assertions.
     fn is_idle(&self, now: Nanos) -> bool {
         now < self.first_deadline().min(self.housekeeping.path_refresh_due())
-            && self.has_no_retries()
+            && self.has_nothing_to_poll_for()
             && !self.has_immediate_work()
     }
 
     /// Reports that this core uses no registered memory between two iterations. An idle core goes offline until it has
     /// work, so that memory can be released even if the core is not polled. It also reclaims a little of the memory that
     /// waits for release, since the application that dropped it may never call again.
-    fn report_quiescent(&mut self) {
+    fn report_memory_quiescent(&mut self) {
         if self.dp.work == 0 {
             self.report_idle();
         } else {

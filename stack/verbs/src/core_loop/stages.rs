@@ -1,7 +1,24 @@
 //! The stages of an iteration: each drives the data path and passes its outcomes to the connection manager.
 //!
-//! A received frame goes through net (headers, checksums), TCP (order) and, if its connection has whole FPDUs, through
-//! the queue pair's stream, which checks, places and delivers them.
+//! A received frame, from the burst that the idle check or this stage polled:
+//!
+//! ```text
+//! receive_from
+//!   on_frame         Net::on_frame         headers, checksums, flow hash
+//!   on_received      Tcp::on_segment       flow table, prediction, in-order queue; returns TcpEvents
+//!   on_tcp_events    DataPath::on_acked    completes requests that the peer has acknowledged
+//!                    DataPath::on_readable Stream::on_readable: FPDU, CRC, checks, copy, completion
+//!   ConnectionManager                      only for an outcome that changes the connection
+//! ```
+//!
+//! A posted request, from the doorbell:
+//!
+//! ```text
+//! send_posted        ConnectionManager::serve_doorbells lists the queue pair
+//!   transmit         DataPath::serve_qp    deficit round robin
+//!                    Tcp::transmit         pulls units: Stream::fill writes FPDUs; TCP writes headers, retains the frame
+//!   Wires::flush                           one burst to each device
+//! ```
 
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
 use ironwarp_port::Port;
@@ -14,10 +31,28 @@ use super::cores::{LEADER, Steered};
 use super::data_path::{ConnOwner, RxOutcome, TxSource};
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// The doorbell stage: sends new work requests before frames are received: an application that has just posted often waits for the reply.
+    /// If other senders are listed already, the new ones take their place after them in the transmit stage. Returns the
+    /// time, read again after more than one frame: a frame that arrives later must not seem older than what was sent.
+    /// Also returns whether the mailbox stage has something to do.
+    pub(super) fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
+        let queue_was_empty = self.dp.tx_ready.is_empty();
+        let has_contexts_to_serve = self.cm.serve_doorbells(&mut self.dp);
+        let doorbell_work = self.dp.work;
+        if doorbell_work > 0 && queue_was_empty {
+            self.transmit(now);
+            self.dp.wires.flush();
+            if self.dp.work > doorbell_work + 1 {
+                now = self.clock.now();
+            }
+        }
+        (now, has_contexts_to_serve)
+    }
+
     /// The receive stage: at most `bursts` bursts from each port.
     pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
         self.receive_from(now, 0, bursts);
-        if self.dp.wires.is_several() {
+        if self.dp.wires.has_several() {
             self.receive_from_others(now, bursts);
         }
     }
@@ -32,7 +67,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Receives from one port.
     #[inline(always)]
     fn receive_from(&mut self, now: Nanos, port: u8, bursts: usize) {
-        if self.dp.wires.at(port).has_own() {
+        if self.dp.wires.at(port).has_looped_frames() {
             self.receive_loopback(now, port);
         }
         for _ in 0..bursts.max(1) {
@@ -58,7 +93,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     fn receive_loopback(&mut self, now: Nanos, port: u8) {
         let Some(mut burst) = self.dp.rx_burst.take() else { return };
-        self.dp.wires.at_mut(port).rx_own(&mut burst);
+        self.dp.wires.at_mut(port).rx_looped(&mut burst);
         self.dp.work += burst.len();
         for frame in burst.drain(..) {
             let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
@@ -122,7 +157,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// A path MTU that TCP accepts holds for later connections too.
+    /// If TCP accepts the reported path MTU, `Net` stores it for later connections to that host.
     #[cold]
     pub(super) fn on_icmp_error(&mut self, now: Nanos, port: u8, error: &IcmpError) {
         if let Some((conn, events)) = self.dp.tcp.on_icmp_error(now, error, &mut self.dp.wires) {
@@ -170,7 +205,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// The mailbox stage: messages of other cores first, since a listener of theirs is one here, then those of contexts.
+    /// The mailbox stage. Messages of other cores come first, because a listener that another core announces must
+    /// exist here before a message of a context is handled. Messages of contexts follow.
     pub(super) fn serve_mailboxes(&mut self, now: Nanos, has_contexts_to_serve: bool) {
         let mut budget = CONTROL_BUDGET;
         if self.dp.other_cores.is_some() {
@@ -209,7 +245,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_core_gone(&mut self, now: Nanos, core: u16) {
         for slot in 0..self.dp.qps.capacity() {
             if self.dp.waits_for_core(slot, core) {
-                self.cm.terminate_without_owner(&mut self.dp, now, slot);
+                self.cm.terminate_for_lost_core(&mut self.dp, now, slot);
             }
         }
         self.dp.cancel_requests_to(core);
@@ -281,14 +317,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Queue pairs that waited until no core uses a steering tag read and send again: a core leaves the epoch in an
-    /// iteration of its own.
+    /// Queue pairs whose wait for quiescence is over read and send again. They are polled, because no event reports
+    /// that another core has passed the epoch.
     #[cold]
     #[inline(never)]
-    pub(super) fn poll_memory_waiters(&mut self, now: Nanos) {
+    pub(super) fn poll_quiescence_waiters(&mut self, now: Nanos) {
         let (dp, cm) = (&mut self.dp, &mut self.cm);
-        let mut index = dp.memory_waiters.len();
-        while let Some(slot) = dp.next_memory_ready(&mut index) {
+        let mut index = dp.quiescence_waiters.len();
+        while let Some(slot) = dp.next_quiescence_over(&mut index) {
             dp.work += 1;
             dp.enqueue_tx(slot);
             if let Some(conn) = dp.qps.at(slot).and_then(|qp| qp.conn) {
@@ -302,7 +338,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn transmit(&mut self, now: Nanos) {
         let (dp, cm) = (&mut self.dp, &mut self.cm);
         for _ in 0..dp.tx_ready.len() {
-            // TCP checks the sender's own port.
+            // At least one port has room. `Conn::send_next` checks the sender's own port.
             if !dp.wires.any_has_room() {
                 return;
             }

@@ -58,7 +58,7 @@ impl CompletionQueue {
         CompletionQueue { index: bits as u32, serial: (bits >> 32) as u32 }
     }
 
-    pub(crate) fn slot(self) -> usize {
+    pub(crate) fn table_index(self) -> usize {
         self.index as usize
     }
 }

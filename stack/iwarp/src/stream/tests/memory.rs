@@ -49,8 +49,8 @@ impl Endpoint {
         });
     }
 
-    fn retry_after_epoch(&mut self) {
-        self.with(|stream, io| stream.retry_after_epoch(io));
+    fn retry_after_quiescence(&mut self) {
+        self.with(|stream, io| stream.retry_after_quiescence(io));
         self.check();
     }
 
@@ -153,16 +153,16 @@ fn the_completion_of_a_send_with_invalidate_waits_for_quiescence() {
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     assert!(!b.may_be_read(region.stag(), region.base_to()), "the tag is revoked at once");
     assert_eq!(ids(&b.log.receives), [(1, OK)]);
-    assert!(b.stream.awaits_epoch());
+    assert!(b.stream.awaits_quiescence());
     b.feed(&[]).unwrap();
-    b.retry_after_epoch();
+    b.retry_after_quiescence();
     assert_eq!(b.log.receives.len(), 1, "the other core has not quiesced");
     busy.quiesce();
-    b.retry_after_epoch();
+    b.retry_after_quiescence();
     assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
     b.feed(&[]).unwrap();
     assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK), (3, OK)]);
-    assert!(!b.stream.awaits_epoch());
+    assert!(!b.stream.awaits_quiescence());
 }
 
 /// RFC 5044 s7.1.2, rule 4 holds back FPDUs only: a responder may pass its tags in the MPA reply.
@@ -192,7 +192,7 @@ fn a_pending_delivery_is_flushed_with_its_stream() {
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     b.with(|stream, io| stream.abort(io));
     busy.quiesce();
-    b.retry_after_epoch();
+    b.retry_after_quiescence();
     assert_eq!(ids(&b.log.receives), [(1, FLUSHED)]);
 }
 
@@ -431,11 +431,11 @@ fn local_invalidations_complete_after_quiescence() {
         a.post(2, SendOpcode::Write, |wqe| at_remote(wqe, &[], (STag(0), 0)));
         run(&mut a, &mut b);
         assert!(!a.may_be_read(sink.stag(), sink.base_to()));
-        assert!(a.log.sends.is_empty() && a.stream.awaits_epoch());
+        assert!(a.log.sends.is_empty() && a.stream.awaits_quiescence());
         busy.go_offline();
-        a.retry_after_epoch();
+        a.retry_after_quiescence();
         assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
-        assert!(!a.stream.awaits_epoch());
+        assert!(!a.stream.awaits_quiescence());
     }
 }
 
@@ -458,9 +458,9 @@ fn a_binding_waits_for_quiescence_and_delays_only_the_send_queue() {
     run(&mut a, &mut b);
     assert_eq!(ids(&b.log.sends), [(1, OK)]);
     assert_eq!(ids(&a.log.sends), [(9, OK)], "the peer's Read is answered in the meantime");
-    assert!(b.stream.awaits_epoch());
+    assert!(b.stream.awaits_quiescence());
     busy.quiesce();
-    b.retry_after_epoch();
+    b.retry_after_quiescence();
     a.receive(1, &[all(&sink)]);
     run(&mut a, &mut b);
     assert_eq!(ids(&b.log.sends), [(1, OK), (2, OK), (3, OK)]);

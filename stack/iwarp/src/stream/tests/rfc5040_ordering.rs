@@ -239,9 +239,9 @@ fn a_read_is_answered_after_the_earlier_send_completes() {
     });
     a.read(2, all(&sink), remote(&source));
     assert!(deliver(&mut a, &mut b).is_empty(), "no response is sent");
-    assert!(b.log.receives.is_empty() && b.stream.awaits_epoch());
+    assert!(b.log.receives.is_empty() && b.stream.awaits_quiescence());
     busy.quiesce();
-    b.with(|stream, io| stream.retry_after_epoch(io));
+    b.with(|stream, io| stream.retry_after_quiescence(io));
     assert_eq!(ids(&b.log.receives), [(1, OK)]);
     b.feed(&[]).unwrap();
     deliver(&mut b, &mut a);

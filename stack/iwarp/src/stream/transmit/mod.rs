@@ -237,7 +237,7 @@ impl Stream {
         // begins and fails.
         let waits_for_room =
             wqe.opcode.expects_response() && !self.outstanding.has_room() && self.outstanding.ord() > 0;
-        !waits_for_room && !self.sender.awaits_epoch
+        !waits_for_room && !self.sender.awaits_quiescence
     }
 
     /// Returns whether a fence holds the request: a read fence until all earlier Reads are answered, a local fence

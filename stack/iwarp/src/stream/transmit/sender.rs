@@ -14,7 +14,7 @@ pub(in crate::stream) struct Sender {
     /// A part of the request was sent.
     pub(super) under_way: bool,
     /// The request waits until no core uses the steering tag that it binds.
-    pub(super) awaits_epoch: bool,
+    pub(super) awaits_quiescence: bool,
     pub(super) sent: u32,
     pub(super) cursor: SgeCursor,
     /// The next message numbers on queue 0 and on queue 1.
@@ -41,7 +41,7 @@ impl Sender {
             responses_first: false,
             next: 0,
             under_way: false,
-            awaits_epoch: false,
+            awaits_quiescence: false,
             sent: 0,
             cursor: SgeCursor::default(),
             // RFC 5041 s4.3: the first message of every queue is number 1.
@@ -101,19 +101,19 @@ impl Sender {
     pub(in crate::stream) fn skip_to(&mut self, seq: u32) {
         self.next = seq;
         self.under_way = false;
-        self.awaits_epoch = false;
+        self.awaits_quiescence = false;
     }
 
-    pub(in crate::stream) fn awaits_epoch(&self) -> bool {
-        self.awaits_epoch
+    pub(in crate::stream) fn awaits_quiescence(&self) -> bool {
+        self.awaits_quiescence
     }
 
     pub(in crate::stream) fn defer(&mut self) {
-        self.awaits_epoch = true;
+        self.awaits_quiescence = true;
     }
 
     pub(in crate::stream) fn retry(&mut self) {
-        self.awaits_epoch = false;
+        self.awaits_quiescence = false;
     }
 
     /// Moves past a segment of the current request.

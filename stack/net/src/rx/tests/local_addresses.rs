@@ -113,7 +113,7 @@ fn loop_back(bench: &mut Bench, dst: IpAddr) -> MemoryFrame {
     let meta = path.finish_tcp(frame.bytes_mut(), 20);
     assert!(bench.wire.push(frame.seal(meta)));
     let mut burst = Burst::new();
-    bench.wire.rx_own(&mut burst);
+    bench.wire.rx_looped(&mut burst);
     burst.pop().expect("a looped-back frame")
 }
 

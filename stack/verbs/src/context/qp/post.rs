@@ -42,7 +42,7 @@ impl Context {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
         let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
         let send_cq = app.send_cq;
-        let cq = self.cqs.get_mut(send_cq.slot()).and_then(Option::as_mut);
+        let cq = self.cqs.get_mut(send_cq.table_index()).and_then(Option::as_mut);
         let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
         let mut posted = 0;
         let outcome = wrs.iter().try_for_each(|wr| app.stage_send(cq, wr).map(|()| posted += 1));
@@ -76,7 +76,7 @@ impl Context {
     fn try_post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
-        let cq = self.cqs.get_mut(app.send_cq.slot()).and_then(Option::as_mut);
+        let cq = self.cqs.get_mut(app.send_cq.table_index()).and_then(Option::as_mut);
         app.stage_all(cq.ok_or(PostError::UnknownCompletionQueue)?, wrs)?;
         app.sq.publish();
         app.ring(&mut self.cores);
@@ -103,7 +103,7 @@ impl Context {
     fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
-        let cq = self.cqs.get_mut(app.recv_cq.slot()).and_then(Option::as_mut);
+        let cq = self.cqs.get_mut(app.recv_cq.table_index()).and_then(Option::as_mut);
         app.stage_recv(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
         app.rq.publish();
         // Pairs with the core's half: either the core finds this receive when it flushes, or this thread sees that
@@ -203,8 +203,8 @@ impl AppQp {
 
     fn ring(&self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
         let Some((core, slot)) = self.assigned else { return };
-        if let Some(link) = cores.get_mut(usize::from(core)) {
-            link.doorbell.ring(slot, &self.bell);
+        if let Some(channel) = cores.get_mut(usize::from(core)) {
+            channel.doorbell.ring(slot, &self.bell);
         }
     }
 }

@@ -27,7 +27,7 @@ impl ConnectionManager {
     /// Returns whether a context attaches, rang a doorbell, or needs the mailbox stage.
     #[inline(always)]
     pub(crate) fn has_requests(&mut self) -> bool {
-        self.contexts.iter_mut().flatten().any(|link| link.doorbell.has_entries() || !link.is_idle())
+        self.contexts.iter_mut().flatten().any(|channel| channel.doorbell.has_entries() || !channel.is_idle())
             || self.core_shared.has_new_contexts()
     }
 
@@ -41,12 +41,12 @@ impl ConnectionManager {
         budget: usize,
     ) -> bool {
         if let Some(arrived) = self.core_shared.take_new_contexts() {
-            arrived.into_iter().for_each(|link| self.attach_context(link));
+            arrived.into_iter().for_each(|channel| self.attach_context(channel));
         }
         let mut served = false;
         for context in 0..self.contexts.len() {
-            let link = self.contexts.get_mut(context).and_then(Option::as_mut);
-            if link.is_some_and(|link| !link.is_idle()) {
+            let channel = self.contexts.get_mut(context).and_then(Option::as_mut);
+            if channel.is_some_and(|channel| !channel.is_idle()) {
                 served = true;
                 self.serve_context(dp, now, context, budget);
             }
@@ -59,8 +59,8 @@ impl ConnectionManager {
     #[inline(never)]
     fn serve_context<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: usize, budget: usize) {
         for _ in 0..budget {
-            let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
-            let Some(message) = link.control.pop() else { break };
+            let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
+            let Some(message) = channel.control.pop() else { break };
             dp.work += 1;
             self.on_control(dp, now, context as u16, message);
         }
@@ -72,11 +72,11 @@ impl ConnectionManager {
     pub(crate) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) -> bool {
         let mut has_contexts_to_serve = self.core_shared.has_new_contexts();
         for context in 0..self.contexts.len() {
-            let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { continue };
-            has_contexts_to_serve |= !link.is_idle();
+            let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { continue };
+            has_contexts_to_serve |= !channel.is_idle();
             for _ in 0..DOORBELL_BUDGET {
-                let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
-                let Some(slot) = link.doorbell.next() else { break };
+                let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
+                let Some(slot) = channel.doorbell.next() else { break };
                 dp.work += 1;
                 self.on_doorbell(dp, slot);
             }
@@ -84,12 +84,12 @@ impl ConnectionManager {
         has_contexts_to_serve
     }
 
-    fn attach_context(&mut self, link: ContextChannel) {
-        let context_slot = usize::from(link.number);
+    fn attach_context(&mut self, channel: ContextChannel) {
+        let context_slot = usize::from(channel.number);
         if self.contexts.len() <= context_slot {
             self.contexts.resize_with(context_slot + 1, || None);
         }
-        self.contexts[context_slot] = Some(link);
+        self.contexts[context_slot] = Some(channel);
     }
 
     fn on_control<P: Port>(
@@ -172,8 +172,10 @@ impl ConnectionManager {
     /// Sends a notification to a context. If its ring is full, the core keeps the notification until the context
     /// reads.
     pub(crate) fn send_notification(&mut self, context: u16, notification: Notification) {
-        let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
-        if link.notify(notification) {
+        let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else {
+            return;
+        };
+        if channel.notify(notification) {
             self.stats.count(Counter::VerbsNotificationsDelayed);
         }
     }
@@ -194,8 +196,8 @@ impl ConnectionManager {
         }
         for _ in 0..dp.queues.srq_events().min(SRQ_EVENT_BUDGET) {
             let Some((context, srq_event)) = dp.queues.next_srq_event() else { continue };
-            let link = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
-            if link.is_some_and(ContextChannel::has_delayed) {
+            let channel = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
+            if channel.is_some_and(ContextChannel::has_delayed) {
                 dp.queues.requeue(srq_event);
             } else if let Some(event) = dp.queues.take_event(srq_event) {
                 dp.work += 1;
@@ -206,17 +208,19 @@ impl ConnectionManager {
 
     /// Reports the state of a port's link to every context.
     pub(crate) fn report_link(&mut self, port: u8, up: bool) {
-        for link in self.contexts.iter_mut().flatten() {
-            link.notify_link_change(port, up);
+        for channel in self.contexts.iter_mut().flatten() {
+            channel.notify_link_change(port, up);
         }
     }
 
     /// If a context dropped its rings: ends its queue pairs, closes its listeners, frees its objects.
     fn clean_up_if_abandoned<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
-        let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
-        dp.work += link.flush_delayed();
-        // Its remaining messages come first: afterwards another context may use its slots.
-        if !link.control.is_abandoned() || link.control.peek().is_some() {
+        let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else {
+            return;
+        };
+        dp.work += channel.flush_delayed();
+        // All its queued messages are handled before anything is freed, because freed slots may be reused at once.
+        if !channel.control.is_abandoned() || channel.control.peek().is_some() {
             return;
         }
         self.clean_up_context(dp, now, context);
@@ -226,8 +230,8 @@ impl ConnectionManager {
     /// free.
     pub(crate) fn on_context_gone<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
         self.close_listeners(dp, context);
-        if let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {
-            link.listeners_closed = true;
+        if let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {
+            channel.listeners_closed = true;
         }
     }
 
@@ -245,7 +249,7 @@ impl ConnectionManager {
         dp.queues.remove_owned_by(context);
         let context_slot = self.contexts.get_mut(usize::from(context));
         if let Some(context_slot) = context_slot
-            .filter(|context_slot| context_slot.as_ref().is_some_and(|link| link.listeners_closed))
+            .filter(|context_slot| context_slot.as_ref().is_some_and(|channel| channel.listeners_closed))
         {
             *context_slot = None;
             self.shared.release_context_id(context);

@@ -7,7 +7,7 @@ use ironwarp_tcp::{ByteStream, ConnId, TcpEvents};
 use ironwarp_types::Nanos;
 
 use super::ConnectionManager;
-use crate::core_loop::data_path::{DataPath, RxAttention, RxOutcome, TxOutcome};
+use crate::core_loop::data_path::{DataPath, RxException, RxOutcome, TxOutcome};
 use crate::core_loop::lifecycle::Lifecycle;
 use crate::event::Event;
 
@@ -25,7 +25,7 @@ impl ConnectionManager {
         match outcome {
             RxOutcome::Done => {}
             RxOutcome::NotFpdus => self.on_non_fpdu_bytes(dp, now, slot, conn),
-            RxOutcome::Attention(attention) => self.on_rx_attention(dp, now, slot, attention),
+            RxOutcome::Exception(attention) => self.on_rx_attention(dp, now, slot, attention),
         }
     }
 
@@ -37,20 +37,20 @@ impl ConnectionManager {
         self.on_rx_outcome(dp, now, (slot, conn), outcome);
     }
 
-    /// FPDUs arrived before the fence was open or after a disconnect, or they ended the stream.
+    /// FPDUs arrived before the first-FPDU gate was open or after a disconnect, or they ended the stream.
     fn on_rx_attention<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         now: Nanos,
         slot: u32,
-        RxAttention { end, fence_closed, wants_tx }: RxAttention,
+        RxException { end, gate_closed, wants_tx }: RxException,
     ) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if let Lifecycle::HalfClosed(half_closed) = &mut qp.lifecycle {
             half_closed.rx_since_timer = true;
         }
         let established = qp.lifecycle.established();
-        if fence_closed && qp.stream.may_send() && (end.is_none() || established) {
+        if gate_closed && qp.stream.may_send() && (end.is_none() || established) {
             let (context, event) = (qp.context, Event::CommunicationEstablished { qp: qp.handle });
             self.send_event(context, event);
             if !established {
@@ -102,8 +102,8 @@ impl ConnectionManager {
         self.on_qp_closing(dp, now, slot, conn, events);
     }
 
-    /// The peer's FIN, or the end of the TCP connection. Bytes in the same segment may have ended the connection or
-    /// replaced it: the end does not concern a new connection.
+    /// The peer's FIN, or the end of the TCP connection. Handling the bytes of this segment may have ended this
+    /// connection or started another one (revision 1). Then the FIN belongs to the old one.
     #[cold]
     pub(crate) fn on_qp_closing<P: Port>(
         &mut self,
@@ -143,7 +143,7 @@ impl ConnectionManager {
             self.arm_read_timer(dp, now, slot);
         }
         if outcome.check_state {
-            self.after_tx(dp, now, slot);
+            self.advance_after_round(dp, now, slot);
         }
     }
 
@@ -167,8 +167,8 @@ impl ConnectionManager {
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data
-    /// that could time out. Sends that wait when the timer is armed may wait until it expires. Returns whether they
-    /// did.
+    /// that could time out. If sends already waited when the timer was armed and still wait now, the connection
+    /// times out. Returns whether it does.
     pub(crate) fn responder_sends_timed_out<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,

@@ -6,7 +6,7 @@
 
 use super::ConnectionManager;
 use crate::core_loop::data_path::{ConnOwner, DataPath};
-use crate::core_loop::lifecycle::{DrainProgress, Draining, HalfClosed, Lifecycle};
+use crate::core_loop::lifecycle::{Draining, HalfClosed, Lifecycle, ProgressMark};
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::rdmap::RdmapFault;
 use ironwarp_iwarp::stream::StreamState;
@@ -25,7 +25,7 @@ impl ConnectionManager {
             Lifecycle::Running(_) | Lifecycle::AwaitingRtr => {
                 let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
                 let acked_bytes = qp.conn.map_or(0, |conn| dp.tcp.acked_bytes(conn));
-                let progress = DrainProgress { acked_bytes, read: qp.stream.read_progress() };
+                let progress = ProgressMark { acked_bytes, read: qp.stream.read_progress() };
                 qp.enter(qp.lifecycle.draining(deadline, progress));
                 // A hold-off keeps the timer until it ends.
                 let holdoff_until = qp.lifecycle.holdoff_until();
@@ -45,11 +45,11 @@ impl ConnectionManager {
         let Some(conn) = qp.conn else { return };
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
         let drained = stream.is_drained(&mut io) && dp.tcp.all_acked(conn);
-        let in_vain = stream.read_progress().is_some() || !stream.may_send();
+        let peer_cannot_reply = stream.read_progress().is_some() || !stream.may_send();
         match (drained, peer_closed) {
             (true, false) => self.half_close(dp, now, slot, conn),
             (true, true) => self.close(dp, now, slot, conn),
-            (false, true) if in_vain => self.close(dp, now, slot, conn),
+            (false, true) if peer_cannot_reply => self.close(dp, now, slot, conn),
             (false, _) => {}
         }
     }
@@ -171,7 +171,7 @@ impl ConnectionManager {
 
     /// After a scheduling round: closes a stream whose Terminate is sent, or that is drained.
     #[cold]
-    pub(crate) fn after_tx<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn advance_after_round<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match (&qp.lifecycle, qp.stream.state(), qp.conn) {
             (Lifecycle::Terminating { .. }, StreamState::Ended, Some(conn)) => {
@@ -325,7 +325,7 @@ impl ConnectionManager {
     fn on_drain_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let acked_bytes = qp.conn.map_or(0, |conn| dp.tcp.acked_bytes(conn));
-        let seen = DrainProgress { acked_bytes, read: qp.stream.read_progress() };
+        let seen = ProgressMark { acked_bytes, read: qp.stream.read_progress() };
         let next = now + qp.timeouts.resolve(self.timeouts).user_timeout;
         let Lifecycle::Draining(Draining { progress, deadline, .. }) = &mut qp.lifecycle else { return };
         if core::mem::replace(progress, seen) == seen {
@@ -345,7 +345,7 @@ impl ConnectionManager {
     }
 
     /// RFC 5040 s7.1: a peer's request can neither be executed nor be refused as the peer's error.
-    pub(crate) fn terminate_without_owner<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn terminate_for_lost_core<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let was_open = qp.stream.state() == StreamState::Open;
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);

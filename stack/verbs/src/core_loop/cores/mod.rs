@@ -56,7 +56,7 @@ pub(super) enum InterCoreMessage {
 }
 
 /// The rings between this core and one other.
-struct CoreChannel<F> {
+struct CoreRings<F> {
     frames_out: spsc::Producer<Steered<F>>,
     frames_in: spsc::Consumer<Steered<F>>,
     messages_out: spsc::Producer<InterCoreMessage>,
@@ -70,7 +70,7 @@ pub(crate) struct OtherCores<F> {
     core: u16,
     steering: Steering,
     /// By core; `None` for this one.
-    channels: Box<[Option<CachePadded<CoreChannel<F>>>]>,
+    channels: Box<[Option<CachePadded<CoreRings<F>>>]>,
     /// Another core's ring had more than one iteration takes.
     budget_exhausted: bool,
     /// Frames are staged that the other cores do not see yet.
@@ -86,7 +86,7 @@ pub(crate) fn core_mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<
     if cores == 1 {
         return vec![None];
     }
-    let mut channels: Vec<Vec<Option<CachePadded<CoreChannel<F>>>>> =
+    let mut channels: Vec<Vec<Option<CachePadded<CoreRings<F>>>>> =
         (0..cores).map(|_| (0..cores).map(|_| None).collect()).collect();
     for (a, b) in (0..usize::from(cores)).flat_map(|b| (0..b).map(move |a| (a, b))) {
         let (at_a, at_b) = channel_pair(frames);
@@ -107,12 +107,12 @@ pub(crate) fn core_mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<
 }
 
 /// Both ends of the rings between two cores.
-fn channel_pair<F>(frames: usize) -> (CoreChannel<F>, CoreChannel<F>) {
+fn channel_pair<F>(frames: usize) -> (CoreRings<F>, CoreRings<F>) {
     let ((frames_to_b, frames_from_a), (frames_to_a, frames_from_b)) =
         (spsc::channel(frames), spsc::channel(frames));
     let ((messages_to_b, messages_from_a), (messages_to_a, messages_from_b)) =
         (spsc::channel(MESSAGE_RING_ENTRIES), spsc::channel(MESSAGE_RING_ENTRIES));
-    let end = |frames_out, frames_in, messages_out, messages_in| CoreChannel {
+    let end = |frames_out, frames_in, messages_out, messages_in| CoreRings {
         frames_out,
         frames_in,
         messages_out,
@@ -221,7 +221,7 @@ impl<F> OtherCores<F> {
     }
 }
 
-impl<F> CoreChannel<F> {
+impl<F> CoreRings<F> {
     fn send(&mut self, message: InterCoreMessage) {
         self.flush_backlog();
         let refused =

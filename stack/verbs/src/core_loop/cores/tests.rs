@@ -82,8 +82,8 @@ fn nothing_waits_for_a_core_that_is_gone() {
 #[test]
 fn what_a_core_writes_shares_no_line_with_what_another_writes() {
     const LINE: usize = 64;
-    assert_eq!(align_of::<CachePadded<CoreChannel<u32>>>() % LINE, 0);
-    assert_eq!(size_of::<CachePadded<CoreChannel<u32>>>() % LINE, 0);
+    assert_eq!(align_of::<CachePadded<CoreRings<u32>>>() % LINE, 0);
+    assert_eq!(size_of::<CachePadded<CoreRings<u32>>>() % LINE, 0);
     assert_eq!(align_of::<ironwarp_rings::doorbell::DoorbellFlag>() % LINE, 0);
     assert_eq!(align_of::<ironwarp_rings::notify::NotifyState>() % LINE, 0);
     assert_eq!(align_of::<CachePadded<crate::shared::CoreShared>>() % LINE, 0);

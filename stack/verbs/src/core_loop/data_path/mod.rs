@@ -22,7 +22,7 @@ use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, Tcp, TcpEvents};
 use ironwarp_types::Nanos;
 
-pub(super) use rx::{RxAttention, RxOutcome};
+pub(super) use rx::{RxException, RxOutcome};
 pub(super) use tx::{ROUND_UNITS_MAX, TxOutcome};
 
 use super::cores::{InterCoreMessage, OtherCores};
@@ -59,7 +59,8 @@ pub(super) struct DataPath<P: Port> {
     pub(super) tcp: Tcp<P>,
     pub(super) mem: CoreMem,
     pub(super) atomic_execution: AtomicExecution,
-    /// Received frames that wait for the receive stage. Taken, by its box, while its frames are handled: moving a burst would copy all its entries.
+    /// Received frames that wait for the receive stage; `None` while its frames are handled. Boxed, so that taking
+    /// it moves one pointer.
     pub(super) rx_burst: Option<Box<Burst<P::Frame>>>,
     /// Where an FPDU of several segments is assembled before its CRC is checked.
     pub(super) scratch: Box<[u8]>,
@@ -71,12 +72,12 @@ pub(super) struct DataPath<P: Port> {
     /// Senders with something to send, in scheduling order, each at most once.
     pub(super) tx_ready: VecDeque<TxSource>,
     /// Queue pairs that wait until no core uses a steering tag, each at most once.
-    pub(super) memory_waiters: Vec<u32>,
+    pub(super) quiescence_waiters: Vec<u32>,
     pub(super) stats: CoreStats,
     /// Units of work in this iteration: frames, messages, events.
     pub(super) work: usize,
     /// How much of it the doorbell stage did.
-    pub(super) posted_work: usize,
+    pub(super) doorbell_stage_work: usize,
     /// Dropped last: the frames that the other fields hold must be back in the ports' pools.
     pub(super) wires: Wires<P>,
 }
@@ -121,9 +122,8 @@ impl<P: Port> DataPath<P> {
         stream.flush(&mut io);
     }
 
-    /// RFC 5040 s5.5: bytes that arrived in order before an orderly end are delivered first. Keeps the events of such an
-    /// end while a delivery waits for the release of an invalidated steering tag, and returns whether it does. A reset
-    /// does not wait.
+    /// RFC 5040 s5.5: bytes that arrived in order before an orderly end are delivered first. If a delivery still
+    /// waits for quiescence, stores the events in `deferred_close` and returns true. A reset does not wait.
     pub(super) fn defer_close(&mut self, slot: u32, conn: ConnId, events: TcpEvents) -> bool {
         let orderly = !events.intersects(TcpEvents::ENDED.difference(TcpEvents::CLOSED));
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
@@ -136,33 +136,33 @@ impl<P: Port> DataPath<P> {
 
     /// Lists a queue pair that waits until no core uses a steering tag.
     #[cold]
-    pub(super) fn wait_for_memory(&mut self, slot: u32) {
+    pub(super) fn wait_for_quiescence(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if !core::mem::replace(&mut qp.awaits_memory, true) {
-            self.memory_waiters.push(slot);
+        if !core::mem::replace(&mut qp.awaits_quiescence, true) {
+            self.quiescence_waiters.push(slot);
         }
     }
 
     /// Looks through the memory waiters below `index`, from the end, for one that no longer waits. Removes and returns it.
-    pub(super) fn next_memory_ready(&mut self, index: &mut usize) -> Option<u32> {
+    pub(super) fn next_quiescence_over(&mut self, index: &mut usize) -> Option<u32> {
         while *index > 0 {
             *index -= 1;
-            let Some(&slot) = self.memory_waiters.get(*index) else { continue };
-            if !self.still_awaits_memory(slot) {
-                self.memory_waiters.swap_remove(*index);
+            let Some(&slot) = self.quiescence_waiters.get(*index) else { continue };
+            if !self.still_awaits_quiescence(slot) {
+                self.quiescence_waiters.swap_remove(*index);
                 return Some(slot);
             }
         }
         None
     }
 
-    fn still_awaits_memory(&mut self, slot: u32) -> bool {
+    fn still_awaits_quiescence(&mut self, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        stream.retry_after_epoch(&mut io);
+        stream.retry_after_quiescence(&mut io);
         // The transmit stage tries a held binding again and lists the queue pair again if it still waits.
-        qp.awaits_memory = stream.awaits_epoch();
-        qp.awaits_memory
+        qp.awaits_quiescence = stream.awaits_quiescence();
+        qp.awaits_quiescence
     }
 
     /// Removes a queue pair from every list. Its connection and its stream have ended.
@@ -176,8 +176,8 @@ impl<P: Port> DataPath<P> {
         {
             remote_atomics.remove_credit_waiter(slot);
         }
-        if qp.awaits_memory {
-            self.memory_waiters.retain(|waiting| *waiting != slot);
+        if qp.awaits_quiescence {
+            self.quiescence_waiters.retain(|waiting| *waiting != slot);
         }
         Some(qp)
     }

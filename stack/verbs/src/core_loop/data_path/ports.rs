@@ -16,7 +16,7 @@ impl<P: Port> DataPath<P> {
     /// The route to a peer through the port with the longest matching prefix.
     pub(crate) fn route(&mut self, now: Nanos, remote: IpAddr) -> Route {
         let mut port = 0;
-        if self.nets.is_several() {
+        if self.nets.has_several() {
             let near = |port: &u8| self.nets.at(*port).match_len(remote);
             // `max_by_key` returns the last of equal ports, so the first port comes last.
             let nearest = self.nets.numbers().rev().filter(|port| near(port).is_some()).max_by_key(near);

@@ -80,14 +80,14 @@ pub(crate) struct QpCore {
     pub(crate) stream: Stream,
     /// Whether it is in the list of senders.
     pub(crate) tx_queued: bool,
-    /// Whether it is in the list of memory waiters.
-    pub(crate) awaits_memory: bool,
+    /// Whether it is in the list of quiescence waiters.
+    pub(crate) awaits_quiescence: bool,
     /// The DRR deficit in bytes: negative after an overdraft, which is deducted from the next quantum.
     pub(crate) deficit: i64,
     /// The timeouts that the application set.
     pub(crate) timeouts: QpTimeouts,
-    /// TCP events of an orderly end that wait for a held delivery: input that is not handled yet, independent of the
-    /// state in which it arrived.
+    /// FIN events that arrived while a delivery was pending. They are handled after it, in whatever state the
+    /// connection is then.
     pub(crate) deferred_close: TcpEvents,
 }
 
@@ -112,7 +112,7 @@ impl QpCore {
             reads,
             stream,
             tx_queued: false,
-            awaits_memory: false,
+            awaits_quiescence: false,
             deficit: 0,
             timeouts,
             deferred_close: TcpEvents::empty(),
@@ -157,7 +157,8 @@ impl QpCore {
     pub(crate) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
         self.shared.set(next.qp_state());
         // A post publishes a receive, then reads the state; the core sets the state, then reads the receives for the
-        // last time. One of the two sees the other.
+        // last time. So either the core flushes the receive, or the posting thread sees `Error` and rings the
+        // doorbell.
         fence(Ordering::SeqCst);
         self.lifecycle.enter(next)
     }

@@ -269,7 +269,7 @@ impl<P: Port> DataPath<P> {
         let single_request =
             self.queues.remote_atomics.as_deref_mut().is_some_and(RemoteAtomics::take_single_request);
         let mut spins_left =
-            if single_request && self.work == self.posted_work + 1 { REPLY_SPINS_MAX } else { 0 };
+            if single_request && self.work == self.doorbell_stage_work + 1 { REPLY_SPINS_MAX } else { 0 };
         while spins_left > 0
             && self
                 .queues

@@ -14,16 +14,17 @@ pub(crate) enum RxOutcome {
     Done,
     /// The connection carries no FPDUs, or not yet. The bytes stay with TCP.
     NotFpdus,
-    /// The stream ended, or the connection is in another state than full operation with an open fence.
-    Attention(RxAttention),
+    /// The stream ended, the connection is in another state than `Running`, or the first-FPDU gate was closed before
+    /// these bytes.
+    Exception(RxException),
 }
 
 /// The result of received FPDUs that may change the state of the connection.
-pub(crate) struct RxAttention {
+pub(crate) struct RxException {
     /// Why the stream ended.
     pub(crate) end: Option<StreamError>,
-    /// RFC 5044 s7.1.2: the responder's fence was closed before these FPDUs.
-    pub(crate) fence_closed: bool,
+    /// RFC 5044 s7.1.2: the responder's first-FPDU gate was closed before these FPDUs.
+    pub(crate) gate_closed: bool,
     /// Whether the stream has something to send.
     pub(crate) wants_tx: bool,
 }
@@ -33,7 +34,7 @@ impl<P: Port> DataPath<P> {
     /// burst.
     #[inline(always)]
     pub(crate) fn has_no_frames(&mut self) -> bool {
-        if self.wires.is_several() {
+        if self.wires.has_several() {
             return false;
         }
         let Some(burst) = &mut self.rx_burst else { return false };
@@ -48,17 +49,17 @@ impl<P: Port> DataPath<P> {
         if !qp.lifecycle.takes_fpdus() {
             return RxOutcome::NotFpdus;
         }
-        let fence_closed = !qp.stream.may_send();
-        let usual = matches!(qp.lifecycle, Lifecycle::Running(_)) && !fence_closed;
+        let gate_closed = !qp.stream.may_send();
+        let in_full_operation = matches!(qp.lifecycle, Lifecycle::Running(_)) && !gate_closed;
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut bytes = self.tcp.rx(conn);
         let end = stream.on_readable(&mut bytes, &mut self.scratch, &mut io).err();
         let wants_tx = stream.wants_tx(&mut io);
-        if stream.awaits_epoch() {
-            self.wait_for_memory(slot);
+        if stream.awaits_quiescence() {
+            self.wait_for_quiescence(slot);
         }
-        if !usual || end.is_some() {
-            return RxOutcome::Attention(RxAttention { end, fence_closed, wants_tx });
+        if !in_full_operation || end.is_some() {
+            return RxOutcome::Exception(RxException { end, gate_closed, wants_tx });
         }
         if wants_tx {
             self.enqueue_tx(slot);
@@ -75,7 +76,8 @@ impl<P: Port> DataPath<P> {
         }
     }
 
-    /// Completes what TCP has acknowledged and continues to send. Returns whether a disconnect waits for that.
+    /// Completes what TCP has acknowledged and continues to send. Returns whether the queue pair is `Draining`, so
+    /// that the caller checks whether it is drained now.
     #[inline]
     #[must_use]
     pub(crate) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {
@@ -84,12 +86,12 @@ impl<P: Port> DataPath<P> {
         let draining = matches!(qp.lifecycle, Lifecycle::Draining(_));
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.on_acked(acked, &mut io);
-        let waits = stream.awaits_epoch();
+        let waits = stream.awaits_quiescence();
         if stream.wants_tx(&mut io) || self.tcp.wants_transmit(conn) {
             self.enqueue_tx(slot);
         }
         if waits {
-            self.wait_for_memory(slot);
+            self.wait_for_quiescence(slot);
         }
         draining
     }

@@ -17,7 +17,7 @@ use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
 /// The quantum of a queue pair in bytes of FPDUs: four full segments of 9000 bytes or 23 of 1500.
 const QUANTUM_BYTES: i64 = 32 * 1024;
 
-/// Segments in a round, retransmissions included: bounds the cost of small messages, whose bytes hardly count.
+/// Limits a round by segments too, retransmissions included: many small messages stay below the byte quantum.
 pub(crate) const ROUND_UNITS_MAX: usize = 64;
 
 /// What is left for the connection manager after a scheduling round of a queue pair.
@@ -26,7 +26,8 @@ pub(crate) const ROUND_UNITS_MAX: usize = 64;
 pub(crate) struct TxOutcome {
     /// A Read is outstanding and its timer is not armed.
     pub(crate) read_started: bool,
-    /// The connection is in another state than full operation: the round may have completed that state.
+    /// The connection is not in `Running`, or the stream failed: its state may change, since the last unit of the
+    /// state may just have been sent.
     pub(crate) check_state: bool,
 }
 
@@ -97,17 +98,17 @@ impl<P: Port> DataPath<P> {
         self.work += sent.units;
         // A sender with nothing left to send does not save its quantum.
         qp.deficit = left.min(0);
-        let (waits, reads) = (qp.stream.awaits_epoch(), qp.stream.read_progress().is_some());
+        let (waits, reads) = (qp.stream.awaits_quiescence(), qp.stream.read_progress().is_some());
         let running = if let Lifecycle::Running(running) = &qp.lifecycle { Some(running) } else { None };
         let read_started = reads && running.is_some_and(|running| running.read_progress_at_arm.is_none());
-        let simply_runs = running.is_some() && qp.stream.state() == StreamState::Open;
+        let in_full_operation = running.is_some() && qp.stream.state() == StreamState::Open;
         let stopped = matches!(sent.blocked, Blocked::Pool | Blocked::Wire);
         if stopped || left <= 0 || sent.units == ROUND_UNITS_MAX {
             self.enqueue_tx(slot);
         }
         if waits {
-            self.wait_for_memory(slot);
+            self.wait_for_quiescence(slot);
         }
-        TxOutcome { read_started, check_state: !simply_runs }
+        TxOutcome { read_started, check_state: !in_full_operation }
     }
 }

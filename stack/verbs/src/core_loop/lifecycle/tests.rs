@@ -15,23 +15,23 @@ use crate::objects::{CmParams, MpaParams};
 /// The edges of the diagram.
 const EDGES: usize = 31;
 
-const STAGES: [Stage; 12] = [
-    Stage::Idle,
-    Stage::Resolving,
-    Stage::Opening,
-    Stage::Requesting,
-    Stage::Replying,
-    Stage::AwaitingRtr,
-    Stage::Running,
-    Stage::Draining,
-    Stage::HalfClosed,
-    Stage::Terminating,
-    Stage::Closing,
-    Stage::Ended,
+const STAGES: [StateName; 12] = [
+    StateName::Idle,
+    StateName::Resolving,
+    StateName::Opening,
+    StateName::Requesting,
+    StateName::Replying,
+    StateName::AwaitingRtr,
+    StateName::Running,
+    StateName::Draining,
+    StateName::HalfClosed,
+    StateName::Terminating,
+    StateName::Closing,
+    StateName::Ended,
 ];
 
 /// The states that the diagram's table names after `from`.
-fn edges_of(from: Stage) -> Vec<String> {
+fn edges_of(from: StateName) -> Vec<String> {
     let start = format!("//! {from:?} ");
     let line =
         include_str!("../lifecycle.rs").lines().find(|line| line.starts_with(&start) && line.contains("->"));
@@ -60,28 +60,28 @@ fn negotiated() -> Negotiated {
 }
 
 /// A connection in a state.
-fn sample(stage: Stage) -> Lifecycle {
+fn sample(state: StateName) -> Lifecycle {
     let established = true;
     let running = Lifecycle::Running(Running::default());
-    match stage {
-        Stage::Idle => Lifecycle::Idle,
-        Stage::Resolving => Lifecycle::Setup(Setup::Resolving { target: target() }),
-        Stage::Opening => Lifecycle::Setup(Setup::Opening { target: target() }),
-        Stage::Requesting => {
+    match state {
+        StateName::Idle => Lifecycle::Idle,
+        StateName::Resolving => Lifecycle::Setup(Setup::Resolving { target: target() }),
+        StateName::Opening => Lifecycle::Setup(Setup::Opening { target: target() }),
+        StateName::Requesting => {
             let (initiator, frame) = request();
             Lifecycle::Setup(Setup::Requesting { initiator, frame, target: target() })
         }
-        Stage::Replying => {
+        StateName::Replying => {
             let frame = StartupFrameSource::new(FrameBytes::new());
             Lifecycle::Setup(Setup::Replying { frame, agreed: negotiated() })
         }
-        Stage::AwaitingRtr => Lifecycle::AwaitingRtr,
-        Stage::Running => running,
-        Stage::Draining => running.draining(Nanos::MAX, DrainProgress::default()),
-        Stage::HalfClosed => running.half_closed(Nanos::MAX),
-        Stage::Terminating => running.terminating(DisconnectReason::Terminated),
-        Stage::Closing => Lifecycle::Closing { cause: None, established },
-        Stage::Ended => Lifecycle::Ended,
+        StateName::AwaitingRtr => Lifecycle::AwaitingRtr,
+        StateName::Running => running,
+        StateName::Draining => running.draining(Nanos::MAX, ProgressMark::default()),
+        StateName::HalfClosed => running.half_closed(Nanos::MAX),
+        StateName::Terminating => running.terminating(DisconnectReason::Terminated),
+        StateName::Closing => Lifecycle::Closing { cause: None, established },
+        StateName::Ended => Lifecycle::Ended,
     }
 }
 
@@ -93,7 +93,7 @@ fn every_edge_of_the_diagram_can_be_walked() {
             let mut lifecycle = sample(from);
             assert!(lifecycle.may_enter(&sample(next)), "{from:?} -> {next:?}");
             let before = lifecycle.enter(sample(next));
-            assert_eq!((before.stage(), lifecycle.stage()), (from, next));
+            assert_eq!((before.name(), lifecycle.name()), (from, next));
             walked += 1;
         }
     }
@@ -121,17 +121,17 @@ fn every_pair_of_states_without_an_edge_is_refused() {
 #[cfg(debug_assertions)]
 #[should_panic(expected = "Ended -> Running")]
 fn a_refused_state_cannot_be_entered() {
-    sample(Stage::Ended).enter(sample(Stage::Running));
+    sample(StateName::Ended).enter(sample(StateName::Running));
 }
 
 #[test]
 fn set_up_keeps_the_target_until_the_reply() {
     let (initiator, frame) = request();
-    let mut lifecycle = sample(Stage::Resolving);
+    let mut lifecycle = sample(StateName::Resolving);
     lifecycle.advance_setup(Setup::open);
-    assert_eq!(lifecycle.stage(), Stage::Opening);
+    assert_eq!(lifecycle.name(), StateName::Opening);
     lifecycle.advance_setup(|setup| setup.request(initiator, frame));
-    assert_eq!(lifecycle.stage(), Stage::Requesting);
+    assert_eq!(lifecycle.name(), StateName::Requesting);
     lifecycle.advance_setup(Setup::with_revision_1);
     let Lifecycle::Setup(Setup::Resolving { target }) = lifecycle else { panic!("resolves again") };
     assert_eq!(target.revision(), 1);
@@ -139,40 +139,40 @@ fn set_up_keeps_the_target_until_the_reply() {
 
 #[test]
 fn set_up_is_not_advanced_in_other_states() {
-    for stage in STAGES.into_iter().filter(|stage| !matches!(sample(*stage), Lifecycle::Setup(_))) {
-        let mut lifecycle = sample(stage);
+    for state in STAGES.into_iter().filter(|state| !matches!(sample(*state), Lifecycle::Setup(_))) {
+        let mut lifecycle = sample(state);
         lifecycle.advance_setup(Setup::open);
-        assert_eq!(lifecycle.stage(), stage);
+        assert_eq!(lifecycle.name(), state);
     }
 }
 
 /// RFC 6581 s5: a connection that ends before the RTR was never up.
 #[test]
 fn a_connection_without_its_rtr_is_never_established() {
-    let mut lifecycle = sample(Stage::AwaitingRtr);
+    let mut lifecycle = sample(StateName::AwaitingRtr);
     for next in [
-        |from: &Lifecycle| from.draining(Nanos::ZERO, DrainProgress::default()),
+        |from: &Lifecycle| from.draining(Nanos::ZERO, ProgressMark::default()),
         |from: &Lifecycle| from.half_closed(Nanos::ZERO),
         |from: &Lifecycle| from.terminating(DisconnectReason::Terminated),
         |from: &Lifecycle| from.closing(),
     ] {
         lifecycle.enter(next(&lifecycle));
-        assert!(!lifecycle.established(), "{:?}", lifecycle.stage());
+        assert!(!lifecycle.established(), "{:?}", lifecycle.name());
     }
 }
 
 #[test]
 fn an_rtr_after_a_disconnect_establishes_the_connection() {
-    let mut lifecycle = sample(Stage::AwaitingRtr);
+    let mut lifecycle = sample(StateName::AwaitingRtr);
     assert!(!lifecycle.on_rtr_after_disconnect());
-    lifecycle.enter(lifecycle.draining(Nanos::ZERO, DrainProgress::default()));
+    lifecycle.enter(lifecycle.draining(Nanos::ZERO, ProgressMark::default()));
     assert!(lifecycle.on_rtr_after_disconnect());
     assert!(lifecycle.established() && lifecycle.qp_state() == QpState::Draining);
 }
 
 #[test]
 fn a_cause_stays_from_terminate_to_fin() {
-    let mut lifecycle = sample(Stage::Running);
+    let mut lifecycle = sample(StateName::Running);
     assert_eq!(lifecycle.closing().cause(), None);
     lifecycle.enter(lifecycle.terminating(DisconnectReason::Terminated));
     lifecycle.enter(lifecycle.closing());
@@ -181,7 +181,7 @@ fn a_cause_stays_from_terminate_to_fin() {
 
 #[test]
 fn the_application_sees_five_states() {
-    let seen = STAGES.map(|stage| sample(stage).qp_state());
+    let seen = STAGES.map(|state| sample(state).qp_state());
     assert_eq!(seen[..1], [QpState::Idle]);
     assert_eq!(seen[1..6], [QpState::Connecting; 5]);
     assert_eq!(seen[6..7], [QpState::Established]);
