@@ -1,4 +1,4 @@
-//! A client that keeps its window full of requests of all kinds, and knows what every block must hold.
+//! A client that keeps its window full of requests of all kinds and knows what every block must hold.
 
 use core::net::SocketAddr;
 
@@ -13,26 +13,26 @@ use crate::protocol::{
 };
 use crate::server::pages;
 
-/// What a client did.
+/// Counts of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockCounts {
     /// Blocks written.
     pub written: u64,
-    /// Blocks read, each compared with what was written last.
+    /// Blocks read. Each was compared with what was written last.
     pub read: u64,
-    /// Requests that were refused, as they should be.
+    /// Requests that the server refused, as expected.
     pub refused: u64,
 }
 
-/// One connection. It has a part of the disk for itself, from `first` on.
+/// One connection. It has the part of the disk from `first` on for itself.
 pub struct Client {
     ctx: Context,
     cq: CompletionQueue,
     qp: QueuePair,
-    /// For each place in the window, room for the longest request.
+    /// One buffer for each place in the window, of the size of the longest request.
     blocks: Region,
     responses: Region,
-    /// What the blocks of the part hold: the number that their bytes follow from.
+    /// The expected contents of the blocks: the number from which their bytes are computed.
     expected_values: Vec<u64>,
     first: u64,
     disk_blocks: u64,
@@ -42,7 +42,7 @@ pub struct Client {
     counts: BlockCounts,
 }
 
-/// A request under way.
+/// An outstanding request.
 #[derive(Clone, Copy)]
 struct PendingRequest {
     request: Request,
@@ -50,8 +50,8 @@ struct PendingRequest {
 }
 
 impl Client {
-    /// A client that connects to a server, with `blocks` blocks from `first` on for itself; what it asks for follows from
-    /// `seed`.
+    /// A client that connects to a server, with `blocks` blocks from `first` on for itself. `seed` determines its
+    /// requests.
     pub fn open(
         stack: &Stack,
         server: SocketAddr,
@@ -106,17 +106,17 @@ impl Client {
             .try_for_each(|slot| if self.window[slot].is_none() { self.send_request(slot) } else { Ok(()) })
     }
 
-    /// What has been done so far.
+    /// The counts so far.
     pub fn counts(&self) -> BlockCounts {
         self.counts
     }
 
-    /// Whether every request has been answered.
+    /// Returns whether every request has its response.
     pub fn is_idle(&self) -> bool {
         self.connected && self.window.iter().all(Option::is_none)
     }
 
-    /// Closes the connection; answers how many are still open.
+    /// Closes the connection. Returns how many are still open.
     pub fn close(&mut self, deadline: std::time::Instant) -> Result<usize, EmbedError> {
         Ok(self.ctx.drain(deadline)?.open)
     }
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// The next request of a place: mostly reads and writes of its own part, now and then one that must be refused.
+    /// The next request of a place: mostly reads and writes of its own part, sometimes one that must be refused.
     fn send_request(&mut self, slot: usize) -> Result<(), EmbedError> {
         let blocks = 1 + (self.next() % u64::from(BLOCKS_MAX)) as u32;
         let own = (self.expected_values.len() as u64).saturating_sub(blocks.into());
@@ -158,7 +158,7 @@ impl Client {
             2 => (request.blocks, expected) = (BLOCKS_MAX + 1, Outcome::BadLength),
             _ if self.overlaps(&request) => return Ok(()),
             _ if operation == Operation::Write => self.write_blocks(slot, &request)?,
-            // What was there before must not pass for what is read.
+            // Overwrites the former contents, so that they cannot pass for the data that is read.
             _ => self.blocks.fill(slot * SLOT_BYTES, blocks as usize * BLOCK_BYTES as usize, 0xee)?,
         }
         let bytes = request.encode();
@@ -167,7 +167,7 @@ impl Client {
         Ok(())
     }
 
-    /// Requests for the same blocks at once would have no order.
+    /// Returns whether an outstanding request concerns the same blocks: two such requests would have no order.
     fn overlaps(&self, request: &Request) -> bool {
         let end = |request: &Request| request.first + u64::from(request.blocks);
         let in_flight = self.window.iter().flatten().filter(|pending| pending.expected == Outcome::Done);
@@ -176,7 +176,7 @@ impl Client {
             .any(|other| request.first < end(other) && other.first < end(request))
     }
 
-    /// Fills a place with new blocks, and notes what they are.
+    /// Fills a place with new blocks and records their contents.
     fn write_blocks(&mut self, slot: usize, request: &Request) -> Result<(), EmbedError> {
         for number in 0..request.blocks as usize {
             let value = self.next();
@@ -192,7 +192,7 @@ impl Client {
 
     fn on_completion(&mut self, done: &Completion) -> Result<(), EmbedError> {
         if done.status != CompletionStatus::Success {
-            // Receives that no answer came for are flushed at the end.
+            // Receives without a response are flushed at the end.
             let flushed = done.status == CompletionStatus::FlushedInError && self.is_idle();
             return if flushed {
                 Ok(())
@@ -245,7 +245,7 @@ impl Client {
         Ok(())
     }
 
-    /// xorshift64: what is asked for need not be hard to guess.
+    /// xorshift64. The requests need not be unpredictable.
     fn next(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -257,7 +257,7 @@ impl Client {
 /// Bytes of a place in the window.
 const SLOT_BYTES: usize = BLOCKS_MAX as usize * BLOCK_BYTES as usize;
 
-/// What a block holds: zeros at first, then bytes that follow from a number and its place.
+/// The contents of a block: zeros at first, then bytes computed from a number and the place.
 fn block(value: u64, at: u64) -> Vec<u8> {
     if value == 0 {
         return vec![0; BLOCK_BYTES as usize];

@@ -1,5 +1,5 @@
-//! What the program does once it has its arguments: `both` ends in one process over rings, or one of them over the device
-//! that a configuration names.
+//! The modes of the program: `both` sides in one process over rings, or one side over the device that a
+//! configuration names.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +14,9 @@ use ironwarp::{Config, Stack, Worker};
 use ironwarp_cli::{CliExit, on_interrupt, parse_args};
 
 const PROGRAM: &str = "embed-rust";
-/// Ends what hangs.
+/// The limit for a run that hangs.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
-/// A connection has this long to close.
+/// The time within which a connection closes.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves blocks by RDMA, or checks such a server.
@@ -34,12 +34,12 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Subcommand)]
 enum Command {
-    /// A server and clients in this process, joined by DPDK's rings; needs no device and no huge pages.
+    /// A server and clients in this process, joined by DPDK's rings; needs no device and no huge pages
     Both {
         /// Clients, each with a part of the disk.
         #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
         clients: u16,
-        /// Blocks that each client writes and reads, at least.
+        /// Blocks that each client writes and reads, at least
         #[arg(long, default_value_t = 2000)]
         blocks: u64,
     },
@@ -66,7 +66,7 @@ enum Command {
     },
 }
 
-/// Blocks of the disk that a client has for itself.
+/// Blocks of the disk that belong to one client.
 const BLOCKS_PER_CLIENT: usize = 256;
 const CLIENTS_MAX: usize = 64;
 
@@ -93,7 +93,7 @@ fn run() -> Result<(), CliExit> {
 }
 
 fn both(clients: usize, blocks: u64) -> Result<BlockCounts, EmbedError> {
-    // The program's DPDK: started as it likes, with whatever else it needs.
+    // The program starts DPDK itself, with the arguments that it needs for other purposes.
     let started = Eal::start(&EalConfig::new().memory(Memory::Ordinary { mib: 256 }));
     let eal = started.map_err(ironwarp::SetupError::from)?;
     let [(client_stack, client_worker), (server_stack, server_worker)] =
@@ -103,7 +103,7 @@ fn both(clients: usize, blocks: u64) -> Result<BlockCounts, EmbedError> {
     let mut server = Server::open(&server_stack, config)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // One thread, one worker: each side has its own reactor.
+        // One thread and one worker: each side has its own reactor.
         let serving = scope.spawn(|| serve(&mut server, server_worker, &stop));
         let outcome = run_clients(&client_stack, client_worker, at, clients, blocks);
         stop.store(true, Ordering::Release);
@@ -112,7 +112,7 @@ fn both(clients: usize, blocks: u64) -> Result<BlockCounts, EmbedError> {
     })
 }
 
-/// A reactor that serves until it is stopped, and then ends in order.
+/// A reactor that serves until it is stopped and then closes all connections.
 fn serve(server: &mut Server, mut worker: Worker, stop: &AtomicBool) -> Result<(), EmbedError> {
     while !stop.load(Ordering::Acquire) {
         poll_worker(&mut worker);
@@ -126,7 +126,7 @@ fn serve(server: &mut Server, mut worker: Worker, stop: &AtomicBool) -> Result<(
     Ok(())
 }
 
-/// A reactor with clients, until each has done its part and its connection is closed.
+/// A reactor with clients. It ends when each has done its part and its connection is closed.
 fn run_clients(
     stack: &Stack,
     mut worker: Worker,
@@ -180,7 +180,7 @@ fn client(config: &Path, at: SocketAddr, blocks: u64) -> Result<BlockCounts, Emb
 
 fn poll_worker(worker: &mut Worker) {
     if worker.poll(4).work == 0 {
-        // Nothing to do: on a machine with fewer processors than reactors the other one may run.
+        // No work: on a machine with fewer processors than reactors the other one may run.
         std::thread::yield_now();
     }
 }

@@ -1,10 +1,10 @@
-//! What server and client say to each other: requests of 32 bytes and answers of 16, all numbers big-endian.
+//! The protocol of server and client: requests of 32 bytes and responses of 16, all numbers big-endian.
 //!
 //! ```text
 //! request  operation u8 | 3 bytes 0 | blocks u32 | first u64 | offset u64 | stag u32 | tag u32
 //! response   tag u32 | outcome u32 | first u64
 //! ```
-//! Decoding takes any bytes and refuses what is none of these; nothing here trusts the other side.
+//! Decoding accepts any bytes and refuses those that are not in this form.
 
 use ironwarp::{RemoteMemory, STag};
 
@@ -16,62 +16,62 @@ pub const BLOCKS_MAX: u32 = 16;
 pub const WINDOW: usize = 8;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 32;
-/// Bytes of an answer.
+/// Bytes of a response.
 pub const RESPONSE_BYTES: usize = 16;
 
-/// What a client asks for.
+/// The operation that a client requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Blocks of the disk into the client's memory.
+    /// Copy blocks of the disk to the client's memory.
     Read = 1,
-    /// Blocks of the client's memory onto the disk.
+    /// Copy blocks of the client's memory to the disk.
     Write = 2,
 }
 
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// How many blocks, 1 to [`BLOCKS_MAX`].
+    /// The number of blocks, 1 to [`BLOCKS_MAX`].
     pub blocks: u32,
-    /// The first of them on the disk.
+    /// The first block on the disk.
     pub first: u64,
-    /// Where they go to or come from.
+    /// The source or sink in the client's memory.
     pub memory: RemoteMemory,
-    /// Comes back in the answer.
+    /// Returned in the response.
     pub tag: u32,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The blocks are moved.
     Done,
-    /// Some block lies beyond the disk.
+    /// A block lies beyond the disk.
     OutOfRange,
     /// No blocks, or more than [`BLOCKS_MAX`].
     BadLength,
-    /// The message is no request.
+    /// The message is not a request.
     BadRequest,
 }
 
-/// By number on the wire.
+/// The outcomes, in the order of their numbers on the wire.
 const OUTCOMES: [Outcome; 4] = [Outcome::Done, Outcome::OutOfRange, Outcome::BadLength, Outcome::BadRequest];
 
-/// An answer.
+/// A response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response {
-    /// The request's.
+    /// The tag of the request.
     pub tag: u32,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The request's first block.
+    /// The first block of the request.
     pub first: u64,
 }
 
 impl Request {
-    /// As it is sent.
+    /// Encodes the request.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[0] = self.operation as u8;
@@ -83,7 +83,7 @@ impl Request {
         bytes
     }
 
-    /// What was sent, if it is a request.
+    /// Decodes a request; `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != REQUEST_BYTES {
             return None;
@@ -101,7 +101,7 @@ impl Request {
         })
     }
 
-    /// Whether it can be carried out on a disk of so many blocks.
+    /// Checks whether a disk of this size can carry it out.
     pub fn check(&self, disk_blocks: u64) -> Outcome {
         if !(1..=BLOCKS_MAX).contains(&self.blocks) {
             return Outcome::BadLength;
@@ -114,7 +114,7 @@ impl Request {
 }
 
 impl Response {
-    /// As it is sent.
+    /// Encodes the response.
     pub fn encode(&self) -> [u8; RESPONSE_BYTES] {
         let mut bytes = [0; RESPONSE_BYTES];
         bytes[..4].copy_from_slice(&self.tag.to_be_bytes());
@@ -123,7 +123,7 @@ impl Response {
         bytes
     }
 
-    /// What was sent, if it is an answer.
+    /// Decodes a response; `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != RESPONSE_BYTES {
             return None;

@@ -1,7 +1,7 @@
 //! The server: one step handles events and completions, starts the requested work, and returns.
 //!
-//! The disk is a region without remote rights. A read goes disk → client in one RDMA Write and its answer behind it, in
-//! order; a write goes client → disk in one RDMA Read, and is answered when the Read is complete.
+//! The disk is a region without remote rights. A read is one RDMA Write from disk to client followed by its
+//! response, in order. A write is one RDMA Read from client to disk; the response follows when the Read is complete.
 
 use core::net::SocketAddr;
 
@@ -16,10 +16,10 @@ use crate::protocol::{
     BLOCK_BYTES, Operation, Outcome, REQUEST_BYTES, RESPONSE_BYTES, Request, Response, WINDOW,
 };
 
-/// What a server is started with.
+/// The configuration of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerConfig {
-    /// Where it listens.
+    /// The address it listens on.
     pub at: SocketAddr,
     /// Blocks of its disk.
     pub blocks: u64,
@@ -33,7 +33,7 @@ pub struct Server {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     disk: Region,
-    /// Receives: one request for each place in each client's window.
+    /// Receives: one for each place in each client's window.
     requests: Region,
     sessions: Vec<Option<Session>>,
     config: ServerConfig,
@@ -42,31 +42,32 @@ pub struct Server {
 struct Session {
     qp: QueuePair,
     slots: [SlotState; WINDOW],
-    /// A place waits for room in the send queue: requests complete in their order, so what is behind a slow Read keeps its
-    /// place there although the client has it long since.
+    /// A place waits for room in the send queue. Requests complete in order, so those behind a slow Read hold their
+    /// places although the client already has its data.
     is_stalled: bool,
 }
 
-/// How far a request has come.
+/// The state of a request.
 #[derive(Clone, Copy)]
 enum SlotState {
-    /// There is none.
+    /// The place is free.
     Free,
-    /// It is to be carried out.
+    /// The request waits to be carried out.
     Received(Request),
-    /// The client's blocks are being read, and this is the answer then.
+    /// The Read of the client's blocks is outstanding; this is the response to send after it.
     Reading(Response),
-    /// It is to be answered.
+    /// The response waits to be sent.
     Ready(Response),
 }
 
-// A place is a request under way, a room where one may land: there are as many of both, and any may meet any.
+// A place holds a request, a receive buffer holds an arriving one. There are as many of each, and any buffer may
+// serve any place.
 
-/// A message longer than a request is an error of its own, so a receive has room for one byte more.
+/// A message longer than a request must be detected, so a receive buffer has one byte more.
 const RECEIVE_BYTES: usize = REQUEST_BYTES + 1;
 
 impl Server {
-    /// A server on a stack, listening. Its disk is all zeros.
+    /// A listening server on a stack. Its disk is all zeros.
     pub fn open(stack: &Stack, config: ServerConfig) -> Result<Self, EmbedError> {
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
@@ -74,7 +75,7 @@ impl Server {
         let disk = ctx.register(pd, pages(bytes)?, Access::LOCAL_WRITE)?;
         let buffer = pages(config.clients * WINDOW * RECEIVE_BYTES)?;
         let requests = ctx.register(pd, buffer, Access::LOCAL_WRITE)?;
-        // A request, the Read or Write that carries it out, and its answer.
+        // The receive of a request, the Read or Write that carries it out, and its response.
         let cq = ctx.create_cq((config.clients * WINDOW * 4) as u32)?;
         ctx.listen(config.at)?;
         let sessions = (0..config.clients).map(|_| None).collect();
@@ -92,12 +93,13 @@ impl Server {
         (0..self.sessions.len()).try_for_each(|number| self.resume(number))
     }
 
-    /// Clients that are connected, or about to be.
+    /// Clients that are connected or being connected.
     pub fn clients(&self) -> usize {
         self.sessions.iter().flatten().count()
     }
 
-    /// Takes no more clients and closes the connections of those that are there; step on until [`Server::clients`] is 0.
+    /// Refuses new clients and closes the connections of the others. Call [`Server::step`] until [`Server::clients`]
+    /// is 0.
     pub fn close(&mut self, deadline: std::time::Instant) -> Result<usize, EmbedError> {
         let _ = self.ctx.unlisten(self.config.at);
         Ok(self.ctx.drain(deadline)?.open)
@@ -125,7 +127,7 @@ impl Server {
         };
         let depth = WINDOW as u32;
         let attr = QpAttr {
-            // A Write and its answer for each request of the window.
+            // A Write and a response for each request of the window.
             send_depth: 2 * depth,
             recv_depth: depth,
             max_sge: 1,
@@ -149,7 +151,7 @@ impl Server {
     fn on_completion(&mut self, done: &Completion) -> Result<(), EmbedError> {
         let Some(number) = self.session_of(done.qp) else { return Ok(()) };
         if done.status != CompletionStatus::Success {
-            // The connection is ending, which its event tells.
+            // The connection is ending; its event follows.
             return Ok(());
         }
         match done.opcode {
@@ -170,14 +172,14 @@ impl Server {
         Ok(())
     }
 
-    /// Takes a request out of its room, which is posted again at once, and begins with it.
+    /// Copies a request from its receive buffer, posts the buffer again and begins the request.
     fn on_request(&mut self, number: usize, buffer: usize, len: usize) -> Result<(), EmbedError> {
         let mut bytes = [0; RECEIVE_BYTES];
         self.requests.read_at(receive_offset(number, buffer), &mut bytes)?;
         let Some(session) = self.sessions.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
         let free = session.slots.iter_mut().enumerate().find(|(_, state)| matches!(state, SlotState::Free));
         let Some((slot, state)) = free else {
-            // More than the window allows: a protocol error of the client.
+            // The client exceeds its window: a protocol error.
             return self.disconnect(number);
         };
         *state = match bytes.get(..len).and_then(Request::decode) {
@@ -201,7 +203,7 @@ impl Server {
         self.advance(number, slot)
     }
 
-    /// Tries again what had no room in the send queue.
+    /// Tries again the requests that found no room in the send queue.
     fn resume(&mut self, number: usize) -> Result<(), EmbedError> {
         let is_stalled = |session: &mut Session| core::mem::take(&mut session.is_stalled);
         if !self.sessions.get_mut(number).and_then(Option::as_mut).is_some_and(is_stalled) {
@@ -210,7 +212,7 @@ impl Server {
         (0..WINDOW).try_for_each(|slot| self.advance(number, slot))
     }
 
-    /// Does for a request what can be done now.
+    /// Advances a request as far as possible now.
     fn advance(&mut self, number: usize, slot: usize) -> Result<(), EmbedError> {
         match self.try_advance(number, slot) {
             Err(EmbedError::Verbs(VerbsError::Post(PostError::QueueFull) | VerbsError::CqFull)) => {
@@ -219,7 +221,7 @@ impl Server {
                 }
                 Ok(())
             }
-            // The connection is ending, and this was too late.
+            // The connection is ending; the request came too late.
             Err(EmbedError::Verbs(VerbsError::WrongState(_) | VerbsError::UnknownQueuePair)) => Ok(()),
             outcome => outcome,
         }
@@ -247,7 +249,7 @@ impl Server {
         let bytes = response.encode();
         let response = SendWr::send_inline(wr_id, &bytes).unsignaled();
         match &write {
-            // The answer is behind the Write, so it arrives behind it (RFC 5040 s5.5).
+            // The response follows the Write, so it also arrives after it (RFC 5040 s5.5).
             Some((blocks, to)) => {
                 ctx.post_all(qp, &[SendWr::write(wr_id, blocks, *to).unsignaled(), response])?
             }

@@ -1,4 +1,5 @@
-//! The block server and its clients over memory, on one thread: everything right, everything wrong, and many of them.
+//! The block server and its clients over memory ports, on one thread: correct requests, faulty requests, and many
+//! clients.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -67,7 +68,7 @@ impl TestBed {
         .expect("a client")
     }
 
-    /// Lets clients work until each has moved so many blocks each way, and everything asked for is answered.
+    /// Polls the clients until each has moved this many blocks each way and every request has its response.
     fn work(&mut self, clients: &mut [Client], blocks: u64) {
         let is_done = |client: &Client| client.counts().written.min(client.counts().read) >= blocks;
         while !clients.iter().all(|client| is_done(client) && client.is_idle()) {
@@ -116,12 +117,12 @@ fn a_client_beyond_the_limit_is_rejected_and_may_retry() {
         }
     };
     assert!(matches!(&refused, EmbedError::Rejected(why) if why == "no place is free"), "{refused}");
-    // The first one goes, without a word.
+    // The first client disappears without a FIN.
     drop(first);
     while bed.server.clients() > 0 {
         bed.poll();
     }
-    // Its blocks stay as they were written, so the next client starts with blocks of its own.
+    // The blocks keep their contents, so the next client uses blocks of its own.
     let mut third = bed.client(0);
     while !third.is_idle() {
         bed.poll();
@@ -129,7 +130,7 @@ fn a_client_beyond_the_limit_is_rejected_and_may_retry() {
     }
 }
 
-/// A client that speaks another protocol, or names memory that it does not have, or breaks its window.
+/// A client that speaks another protocol, names memory that it does not have, or exceeds its window.
 struct RawClient {
     ctx: Context,
     qp: QueuePair,
@@ -142,7 +143,7 @@ impl RawClient {
         let mut ctx = bed.client_stack.context().expect("a context");
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(256).expect("a queue"));
         let qp = ctx.create_qp(pd, &QpAttr::new(cq)).expect("a queue pair");
-        // Answers have somewhere to land.
+        // Buffers for the responses.
         let room = ctx.register(pd, vec![0; 64], Access::LOCAL_WRITE).expect("a region");
         for _ in 0..64 {
             let all = [room.slice(0, 64).expect("inside")];
@@ -213,7 +214,7 @@ fn memory_that_a_client_does_not_have_ends_its_connection_alone() {
     bed.work(&mut clients, 100);
 }
 
-/// More requests than the window has places, or a request longer than any: there is no receive for it, and iWARP has no
+/// More requests than the window has places, or a request longer than any: no receive fits it, and iWARP has no
 /// receiver-not-ready.
 #[test]
 fn a_client_that_exceeds_the_window_is_disconnected_alone() {

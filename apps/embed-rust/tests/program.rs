@@ -1,4 +1,4 @@
-//! The program over DPDK's rings, as a user starts it: no device, no huge pages.
+//! The program over DPDK's rings, as a user starts it: without a device and huge pages.
 #![cfg(feature = "dpdk")]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The command line: options by `rping`'s letters, with names that can be read.
+//! The command line: `rping`'s letters, each with a long name.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ The round trip is a whole ping: advertisement, RDMA Read, Send, advertisement, R
 Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
 Ctrl-C ends a server, and a client without --count, with 0.";
 
-/// Bytes of a text unless given, as of `rping`.
+/// The default length of a text in bytes, as in `rping`.
 const TEXT_BYTES: u32 = 100;
 
 /// Pings over RDMA as librdmacm's rping does, in both roles: a text is read from the client, and written back to it
 #[derive(Parser, Debug)]
-// -V is rping's letter for another option.
+// In `rping` -V is another option.
 #[command(name = "iwarp-ping", version, disable_version_flag = true, after_help = EXAMPLES)]
 #[command(group(ArgGroup::new("role").required(true).args(["server", "client"])))]
 pub(crate) struct Args {
@@ -38,19 +38,20 @@ pub(crate) struct Args {
     /// The configuration, a TOML file as under configs/
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// The server's address. The server listens at the configuration's unless given; 0.0.0.0 or :: for all of a family
+    /// The server's address. The server listens on the configuration's address by default; 0.0.0.0 or :: for all of
+    /// a family
     #[arg(long, short = 'a', value_name = "ADDR")]
     address: Option<IpAddr>,
     /// The server's port
     #[arg(long, short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Pings to make; until Ctrl-C unless given. A server holds each client to it
+    /// Pings to make; by default until Ctrl-C. A server expects this number from each client
     #[arg(long, short = 'C', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Bytes of the text [default: 100]; for a server the most that it takes [default: 65536]
+    /// Bytes of the text [default: 100]; for a server the longest that it accepts [default: 65536]
     #[arg(long, short = 'S', value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=i64::from(TEXT_BYTES_MAX)))]
     size: Option<u32>,
-    /// Compare every byte: at the client with what was sent, at the server with what rping sends
+    /// Compare every byte: the client with what it sent, the server with what rping sends
     #[arg(long, short = 'V')]
     verify: bool,
     /// Print every text
@@ -59,23 +60,23 @@ pub(crate) struct Args {
     /// Serve until Ctrl-C, several clients at once
     #[arg(long, short = 'P')]
     persistent: bool,
-    /// Say nothing but what failed
+    /// Print errors only
     #[arg(long, conflicts_with_all = ["verbose", "json"])]
     pub(crate) quiet: bool,
     /// Print the summary as one line of JSON
     #[arg(long, conflicts_with = "verbose")]
     pub(crate) json: bool,
-    /// Give up a peer that is silent for this long
+    /// The time after which a silent peer is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     timeout: u32,
-    /// Client: wait so long before the first message, as servers over Linux siw need it: 5000 will do [default: the
+    /// Client: the delay before the first message, which servers over Linux siw need: 5000 is enough [default: the
     /// configuration's mpa.first_fpdu_holdoff_us]
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     hold_off: Option<u32>,
-    /// Write every frame of this end to a pcapng file, a gigabyte at most
+    /// Write every frame of this side to a pcapng file, at most 1 GB
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// What to log: error, warn, info, or a filter as of tracing-subscriber
+    /// The log: error, warn, info, or a filter of tracing-subscriber
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,
     /// Print the version
@@ -84,7 +85,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Refuses options that mean nothing to the role.
+    /// Refuses options that the role does not use.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             Args { client: true, persistent: true, .. } => {
@@ -100,7 +101,7 @@ impl Args {
         }
     }
 
-    /// What a client is to do, given our own addresses.
+    /// The parameters of a client, given its own addresses.
     pub(crate) fn client_config(&self, ours: &[IpAddr]) -> Result<ClientConfig, String> {
         let server = self.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         if server.is_unspecified()
@@ -121,7 +122,8 @@ impl Args {
         })
     }
 
-    /// What a server is to do, given our own addresses: nothing for another one would ever arrive.
+    /// The parameters of a server, given its own addresses. It refuses any other address, since no frame for it
+    /// would arrive.
     pub(crate) fn server_config(&self, ours: &[IpAddr]) -> Result<ServerConfig, String> {
         let first = ours.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let local = self.address.unwrap_or(first);

@@ -1,4 +1,5 @@
-//! The client: advertises a text, lets it be read, advertises room, lets it be written, and compares.
+//! The client: advertises a text, the server reads it; advertises a buffer, the server writes it; then compares
+//! both.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -18,23 +19,23 @@ use crate::stats::ClientStats;
 
 /// Completions reaped at a time.
 const REAP: usize = 8;
-/// What room for a text holds before it comes: a byte that no text has.
+/// The fill of a receive buffer: a byte that no text contains.
 const FILL_BYTE: u8 = 0xff;
-/// The device of a memif may be waited for so long.
+/// The time to wait for the peer of a memif.
 const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
-/// A ping that was begun may take so long after Ctrl-C.
+/// The time that a started ping has to end after Ctrl-C.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// The connection's orderly end.
+/// The time within which the connection closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between the last word and this end's leaving, which takes a memif away from the server.
+/// The time between the last message and the end of this process, which removes the memif.
 const EXIT_DELAY: Duration = Duration::from_millis(100);
 
-/// What a client is to do.
+/// The parameters of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The server.
+    /// The server's address.
     pub server: SocketAddr,
-    /// Pings; until Ctrl-C unless given.
+    /// Pings to make; `None`: until Ctrl-C.
     pub count: Option<u64>,
     /// Bytes of a text, 1 to [`TEXT_BYTES_MAX`](crate::TEXT_BYTES_MAX).
     pub bytes: u32,
@@ -42,9 +43,9 @@ pub struct ClientConfig {
     pub verify: bool,
     /// Print every text.
     pub verbose: bool,
-    /// How long the server may be silent.
+    /// The time that the server may be silent.
     pub timeout: Duration,
-    /// Wait so long before the first message; what the configuration says unless given.
+    /// The delay before the first message; `None`: the configuration's.
     pub hold_off: Option<Duration>,
 }
 
@@ -56,12 +57,12 @@ pub struct Client {
     source: Region,
     sink: Region,
     messages: Region,
-    /// The text that is on its way, and room for the one that came back.
+    /// The text to send, and the buffer for the returned one.
     text: Vec<u8>,
     received_text: Vec<u8>,
-    /// Messages of the server that wait to be taken: their lengths.
+    /// Messages of the server that are not handled yet: their lengths.
     received_lens: [Option<u32>; RECEIVES],
-    /// Whether the server has what this end said last.
+    /// Whether the peer has the last message of this side.
     send_completed: bool,
     terminate: Option<(bool, Terminate)>,
     up: bool,
@@ -69,7 +70,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes everything but the connection.
+    /// Creates everything but the connection.
     pub fn new(mut endpoint: Endpoint, client_config: ClientConfig) -> Result<Self, PingError> {
         let room = |endpoint: &Endpoint, access| {
             endpoint.ctx.register(endpoint.pd, vec![0; client_config.bytes as usize], access)
@@ -97,7 +98,7 @@ impl Client {
         })
     }
 
-    /// Pings until all was done that was asked for, or `stop` is raised.
+    /// Pings until the requested number is done, or `stop` is set.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         let outcome = self.connect(stop).and_then(|()| {
             self.stats.start();
@@ -116,7 +117,7 @@ impl Client {
         }
     }
 
-    /// What was done.
+    /// The counts so far.
     pub fn stats(&self) -> &ClientStats {
         &self.stats
     }
@@ -145,7 +146,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ctrl-C is how pings without number end, wherever they are; it cuts a number of them short.
+    /// Ctrl-C is the normal end of unlimited pings, at any point. A limited number of pings fails by it.
     #[cold]
     fn stopped(&self) -> Option<PingError> {
         Some(PingError::Stopped { came: self.stats.pings(), wanted: self.client_config.count? })
@@ -198,8 +199,8 @@ impl Client {
         Ok(self.endpoint.ctx.post_send(self.qp, &SendWr::send_inline(0, &message))?)
     }
 
-    /// Waits for the server's next message, which says nothing but that it is there. An answer acknowledges what it is one
-    /// to, so our Send is complete by then.
+    /// Waits for the server's next message, which has no contents. A reply implies an acknowledgement, so our Send
+    /// is complete by then.
     fn await_message(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         let bytes = self.wait(stop, |client| client.received_lens.iter_mut().find_map(Option::take))?;
         match bytes as usize {
@@ -209,7 +210,7 @@ impl Client {
         }
     }
 
-    /// Polls until something is so. Fails when the connection has ended, or when it takes too long.
+    /// Polls until a condition holds. Fails if the connection has ended or the time is over.
     fn wait<T>(
         &mut self,
         stop: &AtomicBool,
@@ -238,7 +239,7 @@ impl Client {
     ) -> Result<(), PingError> {
         if stop.load(Ordering::Relaxed) {
             let since = stopped.get_or_insert_with(Instant::now);
-            // Do not wait for a connection that is no longer wanted.
+            // Does not wait for a connection that is no longer wanted.
             if !self.up || since.elapsed() > STOP_TIMEOUT {
                 return Err(PingError::Interrupted);
             }
@@ -292,7 +293,7 @@ impl Client {
         Ok(())
     }
 
-    /// Closes the connection where there is one, and gives the server time to hear it.
+    /// Closes the connection, if there is one, and gives the server time to receive the FIN.
     fn disconnect(&mut self) {
         if self.endpoint.is_linked() && self.endpoint.ctx.disconnect(self.qp).is_ok() {
             let start = Instant::now();

@@ -25,15 +25,15 @@ pub(crate) const PEER_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
 /// Iterations between two checks of what is not urgent: a power of two.
 const POLLS_PER_CHECK: u32 = 1 << 10;
-/// Receives posted: an end has one message on its way at a time.
+/// Receives posted: a side has one message outstanding at a time.
 pub(crate) const RECEIVES: usize = 2;
-/// Sends outstanding. A server has a Read, a Write and a Send behind each; a client two Sends a ping, and those of the
-/// ping before.
+/// Sends outstanding. A server has a Read, a Write and a Send in sequence; a client has two Sends for this ping and
+/// those of the ping before.
 const SENDS: u32 = 8;
 /// The largest depth of a completion queue.
 const CQ_DEPTH_MAX: u32 = 1 << 18;
 
-/// Why there were no pings, or no more of them.
+/// Why no ping, or no further ping, was made.
 #[derive(Debug, thiserror::Error)]
 pub enum PingError {
     /// An argument does not match the configuration.
@@ -70,7 +70,7 @@ pub enum PingError {
     Server {
         /// Its address.
         server: SocketAddr,
-        /// What it did.
+        /// What the server did.
         fault: Fault,
     },
     /// Interrupted by Ctrl-C.

@@ -1,7 +1,7 @@
-//! The server: takes clients, reads their texts and writes them back.
+//! The server: accepts clients, reads their texts and writes them back.
 //!
-//! What one client does wrong ends its own connection, with a line that says what it was. A server that is not
-//! persistent serves one client and ends as that one did.
+//! An error of one client ends its own connection and is reported on one line. A server that is not persistent
+//! serves one client and ends with its result.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -17,30 +17,30 @@ use crate::stats::ServerStats;
 
 /// Completions reaped at a time.
 const REAP: usize = 32;
-/// After the last client's end, so that the last acknowledgement gets out.
+/// The time to poll after the last client's end, so that the last acknowledgement is sent.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// What a server is to do.
+/// The parameters of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerConfig {
-    /// Where it listens.
+    /// The address it listens on.
     pub local: SocketAddr,
-    /// Bytes of the longest text that is taken, 1 to [`TEXT_BYTES_MAX`](crate::TEXT_BYTES_MAX).
+    /// Bytes of the longest accepted text, 1 to [`TEXT_BYTES_MAX`](crate::TEXT_BYTES_MAX).
     pub bytes_max: u32,
-    /// Pings that each client is to make; any number unless given.
+    /// Pings that each client must make; `None`: any number.
     pub count: Option<u64>,
     /// Compare every text with what `rping`'s clients send.
     pub verify: bool,
     /// Print every text.
     pub verbose: bool,
-    /// Serve one client after the other, and several at once.
+    /// Serve any number of clients, several at once.
     pub persistent: bool,
-    /// How long a client may be silent.
+    /// The time that a client may be silent.
     pub timeout: Duration,
 }
 
 impl ServerConfig {
-    /// Whether texts are looked at.
+    /// Whether texts are printed or compared.
     pub(crate) fn inspects_text(&self) -> bool {
         self.verify || self.verbose
     }
@@ -54,15 +54,15 @@ pub struct Server {
     /// Clients whose queue pairs could not be destroyed yet, because the core accepts no more calls for now.
     pending_destroy: Vec<Session>,
     stats: ServerStats,
-    /// How the last client ended, unless in order.
+    /// The error that ended the last client, if it ended with one.
     last_error: Option<PingError>,
     finished: bool,
-    /// A client has gone since the last look at who leaves.
+    /// A client has left since the last check for leaving peers.
     client_left: bool,
     on_error: ErrorHandler,
 }
 
-/// Who hears of each client that was given up.
+/// Called for each client that is given up.
 pub type ErrorHandler = Box<dyn FnMut(SocketAddr, &PingError) + Send>;
 
 impl Server {
@@ -87,13 +87,13 @@ impl Server {
         })
     }
 
-    /// What was done.
+    /// The counts so far.
     pub fn stats(&self) -> ServerStats {
         self.stats
     }
 
-    /// Serves until `stop` is raised, or until the first client has gone where the server is not persistent. Fails as
-    /// that client did.
+    /// Serves until `stop` is set or, if the server is not persistent, until the first client has left. Fails with
+    /// the error of that client.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         self.endpoint.wait_for_link(true, stop, None);
         while !stop.load(Ordering::Relaxed) && !self.finished {
@@ -109,10 +109,10 @@ impl Server {
         self.close()
     }
 
-    /// Ends what is still connected, and the run.
+    /// Closes the remaining connections and ends the run.
     fn close(&mut self) -> Result<(), PingError> {
         for session in self.sessions.values() {
-            // One that is closing already needs no second word.
+            // One that is closing already is left alone.
             let _ = self.endpoint.ctx.disconnect(session.qp);
         }
         for (_, session) in self.sessions.drain() {
@@ -134,7 +134,7 @@ impl Server {
         let count = self.endpoint.ctx.poll_cq(self.endpoint.cq, &mut reaped)?;
         for completion in reaped.iter().take(count) {
             let num = completion.qp.0;
-            // Of a client that was given up, what comes still is of no interest.
+            // Completions of a client that was given up are dropped.
             let Some(session) = self.sessions.get_mut(&num) else { continue };
             if let Err(error) = session.on_completion(&mut self.endpoint, completion) {
                 self.end_session(num, Err(error))?;
@@ -152,7 +152,7 @@ impl Server {
                 }
             }
             Event::Disconnected { qp, reason } => {
-                // What was done before the end counts.
+                // Pings before the end count.
                 while self.on_completions()? > 0 {}
                 let num = qp.num().0;
                 if let Some(session) = self.sessions.get(&num) {
@@ -183,7 +183,7 @@ impl Server {
             }
         };
         if let Err(error) = self.endpoint.ctx.accept(request, session.qp, &[]) {
-            // It asks no more, or a queue pair that was given up is still on its way back.
+            // The limit of queue pairs is reached, or a queue pair that was destroyed is still being returned.
             tracing::warn!("{remote} was not accepted: {error}");
             return self.destroy_session(session);
         }
@@ -194,13 +194,13 @@ impl Server {
 
     fn reject(&mut self, request: ConnectionRequest, why: &[u8]) -> Result<(), PingError> {
         match self.endpoint.ctx.reject(request, why) {
-            // The client hears nothing, and gives up by itself.
+            // The client receives no reply and times out.
             Err(VerbsError::Busy) => Ok(()),
             outcome => Ok(outcome?),
         }
     }
 
-    /// Parts with a client. A connection that is still up is reset.
+    /// Ends the service of a client. A connection that is still up is reset.
     fn end_session(&mut self, num: u32, outcome: Result<(), PingError>) -> Result<(), PingError> {
         let Some(session) = self.sessions.remove(&num) else { return Ok(()) };
         self.stats.pings += session.pings;

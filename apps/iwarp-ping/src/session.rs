@@ -1,4 +1,4 @@
-//! One client at the server: what it said last, and what is due.
+//! One client at the server: its last message, and the next step.
 //!
 //! ```text
 //! Source ── advertisement: Read ──▸ Reading ── it is here: Send ──▸ Sink ── advertisement: Write, Send ──▸ Writing
@@ -6,8 +6,8 @@
 //!    └─────────────────────────────── both are complete: one more ping ──────────────────────────────────────┘
 //! ```
 //!
-//! The Write and the Send behind it are posted together: the Send is delivered after what the Write placed (RFC 5040
-//! s5.5). A client may then begin its next ping before our completions are here; that one message is kept.
+//! The Write and the Send after it are posted together: the Send is delivered after the data of the Write (RFC 5040
+//! s5.5). A client may begin its next ping before our completions arrive; that one message is kept.
 
 use core::net::SocketAddr;
 use std::time::Instant;
@@ -26,16 +26,16 @@ use crate::message::{
 };
 use crate::server::ServerConfig;
 
-/// What is due.
+/// The step that a session waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// The client says where its text is.
+    /// The client's advertisement of its text.
     Source,
-    /// The text is being read.
+    /// The completion of the Read.
     Reading,
-    /// The client says where it wants the text.
+    /// The client's advertisement of its sink.
     Sink,
-    /// The text is being written.
+    /// The completion of the Write and the Send.
     Writing,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct Session {
     /// Bytes of their texts.
     pub(crate) bytes: u64,
     step: Step,
-    /// Bytes of the text that is here.
+    /// Bytes of the text in the buffer.
     text: u32,
-    /// A message that came early.
+    /// A message that arrived early.
     queued_message: Option<[u8; MESSAGE_BYTES]>,
     texts: Region,
     /// A text and its expected contents, when texts are printed or verified.
@@ -62,7 +62,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A client's memory and queue pair, its receives posted.
+    /// Creates a client's memory and queue pair and posts its receives.
     pub(crate) fn new(
         endpoint: &mut Endpoint,
         config: ServerConfig,
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// The client's text is there: it is read.
+    /// The client advertised its text: reads it.
     fn on_source(&mut self, endpoint: &mut Endpoint, message: &[u8; MESSAGE_BYTES]) -> Result<(), PingError> {
         let source = Advertisement::decode(message, self.config.bytes_max)?;
         if let Some(wanted) = self.config.count.filter(|count| self.pings >= *count) {
@@ -175,7 +175,7 @@ impl Session {
         }
         self.step = Step::Writing;
         let source = [self.texts.slice(0, self.text)?];
-        // The Send's completion stands for the Write's, since requests complete in order.
+        // Requests complete in order, so the Send's completion covers the Write.
         self.post(
             endpoint,
             &[SendWr::write(0, &source, sink.at).unsignaled(), SendWr::send_inline(0, &EMPTY_MESSAGE)],
@@ -195,7 +195,7 @@ impl Session {
 
     fn post(&self, endpoint: &mut Endpoint, wrs: &[SendWr<'_>]) -> Result<(), PingError> {
         match endpoint.ctx.post_sends(self.qp, wrs) {
-            // The client is leaving: how, its end will say.
+            // The client is leaving; the event of the connection's end says how.
             Ok(()) | Err((_, PostError::WrongState(_))) => Ok(()),
             Err((_, error)) => Err(error.into()),
         }
@@ -205,7 +205,7 @@ impl Session {
         self.terminate = Some((sent, terminate));
     }
 
-    /// How the client's part ends with its connection: well between two pings, if it made as many as were to come.
+    /// The result of a client when its connection ends: good between two pings, if it made the expected number.
     pub(crate) fn on_disconnect(&self, reason: DisconnectReason) -> Result<(), Fault> {
         let between = self.queued_message.is_none() && matches!(self.step, Step::Source);
         if reason != DisconnectReason::Closed || self.terminate.is_some() || !between {
@@ -220,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Fails when the client has been silent for too long.
+    /// Fails if the client has been silent for too long.
     pub(crate) fn check_timeout(&self) -> Result<(), Fault> {
         let timeout = self.config.timeout;
         if self.last_activity.elapsed() <= timeout {

@@ -6,32 +6,32 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// The longest round trip that the histogram resolves; a longer one counts as this.
+/// The longest round trip that the histogram resolves; a longer one is counted as this.
 const RTT_NS_MAX: u64 = 60_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
 
-/// What a client has done.
+/// The counts of a client.
 pub struct ClientStats {
     bytes: u32,
     verified: bool,
     rtts: Option<Histogram<u64>>,
-    /// Pings that came back.
+    /// Completed pings.
     pings: u64,
     started: Instant,
-    /// The time from the connection on.
+    /// The time since the connection.
     elapsed: Duration,
 }
 
 impl ClientStats {
-    /// Empty counts for texts of `bytes` bytes.
+    /// Creates empty counts for texts of `bytes` bytes.
     pub fn new(bytes: u32, verified: bool) -> Self {
-        // These bounds are ones that the histogram accepts.
+        // The histogram accepts these bounds.
         let rtts = Histogram::new_with_bounds(1, RTT_NS_MAX, DIGITS).ok();
         ClientStats { bytes, verified, rtts, pings: 0, started: Instant::now(), elapsed: Duration::ZERO }
     }
 
-    /// Pings that came back.
+    /// Completed pings.
     pub fn pings(&self) -> u64 {
         self.pings
     }
@@ -59,7 +59,7 @@ impl ClientStats {
         })
     }
 
-    /// Returns whether every byte was checked, or `None` when no ping came back.
+    /// Returns whether every byte was checked, or `None` if no ping was completed.
     fn verified_json(&self) -> Option<bool> {
         (self.pings > 0).then_some(self.verified)
     }
@@ -95,21 +95,21 @@ impl fmt::Display for ClientStats {
     }
 }
 
-/// What a server has done.
+/// The counts of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServerStats {
     /// Clients that left in order.
     pub served: u64,
     /// Clients that were given up.
     pub failed: u64,
-    /// Pings of all of them.
+    /// Pings of all clients.
     pub pings: u64,
     /// Bytes of their texts.
     pub bytes: u64,
 }
 
 impl ServerStats {
-    /// The same as one JSON object.
+    /// The summary as one JSON object.
     pub fn json(&self) -> Value {
         json!({
             "event": "summary", "role": "server", "served": self.served, "failed": self.failed,

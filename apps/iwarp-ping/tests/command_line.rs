@@ -1,14 +1,14 @@
-//! What the program refuses before it has a far end: one clear line each, exit status 2.
+//! Errors that the program reports before it connects: one line each, exit status 2.
 #![forbid(unsafe_code)]
 
 use std::process::{Command, Output};
 
 use tempfile::NamedTempFile;
 
-/// A configuration that is right up to the device.
+/// A configuration that is valid except for the device.
 const MEMORY: &str = "[port]\ndevice.memory = {}\n[net]\naddress = \"10.99.2.1/24\"\n";
 
-/// A file that goes with the test.
+/// A file that is removed after the test.
 fn config_of(text: &str) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a writable folder");
     std::fs::write(&file, text).expect("a writable file");
@@ -24,7 +24,7 @@ fn run(line: &str, config: Option<&NamedTempFile>) -> Output {
     command.output().expect("the program starts")
 }
 
-/// The one line that arguments or a configuration are refused with.
+/// The error line for arguments or a configuration.
 #[track_caller]
 fn refusal(line: &str, config: Option<&NamedTempFile>) -> String {
     let output = run(line, config);
@@ -89,7 +89,7 @@ fn a_configuration_that_cannot_be_used_is_named() {
     assert_names(&refusal("-s", Some(&misspelt)), &["line 3", "`rings`", "`ring_size`"]);
 }
 
-/// What the machine does not have is no fault of the arguments.
+/// A missing device is no fault of the arguments.
 #[test]
 fn a_device_that_cannot_be_had_ends_with_one() {
     let config = config_of(MEMORY);

@@ -1,4 +1,4 @@
-//! Server and client as processes of their own over memif, as on two machines.
+//! Server and client as two processes over memif, as on two machines.
 #![cfg(feature = "dpdk")]
 #![forbid(unsafe_code)]
 
@@ -18,12 +18,12 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-ping");
 const DEADLINE: &str = "60";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The two ends' addresses, both families.
+/// The addresses of both sides, for both families.
 const SERVER: &str = "10.99.0.1";
 const SERVER6: &str = "fd00:99::1";
 
-/// A folder of one test; both ends' configurations lie there. One test at a time on the whole machine: two busy loops
-/// are all that two processors bear.
+/// A folder of one test with the configurations of both sides. One test runs at a time on the machine, since two
+/// polled loops use two processors.
 struct Lab {
     folder: TempDir,
     _lock: File,
@@ -58,7 +58,7 @@ impl Lab {
         let mut command = Command::new("timeout");
         command.args(["--foreground", "--kill-after=1", DEADLINE, PROGRAM, &format!("--{role}"), "--config"]);
         command.arg(self.file(role)).args(line.split(' ').filter(|word| !word.is_empty()));
-        // DPDK's own files, which it leaves behind, go with the folder.
+        // DPDK's files, which it leaves behind, are removed with the folder.
         command.env("RUNTIME_DIRECTORY", self.folder.path()).stdin(Stdio::null());
         command
     }
@@ -77,13 +77,13 @@ impl Lab {
     }
 }
 
-/// A process that goes on.
+/// A process that runs in the background.
 struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
-/// How it ended: its status, what it said from here on, its own lines of complaint, to which DPDK adds others.
+/// The end of a process: its status, its output from here on, and its own error lines. DPDK adds others.
 struct Ended(Option<i32>, String, String);
 
 impl Running {
@@ -109,7 +109,7 @@ impl Running {
         line
     }
 
-    /// Ctrl-C, which `timeout` hands on.
+    /// Ctrl-C, which `timeout` passes on.
     fn interrupt(self) -> Ended {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
         self.ended()
@@ -257,7 +257,7 @@ fn a_number_of_pings_cut_short_is_a_failure_at_both_ends() {
     assert!(errors.contains("10.99.0.2:") && errors.contains("where 1000000000 were to come"), "{errors}");
 }
 
-/// A text that the server has no room for: each end says what it knows, and a persistent server goes on.
+/// A text that is longer than the server's buffer: each side reports it, and a persistent server continues.
 #[test]
 fn a_client_that_wants_too_much_is_given_up_and_the_next_one_served() {
     let lab = Lab::new();

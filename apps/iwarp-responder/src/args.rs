@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// The port that is listened to unless another is named.
+/// The default port to listen on.
 const PORT: u16 = 4791;
 
-/// The most that `--receives` messages of `--message-bytes` may take together, for each peer.
+/// The limit of `--receives` times `--message-bytes` for each peer.
 const RECEIVE_BYTES_MAX: u64 = 1 << 30;
 
 const EXAMPLES: &str = "\
@@ -34,16 +34,17 @@ pub(crate) struct Args {
     /// The configuration, a TOML file as under configs/
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Where to listen; the address defaults to the configuration's, the port to 4791
+    /// The address to listen on; the address defaults to the configuration's, the port to 4791
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Connect to this address instead of listening, and answer the peer that accepts
+    /// Connect to this address instead of listening, and respond to the peer that accepts
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "once", "refuse"])]
     pub(crate) connect: Option<SocketAddr>,
     /// Connections to make
     #[arg(long, value_name = "N", default_value_t = 1, requires = "connect", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) connections: u32,
-    /// Ask this of the peer once connected, which a stack without RFC 7306 refuses; needs rdmap.extensions
+    /// Request this operation of the peer once connected; a stack without RFC 7306 refuses it; needs
+    /// rdmap.extensions
     #[arg(long, value_enum, requires = "connect")]
     pub(crate) ask: Option<RequestOperation>,
     /// Refuse every peer, with the private data "refused"
@@ -64,13 +65,13 @@ pub(crate) struct Args {
     /// Write every frame to a pcapng file
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Drop this many of a million frames, in each direction
+    /// Drop this many frames of a million, in each direction
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) drop: u32,
-    /// The seed of what is dropped
+    /// The seed of the drops
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// What to log: error, warn, info, or a filter as of tracing-subscriber
+    /// The log: error, warn, info, or a filter of tracing-subscriber
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,
 }
@@ -78,14 +79,14 @@ pub(crate) struct Args {
 /// An operation of RFC 7306.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum RequestOperation {
-    /// Eight octets without a place
+    /// Eight octets of Immediate Data
     Immediate,
     /// An atomic addition
     FetchAdd,
 }
 
 impl Args {
-    /// Where to listen, given our own address: nothing for another one would ever arrive.
+    /// The address to listen on, given our own address. Refuses any other, since no frame for it would arrive.
     pub(crate) fn local(&self, ours: &[IpAddr]) -> Result<SocketAddr, String> {
         let first = ours.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let local = self.listen.unwrap_or(SocketAddr::new(first, PORT));
@@ -101,7 +102,7 @@ impl Args {
         }
     }
 
-    /// What one peer's receives take in all.
+    /// Bytes of all receives of one peer.
     pub(crate) fn receive_bytes(&self) -> Result<usize, String> {
         let bytes = u64::from(self.receives) * u64::from(self.message_bytes);
         let fits = usize::try_from(bytes).ok().filter(|_| bytes <= RECEIVE_BYTES_MAX);

@@ -1,8 +1,8 @@
-//! One peer: its memory, its receives, and the echo of what lands in them.
+//! One peer: its memory, its receives, and the echo of each message.
 //!
-//! The offered memory is the peer's stream's alone, so the peer may end its tag by a Send with Invalidate (RFC 5040
-//! s5.3, s8.1.1). Each receive buffer is at any moment either posted, or being echoed. A peer that keeps within the
-//! number of receives never finds none posted.
+//! The offered memory is valid for the peer's stream only, so the peer may invalidate its tag by a Send with
+//! Invalidate (RFC 5040 s5.3, s8.1.1). Each receive buffer is either posted or being echoed. A peer that respects
+//! the number of receives always finds one posted.
 
 use ironwarp::{
     Access, AtomicOp, Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus,
@@ -12,18 +12,18 @@ use ironwarp::{
 
 use crate::args::{Args, RequestOperation};
 
-/// The number of a request that is no echo.
+/// The number of a request that is not an echo.
 const REQUEST_WR_ID: u64 = u64::MAX;
-/// What names no memory of a peer that gave none away.
+/// The offered memory of a peer that offered none.
 const INVALID_REMOTE: RemoteMemory = RemoteMemory { stag: STag(1), tagged_offset: 0 };
 
-/// What an atomic operation works on.
+/// The operand memory of an atomic operation.
 const WORD_BYTES: u32 = 8;
 
 /// A peer's queue pair and its buffers.
 pub(crate) struct Connection {
     pub(crate) qp: QueuePair,
-    /// What the peer may read and write.
+    /// The memory that the peer may read and write.
     region: Region,
     /// Receive buffers, one after the other.
     buffers: Region,
@@ -66,7 +66,7 @@ impl Connection {
         bytes
     }
 
-    /// Echoes what a receive brought, and posts a buffer again once its echo is out.
+    /// Echoes the message of a receive, and posts the buffer again when the echo is complete.
     pub(crate) fn on_completion(&self, ctx: &mut Context, completion: &Completion) -> Result<(), PostError> {
         if completion.status != CompletionStatus::Success {
             return Ok(());
@@ -118,7 +118,7 @@ impl Connection {
     }
 }
 
-/// Zeroed memory, or an error where the system has none: a peer must not be able to end the program by connecting.
+/// Zeroed memory, or an error if the system has none: a peer must not be able to end the program by connecting.
 fn zeros(bytes: usize) -> Result<Vec<u8>, VerbsError> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(bytes).map_err(|source| VerbsError::System {

@@ -45,16 +45,16 @@ fn respond(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), CliExit
     responder.run(stop).map_err(CliExit::failed)
 }
 
-/// Why the responder did not come up.
+/// Why the responder did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// An argument that does not go with the others, or with the configuration.
+    /// An argument contradicts another one or the configuration.
     #[error("{0}")]
     Argument(String),
     /// The stack.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// An object of it.
+    /// A call of the stack failed.
     #[error(transparent)]
     Verbs(#[from] ironwarp::VerbsError),
     /// The capture file.

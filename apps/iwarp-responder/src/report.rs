@@ -5,12 +5,12 @@ use core::net::SocketAddr;
 use ironwarp::{Completion, CompletionFlags, Terminate};
 use serde_json::json;
 
-/// Prints one line, at once.
+/// Prints one line and flushes it.
 fn print(line: &serde_json::Value) {
     ironwarp_cli::print_stdout(format_args!("{line}\n"));
 }
 
-/// The responder listens and can be connected to.
+/// The responder listens.
 pub(crate) fn listening(local: SocketAddr) {
     print(&json!({"event": "listening", "local": local.to_string()}));
 }
@@ -22,12 +22,12 @@ pub(crate) fn connected(qp: u32, remote: SocketAddr, private_data: &[u8]) {
     );
 }
 
-/// The peer does not want a connection.
+/// The peer rejected the connection.
 pub(crate) fn rejected(qp: u32, private_data: &[u8]) {
     print(&json!({"event": "rejected", "qp": qp, "private_data": hex(private_data)}));
 }
 
-/// A work request has ended. A receive says whether the Send asked for an event, and which steering tag it ended.
+/// A work request is complete. A receive shows whether the Send was solicited and which steering tag it invalidated.
 pub(crate) fn completion(completion: &Completion) {
     let invalidated = completion.flags.contains(CompletionFlags::INVALIDATED);
     print(&json!({
@@ -52,12 +52,12 @@ pub(crate) fn terminated(qp: u32, sent: bool, terminate: Terminate) {
     }));
 }
 
-/// A connection has ended, or never came about.
+/// A connection has ended or was not established.
 pub(crate) fn disconnected(qp: u32, reason: &str) {
     print(&json!({"event": "disconnected", "qp": qp, "reason": reason}));
 }
 
-/// What the counters that are not zero say, at the end.
+/// The counters that are not zero, at the end.
 pub(crate) fn counters(counters: &[(&'static str, u64)]) {
     let nonzero = counters.iter().filter(|(_, value)| *value > 0);
     let table: serde_json::Map<_, _> =

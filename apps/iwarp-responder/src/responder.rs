@@ -18,11 +18,11 @@ use crate::{StartError, report};
 /// Completions taken from the queue at once.
 const COMPLETIONS: usize = 64;
 
-/// How long the stack runs on after the last connection's end, so that acknowledgements and FINs get out and one that
-/// was lost is sent again.
+/// The time to poll after the last connection's end, so that acknowledgements and FINs are sent, and sent again if
+/// lost.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// How long peers have to take their leave after Ctrl-C. Later ones are reset.
+/// The time that peers have to close after Ctrl-C. Later ones are reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A stack with one worker, and its peers.
@@ -33,9 +33,9 @@ pub(crate) struct Responder<'a> {
     ctx: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    /// What each peer's receives take.
+    /// Bytes of each peer's receives.
     receive_bytes: usize,
-    /// As many peers as the stack has queue pairs for.
+    /// One entry for each queue pair of the stack.
     peers_max: usize,
     connections: HashMap<u32, Connection>,
     /// Connections that have ended.
@@ -56,7 +56,7 @@ impl<'a> Responder<'a> {
         let cq = ctx.create_cq(completions)?;
         if args.connect.is_none() {
             ctx.listen(local)?;
-            // The core hears of it: what arrives before is refused.
+            // The core has to process this first: earlier connections are refused.
             worker.poll(0);
             report::listening(local);
         }
@@ -97,13 +97,13 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
-    /// Closes what is still open, so that peers hear of it.
+    /// Closes the open connections.
     fn drain_connections(&mut self) -> Result<(), VerbsError> {
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         while self.ctx.drain(deadline)?.open > 0 {
             self.poll()?;
         }
-        // Those that were cut are gone already.
+        // Connections that were reset are gone already.
         self.connections.clear();
         let end = Instant::now() + LINGER;
         while Instant::now() < end {
@@ -112,7 +112,7 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
-    /// Connections after whose end there is nothing left to do.
+    /// Ended connections whose objects can be destroyed.
     fn connections_to_serve(&self) -> u64 {
         match self.args {
             Args { once: true, .. } => 1,
@@ -128,7 +128,7 @@ impl<'a> Responder<'a> {
             report::completion(completion);
             let Some(connection) = self.connections.get(&completion.qp.0) else { continue };
             if let Err(error) = connection.on_completion(&mut self.ctx, completion) {
-                // This peer goes unanswered; the others are none the worse.
+                // This peer gets no echo; the others are not affected.
                 tracing::warn!("queue pair {} is given up: {error}", completion.qp.0);
                 self.ctx.disconnect(connection.qp)?;
             }
@@ -197,7 +197,7 @@ impl<'a> Responder<'a> {
         };
         let num = connection.qp.num().0;
         if let Err(error) = self.ctx.accept(request, connection.qp, &connection.advertisement()) {
-            // A queue pair that was given up is still on its way back. The start-up timeout lets the peer go.
+            // A queue pair that was destroyed is still being returned. The start-up timeout ends the peer's attempt.
             tracing::warn!("{remote} not accepted: {error}");
             return self.ctx.destroy_qp(connection.qp);
         }
@@ -214,7 +214,7 @@ impl<'a> Responder<'a> {
     }
 
     fn remove_connection(&mut self, num: u32, reason: &str) -> Result<(), VerbsError> {
-        // What was flushed comes before the end of its connection.
+        // Flushed completions come before the end of their connection.
         while self.on_completions()? > 0 {}
         if let Some(connection) = self.connections.remove(&num) {
             self.ctx.destroy_qp(connection.qp)?;
@@ -225,7 +225,7 @@ impl<'a> Responder<'a> {
     }
 }
 
-/// Switches on what the command line asks of the ports.
+/// Switches on the port's capture and faults as the command line requests.
 fn enable_capture_and_faults(args: &Args, worker: &Worker) -> Result<(), StartError> {
     if let Some(path) = &args.pcap {
         let capture = Capture::create(path, CaptureLimits::default());

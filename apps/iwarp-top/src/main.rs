@@ -1,8 +1,8 @@
 //! `iwarp-top`: live counters of a running process.
 //!
-//! Takes the page of counters that the process publishes (`stats.page` of its configuration), as a file that is read and
-//! never mapped or written. Prints one screen or one line of JSON per snapshot. A page of
-//! another build is shown with the counter names that the page itself contains.
+//! Reads the page of counters that the process publishes (`stats.page` of its configuration) as a file; it never
+//! maps or writes it. Prints one screen or one line of JSON per snapshot. A page of another build is shown with the
+//! counter names that the page itself contains.
 //!
 //! Exit codes: 0 success, also when the process has ended; 1 the page could not be read; 2 bad arguments.
 #![forbid(unsafe_code)]

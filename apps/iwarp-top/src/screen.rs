@@ -1,4 +1,5 @@
-//! A look as a screen of text: a column a core, then what was dropped, by reason; of several ports a column each as well.
+//! A snapshot as a screen of text: a column for each core, and for each port if there are several; then drops by
+//! reason.
 
 use std::fmt::Write;
 
@@ -6,7 +7,7 @@ use ironwarp_stats::CounterInfo;
 
 use crate::snapshot::{Column, Snapshot};
 
-/// Rows: what they are called, the counter, and what its rate is divided by.
+/// Rows: the title, the counter, and the divisor of its rate.
 const ROWS: [(&str, &str, f64); 12] = [
     ("frames in /s", "port_rx_frames", 1.0),
     ("frames out /s", "port_tx_frames", 1.0),
@@ -22,10 +23,10 @@ const ROWS: [(&str, &str, f64); 12] = [
     ("sent again /s", "tcp_tx_retransmits", 1.0),
 ];
 
-/// The first of them are counted by port.
+/// The number of rows, from the first on, that are counted by port.
 const PORT_ROWS: usize = 2;
 
-/// What a counter's name says when it counts losses.
+/// The parts of a counter's name that mark drops.
 const DROP_WORDS: [&str; 9] =
     ["drop", "no_buffer", "too_long", "no_frame", "no_room", "refused", "errors", "overruns", "evicted"];
 
@@ -49,7 +50,7 @@ pub(crate) fn screen(snapshot: &Snapshot<'_>) -> String {
     text
 }
 
-/// The same by port, as far as it is counted so.
+/// The same rows by port, as far as they are counted by port.
 fn ports(text: &mut String, snapshot: &Snapshot<'_>) {
     text.push('\n');
     row(text, "port", snapshot.ports().map(number));
@@ -71,7 +72,7 @@ fn row(text: &mut String, title: &str, cells: impl Iterator<Item = String>) {
     text.push('\n');
 }
 
-/// How many of a core's polls found something to do.
+/// The share of a core's polls that found work.
 fn busy(snapshot: &Snapshot<'_>, core: Column) -> String {
     let (Some(all), Some(idle)) =
         (snapshot.counter_index("cores_polls"), snapshot.counter_index("cores_polls_idle"))
@@ -83,7 +84,7 @@ fn busy(snapshot: &Snapshot<'_>, core: Column) -> String {
     if all > 0.0 { format!("{:.1}", (1.0 - idle / all) * 100.0) } else { dash() }
 }
 
-/// A counter's rates; what it says where there is no rate yet.
+/// The rates of a counter; its value if there is no rate yet.
 fn rates(
     snapshot: &Snapshot<'_>,
     columns: impl Iterator<Item = Column>,
@@ -102,7 +103,7 @@ fn totals(snapshot: &Snapshot<'_>, counter: &str) -> impl Iterator<Item = String
     snapshot.cores().map(move |core| index.map_or_else(dash, |index| snapshot.value(core, index).to_string()))
 }
 
-/// Every counter of losses that has counted one, and what it means.
+/// Every drop counter that is not zero, with its meaning.
 fn drops(
     text: &mut String,
     snapshot: &Snapshot<'_>,
@@ -118,7 +119,7 @@ fn drops(
         }
         any = true;
         row(text, "", columns.clone().map(|column| snapshot.value(column, index).to_string()));
-        // The name may be longer than its column: it follows.
+        // The name may be longer than its column.
         text.truncate(text.len() - 1);
         let _ = writeln!(text, "  {}: {}", counter.name, counter.help);
     }

@@ -1,4 +1,4 @@
-//! A look at a page: what every counter says, and how fast it grew since the look before, by core and by port.
+//! A snapshot of a page: the value of every counter and its rate since the snapshot before, by core and by port.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,13 +11,13 @@ const SCHEMA: u32 = 1;
 /// The layers that count by port.
 const PORT_LAYERS: [&str; 2] = ["port", "net"];
 
-/// What is looked at.
+/// The process and its page.
 pub(crate) struct ObservedProcess {
     reader: StatsReader,
     last: Option<(Instant, Sample)>,
 }
 
-/// One look.
+/// One snapshot.
 pub(crate) struct Snapshot<'a> {
     pub(crate) pid: u32,
     pub(crate) counters: &'a [CounterInfo],
@@ -28,7 +28,7 @@ pub(crate) struct Snapshot<'a> {
     ports: usize,
 }
 
-/// Whose counters: a core's, what it counts of all its ports together, or a port's, what all cores count of it.
+/// The object of a row: a core, with the sum of its ports; or a port, with the sum of all cores.
 #[derive(Clone, Copy)]
 pub(crate) enum Column {
     Core(usize),
@@ -63,34 +63,34 @@ impl Snapshot<'_> {
         (0..self.ports).map(Column::Port)
     }
 
-    /// Whether a counter is counted by port.
+    /// Returns whether a counter is counted by port.
     pub(crate) fn is_port_counter(info: &CounterInfo) -> bool {
         PORT_LAYERS.contains(&info.layer.as_str())
     }
 
-    /// Seconds since the look before.
+    /// Seconds since the snapshot before.
     pub(crate) fn seconds(&self) -> Option<f64> {
         self.before.as_ref().map(|(seconds, _)| *seconds)
     }
 
-    /// What a counter says.
+    /// The value of a counter.
     pub(crate) fn value(&self, column: Column, counter: usize) -> u64 {
         self.sum_at(&self.now, column, counter)
     }
 
-    /// How much a counter grew in a second.
+    /// The increase of a counter in a second.
     pub(crate) fn rate(&self, column: Column, counter: usize) -> Option<f64> {
         let (seconds, before) = self.before.as_ref()?;
         let grown = self.value(column, counter).wrapping_sub(self.sum_at(before, column, counter));
         Some(grown as f64 / seconds.max(f64::EPSILON))
     }
 
-    /// The place of a counter, where the process has one of that name.
+    /// The index of a counter, if the process has one of that name.
     pub(crate) fn counter_index(&self, name: &str) -> Option<usize> {
         self.counters.iter().position(|counter| counter.name == name)
     }
 
-    /// All of it as one line.
+    /// The snapshot as one line of JSON.
     pub(crate) fn json(&self) -> Value {
         let cores: Vec<_> = self.cores().map(|core| self.column_json(core)).collect();
         let ports: Vec<_> = self.ports().map(|port| self.column_json(port)).collect();
@@ -109,7 +109,7 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Every counter of a core; of a port those that are counted by port.
+    /// Every counter of a core; for a port those that are counted by port.
     fn values_by_name(&self, column: Column, value: impl Fn(usize) -> Value) -> Map<String, Value> {
         let wanted = |info: &CounterInfo| matches!(column, Column::Core(_)) || Self::is_port_counter(info);
         let counters = self.counters.iter().enumerate().filter(|(_, info)| wanted(info));

@@ -1,4 +1,4 @@
-//! Clients that are scripted peers, at a server of ours.
+//! Scripted clients at a server of ours.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn server_config() -> ServerConfig {
     }
 }
 
-/// Each with the fault that it is.
+/// Clients that break the protocol, each with the expected fault.
 const CLIENT_VIOLATIONS: [(Violation, &str); 13] = [
     (|it, qp| it.send(qp, &[]), "a message of 0 bytes, where each has 16"),
     (|it, qp| it.send(qp, &[1; 15]), "a message of 15 bytes"),
@@ -141,7 +141,7 @@ fn a_persistent_server_goes_on_after_every_kind_of_garbage() {
     assert_eq!(stats.bytes, 2 * all * TEXT as u64);
 }
 
-/// What a client has of a ping when it goes, and how it goes.
+/// The progress of a client when it leaves, and the way it leaves.
 #[test]
 fn a_client_that_disconnects_midway_differs_from_one_that_finishes() {
     let (port, mut peer) = connected_ports();
@@ -208,7 +208,7 @@ fn a_silent_client_is_given_up() {
     assert_eq!(fault, Fault::Timeout { ping: 1, seconds: 1 });
 }
 
-/// Persistence is asked for: a server for one client has no time for two.
+/// A server that is not persistent refuses the second client.
 #[test]
 fn a_second_client_is_turned_away_by_a_server_for_one() {
     let (port, mut peer) = connected_ports();

@@ -1,6 +1,6 @@
 //! Peers that break the protocol: each gets a named error, ends alone, and a persistent server continues.
 //!
-//! The end under test runs on a thread of its own; the test plays the other one by hand over memory.
+//! The side under test runs on a thread of its own. The test drives the other side step by step over memory ports.
 #![forbid(unsafe_code)]
 
 mod clients;
@@ -28,19 +28,19 @@ const TEXT: usize = 64;
 const TESTED: &str = "10.0.0.1";
 const PEER: &str = "10.0.0.2";
 
-/// What a peer does wrong.
+/// A fault of the peer.
 type Violation = fn(&mut ScriptedPeer, QueuePair);
 
-/// The end that the test plays by hand.
+/// The side that the test drives.
 struct ScriptedPeer {
     worker: Worker,
     ctx: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    /// What it sends, is read and written, and receives; 128 bytes each.
+    /// The buffer that it sends from, that is read and written, and that it receives into; 128 bytes each.
     memory: Region,
     received: u32,
-    /// Reads that are done.
+    /// Completed Reads.
     read: u32,
     _stack: Stack,
 }
@@ -65,7 +65,7 @@ fn endpoint(port: MemoryPort) -> Endpoint {
     Endpoint::with_stack(&config, stack, worker).expect("an end")
 }
 
-/// The port of the end under test, and the peer.
+/// The port of the side under test, and the peer.
 fn connected_ports() -> (MemoryPort, ScriptedPeer) {
     let port = |last| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, last]), ..MemoryConfig::default() };
     let (tested, port) = pair(&port(1), &port(2));
@@ -103,7 +103,7 @@ impl ScriptedPeer {
         self.ctx.poll_event()
     }
 
-    /// Turns until something is so.
+    /// Polls until a condition holds.
     #[track_caller]
     fn until<T>(
         &mut self,
@@ -120,7 +120,7 @@ impl ScriptedPeer {
         }
     }
 
-    /// A connection. Whatever went before it has reached the server then.
+    /// Connects. Everything that was sent before has then reached the server.
     #[track_caller]
     fn connect(&mut self) -> QueuePair {
         let qp = self.qp();
@@ -149,7 +149,7 @@ impl ScriptedPeer {
         self.ctx.listen(at(PEER)).expect("a free address");
     }
 
-    /// Polls until the end under test has ended, and returns its result.
+    /// Polls until the side under test has ended, and returns its result.
     fn join<T>(&mut self, tested: JoinHandle<T>) -> T {
         let start = Instant::now();
         while !tested.is_finished() && start.elapsed() < DEADLINE {
@@ -173,20 +173,20 @@ impl ScriptedPeer {
         self.ctx.destroy_qp(qp).expect("a queue pair");
     }
 
-    /// A piece of our memory as it should be advertised.
+    /// A piece of our memory in the form of an advertisement.
     fn advertisement(&self, offset: usize, bytes: u32) -> Advertisement {
         let tagged_offset = self.memory.base_to() + offset as u64;
         Advertisement { at: RemoteMemory { stag: self.memory.stag(), tagged_offset }, bytes }
     }
 
-    /// What a message says that came into a receive.
+    /// The contents of a message in a receive buffer.
     fn advertised(&self, slot: usize) -> Advertisement {
         let mut message = EMPTY_MESSAGE;
         self.memory.read_at(RECEIVES + slot * 64, &mut message).expect("inside");
         Advertisement::decode(&message, 100).expect("what a client should say")
     }
 
-    /// One ping as a client should make it.
+    /// One ping of a correct client.
     #[track_caller]
     fn ping(&mut self, qp: QueuePair, number: u64) {
         let (mut text, mut received_text) = ([0; TEXT], [0; TEXT]);

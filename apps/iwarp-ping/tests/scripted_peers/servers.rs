@@ -1,8 +1,8 @@
-//! Servers that are scripted peers, called by a client of ours.
+//! Scripted servers, called by a client of ours.
 
 use super::*;
 
-/// A client on its thread: how it ends, and how many pings came back.
+/// A client on its thread: its result, and the number of completed pings.
 fn run_client(port: MemoryPort, client_config: ClientConfig) -> JoinHandle<(Result<(), PingError>, u64)> {
     std::thread::spawn(move || {
         let mut client = Client::new(endpoint(port), client_config).expect("a client");
@@ -23,7 +23,7 @@ fn client_config() -> ClientConfig {
     }
 }
 
-/// `rping`'s server, step by step: it reads the text, and writes what comes before the first zero, and that one.
+/// A step of `rping`'s server: it reads the text and writes back the bytes up to and including the first zero.
 #[test]
 fn a_server_like_rpings_sends_every_text_back_whole() {
     let (port, mut peer) = connected_ports();
@@ -52,7 +52,7 @@ fn a_server_like_rpings_sends_every_text_back_whole() {
     assert_eq!(pings, 2);
 }
 
-/// What a server does instead of answering, and the fault that it is.
+/// Faults of a server, and the error that the client reports.
 const SERVER_VIOLATIONS: [(Violation, &str); 5] = [
     (|it, qp| it.send(qp, &[0; 15]), "a message of 15 bytes, where each has 16"),
     (
@@ -60,7 +60,7 @@ const SERVER_VIOLATIONS: [(Violation, &str); 5] = [
         "the connection ended in ping 0: the peer closed it",
     ),
     (|it, qp| it.ctx.destroy_qp(qp).expect("connected"), "the connection ended in ping 0: the peer reset it"),
-    // It reports a Write that it did not do.
+    // It reports a Write that it did not send.
     (
         |it, qp| {
             it.send(qp, &EMPTY_MESSAGE);
@@ -93,7 +93,7 @@ fn two_replies_at_once_are_a_fault_without_verification() {
     assert_eq!((fault, pings), (Fault::UnexpectedMessage, 0));
 }
 
-/// The one who wrote to both ends at once hears of no failure: pings without number end well, though the server is gone.
+/// Ctrl-C may reach both ends. Unlimited pings then end well, although the server is gone.
 #[test]
 fn ctrl_c_at_both_ends_is_no_failure_of_either() {
     for (count, well) in [(None, true), (Some(1_000_000), false)] {
@@ -146,7 +146,7 @@ fn a_server_that_says_nothing_is_given_up() {
     assert_eq!(fault, Fault::Timeout { ping: 0, seconds: 1 });
 }
 
-/// Ctrl-C before anybody has answered: pings without number end well by it, a number of them is cut short.
+/// Ctrl-C before the server replied: unlimited pings end well, a limited number fails.
 #[test]
 fn ctrl_c_ends_a_call_that_nobody_has_answered() {
     for count in [None, Some(2)] {
