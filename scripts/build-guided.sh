@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the programs as they are shipped, laid out by a profile of their own work.
+# Builds the programs as they are shipped: with a profile of their own work.
 #
-# The code that one message runs through is about as large as a processor's first-level instruction cache. A compiler
-# that knows which branches are taken puts the others elsewhere: a round trip then misses that cache a fifth as often.
-# Two builds and a short run between them: an instrumented program runs the suite, its counts guide the second build.
+# The code of one message is about as large as a processor's first-level instruction cache. A compiler that knows which
+# branches are taken moves the others away: a round trip then misses that cache a fifth as often. There are two builds
+# and a short run between them. An instrumented program runs the suite, and its counts guide the second build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,7 +50,7 @@ merge=$(profdata)
 
 packages=("$@")
 [ ${#packages[@]} -gt 0 ] || packages=(iwarp-perf iwarp-responder)
-# What a counted function is called depends on the packages chosen and their features, so both builds choose the same.
+# The names of counted functions depend on the packages and their features, so both builds choose the same.
 chosen=() programs=()
 for package in iwarp-perf "${packages[@]}"; do
     chosen+=(-p "$package")
@@ -73,9 +73,9 @@ echo "counting"
 "${root[@]}" "$target/instrumented/dist/iwarp-perf" suite --quick --pair memif --json "$counts/suite.json" >/dev/null
 "$merge" merge -o "$target/guided/counts.profdata" "$counts"/*.profraw
 echo "building for what was counted"
-# What is never run leaves its function, so that what is run lies on fewer pages. Loops that look for work and find none count
-# far more than the work does: what makes 99 % of all counts is what counts as hot without a word, and that need not hold
-# all that a message goes through.
+# Code that never runs is split from its function, so that the code that runs lies on fewer pages. Loops that poll in
+# vain count far more than the work. By default the code with 99 % of all counts is hot, and that may exclude parts of
+# the path of a message.
 layout="-Cllvm-args=-enable-split-machine-functions -Cllvm-args=-profile-summary-cutoff-hot=999000"
 RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$target/guided/counts.profdata $layout" CARGO_TARGET_DIR=$target/guided \
     cargo build --profile dist --locked --quiet "${chosen[@]}" "${programs[@]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the library for programs in C and puts it, its header and its pkg-config file under a prefix.
+# Builds the library for programs in C and installs it, its header and its pkg-config file under a prefix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -66,7 +66,7 @@ pack_dpdk() {
     } | ar -M
 }
 
-# What the archive leans on: DPDK where it is not inside, and the system.
+# The libraries that the archive needs: DPDK if it is not inside, and the system's.
 system='-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc'
 requires=libdpdk
 libraries="-lrte_net_ring $system"
@@ -74,7 +74,7 @@ if [ ${#features[@]} -gt 0 ]; then
     requires=
     pack_dpdk STATIC_CORE "$prefix/lib/libironwarp_dpdk.a"
     pack_dpdk STATIC_DRIVERS "$prefix/lib/libironwarp_drivers.a"
-    # Drivers make themselves known by constructors that nobody calls, so they are taken whole.
+    # Drivers register by constructors that no code calls, so they are linked whole.
     libraries="-Wl,--whole-archive \${libdir}/libironwarp_drivers.a -Wl,--no-whole-archive \${libdir}/libironwarp_dpdk.a"
     libraries+=" -lxdp -lbpf -lelf -lz -lpcap -lnuma -lbsd -latomic $system"
 fi

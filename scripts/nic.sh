@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Network cards: which there are, who drives them; hands one to a program, and back to the kernel.
+# Network cards: lists them and their drivers, binds one for DPDK, and returns it to the kernel.
 #
 # A card that DPDK drives must be bound to vfio-pci (with an IOMMU) or uio_pci_generic (without). NVIDIA's cards
 # (mlx5_core, mlx4_core) stay with the kernel's driver: DPDK works beside it, and they need no binding.
@@ -58,7 +58,7 @@ interface_of() {
     [[ -e ${names[0]} ]] && basename "${names[0]}" || true
 }
 
-# Writes one value, or says that it would.
+# Writes one value, or prints that it would.
 put() {
     if [[ $dry == yes ]]; then
         echo "would write '$1' to ${2#"$ROOT"}"
@@ -221,7 +221,7 @@ unbind() {
     [[ $dry == yes ]] || echo "$address: $(target "$DEVICES/$address/driver" | sed 's/^$/no driver of the kernel wants it/')"
 }
 
-# A folder of a test binds nothing by itself.
+# A test folder has no real devices to bind.
 settled() {
     [[ $dry == yes || -n $ROOT ]] && return
     local now

@@ -4,9 +4,9 @@
 
 BUILD_PACKAGES=(build-essential pkg-config libdpdk-dev libclang-dev)
 TEST_PACKAGES=(iproute2 ethtool tshark python3)
-# What counts instructions.
+# The packages for counting instructions.
 COUNTS_PACKAGES=(valgrind)
-# A virtual machine for Linux siw, and what its kernel module and its image are built with.
+# A virtual machine for Linux siw, and the build tools of its kernel module and image.
 INTEROP_PACKAGES=("${TEST_PACKAGES[@]}" qemu-system-x86 bc cpio xz-utils zstd)
 
 install_packages() {
@@ -32,7 +32,7 @@ install_packages() {
 # The oldest Rust that builds the workspace: rust-version in Cargo.toml.
 RUST_MIN=1.91
 
-# Fails unless cargo is there and new enough, and names the remedy.
+# Fails, and names the remedy, unless cargo is installed and new enough.
 require_cargo() {
     local remedy version
     remedy="install it with rustup (https://rustup.rs): rustup toolchain install stable"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the release archive: programs, the library for C, configurations, scripts and documentation, for a Debian 12 machine
-# that has nothing else of ours, nor DPDK.
+# Builds the release archive: programs, the library for C, configurations, scripts and documentation, for a Debian 12
+# machine without DPDK.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,7 +51,7 @@ tree=$target/$name
 built=$target/guided/dist
 [ "$profile" = dist ] || built=$target/debug
 
-# The old kind of path, which holds for the libraries' own libraries too.
+# DT_RPATH, since it also applies to the libraries' own libraries.
 export RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-Wl,-rpath,\$ORIGIN/../lib/ironwarp -Clink-arg=-Wl,--disable-new-dtags"
 export CARGO_TARGET_DIR=$target
 packages=() features=()
@@ -68,17 +68,17 @@ mkdir -p "$tree"/{bin,lib/ironwarp,scripts}
 for program in "${PROGRAMS[@]}"; do strip -o "$tree/bin/$program" "$built/$program"; done
 ! readelf -d "$tree"/bin/* | grep 'NEEDED.*librte' || { echo "a program needs a library of DPDK's" >&2; exit 1; }
 
-# All that the programs load but what every Debian has, which belongs together with its loader.
+# All libraries that the programs load, except those that every Debian has, which belong to its loader.
 mapfile -t libraries < <(for program in "${PROGRAMS[@]}"; do ldd "$built/$program"; done | awk '$3 ~ /^\// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libdl|libpthread|librt|libutil|libgcc_s)\.so\.[0-9]+$')
 cp -L "${libraries[@]}" "$tree/lib/ironwarp/"
 
-# The terms of what is inside: of Debian's libraries, DPDK's archives among them, and of the crates.
+# The licences of the contents: of Debian's libraries, DPDK's archives among them, and of the crates.
 system_terms() {
     mkdir -p "$tree/licences/system"
     local file package
     for file in "$@"; do
-        # The package knows the file by the path from before /lib became a link, or by the one from after.
+        # The package lists the file by the path from before /lib became a link, or by the one after.
         package=$(dpkg-query -S "$file" 2>/dev/null || dpkg-query -S "$(realpath "$file")" 2>/dev/null || dpkg-query -S "/usr$file")
         package=${package%%:*}
         cp -L "/usr/share/doc/$package/copyright" "$tree/licences/system/$package"
@@ -104,7 +104,7 @@ standard=$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html
 install=(--static-dpdk)
 [ "$profile" = dist ] || install+=(--debug)
 scripts/install-capi.sh "${install[@]}" "$tree" >/dev/null
-# Where it will lie nobody knows yet: pkg-config does.
+# The place of installation is unknown here; pkg-config computes it.
 sed -i 's#^prefix=.*#prefix=${pcfiledir}/../..#' "$tree"/lib/pkgconfig/*.pc
 strip --strip-debug "$tree"/lib/libironwarp.{so.1,a} "$tree"/lib/libironwarp_{dpdk,drivers}.a
 

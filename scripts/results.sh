@@ -57,7 +57,7 @@ else
 fi
 if [ "$(id -u)" -eq 0 ]; then root=(); else root=(sudo); fi
 
-# wanted NAME: whether this run is asked for.
+# wanted NAME: whether this run is requested.
 wanted() {
     [ -z "$only" ] || [[ "$only" == *" $1 "* ]] || return 1
     echo "== $1"

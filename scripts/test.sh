@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test that needs no other machine, and says how long each stage took and what was skipped.
+# Runs every test that needs no other machine, and prints the time of each stage and what was skipped.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,7 +41,7 @@ done
 require_cargo || exit 1
 install_packages test || exit 1
 
-# What only a second build would use is not written where there is none.
+# Artefacts that only a second build would use are not written where there is none.
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 
 logs=${CARGO_TARGET_DIR:-target}/test-logs
@@ -51,8 +51,8 @@ failed=0
 skipped=0
 skips=()
 
-# What may be skipped even under --strict: Miri needs a nightly toolchain and the interop lab packages of a kernel, which a
-# machine may not have or not get.
+# Skips that --strict allows: Miri needs a nightly toolchain, and the interop lab needs packages of a kernel. A machine
+# may have neither.
 allowed_skips='^(miri: no nightly toolchain with Miri|interop: no QEMU or no kernel packages to be had|instruction counts: the budgets are for processors with AVX2)$'
 
 skip() {
@@ -110,7 +110,7 @@ miri() {
         cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-rings -p ironwarp-mem --lib --test owners --test atomics
 }
 
-# DPDK's archives and drivers in the program: no shared library of DPDK's is needed, and its devices are there.
+# DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.
 static_dpdk() {
     local target=${CARGO_TARGET_DIR:-target}/static
     CARGO_TARGET_DIR=$target cargo build --locked -p ironwarp-port --features dpdk-static --example dpdk_cost &&
@@ -118,12 +118,12 @@ static_dpdk() {
         timeout 120 "$target/debug/examples/dpdk_cost"
 }
 
-# Instructions of small operations against their budgets: exact, where times are not.
+# Instructions of small operations against their budgets: exact, unlike times.
 instructions() {
     install_packages counts && scripts/instruction-counts.sh --check
 }
 
-# Whole nodes under faulty links, with assertions on; each seed twice. The summary counts as the tests of this stage.
+# Whole nodes over faulty links, with assertions on; each seed twice. The summary counts as the tests of this stage.
 simulator() {
     cargo build --profile sim --locked -p iwarp-sim || return
     local program=${CARGO_TARGET_DIR:-target}/sim/iwarp-sim scenario summary
@@ -152,15 +152,15 @@ interop() {
     return "$status"
 }
 
-# The whole matrix, with a release archive for the cells that want one.
+# The whole matrix, with a release archive for the cells that need one.
 whole_matrix() {
     local archive
     archive=$(scripts/release.sh --debug | tail -1) || return
     interop 3600 --archive "$archive"
 }
 
-# The library as programs in C get it: installed under a prefix, found by pkg-config, linked both ways; and the Makefile
-# of the program that shows how. What the programs do is tested with the crates.
+# The library for C programs: installed under a prefix, found by pkg-config, linked both ways; and the Makefile of the
+# example program. The crates' tests run the programs.
 capi() {
     local prefix
     prefix=$(realpath -m "${CARGO_TARGET_DIR:-target}/capi-prefix")

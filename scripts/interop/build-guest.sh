@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds the Linux peer of the interop lab from Debian packages: a kernel, soft-iWARP (siw), rping and a verbs program.
 #   build-guest.sh FOLDER
-# Leaves FOLDER/vmlinux and FOLDER/guest.cpio, which QEMU boots as they are. What is up to date is not built again, so
-# a second call takes a moment. Packages come from wherever apt of this machine gets its own.
+# Leaves FOLDER/vmlinux and FOLDER/guest.cpio, which QEMU boots directly. Parts that are up to date are not built
+# again, so a second call takes a moment. Packages come from the sources of this machine's apt.
 # Exit codes: 0 built, 1 failed, 3 a package cannot be had.
 #
-# Debian's kernels leave siw out, so it is compiled here from the kernel's own source package against its headers. The
-# constants that choose CRC, start-up and zero copy become module parameters; unless set, nothing changes.
+# Debian's kernels do not include siw, so it is compiled here from the kernel's own source package and its headers. The
+# constants that choose CRC, start-up and zero copy become module parameters; their defaults change nothing.
 set -euo pipefail
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
@@ -14,19 +14,19 @@ out=$(mkdir -p "${1:?usage: build-guest.sh FOLDER}" && cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 root=$out/root
 
-# What the guest runs, and what its verbs program is compiled with. apt adds what they depend on.
+# The guest's programs, and the compiler of its verbs program. apt adds their dependencies.
 GUEST_PACKAGES=(busybox-static kmod iproute2 ethtool libibverbs1 ibverbs-providers librdmacm1 rdmacm-utils
     perftest qemu-guest-agent)
 GUEST_LIBRARIES=(libibverbs-dev librdmacm-dev)
-# Modules that the guest may load, with those that they need.
+# Modules that the guest may load, with their dependencies.
 MODULES=(virtio_pci virtio_net virtio_console virtio_rng ib_uverbs rdma_ucm sch_netem sch_ingress cls_matchall
     act_mirred ifb veth siw uio_pci_generic vfio-pci e1000e)
 SIW_FILES=(Makefile iwarp.h siw.h siw_cm.c siw_cm.h siw_cq.c siw_main.c siw_mem.c siw_mem.h siw_qp.c siw_qp_rx.c
     siw_qp_tx.c siw_verbs.c siw_verbs.h)
-# What the kernel's source says once and this lab wants to set.
+# Constants of the kernel's source that become parameters.
 PARAMETERS=(zcopy_tx try_gso loopback_enabled mpa_crc_required mpa_crc_strict peer_to_peer)
 
-# apt with a package state of its own, in which nothing is installed.
+# apt with a package state of its own, in which no package is installed.
 apt_empty() {
     apt-get -qq -o Dir::State::status=/dev/null -o Dir::Cache::archives="$out/packages" -o Debug::NoLocking=1 \
         -o APT::Sandbox::User=root -y --no-install-recommends "$@"
@@ -60,7 +60,7 @@ kernel_packages() {
     release=${image#linux-image-}
     release=${release%-unsigned}
     series=$(grep -oE '^[0-9]+\.[0-9]+' <<<"$release")
-    # The compiler's name is part of a package's name; the headers say which.
+    # The name of the compiler is part of a package's name; the headers contain it.
     mapfile -t headers < <(apt-cache depends "linux-headers-$release" | awk '/Depends: linux/ { print $2 }')
     fetch "$image" "linux-headers-$release" "${headers[@]}" "linux-source-$series"
 }
@@ -69,7 +69,7 @@ build_vmlinux() {
     [ -s "$out/vmlinux" ] && return
     rm -rf "$out/kernel" && mkdir -p "$out/kernel"
     unpack "$out/kernel" "$out"/packages/linux-image-"$release"_*.deb
-    # Booted unpacked: under emulation a kernel that unpacks itself takes seconds for it.
+    # The kernel boots unpacked: under emulation unpacking takes seconds.
     python3 - "$out/kernel/boot/vmlinuz-$release" "$out/vmlinux" <<'PY'
 import struct, subprocess, sys
 image = open(sys.argv[1], "rb").read()
@@ -78,7 +78,7 @@ offset, length = struct.unpack_from("<II", image, 0x248)
 start = (image[0x1F1] + 1) * 512 + offset
 packed = image[start : start + length]
 tool = {b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}[packed[:5] if packed[:1] == b"\xfd" else packed[:4]]
-# Behind the packed kernel lies its length, which the tools complain of after having written everything.
+# After the packed kernel follows its length. The tools report it as an error after they have written everything.
 kernel = subprocess.run([tool, "-dc"], input=packed, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
 assert kernel[:4] == b"\x7fELF", "no kernel in the image"
 open(sys.argv[2], "wb").write(kernel)
@@ -90,9 +90,9 @@ build_siw() {
     local tree=$out/build siw=$out/build/siw name
     rm -rf "$tree" && mkdir -p "$tree"
     unpack "$tree" "$out"/packages/linux-{headers,kbuild,compiler,source}-*.deb
-    # Headers expect to lie under /usr/src.
+    # The headers expect to be under /usr/src.
     sed -i "s#^include /usr/src/#include $tree/usr/src/#" "$tree/usr/src/linux-headers-$release/Makefile"
-    # Named one by one, tar need not unpack the rest of the kernel to know that it has them all.
+    # With each file named, tar need not unpack the rest of the kernel.
     tar -C "$tree" --strip-components=4 --occurrence=1 -xf "$tree/usr/src/linux-source-$series.tar.xz" \
         "${SIW_FILES[@]/#/linux-source-$series/drivers/infiniband/sw/siw/}"
     for name in "${PARAMETERS[@]}"; do
@@ -126,7 +126,7 @@ build_root() {
     touch "$root/ready"
 }
 
-# Only the modules that are wanted and what they need: the image is read in whole at every boot.
+# Only the needed modules and their dependencies: the whole image is read at every boot.
 install_modules() {
     local modules=$root/usr/lib/modules/$release module
     mkdir -p "$root/usr/lib/modules"
@@ -142,7 +142,7 @@ install_modules() {
     chroot "$root" depmod -a "$release"
 }
 
-# What installing the packages would have made.
+# Files that the installation of the packages would have created.
 finish_root() {
     local applet
     mkdir -p "$root"/{dev,proc,sys,run,tmp,root,etc,var/run,var/lib}

@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# What neither builds nor boots anything asks for nothing.
+# Options that build and boot nothing need no packages.
 case " $* " in
     *" -h "* | *" --help "* | *" --list "*) exec python3 -B scripts/interop/lab --image . --logs . --programs . "$@" ;;
 esac
@@ -29,13 +29,13 @@ elif [[ " $* " == *" --compare "* ]]; then
     programs=$build/guided/dist
 else
     require_cargo
-    # As cargo test builds them, so that one of the two finds its work done.
+    # The profile of cargo test, so that one of the two builds serves both.
     cargo build --quiet --locked --workspace --bins
 fi
 status=0
 scripts/interop/build-guest.sh "$build/interop/guest" || status=$?
 [ "$status" -eq 0 ] || { echo "no guest for the interop lab" >&2; exit "$status"; }
 
-# A network namespace without a name goes with its last process, and so does everything in it.
+# A network namespace without a name ends with its last process, and so does everything in it.
 exec unshare --net -- python3 -B scripts/interop/lab --image "$build/interop/guest" --programs "$programs" \
     --logs "$build/interop/logs" "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/nic.sh over a machine made of files: four cards and what must, and must not, be written.
+# scripts/nic.sh on a machine made of files: four cards, and the values that must, and must not, be written.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -46,7 +46,7 @@ fresh() {
     printf 'Iface\tDestination\tGateway\nens1\t00000000\t0101A8C0\n' >"$machine/proc/net/route"
 }
 
-# Runs nic.sh; compares its exit code, and looks for every further word in what it says.
+# Runs nic.sh; compares its exit code, and searches its output for every further word.
 expect() {
     local want=$1 line=$2 said code=0 word
     shift 2
@@ -66,7 +66,7 @@ expect() {
     [[ $want -eq 0 ]] || [[ $(wc -l <<<"$said") -eq 1 ]] || { echo "more than one line: $said"; failures=$((failures + 1)); }
 }
 
-# A file holds this, and nothing else.
+# Checks that a file holds exactly this.
 holds() {
     checks=$((checks + 1))
     if [[ $(cat "$machine/sys/bus/pci/$1") != "$2" ]]; then
@@ -88,7 +88,7 @@ expect 1 'bind 0000:01:00.0 vfio-pci --force' 'default route'
 holds drivers/e1000e/unbind ''
 holds drivers_probe ''
 
-# One with an address only by force.
+# A card with an address needs force.
 : >"$machine/sys/class/net/ens2/addresses"
 expect 1 'bind ens2' 'has an address' 'ip addr flush dev ens2'
 expect 0 'bind ens2 --force --dry-run' "would write '0000:02:00.0' to /sys/bus/pci/drivers/ixgbe/unbind" \
@@ -110,7 +110,7 @@ expect 1 'bind ens4' 'works beside mlx5_core'
 expect 2 'bind ens2 nouveau' 'nouveau' 'vfio-pci'
 expect 1 'bind ens2 igb_uio' 'the kernel has no igb_uio'
 
-# And back.
+# And the way back.
 fresh
 ln -sfn ../../drivers/vfio-pci "$machine/sys/bus/pci/devices/0000:02:00.0/driver"
 : >"$machine/sys/bus/pci/drivers/vfio-pci/unbind"

@@ -210,8 +210,8 @@ impl Endpoint {
         !self.memif || self.worker.link_up()
     }
 
-    /// Waits without polling until the peer of a memif is connected, or not, at most for `limit`. Returns whether it
-    /// is so.
+    /// Waits without polling until the peer of a memif is connected, or until it is not, for `limit` at most.
+    /// Returns whether that was reached.
     pub(crate) fn wait_for_link(&mut self, linked: bool, stop: &AtomicBool, limit: Option<Duration>) -> bool {
         let start = Instant::now();
         while self.memif && self.worker.link_up() != linked {
@@ -223,8 +223,8 @@ impl Endpoint {
         true
     }
 
-    /// Lets the peer of a memif leave first, if it leaves soon: the driver takes a link down on its own thread and
-    /// must not be closed meanwhile.
+    /// Waits for the peer of a memif to leave first, if it leaves soon: the driver takes a link down on its own
+    /// thread and must not be closed meanwhile.
     pub(crate) fn wait_for_peer_exit(&mut self) {
         static NEVER: AtomicBool = AtomicBool::new(false);
         if self.is_memif()
@@ -235,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the end of this program takes the device away from the peer.
+    /// Returns whether the end of this program removes the device of the peer.
     pub(crate) fn is_memif(&self) -> bool {
         self.memif
     }

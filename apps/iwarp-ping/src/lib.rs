@@ -12,9 +12,9 @@
 //!    ◂─ Send: it was written ─────────────────────
 //! ```
 //!
-//! Every Send has 16 bytes ([`message`]); those of the server say nothing. There is no private data and no version:
-//! what is known of the protocol is what `rping` shows on the wire. A message that does not fit ends its connection
-//! with a [`Fault`] that says what was wrong, and does not affect other connections.
+//! Every Send has 16 bytes ([`message`]); those of the server have no contents. There is no private data and no
+//! version: the protocol is what `rping` shows on the wire. A message that does not conform ends its connection with
+//! a [`Fault`] that names the error, and does not affect other connections.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -30,8 +30,8 @@ pub use message::Fault;
 pub use server::{Server, ServerConfig};
 pub use stats::{ClientStats, ServerStats};
 
-/// The port that `rping` listens at.
+/// The port that `rping` listens on.
 pub const PORT: u16 = 7174;
 
-/// The longest text, as of `rping`.
+/// The longest text, as in `rping`.
 pub const TEXT_BYTES_MAX: u32 = 65_536;

@@ -1,8 +1,8 @@
-//! What the two ends say to each other: advertisements of memory, and the text that is moved.
+//! The messages of both sides: advertisements of memory, and the text that is moved.
 //!
 //! An advertisement is 16 bytes, big-endian: address (8), steering tag (4), length in bytes (4). A text begins with
-//! its ping's number, goes on with letters and ends with a zero, as `rping` has it: a server of `rping` writes back
-//! as many bytes as come before the first zero, and that one.
+//! its ping's number, continues with letters and ends with a zero, as in `rping`. A server of `rping` writes back
+//! the bytes up to and including the first zero.
 
 use std::io::Write;
 
@@ -17,97 +17,97 @@ pub const MESSAGE_BYTES: usize = 16;
 /// Bytes of a receive buffer: larger than a message, so that a message slightly too long is reported as a fault.
 pub(crate) const RECEIVE_BYTES: usize = 64;
 
-/// What a server's messages say: nothing.
+/// The contents of a server's messages: zeros.
 pub const EMPTY_MESSAGE: [u8; MESSAGE_BYTES] = [0; MESSAGE_BYTES];
 
-/// The letters of a text, from the first to the last, over and over.
+/// The letters of a text, repeated.
 const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
 const LETTER_COUNT: u64 = (*LETTERS.end() - *LETTERS.start() + 1) as u64;
 
-/// What an end did that the protocol does not know, or that ended its connection.
+/// A violation of the protocol, or the end of the connection.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
     /// Every message has 16 bytes.
     #[error("a message of {0} bytes, where each has 16")]
     Length(u32),
-    /// It does not even fit where we can still tell its length.
+    /// The message is longer than the receive buffer, so its length is unknown.
     #[error("a message of more than {0} bytes, where each has 16")]
     Overlong(usize),
-    /// Many adapters refuse steering tag 0, and none hands it out.
+    /// Many adapters refuse steering tag 0, and none assigns it.
     #[error("an advertisement with steering tag 0, which names no memory")]
     ZeroStag,
-    /// Nothing, or more than there is room for.
+    /// The length is zero or exceeds the buffer.
     #[error("an advertisement of {bytes} bytes, where 1 to {bytes_max} are taken")]
     Size {
-        /// Bytes that were advertised.
+        /// Advertised bytes.
         bytes: u32,
-        /// Bytes that there is room for.
+        /// Bytes of the buffer.
         bytes_max: u32,
     },
-    /// The text does not fit where it is wanted.
+    /// The text does not fit the advertised sink.
     #[error("{sink_bytes} bytes of room advertised for a text of {text}")]
     SinkTooSmall {
-        /// Bytes that were advertised.
+        /// Advertised bytes.
         sink_bytes: u32,
         /// Bytes of the text.
         text: u32,
     },
-    /// A message came while another one of its sender's was still being answered.
+    /// A message arrived before the reply to the sender's message before it.
     #[error("a message out of turn")]
     UnexpectedMessage,
-    /// The text is not what it should be.
+    /// The text differs from the expected one.
     #[error("byte {offset} of ping {ping} is {found:#04x}, not {wanted:#04x}")]
     Mismatch {
         /// The ping, from 0.
         ping: u64,
         /// The first byte that differs.
         offset: usize,
-        /// What it is.
+        /// Its value.
         found: u8,
-        /// What it should be.
+        /// The expected value.
         wanted: u8,
     },
-    /// The connection ended before its time.
+    /// The connection ended too early.
     #[error("the connection ended in ping {ping}: {how}")]
     Disconnected {
-        /// The ping that was under way, from 0.
+        /// The ping in progress, from 0.
         ping: u64,
-        /// How.
+        /// The reason.
         how: String,
     },
-    /// Fewer pings, or more, than were to come.
+    /// The client made fewer or more pings than expected.
     #[error("{came} pings, where {wanted} were to come")]
     Count {
-        /// Pings that came.
+        /// Pings made.
         came: u64,
-        /// Pings that were asked for.
+        /// Pings expected.
         wanted: u64,
     },
-    /// Nothing came for too long.
+    /// No message arrived within the limit.
     #[error("nothing was heard in ping {ping} for {seconds} s")]
     Timeout {
-        /// The ping that was under way, from 0.
+        /// The ping in progress, from 0.
         ping: u64,
-        /// Seconds.
+        /// The limit in seconds.
         seconds: u64,
     },
-    /// The peer of the link went away.
+    /// The link's peer is gone.
     #[error("the link went down in ping {0}")]
     LinkDown(u64),
     /// A work request of ours failed.
     #[error("{what} in ping {ping} ended as {status:?}")]
     Work {
-        /// Which one.
+        /// Its operation.
         what: &'static str,
-        /// The ping that was under way, from 0.
+        /// The ping in progress, from 0.
         ping: u64,
-        /// How.
+        /// Its status.
         status: CompletionStatus,
     },
     /// The server refused the connection.
     #[error("rejected{0}")]
     Rejected(String),
-    /// No connection came about.
+    /// No connection was established.
     #[error("{}", connect_failure_text(*.0))]
     ConnectFailed(ConnectFailure),
 }
@@ -123,8 +123,8 @@ fn connect_failure_text(failure: ConnectFailure) -> &'static str {
     }
 }
 
-/// What an unsuccessful completion says about the peer; nothing when it was flushed, which the connection's end
-/// explains.
+/// The fault of the peer that an unsuccessful completion shows; `None` when it was flushed, since the connection's
+/// end explains it.
 pub(crate) fn check_completion(completion: &Completion, ping: u64) -> Result<(), Fault> {
     let what = match (completion.status, completion.opcode) {
         (CompletionStatus::Success | CompletionStatus::FlushedInError, _) => return Ok(()),
@@ -138,7 +138,7 @@ pub(crate) fn check_completion(completion: &Completion, ping: u64) -> Result<(),
     Err(Fault::Work { what, ping, status: completion.status })
 }
 
-/// How a connection ended, in words.
+/// The reason of a connection's end as text.
 pub fn disconnect_text(reason: DisconnectReason, terminate: Option<(bool, Terminate)>) -> String {
     if let Some((sent, Terminate { layer, etype, code })) = terminate {
         let whose = if sent { "this end" } else { "the peer" };
@@ -156,14 +156,14 @@ pub fn disconnect_text(reason: DisconnectReason, terminate: Option<(bool, Termin
 /// A piece of the sender's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advertisement {
-    /// Where it lies.
+    /// Its address.
     pub at: RemoteMemory,
     /// Its length.
     pub bytes: u32,
 }
 
 impl Advertisement {
-    /// As it travels.
+    /// Encodes the advertisement.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut message = EMPTY_MESSAGE;
         message[..8].copy_from_slice(&self.at.tagged_offset.to_be_bytes());
@@ -172,7 +172,7 @@ impl Advertisement {
         message
     }
 
-    /// What a message says. `bytes_max` is what there is room for, in bytes.
+    /// Decodes a message. `bytes_max` is the size of the buffer for the advertised text.
     pub fn decode(message: &[u8; MESSAGE_BYTES], bytes_max: u32) -> Result<Self, Fault> {
         let [offset @ .., t0, t1, t2, t3, l0, l1, l2, l3] = *message;
         let (stag, bytes) =
@@ -187,10 +187,10 @@ impl Advertisement {
     }
 }
 
-/// Fills `text` with what ping number `ping` moves.
+/// Fills `text` with the text of ping number `ping`.
 pub fn write_text(ping: u64, text: &mut [u8]) {
     let mut rest = &mut text[..];
-    // A text too short for all of the label has its beginning.
+    // A text shorter than the label has the beginning of it.
     let _ = write!(rest, "rdma-ping-{ping}: ");
     for (letter, byte) in rest.iter_mut().enumerate() {
         *byte = LETTERS.start() + ((ping % LETTER_COUNT + letter as u64) % LETTER_COUNT) as u8;
@@ -200,7 +200,8 @@ pub fn write_text(ping: u64, text: &mut [u8]) {
     }
 }
 
-/// Fails on the first byte of `text` that is not ping number `ping`'s. `wanted` is room for as many bytes.
+/// Fails on the first byte of `text` that differs from ping number `ping`'s. `wanted` is a buffer of the same
+/// length.
 pub fn check_text(ping: u64, text: &[u8], wanted: &mut [u8]) -> Result<(), Fault> {
     write_text(ping, wanted);
     let differs = text.iter().zip(wanted.iter()).position(|(found, wanted)| found != wanted);
@@ -209,7 +210,7 @@ pub fn check_text(ping: u64, text: &[u8], wanted: &mut [u8]) -> Result<(), Fault
     })
 }
 
-/// A text as it is shown: up to its zero, and nothing that a terminal would obey.
+/// A text for printing: up to its zero, without characters that control a terminal.
 pub fn printable(text: &[u8]) -> String {
     let before = text.iter().take_while(|byte| **byte != 0);
     before
@@ -227,7 +228,8 @@ mod tests {
         text
     }
 
-    /// The first three texts of 100 bytes, and their first advertisement, as a capture of `rping` over Linux siw has them.
+    /// The first three texts of 100 bytes and their first advertisement, as a capture of `rping` over Linux siw
+    /// shows them.
     #[test]
     fn texts_and_advertisements_are_those_of_rping() {
         let first = b"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]\0";
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(advertised.encode(), message);
     }
 
-    /// `rping` writes back what comes before the first zero, and that one.
+    /// `rping` writes back the bytes up to and including the first zero.
     #[test]
     fn a_text_of_any_length_has_its_only_zero_at_its_end() {
         for bytes in [1, 2, 13, 14, 64, 65_536] {

@@ -42,7 +42,7 @@ def main():
                 if device in each.devices:
                     print(f"{device}/{each.name}")
         return 0
-    # So that what was started is ended.
+    # Signals become exceptions, so that started processes are ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.compare:
         folder = arguments.logs / "compare"

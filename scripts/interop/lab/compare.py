@@ -21,8 +21,8 @@ from matrix import matches
 from outcome import Failed
 from programs import with_programs
 
-# The operation, what is measured, perftest's program for it with its arguments, and by how much its figure is to be
-# multiplied to be a round trip in microseconds or a throughput in Gbit/s.
+# The operation, the figure, perftest's program for it with its arguments, and the factor that turns its figure into a
+# round trip in microseconds or a throughput in Gbit/s.
 TESTS = (
     ("send-lat", "ib_send_lat -s 64 -n 10000", 2),
     ("write-lat", "ib_write_lat -s 64 -n 10000", 2),
@@ -31,7 +31,7 @@ TESTS = (
     ("write-bw", "ib_write_bw -s 1048576 -n 20 -t 4", 0.008388608),
     ("read-bw", "ib_read_bw -s 1048576 -n 20 -t 4", 0.008388608),
 )
-# What a column of perftest's table is: #bytes, #iterations, then these.
+# The columns of perftest's table: #bytes, #iterations, then these.
 TYPICAL, AVERAGE = 4, 3
 
 TRANSPORTS = ("siw", "af_packet", "memif", "memif, CRC")
@@ -43,18 +43,18 @@ KEYS = {
     "memif, CRC": ("ironwarp", "memif", True),
 }
 
-# On a busy machine perftest now and then cannot tell how fast its clock runs, and measures nothing.
+# On a busy machine perftest sometimes cannot measure its clock's frequency, and measures nothing.
 ATTEMPTS = 3
 
-# A second or two of round trips each: what is emulated for the first time takes longer. Messages of 1 MiB come slowly here: a
-# lot of four on their way is warm-up, the rest counts.
+# One or two seconds of round trips each: the first emulation of code takes longer. Messages of 1 MiB are slow here:
+# four of them are warm-up, the rest is counted.
 DURATION_OPTIONS = {"lat": "--size 64 --duration 2", "bw": "--size 1M --iterations 40 --warmup 4"}
-# SSE4.2 is what DPDK of Debian needs.
+# Debian's DPDK needs SSE4.2.
 PROCESSOR = "Nehalem"
 
 SIW_ADDRESS = "10.9.0.1"
 OUR_ADDRESSES = ("10.9.1.1", "10.9.1.2")
-# siw tells its listeners apart by interface number, so no two may be alike, whatever their namespace.
+# siw distinguishes its listeners by interface number, so all numbers must differ, whatever their namespace.
 NAMESPACE_SETUP = """\
 set -e
 modprobe veth
@@ -76,7 +76,7 @@ for name in wa wb; do
     ip link set $name up
 done
 """
-# Somebody listens at 18515, perftest's port.
+# Waits for a listener on 18515, perftest's port.
 AWAIT_PERFTEST = (
     "until /sbin/ip netns exec a cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 [0-9A-F:]* 0A '; do usleep 50000; done"
 )
@@ -137,7 +137,7 @@ def perftest(guest, test, tool):
     for _ in range(ATTEMPTS):
         server = guest.start(f"/sbin/ip netns exec a {tool} -F -R", 100)
         guest.must(AWAIT_PERFTEST)
-        # It listens twice: the second time for the connection that is measured.
+        # The program listens twice: the second connection is measured.
         time.sleep(1)
         said = guest.run(f"/sbin/ip netns exec b {tool} -F -R {SIW_ADDRESS}", 100).said
         server.kill()

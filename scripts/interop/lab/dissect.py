@@ -9,10 +9,10 @@ import subprocess
 
 from outcome import Failed
 
-# iWARP is looked for on every port. What is turned off takes a message's first octets for its own.
+# iWARP is searched on every port. The disabled protocols would claim a message's first octets.
 READ = "timeout 300 tshark -n -o tcp.try_heuristic_first:TRUE -o tcp.check_checksum:TRUE -o tcp.reassemble_out_of_order:TRUE".split()
 READ += "--disable-protocol rpcordma --disable-protocol smb_direct".split()
-# Of the process that reads: all is well, or the capture ends within a frame, as that of a killed process does.
+# Exit codes of tshark: success, or a capture that ends within a frame, as that of a killed process does.
 TSHARK_OK = (0, 2)
 
 

@@ -15,19 +15,20 @@ import subprocess
 from guest import ADDRESS as GUEST
 from outcome import Failed
 
-# Those that the cells of `every device` are run over, and all.
+# The devices of cells of `every device`, and all devices.
 HOST_DEVICES = ("af_packet", "vhost", "tap", "af_xdp")
 IN_GUEST = ("pci", "release")
 DEVICES = (*HOST_DEVICES, *IN_GUEST)
 
-# Our stack's address, and for the tap the kernel's beside it.
+# Our stack's address and, for the tap, the kernel's.
 OURS = "10.77.0.1"
 OURS_BEHIND_TAP = "10.77.1.1"
 KERNEL_AT_TAP = "10.77.1.2"
 KERNEL_AT_GUEST = "10.77.0.254"
 
 GUEST_TAP = "guest0"
-# The cards that the guest's kernel leaves alone: QEMU's name, the other end's interface, the slot, the hardware address.
+# The cards that the guest's kernel leaves alone: QEMU's name, the interface of the other end, the slot, the hardware
+# address.
 CARDS = (("e1000e", "card0", 4, "52:54:00:77:00:04"), ("virtio-net-pci", "card1", 5, "52:54:00:77:00:05"))
 OUR_INTERFACE = "iwarp0"
 
@@ -38,7 +39,7 @@ class Fabric:
     def __init__(self, device, folder, mtu=1500):
         self.device, self.folder, self.mtu = device, folder, mtu
         self.ours = OURS_BEHIND_TAP if device == "tap" else OURS
-        # Where frames can be captured: the guest's own card.
+        # Where frames can be captured: on the guest's own card.
         self.watched = None if device == "vhost" else GUEST_TAP
 
     def build(self):
@@ -118,13 +119,14 @@ class Fabric:
         for name in (GUEST_TAP, "peer0"):
             run(f"ip link set {name} master bridge0")
         for name in (OUR_INTERFACE, "peer0"):
-            # What a veth hands over is otherwise unfinished: no checksums, and frames beyond the MTU.
+            # A veth otherwise passes unfinished frames: without checksums, and beyond the MTU.
             run(f"ethtool -K {name} tx off gso off tso off gro off")
             run(f"ip link set {name} up")
         run("ip link set bridge0 up")
 
     def _route(self):
-        # Of several queues, as DPDK opens it; made here, it keeps its address from one process of ours to the next.
+        # Several queues, as DPDK opens it. It is created here, so it keeps its address from one process of ours to the
+        # next.
         run(f"ip tuntap add dev {OUR_INTERFACE} mode tap multi_queue")
         run(f"ip address add {KERNEL_AT_TAP}/24 dev {OUR_INTERFACE}")
         run(f"ip address add {KERNEL_AT_GUEST}/24 dev {GUEST_TAP}")

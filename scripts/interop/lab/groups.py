@@ -19,7 +19,7 @@ def group_of(device, name):
 
 def run_groups(groups):
     """Runs this program once for each group, passes on what they say, and adds up. Gives whether none failed."""
-    # It has a capture and a machine to end, so it gets a signal rather than a kill.
+    # It has a capture and a machine to end, so it gets a signal that it can handle.
     owned = ["setpriv", "--pdeathsig", "TERM", "--", "unshare", "--net", "--", sys.executable, "-B", *sys.argv]
     running = [
         subprocess.Popen([*owned, "--group", group], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)

@@ -15,10 +15,10 @@ from outcome import Failed
 
 ADDRESS = "10.77.0.2"
 MAC = "52:54:00:77:00:02"
-# Under emulation on a busy machine.
+# Timeouts under emulation on a busy machine.
 BOOT_SECONDS = 90
 AGENT_SECONDS = 60
-# Frames as a wire would carry them: whole checksums, none longer than the MTU.
+# Frames as on a wire: complete checksums, none longer than the MTU.
 NO_OFFLOADS = "".join(
     f",{name}=off"
     for name in "csum gso guest_csum guest_tso4 guest_tso6 guest_ecn guest_ufo host_tso4 host_tso6 host_ecn host_ufo".split()
@@ -94,11 +94,11 @@ class Guest:
 
     def degrade(self, netem):
         """Applies a netem setting to frames of both directions. Nothing removes it."""
-        # By their paths: the shell would run busybox's own tc and ip, which know less.
+        # By path: the shell would run busybox's own tc and ip, which have fewer functions.
         if netem is None:
             self.must("/sbin/tc qdisc del dev eth0 root; /sbin/tc qdisc del dev eth0 ingress; true")
             return
-        # Arriving frames have no queue of their own to be held in: they go through another interface's.
+        # Arriving frames have no queue in which they could be delayed: they pass through another interface's.
         self.must(
             "modprobe ifb numifbs=1 && /sbin/ip link set ifb0 up && /sbin/tc qdisc add dev eth0 ingress &&"
             "/sbin/tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0 &&"
@@ -111,7 +111,7 @@ class Guest:
 
     def _command(self):
         settings = f"lab.address={ADDRESS}/24 lab.mtu={self.mtu}"
-        # A machine without an owner must not go on.
+        # The machine must end with its owner.
         command = ["setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]
         command += "-nodefaults -no-user-config -display none -no-reboot -smp 2 -cpu".split()
         command.append(self.processor)
@@ -128,13 +128,13 @@ class Guest:
         card = f"virtio-net-pci,netdev=n0,mac={MAC},bus={bus},addr=3{vectors}{NO_OFFLOADS}"
         command += [*self.network, "-device", card, *(word.format(bus=bus) for word in self.cards)]
         command += ["-accel", "tcg,thread=multi,tb-size=512"]
-        # Where the card's other end is another process, that one maps the guest's memory.
+        # If the card's other end is another process, that process maps the guest's memory.
         command += ["-object", f"memory-backend-memfd,id=memory,size={self.memory},share=on", "-numa", "node,memdev=memory"]
         command += ["-kernel", str(self.image / "vmlinux"), "-initrd", str(self.image / "guest.cpio")]
-        # On a busy machine the emulated timer is late for the kernel's check of it, which then gives up.
+        # On a busy machine the emulated timer fails the kernel's check, which then panics.
         kernel = "console=ttyS0 loglevel=5 earlyprintk=ttyS0 panic=-1 no_timer_check net.ifnames=0 mitigations=off nokaslr"
         if self.cards:
-            # Drivers of the kernel's and uio work as without an IOMMU, vfio with it.
+            # The kernel's drivers and uio work without an IOMMU, vfio with one.
             kernel += " intel_iommu=on iommu=pt"
         command += ["-append", f"{kernel} {settings}"]
         command += ["-chardev", f"file,id=console,path={self.folder}/console.log", "-serial", "chardev:console"]
@@ -219,7 +219,7 @@ class Agent:
         self.line.settimeout(seconds)
         self.line.connect(str(path))
         self.heard = b""
-        # What an earlier connection left half said is not an answer to us.
+        # Output left over from an earlier connection is not a reply.
         mark = time.monotonic_ns() & 0x7FFFFFFF
         self._send(b"\xff", "guest-sync-delimited", id=mark)
         while self._receive().rpartition(b"\xff")[2] != b'{"return": %d}' % mark:

@@ -61,7 +61,7 @@ class Lab:
         self.guest = Guest(image, folder, self.fabric.qemu(), self.fabric.cards())
         self.cell_folder = folder
         self.nodes, self.capture = [], None
-        # Where frames cannot be seen outside, our own processes capture them.
+        # Where frames cannot be captured outside, our own processes capture them.
         self.captures = itertools.count()
         self.changed = self.degraded = False
 
@@ -77,7 +77,7 @@ class Lab:
         if self.guest.is_up():
             return
         self.guest.stop()
-        # QEMU boots only once somebody serves its card; later ones may come and go.
+        # QEMU boots only when a process serves its card; later ones may come and go.
         first = self.node("iwarp-responder").wait_listening() if self.device == "vhost" else None
         self.guest.boot()
         self.fabric.after_boot(self.guest)
@@ -95,7 +95,7 @@ class Lab:
             shutil.rmtree(self.cell_folder, ignore_errors=True)
             self._restore()
         else:
-            # Who knows what state siw is in.
+            # siw may be in any state by now.
             console = self.guest.folder / "console.log"
             if console.exists():
                 shutil.copy(console, self.cell_folder)

@@ -29,7 +29,7 @@ class Node:
         config.write_text(SETTINGS + fabric.config() + sections)
         self.name, self.out, self.err = name, folder / f"{name}.out", folder / f"{name}.err"
         command = ["setpriv", "--pdeathsig", "KILL", "--", str(programs / name), "--config", str(config), *arguments]
-        # DPDK keeps files of its own there.
+        # DPDK's own files go there.
         environment = {**os.environ, "RUNTIME_DIRECTORY": str(folder), "XDG_RUNTIME_DIR": str(folder)}
         with open(self.out, "w") as out, open(self.err, "w") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment)
@@ -44,7 +44,7 @@ class Node:
         deadline = time.monotonic() + seconds
         while not happened():
             if self.process.poll() is not None:
-                # It may have said so with its last breath.
+                # The line may be the last one before its end.
                 if happened():
                     return
                 raise Failed(f"{self.name} {otherwise}: exit code {self.process.returncode}: {self.complaint()}")

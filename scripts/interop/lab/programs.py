@@ -10,7 +10,7 @@ import subprocess
 from outcome import Failed
 
 HERE = pathlib.Path(__file__).resolve().parents[3]
-# Where DPDK looks for drivers, and those that the guest has devices for.
+# The folder in which DPDK searches for drivers, and the drivers of the guest's devices.
 DRIVERS = pathlib.Path("/usr/lib/x86_64-linux-gnu/dpdk")
 NAMES = ("bus_pci", "bus_vdev", "mempool_ring", "net_af_packet", "net_e1000", "net_memif", "net_ring", "net_virtio")
 
@@ -71,7 +71,7 @@ def _bash(tree):
 def _stripped(program, tree):
     place = tree / "usr/bin" / program.name
     place.parent.mkdir(parents=True, exist_ok=True)
-    # Symbols make up most of a program, and the guest keeps it in memory.
+    # Symbols are most of a program, and the guest keeps programs in memory.
     subprocess.run(["strip", "-o", str(place), str(program)], check=True)
     return place
 

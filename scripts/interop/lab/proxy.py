@@ -26,7 +26,7 @@ class Proxy:
 
     def close(self):
         """Takes no more connections. Those there are end with their ends."""
-        # Who waits for the next one holds the port otherwise.
+        # A process that waits for the next connection would hold the port.
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a net over an in-memory port, and frames that smoltcp writes.
+//! Shared parts of the tests of this crate: a net over an in-memory port, and frames that smoltcp writes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -44,7 +44,7 @@ pub(crate) const fn mac(n: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, n])
 }
 
-/// One net, its port, the far end of the cable, and a clock.
+/// One net, its port, the other end of the cable, and a clock.
 pub(crate) struct Bench {
     pub(crate) net: Net,
     pub(crate) wire: Wire<MemoryPort>,
@@ -76,19 +76,19 @@ impl Bench {
         Bench { net, wire: Wire::new(port), far, control, stats, now: Nanos::from_secs(1) }
     }
 
-    /// Lets net receive a frame, with the verdict of the port.
+    /// Passes a frame to net, with the port's verdict.
     pub(crate) fn receive(&mut self, frame: &[u8]) -> Option<TcpSegment<MemoryFrame>> {
         assert!(self.far.inject(frame), "the frame fits the port");
         self.take_in()
     }
 
-    /// Lets net receive a frame about which the device says `rx`.
+    /// Passes a frame to net with the device's report `rx`.
     pub(crate) fn receive_with(&mut self, frame: &[u8], rx: RxMeta) -> Option<TcpSegment<MemoryFrame>> {
         assert!(self.far.inject_with(frame, rx), "the frame fits the port");
         self.take_in()
     }
 
-    /// Lets net receive a frame, and answers what it hands on, whatever that is.
+    /// Passes a frame to net and returns the result of any kind.
     pub(crate) fn receive_any(&mut self, frame: &[u8], rx: RxMeta) -> Option<Received<MemoryFrame>> {
         assert!(self.far.inject_with(frame, rx), "the frame fits the port");
         let mut burst = Burst::new();
@@ -107,13 +107,13 @@ impl Bench {
         }
     }
 
-    /// Moves the clock and lets net do what is due.
+    /// Moves the clock and runs the timers that are due.
     pub(crate) fn pass(&mut self, span: Nanos) {
         self.now += span;
         self.net.on_timers(self.now, &mut self.wire);
     }
 
-    /// What net has sent since it was asked last.
+    /// The frames that net has sent since the last call.
     pub(crate) fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         loop {
@@ -178,7 +178,7 @@ pub(crate) fn ipv6_frame(
     frame
 }
 
-/// The same with an ICMPv6 message whose checksum is made right.
+/// The same with an ICMPv6 message with a correct checksum.
 pub(crate) fn icmpv6_frame(
     mac: MacAddr,
     (from, to): (Ipv6Addr, Ipv6Addr),
@@ -190,7 +190,7 @@ pub(crate) fn icmpv6_frame(
     ipv6_frame(mac, (from, to), (58, hop_limit), &message)
 }
 
-/// An ICMPv6 message: type, code, a word, and what follows.
+/// An ICMPv6 message: type, code, a word, and the rest.
 pub(crate) fn icmpv6(kind: u8, code: u8, word: u32, rest: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(word.to_be_bytes());
@@ -198,7 +198,7 @@ pub(crate) fn icmpv6(kind: u8, code: u8, word: u32, rest: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A TCP segment over IPv6 from fd00::2 port 50000 to fd00::1 port 4420, right in its checksum.
+/// A TCP segment over IPv6 from fd00::2 port 50000 to fd00::1 port 4420, with a correct checksum.
 pub(crate) fn tcp6_frame(payload: &[u8]) -> Vec<u8> {
     let repr = tcp_repr(payload);
     let mut segment = vec![0; repr.buffer_len()];
@@ -214,7 +214,7 @@ pub(crate) fn with_tag(mut frame: Vec<u8>, control: u16) -> Vec<u8> {
     frame
 }
 
-/// A TCP segment from the peer's port 50000 to our port 4420, right in every checksum.
+/// A TCP segment from the peer's port 50000 to our port 4420, with correct checksums.
 pub(crate) fn tcp_frame(payload: &[u8]) -> Vec<u8> {
     let repr = tcp_repr(payload);
     let mut frame = ipv4(PEER, OURS, IpProtocol::Tcp, repr.buffer_len());
@@ -266,7 +266,7 @@ pub(crate) fn quoted_packet() -> Vec<u8> {
     frame[14..42].to_vec()
 }
 
-/// An ARP frame in which `from` asks everybody, or tells us, about `target`.
+/// An ARP frame from `from` about `target`: a request to all, or a reply to us.
 pub(crate) fn arp_frame(operation: ArpOperation, from: Station, target: Ipv4Addr) -> Vec<u8> {
     let IpAddr::V4(sender) = from.addr else { panic!("not IPv4") };
     let to = if operation == ArpOperation::Request { MacAddr::BROADCAST } else { OURS.mac };
@@ -286,7 +286,7 @@ pub(crate) fn arp_frame(operation: ArpOperation, from: Station, target: Ipv4Addr
     frame
 }
 
-/// Reads an ARP frame: where it goes on the link, and what it says.
+/// Reads an ARP frame: its link destination and its contents.
 pub(crate) fn read_arp(frame: &[u8]) -> (MacAddr, ArpRepr) {
     let link = EthernetFrame::new_checked(frame).expect("a frame");
     let repr =
@@ -294,7 +294,7 @@ pub(crate) fn read_arp(frame: &[u8]) -> (MacAddr, ArpRepr) {
     (MacAddr(link.dst_addr().0), repr)
 }
 
-/// The frame with other bytes from `at`, its IPv4 header checksum made right again.
+/// The frame with other bytes from `at`, and the IPv4 header checksum corrected.
 pub(crate) fn with_ip(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     let header_bytes = usize::from(frame[14] & 0x0f) * 4;
@@ -304,7 +304,7 @@ pub(crate) fn with_ip(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The frame with IPv4 options inserted, padded to a whole word, lengths and header checksum made right.
+/// The frame with IPv4 options inserted, padded to a whole word; lengths and header checksum are corrected.
 pub(crate) fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
     let mut padded = options.to_vec();
     padded.resize(options.len().next_multiple_of(4), 0);

@@ -1,7 +1,7 @@
-//! What the DPDK backend costs a frame, with nothing else in the loop.
+//! The cost of a frame in the DPDK backend, without anything else in the loop.
 //!
-//! Prints nanoseconds a frame for allocating, sealing and sending bursts of 32 into `net_null`, for a frame that goes
-//! once through a pair of rings and is read at the far end, and the same for a frame that its sender keeps.
+//! Prints nanoseconds for each frame: for allocating, sealing and sending bursts of 32 into `net_null`; for a frame
+//! that crosses a pair of rings once and is read by the receiver; and the same for a frame that its sender keeps.
 //!
 //! ```text
 //! cargo run --release -p ironwarp-port --features dpdk --example dpdk_cost [hugepages]

@@ -1,4 +1,4 @@
-//! memif between two processes: frames of every length cross, and one that fits no single buffer is counted away.
+//! memif between two processes: frames of every length cross; one that fits no single buffer is dropped and counted.
 #![cfg(feature = "dpdk")]
 
 mod vdev_lab;
@@ -8,7 +8,7 @@ use ironwarp_port::{Burst, Frame, Port, Spread, TxMeta};
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
 
-/// Frames this long say goodbye; no other test frame has this length.
+/// The length of the frame that ends the test; no other frame has it.
 const BYE_BYTES: usize = 61;
 
 fn open(lab: &Lab, memif: &Memif, mtu_bytes: u16, stats: CoreStats) -> (Eal, DpdkPort) {
@@ -18,7 +18,7 @@ fn open(lab: &Lab, memif: &Memif, mtu_bytes: u16, stats: CoreStats) -> (Eal, Dpd
     (eal, port.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// As many queue pairs as both ends agree on.
+/// The number of queue pairs at both ends.
 fn open_two(lab: &Lab, memif: &Memif) -> (Eal, Vec<DpdkPort>) {
     let eal = lab.eal(&lab.config().vdev(Vdev::memif(0, memif).unwrap()));
     let pages = vec![CoreStats::detached(), CoreStats::detached()];
@@ -30,7 +30,8 @@ fn is_full(levels: PoolLevels) -> bool {
     levels.rx_available == levels.rx_frames && levels.tx_available == levels.tx_frames
 }
 
-/// Sends every frame back until one says goodbye, answers that too, and closes the device before the peer exits.
+/// Sends every frame back until the final one arrives, replies to that too, and closes the device before the peer
+/// exits.
 fn echo_until_goodbye(port: &mut DpdkPort) {
     loop {
         let frames = receive(port);
@@ -80,7 +81,7 @@ fn a_frame_that_fits_no_single_buffer_is_dropped_and_counted_and_the_next_arrive
     alone(test, Needs::Nothing, |lab| {
         let socket = lab.path("memif.sock");
         if lab.role() == "first" {
-            // An ordinary port, whose peer believes in jumbo frames.
+            // An ordinary port whose peer sends jumbo frames.
             let stats = CoreStats::detached();
             let (_eal, mut port) = open(lab, &Memif::server(&socket), 1500, stats.clone());
             let peer = lab.peer("client");
@@ -107,7 +108,8 @@ fn a_frame_that_fits_no_single_buffer_is_dropped_and_counted_and_the_next_arrive
     });
 }
 
-/// A link with two queues: what leaves from a queue arrives in the one of the same number, both ways.
+/// A link with two queues: a frame arrives in the queue with the number of the queue that sent it, in both
+/// directions.
 #[test]
 fn two_queues_of_a_link_are_two_links() {
     alone("two_queues_of_a_link_are_two_links", Needs::Nothing, |lab| {
@@ -116,7 +118,7 @@ fn two_queues_of_a_link_are_two_links() {
             let (_eal, mut ports) = open_two(lab, &Memif::server(&socket));
             assert_eq!(ports[0].caps().spread, Spread::Toeplitz { entries: 128 });
             let peer = lab.peer("client");
-            // The other queue first: neither waits for the other.
+            // The second queue first: the queues are independent.
             echo_until_goodbye(&mut ports[1]);
             ports[1].resume();
             echo_until_goodbye(&mut ports[0]);

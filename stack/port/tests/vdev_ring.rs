@@ -1,4 +1,4 @@
-//! Two ring ports of one process: frames cross whole, none is lost track of, none is edited while its sender keeps it.
+//! Two ring ports of one process: frames cross whole, none is lost, none is edited while its sender keeps it.
 #![cfg(feature = "dpdk")]
 
 mod vdev_lab;
@@ -10,7 +10,7 @@ use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, Sealed, Spread, TxMeta
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
 
-/// Small pools and rings, so that tests reach their ends.
+/// Small pools and rings, so that tests exhaust them.
 fn small() -> PortSettings {
     PortSettings {
         rx_ring_frames: 128,
@@ -175,7 +175,7 @@ fn a_frame_outlives_its_port_and_its_eal() {
         let (eal, [mut near, mut far]) = pair(lab);
         send(&mut near, &pattern(3, 1500));
         let mut arrived = receive(&mut far);
-        // One more stays on the way, in no port at all.
+        // One more is in the ring, in no port.
         send(&mut near, &pattern(4, 1500));
         drop((near, far, eal));
         arrived[0].bytes_mut()[0] ^= 0xff;
@@ -218,7 +218,8 @@ fn a_ring_device_loops_to_itself() {
     });
 }
 
-/// What leaves from a queue arrives in the queue of the same number, and frames may be released through another queue.
+/// A frame arrives in the queue with the number of the queue that sent it, and may be released through another
+/// queue.
 #[test]
 fn each_queue_of_a_pair_has_its_own_ring() {
     alone("each_queue_of_a_pair_has_its_own_ring", Needs::Nothing, |lab| {

@@ -1,4 +1,5 @@
-//! A first program: two stacks in one process, joined by memory; one writes into the other's registered memory.
+//! A first program: two stacks in one process, joined by memory ports; one writes into the other's registered
+//! memory.
 #![forbid(unsafe_code)]
 
 use ironwarp::memory::{MemoryConfig, pair};
@@ -19,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let accepted = server.create_qp(pd, &QpAttr::new(cq))?;
     server.listen("10.0.0.2:4791".parse()?)?;
 
-    // The near end connects.
+    // The client connects.
     let mut client = near.context()?;
     let (pd, cq) = (client.alloc_pd(), client.create_cq(64)?);
     let qp = client.create_qp(pd, &QpAttr::new(cq))?;

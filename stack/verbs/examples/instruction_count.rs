@@ -31,7 +31,7 @@ const LIST: usize = 16;
 /// Requests of the send queue.
 const SEND_DEPTH: u32 = 64;
 
-/// What is counted.
+/// The cases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
     /// A 64 B Send and the 64 B Send in reply, with five polls.

@@ -1,4 +1,5 @@
-//! A worker on a thread of the library's: the application only posts and reaps, and sleeps until a completion wakes it.
+//! A worker on a thread of the library: the application only posts and polls completions, and sleeps until one wakes
+//! it.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -13,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (near_port, far_port) = pair(&MemoryConfig::default(), &MemoryConfig::default());
     let (near, near_core) = Stack::builder(yielding("10.0.0.1/24")?).memory_port(near_port).build_one()?;
     let (far, far_core) = Stack::builder(yielding("10.0.0.2/24")?).memory_port(far_port).build_one()?;
-    // On a machine of its own each worker would be pinned: `spawn(Some(processor))`.
+    // On a machine with enough processors each worker would be pinned: `spawn(Some(processor))`.
     let (near_thread, far_thread) = (near_core.spawn(None)?, far_core.spawn(None)?);
 
     let mut server = far.context()?;
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     server.arm_cq(cq, false)?;
     client.post_send(qp, &SendWr::send_inline(1, b"wake up"))?;
 
-    // Asleep in the kernel until the completion's event comes.
+    // Sleeps in the kernel until the completion's event.
     let mut event = std::fs::File::from(server.cq_fd(cq)?.try_clone_to_owned()?);
     let mut completions = [Completion::default(); 4];
     let reaped = wait(|| {
@@ -63,7 +64,7 @@ fn establish(client: &mut Context, server: &mut Context, accepted: QueuePair) ->
     })
 }
 
-/// Asks again, letting others run, until there is an answer; ten seconds at most.
+/// Calls again, yielding in between, until there is a result; for ten seconds at most.
 fn wait<T>(mut ask: impl FnMut() -> Result<Option<T>, VerbsError>) -> Result<T, VerbsError> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -1,9 +1,9 @@
-//! A room of its own for each test that starts DPDK.
+//! A separate process and folder for each test that starts DPDK.
 //!
-//! The EAL starts once per process, so a test runs again in a child process: with its own folder for sockets and
-//! DPDK's files, its own file prefix, where it asks for one its own network namespace, and a deadline after which
-//! everything that it started is killed. One child at a time: two busy loops are all that two processors bear.
-//! A namespace ends with its last process, the folder is removed here, so nothing is left behind.
+//! The EAL starts once in a process, so a test runs again in a child process. The child has its own folder for
+//! sockets and DPDK's files, its own file prefix and, on request, its own network namespace. After a deadline it and
+//! everything it started are killed. One child runs at a time, since two polled loops use two processors. The
+//! namespace ends with its last process, and the folder is removed here.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs::File;
@@ -18,26 +18,26 @@ use ironwarp_port::dpdk::{DpdkPort, Eal, EalConfig, MbufFrame, SealedMbuf};
 use ironwarp_port::{Burst, Frame, Port, TxMeta};
 use rustix::process::{Pid, Signal, geteuid, kill_process_group, set_parent_process_death_signal};
 
-/// Names the test that this child process was started for, and the part that it plays.
+/// The test that this child process runs, and its role.
 const CHILD: &str = "IRONWARP_VDEV_CHILD";
 const ROLE: &str = "IRONWARP_VDEV_ROLE";
 const FOLDER: &str = "IRONWARP_VDEV_FOLDER";
 
-/// How the folders of the tests begin; the runner's process number follows.
+/// The prefix of the tests' folders; the runner's process number follows.
 const FOLDERS: &str = "ironwarp-vdev-";
 
 /// Ends a test that hangs. The slowest takes two seconds on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// What a test needs beside a process.
+/// The requirements of a test beside a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     Nothing,
-    /// A network namespace, which takes root.
+    /// A network namespace, which needs root.
     Namespace,
 }
 
-/// Inside the child: where it may leave files.
+/// In the child: the folder for its files.
 pub struct Lab {
     test: String,
     folder: PathBuf,
@@ -46,7 +46,7 @@ pub struct Lab {
 /// Runs `body` in a child process, as `test`, which is the name of the calling test.
 pub fn alone(test: &str, needs: Needs, body: impl FnOnce(&Lab)) {
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
-        // Whatever happens to the test runner, this process does not outlive it.
+        // This process ends with the test runner.
         set_parent_process_death_signal(Some(Signal::KILL)).expect("a death signal");
         let folder = std::env::var_os(FOLDER).expect("a folder").into();
         return body(&Lab { test: test.into(), folder });
@@ -63,7 +63,7 @@ pub fn alone(test: &str, needs: Needs, body: impl FnOnce(&Lab)) {
     judge(test, &output);
 }
 
-/// Says so on the terminal, past the capturing of a test's output.
+/// Prints it on the terminal, past the capture of a test's output.
 fn skipped(test: &str, reason: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}").expect("a terminal");
 }
@@ -127,16 +127,16 @@ fn judge(test: &str, output: &Output) {
     }
 }
 
-/// What a child prints in front of its reason for not testing anything.
+/// The prefix of the reason that a child prints when it tests nothing.
 const SKIP: &str = "cannot be tested here: ";
 
 impl Lab {
-    /// Says why this machine cannot show the rule.
+    /// Reports why this machine cannot test the rule.
     pub fn skip(&self, reason: &str) {
         println!("\n{SKIP}{reason}");
     }
 
-    /// The part this process plays: `first`, or what [`Lab::peer`] named.
+    /// The role of this process: `first`, or the name given to [`Lab::peer`].
     pub fn role(&self) -> String {
         std::env::var(ROLE).expect("a role")
     }
@@ -151,7 +151,7 @@ impl Lab {
         child_command(&self.test, Needs::Nothing, &self.folder, role).spawn().expect("a second process")
     }
 
-    /// An EAL configuration that needs no hugepages and meets no other process.
+    /// An EAL configuration that needs no hugepages and shares nothing with other processes.
     pub fn config(&self) -> EalConfig {
         EalConfig::new().file_prefix(&format!("vdev-{}", std::process::id()))
     }
@@ -170,7 +170,7 @@ pub fn system(line: &str) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A sealed frame of those bytes.
+/// A sealed frame of these bytes.
 pub fn frame(port: &mut DpdkPort, bytes: &[u8]) -> SealedMbuf {
     let mut frame = port.alloc().expect("a frame in the pool");
     frame.resize(bytes.len());
@@ -178,7 +178,7 @@ pub fn frame(port: &mut DpdkPort, bytes: &[u8]) -> SealedMbuf {
     frame.seal(TxMeta::default())
 }
 
-/// Sends one frame, however often the device has to be asked.
+/// Sends one frame and tries again while the device refuses it.
 pub fn send(port: &mut DpdkPort, bytes: &[u8]) {
     let mut burst = Burst::new();
     burst.push(frame(port, bytes));
@@ -198,7 +198,7 @@ pub fn receive(port: &mut DpdkPort) -> Burst<MbufFrame> {
     burst
 }
 
-/// Bytes that tell a frame from every other, and one byte from its neighbours.
+/// Bytes that distinguish each frame from every other, and each byte from its neighbours.
 pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(7) ^ seed.wrapping_mul(31) ^ (at >> 8)) as u8).collect()
 }
