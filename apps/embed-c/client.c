@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The pool: what is written, what is read back, what is received. */
+/* The pool: the data to write, the data read back, the received messages. */
 enum { SOURCE = 0, SINK = SLICE_BYTES, MESSAGE = 2 * SLICE_BYTES, POOL = 2 * SLICE_BYTES + MESSAGE_BYTES };
 
 int client_open(struct client *client, struct iw_stack *stack)
@@ -47,7 +47,7 @@ static int wait_connected(struct client *client, poll_fn poll, void *arg)
     }
 }
 
-/* Waits for one completion, which is the program's own business: no call of the library waits. */
+/* Waits for one completion. The program waits, since no call of the library does. */
 static int wait_completion(struct client *client, uint32_t opcode, poll_fn poll, void *arg)
 {
     struct iw_wc wc;
@@ -84,7 +84,7 @@ static int move_slice(struct client *client, uint32_t opcode)
     return iw_post_send(client->ctx, client->qp, &wr, 1, NULL) == IW_OK ? 0 : report_error("posting");
 }
 
-/* Sends a message and answers the length of the reply, which lies at MESSAGE. */
+/* Sends a message and returns the length of the reply at MESSAGE. */
 static int send_request(struct client *client, const void *bytes, uint32_t length, poll_fn poll, void *arg)
 {
     struct iw_sge sge = pool_sge(&client->pool, MESSAGE, MESSAGE_BYTES);

@@ -1,11 +1,11 @@
-/* A storage appliance in small: it owns DPDK's environment, polls one worker on each lcore, and serves Send, Write and
+/* A small storage appliance: it owns DPDK's environment, polls one worker on each lcore, and serves Send, Write and
  * Read; and the client that checks it.
  *
- * Each client has a slice of the server's pool, which it writes and reads by RDMA. By Sends it asks for more:
- *   'E' bytes     answered with the same message
- *   'V' seed      does the slice hold pattern(seed)? Answered 'Y' or 'N'
- *   'B'           goodbye, answered 'B'
- * Where the slice is the server says in the private data of its answer: steering tag, offset, length, big-endian.
+ * Each client has a slice of the server's pool, which it writes and reads by RDMA. By Sends it requests:
+ *   'E' bytes     the reply is the same message
+ *   'V' seed      does the slice hold pattern(seed)? The reply is 'Y' or 'N'
+ *   'B'           the client leaves; the reply is 'B'
+ * The private data of the server's accept names the slice: steering tag, offset, length, big-endian.
  */
 #ifndef EMBED_H
 #define EMBED_H
@@ -24,7 +24,7 @@ enum {
 
 #define SECOND_NS 1000000000ull
 
-/* The pool that the application takes from DPDK and lends to the library, piece by piece. */
+/* The pool that the application allocates from DPDK and registers piece by piece. */
 struct pool {
     unsigned char *bytes;
     size_t length;
@@ -32,7 +32,7 @@ struct pool {
     struct iw_mr_info info;
 };
 
-/* One accepted connection, and what of the pool is its own. */
+/* One accepted connection, and its part of the pool. */
 struct client_slot {
     bool used;
     struct iw_qp qp;
@@ -60,7 +60,7 @@ struct client {
     uint64_t offset;
 };
 
-/* One turn of the application's own loop on the main lcore; false when it has been asked to stop. */
+/* One step of the application's own loop on the main lcore; false when it has to stop. */
 typedef bool (*poll_fn)(void *arg);
 
 int server_open(struct server *server, struct iw_stack *stack, const struct iw_addr *at);
@@ -71,7 +71,7 @@ int client_open(struct client *client, struct iw_stack *stack);
 int client_run(struct client *client, const struct iw_addr *server, unsigned rounds, poll_fn poll, void *arg);
 int client_close(struct client *client, poll_fn poll, void *arg);
 
-/* Memory of DPDK's, registered. */
+/* Registered memory from DPDK. */
 int pool_open(struct pool *pool, struct iw_ctx *ctx, struct iw_pd pd, size_t length, uint32_t access);
 int pool_close(struct pool *pool, poll_fn poll, void *arg);
 struct iw_sge pool_sge(const struct pool *pool, size_t from, uint32_t length);
@@ -79,11 +79,11 @@ struct iw_sge pool_sge(const struct pool *pool, size_t from, uint32_t length);
 /* Closes every connection of a context, at most until the deadline. */
 int drain(struct iw_ctx *ctx, poll_fn poll, void *arg);
 
-/* The bytes of a slice that a seed stands for. */
+/* Fills a slice with the bytes of a seed. */
 void pattern_fill(unsigned char *bytes, size_t length, uint32_t seed);
 bool pattern_holds(const unsigned char *bytes, size_t length, uint32_t seed);
 
-/* Says what went wrong, in the library's words, and answers -1. */
+/* Prints the library's error and returns -1. */
 int report_error(const char *what);
 
 #endif

@@ -1,11 +1,11 @@
 /* The host program: it starts DPDK, runs a reactor on every lcore, and ends all of it in order.
  *
- *   embed-c EAL-ARGUMENTS -- both   CONFIG NEAR-CONFIG ADDRESS [ROUNDS]   server and client, joined by rings
- *   embed-c EAL-ARGUMENTS -- server CONFIG ADDRESS [CLIENTS]              until so many clients said goodbye
+ *   embed-c EAL-ARGUMENTS -- both   CONFIG CLIENT-CONFIG ADDRESS [ROUNDS]   server and client, joined by rings
+ *   embed-c EAL-ARGUMENTS -- server CONFIG ADDRESS [CLIENTS]              until CLIENTS clients have left
  *   embed-c EAL-ARGUMENTS -- client CONFIG ADDRESS [ROUNDS]
  *
  * Each stack has as many cores (core.count) as there are lcores: lcore number i polls worker number i. The main lcore
- * does so too, between turns of the application.
+ * does so too, between steps of the application.
  */
 #include "embed.h"
 
@@ -24,7 +24,7 @@ enum { STACKS_MAX = 2 };
 
 static atomic_bool stop;
 
-/* What one lcore polls: a worker of each stack. */
+/* The workers that one lcore polls: one of each stack. */
 struct reactor {
     struct iw_worker *workers[STACKS_MAX];
     int count;
@@ -60,7 +60,7 @@ static int reactor_poll(struct reactor *reactor)
     return 0;
 }
 
-/* A worker lcore: nothing but its reactor. */
+/* A worker lcore: its reactor only. */
 static int reactor_run(void *arg)
 {
     struct reactor *reactor = &((struct host *)arg)->reactors[rte_lcore_index((int)rte_lcore_id())];
@@ -101,7 +101,7 @@ static int take_workers(struct host *host)
     return rte_eal_mp_remote_launch(reactor_run, host, SKIP_MAIN);
 }
 
-/* From the lcores down to the device: what leans on something ends before it. */
+/* From the lcores down to the device: users end before what they use. */
 static int host_close(struct host *host)
 {
     int outcome = 0;
@@ -188,7 +188,7 @@ static int run_client(struct host *host, char **argv, const struct iw_addr *at)
     return client_close(&client, host_poll, host);
 }
 
-/* DPDK's memif must not be polled while its peer goes away: this end stands still until it has gone. */
+/* DPDK's memif must not be polled while its peer goes away: this side stops until it has left. */
 static void wait_link_down(struct host *host)
 {
     uint64_t limit = iw_now_ns() + 10 * SECOND_NS;

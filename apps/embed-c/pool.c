@@ -1,4 +1,4 @@
-/* Memory: taken from DPDK's pages, huge where the machine has them, and registered; patterns; the orderly end. */
+/* Memory from DPDK's pages (huge pages if the machine has them), registered; patterns; the orderly end. */
 #include "embed.h"
 
 #include <rte_malloc.h>
@@ -25,7 +25,7 @@ int pool_open(struct pool *pool, struct iw_ctx *ctx, struct iw_pd pd, size_t len
     return iw_mr_query(pool->mr, &pool->info) == IW_OK ? 0 : report_error("asking about the pool");
 }
 
-/* The bytes go back to DPDK only when no core can be using them. */
+/* The bytes return to DPDK only when no core uses them. */
 int pool_close(struct pool *pool, poll_fn poll, void *arg)
 {
     if (iw_mr_deregister(pool->mr) != IW_OK) {

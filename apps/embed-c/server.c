@@ -120,7 +120,7 @@ static int on_message(struct server *server, const struct client_slot *slot, con
     unsigned char message[MESSAGE_BYTES];
     uint32_t seed;
     memcpy(message, server->pool.bytes + slot->messages + (size_t)wc->wr_id * MESSAGE_BYTES, wc->byte_len);
-    /* The receive goes back before the answer: the client may send again as soon as it has that. */
+    /* The receive is posted again before the reply: the client may send as soon as it has the reply. */
     if (post_receive(server, slot, wc->wr_id) != 0) {
         return -1;
     }

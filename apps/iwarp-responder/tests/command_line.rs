@@ -1,5 +1,5 @@
-//! What the responder refuses before it has a peer: one clear line each, exit status 2 for arguments and
-//! configurations, 1 for what the machine does not have.
+//! Errors that the responder reports before it has a peer: one line each, exit status 2 for arguments and
+//! configurations, 1 for a missing device.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A configuration that is right, up to the device and what is appended.
+/// A valid configuration without the device and the appended lines.
 const MEMORY: &str = "[port]\ndevice.memory = {}\n[net]\naddress = \"10.99.2.1/24\"\n";
 
 const RESPONDER: &str = env!("CARGO_BIN_EXE_iwarp-responder");
@@ -29,7 +29,7 @@ impl Config {
         self.folder.path().join("config.toml")
     }
 
-    /// Lets `program` run under this configuration. DPDK's own files go into its folder.
+    /// Runs `program` under this configuration. DPDK's files go into its folder.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -45,7 +45,7 @@ impl Config {
     }
 }
 
-/// The program's own line on standard error: the only one, though DPDK may have said more before it.
+/// The program's own line on standard error: the only one, after lines of DPDK.
 fn error_line(output: &Output, status: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
@@ -61,7 +61,7 @@ fn refused(config: &str, options: &[&str]) -> String {
     error_line(&Config::of(config).run(options), 2)
 }
 
-/// What arguments that cannot be read are refused with: one line, and nothing else.
+/// The error for arguments that do not parse: one line.
 fn misused(options: &[&str]) -> String {
     let output = Config::of(MEMORY).run(options);
     let line = error_line(&output, 2);
@@ -161,7 +161,7 @@ fn help_has_examples_and_version_is_printed() {
     assert_eq!(Config::of(MEMORY).run(&["--version"]).status.code(), Some(0));
 }
 
-/// Devices that this machine does not have, and a device that may not be had.
+/// Devices that this machine does not have, and a device without permission.
 #[cfg(feature = "dpdk")]
 mod devices {
     use std::io::{BufRead, BufReader};

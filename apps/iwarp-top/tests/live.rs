@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-top");
 
-/// A page of two cores, and where it is.
+/// A page of two cores, and its path.
 fn page(name: &str) -> (StatsPage, PathBuf) {
     let path = std::env::temp_dir().join(format!("iwarp-top-{name}-{}", std::process::id()));
     (StatsPage::create(&path, 2).expect("a writable folder"), path)
@@ -42,7 +42,7 @@ impl Running {
         line
     }
 
-    /// Its exit code, and what it complained of.
+    /// Its exit code and its error output.
     fn ended(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
@@ -95,7 +95,7 @@ fn a_screen_has_a_column_a_core_and_losses_by_reason() {
     assert!(!text.contains("tcp_drop_bad_header") && !text.contains('\x1b'), "{text}");
 }
 
-/// Further ports are no cores: a core shows what it counts of all of them, and each port has a column of its own.
+/// Further ports are not cores: a core shows the sum of all of them, and each port has a column of its own.
 #[test]
 fn several_ports_are_told_apart() {
     let path = std::env::temp_dir().join(format!("iwarp-top-ports-{}", std::process::id()));
@@ -136,7 +136,7 @@ fn ctrl_c_ends_it_well() {
     assert_eq!(top.ended(), (Some(0), String::new()));
 }
 
-/// A page that goes with its process: what it counted last is shown, and that is no failure.
+/// The process has ended: its last values are shown, and that is no failure.
 #[test]
 fn it_ends_with_the_process_that_counts() {
     let (page, path) = page("ended");

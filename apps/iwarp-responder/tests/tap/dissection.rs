@@ -1,4 +1,4 @@
-//! A capture as Wireshark's dissectors see it.
+//! A capture as Wireshark's dissectors read it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::process::{Command, Output};
 
 use crate::lab::output_text;
 
-/// Dissects iWARP wherever its start-up frames are seen. The last protocol is a guess that takes short Sends for its
-/// own.
+/// Dissects iWARP wherever its start-up frames appear. The last protocol is a heuristic that would claim short
+/// Sends.
 const OPTIONS: [&str; 4] = ["-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma"];
 
-/// Whether there is a tshark.
+/// Returns whether tshark is installed.
 pub fn is_installed() -> bool {
     Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -21,7 +21,7 @@ pub fn text(capture: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// How often each value of a field was seen.
+/// The number of occurrences of each value of a field.
 pub fn count_by_value(capture: &Path, field: &str) -> BTreeMap<String, usize> {
     let output = tshark(capture, &["-T", "fields", "-E", "aggregator= ", "-e", field]);
     let mut count_by_value = BTreeMap::new();
@@ -31,7 +31,7 @@ pub fn count_by_value(capture: &Path, field: &str) -> BTreeMap<String, usize> {
     count_by_value
 }
 
-/// How many frames match a display filter.
+/// The number of frames that match a display filter.
 pub fn matching(capture: &Path, filter: &str) -> usize {
     String::from_utf8_lossy(&tshark(capture, &["-Y", filter]).stdout).lines().count()
 }

@@ -1,4 +1,4 @@
-//! What the responder says: one JSON object a line.
+//! The output of the responder: one JSON object a line.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{self, Receiver};
@@ -11,7 +11,7 @@ use serde_json::Value;
 #[derive(Default)]
 pub struct Events {
     seen: Vec<Value>,
-    /// How many of them have been taken.
+    /// The number of consumed events.
     consumed: usize,
     incoming: Option<Receiver<Value>>,
     timeout: Duration,
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// Follows a pipe. Waiting for an event takes `timeout` at most.
+    /// Reads a pipe. Waiting for an event takes `timeout` at most.
     pub fn of(pipe: impl Read + Send + 'static, timeout: Duration) -> Self {
         let (sender, incoming) = mpsc::channel();
         thread::spawn(move || {
@@ -53,7 +53,7 @@ impl Events {
         }
     }
 
-    /// Takes everything up to the `count`th event of a kind from here on, and returns it.
+    /// Consumes everything up to the `count`th event of a kind from here on, and returns that event.
     pub fn take_through(&mut self, count: usize, kind: &str) -> Vec<Value> {
         let from = self.consumed;
         for nth in 1..=count {
@@ -75,13 +75,13 @@ impl Events {
         self.seen.iter().filter(|event| event["event"] == kind).collect()
     }
 
-    /// How many completions there were with this operation and status.
+    /// The number of completions with this operation and status.
     pub fn completions(&self, opcode: &str, status: &str) -> usize {
         let wanted = |event: &&&Value| event["opcode"] == opcode && event["status"] == status;
         self.all("completion").iter().filter(wanted).count()
     }
 
-    /// A counter's value at the end; 0 where it was not printed.
+    /// The value of a counter at the end; 0 if it was not printed.
     pub fn counter(&self, name: &str) -> u64 {
         let last = self.all("counters").last().map(|event| &event["counters"][name]);
         last.and_then(Value::as_u64).unwrap_or(0)

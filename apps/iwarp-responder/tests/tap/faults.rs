@@ -1,4 +1,4 @@
-//! Bad input: each fault has its one outcome, is counted, and leaves the next connection undisturbed.
+//! Bad input: each fault has one outcome, is counted, and does not affect the next connection.
 //!
 //! The expected Terminates are rows of the tables in RFC 5040 s4.8, RFC 5041 s7.2 and RFC 5044 s8; which headers
 //! they show is figure 10 of RFC 5040.
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::lab::Lab;
 
-/// What a Terminate must show of the message that caused it.
+/// The part of the faulty message that a Terminate must contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TerminateHeaders {
     Nothing,
@@ -15,7 +15,7 @@ enum TerminateHeaders {
     Request,
 }
 
-/// A fault's name in `faults.py`, the Terminate that it causes (layer, type, code), and what that shows.
+/// A fault's name in `faults.py`, its Terminate (layer, type, code), and what that contains.
 type Row = (&'static str, [u8; 3], TerminateHeaders);
 
 const TAGGED: [Row; 9] = [
@@ -54,10 +54,10 @@ const READS: [Row; 8] = [
     ("read-below", [0, 1, 1], TerminateHeaders::Request),
     ("read-more-than-all", [0, 1, 1], TerminateHeaders::Request),
     ("read-wraps", [0, 1, 4], TerminateHeaders::Request),
-    // No code fits a request that is not one.
+    // No code fits a message that is no request.
     ("read-request-cut-short", [0, 2, 0xff], TerminateHeaders::Segment),
     ("read-request-too-long", [1, 2, 5], TerminateHeaders::Segment),
-    // RFC 5040 s5.2.2: queue 1 holds as many buffers as Reads are taken at once.
+    // RFC 5040 s5.2.2: queue 1 has as many buffers as Reads are allowed at once.
     ("reads-too-many", [1, 2, 2], TerminateHeaders::Segment),
 ];
 
@@ -70,7 +70,7 @@ const OPERATIONS: [Row; 9] = [
     ("response-that-nobody-asked-for", [0, 2, 6], TerminateHeaders::Segment),
     ("rdmap-version-2", [0, 2, 5], TerminateHeaders::Segment),
     ("tagged-rdmap-version-3", [0, 2, 5], TerminateHeaders::Segment),
-    // RFC 5041 s7.2, type 0: there is no header to show.
+    // RFC 5041 s7.2, type 0: there is no header to include.
     ("no-room-for-a-header", [1, 0, 0], TerminateHeaders::Nothing),
     ("no-octet-at-all", [1, 0, 0], TerminateHeaders::Nothing),
 ];
@@ -97,7 +97,7 @@ const STARTUP: [&str; 11] = [
     "silence",
 ];
 
-/// RFC 5044 s8, code 4: a start-up fault closes the connection, without a word.
+/// RFC 5044 s8, code 4: a start-up fault closes the connection without a Terminate.
 #[test]
 fn startup_faults_close_without_an_answer() {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
@@ -108,7 +108,7 @@ fn startup_faults_close_without_an_answer() {
     }
     let ended = lab.interrupt();
     assert!(ended.status.success(), "{}", ended.log);
-    // The two that do not say enough to be wrong are waited for.
+    // The two incomplete requests are not faults yet; their timeout ends them.
     assert_eq!(ended.events.counter("verbs_startup_timeouts"), 2, "{:?}", ended.events);
     assert_eq!(ended.events.counter("iwarp_startup_errors"), STARTUP.len() as u64 - 2, "{:?}", ended.events);
 }
@@ -148,13 +148,13 @@ fn fpdus_with_a_wrong_crc_are_terminated() {
     each_is_terminated(&MPA);
 }
 
-/// A Terminate on its way survives what the peer had already sent.
+/// A Terminate is delivered although more data of the peer arrives after it was sent.
 #[test]
 fn data_behind_a_fault_does_not_destroy_the_terminate() {
     each_is_terminated(&[("data-behind-the-fault", [1, 1, 1], TerminateHeaders::Segment)]);
 }
 
-/// RFC 6191 s2: a peer whose connection we ended may come back from the same port at once.
+/// RFC 6191 s2: a peer whose connection we closed may connect again from the same port at once.
 #[test]
 fn a_terminated_peer_can_use_its_port_again() {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
@@ -165,7 +165,7 @@ fn a_terminated_peer_can_use_its_port_again() {
     assert!(lab.interrupt().status.success());
 }
 
-/// RFC 5040 s5.4: a Terminate is reported, and answered with the end of the connection alone.
+/// RFC 5040 s5.4: a Terminate is reported, and the connection closes without another Terminate.
 #[test]
 fn a_peers_terminate_is_reported_and_not_answered() {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
@@ -180,7 +180,7 @@ fn a_peers_terminate_is_reported_and_not_answered() {
     assert!(lab.interrupt().status.success());
 }
 
-/// A peer that goes in the middle of anything takes its own connection along and nothing else.
+/// A peer that disappears at any point ends its own connection only.
 #[test]
 fn connections_that_end_at_any_octet_end_alone() {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
@@ -207,7 +207,7 @@ fn silent_peers_are_bounded_in_number_and_in_time() {
     let ended = lab.interrupt();
     let count = |name| ended.events.counter(name);
     let (waited, refused) = (count("verbs_startup_timeouts"), count("verbs_half_open_dropped"));
-    // Eight may wait. A machine that is busy for long enough lets places fall free before the last one comes.
+    // Eight may wait. On a busy machine places may become free before the last one connects.
     assert_eq!(waited + refused, 12, "{:?}", ended.events);
     assert!((1..=4).contains(&refused), "{:?}", ended.events);
 }

@@ -1,9 +1,9 @@
 //! A network namespace for each test, with a responder in it and Linux at the other end of the tap.
 //!
-//! The responder is started as the first process of a new namespace and the client is run inside the same one. The
-//! namespace has no name: it goes with its last process, and the tap with the responder, which the kernel kills when
-//! the test dies. Only a folder among the build's temporary files is left then. One test runs at a time on the whole
-//! machine, because the responder and the test would compete for two processors. Every wait has a deadline.
+//! The responder is the first process of a new namespace, and the client runs in the same one. The namespace has no
+//! name, so it ends with its last process, and the tap with the responder, which the kernel kills when the test
+//! dies. Only a folder among the build's temporary files remains. One test runs at a time on the machine, because
+//! the responder and the test use two processors. Every wait has a deadline.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,13 +23,13 @@ const LINUX: &str = "10.99.2.2/24";
 /// The interface of `configs/tap.toml`.
 const INTERFACE: &str = "iwtap0";
 
-/// Ends whatever hangs. The slowest step takes a few seconds on a busy machine.
+/// The limit for anything that hangs. The slowest step takes a few seconds on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 const DEADLINE_S: &str = "60";
-/// How often something that cannot be waited for is looked at.
+/// The interval of polling for what sends no event.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A configuration like `configs/tap.toml`, with a start-up time that a test can sit out.
+/// A configuration like `configs/tap.toml`, with a short start-up timeout.
 const SHORT_TIMEOUTS: &str = r#"
 [eal]
 hugepages = "never"
@@ -47,10 +47,10 @@ idle = "yield"
 startup_timeout_ms = 2000
 "#;
 
-/// What makes a responder one for few.
+/// The limits of a responder with few places.
 const FEW_SLOTS: &str = "[limits]\nhalf_open = 8\nqueue_pairs = 2\n";
 
-/// A responder that listens on a tap, and what it says.
+/// A responder that listens on a tap, and its output.
 pub struct Lab {
     child: Child,
     pub events: Events,
@@ -61,31 +61,31 @@ pub struct Lab {
 pub struct Ended {
     pub status: ExitStatus,
     pub events: Events,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub log: String,
     _dir: Option<TestDir>,
 }
 
-/// The right to run devices, and a folder that goes with it.
+/// The lock of all tests with devices, and a folder that is removed with it.
 struct TestDir {
     folder: PathBuf,
     _lock: File,
 }
 
 impl Lab {
-    /// Starts a responder under the configuration that the project ships. `None`, said on the terminal, where there
+    /// Starts a responder under the configuration that the project ships. Returns `None`, and prints why, if there
     /// can be no network namespace.
     pub fn with_shipped_config(options: &[&str]) -> Option<Lab> {
         let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/tap.toml");
         Self::start(&fs::read_to_string(config).expect("the shipped configuration"), options)
     }
 
-    /// Starts a responder that gives a silent peer two seconds.
+    /// Starts a responder with a start-up timeout of two seconds.
     pub fn with_short_timeouts(options: &[&str]) -> Option<Lab> {
         Self::start(SHORT_TIMEOUTS, options)
     }
 
-    /// The same with room for eight peers that wait and two that are connected.
+    /// The same with room for eight half-open peers and two connected ones.
     pub fn few_slots() -> Option<Lab> {
         Self::start(&format!("{SHORT_TIMEOUTS}{FEW_SLOTS}"), &[])
     }
@@ -103,7 +103,7 @@ impl Lab {
         Some(lab)
     }
 
-    /// A responder that does not come up fails the test, unless this machine has no room for one.
+    /// A responder that does not start fails the test, unless this machine cannot run one.
     fn skip_or_fail(&mut self) -> Option<Lab> {
         let status = self.wait();
         let log = self.log();
@@ -112,7 +112,7 @@ impl Lab {
         None
     }
 
-    /// The tap is there once the responder listens, but nothing promises that its name is already known to `ip`.
+    /// The tap exists once the responder listens, but `ip` may not see its name yet.
     fn configure_kernel_interface(&self) {
         let up = format!("ip addr add {LINUX} dev {INTERFACE} && ip link set {INTERFACE} up");
         let deadline = Instant::now() + DEADLINE;
@@ -131,10 +131,10 @@ impl Lab {
         TestDir::folder().join(name)
     }
 
-    /// Runs a client script against the responder; gives the JSON object that it prints.
+    /// Runs a client script against the responder; returns the JSON object that it prints.
     pub fn client(&self, script: &str, arguments: &[&str]) -> serde_json::Value {
         let script = client_script(script);
-        // No compiled modules are left beside the scripts.
+        // Python writes no compiled modules beside the scripts.
         let arguments = [&["-B", &script, RESPONDER, PORT], arguments].concat();
         let output = self.inside("python3", &arguments);
         assert!(output.status.success(), "{arguments:?}:\n{}", output_text(&output));
@@ -202,7 +202,7 @@ impl TestDir {
         let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
         lock.lock().expect("the lock");
         let folder = Self::folder();
-        // Left by a test that was killed.
+        // Left over from a test that was killed.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder of its own");
         TestDir { folder, _lock: lock }

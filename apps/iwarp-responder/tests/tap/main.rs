@@ -1,8 +1,8 @@
-//! The responder on a tap device, talked to by Linux's TCP and a client that shares no code with it.
+//! The responder on a tap device, with Linux's TCP and a client that shares no code with it.
 //!
 //! Each test starts a responder in a network namespace of its own and runs the scripts under `tests/client` there.
-//! Both sides are looked at: the client checks every octet that comes back and every header against the RFCs, the
-//! test checks what the client reports and what the responder printed.
+//! Both sides are checked: the client compares every octet that it receives, and every header with the RFCs; the
+//! test compares the client's report with the responder's output.
 #![cfg(feature = "dpdk")]
 #![forbid(unsafe_code)]
 
@@ -17,14 +17,14 @@ use serde_json::Value;
 use crate::events::Events;
 use crate::lab::{Ended, Lab};
 
-/// Receives that the responder keeps posted for each peer, when nothing else is said.
+/// The default number of receives that the responder keeps posted for each peer.
 const RECEIVES: usize = 32;
 
-/// Small, in one segment, in many, and the responder's longest.
+/// Small, in one segment, in several, and the longest that the responder accepts.
 const SENDS: &str = "0,1,64,5000,16384";
 /// Up to all of the memory.
 const WRITES: &str = "0,1,3,64,1000,5000,16384,65536";
-/// Payload octets in a segment: as Linux would cut, smaller, and FPDUs that need several TCP segments.
+/// Payload octets in a segment: the size that Linux uses, smaller ones, and FPDUs that need several TCP segments.
 const SEGMENTS: &str = "1400,536,9000,60000";
 
 #[test]
@@ -35,7 +35,7 @@ fn the_client_agrees_with_the_vectors_that_the_rfcs_print() {
     assert!(output.status.success(), "{}", lab::output_text(&output));
 }
 
-/// RFC 5044 s7.1, RFC 5040 s5: start-up, Sends, Writes and Reads over segments of every size, and an end in order.
+/// RFC 5044 s7.1, RFC 5040 s5: start-up, Sends, Writes and Reads in segments of every size, and an orderly end.
 #[test]
 fn a_linux_peer_is_answered_and_let_go() {
     let Some(lab) = Lab::with_shipped_config(&["--once"]) else { return };
@@ -65,7 +65,7 @@ fn private_data_of_every_allowed_length_arrives() {
     assert!(lab.interrupt().status.success());
 }
 
-/// Every byte arrives although one frame in fifty is lost, each way.
+/// Every byte arrives although one frame in fifty is lost in each direction.
 #[test]
 fn a_lossy_link_changes_nothing_but_the_time() {
     let Some(lab) = Lab::with_shipped_config(&["--once", "--drop", "20000"]) else { return };
@@ -78,7 +78,7 @@ fn a_lossy_link_changes_nothing_but_the_time() {
     assert!(events.counter("tcp_tx_retransmits") > 0, "nothing was lost: {events:?}");
 }
 
-/// RFC 5044, RFC 5041 and RFC 5040 as a third party reads them.
+/// RFC 5044, RFC 5041 and RFC 5040 as Wireshark reads them.
 #[test]
 fn wireshark_finds_no_fault_in_a_capture() {
     if !dissection::is_installed() {
@@ -89,7 +89,7 @@ fn wireshark_finds_no_fault_in_a_capture() {
         return;
     };
     lab.client("exchange.py", &["--private-data", "5040", "--sends", SENDS, "--writes", WRITES]);
-    // A Terminate, and a good connection behind it.
+    // A Terminate, and a good connection after it.
     lab.client("faults.py", &["read-beyond"]);
     let ended = lab.interrupt();
     assert!(ended.status.success(), "{}", ended.log);
@@ -105,8 +105,8 @@ fn dissects_well(capture: &std::path::Path) {
     assert!(crcs.len() > 50, "{} CRCs", crcs.len());
     assert!(crcs.iter().all(|line| line.contains("Good")), "{crcs:?}");
     assert_eq!(dissection::matching(capture, "_ws.malformed || iwarp_mpa.bad_length"), 0);
-    // RFC 5044 s5.1: each of our segments begins with an FPDU and holds whole ones. A probe of a peer that was slow to
-    // acknowledge repeats one, which Wireshark does not read twice.
+    // RFC 5044 s5.1: each of our segments begins with an FPDU and holds whole ones. A probe of a peer that
+    // acknowledged late repeats one, which Wireshark does not read twice.
     let ours = "tcp.srcport == 4791 && tcp.len > 0 && !tcp.analysis.retransmission \
                 && !tcp.analysis.spurious_retransmission && !tcp.analysis.fast_retransmission";
     assert_eq!(dissection::matching(capture, &format!("{ours} && !iwarp_mpa")), 0);

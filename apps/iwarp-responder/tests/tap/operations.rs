@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::events::Events;
 use crate::lab::{Ended, Lab};
 
-/// RFC 5040 s5.3: a Send with Solicited Event is a Send, reported as what it was; its echo asks for an event too.
+/// RFC 5040 s5.3: a Send with Solicited Event is reported as one; its echo is solicited too.
 #[test]
 fn a_solicited_send_is_reported_and_echoed_as_one() {
     let Some((done, ended)) = conversation("solicited") else { return };
@@ -17,7 +17,7 @@ fn a_solicited_send_is_reported_and_echoed_as_one() {
     assert!(received.iter().all(|event| event["invalidated"].is_null()), "{received:?}");
 }
 
-/// RFC 5040 s5.3, s8.1.1: the tag is good until the Send that ends it is delivered, and then for nothing more.
+/// RFC 5040 s5.3, s8.1.1: the tag is valid until the Send with Invalidate is delivered, and invalid after that.
 #[test]
 fn a_send_with_invalidate_ends_the_tag_and_is_reported() {
     for (case, solicited) in [("invalidate", false), ("invalidate-solicited", true)] {
@@ -36,7 +36,7 @@ fn a_send_with_invalidate_ends_the_tag_and_is_reported() {
     }
 }
 
-/// RFC 5041 s7.2: a Write behind it meets an invalid STag.
+/// RFC 5041 s7.2: a Write after it meets an invalid STag.
 #[test]
 fn a_write_behind_a_send_with_invalidate_is_terminated() {
     let Some((done, ended)) = conversation("write-behind") else { return };
@@ -44,7 +44,7 @@ fn a_write_behind_a_send_with_invalidate_is_terminated() {
     one_terminate_sent(&ended.events, &done);
 }
 
-/// RFC 5040 s7.2: a tag that was never given, or is no longer, is invalid to a Send that is to end it too.
+/// RFC 5040 s7.2: a tag that is unknown or already invalidated is invalid to a Send with Invalidate too.
 #[test]
 fn a_tag_that_is_none_cannot_be_invalidated() {
     for (case, echoes) in [("invalidate-foreign", 0), ("invalidate-twice", 1)] {
@@ -55,7 +55,7 @@ fn a_tag_that_is_none_cannot_be_invalidated() {
     }
 }
 
-/// One client, and all that the responder said of it.
+/// One client, and the responder's events about it.
 fn conversation(case: &str) -> Option<(Value, Ended)> {
     let lab = Lab::with_shipped_config(&["--once"])?;
     let done = lab.client("operations.py", &[case]);
@@ -64,7 +64,7 @@ fn conversation(case: &str) -> Option<(Value, Ended)> {
     Some((done, ended))
 }
 
-/// The Sends that were received, in order.
+/// The received Sends, in order.
 fn received(events: &Events) -> Vec<&Value> {
     let wanted = |event: &&Value| event["opcode"] == "Receive" && event["status"] == "Success";
     events.all("completion").into_iter().filter(wanted).collect()
