@@ -98,7 +98,7 @@ impl Server {
         self.sessions.iter().flatten().count()
     }
 
-    /// Refuses new clients and closes the connections of the others. Call [`Server::step`] until [`Server::clients`]
+    /// Refuses new clients and closes the connections of the others. Call [`Server::poll`] until [`Server::clients`]
     /// is 0.
     pub fn close(&mut self, deadline: std::time::Instant) -> Result<usize, EmbedError> {
         let _ = self.ctx.unlisten(self.config.at);

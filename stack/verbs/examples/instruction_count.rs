@@ -14,7 +14,7 @@
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, Event, QpAttr, QueuePair, RecvWr, Region,
-    RemoteMemory, SendWr, Stack, Worker,
+    RemoteMemory, SendWr, Sge, Stack, Worker,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -42,6 +42,8 @@ enum Case {
     WriteAlone,
     /// A 64 B Write of a stream of lists of sixteen.
     WriteList,
+    /// A 64 B Send of a stream of lists of sixteen, received by receives that are posted in lists.
+    SendList,
     /// A 1 MiB Write of a stream, MTU 1500.
     WriteLarge,
     /// A 1 MiB Write of a stream, MTU 9000.
@@ -55,6 +57,7 @@ impl Case {
             "idle-poll" => Case::IdlePoll,
             "write-alone" => Case::WriteAlone,
             "write-list" => Case::WriteList,
+            "send-list" => Case::SendList,
             "write-large" => Case::WriteLarge,
             "write-large-jumbo" => Case::WriteLargeJumbo,
             other => return Err(format!("unknown case: {other}").into()),
@@ -70,7 +73,7 @@ impl Case {
         match self {
             Case::RoundTrip | Case::WriteAlone => 2000,
             Case::IdlePoll => 10_000,
-            Case::WriteList => 16_000,
+            Case::WriteList | Case::SendList => 16_000,
             Case::WriteLarge | Case::WriteLargeJumbo => 16,
         }
     }
@@ -132,6 +135,7 @@ impl Link {
             }
             Case::WriteAlone => (0..operations).try_for_each(|_| self.write_alone()),
             Case::WriteList => self.write_lists(operations),
+            Case::SendList => self.send_lists(operations),
             Case::WriteLarge | Case::WriteLargeJumbo => self.write_large(operations),
         }
     }
@@ -163,6 +167,28 @@ impl Link {
             self.client.worker.poll(1);
             self.server.worker.poll(1);
             to_complete -= self.client.reap()?;
+        }
+        Ok(())
+    }
+
+    /// A list is sent when the receives of the one before are posted again.
+    fn send_lists(&mut self, sends: u32) -> Result<(), Failure> {
+        let list: [SendWr<'_>; LIST] = core::array::from_fn(|at| {
+            let send = SendWr::send_inline(1, &SMALL);
+            if at + 1 == LIST { send } else { send.unsignaled() }
+        });
+        let receives = self.server.sinks()?;
+        for _ in 0..sends as usize / LIST {
+            self.server
+                .context
+                .post_recvs(self.server.qp, &receives.each_ref().map(|sink| RecvWr::new(1, sink)))
+                .map_err(|(_, error)| error)?;
+            self.client.context.post_sends(self.client.qp, &list).map_err(|(_, error)| error)?;
+            let (mut sent, mut received) = (0, 0);
+            while sent == 0 || received < LIST {
+                sent += self.poll()?;
+                received += self.server.reap_up_to::<LIST>()?;
+            }
         }
         Ok(())
     }
@@ -218,6 +244,11 @@ impl End {
         Ok(self.context.post_recv(self.qp, &RecvWr::new(1, &sink))?)
     }
 
+    fn sinks(&self) -> Result<[[Sge; 1]; LIST], Failure> {
+        let sink = [self.buffer.slice(0, SMALL.len() as u32)?];
+        Ok([sink; LIST])
+    }
+
     fn send(&mut self) -> Result<(), Failure> {
         let request = SendWr::send_inline(2, &SMALL).unsignaled();
         Ok(self.context.post_send(self.qp, &request)?)
@@ -234,9 +265,13 @@ impl End {
         }
     }
 
-    /// Returns the number of completions that were waiting.
     fn reap(&mut self) -> Result<usize, Failure> {
-        let mut completions = [Completion::default(); 4];
+        self.reap_up_to::<4>()
+    }
+
+    /// Returns the number of completions that were waiting, at most `N`.
+    fn reap_up_to<const N: usize>(&mut self) -> Result<usize, Failure> {
+        let mut completions = [Completion::default(); N];
         Ok(self.context.poll_cq(self.cq, &mut completions)?)
     }
 }

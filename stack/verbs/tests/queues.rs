@@ -140,6 +140,47 @@ fn a_list_is_posted_up_to_the_first_error() {
     assert_eq!(contents(&target)[0], b'b');
 }
 
+/// Receives of a list are used in order; the ones before the first error are posted, and their number
+/// is returned.
+#[test]
+fn a_list_of_receives_is_posted_up_to_the_first_error() {
+    let mut pair = Pair::new();
+    let far_attr = QpAttr { recv_depth: 4, ..QpAttr::new(pair.far.cq) };
+    let (near, far) = pair.connect_with(&QpAttr::new(pair.near.cq), &far_attr);
+    let inbox = pair.far.memory(&[0; 64]);
+    let piece = |at: usize| [inbox.slice(8 * at, 8).unwrap()];
+    let (pieces, many) = ([piece(0), piece(1), piece(2), piece(3), piece(4)], [piece(0)[0]; 17]);
+    let receives: Vec<_> = pieces.iter().zip(10..).map(|(sink, id)| RecvWr::new(id, sink)).collect();
+    let bad = [receives[0], receives[1], RecvWr::new(99, &many), receives[2]];
+
+    assert!(matches!(pair.far.ctx.post_recvs(far, &bad), Err((2, PostError::TooManySges { .. }))));
+    assert!(matches!(pair.far.ctx.post_recvs(far, &receives[2..]), Err((2, PostError::QueueFull))));
+    assert!(matches!(pair.far.ctx.post_recvs(far, &[]), Ok(())));
+    for text in [b"one", b"two", b"six", b"ten"] {
+        pair.near.ctx.post_send(near, &SendWr::send_inline(1, text)).unwrap();
+    }
+    pair.until("all messages", |pair| pair.far.completions.len() == 4);
+    let ids: Vec<u64> = pair.far.completions.iter().map(|one| one.wr_id).collect();
+    assert_eq!(ids, [10, 11, 12, 13]);
+    assert_eq!(&contents(&inbox)[16..19], b"six");
+    let unknown = pair.near.ctx.post_recvs(far, &receives[..1]);
+    assert!(matches!(unknown, Err((0, PostError::UnknownQueuePair))), "{unknown:?}");
+}
+
+/// A list of receives that is posted after the end is flushed like a single one.
+#[test]
+fn a_list_of_receives_posted_after_the_end_is_flushed() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let inbox = pair.far.memory(&[0; 64]);
+    pair.near.ctx.disconnect(near).unwrap();
+    pair.until("the end", |pair| pair.far.is_disconnected(far));
+    let sink = [inbox.slice(0, 8).unwrap()];
+    pair.far.ctx.post_recvs(far, &[1, 2, 3].map(|id| RecvWr::new(id, &sink))).unwrap();
+    pair.until("the flush", |pair| pair.far.completions.len() == 3);
+    assert!(pair.far.completions.iter().all(|one| one.status == CompletionStatus::FlushedInError));
+}
+
 /// RDMAC verbs s9.2: the requested and the actual attributes, and the state of the queue pair.
 #[test]
 fn query_qp_returns_its_attributes() {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use ironwarp::{
     Access, AlignedBuf, CompletionQueue, Extensions, Framing, QpAttr, QueuePair, RecvWr, Region,
     RemoteMemory, STag, SendWr, Sge,
@@ -21,6 +22,8 @@ use super::endpoint::{Endpoint, RdmaError, Result};
 pub const CM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Receives beyond the credits: for credit updates and the requests to check.
 const SPARE_RECEIVES: u32 = 8;
+/// Receives in one list.
+const RECEIVE_LIST_MAX: usize = 16;
 /// Sends beyond the depth: for credit updates and the requests to check.
 const SPARE_SENDS: u32 = 16;
 /// Receives of a latency test. One is used at a time; the others are posted ahead.
@@ -148,7 +151,7 @@ impl OpenCase {
             self.qps.push(qp_ctx);
         }
         for index in 0..self.qps.len() {
-            (0..sizes.receives + SPARE_RECEIVES).try_for_each(|_| self.post_receive(endpoint, index))?;
+            self.post_receives(endpoint, index, u64::from(sizes.receives + SPARE_RECEIVES))?;
         }
         Ok(())
     }
@@ -159,6 +162,22 @@ impl OpenCase {
         let slot = (qp_ctx.receives_posted % qp_ctx.scatter.len() as u64) as usize;
         qp_ctx.receives_posted += 1;
         endpoint.ctx.post_recv(qp_ctx.qp, &RecvWr::new(wr_id(index, slot), &qp_ctx.scatter[slot]))?;
+        Ok(())
+    }
+
+    /// Posts the next receives of a queue pair, in lists.
+    pub fn post_receives(&mut self, endpoint: &mut Endpoint, index: usize, count: u64) -> Result<()> {
+        let qp_ctx = &mut self.qps[index];
+        let end = qp_ctx.receives_posted + count;
+        while qp_ctx.receives_posted < end {
+            let list_end = end.min(qp_ctx.receives_posted + RECEIVE_LIST_MAX as u64);
+            let wrs: ArrayVec<RecvWr<'_>, RECEIVE_LIST_MAX> = (qp_ctx.receives_posted..list_end)
+                .map(|receive| (receive % qp_ctx.scatter.len() as u64) as usize)
+                .map(|slot| RecvWr::new(wr_id(index, slot), &qp_ctx.scatter[slot]))
+                .collect();
+            endpoint.ctx.post_recvs(qp_ctx.qp, &wrs).map_err(|(_, error)| error)?;
+            qp_ctx.receives_posted = list_end;
+        }
         Ok(())
     }
 

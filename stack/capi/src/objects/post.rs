@@ -176,7 +176,7 @@ pub unsafe extern "C" fn iw_post_recv(
 ) -> i32 {
     let qp = qp.to_rust();
     // SAFETY: guaranteed by the caller.
-    unsafe { post_recvs(ctx, wrs, count, posted, |context, wr| context.post_recv(qp, wr)) }
+    unsafe { post_recvs(ctx, wrs, count, posted, |context, wrs| context.post_recvs(qp, wrs)) }
 }
 
 /// Posts receives to a shared queue in order, as `iw_post_send` posts sends.
@@ -193,7 +193,14 @@ pub unsafe extern "C" fn iw_srq_post_recv(
 ) -> i32 {
     let srq = srq.to_rust();
     // SAFETY: guaranteed by the caller.
-    unsafe { post_recvs(ctx, wrs, count, posted, |context, wr| context.post_srq_recv(srq, wr)) }
+    unsafe {
+        post_recvs(ctx, wrs, count, posted, |context, wrs| {
+            let numbered = wrs.iter().enumerate();
+            numbered
+                .into_iter()
+                .try_for_each(|(at, wr)| context.post_srq_recv(srq, wr).map_err(|error| (at, error)))
+        })
+    }
 }
 
 /// Requests that are converted and posted with one doorbell.
@@ -270,23 +277,44 @@ unsafe fn post_recvs(
     wrs: *const iw_recv_wr,
     count: u32,
     posted: *mut u32,
-    post: impl Fn(&mut Context, &RecvWr<'_>) -> Result<(), PostError>,
+    post: impl Fn(&mut Context, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let wrs = read_slice(wrs, count as usize, "wrs")?;
         let mut done = 0;
         let outcome = with(ctx, |context| {
-            for wr in wrs {
-                let scatter = elements(wr.sges, wr.sge_count)?;
-                post(context, &RecvWr::new(wr.wr_id, scatter))?;
-                done += 1;
-            }
-            Ok(())
+            wrs.chunks(CHUNK).try_for_each(|chunk| post_recv_chunk(context, chunk, &mut done, &post))
         });
-        write_optional(posted, "posted", done)?;
+        write_optional(posted, "posted", done as u32)?;
         outcome
     })
+}
+
+/// # Safety
+/// As for [`post_sends`].
+unsafe fn post_recv_chunk(
+    context: &mut Context,
+    chunk: &[iw_recv_wr],
+    done: &mut usize,
+    post: &impl Fn(&mut Context, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
+) -> Result<(), ApiError> {
+    let mut requests = ArrayVec::<RecvWr<'_>, CHUNK>::new();
+    let mut refused = Ok(());
+    for wr in chunk {
+        // SAFETY: guaranteed by the caller.
+        match unsafe { elements(wr.sges, wr.sge_count) } {
+            Ok(scatter) => requests.push(RecvWr::new(wr.wr_id, scatter)),
+            Err(fault) => {
+                refused = Err(fault);
+                break;
+            }
+        }
+    }
+    let outcome = post(context, &requests);
+    *done += outcome.as_ref().map_or_else(|(posted, _)| *posted, |()| requests.len());
+    outcome.map_err(|(_, error)| error)?;
+    refused
 }
 
 /// # Safety

@@ -89,6 +89,30 @@ static void writes_of_a_list(void)
     CHECK(memcmp(pair.far.pool + 20000, pair.near.pool, COUNT * EACH) == 0);
 }
 
+/* A list of receives longer than the library converts at a time, and one with a bad receive behind good ones. */
+static void receives_of_a_list(void)
+{
+    enum { COUNT = 20 };
+    struct iw_sge sge = piece(&pair.far, 0, 64);
+    struct iw_recv_wr wrs[COUNT];
+    uint32_t posted = 0;
+    for (int i = 0; i < COUNT; i++) {
+        wrs[i] = (struct iw_recv_wr){.wr_id = 300 + (uint64_t)i, .sges = &sge, .sge_count = 1};
+    }
+    wrs[COUNT - 1].sge_count = 1000;
+    ANSWERS(IW_E_TOO_LONG, iw_post_recv(pair.far.ctx, pair.far.qp, wrs, COUNT, &posted));
+    CHECK(posted == COUNT - 1);
+    for (int i = 0; i < COUNT - 1; i++) {
+        struct iw_send_wr wr = request(IW_WR_SEND, 400 + (uint64_t)i);
+        wr.flags = IW_SEND_INLINE;
+        wr.inline_data = (const uint8_t *)"list";
+        wr.inline_bytes = 4;
+        post(wr);
+        await_completion(&pair, &pair.far, IW_WC_RECV, 300 + (uint64_t)i);
+        done(IW_WC_SEND, 400 + (uint64_t)i, 4);
+    }
+}
+
 /* One bad request in a list: those before it are posted, it and the rest are not. */
 static void a_list_with_a_bad_one(void)
 {
@@ -257,6 +281,7 @@ int main(void)
     questions();
     sends();
     writes_of_a_list();
+    receives_of_a_list();
     a_list_with_a_bad_one();
     reads();
     atomics();

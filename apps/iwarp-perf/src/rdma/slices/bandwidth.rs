@@ -262,10 +262,11 @@ impl BandwidthTest {
         if self.open.case.validate {
             self.check(index, slot, message)?;
         }
-        self.open.post_receive(endpoint, index)?;
         self.qp_states[index].credits_to_return += 1;
         if self.qp_states[index].credits_to_return >= self.credit_batch {
             self.qp_states[index].credits_to_return -= self.credit_batch;
+            // A credit is returned after its receive is posted.
+            self.open.post_receives(endpoint, index, self.credit_batch)?;
             self.post_empty_send(endpoint, index)?;
         }
         Ok(())

@@ -92,27 +92,53 @@ impl Context {
     /// - [`PostError::QueueFull`] or [`PostError::CqFull`] if a queue has no free slot.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
     pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        match self.try_post_recv(qp, wr) {
-            Err(PostError::CqFull) if self.qp(qp).map(|app| app.recv_cq).is_ok_and(|cq| self.reclaim(cq)) => {
-                self.try_post_recv(qp, wr)
-            }
+        self.post_recvs(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
+    }
+
+    /// Posts receives in order. A list costs one memory fence, as one receive does. If a receive fails, those before it
+    /// are posted; the error contains their number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::post_recv`], with the number of receives that are posted.
+    #[inline]
+    pub fn post_recvs(&mut self, qp: QueuePair, wrs: &[RecvWr<'_>]) -> Result<(), (usize, PostError)> {
+        match self.try_post_recvs(qp, wrs) {
+            Err((posted, PostError::CqFull)) => self.reclaim_and_post_recvs(qp, wrs, posted),
             outcome => outcome,
         }
     }
 
-    fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
+    #[inline(always)]
+    fn try_post_recvs(&mut self, qp: QueuePair, wrs: &[RecvWr<'_>]) -> Result<(), (usize, PostError)> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
+        let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
         let cq = self.cqs.get_mut(app.recv_cq.table_index()).and_then(Option::as_mut);
-        app.stage_recv(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
-        app.rq.publish();
-        // Pairs with the core's half: either the core finds this receive when it flushes, or this thread sees that
-        // it has ended.
-        fence(Ordering::SeqCst);
-        if app.shared.state() == QpState::Error {
-            app.ring(&mut self.cores);
+        let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
+        let outcome = wrs
+            .iter()
+            .enumerate()
+            .try_for_each(|(posted, wr)| app.stage_recv(cq, wr).map_err(|error| (posted, error)));
+        if !matches!(outcome, Err((0, _))) {
+            app.publish_recvs(&mut self.cores);
         }
-        Ok(())
+        outcome
+    }
+
+    /// Releases the reservations of unsignaled requests and posts the rest of a list.
+    #[cold]
+    #[inline(never)]
+    fn reclaim_and_post_recvs(
+        &mut self,
+        qp: QueuePair,
+        wrs: &[RecvWr<'_>],
+        posted: usize,
+    ) -> Result<(), (usize, PostError)> {
+        if !self.qp(qp).map(|app| app.recv_cq).is_ok_and(|cq| self.reclaim(cq)) {
+            return Err((posted, PostError::CqFull));
+        }
+        let rest = wrs.get(posted..).unwrap_or_default();
+        self.try_post_recvs(qp, rest).map_err(|(more, error)| (posted + more, error))
     }
 }
 
@@ -199,6 +225,17 @@ impl AppQp {
         cq.reserve_cqe()?;
         self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| PostError::QueueFull)?;
         Ok(())
+    }
+
+    /// Pairs with the core's half in `QpCore::enter`: either the core finds the receives when it flushes, or this thread
+    /// sees that the connection has ended, and rings.
+    #[inline]
+    fn publish_recvs(&mut self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
+        self.rq.publish();
+        fence(Ordering::SeqCst);
+        if self.shared.state() == QpState::Error {
+            self.ring(cores);
+        }
     }
 
     fn ring(&self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
