@@ -271,6 +271,13 @@ impl Stream {
         self.sender.may_send()
     }
 
+    /// Returns whether the stream may take bytes that are not in TCP's queue: in full operation, without markers and
+    /// without out-of-order placement.
+    #[inline]
+    pub fn reads_lent_bytes(&self) -> bool {
+        self.receiving && self.may_send() && self.rx_markers.is_none() && self.out_of_order.is_none()
+    }
+
     /// Returns the state.
     pub fn state(&self) -> StreamState {
         self.state

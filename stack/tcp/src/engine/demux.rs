@@ -6,6 +6,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
+use super::lent::{Arrival, LentBytes};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::ids::ConnId;
@@ -16,7 +17,6 @@ impl<P: Port> Tcp<P> {
     ///
     /// `path` returns the route back to the sender. It is called only to answer a segment without a connection, or to
     /// open one.
-    #[inline]
     pub fn on_segment(
         &mut self,
         now: Nanos,
@@ -24,6 +24,23 @@ impl<P: Port> Tcp<P> {
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
+        let Arrival { conn, mut events, lent } = self.on_segment_lending(now, arrived, path, wires)?;
+        if let Some(lent) = lent {
+            events |= self.accept(now, conn, lent, wires);
+        }
+        (!events.is_empty()).then_some((conn, events))
+    }
+
+    /// [`Tcp::on_segment`] that lends the payload of a predicted segment to the caller, who returns it to
+    /// [`Tcp::accept`].
+    #[inline]
+    pub fn on_segment_lending(
+        &mut self,
+        now: Nanos,
+        arrived: TcpSegment<P::Frame>,
+        path: impl FnOnce() -> Path,
+        wires: &mut Wires<P>,
+    ) -> Option<Arrival<P::Frame>> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let Some(segment) = Segment::parse(&arrived) else {
             self.shared.stats.count(Counter::TcpDropBadHeader);
@@ -50,7 +67,7 @@ impl<P: Port> Tcp<P> {
         arrived: TcpSegment<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-    ) -> Option<(ConnId, TcpEvents)> {
+    ) -> Option<Arrival<P::Frame>> {
         let path = path();
         match self.accept_syn_cookie(now, &segment, &arrived, &path) {
             Some(at) => return self.on_connection_segment(now, at?, segment, arrived, wires),
@@ -77,17 +94,19 @@ impl<P: Port> Tcp<P> {
         segment: Segment,
         arrived: TcpSegment<P::Frame>,
         wires: &mut Wires<P>,
-    ) -> Option<(ConnId, TcpEvents)> {
+    ) -> Option<Arrival<P::Frame>> {
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.as_mut()?;
         let id = ConnId { slot: at, generation: slot.generation };
         let before = conn.state;
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
-        let events = conn.on_segment(&mut io, segment, arrived);
+        let mut events = TcpEvents::empty();
+        let lent = conn.on_segment(&mut io, segment, arrived, &mut events);
         if conn.state != before {
             self.on_state_change(at, before, now);
         }
-        (!events.is_empty()).then_some((id, events))
+        let lent = lent.map(|piece| LentBytes { piece });
+        (lent.is_some() || !events.is_empty()).then_some(Arrival { conn: id, events, lent })
     }
 
     #[cold]

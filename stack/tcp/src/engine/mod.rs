@@ -10,6 +10,7 @@ mod cookies;
 mod demux;
 mod icmp;
 mod isn;
+mod lent;
 mod listeners;
 mod open;
 mod resource_usage;
@@ -21,6 +22,7 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Nanos, Seq};
 
+pub use lent::{Arrival, LentBytes};
 pub use resource_usage::ResourceUsage;
 pub use rx_stream::RxStream;
 

@@ -45,21 +45,21 @@ const DONE: Step = ControlFlow::Break(());
 const IGNORED_FLAGS: Flags = Flags::PSH;
 
 impl Conn {
-    /// Processes a segment of this connection.
+    /// Processes a segment of this connection. Returns the payload of a predicted segment if no bytes before it are
+    /// unread.
     #[inline]
     pub(crate) fn on_segment<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         segment: Segment,
         arrived: TcpSegment<P::Frame>,
-    ) -> TcpEvents {
-        let mut events = TcpEvents::empty();
+        events: &mut TcpEvents,
+    ) -> Option<Piece<P::Frame>> {
         if self.is_predicted(&segment) {
-            self.on_predicted(io, &segment, arrived.frame, &mut events);
-        } else {
-            self.on_unpredicted(io, segment, arrived, &mut events);
+            return self.on_predicted(io, &segment, arrived.frame, events);
         }
-        events
+        self.on_unpredicted(io, segment, arrived, events);
+        None
     }
 
     /// Header prediction: returns whether the segment is the next in-order payload or an ACK that advances, without
@@ -97,7 +97,7 @@ impl Conn {
         segment: &Segment,
         frame: P::Frame,
         events: &mut TcpEvents,
-    ) {
+    ) -> Option<Piece<P::Frame>> {
         self.last_rx_at = io.now;
         if let Some(stamp) = segment.options.timestamps {
             self.ts.update_recent(io.now, segment.seq, stamp.tsval);
@@ -110,9 +110,15 @@ impl Conn {
         if grown {
             self.on_window_grown(io, events);
         }
-        if segment.len() > 0 {
-            self.on_in_order_text(io, Piece::new(frame, segment), events);
+        if segment.len() == 0 {
+            return None;
         }
+        let piece = Piece::new(frame, segment);
+        if self.rcv.unread == 0 {
+            return Some(piece);
+        }
+        self.on_in_order_text(io, piece, events);
+        None
     }
 
     #[cold]

@@ -103,7 +103,7 @@ impl Conn {
 
     /// Accepts payload at RCV.NXT.
     #[inline(always)]
-    pub(super) fn on_in_order_text<P: Port>(
+    pub(crate) fn on_in_order_text<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         piece: Piece<P::Frame>,

@@ -6,7 +6,9 @@ use ironwarp_net::{Net, NetConfig, Path, Received};
 use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
 use ironwarp_port::{Burst, Frame, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::{ConnId, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource};
+use ironwarp_tcp::{
+    Arrival, ByteStream, ConnId, LentBytes, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource,
+};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
 pub struct Node {
@@ -97,6 +99,25 @@ impl Node {
             self.events.extend(event);
             self.check_step();
         }
+    }
+
+    /// Processes an arriving frame, and lets `read` consume lent payload. Returns the number of lent bytes.
+    pub fn receive_lending(&mut self, bytes: &[u8], read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
+        let frame = arrived(bytes);
+        let received = self.net.on_frame(self.now, frame, self.wires.first_mut());
+        let Some(Received::Segment(segment)) = received else { return 0 };
+        let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
+        let path = || net.path_to(&flow, mac);
+        let arrival = self.tcp.on_segment_lending(self.now, segment, path, &mut self.wires);
+        let Some(Arrival { conn, mut events, lent }) = arrival else { return 0 };
+        let lent_bytes = lent.as_ref().map_or(0, ByteStream::available);
+        if let Some(mut lent) = lent {
+            read(&mut lent);
+            events |= self.tcp.accept(self.now, conn, lent, &mut self.wires);
+        }
+        self.events.push((conn, events));
+        self.check_step();
+        lent_bytes
     }
 
     pub fn timers(&mut self) {

@@ -1,6 +1,7 @@
 //! A peer that is scripted with traces; `trace` defines the notation of a segment.
 
-use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents, UnitSource};
+use ironwarp_port::memory::MemoryFrame;
+use ironwarp_tcp::{ConnId, LentBytes, TcpConfig, TcpEvents, UnitSource};
 use ironwarp_types::Nanos;
 
 use super::node::{Node, addr};
@@ -106,6 +107,12 @@ impl Script {
     pub fn peer(&mut self, text: &str) {
         let frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
         self.node.receive(&frame);
+    }
+
+    /// The peer sends a segment, and `read` consumes lent payload. Returns the number of lent bytes.
+    pub fn peer_lending(&mut self, text: &str, read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
+        let frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
+        self.node.receive_lending(&frame, read)
     }
 
     /// The same, with an urgent pointer.

@@ -4,10 +4,11 @@
 //!
 //! ```text
 //! receive_from
-//!   on_frame         Net::on_frame         headers, checksums, flow hash
-//!   on_received      Tcp::on_segment       flow table, prediction, in-order queue; returns TcpEvents
-//!   on_tcp_events    DataPath::on_acked    completes requests that the peer has acknowledged
-//!                    DataPath::on_readable Stream::on_readable: FPDU, CRC, checks, copy, completion
+//!   on_frame         Net::on_frame            headers, checksums, flow hash
+//!   on_received      Tcp::on_segment_lending  flow table, prediction; lends the payload of a predicted segment
+//!   on_lent_bytes    DataPath::on_lent_bytes  Stream::on_acked, Stream::on_readable: FPDU, CRC, checks, copy, completion
+//!                    Tcp::accept              RCV.NXT, ACK; queues an incomplete FPDU
+//!   on_tcp_events    any other segment: DataPath::on_acked, DataPath::on_readable after TCP's queue
 //!   ConnectionManager                      only for an outcome that changes the connection
 //! ```
 //!
@@ -22,7 +23,7 @@
 
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
 use ironwarp_port::Port;
-use ironwarp_tcp::{ConnId, TcpEvents};
+use ironwarp_tcp::{Arrival, ConnId, LentBytes, TcpEvents};
 use ironwarp_types::{Clock, Nanos};
 
 use super::CoreLoop;
@@ -129,9 +130,31 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let net = dp.nets.at(port);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path_to_peer = || net.path_to(&flow, mac);
-        if let Some((conn, events)) = dp.tcp.on_segment(now, segment, path_to_peer, &mut dp.wires) {
-            self.on_tcp_events(now, conn, events);
+        let arrival = dp.tcp.on_segment_lending(now, segment, path_to_peer, &mut dp.wires);
+        let Some(Arrival { conn, events, lent }) = arrival else { return };
+        match lent {
+            Some(lent) => self.on_lent_bytes(now, conn, events, lent),
+            None => self.on_tcp_events(now, conn, events),
         }
+    }
+
+    /// Delivers the payload of a predicted segment from its frame, or queues it as that of any other.
+    #[inline(always)]
+    fn on_lent_bytes(&mut self, now: Nanos, conn: ConnId, events: TcpEvents, lent: LentBytes<P::Frame>) {
+        let ConnOwner::Qp(slot) = self.dp.owner(conn) else {
+            return self.queue_lent_bytes(now, conn, events, lent);
+        };
+        match self.dp.on_lent_bytes(now, (slot, conn), events, lent) {
+            Ok(RxOutcome::Done) => {}
+            Ok(outcome) => self.cm.on_rx_outcome(&mut self.dp, now, (slot, conn), outcome),
+            Err(lent) => self.queue_lent_bytes(now, conn, events, lent),
+        }
+    }
+
+    #[inline(never)]
+    fn queue_lent_bytes(&mut self, now: Nanos, conn: ConnId, events: TcpEvents, lent: LentBytes<P::Frame>) {
+        let events = events | self.dp.tcp.accept(now, conn, lent, &mut self.dp.wires);
+        self.on_tcp_events(now, conn, events);
     }
 
     /// An ICMP error goes to the core of the flow that it quotes.

@@ -2,7 +2,8 @@
 
 use ironwarp_iwarp::StreamError;
 use ironwarp_port::Port;
-use ironwarp_tcp::{ByteStream, ConnId, TcpEvents};
+use ironwarp_tcp::{ByteStream, ConnId, LentBytes, TcpEvents};
+use ironwarp_types::Nanos;
 
 use super::DataPath;
 use crate::core_loop::lifecycle::Lifecycle;
@@ -65,6 +66,44 @@ impl<P: Port> DataPath<P> {
             self.enqueue_tx(slot);
         }
         RxOutcome::Done
+    }
+
+    /// Handles a predicted segment whose payload is not in TCP's queue: completes what it acknowledges, then checks,
+    /// places and delivers its FPDUs. Returns the payload if the connection is not in full operation, or if the stream
+    /// needs its bytes in TCP's queue.
+    #[inline(always)]
+    pub(crate) fn on_lent_bytes(
+        &mut self,
+        now: Nanos,
+        (slot, conn): (u32, ConnId),
+        events: TcpEvents,
+        mut bytes: LentBytes<P::Frame>,
+    ) -> Result<RxOutcome, LentBytes<P::Frame>> {
+        let Some(qp) = self.qps.at(slot) else { return Err(bytes) };
+        if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
+            return Err(bytes);
+        }
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
+        let mut wants_tx = events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT);
+        if events.contains(TcpEvents::ACKED) {
+            stream.on_acked(self.tcp.acked_bytes(conn), &mut io);
+            wants_tx |= self.tcp.wants_transmit(conn);
+        }
+        let end = stream.on_readable(&mut bytes, &mut self.scratch, &mut io).err();
+        wants_tx |= stream.wants_tx(&mut io);
+        let waits = stream.awaits_quiescence();
+        // The stream has seen the rest: it is no whole FPDU, or it has to wait.
+        let _ = self.tcp.accept(now, conn, bytes, &mut self.wires);
+        if waits {
+            self.wait_for_quiescence(slot);
+        }
+        if wants_tx {
+            self.enqueue_tx(slot);
+        }
+        Ok(match end {
+            None => RxOutcome::Done,
+            Some(_) => RxOutcome::Exception(RxException { end, gate_closed: false, wants_tx }),
+        })
     }
 
     /// Bytes after a gap, on a connection with out-of-order placement.

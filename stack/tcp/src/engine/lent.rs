@@ -1,0 +1,102 @@
+//! Payload that is lent in its frame before it enters the receive queue.
+//!
+//! A predicted segment of a connection without unread bytes needs no place in a queue if the reader consumes it at once.
+//! The caller reads it as a [`ByteStream`] and returns it to [`Tcp::accept`], which advances RCV.NXT, schedules the ACK
+//! and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before them.
+
+use ironwarp_port::{Frame, Port, Wires};
+use ironwarp_stats::Counter;
+use ironwarp_types::Nanos;
+
+use super::Tcp;
+use crate::conn::Conn;
+use crate::events::TcpEvents;
+use crate::ids::ConnId;
+use crate::output::TcpIo;
+use crate::queue::Piece;
+use crate::stream::ByteStream;
+
+/// What a segment caused on its connection.
+pub struct Arrival<F> {
+    /// The connection.
+    pub conn: ConnId,
+    /// The events so far. Those of the lent payload are returned by [`Tcp::accept`].
+    pub events: TcpEvents,
+    /// The payload of a predicted segment, if no bytes before it are unread. It must be returned to [`Tcp::accept`].
+    pub lent: Option<LentBytes<F>>,
+}
+
+/// The payload of one segment in its frame.
+#[must_use]
+pub struct LentBytes<F> {
+    pub(crate) piece: Piece<F>,
+}
+
+impl<F: Frame> ByteStream for LentBytes<F> {
+    #[inline]
+    fn available(&self) -> usize {
+        self.piece.len() as usize
+    }
+
+    #[inline]
+    fn front(&self) -> &[u8] {
+        self.piece.bytes()
+    }
+
+    fn peek(&self, out: &mut [u8]) -> bool {
+        let bytes = self.piece.bytes().get(..out.len());
+        bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
+    }
+
+    #[inline]
+    fn consume(&mut self, n: usize) {
+        self.piece.skip(n.min(self.available()) as u16);
+    }
+}
+
+impl<P: Port> Tcp<P> {
+    /// Accepts lent payload: what the reader consumed is done, the rest is queued. Returns READABLE if there is a rest.
+    #[inline(always)]
+    pub fn accept(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        lent: LentBytes<P::Frame>,
+        wires: &mut Wires<P>,
+    ) -> TcpEvents {
+        let mut events = TcpEvents::empty();
+        if let Some((conn, mut io)) = self.conn_and_io(id, now, wires) {
+            conn.on_lent_text(&mut io, lent.piece, &mut events);
+        }
+        events
+    }
+}
+
+impl Conn {
+    #[inline(always)]
+    fn on_lent_text<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        rest: Piece<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
+        let consumed = rest.seq.since(self.rcv.rcv_nxt);
+        if consumed > 0 {
+            self.rcv.rcv_nxt = rest.seq;
+            io.shared.stats.add(Counter::TcpRxBytes, u64::from(consumed));
+            self.schedule_ack(io);
+        }
+        if rest.len() > 0 {
+            self.on_rest(io, rest, events);
+        }
+        if consumed > 0 && self.rcv.needs_window_update(u32::from(self.snd.emss)) {
+            self.schedule_ack_now(io);
+        }
+    }
+
+    /// An incomplete FPDU waits for its next segment.
+    #[inline(never)]
+    fn on_rest<P: Port>(&mut self, io: &mut TcpIo<'_, P>, rest: Piece<P::Frame>, events: &mut TcpEvents) {
+        self.on_in_order_text(io, rest, events);
+    }
+}
