@@ -123,7 +123,8 @@ instructions() {
     install_packages counts && scripts/instruction-counts.sh --check
 }
 
-# Whole nodes over faulty links, with assertions on; each seed twice. The summary counts as the tests of this stage.
+# Whole nodes over faulty links, with assertions on; each seed twice, with TCP's fast path on and off. The summary counts
+# as the tests of this stage.
 simulator() {
     cargo build --profile sim --locked -p iwarp-sim || return
     local program=${CARGO_TARGET_DIR:-target}/sim/iwarp-sim scenario summary

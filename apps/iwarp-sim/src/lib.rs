@@ -2,7 +2,8 @@
 //!
 //! A seed defines a [`plan::Plan`]: hosts, cables, sessions and faults. A [`world::World`] runs it. Each host is the
 //! whole stack from verbs to frames under an [`app`] that posts, reaps and disconnects at random and checks every
-//! byte. The same seed gives the same run to the last byte; [`trial`] runs each seed twice to verify that.
+//! byte. The same seed gives the same run to the last byte; [`trial`] runs each seed twice to verify that, with TCP's
+//! fast path on and off.
 //!
 //! [`tcp`] has nodes of the TCP layer and below, for throughput curves and for tests against stock smoltcp.
 #![forbid(unsafe_code)]

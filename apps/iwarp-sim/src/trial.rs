@@ -1,4 +1,5 @@
-//! One seed, run twice: both runs must be identical to the last byte and the last nanosecond.
+//! One seed, run twice: both runs must be identical to the last byte and the last nanosecond. The second run has TCP's
+//! fast path off, so it also verifies that the general path gives the same results.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +19,13 @@ pub struct Trial {
     pub seed: u64,
 }
 
+/// Whether TCP processes predicted segments on its fast path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FastPath {
+    On,
+    Off,
+}
+
 /// A seed that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
@@ -28,15 +36,19 @@ pub struct Failure {
 }
 
 impl Trial {
-    /// Runs the seed twice.
+    /// Runs the seed with TCP's fast path on, then with it off. If the outcomes differ, a third run tells whether the
+    /// seed does not repeat or the paths differ.
     pub fn run(self) -> Result<Outcome, Failure> {
-        let first = self.run_once(None)?;
-        let second = self.run_once(None)?;
-        if first == second {
-            Ok(first)
-        } else {
-            Err(self.failure(format!("the run did not repeat: {first:?} and then {second:?}")))
+        let fast = self.run_once(FastPath::On, None)?;
+        let general = self.run_once(FastPath::Off, None)?;
+        if fast == general {
+            return Ok(fast);
         }
+        let again = self.run_once(FastPath::On, None)?;
+        Err(self.failure(match fast == again {
+            true => format!("the fast path gave {fast:?}, the general path {general:?}"),
+            false => format!("the run did not repeat: {fast:?} and then {again:?}"),
+        }))
     }
 
     /// Runs the seed once and writes its frames to `path`, whether it passes or fails.
@@ -46,7 +58,7 @@ impl Trial {
         }
         let capture = Capture::create(path, CaptureLimits::default());
         let capture = capture.map_err(|error| self.failure(format!("{}: {error}", path.display())))?;
-        self.run_once(Some(&capture))
+        self.run_once(FastPath::On, Some(&capture))
     }
 
     /// The command that runs this seed again.
@@ -63,8 +75,9 @@ impl Trial {
     }
 
     /// A panic, such as a failed assertion of the stack, fails only its own seed.
-    fn run_once(self, capture: Option<&Capture>) -> Result<Outcome, Failure> {
-        let plan = Plan::new(self.seed, self.scenario);
+    fn run_once(self, fast_path: FastPath, capture: Option<&Capture>) -> Result<Outcome, Failure> {
+        let mut plan = Plan::new(self.seed, self.scenario);
+        plan.set_fast_path(fast_path == FastPath::On);
         let run = catch_unwind(AssertUnwindSafe(|| World::run(&plan, capture)));
         match run {
             Ok(outcome) => outcome.map_err(|fault| self.failure(fault)),

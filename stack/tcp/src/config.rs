@@ -111,6 +111,8 @@ pub struct TcpConfig {
     /// and a peer without ECN declines it. A repeated SYN does not ask for ECN, since a middlebox may drop SYNs that
     /// do.
     pub ecn: bool,
+    /// Processes predicted segments on the fast path. Off: every segment takes the general path, with the same results.
+    pub fast_path: bool,
 }
 
 impl Default for TcpConfig {
@@ -147,6 +149,7 @@ impl Default for TcpConfig {
             timestamps: true,
             sack: true,
             ecn: true,
+            fast_path: true,
         }
     }
 }

@@ -130,7 +130,7 @@ impl Run {
                 let text = format!("{flags} {start}:{end}({len}) ack {ack} win {win}");
                 self.next = self.next.max(end);
                 match self.lends {
-                    true => drop(self.s.peer_lending(&text, |lent| read_records(lent))),
+                    true => drop(self.s.peer_lending(&text, read_records)),
                     false => self.s.peer(&text),
                 }
             }

@@ -154,6 +154,13 @@ pub enum Change {
 }
 
 impl Plan {
+    /// Turns TCP's fast path of every host on or off. It changes no result.
+    pub fn set_fast_path(&mut self, on: bool) {
+        for host in &mut self.hosts {
+            host.config.tcp.fast_path = on;
+        }
+    }
+
     /// Draws the plan of a seed.
     pub fn new(seed: u64, scenario: Scenario) -> Plan {
         let mut rng = SeededEntropy::new(seed ^ scenario.salt());

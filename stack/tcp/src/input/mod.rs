@@ -55,7 +55,7 @@ impl Conn {
         arrived: TcpSegment<P::Frame>,
         events: &mut TcpEvents,
     ) -> Option<Piece<P::Frame>> {
-        if self.is_predicted(&segment) {
+        if io.shared.config.fast_path && self.is_predicted(&segment) {
             return self.on_predicted(io, &segment, arrived.frame, events);
         }
         self.on_unpredicted(io, segment, arrived, events);
