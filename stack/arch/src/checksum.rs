@@ -61,9 +61,11 @@ const VECTOR_BYTES_MIN: usize = 256;
 /// Returns the folded sum of words in host byte order.
 #[inline]
 fn native_sum(bytes: &[u8]) -> u16 {
-    if bytes.len() < VECTOR_BYTES_MIN {
-        return narrow(bytes);
-    }
+    if bytes.len() < VECTOR_BYTES_MIN { narrow(bytes) } else { vectorised(bytes) }
+}
+
+#[inline(never)]
+fn vectorised(bytes: &[u8]) -> u16 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2.
@@ -72,15 +74,31 @@ fn native_sum(bytes: &[u8]) -> u16 {
     wide(bytes)
 }
 
-/// Adds 64-bit words and counts the carries (RFC 1071 s2(C)): for short pieces.
+/// Adds 64-bit words with carry (RFC 1071 s2(C)): for short pieces.
 #[inline]
 fn narrow(bytes: &[u8]) -> u16 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    // The upper half counts the carries: two instructions a word.
-    let sum: u128 = words.iter().map(|word| u128::from(u64::from_ne_bytes(*word))).sum();
-    let mut total = (sum as u64 >> 32) + (sum as u64 & 0xffff_ffff) + (sum >> 64) as u64;
-    let (words, odd) = rest.as_chunks::<2>();
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    let (mut sum, mut carries) = (0u64, 0);
+    for block in blocks {
+        let mut carry = false;
+        let (words, _) = block.as_chunks::<8>();
+        for word in words {
+            (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
+        }
+        carries += u64::from(carry);
+    }
+    let (words, rest) = rest.as_chunks::<8>();
     for word in words {
+        let (next, carry) = sum.overflowing_add(u64::from_ne_bytes(*word));
+        (sum, carries) = (next, carries + u64::from(carry));
+    }
+    let mut total = (sum >> 32) + (sum & 0xffff_ffff) + carries;
+    let (words, rest) = rest.as_chunks::<4>();
+    if let [word] = words {
+        total += u64::from(u32::from_ne_bytes(*word));
+    }
+    let (words, odd) = rest.as_chunks::<2>();
+    if let [word] = words {
         total += u64::from(u16::from_ne_bytes(*word));
     }
     if let [last] = odd {

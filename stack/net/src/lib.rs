@@ -52,4 +52,5 @@ pub use path::Path;
 pub(crate) use path::Station;
 pub use received::{IcmpError, IcmpErrorKind, Received};
 pub use route::Route;
+pub use rx::PlainFrame;
 pub use segment::TcpSegment;

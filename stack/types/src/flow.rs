@@ -31,6 +31,29 @@ impl Flow {
     }
 }
 
+/// An IPv4 flow as its fields lie in received packets, for comparison without conversion. All zero for IPv6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FlowKeyV4 {
+    /// The peer's address, then the local one, each in network order; read as a little-endian word.
+    pub addresses: u64,
+    /// The peer's port, then the local one, each in network order; read as a little-endian word.
+    pub ports: u32,
+}
+
+impl From<&Flow> for FlowKeyV4 {
+    fn from(flow: &Flow) -> Self {
+        let Flow { local: SocketAddr::V4(local), remote: SocketAddr::V4(remote) } = flow else {
+            return FlowKeyV4::default();
+        };
+        let ([a, b, c, d], [e, f, g, h]) = (remote.ip().octets(), local.ip().octets());
+        let ([i, j], [k, l]) = (remote.port().to_be_bytes(), local.port().to_be_bytes());
+        FlowKeyV4 {
+            addresses: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            ports: u32::from_le_bytes([i, j, k, l]),
+        }
+    }
+}
+
 /// An Ethernet address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct MacAddr(pub [u8; 6]);

@@ -15,7 +15,7 @@ mod seq;
 
 pub use clock::{Clock, Entropy};
 pub use ecn::Ecn;
-pub use flow::{Flow, MacAddr};
+pub use flow::{Flow, FlowKeyV4, MacAddr};
 pub use ids::{CoreId, PdId, QpNum, STag};
 pub use nanos::Nanos;
 pub use seeded::SeededEntropy;

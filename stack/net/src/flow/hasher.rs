@@ -14,7 +14,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ironwarp_types::Flow;
+use ironwarp_types::{Flow, FlowKeyV4};
 
 use crate::family::as_v6;
 
@@ -46,6 +46,15 @@ impl FlowHasher {
             (IpAddr::V4(local), IpAddr::V4(remote)) => self.hash_v4(local, remote, local_port, remote_port),
             (local, remote) => self.hash_v6(as_v6(local), as_v6(remote), local_port, remote_port),
         }
+    }
+
+    /// Returns the hash of a flow as its fields lie in a received packet.
+    #[inline(always)]
+    pub(crate) fn hash_key_v4(&self, key: FlowKeyV4) -> u32 {
+        let addresses = key.addresses.swap_bytes().rotate_left(32);
+        let ports = u64::from(key.ports.swap_bytes().rotate_left(16));
+        let [k0, k1, ..] = self.keys;
+        self.finish(fold(addresses ^ k0, ports ^ k1))
     }
 
     /// Returns the hash of an IPv4 flow.

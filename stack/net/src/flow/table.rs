@@ -67,7 +67,7 @@ impl FlowTable {
     }
 
     /// Returns the first value with this hash for which `matches` returns true.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&self, hash: u32, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         for distance in 0..PROBES_MAX {
             let slot = self.slot(self.probe(hash, distance));

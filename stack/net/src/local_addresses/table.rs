@@ -205,6 +205,16 @@ impl LocalAddresses {
         }
     }
 
+    /// Returns the same as [`LocalAddresses::accepts_v4`] for the flow of a connection. Its remote address was unicast when
+    /// the connection was opened.
+    #[inline(always)]
+    pub(crate) fn accepts_connected_v4(&self, remote: Ipv4Addr, local: Ipv4Addr) -> bool {
+        match self.secondary_v4.is_empty() {
+            true => remote != self.primary_v4.addr && u64::from(local.to_bits()) == self.primary_v4_key,
+            false => self.accepts_v4(remote, local),
+        }
+    }
+
     /// The rest of [`LocalAddresses::accepts_v4`] if there are secondary addresses.
     #[inline(never)]
     fn accepts_secondary(&self, remote: Ipv4Addr, local: Ipv4Addr, to_primary: bool) -> bool {

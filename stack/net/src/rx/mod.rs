@@ -17,6 +17,7 @@ mod ipv4;
 mod ipv6;
 mod link;
 mod nd;
+mod plain;
 mod tcp;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -32,6 +33,7 @@ use crate::link::{ETHERNET_BYTES, TAG_BYTES, TYPE_VLAN, VLAN_ID_MASK};
 use crate::net::Net;
 use crate::received::Received;
 use link::{EtherPayload, LinkHeader};
+pub use plain::PlainFrame;
 
 /// An IP packet to us with valid link and IP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +59,22 @@ impl<A> Datagram<A> {
 
 /// What a valid packet gives to the caller of [`Net::on_frame`], or the counter of its drop.
 type Outcome<F> = Result<Option<Received<F>>, Counter>;
+
+/// The lengths of the link header and of an IPv4 header without options.
+const HEADERS_V4_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES;
+
+/// Returns the little-endian word at offset `AT`. Words are read whole: the compiler does not join loads of single bytes
+/// under a mask.
+#[inline(always)]
+fn word32<const AT: usize>(bytes: &[u8]) -> u32 {
+    bytes.get(AT..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+/// [`word32`] of eight bytes.
+#[inline(always)]
+fn word64<const AT: usize>(bytes: &[u8]) -> u64 {
+    bytes.get(AT..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word))
+}
 
 /// The length of the two link addresses at the start of a frame.
 const ADDRESSES_BYTES: usize = 12;
@@ -142,17 +160,12 @@ impl Net {
     #[inline(always)]
     fn fast_path_v4<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv4Addr>> {
         let bytes = frame.bytes();
-        let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV4_BYTES }>(bytes)?;
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
-        let [v, tos, n0, n1, _, _, f0, f1, ttl, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = ip;
-        // Each check uses one word of the frame, so it costs a load, a mask and a comparison.
-        let plain = u32::from_le_bytes([t0, t1, v, tos]) & PLAIN_V4_MASK == PLAIN_V4;
-        let whole = u32::from_le_bytes([f0, f1, ttl, protocol]) & WHOLE_TCP_MASK == WHOLE_TCP;
-        let to_us = u64::from_le_bytes([d0, d1, d2, d3, d4, d5, s0, s1]) & MAC_MASK == self.mac_word;
-        let (remote, local) = (u32::from_be_bytes([a0, a1, a2, a3]), u32::from_be_bytes([b0, b1, b2, b3]));
-        let (remote, local) = (Ipv4Addr::from_bits(remote), Ipv4Addr::from_bits(local));
+        let header = self.header::<TAGGED, HEADERS_V4_BYTES>(bytes)?;
+        let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, _, _, ip @ ..] = header;
+        let [_, tos, n0, n1, _, _, _, _, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = ip;
+        let (remote, local) = (Ipv4Addr::new(a0, a1, a2, a3), Ipv4Addr::new(b0, b1, b2, b3));
         // The checks are sequential: all at once would need more registers than there are.
-        if !(plain && whole && to_us && self.local.accepts_v4(remote, local)) {
+        if !(self.is_plain_tcp_to_us(&header) && self.local.accepts_v4(remote, local)) {
             return None;
         }
         let l3_offset = ETHERNET_BYTES + if TAGGED { TAG_BYTES } else { 0 };
@@ -169,6 +182,15 @@ impl Net {
             traffic_class: tos,
             protocol,
         })
+    }
+
+    /// Returns whether a frame is to our link address and holds a whole TCP segment over IPv4 without options. Each
+    /// check reads one word.
+    #[inline(always)]
+    fn is_plain_tcp_to_us(&self, header: &[u8; HEADERS_V4_BYTES]) -> bool {
+        word64::<0>(header) & MAC_MASK == self.mac_word
+            && word32::<12>(header) & PLAIN_V4_MASK == PLAIN_V4
+            && word32::<20>(header) & WHOLE_TCP_MASK == WHOLE_TCP
     }
 
     /// Returns the packet of a frame to us that is TCP over IPv6 without extension headers, if the headers are valid.

@@ -16,7 +16,7 @@ use crate::net::Net;
 use crate::received::Received;
 use crate::segment::TcpSegment;
 
-const TCP_BYTES_MIN: usize = 20;
+pub(super) const TCP_BYTES_MIN: usize = 20;
 
 struct Ports {
     remote: u16,

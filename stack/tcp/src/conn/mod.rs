@@ -13,7 +13,7 @@ mod send;
 mod timestamps;
 
 use ironwarp_net::Path;
-use ironwarp_types::{Flow, Nanos, Seq};
+use ironwarp_types::{Flow, FlowKeyV4, Nanos, Seq};
 
 use crate::TcpConfig;
 use crate::congestion::CongestionWindow;
@@ -134,6 +134,8 @@ pub(crate) struct Conn {
     pub(crate) last_rx_at: Nanos,
     /// The connection's slot in the slab, which is also its timer id.
     pub(crate) slot: u32,
+    /// The flow as received packets hold it.
+    pub(crate) key: FlowKeyV4,
     pub(crate) snd: SendSide,
     pub(crate) path: Path,
     pub(crate) flow: Flow,
@@ -204,6 +206,7 @@ impl Conn {
             slot: new_conn.slot,
             snd: SendSide::new(config, new_conn.iss, emss, new_conn.now),
             path: new_conn.path,
+            key: FlowKeyV4::from(&new_conn.flow),
             flow: new_conn.flow,
             cold: Cold {
                 hash: new_conn.hash,

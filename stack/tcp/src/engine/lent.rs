@@ -4,13 +4,15 @@
 //! The caller reads it as a [`ByteStream`] and returns it to [`Tcp::accept`], which advances RCV.NXT, schedules the ACK
 //! and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before them.
 
+use ironwarp_net::Net;
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
-use super::Tcp;
-use crate::conn::Conn;
+use super::{Slot, Tcp};
+use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
+use crate::header::PlainHeader;
 use crate::ids::ConnId;
 use crate::output::TcpIo;
 use crate::queue::Piece;
@@ -55,6 +57,41 @@ impl<F: Frame> ByteStream for LentBytes<F> {
 }
 
 impl<P: Port> Tcp<P> {
+    /// Processes a frame that holds a predicted segment. Any other frame is returned, before anything has changed, for
+    /// [`Net::on_frame`] and [`Tcp::on_segment_lending`], which process each frame with the same results.
+    #[inline(always)]
+    pub fn on_predicted_frame(
+        &mut self,
+        now: Nanos,
+        net: &Net,
+        frame: P::Frame,
+        wires: &mut Wires<P>,
+    ) -> Result<Arrival<P::Frame>, P::Frame> {
+        let Some((at, header)) = self.predict(net, &frame) else { return Err(frame) };
+        let Some(Slot { generation, conn: Some(conn) }) = self.slots.get_mut(at as usize) else {
+            return Err(frame);
+        };
+        self.shared.stats.count(Counter::TcpRxSegments);
+        let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
+        let mut events = TcpEvents::empty();
+        let lent = conn.on_predicted(&mut io, &header, frame, &mut events);
+        debug_assert!(conn.state == State::Established);
+        let conn = ConnId { slot: at, generation: *generation };
+        Ok(Arrival { conn, events, lent: lent.map(|piece| LentBytes { piece }) })
+    }
+
+    /// Returns the connection's slot and the header of a frame with a predicted segment.
+    #[inline(always)]
+    fn predict(&self, net: &Net, frame: &P::Frame) -> Option<(u32, PlainHeader)> {
+        let plain = net.plain_frame(frame).filter(|_| self.shared.config.fast_path)?;
+        let key = plain.key();
+        let conn_at = |at: u32| self.slots.get(at as usize).and_then(|slot| slot.conn.as_ref());
+        let at = self.flows.lookup(net.hash_of(key), |at| conn_at(at).is_some_and(|conn| conn.key == key))?;
+        let header = PlainHeader::from(&plain);
+        let is_predicted = conn_at(at)?.is_predicted(&header) && net.accepts_plain(&plain, frame.rx());
+        is_predicted.then_some((at, header))
+    }
+
     /// Accepts lent payload: what the reader consumed is done, the rest is queued. Returns READABLE if there is a rest.
     #[inline(always)]
     pub fn accept(

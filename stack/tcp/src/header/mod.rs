@@ -12,7 +12,7 @@ mod options;
 mod syn;
 
 use bitflags::bitflags;
-use ironwarp_net::TcpSegment;
+use ironwarp_net::{PlainFrame, TcpSegment};
 use ironwarp_port::Frame;
 use ironwarp_types::{Ecn, Flow, Seq};
 
@@ -97,10 +97,56 @@ impl Segment {
         self.flags.intersects(flags)
     }
 
+    /// Returns what header prediction compares, unless flags or options are unusual.
+    #[inline]
+    pub(crate) fn plain(&self) -> Option<PlainHeader> {
+        let Segment { seq, ack, window, start, end, ecn, .. } = *self;
+        let is_plain = self.flags.difference(Flags::PSH) == Flags::ACK && self.options.sack.is_empty();
+        let timestamps = self.options.timestamps;
+        is_plain.then_some(PlainHeader { seq, ack, window, start, end, ecn, timestamps })
+    }
+
     /// Returns the raw octets of the options.
     pub(crate) fn option_list<'a, F: Frame>(&self, arrived: &'a TcpSegment<F>) -> &'a [u8] {
         let from = usize::from(arrived.l4_offset) + HEADER_BYTES;
         arrived.frame.bytes().get(from..usize::from(self.start)).unwrap_or_default()
+    }
+}
+
+/// What header prediction compares of a segment without SACK blocks whose flags are ACK and perhaps PSH.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PlainHeader {
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    /// The window field, not scaled.
+    pub(crate) window: u16,
+    /// The range of the payload in the frame.
+    pub(crate) start: u16,
+    pub(crate) end: u16,
+    pub(crate) ecn: Ecn,
+    pub(crate) timestamps: Option<Timestamps>,
+}
+
+impl PlainHeader {
+    /// Returns the payload length in bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        u32::from(self.end.saturating_sub(self.start))
+    }
+}
+
+impl From<&PlainFrame<'_>> for PlainHeader {
+    #[inline(always)]
+    fn from(frame: &PlainFrame<'_>) -> Self {
+        PlainHeader {
+            seq: frame.seq(),
+            ack: frame.ack(),
+            window: frame.window(),
+            start: frame.start(),
+            end: frame.end(),
+            ecn: frame.ecn(),
+            timestamps: frame.timestamps().map(|[tsval, tsecr]| Timestamps { tsval, tsecr }),
+        }
     }
 }
 

@@ -112,18 +112,24 @@ impl Conn {
     }
 
     /// Moves SND.UNA to the segment's acknowledgement number.
+    fn on_ack_advance<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
+        if self.snd.recovery.slow_path || !segment.options.sack.is_empty() || self.has_ecn_echo(segment) {
+            self.on_ack_slow_path(io, segment, events);
+        } else {
+            self.on_plain_ack_advance(io, segment.ack, events);
+        }
+    }
+
+    /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo.
     #[inline(always)]
-    pub(super) fn on_ack_advance<P: Port>(
+    pub(super) fn on_plain_ack_advance<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
-        segment: &Segment,
+        ack: Seq,
         events: &mut TcpEvents,
     ) {
-        if self.snd.recovery.slow_path || !segment.options.sack.is_empty() || self.has_ecn_echo(segment) {
-            return self.on_ack_slow_path(io, segment, events);
-        }
         let una_before = self.snd.snd_una;
-        let bytes = self.advance_una(io, segment.ack, events);
+        let bytes = self.advance_una(io, ack, events);
         let snd = &mut self.snd;
         snd.cc.on_ack(Acked {
             now: io.now,

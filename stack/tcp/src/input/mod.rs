@@ -31,7 +31,7 @@ use ironwarp_types::Nanos;
 
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
-use crate::header::{Flags, Options, Segment};
+use crate::header::{PlainHeader, Segment, Timestamps};
 use crate::output::TcpIo;
 use crate::queue::Piece;
 
@@ -40,9 +40,6 @@ type Step = ControlFlow<()>;
 
 const NEXT: Step = ControlFlow::Continue(());
 const DONE: Step = ControlFlow::Break(());
-
-/// Flags that do not affect processing.
-const IGNORED_FLAGS: Flags = Flags::PSH;
 
 impl Conn {
     /// Processes a segment of this connection. Returns the payload of a predicted segment if no bytes before it are
@@ -55,8 +52,11 @@ impl Conn {
         arrived: TcpSegment<P::Frame>,
         events: &mut TcpEvents,
     ) -> Option<Piece<P::Frame>> {
-        if io.shared.config.fast_path && self.is_predicted(&segment) {
-            return self.on_predicted(io, &segment, arrived.frame, events);
+        if io.shared.config.fast_path
+            && let Some(header) = segment.plain()
+            && self.is_predicted(&header)
+        {
+            return self.on_predicted(io, &header, arrived.frame, events);
         }
         self.on_unpredicted(io, segment, arrived, events);
         None
@@ -64,56 +64,56 @@ impl Conn {
 
     /// Header prediction: returns whether the segment is the next in-order payload or an ACK that advances, without
     /// anything that needs the general path.
-    #[inline]
-    fn is_predicted(&self, segment: &Segment) -> bool {
+    #[inline(always)]
+    pub(crate) fn is_predicted(&self, header: &PlainHeader) -> bool {
         let (una, max) = (self.snd.snd_una, self.snd.snd_max);
         self.state == State::Established
-            && segment.flags.difference(IGNORED_FLAGS) == Flags::ACK
-            && segment.seq == self.rcv.rcv_nxt
+            && header.seq == self.rcv.rcv_nxt
             // Compare distances: numbers 2^31 apart are unordered.
-            && segment.ack.since(una) <= max.since(una)
-            && (segment.len() > 0 || segment.ack != una)
-            && segment.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
+            && header.ack.since(una) <= max.since(una)
+            && (header.len() > 0 || header.ack != una)
+            && header.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
             && self.rcv.queues.out_of_order.is_empty()
             && self.rcv.fin.is_none()
-            && segment.options.sack.is_empty()
-            && self.echo.is_predicted(segment.ecn)
-            && self.is_timestamp_predicted(&segment.options)
+            && !self.snd.recovery.slow_path
+            && self.echo.is_predicted(header.ecn)
+            && self.is_timestamp_predicted(header.timestamps)
     }
 
     /// RFC 7323 s5.3: returns whether the segment passes PAWS on the fast path.
-    #[inline]
-    fn is_timestamp_predicted(&self, options: &Options) -> bool {
-        match options.timestamps {
+    #[inline(always)]
+    fn is_timestamp_predicted(&self, timestamps: Option<Timestamps>) -> bool {
+        match timestamps {
             Some(stamp) => !self.ts.is_before_ts_recent(stamp.tsval) || !self.opts.timestamps,
             None => !self.opts.timestamps,
         }
     }
 
-    #[inline]
-    fn on_predicted<P: Port>(
+    /// Processes a predicted segment. Returns its payload if no bytes before it are unread.
+    #[inline(always)]
+    pub(crate) fn on_predicted<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
-        segment: &Segment,
+        header: &PlainHeader,
         frame: P::Frame,
         events: &mut TcpEvents,
     ) -> Option<Piece<P::Frame>> {
         self.last_rx_at = io.now;
-        if let Some(stamp) = segment.options.timestamps {
-            self.ts.update_recent(io.now, segment.seq, stamp.tsval);
+        if let Some(stamp) = header.timestamps {
+            self.ts.update_recent(io.now, header.seq, stamp.tsval);
         }
         // Apply the window together with the ACK, before anything is sent.
-        let grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
-        if segment.ack != self.snd.snd_una {
-            self.on_ack_advance(io, segment, events);
+        let grown = self.snd.update_window(header.seq, header.ack, header.window);
+        if header.ack != self.snd.snd_una {
+            self.on_plain_ack_advance(io, header.ack, events);
         }
         if grown {
             self.on_window_grown(io, events);
         }
-        if segment.len() == 0 {
+        if header.len() == 0 {
             return None;
         }
-        let piece = Piece::new(frame, segment);
+        let piece = Piece { frame, seq: header.seq, start: header.start, end: header.end };
         if self.rcv.unread == 0 {
             return Some(piece);
         }

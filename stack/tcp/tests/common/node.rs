@@ -92,24 +92,18 @@ impl Node {
 
     /// Processes an arriving frame.
     pub fn receive(&mut self, bytes: &[u8]) {
-        let frame = arrived(bytes);
-        if let Some(Received::Segment(segment)) = self.net.on_frame(self.now, frame, self.wires.first_mut()) {
-            let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
-            let event = self.tcp.on_segment(self.now, segment, || net.path_to(&flow, mac), &mut self.wires);
-            self.events.extend(event);
-            self.check_step();
+        if let Some(Arrival { conn, mut events, lent }) = self.arrive(bytes) {
+            if let Some(lent) = lent {
+                events |= self.tcp.accept(self.now, conn, lent, &mut self.wires);
+            }
+            self.events.push((conn, events));
         }
+        self.check_step();
     }
 
     /// Processes an arriving frame, and lets `read` consume lent payload. Returns the number of lent bytes.
     pub fn receive_lending(&mut self, bytes: &[u8], read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
-        let frame = arrived(bytes);
-        let received = self.net.on_frame(self.now, frame, self.wires.first_mut());
-        let Some(Received::Segment(segment)) = received else { return 0 };
-        let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
-        let path = || net.path_to(&flow, mac);
-        let arrival = self.tcp.on_segment_lending(self.now, segment, path, &mut self.wires);
-        let Some(Arrival { conn, mut events, lent }) = arrival else { return 0 };
+        let Some(Arrival { conn, mut events, lent }) = self.arrive(bytes) else { return 0 };
         let lent_bytes = lent.as_ref().map_or(0, ByteStream::available);
         if let Some(mut lent) = lent {
             read(&mut lent);
@@ -118,6 +112,18 @@ impl Node {
         self.events.push((conn, events));
         self.check_step();
         lent_bytes
+    }
+
+    /// Passes a frame to TCP in the order of the core loop: as a predicted one, or after the checks of `net`.
+    fn arrive(&mut self, bytes: &[u8]) -> Option<Arrival<MemoryFrame>> {
+        let frame = match self.tcp.on_predicted_frame(self.now, &self.net, arrived(bytes), &mut self.wires) {
+            Ok(arrival) => return Some(arrival),
+            Err(frame) => frame,
+        };
+        let received = self.net.on_frame(self.now, frame, self.wires.first_mut());
+        let Some(Received::Segment(segment)) = received else { return None };
+        let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
+        self.tcp.on_segment_lending(self.now, segment, || net.path_to(&flow, mac), &mut self.wires)
     }
 
     pub fn timers(&mut self) {

@@ -74,6 +74,20 @@ pub fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Corrects both checksums of a frame with a TCP segment.
+pub fn correct_checksums(frame: &mut [u8]) {
+    let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    let end = (14 + total).clamp(L4 + 20, frame.len());
+    frame[24..26].fill(0);
+    frame[50..52].fill(0);
+    let header = checksum(&frame[14..L4], 0);
+    let addresses =
+        frame[26..L4].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum::<u32>();
+    let segment = checksum(&frame[L4..end], addresses + 6 + (end - L4) as u32);
+    frame[24..26].copy_from_slice(&header.to_be_bytes());
+    frame[50..52].copy_from_slice(&segment.to_be_bytes());
+}
+
 /// RFC 9293 s3.1: the sum over addresses, protocol and length.
 fn pseudo(from: u8, to: u8, len: usize) -> u32 {
     2 * 0x0a00 + u32::from(from) + u32::from(to) + 6 + len as u32

@@ -105,19 +105,24 @@ impl Script {
 
     /// The peer sends a segment.
     pub fn peer(&mut self, text: &str) {
-        let frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
+        let frame = self.frame(text);
         self.node.receive(&frame);
+    }
+
+    /// Returns the frame of a segment of the peer.
+    pub fn frame(&self, text: &str) -> Vec<u8> {
+        TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port))
     }
 
     /// The peer sends a segment, and `read` consumes lent payload. Returns the number of lent bytes.
     pub fn peer_lending(&mut self, text: &str, read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
-        let frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
+        let frame = self.frame(text);
         self.node.receive_lending(&frame, read)
     }
 
     /// The same, with an urgent pointer.
     pub fn peer_with_urgent(&mut self, text: &str, urgent: u16) {
-        let mut frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
+        let mut frame = self.frame(text);
         // RFC 9293 s3.1: the field after the checksum. The checksum was computed with a pointer of zero (RFC 1624).
         frame[52..54].copy_from_slice(&urgent.to_be_bytes());
         let sum = u32::from(u16::from_be_bytes([frame[50], frame[51]]) ^ u16::MAX) + u32::from(urgent);

@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! receive_from
-//!   on_frame         Net::on_frame            headers, checksums, flow hash
-//!   on_received      Tcp::on_segment_lending  flow table, prediction; lends the payload of a predicted segment
+//!   on_frame         Tcp::on_predicted_frame  headers, flow table, prediction, checksums; lends the payload
+//!     or else        Net::on_frame            headers, checksums, flow hash
+//!     on_received    Tcp::on_segment_lending  flow table, the steps of RFC 9293
 //!   on_lent_bytes    DataPath::on_lent_bytes  Stream::on_acked, Stream::on_readable: FPDU, CRC, checks, copy, completion
 //!                    Tcp::accept              RCV.NXT, ACK; queues an incomplete FPDU
 //!   on_tcp_events    any other segment: DataPath::on_acked, DataPath::on_readable after TCP's queue
@@ -107,6 +108,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     #[inline(always)]
     fn on_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
+        match self.dp.on_predicted_frame(now, port, frame) {
+            Ok(arrival) => self.on_arrival(now, arrival),
+            Err(frame) => self.on_unpredicted_frame(now, port, frame),
+        }
+    }
+
+    #[inline(never)]
+    fn on_unpredicted_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
         let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
         if let Some(received) = net.on_frame(now, frame, wire) {
             self.on_received(now, port, received);
@@ -114,7 +123,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Handles what arrived on `port` and concerns TCP or another core.
-    #[inline]
+    #[inline(never)]
     pub(super) fn on_received(&mut self, now: Nanos, port: u8, received: Received<P::Frame>) {
         let segment = match received {
             Received::Segment(segment) => segment,
@@ -131,7 +140,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path_to_peer = || net.path_to(&flow, mac);
         let arrival = dp.tcp.on_segment_lending(now, segment, path_to_peer, &mut dp.wires);
-        let Some(Arrival { conn, events, lent }) = arrival else { return };
+        if let Some(arrival) = arrival {
+            self.on_arrival(now, arrival);
+        }
+    }
+
+    /// Passes a segment's payload and events on to the connection's owner.
+    #[inline(always)]
+    fn on_arrival(&mut self, now: Nanos, arrival: Arrival<P::Frame>) {
+        let Arrival { conn, events, lent } = arrival;
         match lent {
             Some(lent) => self.on_lent_bytes(now, conn, events, lent),
             None => self.on_tcp_events(now, conn, events),

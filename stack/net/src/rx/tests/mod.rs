@@ -7,6 +7,7 @@ mod icmp_error;
 mod ipv4;
 mod ipv6;
 mod local_addresses;
+mod plain;
 mod tcp;
 mod vlan;
 

@@ -2,7 +2,7 @@
 
 use ironwarp_iwarp::StreamError;
 use ironwarp_port::Port;
-use ironwarp_tcp::{ByteStream, ConnId, LentBytes, TcpEvents};
+use ironwarp_tcp::{Arrival, ByteStream, ConnId, LentBytes, TcpEvents};
 use ironwarp_types::Nanos;
 
 use super::DataPath;
@@ -41,6 +41,17 @@ impl<P: Port> DataPath<P> {
         let Some(burst) = &mut self.rx_burst else { return false };
         self.wires.first_mut().rx_burst(burst);
         burst.is_empty()
+    }
+
+    /// Passes a frame with a predicted segment to TCP, or returns it.
+    #[inline(always)]
+    pub(crate) fn on_predicted_frame(
+        &mut self,
+        now: Nanos,
+        port: u8,
+        frame: P::Frame,
+    ) -> Result<Arrival<P::Frame>, P::Frame> {
+        self.tcp.on_predicted_frame(now, self.nets.at(port), frame, &mut self.wires)
     }
 
     /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.

@@ -1,0 +1,146 @@
+//! Segments of established connections, read at fixed offsets.
+//!
+//! Most segments of an established connection differ from the previous one in sequence numbers, window, timestamps and
+//! length only. [`Net::plain_frame`] recognises their layout in one pass over 66 bytes. TCP then looks up the connection
+//! by the flow's key, compares the fields that it predicts and asks for the checksums. A frame that fails any of these
+//! takes [`Net::on_frame`].
+//!
+//! ```text
+//! 0      14         34        54                         66
+//! | link | IPv4, 20 | TCP, 20 | NOP NOP TS, 12 (or none) | payload
+//! ```
+
+use core::net::Ipv4Addr;
+
+use ironwarp_port::{Frame, RxMeta};
+use ironwarp_types::{Ecn, FlowKeyV4, Seq};
+
+use super::tcp::TCP_BYTES_MIN;
+use super::{HEADERS_V4_BYTES, word32, word64};
+use crate::checksum;
+use crate::family::Address;
+use crate::ip;
+use crate::link::ETHERNET_BYTES;
+use crate::net::Net;
+
+/// The length of the timestamps option after two NOPs (RFC 7323 appendix A).
+const TIMESTAMPS_BYTES: usize = 12;
+
+/// NOP, NOP, kind 8, length 10.
+const TIMESTAMPS_HEAD: u32 = u32::from_le_bytes([1, 1, 8, 10]);
+
+/// Where payload starts without options, and with timestamps.
+const BARE_BYTES: usize = HEADERS_V4_BYTES + TCP_BYTES_MIN;
+const HEADERS_BYTES: usize = BARE_BYTES + TIMESTAMPS_BYTES;
+
+/// Data offset and flags, little-endian: all flags but PSH, and the offsets of a header without options and with
+/// timestamps. Reserved bits are not compared.
+const CONTROL_MASK: u32 = u32::from_le_bytes([0xf0, 0xf7, 0, 0]);
+const CONTROL_BARE: u32 = u32::from_le_bytes([0x50, 0x10, 0, 0]);
+const CONTROL_TIMESTAMPS: u32 = u32::from_le_bytes([0x80, 0x10, 0, 0]);
+
+/// A frame to us with a TCP segment over IPv4, without a VLAN tag: ACK and perhaps PSH are set, and there is no option
+/// but timestamps. Its checksums are not verified.
+pub struct PlainFrame<'a> {
+    bytes: &'a [u8],
+    header: &'a [u8; HEADERS_BYTES],
+    has_timestamps: bool,
+    end: u16,
+}
+
+impl Net {
+    /// Returns the headers of a plain frame, or `None` for any other frame. A frame shorter than the headers with
+    /// timestamps is never plain.
+    #[inline(always)]
+    pub fn plain_frame<'a, F: Frame>(&self, frame: &'a F) -> Option<PlainFrame<'a>> {
+        let bytes = frame.bytes();
+        let header = bytes.first_chunk::<HEADERS_BYTES>()?;
+        let control = word32::<46>(header) & CONTROL_MASK;
+        let has_timestamps = control == CONTROL_TIMESTAMPS && word32::<54>(header) == TIMESTAMPS_HEAD;
+        let start = if has_timestamps { HEADERS_BYTES } else { BARE_BYTES };
+        let end = usize::from((word32::<16>(header) as u16).swap_bytes()) + ETHERNET_BYTES;
+        let is_plain = (has_timestamps || control == CONTROL_BARE)
+            && self.is_plain_tcp_to_us(header.first_chunk()?)
+            && start <= end
+            && end <= bytes.len()
+            && self.link.vlan.is_none();
+        is_plain.then_some(PlainFrame { bytes, header, has_timestamps, end: end as u16 })
+    }
+
+    /// Returns the hash of a plain frame's flow, as [`FlowHasher::hash`](crate::FlowHasher::hash).
+    #[inline(always)]
+    pub fn hash_of(&self, key: FlowKeyV4) -> u32 {
+        self.hasher.hash_key_v4(key)
+    }
+
+    /// Returns whether the addresses of a plain frame of a connection are still acceptable and its checksums correct.
+    #[inline(always)]
+    pub fn accepts_plain(&self, frame: &PlainFrame<'_>, rx: RxMeta) -> bool {
+        let (remote, local) = frame.addresses();
+        let header = frame.header.first_chunk::<HEADERS_V4_BYTES>().and_then(|header| header.last_chunk());
+        let l4 = frame.bytes.get(HEADERS_V4_BYTES..usize::from(frame.end)).unwrap_or_default();
+        let l4_sum = || local.sum() + remote.sum() + u32::from(ip::TCP) + l4.len() as u32 + checksum::sum(l4);
+        self.local.accepts_connected_v4(remote, local)
+            && checksum::is_correct(rx.ip_checksum, || header.map_or(0, checksum::sum_header))
+            && checksum::is_correct(rx.l4_checksum, l4_sum)
+    }
+}
+
+impl PlainFrame<'_> {
+    /// Returns addresses and ports.
+    #[inline(always)]
+    pub fn key(&self) -> FlowKeyV4 {
+        FlowKeyV4 { addresses: word64::<26>(self.header), ports: word32::<34>(self.header) }
+    }
+
+    /// Returns the remote and the local address.
+    #[inline(always)]
+    fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
+        let address = |word: u32| Ipv4Addr::from_bits(word.swap_bytes());
+        (address(word32::<26>(self.header)), address(word32::<30>(self.header)))
+    }
+
+    /// Returns the sequence number.
+    #[inline(always)]
+    pub fn seq(&self) -> Seq {
+        Seq(word32::<38>(self.header).swap_bytes())
+    }
+
+    /// Returns the acknowledgement number.
+    #[inline(always)]
+    pub fn ack(&self) -> Seq {
+        Seq(word32::<42>(self.header).swap_bytes())
+    }
+
+    /// Returns the window field, not scaled.
+    #[inline(always)]
+    pub fn window(&self) -> u16 {
+        ((word32::<46>(self.header) >> 16) as u16).swap_bytes()
+    }
+
+    /// Returns TSval and TSecr.
+    #[inline(always)]
+    pub fn timestamps(&self) -> Option<[u32; 2]> {
+        let values = || [word32::<58>(self.header).swap_bytes(), word32::<62>(self.header).swap_bytes()];
+        self.has_timestamps.then(values)
+    }
+
+    /// Returns the ECN bits of the IP header.
+    #[inline(always)]
+    pub fn ecn(&self) -> Ecn {
+        let [_, tos, ..] = word32::<14>(self.header).to_le_bytes();
+        Ecn::from_bits(tos)
+    }
+
+    /// Returns the offset of the payload in the frame, in bytes.
+    #[inline(always)]
+    pub fn start(&self) -> u16 {
+        if self.has_timestamps { HEADERS_BYTES as u16 } else { BARE_BYTES as u16 }
+    }
+
+    /// Returns the offset of the end of the payload in the frame, in bytes. Link padding may follow.
+    #[inline(always)]
+    pub fn end(&self) -> u16 {
+        self.end
+    }
+}
