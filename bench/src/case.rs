@@ -35,6 +35,8 @@ pub enum Test {
     ImmLat,
     /// Round trip of an RDMA Write with Immediate Data.
     WriteImmLat,
+    /// Rate and latency of connection set-up: connect, MPA start-up, disconnect.
+    ConnRate,
     /// Round trip of a raw frame: the floor of every latency.
     FrameLat,
     /// Bandwidth of raw frames in one direction.
@@ -168,10 +170,15 @@ fn one() -> u32 {
 }
 
 impl Test {
-    /// Returns whether the test measures a round trip. The other tests measure a bandwidth.
+    /// Returns whether the test measures a round trip. The other tests measure a bandwidth or a rate.
     pub const fn is_latency(self) -> bool {
         use Test::*;
-        !matches!(self, SendBw | WriteBw | WriteImmBw | ReadBw | AtomicBw | FrameBw | TcpBw)
+        !matches!(self, SendBw | WriteBw | WriteImmBw | ReadBw | AtomicBw | ConnRate | FrameBw | TcpBw)
+    }
+
+    /// Returns whether the test measures the set-up of connections.
+    pub const fn is_connection_setup(self) -> bool {
+        matches!(self, Test::ConnRate)
     }
 
     /// Returns whether the messages are atomic operations.

@@ -83,6 +83,15 @@ pub struct TestResult {
     pub seconds: Option<f64>,
     /// Full round trips.
     pub rtt_ns: Option<RttNs>,
+    /// Connection set-up: from the connect call to the established connection, with TCP and MPA.
+    #[serde(default)]
+    pub setup_ns: Option<RttNs>,
+    /// Connections a second that were established and closed in order.
+    #[serde(default)]
+    pub setups_per_s: Option<f64>,
+    /// The same, divided by the cores of an end.
+    #[serde(default)]
+    pub setups_per_s_per_core: Option<f64>,
     /// Messages a second, one way.
     pub messages_per_s: Option<f64>,
     /// Application bits a second, in units of a thousand million, one way or both ways added up.
@@ -182,7 +191,7 @@ impl TestResult {
             device: device.filter(|_| case.test.transport() != Transport::KernelTcp),
             bytes: case.bytes,
             mtu: Some(case.mtu),
-            qps: ours.then_some(case.qps),
+            qps: (ours && !case.test.is_connection_setup()).then_some(case.qps),
             cores: Some(case.cores),
             depth: ours.then_some(case.depth),
             post_list: ours.then_some(case.post_list),
@@ -258,6 +267,9 @@ mod tests {
             "words",
             "owner",
             "polls",
+            "setup_ns",
+            "setups_per_s",
+            "setups_per_s_per_core",
         ] {
             assert_eq!(json.get(key), Some(&Value::Null), "{key}");
         }

@@ -207,6 +207,32 @@ fn the_owner_of_a_word_is_local_or_remote() {
     }
 }
 
+/// Every connection is established, carries its message if there is one, and is closed in order by both ends.
+#[test]
+fn connections_are_set_up_and_closed() {
+    for options in [
+        "--depth 1 --warmup 0",
+        "",
+        "--size 64 --inline 64 --no-crc",
+        "--size 5000 --depth 40",
+        "--depth 256",
+        "--rate 3000 --size 1",
+        "--cores 2",
+    ] {
+        let line = format!("conn-rate --iterations 600 {options}");
+        let result = over_memory(&line);
+        assert_eq!((&result["errors"], &result["qps"]), (&0.into(), &Value::Null), "{line}");
+        assert!(has_iterations(&result, 600), "{line}: {result}");
+        assert_eq!((&result["rtt_ns"], &result["gbit_per_s"]), (&Value::Null, &Value::Null), "{line}");
+        assert!(result["setup_ns"]["p999"].as_u64() >= result["setup_ns"]["p50"].as_u64(), "{line}");
+        let rates = ["setups_per_s", "setups_per_s_per_core"].map(|key| result[key].as_f64().unwrap_or(0.0));
+        let cores = if options.contains("cores") { 2.0 } else { 1.0 };
+        assert!(rates[0] > 0.0 && (rates[0] / rates[1] - cores).abs() < 1e-6, "{line}: {rates:?}");
+        assert_eq!(result["messages_per_s"].is_f64(), options.contains("size"), "{line}");
+        assert_eq!(result["crc"], !options.contains("no-crc"), "{line}");
+    }
+}
+
 #[test]
 fn several_cores_share_the_queue_pairs_and_count_their_polls() {
     for test in ["send-lat", "write-bw", "read-bw", "send-bw"] {

@@ -123,6 +123,18 @@ fn a_server_serves_one_client_after_another_until_ctrl_c() {
 }
 
 #[test]
+fn a_server_accepts_connections_for_their_rate() {
+    let (_serial, lab) = (serial(), Lab::new());
+    let server = Server::start(&lab);
+    for options in ["--depth 4", "--size 300 --depth 100"] {
+        let result = lab.measured(&format!("conn-rate --iterations 300 {options}"), true);
+        assert_eq!((&result["errors"], &result["path"]), (&0.into(), &"memif".into()), "{options}");
+        assert!(result["setups_per_s"].as_f64() > Some(0.0), "{options}: {result}");
+    }
+    assert!(server.stop().contains("served 2 clients"));
+}
+
+#[test]
 fn a_server_writes_a_capture() {
     let (_serial, lab) = (serial(), Lab::new());
     let file = lab.file("server.pcapng");
@@ -176,7 +188,8 @@ fn an_error_names_a_port_without_a_listener() {
 fn pairs_over_dpdk_devices_check_every_byte() {
     let (_serial, lab) = (serial(), Lab::new());
     for pair in ["memif", "ring"] {
-        for options in ["send-bw --validate", "atomic-bw --qps 2 --cores 2 --words 4", "imm-lat"] {
+        for options in ["send-bw --validate", "atomic-bw --qps 2 --cores 2 --words 4", "imm-lat", "conn-rate"]
+        {
             let result = lab.measured(&format!("{options} --pair {pair} --iterations 50"), false);
             assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()), "{options}");
         }

@@ -55,10 +55,14 @@ pub(super) fn all(outcome: &Outcome) -> Result<Vec<Plot>, PlotError> {
     Ok(plots)
 }
 
-/// Returns the results that a plot shows. Results with every byte checked are left out: the check dominates them.
+/// Returns the results that a plot shows. Results with every byte checked are left out: the check dominates them. So is
+/// connection set-up, which is neither a round trip nor a bandwidth.
 fn plotted_results(outcome: &Outcome, latency: bool) -> impl Iterator<Item = &TestResult> {
     let results = outcome.report.results.iter();
-    results.filter(move |result| result.test.is_latency() == latency && !result.validated)
+    results.filter(move |result| {
+        let is_plotted = !result.validated && !result.test.is_connection_setup();
+        is_plotted && result.test.is_latency() == latency
+    })
 }
 
 /// Returns the sizes and MTUs of the plotted results, sorted.

@@ -32,6 +32,16 @@ const BANDWIDTH: [Column; 4] = [
     ("CPU µs/message", |result| result.cpu_ns_per_message.map(micros)),
     ("errors", |result| result.errors.map(|errors| errors.to_string())),
 ];
+const SETUP: [Column; 8] = [
+    ("set-ups/s", |result| result.setups_per_s.map(rate)),
+    ("per core", |result| result.setups_per_s_per_core.map(rate)),
+    ("p50", |result| setup(result, |setup| setup.p50)),
+    ("p99", |result| setup(result, |setup| setup.p99)),
+    ("p99.9", |result| setup(result, |setup| setup.p999)),
+    ("max", |result| setup(result, |setup| setup.max)),
+    ("CPU µs/set-up", |result| result.cpu_ns_per_message.map(micros)),
+    ("failed", |result| result.errors.map(|errors| errors.to_string())),
+];
 /// Columns that a terminal has no space for.
 const PAGE_ONLY: [&str; 3] = ["p99.99", "mean", "errors"];
 
@@ -50,8 +60,10 @@ pub(super) struct Row<'a> {
 
 /// Returns the sections that have results: for a page, or with fewer columns for a terminal.
 pub(super) fn sections(report: &Report, for_page: bool) -> Vec<Section<'_>> {
+    let (setups, others): (Vec<_>, Vec<_>) =
+        report.results.iter().partition(|result| result.test.is_connection_setup());
     let (latencies, bandwidths): (Vec<_>, Vec<_>) =
-        report.results.iter().partition(|result| result.test.is_latency());
+        others.into_iter().partition(|result| result.test.is_latency());
     let sections = [
         section(
             "Latency: the full round trip, in microseconds (half: one way)",
@@ -65,6 +77,13 @@ pub(super) fn sections(report: &Report, for_page: bool) -> Vec<Section<'_>> {
             bandwidths,
             &BANDWIDTH,
             |against| against.ratio_gbit,
+            for_page,
+        ),
+        section(
+            "Connection set-up, from connect to established, in microseconds",
+            setups,
+            &SETUP,
+            |against| against.ratio_p50,
             for_page,
         ),
     ];
@@ -122,6 +141,10 @@ fn range_text(MedianRange { median, min, max }: MedianRange, decimals: usize) ->
 
 fn round_trip(result: &TestResult, figure: fn(&RttNs) -> f64) -> Option<String> {
     result.rtt_ns.as_ref().map(|rtt| micros(figure(rtt)))
+}
+
+fn setup(result: &TestResult, figure: fn(&RttNs) -> u64) -> Option<String> {
+    result.setup_ns.as_ref().map(|setup| micros(figure(setup) as f64))
 }
 
 /// Returns the text, or a dash for a figure that the result does not have.

@@ -129,6 +129,28 @@ fn a_latency_row_has_the_round_trip_its_half_and_the_ratio() {
 }
 
 #[test]
+fn a_connection_setup_has_a_table_of_its_own() {
+    let case = Case { depth: 16, ..Case::new(Test::ConnRate, 0, 1500, PathKind::Memif) };
+    let round = Round {
+        slices: vec![Slice { errors: 2, ..lat(50_000) }],
+        hop_ns: None,
+        activity: Activity::default(),
+        floor_moved: None,
+    };
+    let rounds = Rounds { rounds: vec![round] };
+    let mut outcome = outcome();
+    let totals = CaseTotals::of(&rounds.case(0));
+    outcome.report.results = vec![totals.result(&case, None, &rounds.case(0), &[])];
+    outcome.latencies = vec![totals.latency];
+    let text = tables(&outcome.report, None);
+    assert!(text.contains("Connection set-up") && !text.contains("goodput") && !text.contains("round trip"));
+    let cells = cells(&text, "│ conn-rate");
+    assert_eq!((cells[4], cells[5], cells.last()), ("20.0 k", "20.0 k", Some(&"2")));
+    assert!(!html(&outcome).contains("<svg"));
+    assert!(written(|path| outcome.write_hdr(path)).contains("Tag=conn-rate_0B_memif"));
+}
+
+#[test]
 fn a_baseline_has_a_dash_in_the_columns_of_ratios() {
     let text = tables(&outcome().report, None);
     assert_eq!(cells(&text, "│ frame-lat").last(), Some(&"–"));

@@ -48,7 +48,7 @@ impl CaseTotals {
         let seconds = elapsed_ns as f64 / NS_PER_S;
         let (timed, counted) = (elapsed_ns > 0, messages > 0);
         let all = rounds.rounds();
-        TestResult {
+        let result = TestResult {
             hop_ns: hop(all),
             rounds: Some(all.counted().count() as u32),
             rounds_dropped: Some(all.dropped() as u32),
@@ -66,7 +66,21 @@ impl CaseTotals {
             }),
             round_log: Some(log(rounds)),
             ..TestResult::unmeasured(case, device)
-        }
+        };
+        if case.test.is_connection_setup() { of_setups(case, result) } else { result }
+    }
+}
+
+/// A test of connection set-up has set-ups where other tests have messages and round trips.
+fn of_setups(case: &Case, result: TestResult) -> TestResult {
+    TestResult {
+        setup_ns: result.rtt_ns,
+        setups_per_s: result.messages_per_s,
+        setups_per_s_per_core: result.messages_per_s.map(|rate| rate / f64::from(case.cores)),
+        rtt_ns: None,
+        messages_per_s: result.messages_per_s.filter(|_| case.bytes > 0),
+        gbit_per_s: None,
+        ..result
     }
 }
 
@@ -204,6 +218,18 @@ mod tests {
         assert_eq!((against.ratio_p50, against.added_ns_p50), (None, None));
         assert_eq!(result.gbit_per_s, Some(800.0 * 8.0 / 2000.0));
         assert_eq!((result.errors, result.cpu_ns_per_message), (Some(2), None));
+    }
+
+    #[test]
+    fn a_connection_setup_has_a_rate_per_core_and_no_round_trip() {
+        let all = rounds(vec![(lat(100), lat(50_000), 0.0)]);
+        let setup = Case { cores: 2, ..Case::new(Test::ConnRate, 0, 1500, PathKind::Memif) };
+        let result = CaseTotals::of(&all.case(1)).result(&setup, None, &all.case(1), &[]);
+        // 100 connections in 100 times 50 microseconds.
+        assert_eq!((result.setups_per_s, result.setups_per_s_per_core), (Some(20_000.0), Some(10_000.0)));
+        assert_eq!(result.setup_ns.map(|setup| setup.p50 / 1000), Some(50));
+        assert_eq!((result.rtt_ns, result.messages_per_s, result.gbit_per_s), (None, None, None));
+        assert_eq!(result.qps, None);
     }
 
     #[test]

@@ -28,6 +28,8 @@ Examples:
   iwarp-perf atomics --pair ring                          latency and rate: owner cores against locked instructions
   iwarp-perf atomic-lat --pair ring --cores 2 --owner remote
   iwarp-perf atomic-bw --pair ring --cores 2 --qps 4 --words 16 --iterations 100000000    a long run with exact sums
+  iwarp-perf conn-rate --duration 10 --depth 64   connections set up and closed a second, 64 at a time
+  iwarp-perf conn-rate --size 64 --rate 5000      5000 connections a second, each carries a Send of 64 B
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
   iwarp-perf server --config configs/memif-server.toml    a server, and the client that connects to it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
@@ -59,7 +61,8 @@ pub struct Args {
     #[arg(long, default_value_t = PORT, value_parser = value_parser!(u16).range(1..))]
     pub port: u16,
 
-    /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for bandwidth]
+    /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for bandwidth; conn-rate sends
+    /// one message on each connection if given]
     #[arg(long, short = 's', value_parser = size::bytes, conflicts_with = "all_sizes")]
     pub size: Option<u64>,
     /// Every power of two from 2 B to 8 MiB
@@ -78,7 +81,8 @@ pub struct Args {
     /// Queue pairs, used round robin
     #[arg(long, short = 'q', default_value_t = 1, value_parser = value_parser!(u32).range(cases::QPS))]
     pub qps: u32,
-    /// Outstanding messages for each queue pair; bandwidth tests [default: 4 MiB of messages, 2 to 64]
+    /// Outstanding messages for each queue pair; bandwidth tests [default: 4 MiB of messages, 2 to 64]. For conn-rate:
+    /// connections at a time, from connect until closed, at most 256 [default: 16]
     #[arg(long, short = 't', value_parser = value_parser!(u32).range(cases::DEPTH))]
     pub depth: Option<u32>,
     /// Work requests posted together; bandwidth tests

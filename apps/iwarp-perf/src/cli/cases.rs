@@ -11,6 +11,10 @@ use super::{Args, AtomicsArg, CliExit, Command};
 pub const BYTES: RangeInclusive<u64> = 1..=1 << 30;
 pub const QPS: RangeInclusive<i64> = 1..=1024;
 pub const DEPTH: RangeInclusive<i64> = 1..=4096;
+/// Connections of conn-rate at a time: the default of `limits.half_open` at the server.
+pub const CONNECTIONS: RangeInclusive<u32> = 1..=256;
+/// Connections of conn-rate at a time without `--depth`.
+const DEFAULT_CONNECTIONS: u32 = 16;
 pub const POST_LIST: RangeInclusive<i64> = 1..=64;
 pub const SIGNAL_EVERY: RangeInclusive<i64> = 1..=64;
 pub const INLINE: RangeInclusive<i64> = 0..=256;
@@ -41,6 +45,11 @@ fn test_takes(test: Test, option: &str) -> bool {
     let (rdma, tcp) = (test.transport() == Transport::Ironwarp, test.transport() == Transport::KernelTcp);
     let (latency, atomic) = (test.is_latency(), test.is_atomic());
     let read = matches!(test, Test::ReadLat | Test::ReadBw);
+    let one_connection_each =
+        ["qps", "all-sizes", "events", "post-list", "signal-every", "bidirectional", "validate"];
+    if test.is_connection_setup() && one_connection_each.contains(&option) {
+        return false;
+    }
     match option {
         "size" | "all-sizes" => test.fixed_bytes().is_none(),
         "operation" | "words" | "atomics" | "owner" => atomic,
@@ -100,21 +109,29 @@ impl Args {
             let line = "--owner remote: needs --cores 2 or more, because a single core owns every word";
             return Err(line.to_owned().into());
         }
-        let default_bytes = if test.is_latency() { 64 } else { 64 << 10 };
+        let default_bytes = match test {
+            Test::ConnRate => 0,
+            test if test.is_latency() => 64,
+            _ => 64 << 10,
+        };
         let bytes = test.fixed_bytes().or(self.size).unwrap_or(default_bytes);
         let sizes: Vec<u64> = match self.all_sizes {
             true => ALL_SIZES.map(|power| 1 << power).collect(),
             false => vec![bytes],
         };
         let cases: Vec<Case> = sizes.into_iter().map(|bytes| self.case(test, bytes, device)).collect();
-        cases.iter().try_for_each(|case| check_memory(case).and_then(|()| check_signals(case)))?;
+        cases.iter().try_for_each(check_limits)?;
         Ok(cases)
     }
 
     fn case(&self, test: Test, bytes: u64, device: PathKind) -> Case {
         let path = if test.transport() == Transport::KernelTcp { self.path } else { device };
         let streaming_depth = || self.depth.unwrap_or_else(|| Case::streaming_depth(bytes));
-        let depth = if test.is_latency() { 1 } else { streaming_depth() };
+        let depth = match test {
+            Test::ConnRate => self.depth.unwrap_or(DEFAULT_CONNECTIONS),
+            test if test.is_latency() => 1,
+            _ => streaming_depth(),
+        };
         Case {
             wait: if self.events { Wait::Block } else { self.wait },
             qps: self.qps,
@@ -146,7 +163,8 @@ impl Args {
 
 /// Checks a case that another machine asks for like a case from the command line.
 pub fn check_case(case: &Case) -> Result<(), String> {
-    let in_range = BYTES.contains(&case.bytes)
+    let is_bare_connection = case.test.is_connection_setup() && case.bytes == 0;
+    let in_range = (BYTES.contains(&case.bytes) || is_bare_connection)
         && QPS.contains(&case.qps.into())
         && DEPTH.contains(&case.depth.into())
         && POST_LIST.contains(&case.post_list.into())
@@ -159,7 +177,11 @@ pub fn check_case(case: &Case) -> Result<(), String> {
     if !in_range || !consistent {
         return Err("a number of the case is out of its range".to_owned());
     }
-    check_memory(case).and_then(|()| check_signals(case))
+    check_limits(case)
+}
+
+fn check_limits(case: &Case) -> Result<(), String> {
+    check_memory(case).and_then(|()| check_signals(case)).and_then(|()| check_connections(case))
 }
 
 fn check_memory(case: &Case) -> Result<(), String> {
@@ -171,6 +193,14 @@ fn check_memory(case: &Case) -> Result<(), String> {
     }
     let product = if case.validate { "--size × --qps × --depth" } else { "--size × --qps" };
     Err(format!("{product} = {bytes} bytes: at most {MEMORY_MAX} bytes of memory at each end"))
+}
+
+fn check_connections(case: &Case) -> Result<(), String> {
+    if !case.test.is_connection_setup() || CONNECTIONS.contains(&case.depth) {
+        return Ok(());
+    }
+    let (test, depth, most) = (case.test, case.depth, CONNECTIONS.end());
+    Err(format!("--depth {depth}: {test} takes 1 to {most} connections at a time"))
 }
 
 fn check_signals(case: &Case) -> Result<(), String> {

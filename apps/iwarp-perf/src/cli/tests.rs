@@ -1,7 +1,7 @@
 //! Tests of the command line: cases from valid options, errors for the others.
 
 use super::*;
-use ironwarp_bench::{PathKind, Test};
+use ironwarp_bench::{Case, PathKind, Test};
 
 fn args(line: &str) -> Result<Args, CliExit> {
     let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
@@ -65,6 +65,10 @@ fn options_that_do_not_apply_to_a_test_are_rejected() {
         ("frame-bw --events", "--events does not apply to frame-bw"),
         ("suite --events", "--events does not apply to suite"),
         ("server --config f --events", "--events does not apply to server"),
+        ("conn-rate --qps 2", "--qps does not apply to conn-rate"),
+        ("conn-rate --validate", "--validate does not apply to conn-rate"),
+        ("conn-rate --events", "--events does not apply to conn-rate"),
+        ("conn-rate --all-sizes", "--all-sizes does not apply to conn-rate"),
         ("tcp-bw --markers", "--markers does not apply to tcp-bw"),
         ("frame-lat --no-crc", "--no-crc does not apply to frame-lat"),
         ("server --config f --json o", "--json does not apply to server"),
@@ -99,6 +103,23 @@ fn an_error_shows_the_memory_that_exceeds_the_limit() {
 fn a_work_request_is_signalled_before_the_queue_is_full() {
     let text = error("write-bw --depth 4 --signal-every 8");
     assert_eq!(text, "--signal-every 8: at most the depth, which is 4");
+}
+
+#[test]
+fn connections_are_limited_and_carry_no_message_by_default() {
+    assert_eq!(error("conn-rate --depth 257"), "--depth 257: conn-rate takes 1 to 256 connections at a time");
+    let case = |line: &str| {
+        args(line).expect("valid").cases(Test::ConnRate, PathKind::Memif).expect("fits").remove(0)
+    };
+    assert_eq!((case("conn-rate").bytes, case("conn-rate").depth), (0, 16));
+    let given = case("conn-rate --size 64 --depth 256");
+    assert_eq!((given.bytes, given.depth, check_case(&given)), (64, 256, Ok(())));
+    assert_eq!(check_case(&case("conn-rate")), Ok(()));
+    assert!(check_case(&Case { depth: 257, ..given.clone() }).is_err());
+    assert!(
+        check_case(&Case { test: Test::SendBw, bytes: 0, ..given }).is_err(),
+        "only conn-rate has no message"
+    );
 }
 
 #[test]

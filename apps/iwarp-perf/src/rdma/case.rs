@@ -8,7 +8,7 @@ use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError, Result};
 use super::open_case::{AtomicWords, CM_TIMEOUT, Hello, OpenCase, extensions, hello};
-use super::slices::{AtomicTest, BandwidthTest, LatencyTest};
+use super::slices::{AtomicTest, BandwidthTest, ConnRateTest, LatencyTest};
 
 /// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
@@ -16,6 +16,7 @@ const CONNECTING_MAX: usize = 64;
 pub enum RdmaCase {
     Atomic(AtomicTest),
     Bandwidth(BandwidthTest),
+    ConnRate(ConnRateTest),
     Latency(LatencyTest),
 }
 
@@ -32,6 +33,9 @@ impl RdmaCase {
         client: bool,
         words: Option<AtomicWords>,
     ) -> Result<Self> {
+        if case.test.is_connection_setup() {
+            return ConnRateTest::new(endpoint, case).map(RdmaCase::ConnRate);
+        }
         let open = OpenCase::new(endpoint, case, words)?;
         Ok(match case.test {
             test if test.is_atomic() => RdmaCase::Atomic(AtomicTest::new(open)),
@@ -44,6 +48,7 @@ impl RdmaCase {
         match self {
             RdmaCase::Atomic(test) => &test.open,
             RdmaCase::Bandwidth(test) => &test.open,
+            RdmaCase::ConnRate(test) => &test.open,
             RdmaCase::Latency(test) => &test.open,
         }
     }
@@ -52,12 +57,17 @@ impl RdmaCase {
         match self {
             RdmaCase::Atomic(test) => &mut test.open,
             RdmaCase::Bandwidth(test) => &mut test.open,
+            RdmaCase::ConnRate(test) => &mut test.open,
             RdmaCase::Latency(test) => &mut test.open,
         }
     }
 
     /// Connects the client's queue pairs. `number` is the index of the case in its group.
     pub fn connect(&mut self, endpoint: &mut Endpoint, number: usize, peer: SocketAddr) -> Result<()> {
+        if let RdmaCase::ConnRate(test) = self {
+            test.peer = Some(peer);
+            return Ok(());
+        }
         let (mut started, mut up) = (0, 0);
         let open = self.open_mut();
         let qps = open.qps.len();
@@ -89,6 +99,9 @@ impl RdmaCase {
 
     /// Reports the negotiated CRC and markers, which can differ from the configuration.
     pub fn report_framing(&self, result: &mut TestResult) {
+        if let RdmaCase::ConnRate(test) = self {
+            return test.report(result);
+        }
         let framing: Vec<Framing> = self.open().qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect();
         let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
         result.crc = (!framing.is_empty()).then(|| framing.iter().all(|framing| framing.crc));
@@ -107,6 +120,7 @@ impl RdmaCase {
         match self {
             RdmaCase::Atomic(test) => test.run_client(endpoint, until),
             RdmaCase::Bandwidth(test) => test.run_client(endpoint, until),
+            RdmaCase::ConnRate(test) => test.run_client(endpoint, until),
             RdmaCase::Latency(test) => test.run_client(endpoint, until).map(|slice| (slice, 0)),
         }
     }
@@ -116,6 +130,7 @@ impl RdmaCase {
         match self {
             RdmaCase::Atomic(test) => test.run_server(endpoint, stop),
             RdmaCase::Bandwidth(test) => test.run_server(endpoint, stop),
+            RdmaCase::ConnRate(test) => test.run_server(endpoint, stop),
             RdmaCase::Latency(test) => test.run_server(endpoint, stop),
         }
     }
@@ -125,7 +140,7 @@ impl RdmaCase {
         match self {
             RdmaCase::Atomic(test) => test.poll(endpoint),
             RdmaCase::Bandwidth(test) => test.poll(endpoint),
-            RdmaCase::Latency(_) => {
+            RdmaCase::ConnRate(_) | RdmaCase::Latency(_) => {
                 endpoint.poll();
                 Ok(())
             }
@@ -151,13 +166,21 @@ impl RdmaCase {
         wait_for_disconnects(endpoint, qps.len())
     }
 
-    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<()> {
+    pub fn destroy(mut self, endpoint: &mut Endpoint) -> Result<()> {
+        if let RdmaCase::ConnRate(test) = &mut self {
+            test.destroy_connections(endpoint)?;
+        }
         self.open().destroy(endpoint)
     }
 }
 
 /// Accepts the connections of all cases of a group, only those of `from` where it is given.
 pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<RdmaCase>], from: Option<IpAddr>) -> Result<()> {
+    for case in cases.iter_mut().flatten() {
+        if let RdmaCase::ConnRate(test) = case {
+            test.from = from;
+        }
+    }
     let mut missing: usize = cases.iter().flatten().map(RdmaCase::connections).sum();
     if missing == 0 {
         return Ok(());

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod bandwidth;
+mod conn_rate;
 mod latency;
 mod ready_queue;
 mod timer;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 pub use atomic::{AtomicTest, sum_of};
 pub use bandwidth::BandwidthTest;
+pub use conn_rate::ConnRateTest;
 pub use latency::LatencyTest;
 
 use super::endpoint::Result;

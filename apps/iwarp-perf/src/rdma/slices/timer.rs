@@ -1,6 +1,6 @@
 //! The client's clock in a bandwidth slice: warm-up, budget, and the rate of an open loop.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ironwarp_bench::{Slice, StopCondition, nanos};
 
@@ -39,6 +39,16 @@ impl<'a> Timer<'a> {
             self.over = spent && (completed > base || self.until.halted());
         }
         self.over
+    }
+
+    /// Whether the warm-up is over.
+    pub fn is_measuring(&self) -> bool {
+        self.measured_from.is_some()
+    }
+
+    /// When message `number`, from 0, should start in an open loop. `None` in a closed loop.
+    pub fn intended_start(&self, number: u64) -> Option<Instant> {
+        self.rate.map(|rate| self.started + Duration::from_secs_f64(number as f64 / rate))
     }
 
     fn is_warm(&self, completed: u64, reads_clock: bool) -> bool {
