@@ -48,6 +48,9 @@ fn an_error_is_one_line_that_names_the_argument() {
         ("server --config /no/such.toml", ["--config /no/such.toml", "No such file"]),
         ("server --config x --size 4", ["--size", "server"]),
         ("send-lat --port 4", ["--port", "send-lat"]),
+        ("send-lat --pair veth-af_xdp --mtu 1501", ["--mtu 1501", "at most 1500 with --pair veth-af_xdp"]),
+        ("send-lat --pair veth-af_xdp --cores 2", ["--cores 2", "at most 1 with --pair veth-af_xdp"]),
+        ("scaling --pair veth-af_xdp", ["--pair veth-af_xdp", "ring or memory"]),
         ("send-lat --app-core 100000", ["--app-core 100000", "one of"]),
     ] {
         let text = error(line);

@@ -2,11 +2,13 @@
 #![cfg(feature = "dpdk")]
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::process::geteuid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -38,9 +40,13 @@ impl Lab {
     }
 
     fn command(&self, line: &str) -> Command {
+        self.command_within(DEADLINE, line)
+    }
+
+    fn command_within(&self, deadline: &str, line: &str) -> Command {
         let mut command = Command::new("timeout");
         command
-            .args(["--foreground", "--kill-after=1", DEADLINE, env!("CARGO_BIN_EXE_iwarp-perf")])
+            .args(["--foreground", "--kill-after=1", deadline, env!("CARGO_BIN_EXE_iwarp-perf")])
             .args(line.split(' '));
         // DPDK never removes its files; they are removed with the folder.
         command.env("RUNTIME_DIRECTORY", self.0.path());
@@ -194,6 +200,131 @@ fn pairs_over_dpdk_devices_check_every_byte() {
             assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()), "{options}");
         }
     }
+}
+
+/// The server and the client, each in a network namespace of its own.
+#[test]
+fn pairs_over_veth_check_every_byte() {
+    if !may_create_namespaces() {
+        return;
+    }
+    let (_serial, lab) = (serial(), Lab::new());
+    for (pair, device) in [("veth-af_packet", "net_af_packet0"), ("veth-af_xdp", "net_af_xdp0")] {
+        for test in ["send-bw --validate", "write-lat --validate", "frame-lat", "conn-rate"] {
+            let result = lab.measured(&format!("{test} --pair {pair} --iterations 50"), false);
+            assert_eq!(result["errors"], 0, "{test} over {pair}");
+            assert_eq!((&result["path"], &result["device"]), (&"veth".into(), &device.into()), "{test}");
+        }
+    }
+    let result = lab.measured("send-bw --pair veth-af_packet --mtu 9000 --validate --iterations 20", false);
+    assert_eq!((&result["errors"], &result["mtu"]), (&0.into(), &9000.into()));
+    let line = "read-bw --pair veth-af_packet --cores 2 --qps 4 --validate --iterations 50";
+    assert_eq!(lab.measured(line, false)["errors"], 0);
+}
+
+/// The stack and Linux sockets in one session: loopback sockets too, although the ends are in different namespaces.
+#[test]
+fn the_suite_runs_over_veth() {
+    if !may_create_namespaces() {
+        return;
+    }
+    let (_serial, lab) = (serial(), Lab::new());
+    let file = lab.file("suite.json");
+    let mut command = lab.command_within("300", &format!("suite --quick --pair veth-af_xdp --json {file}"));
+    let output = command.output().expect("timeout starts");
+    let text = std::fs::read_to_string(&file).expect("written");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let results = json["results"].as_array().expect("a list");
+    // Raw frames may be lost; nothing else may.
+    assert!(output.status.code() == Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(results.iter().any(|result| result["test"] == "tcp-bw" && result["path"] == "lo"));
+    assert!(results.iter().all(|result| result["mtu"] == 1500), "XDP sockets carry no jumbo frames");
+}
+
+/// Neither Ctrl-C nor a killed parent leaves an interface or a namespace behind.
+#[test]
+fn the_namespaces_of_a_pair_end_with_the_run() {
+    if !may_create_namespaces() {
+        return;
+    }
+    let (_serial, lab) = (serial(), Lab::new());
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let line = "send-lat --pair veth-af_packet --duration 600 --log info";
+        let mut command = lab.command(line);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("timeout starts");
+        let mut log = BufReader::new(child.stderr.take().expect("piped"));
+        let mut seen = String::new();
+        while !seen.contains("a slice of send-lat") {
+            assert!(log.read_line(&mut seen).expect("text") > 0, "{seen}");
+        }
+        let namespaces = namespaces_of_children(child.id());
+        assert!(namespaces.len() >= 3, "ours, the client's and the server's: {namespaces:?}");
+        let parent = children(child.id())[0];
+        kill(Pid::from_raw(parent as i32), signal).expect("it runs");
+        child.wait().expect("it ends");
+        // The client and the server have the other end of this pipe, which closes with the last of them.
+        log.read_to_string(&mut seen).expect("text");
+        let left: Vec<_> = all_namespaces().into_iter().filter(|one| namespaces[1..].contains(one)).collect();
+        assert_eq!(left, Vec::<PathBuf>::new(), "{signal}");
+    }
+}
+
+#[test]
+fn a_pair_over_veth_needs_root() {
+    if !may_create_namespaces() {
+        return;
+    }
+    let lab = Lab::new();
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", env!("CARGO_BIN_EXE_iwarp-perf")])
+        .args(["send-lat", "--pair", "veth-af_packet"])
+        .env("RUNTIME_DIRECTORY", lab.0.path())
+        .output()
+        .expect("setpriv, of util-linux");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+    assert!(stderr.contains("no veth pair: a network namespace needs root"), "{stderr}");
+}
+
+/// Returns whether this process may create network namespaces, and prints a line if not.
+fn may_create_namespaces() -> bool {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: pairs over veth need root for network namespaces");
+    }
+    geteuid().is_root()
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Returns the network namespaces of this process and of all descendants of `root`, this one's first.
+fn namespaces_of_children(root: u32) -> Vec<PathBuf> {
+    let mut pids = vec![root];
+    let mut next = 0;
+    while next < pids.len() {
+        pids.extend(children(pids[next]));
+        next += 1;
+    }
+    let mut found = vec![namespace(std::process::id()).expect("this process exists")];
+    for one in pids.into_iter().filter_map(namespace) {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+fn namespace(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()
+}
+
+/// Returns the network namespaces of all processes.
+fn all_namespaces() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
+    entries.filter_map(|entry| namespace(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// In a pair both ends sleep; with a standalone server only the client does.

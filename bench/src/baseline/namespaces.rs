@@ -15,6 +15,10 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
+/// The interface of the client, in its namespace.
+pub const CLIENT_INTERFACE: &str = "iw0";
+/// The interface of the server, in its namespace.
+pub const SERVER_INTERFACE: &str = "iw1";
 /// The client's address, from the block for benchmarks (RFC 2544).
 pub const CLIENT_ADDR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The server's address.
@@ -44,22 +48,48 @@ pub struct VethPair {
 }
 
 impl VethPair {
-    /// Creates the namespaces and joins them by interfaces of `mtu`.
+    /// Creates the namespaces and joins them by interfaces of `mtu` bytes, with addresses for the kernel's sockets.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] without root, or without `ip`.
     pub fn new(mtu: u16) -> Result<Self, NamespaceError> {
-        let pair = VethPair { client: new_namespace()?, server: new_namespace()? };
-        let server = pair.server_path();
-        run_in(&pair.client, || {
-            let mtu = mtu.to_string();
-            let server = server.display().to_string();
-            let ends = [
-                "name", "iw0", "mtu", &mtu, "type", "veth", "peer", "name", "iw1", "mtu", &mtu, "netns",
-                &server,
-            ];
-            ip(&[&["link", "add"], ends.as_slice()].concat())?;
-            configure("iw0", CLIENT_ADDR)
-        })?;
-        run_in(&pair.server, || configure("iw1", SERVER_ADDR))?;
+        let pair = Self::unconfigured(mtu)?;
+        run_in(&pair.client, || configure(CLIENT_INTERFACE, CLIENT_ADDR))?;
+        run_in(&pair.server, || configure(SERVER_INTERFACE, SERVER_ADDR))?;
         Ok(pair)
+    }
+
+    /// As [`VethPair::new`], for stacks that bring their own addresses: the kernel has none on these interfaces and sends
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] without root, or without `ip`.
+    pub fn without_addresses(mtu: u16) -> Result<Self, NamespaceError> {
+        let pair = Self::unconfigured(mtu)?;
+        run_in(&pair.client, || set_up_without_address(CLIENT_INTERFACE))?;
+        run_in(&pair.server, || set_up_without_address(SERVER_INTERFACE))?;
+        Ok(pair)
+    }
+
+    /// Creates both namespaces and both interfaces, which are down.
+    fn unconfigured(mtu: u16) -> Result<Self, NamespaceError> {
+        let pair = VethPair { client: new_namespace()?, server: new_namespace()? };
+        let (mtu, server) = (mtu.to_string(), pair.server_path().display().to_string());
+        let client = ["link", "add", "name", CLIENT_INTERFACE, "mtu", &mtu, "type", "veth"];
+        let peer = ["peer", "name", SERVER_INTERFACE, "mtu", &mtu, "netns", &server];
+        run_in(&pair.client, || ip(&[&client[..], &peer[..]].concat()))?;
+        Ok(pair)
+    }
+
+    /// Moves the calling thread, and threads that it starts later, to the client's namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError::Denied`] without root.
+    pub fn enter_client_namespace(&self) -> Result<(), NamespaceError> {
+        enter(&self.client)
     }
 
     /// The path of the server's namespace, for this process and its children.
@@ -79,6 +109,19 @@ pub fn in_namespace<T: Send>(path: &Path, make: impl FnOnce() -> T + Send) -> Re
     run_in(&namespace, || Ok(make()))
 }
 
+/// Moves the calling thread, and threads that it starts later, to the namespace of a path.
+///
+/// # Errors
+///
+/// [`NamespaceError::Denied`] without root, or if the path is not a namespace.
+pub fn enter_namespace(path: &Path) -> Result<(), NamespaceError> {
+    enter(&File::open(path).map_err(NamespaceError::Denied)?)
+}
+
+fn enter(namespace: &File) -> Result<(), NamespaceError> {
+    setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Denied(error.into()))
+}
+
 /// A new namespace. The creating thread ends at once; the descriptor keeps the namespace.
 fn new_namespace() -> Result<File, NamespaceError> {
     run_on_thread(|| {
@@ -92,7 +135,7 @@ fn run_in<T: Send>(
     work: impl FnOnce() -> Result<T, NamespaceError> + Send,
 ) -> Result<T, NamespaceError> {
     run_on_thread(|| {
-        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Denied(error.into()))?;
+        enter(namespace)?;
         work()
     })
 }
@@ -109,6 +152,13 @@ fn run_on_thread<T: Send>(
 
 fn configure(interface: &str, address: Ipv4Addr) -> Result<(), NamespaceError> {
     ip(&["address", "add", &format!("{address}/24"), "dev", interface])?;
+    ip(&["link", "set", "lo", "up"])?;
+    ip(&["link", "set", interface, "up"])
+}
+
+/// Without a link-local address the kernel sends no frames of its own.
+fn set_up_without_address(interface: &str) -> Result<(), NamespaceError> {
+    ip(&["link", "set", interface, "addrgenmode", "none"])?;
     ip(&["link", "set", "lo", "up"])?;
     ip(&["link", "set", interface, "up"])
 }
@@ -132,6 +182,43 @@ mod tests {
     fn a_command_that_fails_is_named_with_what_it_said() {
         let error = ip(&["link", "show", "no-such-link0"]).expect_err("no such interface").to_string();
         assert!(error.starts_with("`ip link show no-such-link0`: "), "{error}");
+    }
+
+    /// The kernel must send nothing of its own: a test counts frames, and its stacks have other addresses.
+    #[test]
+    fn a_pair_without_addresses_is_up_and_its_kernel_is_silent() {
+        let pair = match VethPair::without_addresses(9000) {
+            Err(NamespaceError::Denied(error)) => return eprintln!("SKIPPED: no veth pair: {error}"),
+            pair => pair.expect("a veth pair"),
+        };
+        let show = |what: &'static [&str]| {
+            let output = pair.in_client_namespace(|| Command::new("ip").args(what).output());
+            String::from_utf8(output.expect("a namespace").expect("iproute2").stdout).expect("text")
+        };
+        let link = show(&["-o", "link", "show", CLIENT_INTERFACE]);
+        for word in ["mtu 9000", "LOWER_UP"] {
+            assert!(link.contains(word), "{word}: {link}");
+        }
+        assert_eq!(show(&["-o", "address", "show", "dev", CLIENT_INTERFACE]), "");
+    }
+
+    #[test]
+    fn a_thread_enters_a_namespace_and_other_threads_do_not() {
+        let pair = match VethPair::without_addresses(1500) {
+            Err(NamespaceError::Denied(error)) => return eprintln!("SKIPPED: no veth pair: {error}"),
+            pair => pair.expect("a veth pair"),
+        };
+        let own = || std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace");
+        let before = own();
+        let inside = run_on_thread(|| {
+            enter_namespace(&pair.server_path())?;
+            let server = own();
+            pair.enter_client_namespace()?;
+            Ok((server, own()))
+        });
+        let (server, client) = inside.expect("root");
+        assert!(server != client && server != before && client != before);
+        assert_eq!(own(), before);
     }
 
     #[test]

@@ -30,6 +30,7 @@ Examples:
   iwarp-perf atomic-bw --pair ring --cores 2 --qps 4 --words 16 --iterations 100000000    a long run with exact sums
   iwarp-perf conn-rate --duration 10 --depth 64   connections set up and closed a second, 64 at a time
   iwarp-perf conn-rate --size 64 --rate 5000      5000 connections a second, each carries a Send of 64 B
+  sudo iwarp-perf write-lat --pair veth-af_packet  over a veth pair between two namespaces; also veth-af_xdp
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
   iwarp-perf server --config configs/memif-server.toml    a server, and the client that connects to it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
+use ironwarp_bench::baseline::namespaces::VethPair;
 use ironwarp_bench::baseline::tcp;
 use ironwarp_bench::host::{cpu_ns, hop_ns};
 use ironwarp_bench::report::CorePolls;
@@ -17,7 +18,7 @@ use super::results::{AtomicTotals, polls_since, send_results};
 use super::server_link::ServerLink;
 use super::sockets::Sockets;
 use crate::control::{Channel, FromClient, FromServer, ToClient, ToServer};
-use crate::plan::{Group, ServerPlacement, Session};
+use crate::plan::{Group, ServerPlacement, ServerSetup, Session};
 use crate::rdma::{Endpoint, RdmaCase, RdmaError, SleepCounts, frames_client, open_pair};
 
 /// The time between the last message to a server and the exit of the client.
@@ -30,6 +31,8 @@ pub struct Measurement<'a> {
     session: &'a Session,
     endpoint: Option<Endpoint>,
     sockets: Sockets,
+    /// The interfaces of the devices. Dropped last: they are removed with it.
+    _veth: Option<VethPair>,
     /// Sequence number of the next raw frame.
     sequence: u64,
     halt: Arc<AtomicBool>,
@@ -61,9 +64,11 @@ impl<'a> Measurement<'a> {
             ServerPlacement::Remote => ServerLink::to_remote(halt.clone()),
             _ => (ServerLink::start(session, server_endpoint, halt.clone())?, None),
         };
+        let veth = session.veth.then(|| enter_veth(session)).transpose()?;
         if !server.is_remote() {
             // The server opens first: it may create the socket that the client connects to.
-            let setup = Box::new(session.server_setup.clone());
+            let namespace = veth.as_ref().map(VethPair::server_path);
+            let setup = Box::new(ServerSetup { namespace, ..session.server_setup.clone() });
             server.request(&ToServer::Open(setup))?.expect(&FromServer::Opened)?;
         }
         if endpoint.is_none()
@@ -80,8 +85,8 @@ impl<'a> Measurement<'a> {
                 endpoint.connect_control(session.peer.ok_or(RdmaError::NoDevice)?, carrier)?;
             }
         }
-        let sockets = Sockets::default();
-        Ok(Measurement { parent, server, session, endpoint, sockets, sequence: 0, halt })
+        let sockets = Sockets::new(veth.as_ref().map(VethPair::server_path));
+        Ok(Measurement { parent, server, session, endpoint, sockets, _veth: veth, sequence: 0, halt })
     }
 
     /// Sends a request to the server and waits for the reply. A remote server is reached by polling the endpoint.
@@ -210,6 +215,13 @@ impl Drop for Measurement<'_> {
             std::thread::sleep(CLOSE_DELAY);
         }
     }
+}
+
+/// Creates a veth pair, and moves this thread to the namespace of the client's interface.
+fn enter_veth(session: &Session) -> Result<VethPair, ClientError> {
+    let veth = VethPair::without_addresses(session.mtu)?;
+    veth.enter_client_namespace()?;
+    Ok(veth)
 }
 
 /// Names the socket if a remote server over memif is not there.

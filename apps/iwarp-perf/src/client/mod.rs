@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ironwarp_bench::Case;
+use ironwarp_bench::baseline::namespaces::NamespaceError;
 use ironwarp_bench::host::pin;
 
 use crate::child::init_process;
@@ -41,6 +42,9 @@ pub enum ClientError {
     /// The stack or its device failed.
     #[error(transparent)]
     Stack(Box<RdmaError>),
+    /// There is no veth pair for the devices.
+    #[error("no veth pair: {0}")]
+    Veth(#[from] NamespaceError),
     /// A system call failed.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
+use std::path::PathBuf;
 
 use ironwarp_bench::PathKind;
-use ironwarp_bench::baseline::namespaces::VethPair;
+use ironwarp_bench::baseline::namespaces::{VethPair, in_namespace};
 use ironwarp_bench::baseline::tcp::TcpConnection;
 
 use super::ClientError;
@@ -18,9 +19,16 @@ pub struct Sockets {
     connections: HashMap<PathKind, TcpConnection>,
     /// The veth pair, or why it cannot be created. `None` before the first case needs it.
     veth: Option<Result<VethPair, String>>,
+    /// The namespace of the server, whose loopback interface is used, if it is not that of this thread.
+    server_namespace: Option<PathBuf>,
 }
 
 impl Sockets {
+    /// Creates no connection yet. `server_namespace` is the namespace of the server, if it is not that of this thread.
+    pub fn new(server_namespace: Option<PathBuf>) -> Self {
+        Sockets { server_namespace, ..Sockets::default() }
+    }
+
     /// Connects over a path. Returns the path in use, and a note if it is not the planned one: loopback replaces veth
     /// if this process may not create a veth pair.
     pub fn open(
@@ -43,7 +51,12 @@ impl Sockets {
                 FromServer::Listening(address) => address,
                 other => return Err(ClientError::UnexpectedMessage(format!("{other:?}"))),
             };
-            let connection = TcpConnection::connect(address, veth)
+            let connect = || TcpConnection::connect(address, veth);
+            let connection = match &self.server_namespace {
+                Some(namespace) => in_namespace(namespace, connect)?,
+                None => connect(),
+            };
+            let connection = connection
                 .map_err(|source| ClientError::System { what: "connecting the Linux sockets", source })?;
             entry.insert(connection);
         }

@@ -111,6 +111,7 @@ fn remote_session(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Ses
         client_core: config.core.processor.unwrap_or(cores.client),
         server_core: cores.server,
         app_core: args.app_core,
+        veth: false,
         events: args.events,
         cores: 1,
         client_config: Some(text),
@@ -149,6 +150,16 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
     let default_pair = if is_loopback { PairKind::in_process() } else { PairKind::default_kind() };
     let pair = args.pair.unwrap_or(default_pair);
     let cores_per_end = args.cores.unwrap_or(if is_loopback { 2 } else { 1 });
+    if args.mtu > pair.mtu_max() {
+        return Err(
+            format!("--mtu {}: at most {} with --pair {}", args.mtu, pair.mtu_max(), pair.name()).into()
+        );
+    }
+    if let Some(cores) = args.cores.filter(|cores| *cores > pair.cores_max()) {
+        return Err(
+            format!("--cores {cores}: at most {} with --pair {}", pair.cores_max(), pair.name()).into()
+        );
+    }
     let app_options = AppOptions { core: args.app_core, events: args.events, cores: cores_per_end };
     let session = |mtu: u16| {
         let mut session = pair.session(mtu, cores, app_options, folder.path());
@@ -160,13 +171,13 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
         Command::Test(test) => single_test(args, test, session(args.mtu), pair),
         Command::Suite => {
             check_built_in(pair)?;
-            Ok(suite(session, pair.path(), args.quick))
+            Ok(suite(session, pair, args.quick))
         }
         _ => {
             check_built_in(pair)?;
-            if pair == PairKind::Memif {
+            if !pair.is_one_process() {
                 let problem = "must be ring or memory: each core runs a client and a server of one process";
-                return Err(format!("--pair memif: {problem}").into());
+                return Err(format!("--pair {}: {problem}", pair.name()).into());
             }
             let has_core_each = usize::from(cores_per_end) <= processors.len();
             let (session, budget) = (session(args.mtu), args.budget());
@@ -230,7 +241,7 @@ fn check_built_in(pair: PairKind) -> Result<(), CliExit> {
         return Ok(());
     }
     let problem = "this build has no DPDK: use --pair memory, or build with the feature `dpdk`";
-    Err(format!("--pair {}: {problem}", pair.path()).into())
+    Err(format!("--pair {}: {problem}", pair.name()).into())
 }
 
 /// Prints and writes the results, and returns the exit code. `ended` is the reason if the run is incomplete.

@@ -43,6 +43,9 @@ pub struct Session {
     pub server_core: usize,
     /// The processor of the client's application thread, if it is not the polled one.
     pub app_core: Option<usize>,
+    /// The device of each end is an end of a veth pair, in a network namespace of its own. The client creates both.
+    #[serde(default)]
+    pub veth: bool,
     /// Applications sleep until an event. Their threads are not the polled ones and are not pinned without `app_core`.
     pub events: bool,
     /// Polled cores at each end. Several have threads of their own.
@@ -68,6 +71,9 @@ pub struct Session {
 pub struct ServerSetup {
     /// Its configuration, TOML. `None`: it needs no device.
     pub config: Option<String>,
+    /// The network namespace of its device, if it is not that of this process.
+    #[serde(default)]
+    pub namespace: Option<PathBuf>,
     /// Its processor.
     pub core: usize,
     /// The address that it listens on.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use ironwarp_bench::PathKind;
+use ironwarp_bench::baseline::namespaces::{CLIENT_INTERFACE, SERVER_INTERFACE};
 use ironwarp_bench::host::CorePair;
 
 use super::{AppOptions, ServerPlacement, ServerSetup, Session};
@@ -24,6 +25,12 @@ pub enum PairKind {
     Ring,
     /// Buffers of one process, a thread for each end: no DPDK, no device, for first tries
     Memory,
+    /// A veth pair between two new network namespaces, over raw sockets (DPDK's af_packet); needs root
+    #[value(name = "veth-af_packet")]
+    VethAfPacket,
+    /// The same over XDP sockets (DPDK's af_xdp), with an MTU of at most 1500; needs root
+    #[value(name = "veth-af_xdp")]
+    VethAfXdp,
 }
 
 impl PairKind {
@@ -48,7 +55,29 @@ impl PairKind {
             PairKind::Memif => PathKind::Memif,
             PairKind::Ring => PathKind::Ring,
             PairKind::Memory => PathKind::Memory,
+            PairKind::VethAfPacket | PairKind::VethAfXdp => PathKind::Veth,
         }
+    }
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Returns whether both ends are threads of one process.
+    pub fn is_one_process(self) -> bool {
+        matches!(self, PairKind::Ring | PairKind::Memory)
+    }
+
+    /// Returns the most polled cores of an end. DPDK's af_xdp sees one queue of a veth interface.
+    pub fn cores_max(self) -> u16 {
+        if self == PairKind::VethAfXdp { 1 } else { u16::MAX }
+    }
+
+    /// Returns the largest MTU in bytes.
+    pub fn mtu_max(self) -> u16 {
+        // A buffer of an XDP socket is at most a page.
+        if self == PairKind::VethAfXdp { 1500 } else { u16::MAX }
     }
 
     /// Returns a session without groups. `folder` is private to it.
@@ -71,18 +100,26 @@ impl PairKind {
                 let end = || "device.memory = {}".to_owned();
                 (end(), end(), "memory", ServerPlacement::MemoryThread)
             }
+            PairKind::VethAfPacket | PairKind::VethAfXdp => {
+                let kind = if self == PairKind::VethAfXdp { "af_xdp" } else { "af_packet" };
+                let end = |interface: &str| format!("device.{kind} = {{ interface = \"{interface}\" }}");
+                let device = if self == PairKind::VethAfXdp { "net_af_xdp0" } else { "net_af_packet0" };
+                (end(CLIENT_INTERFACE), end(SERVER_INTERFACE), device, ServerPlacement::Process)
+            }
         };
         Session {
             server_placement: placement,
             client_core: cores.client,
             server_core: cores.server,
             app_core,
+            veth: self.path() == PathKind::Veth,
             events,
             cores: count,
             client_config: Some(config(&client, CLIENT_ADDR, mtu, (count, cores.client), exclusive)),
             server_setup: ServerSetup {
                 config: Some(config(&server, SERVER_ADDR, mtu, (count, cores.server), exclusive)),
                 core: cores.server,
+                namespace: None,
                 listen: address(SERVER_ADDR),
                 events,
                 cores: count,
@@ -136,6 +173,20 @@ pub mod tests {
         );
         assert!(server.contains("processor = 1"));
         assert_eq!(session.peer.map(|peer| peer.to_string()).as_deref(), Some("198.19.0.2:18515"));
+    }
+
+    #[test]
+    fn the_ends_of_a_veth_pair_open_their_interfaces_in_two_namespaces() {
+        for (pair, key) in [(PairKind::VethAfPacket, "af_packet"), (PairKind::VethAfXdp, "af_xdp")] {
+            let session = pair.session(1500, CORES, ONE_CORE, Path::new("/run/x"));
+            let client = session.client_config.expect("a device");
+            let server = session.server_setup.config.expect("a device");
+            assert!(client.contains(&format!("device.{key} = {{ interface = \"iw0\" }}")), "{client}");
+            assert!(server.contains(&format!("device.{key} = {{ interface = \"iw1\" }}")), "{server}");
+            assert_eq!((session.veth, session.server_placement), (true, ServerPlacement::Process));
+            assert_eq!(pair.name(), format!("veth-{key}"));
+        }
+        assert!(!PairKind::Memif.session(1500, CORES, ONE_CORE, Path::new("/run/x")).veth);
     }
 
     #[test]

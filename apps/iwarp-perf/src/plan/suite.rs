@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ironwarp_bench::{Budget, Case, PathKind, Test, Wait};
 
-use super::{Group, Plan, Session};
+use super::{Group, PairKind, Plan, Session};
 
 const LATENCY_BYTES: [u64; 3] = [64, 1 << 10, 4 << 10];
 const BANDWIDTH_BYTES: [u64; 2] = [64 << 10, 1 << 20];
@@ -25,7 +25,10 @@ struct SuiteBudgets {
 }
 
 /// Returns the suite, with a session for each MTU. `quick` takes about a fifth of the time.
-pub fn suite(session: impl Fn(u16) -> Session, path: PathKind, quick: bool) -> Plan {
+///
+/// A pair that cannot carry jumbo frames has no session with them.
+pub fn suite(session: impl Fn(u16) -> Session, pair: PairKind, quick: bool) -> Plan {
+    let path = pair.path();
     let ms = Duration::from_millis;
     let (latency_ms, warmup, bandwidth_ms) = if quick { (25, 100, 40) } else { (200, 1000, 300) };
     let budgets = SuiteBudgets {
@@ -37,6 +40,9 @@ pub fn suite(session: impl Fn(u16) -> Session, path: PathKind, quick: bool) -> P
     ordinary.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, ORDINARY_MTU, path, &budgets)));
     ordinary.groups.push(loopback(&budgets));
     ordinary.groups.push(validated(path));
+    if pair.mtu_max() < JUMBO_MTU {
+        return Plan { sessions: vec![ordinary] };
+    }
     let mut jumbo = session(JUMBO_MTU);
     jumbo.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, JUMBO_MTU, path, &budgets)));
     Plan { sessions: vec![ordinary, jumbo] }
@@ -111,12 +117,11 @@ mod tests {
     use clap::ValueEnum;
 
     use super::*;
-    use crate::plan::PairKind;
     use crate::plan::pair::tests::{CORES, ONE_CORE};
 
     fn plan(quick: bool) -> Plan {
         let session = |mtu| PairKind::Memif.session(mtu, CORES, ONE_CORE, Path::new("/run/x"));
-        suite(session, PathKind::Memif, quick)
+        suite(session, PairKind::Memif, quick)
     }
 
     fn cases(plan: &Plan) -> Vec<(&Group, &crate::plan::GroupCase)> {
@@ -174,6 +179,13 @@ mod tests {
                 session.groups.iter().flat_map(|group| &group.cases).all(|case| case.case.mtu == session.mtu)
             );
         }
+    }
+
+    #[test]
+    fn a_pair_without_jumbo_frames_has_one_session() {
+        let session = |mtu| PairKind::VethAfXdp.session(mtu, CORES, ONE_CORE, Path::new("/run/x"));
+        let plan = suite(session, PairKind::VethAfXdp, true);
+        assert_eq!(plan.sessions.iter().map(|session| session.mtu).collect::<Vec<_>>(), [ORDINARY_MTU]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ironwarp::Event;
+use ironwarp_bench::baseline::namespaces::enter_namespace;
 use ironwarp_bench::baseline::tcp::{TcpConnection, accept as accept_tcp, echo, listen_in, sink};
 use ironwarp_bench::host::{cpu_ns, pin};
 use ironwarp_bench::{Case, PathKind, ServerSlice, StopSignal, Transport};
@@ -168,6 +169,9 @@ impl ServerSession {
     fn open(&mut self, setup: &ServerSetup) -> Result<FromServer, Failure> {
         if !setup.events && setup.cores <= 1 {
             pin(setup.core)?;
+        }
+        if let Some(namespace) = &setup.namespace {
+            enter_namespace(namespace).map_err(|error| Failure::Failed(error.to_string()))?;
         }
         self.listen = setup.listen;
         if self.endpoint.is_none()
