@@ -45,6 +45,10 @@ pub enum Test {
     TcpLat,
     /// Bandwidth of Linux sockets in one direction.
     TcpBw,
+    /// Round trip over stock smoltcp on the same device.
+    SmoltcpLat,
+    /// Bandwidth of stock smoltcp in one direction.
+    SmoltcpBw,
 }
 
 /// The operation of an atomic test.
@@ -81,6 +85,8 @@ pub enum Transport {
     Frames,
     /// TCP of the Linux kernel.
     KernelTcp,
+    /// Stock smoltcp, another TCP in user space.
+    Smoltcp,
 }
 
 /// How an end waits for data or for a completion.
@@ -173,7 +179,10 @@ impl Test {
     /// Returns whether the test measures a round trip. The other tests measure a bandwidth or a rate.
     pub const fn is_latency(self) -> bool {
         use Test::*;
-        !matches!(self, SendBw | WriteBw | WriteImmBw | ReadBw | AtomicBw | ConnRate | FrameBw | TcpBw)
+        !matches!(
+            self,
+            SendBw | WriteBw | WriteImmBw | ReadBw | AtomicBw | ConnRate | FrameBw | TcpBw | SmoltcpBw
+        )
     }
 
     /// Returns whether the test measures the set-up of connections.
@@ -214,6 +223,7 @@ impl Test {
         match self {
             Test::FrameLat | Test::FrameBw => Transport::Frames,
             Test::TcpLat | Test::TcpBw => Transport::KernelTcp,
+            Test::SmoltcpLat | Test::SmoltcpBw => Transport::Smoltcp,
             _ => Transport::Ironwarp,
         }
     }
@@ -298,9 +308,9 @@ mod tests {
 
     #[test]
     fn transports_have_the_names_of_the_json_schema() {
-        let names = [Test::SendLat, Test::FrameLat, Test::TcpBw]
+        let names = [Test::SendLat, Test::FrameLat, Test::TcpBw, Test::SmoltcpLat]
             .map(|test| serde_json::to_value(test.transport()).expect("a plain enum"));
-        assert_eq!(names, ["ironwarp", "frames", "kernel_tcp"]);
+        assert_eq!(names, ["ironwarp", "frames", "kernel_tcp", "smoltcp"]);
     }
 
     #[test]

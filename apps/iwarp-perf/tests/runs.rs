@@ -369,6 +369,21 @@ fn raw_frames_run_over_the_same_device() {
 }
 
 #[test]
+fn smoltcp_runs_over_the_same_device_and_checks_every_byte() {
+    for (test, bytes) in [("smoltcp-lat", 3000), ("smoltcp-bw", 20_000)] {
+        let result = over_memory(&format!("{test} --size {bytes} --iterations 60 --validate"));
+        assert_eq!((&result["transport"], &result["errors"]), (&"smoltcp".into(), &0.into()), "{test}");
+        assert!(
+            result["verified_bytes"].as_u64() >= Some(in_counted_rounds(&result, 60) * bytes),
+            "{result}"
+        );
+        assert_eq!((&result["device"], &result["qps"]), (&"memory".into(), &Value::Null), "{test}");
+        assert_eq!(result["rtt_ns"].is_object(), test == "smoltcp-lat");
+        assert_eq!(result["gbit_per_s"].is_f64(), test == "smoltcp-bw");
+    }
+}
+
+#[test]
 fn a_run_writes_a_log_a_page_and_a_capture() {
     let folder = TempDir::new().expect("a writable folder");
     let [hdr, html, pcap] = ["out.hlog", "report", "client.pcapng"].map(|name| folder.path().join(name));

@@ -194,8 +194,14 @@ fn an_error_names_a_port_without_a_listener() {
 fn pairs_over_dpdk_devices_check_every_byte() {
     let (_serial, lab) = (serial(), Lab::new());
     for pair in ["memif", "ring"] {
-        for options in ["send-bw --validate", "atomic-bw --qps 2 --cores 2 --words 4", "imm-lat", "conn-rate"]
-        {
+        for options in [
+            "send-bw --validate",
+            "atomic-bw --qps 2 --cores 2 --words 4",
+            "imm-lat",
+            "conn-rate",
+            "smoltcp-lat",
+            "smoltcp-bw --validate",
+        ] {
             let result = lab.measured(&format!("{options} --pair {pair} --iterations 50"), false);
             assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()), "{options}");
         }

@@ -1,5 +1,6 @@
-//! Baselines: raw frames on the same device, and Linux sockets.
+//! Baselines: raw frames and stock smoltcp on the same device, and Linux sockets.
 
 pub mod frames;
 pub mod namespaces;
+pub mod smoltcp;
 pub mod tcp;

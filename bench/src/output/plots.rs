@@ -254,6 +254,7 @@ fn label(result: &TestResult) -> String {
 fn colour(result: &TestResult) -> RGBColor {
     match (result.test, result.path, result.wait) {
         (Test::FrameLat | Test::FrameBw, ..) => RGBColor(120, 128, 140),
+        (Test::SmoltcpLat | Test::SmoltcpBw, ..) => RGBColor(161, 98, 7),
         (Test::SendLat | Test::SendBw, ..) => RGBColor(29, 91, 191),
         (Test::WriteLat | Test::WriteBw, ..) => RGBColor(13, 148, 136),
         (Test::ReadLat | Test::ReadBw, ..) => RGBColor(124, 58, 205),

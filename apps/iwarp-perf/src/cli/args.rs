@@ -32,6 +32,7 @@ Examples:
   iwarp-perf conn-rate --size 64 --rate 5000      5000 connections a second, each carries a Send of 64 B
   sudo iwarp-perf write-lat --pair veth-af_packet  over a veth pair between two namespaces; also veth-af_xdp
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
+  iwarp-perf smoltcp-bw --pair memif               stock smoltcp on the same device and cores, for comparison
   iwarp-perf server --config configs/memif-server.toml    a server, and the client that connects to it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
   iwarp-perf doctor --config configs/tap.toml      checks this machine, and names what to change

@@ -58,7 +58,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "post-list" | "signal-every" | "bidirectional" => rdma && !latency && !atomic,
         "inline" => rdma && !read && !atomic && !test.is_immediate(),
         "rate" => rdma && !(atomic && latency),
-        "validate" => rdma || tcp,
+        "validate" => test.transport() != Transport::Frames,
         "wait" | "path" => tcp,
         "pair" | "pcap" | "stats-page" => !tcp,
         "quick" | "port" => false,

@@ -65,6 +65,8 @@ fn options_that_do_not_apply_to_a_test_are_rejected() {
         ("frame-bw --events", "--events does not apply to frame-bw"),
         ("suite --events", "--events does not apply to suite"),
         ("server --config f --events", "--events does not apply to server"),
+        ("smoltcp-lat --qps 2", "--qps does not apply to smoltcp-lat"),
+        ("smoltcp-bw --path lo", "--path does not apply to smoltcp-bw"),
         ("conn-rate --qps 2", "--qps does not apply to conn-rate"),
         ("conn-rate --validate", "--validate does not apply to conn-rate"),
         ("conn-rate --events", "--events does not apply to conn-rate"),

@@ -33,7 +33,7 @@ pub struct Measurement<'a> {
     sockets: Sockets,
     /// The interfaces of the devices. Dropped last: they are removed with it.
     _veth: Option<VethPair>,
-    /// Sequence number of the next raw frame.
+    /// Sequence number of the next raw frame, and number of the next smoltcp connection.
     sequence: u64,
     halt: Arc<AtomicBool>,
 }
@@ -258,7 +258,7 @@ impl CaseRunner for OpenGroup<'_, '_> {
             slice.messages += server.messages;
             slice.bytes += server.bytes;
         }
-        let counted_at_server = matches!(case.test, Test::TcpBw | Test::FrameBw);
+        let counted_at_server = matches!(case.test, Test::TcpBw | Test::FrameBw | Test::SmoltcpBw);
         Ok(slice.with_server(&server, counted_at_server))
     }
 

@@ -1,4 +1,4 @@
-//! The suite: RDMA, raw frames and kernel TCP side by side.
+//! The suite: RDMA, raw frames, kernel TCP and stock smoltcp side by side.
 //!
 //! It measures latencies at 64 B, 1 KiB and 4 KiB and an MTU of 1500, bandwidths at 64 KiB and 1 MiB and MTUs of 1500 and
 //! 9000, and each RDMA test once with every byte checked. Cases that are compared alternate in one group.
@@ -48,7 +48,7 @@ pub fn suite(session: impl Fn(u16) -> Session, pair: PairKind, quick: bool) -> P
     Plan { sessions: vec![ordinary, jumbo] }
 }
 
-/// Raw frames, polling and blocking TCP, and the three RDMA latencies.
+/// Raw frames, polling and blocking TCP, smoltcp, and the three RDMA latencies.
 fn latency(bytes: u64, path: PathKind, budgets: &SuiteBudgets) -> Group {
     let mut group = group();
     let mut add = |test, path, wait, against: &[usize]| {
@@ -58,14 +58,15 @@ fn latency(bytes: u64, path: PathKind, budgets: &SuiteBudgets) -> Group {
     let floor = add(Test::FrameLat, path, Wait::Spin, &[]);
     let tcp = add(Test::TcpLat, PathKind::Veth, Wait::Spin, &[]);
     let blocking = add(Test::TcpLat, PathKind::Veth, Wait::Block, &[]);
+    let smoltcp = add(Test::SmoltcpLat, path, Wait::Spin, &[]);
     for test in [Test::SendLat, Test::WriteLat, Test::ReadLat] {
-        add(test, path, Wait::Spin, &[floor, tcp, blocking]);
+        add(test, path, Wait::Spin, &[floor, tcp, blocking, smoltcp]);
     }
     group.floor = Some(floor);
     group
 }
 
-/// Raw frames, TCP and Writes.
+/// Raw frames, TCP, smoltcp and Writes.
 fn bandwidth(bytes: u64, mtu: u16, path: PathKind, budgets: &SuiteBudgets) -> Group {
     let mut group = group();
     let floor = group.add(Case::new(Test::FrameBw, bytes, mtu, path), budgets.bandwidth, &[]);
@@ -73,7 +74,8 @@ fn bandwidth(bytes: u64, mtu: u16, path: PathKind, budgets: &SuiteBudgets) -> Gr
     let blocking = Case { wait: Wait::Block, ..tcp.clone() };
     let tcp = group.add(tcp, budgets.bandwidth, &[]);
     group.add(blocking, budgets.bandwidth, &[]);
-    group.add(streaming(Test::WriteBw, bytes, mtu, path), budgets.bandwidth, &[floor, tcp]);
+    let smoltcp = group.add(Case::new(Test::SmoltcpBw, bytes, mtu, path), budgets.bandwidth, &[]);
+    group.add(streaming(Test::WriteBw, bytes, mtu, path), budgets.bandwidth, &[floor, tcp, smoltcp]);
     group.floor = Some(floor);
     group
 }
@@ -115,6 +117,7 @@ mod tests {
     use std::path::Path;
 
     use clap::ValueEnum;
+    use ironwarp_bench::Transport;
 
     use super::*;
     use crate::plan::pair::tests::{CORES, ONE_CORE};
@@ -138,13 +141,13 @@ mod tests {
             cases(&plan).iter().filter(|(_, case)| wanted(&case.case)).count()
         };
         for bytes in [64, 1024, 4096] {
-            for test in [Test::FrameLat, Test::SendLat, Test::WriteLat, Test::ReadLat] {
+            for test in [Test::FrameLat, Test::SmoltcpLat, Test::SendLat, Test::WriteLat, Test::ReadLat] {
                 assert_eq!(count(test, bytes, 1500), 1, "{test} {bytes}");
             }
             assert!(count(Test::TcpLat, bytes, 1500) >= 2, "polling and blocking");
         }
         for (bytes, mtu) in [(65_536, 1500), (1 << 20, 1500), (65_536, 9000), (1 << 20, 9000)] {
-            for test in [Test::FrameBw, Test::WriteBw] {
+            for test in [Test::FrameBw, Test::SmoltcpBw, Test::WriteBw] {
                 assert_eq!(count(test, bytes, mtu), 1, "{test} {bytes} {mtu}");
             }
         }
@@ -167,7 +170,11 @@ mod tests {
                 assert!(group.rounds >= 10);
             }
             if matches!(case.case.test, Test::SendLat | Test::WriteBw) && !case.case.validate {
-                assert!(case.against.len() >= 2);
+                let baselines = case.against.iter().map(|&other| group.cases[other].case.test.transport());
+                let baselines: Vec<_> = baselines.collect();
+                for transport in [Transport::Frames, Transport::KernelTcp, Transport::Smoltcp] {
+                    assert!(baselines.contains(&transport), "{transport:?}");
+                }
             }
         }
     }

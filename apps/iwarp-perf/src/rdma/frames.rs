@@ -1,13 +1,14 @@
-//! Raw frames over the device of the stack, while the stack is not polled.
+//! Raw frames and stock smoltcp over the device of the stack, while the stack is not polled.
 
 use ironwarp::PortVisit;
 use ironwarp_bench::baseline::frames::{Layout, echo, latency, receive_frames, send_frames};
-use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal};
+use ironwarp_bench::baseline::smoltcp;
+use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal, Test};
 use ironwarp_port::Port;
 
 use super::endpoint::{Endpoint, RdmaError, Result};
 
-/// The client's part of a slice. Also returns the frames that the server must wait for.
+/// The client's part of a slice. Also returns the frames, or bytes, that the server must wait for.
 pub fn frames_client(
     endpoint: &mut Endpoint,
     case: &Case,
@@ -33,6 +34,11 @@ impl PortVisit for FramesClient<'_> {
     type Output = (Slice, u64);
 
     fn visit<P: Port>(self, port: &mut P) -> (Slice, u64) {
+        match self.case.test {
+            Test::SmoltcpLat => return (smoltcp::latency(port, self.case, self.until, self.sequence), 0),
+            Test::SmoltcpBw => return smoltcp::bandwidth(port, self.case, self.until, self.sequence),
+            _ => {}
+        }
         let layout = Layout::new(self.case.bytes, self.case.mtu);
         if self.case.test.is_latency() {
             return (latency(port, layout, self.until, self.sequence), 0);
@@ -51,6 +57,11 @@ impl PortVisit for FramesServer<'_> {
     type Output = ServerSlice;
 
     fn visit<P: Port>(self, port: &mut P) -> ServerSlice {
+        match self.case.test {
+            Test::SmoltcpLat => return smoltcp::echo(port, self.case, self.stop),
+            Test::SmoltcpBw => return smoltcp::sink(port, self.case, self.stop),
+            _ => {}
+        }
         if self.case.test.is_latency() {
             return echo(port, self.stop);
         }

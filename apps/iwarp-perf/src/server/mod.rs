@@ -92,7 +92,7 @@ impl From<&str> for Failure {
 fn check(cases: &[Case]) -> Result<(), Failure> {
     match cases {
         [case] if case.test.transport() == Transport::Ironwarp => check_case(case).map_err(Failure::Failed),
-        [_] => Err("raw frames and Linux sockets need both ends on one machine".into()),
+        [_] => Err("raw frames, smoltcp and Linux sockets need both ends on one machine".into()),
         _ => Err("one case at a time".into()),
     }
 }
