@@ -14,6 +14,7 @@ mod control;
 mod doctor;
 mod parent;
 mod plan;
+mod qp_memory;
 mod rdma;
 mod results;
 mod server;
@@ -33,11 +34,12 @@ fn main() -> ExitCode {
         Some(Role::Server) => return server::main(),
         None => {}
     }
-    // The options of these two are their own.
+    // The options of these three are their own.
     let own = || [&arguments[..1], &arguments[2..]].concat();
     let outcome = match arguments.get(1).and_then(|word| word.to_str()) {
         Some("doctor") => doctor::run(own()),
         Some("results") => results::run(own()),
+        Some("qp-memory") => qp_memory::run(own()),
         _ => Args::read(&arguments).and_then(|args| parent::run(&args)),
     };
     outcome.unwrap_or_else(|exit| exit.report(PROGRAM))

@@ -59,6 +59,44 @@ fn an_error_is_one_line_that_names_the_argument() {
 }
 
 #[test]
+fn the_memory_of_a_queue_pair_grows_with_its_depth() {
+    let total = |depth: u32| {
+        let json = tempfile::NamedTempFile::new().expect("a writable folder");
+        let path = json.path().display();
+        let output =
+            run(&format!("qp-memory --qps 1000 --send-depth {depth} --recv-depth {depth} --json {path}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("1000 idle queue pairs") && text.contains("total"), "{text}");
+        let json: serde_json::Value = serde_json::from_reader(json).expect("JSON");
+        assert_eq!((&json["schema"], &json["queue_pairs"]), (&1.into(), &1000.into()));
+        let figures = ["tables", "queues", "connection"].map(|key| {
+            let bytes = json["resident_bytes_per_qp"][key].as_f64().expect("a number");
+            assert!(bytes.abs() < 1e6, "{key}: {json}");
+            bytes
+        });
+        assert!(figures[1] > 500.0, "a queue pair has queues: {json}");
+        let total = json["resident_bytes_per_qp"]["total"].as_f64().expect("a number");
+        assert!((figures.iter().sum::<f64>() - total).abs() < 1.0, "{json}");
+        total
+    };
+    // Each entry of a ring holds at least a sequence number.
+    assert!(total(1024) > total(1) + 2.0 * 1024.0 * 8.0);
+}
+
+#[test]
+fn qp_memory_rejects_what_it_cannot_measure() {
+    for (line, words) in [
+        ("qp-memory --qps 99", ["--qps", "100..=30000"]),
+        ("qp-memory --qps 30001", ["--qps", "100..=30000"]),
+        ("qp-memory --send-depth 0", ["--send-depth", "1..=65536"]),
+    ] {
+        let text = error(line);
+        assert!(words.iter().all(|word| text.contains(word)), "{line}: {text}");
+    }
+}
+
+#[test]
 fn an_error_names_missing_results() {
     let text = error("results --from /no/such");
     assert_eq!(text, "iwarp-perf: /no/such/suite.json: No such file or directory (os error 2)");

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
 }
 
 /// The optional parts of this build, for the report.
-const FEATURES: &[&str] = match (cfg!(feature = "dpdk"), cfg!(feature = "dpdk-static")) {
+pub const FEATURES: &[&str] = match (cfg!(feature = "dpdk"), cfg!(feature = "dpdk-static")) {
     (_, true) => &["dpdk", "dpdk-static"],
     (true, false) => &["dpdk"],
     (false, false) => &[],
