@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use nix::sys::signal::{Signal, kill};
@@ -255,15 +255,8 @@ fn the_namespaces_of_a_pair_end_with_the_run() {
     }
     let (_serial, lab) = (serial(), Lab::new());
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
-        let line = "send-lat --pair veth-af_packet --duration 600 --log info";
-        let mut command = lab.command(line);
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("timeout starts");
-        let mut log = BufReader::new(child.stderr.take().expect("piped"));
-        let mut seen = String::new();
-        while !seen.contains("a slice of send-lat") {
-            assert!(log.read_line(&mut seen).expect("text") > 0, "{seen}");
-        }
+        let (mut child, mut log, mut seen) =
+            started(&lab, "send-lat --pair veth-af_packet --duration 600 --log info");
         let namespaces = namespaces_of_children(child.id());
         assert!(namespaces.len() >= 3, "ours, the client's and the server's: {namespaces:?}");
         let parent = children(child.id())[0];
@@ -291,6 +284,36 @@ fn a_pair_over_veth_needs_root() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
     assert!(stderr.contains("no veth pair: a network namespace needs root"), "{stderr}");
+}
+
+/// Not a connection that failed, which is only the consequence.
+#[test]
+fn an_error_names_a_server_that_was_killed_while_connections_are_set_up() {
+    if !may_create_namespaces() {
+        return;
+    }
+    let (_serial, lab) = (serial(), Lab::new());
+    let (mut child, mut log, mut seen) =
+        started(&lab, "conn-rate --pair veth-af_packet --duration 600 --log info");
+    let (_, rest) = seen.split_once("the server is process ").expect("the client logs it");
+    let server = rest.lines().next().and_then(|pid| pid.trim().parse().ok()).expect("a number");
+    kill(Pid::from_raw(server), Signal::SIGKILL).expect("it runs");
+    log.read_to_string(&mut seen).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    let last = seen.lines().last().unwrap_or_default();
+    assert!(last.contains("the server was killed by SIGKILL"), "{seen}");
+}
+
+/// Starts a run, and returns its standard error, read up to the first slice.
+fn started(lab: &Lab, line: &str) -> (Child, BufReader<ChildStderr>, String) {
+    let mut command = lab.command(line);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("timeout starts");
+    let mut log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut seen = String::new();
+    while !seen.contains("a slice of ") {
+        assert!(log.read_line(&mut seen).expect("text") > 0, "{seen}");
+    }
+    (child, log, seen)
 }
 
 /// Returns whether this process may create network namespaces, and prints a line if not.

@@ -222,13 +222,15 @@ impl ConnRateTest {
         }
     }
 
-    /// Waits for the end of all connections.
+    /// Waits for the end of all connections. After a halt those that do not end soon are reset: the server may be gone.
     fn finish_connections(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<()> {
         let start = Instant::now();
         while !self.connections.is_empty() {
             self.poll_client(endpoint, None)?;
-            let timeout = if until.halted() { HALT_TIMEOUT } else { CM_TIMEOUT };
-            if start.elapsed() > timeout {
+            if until.halted() && start.elapsed() > HALT_TIMEOUT {
+                return self.destroy_connections(endpoint);
+            }
+            if start.elapsed() > CM_TIMEOUT {
                 return Err(RdmaError::Timeout("closing connections"));
             }
         }
