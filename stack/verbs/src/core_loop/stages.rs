@@ -73,22 +73,27 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.receive_loopback(now, port);
         }
         for _ in 0..bursts.max(1) {
-            let Some(mut burst) = self.dp.rx_burst.take() else { return };
+            let Some(burst) = &mut self.dp.rx_burst else { return };
             if burst.is_empty() {
-                self.dp.wires.at_mut(port).rx_burst(&mut burst);
+                self.dp.wires.at_mut(port).rx_burst(burst);
             }
-            let frames = burst.len();
-            if frames > 0 {
-                self.dp.work += frames;
-                for frame in burst.drain(..) {
-                    self.on_frame(now, port, frame);
-                }
-            }
-            self.dp.rx_burst = Some(burst);
-            if frames == 0 {
+            if burst.is_empty() {
                 return;
             }
+            self.on_burst(now, port);
         }
+    }
+
+    /// Handles the received frames of the data path's burst. Not inlined: an iteration without frames would set up what
+    /// the loop over frames needs.
+    #[inline(never)]
+    fn on_burst(&mut self, now: Nanos, port: u8) {
+        let Some(mut burst) = self.dp.rx_burst.take() else { return };
+        self.dp.work += burst.len();
+        for frame in burst.drain(..) {
+            self.on_frame(now, port, frame);
+        }
+        self.dp.rx_burst = Some(burst);
     }
 
     /// Receives one burst of frames that this host sent to itself.
