@@ -143,7 +143,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if !self.dp.quiescence_waiters.is_empty() {
             self.poll_quiescence_waiters(now);
         }
-        self.transmit(now);
+        if !self.dp.tx_ready.is_empty() {
+            self.transmit(now);
+        }
         self.dp.tcp.flush_acks(now, &mut self.dp.wires);
         self.dp.wires.flush();
         self.dp.queues.notify();
