@@ -87,10 +87,16 @@ fn narrow(bytes: &[u8]) -> u16 {
         }
         carries += u64::from(carry);
     }
+    let (pairs, rest) = rest.as_chunks::<16>();
+    if let [pair] = pairs {
+        let (words, _) = pair.as_chunks::<8>();
+        for word in words {
+            add_with_carry(&mut sum, &mut carries, *word);
+        }
+    }
     let (words, rest) = rest.as_chunks::<8>();
-    for word in words {
-        let (next, carry) = sum.overflowing_add(u64::from_ne_bytes(*word));
-        (sum, carries) = (next, carries + u64::from(carry));
+    if let [word] = words {
+        add_with_carry(&mut sum, &mut carries, *word);
     }
     let mut total = (sum >> 32) + (sum & 0xffff_ffff) + carries;
     let (words, rest) = rest.as_chunks::<4>();
@@ -105,6 +111,12 @@ fn narrow(bytes: &[u8]) -> u16 {
         total += u64::from(u16::from_ne_bytes([*last, 0]));
     }
     fold_wide(total)
+}
+
+#[inline(always)]
+fn add_with_carry(sum: &mut u64, carries: &mut u64, word: [u8; 8]) {
+    let (next, carry) = sum.overflowing_add(u64::from_ne_bytes(word));
+    (*sum, *carries) = (next, *carries + u64::from(carry));
 }
 
 /// Sixteen independent sums of 32-bit words, 64 bits wide so that none overflows.

@@ -14,11 +14,14 @@ pub(crate) fn is_correct(verdict: Checksum, sum: impl FnOnce() -> u32) -> bool {
     }
 }
 
-/// Returns the sum of the ten words of an IPv4 header without options. Carries are not added.
-#[inline]
+/// Returns the sum of an IPv4 header without options, carries added.
+#[inline(always)]
 pub(crate) fn sum_header(header: &[u8; 20]) -> u32 {
-    let (words, _) = header.as_chunks::<2>();
-    words.iter().map(|&word| u32::from(u16::from_be_bytes(word))).sum()
+    let (words, _) = header.as_chunks::<4>();
+    let sum: u64 = words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum();
+    // RFC 1071 s2(B): the sum in either byte order, swapped once.
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    u32::from(fold((sum & 0xffff) as u32 + (sum >> 16) as u32).to_be())
 }
 
 /// Returns the checksum field after one of the words that it covers changed (RFC 1624 s3, equation 3).

@@ -14,6 +14,7 @@ use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::header::PlainHeader;
 use crate::ids::ConnId;
+use crate::input::PredictedPayload;
 use crate::output::TcpIo;
 use crate::queue::Piece;
 use crate::stream::ByteStream;
@@ -74,10 +75,18 @@ impl<P: Port> Tcp<P> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
-        let lent = conn.on_predicted(&mut io, &header, frame, &mut events);
+        let payload = conn.on_predicted(&mut io, &header, &mut events);
         debug_assert!(conn.state == State::Established);
-        let conn = ConnId { slot: at, generation: *generation };
-        Ok(Arrival { conn, events, lent: lent.map(|piece| LentBytes { piece }) })
+        let id = ConnId { slot: at, generation: *generation };
+        let lent = match payload {
+            PredictedPayload::Lend => Some(LentBytes { piece: header.piece(frame) }),
+            PredictedPayload::None => None,
+            PredictedPayload::Queue => {
+                conn.on_rest(&mut io, header.piece(frame), &mut events);
+                None
+            }
+        };
+        Ok(Arrival { conn: id, events, lent })
     }
 
     /// Returns the connection's slot and the header of a frame with a predicted segment.

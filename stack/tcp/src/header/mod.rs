@@ -16,6 +16,8 @@ use ironwarp_net::{PlainFrame, TcpSegment};
 use ironwarp_port::Frame;
 use ironwarp_types::{Ecn, Flow, Seq};
 
+use crate::queue::Piece;
+
 pub(crate) use options::{OptionBytes, Options, SackBlock, SackBlocks, TIMESTAMPS_BYTES, Timestamps};
 pub(crate) use syn::SynOptions;
 
@@ -132,6 +134,12 @@ impl PlainHeader {
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         u32::from(self.end.saturating_sub(self.start))
+    }
+
+    /// Returns the payload in its frame.
+    #[inline(always)]
+    pub(crate) fn piece<F>(&self, frame: F) -> Piece<F> {
+        Piece { frame, seq: self.seq, start: self.start, end: self.end }
     }
 }
 

@@ -35,6 +35,16 @@ use crate::header::{PlainHeader, Segment, Timestamps};
 use crate::output::TcpIo;
 use crate::queue::Piece;
 
+/// What happens with the payload of a predicted segment.
+pub(crate) enum PredictedPayload {
+    /// There is none.
+    None,
+    /// It is lent to the reader, since no bytes before it are unread.
+    Lend,
+    /// It enters the receive queue.
+    Queue,
+}
+
 /// Whether processing continues with the next step.
 type Step = ControlFlow<()>;
 
@@ -56,7 +66,14 @@ impl Conn {
             && let Some(header) = segment.plain()
             && self.is_predicted(&header)
         {
-            return self.on_predicted(io, &header, arrived.frame, events);
+            return match self.on_predicted(io, &header, events) {
+                PredictedPayload::None => None,
+                PredictedPayload::Queue => {
+                    self.on_in_order_text(io, header.piece(arrived.frame), events);
+                    None
+                }
+                PredictedPayload::Lend => Some(header.piece(arrived.frame)),
+            };
         }
         self.on_unpredicted(io, segment, arrived, events);
         None
@@ -89,15 +106,14 @@ impl Conn {
         }
     }
 
-    /// Processes a predicted segment. Returns its payload if no bytes before it are unread.
+    /// Processes the ACK and the window of a predicted segment.
     #[inline(always)]
     pub(crate) fn on_predicted<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         header: &PlainHeader,
-        frame: P::Frame,
         events: &mut TcpEvents,
-    ) -> Option<Piece<P::Frame>> {
+    ) -> PredictedPayload {
         self.last_rx_at = io.now;
         if let Some(stamp) = header.timestamps {
             self.ts.update_recent(io.now, header.seq, stamp.tsval);
@@ -111,14 +127,12 @@ impl Conn {
             self.on_window_grown(io, events);
         }
         if header.len() == 0 {
-            return None;
+            PredictedPayload::None
+        } else if self.rcv.unread == 0 {
+            PredictedPayload::Lend
+        } else {
+            PredictedPayload::Queue
         }
-        let piece = Piece { frame, seq: header.seq, start: header.start, end: header.end };
-        if self.rcv.unread == 0 {
-            return Some(piece);
-        }
-        self.on_in_order_text(io, piece, events);
-        None
     }
 
     #[cold]
