@@ -12,7 +12,13 @@ pub(super) struct Verdicts {
 
 impl Verdicts {
     /// Returns the metadata of a received frame.
+    #[inline]
     pub(super) fn of(self, frame: &[u8]) -> RxMeta {
+        if self.checksum || self.rss_hash { self.inspect(frame) } else { RxMeta::default() }
+    }
+
+    #[inline(never)]
+    fn inspect(self, frame: &[u8]) -> RxMeta {
         let segment = Ipv4Tcp::locate(frame);
         let mut rx = RxMeta::default();
         if self.checksum {

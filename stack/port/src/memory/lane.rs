@@ -130,8 +130,10 @@ impl Lane {
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
         let mut ring = self.lock();
-        let count = ring.len().min(into.remaining_capacity());
-        into.extend(ring.drain(..count));
+        for _ in 0..into.remaining_capacity() {
+            let Some(frame) = ring.pop_front() else { break };
+            into.push(frame);
+        }
         self.waiting.store(ring.len(), Ordering::Release);
     }
 
