@@ -9,6 +9,7 @@
 
 pub mod baseline;
 mod case;
+pub mod compare;
 pub mod host;
 pub mod output;
 pub mod pattern;

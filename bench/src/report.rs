@@ -166,8 +166,14 @@ pub struct RoundLog {
     pub dropped: bool,
     /// The median round trip.
     pub p50_ns: Option<u64>,
+    /// The 99.9th percentile of the round trips.
+    #[serde(default)]
+    pub p999_ns: Option<u64>,
     /// The bandwidth.
     pub gbit_per_s: Option<f64>,
+    /// Messages a second, one way.
+    #[serde(default)]
+    pub messages_per_s: Option<f64>,
 }
 
 impl MedianRange {

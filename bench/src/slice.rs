@@ -131,6 +131,12 @@ impl Slice {
         (self.elapsed_ns > 0).then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64)
     }
 
+    /// Messages a second, `None` without a message or without time.
+    pub fn messages_per_s(&self) -> Option<f64> {
+        let is_measured = self.elapsed_ns > 0 && self.messages > 0;
+        is_measured.then(|| self.messages as f64 * 1e9 / self.elapsed_ns as f64)
+    }
+
     /// Adds the server's measurement of the same slice. Where messages are counted on arrival, the server's count and clock
     /// replace the client's.
     pub fn with_server(mut self, server: &ServerSlice, counted_at_server: bool) -> Self {

@@ -10,6 +10,7 @@
 mod child;
 mod cli;
 mod client;
+mod compare;
 mod control;
 mod doctor;
 mod parent;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     // The options of these three are their own.
     let own = || [&arguments[..1], &arguments[2..]].concat();
     let outcome = match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("compare") => compare::run(own()),
         Some("doctor") => doctor::run(own()),
         Some("results") => results::run(own()),
         Some("qp-memory") => qp_memory::run(own()),

@@ -2,6 +2,9 @@
 
 use std::process::{Command, Output};
 
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
 fn run(line: &str) -> Output {
     let words = line.split(' ').filter(|word| !word.is_empty());
     Command::new(env!("CARGO_BIN_EXE_iwarp-perf")).args(words).output().expect("the program starts")
@@ -101,6 +104,49 @@ fn an_error_names_missing_results() {
     let text = error("results --from /no/such");
     assert_eq!(text, "iwarp-perf: /no/such/suite.json: No such file or directory (os error 2)");
     assert!(error("results --form x").contains("--form"));
+}
+
+/// The report of one bandwidth.
+fn report(gbit_per_s: f64) -> NamedTempFile {
+    let result = json!({"test": "write-bw", "transport": "ironwarp", "bytes": 64, "validated": false, "notes": [],
+                        "gbit_per_s": gbit_per_s});
+    let file = NamedTempFile::new().expect("a writable folder");
+    let report = json!({"schema": 1, "machine": {}, "build": {}, "results": [result]});
+    std::fs::write(&file, report.to_string()).expect("a writable file");
+    file
+}
+
+#[test]
+fn the_exit_code_of_compare_is_1_for_a_regression() {
+    let (slow, fast, json) = (report(5.0), report(10.0), NamedTempFile::new().expect("a writable folder"));
+    let compare = |old: &NamedTempFile, new: &NamedTempFile, options: &str| {
+        run(&format!("compare {} {} {options}", old.path().display(), new.path().display()))
+    };
+    let output = compare(&fast, &slow, &format!("--json {}", json.path().display()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stdout).expect("text").contains("WORSE"));
+    let json: Value = serde_json::from_reader(json).expect("JSON");
+    assert_eq!((&json["regressions"], &json["figures"][0]["ratio"]), (&json!(1), &json!(0.5)));
+    assert_eq!(json["figures"][0]["verdict"], "worse");
+    assert_eq!(compare(&slow, &fast, "").status.code(), Some(0));
+    assert_eq!(compare(&fast, &slow, "--threshold 60").status.code(), Some(0));
+}
+
+#[test]
+fn compare_names_the_bad_file_and_key() {
+    let (good, bad) = (report(1.0), NamedTempFile::new().expect("a writable folder"));
+    let good = good.path().display();
+    let name = bad.path().display();
+    std::fs::write(&bad, r#"{"schema": 1, "results": [{"test": 3}]}"#).expect("a writable file");
+    let text = error(&format!("compare {good} {name}"));
+    assert!(text.contains(&format!("{name}: results[0].test: ")), "{text}");
+    std::fs::write(&bad, "{").expect("a writable file");
+    assert!(error(&format!("compare {name} {good}")).contains(&format!("{name}: not JSON: EOF")));
+    assert!(error(&format!("compare {good} /no/such")).contains("/no/such: No such file"));
+    assert!(error(&format!("compare {good} {good} --threshold -1")).contains("--threshold"));
+    assert!(error(&format!("compare {good} {good} --threshold nan")).contains("0 to 1000 percent"));
+    assert!(error(&format!("compare {good} {good} --json /no/such/o")).contains("--json /no/such/o"));
+    assert!(error(&format!("compare {good}")).contains("NEW"));
 }
 
 #[test]

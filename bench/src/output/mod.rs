@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 pub use indicatif::ProgressBar;
 pub use page::write_html;
 pub use progress::progress_bar;
+pub(crate) use rows::{micros, rate, size};
 pub use table::{tables, terminal_width};
 
 use crate::report::Report;

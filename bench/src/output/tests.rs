@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tempfile::{NamedTempFile, TempDir};
 
-use super::rows::{micros, size};
 use super::*;
 use crate::host::{Activity, Build, Machine};
 use crate::report::SCHEMA;

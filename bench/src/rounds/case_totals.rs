@@ -132,7 +132,9 @@ fn log(rounds: &CaseRounds<'_>) -> Vec<RoundLog> {
             context_switches: round.activity.context_switches,
             dropped: !round.is_steady(),
             p50_ns: slice.latency.as_ref().and_then(|latency| latency.quantile(0.5)),
+            p999_ns: slice.latency.as_ref().and_then(|latency| latency.quantile(0.999)),
             gbit_per_s: slice.latency.is_none().then(|| slice.gbit_per_s()).flatten(),
+            messages_per_s: slice.messages_per_s(),
         })
         .collect()
 }

@@ -37,6 +37,7 @@ Examples:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
   iwarp-perf doctor --config configs/tap.toml      checks this machine, and names what to change
   iwarp-perf qp-memory --qps 10000                the memory of an idle queue pair
+  iwarp-perf compare old.json new.json             what changed beyond noise between two JSON files
   iwarp-perf results --from bench/results          a page of results from the JSON of runs
 
 Latency is printed as the full round trip, and half of it too for Sends and Writes.
