@@ -66,6 +66,18 @@ fn a_tcp_bandwidth_is_counted_at_the_receiver() {
 }
 
 #[test]
+fn perftest_columns_hold_numbers() {
+    let output = run("tcp-lat --path lo --iterations 100 --format perftest");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let header = text.lines().position(|line| line.starts_with(" #bytes #iterations")).expect("a header");
+    let row = text.lines().nth(header + 1).expect("a row");
+    let fields: Vec<f64> = row.split_whitespace().map(|field| field.parse().expect("a number")).collect();
+    assert_eq!((fields.len(), fields[0]), (9, 64.0), "{row}");
+    assert!(fields[2] <= fields[4] && fields[4] <= fields[3], "minimum, typical, maximum: {row}");
+    assert!(!text.contains('│'));
+}
+
+#[test]
 fn tcp_runs_over_veth_or_with_a_note_over_loopback() {
     let result = measured("tcp-lat --iterations 50")["results"][0].take();
     match result["path"].as_str() {

@@ -1,6 +1,7 @@
 //! What a run writes: tables, JSON, a page with plots, a log of histograms, a progress bar.
 
 mod page;
+mod perftest;
 mod plots;
 mod progress;
 mod rows;
@@ -12,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 pub use indicatif::ProgressBar;
 pub use page::write_html;
+pub use perftest::{perftest_row, perftest_text};
 pub use progress::progress_bar;
 pub(crate) use rows::{micros, rate, size};
 pub use table::{tables, terminal_width};

@@ -18,6 +18,7 @@ Examples:
   iwarp-perf suite --quick --json out.json         the same in half a minute
   iwarp-perf write-lat --pair memif --size 64      one test between two processes of this machine
   iwarp-perf send-bw --all-sizes --duration 1      every size from 2 B to 8 MiB, one second each
+  iwarp-perf write-bw --all-sizes --format perftest    the columns of ib_write_bw, for scripts that parse them
   iwarp-perf write-bw --size 1M --mtu 9000 --qps 4 --depth 16 --validate
   iwarp-perf send-lat --events                     both ends sleep until a completion wakes them
   iwarp-perf write-bw --markers --no-crc           the cost of markers and CRCs
@@ -150,6 +151,10 @@ pub struct Args {
     #[arg(long)]
     pub quick: bool,
 
+    /// The results on standard output: a table, or the columns of perftest's tools. perftest prints half of the round
+    /// trip for Sends and Writes; `BW peak` is the fastest round here, the fastest message there
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
     /// Writes the results as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -182,6 +187,15 @@ pub enum Command {
     Scaling,
     Atomics,
     Server,
+}
+
+/// The form of the results on standard output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Format {
+    /// A table for people
+    Table,
+    /// The columns of perftest, for scripts that parse its output
+    Perftest,
 }
 
 /// The core that changes a word.

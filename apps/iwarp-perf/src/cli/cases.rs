@@ -28,7 +28,7 @@ impl Command {
     /// Returns whether an option has a meaning for this command.
     fn takes(self, option: &str) -> bool {
         let always = matches!(option, "config" | "port" | "warmup" | "log");
-        let both_ends = always || matches!(option, "pair" | "json" | "hdr" | "html");
+        let both_ends = always || matches!(option, "pair" | "json" | "hdr" | "html" | "format");
         match self {
             Command::Test(test) => test_takes(test, option),
             Command::Suite => both_ends || option == "quick",

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
-pub use args::{Args, AtomicsArg, Command};
+pub use args::{Args, AtomicsArg, Command, Format};
 pub use cases::check_case;
 
 pub use ironwarp_cli::CliExit;

@@ -73,6 +73,7 @@ fn options_that_do_not_apply_to_a_test_are_rejected() {
         ("conn-rate --all-sizes", "--all-sizes does not apply to conn-rate"),
         ("tcp-bw --markers", "--markers does not apply to tcp-bw"),
         ("frame-lat --no-crc", "--no-crc does not apply to frame-lat"),
+        ("server --config f --format table", "--format does not apply to server"),
         ("server --config f --json o", "--json does not apply to server"),
     ] {
         assert_eq!(error(line), text);

@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
 use ironwarp_bench::host::{Build, CorePair, Machine, allowed};
-use ironwarp_bench::output::{Outcome, tables, terminal_width, write_html};
+use ironwarp_bench::output::{Outcome, perftest_text, tables, terminal_width, write_html};
 use ironwarp_bench::report::{Report, SCHEMA, TestResult};
 use ironwarp_bench::{PathKind, Test, Transport};
 use ironwarp_cli::{fail, on_interrupt, print_stdout, start_log};
 
 use crate::PROGRAM;
 use crate::child::DEFAULT_LOG;
-use crate::cli::{Args, AtomicsArg, CliExit, Command};
+use crate::cli::{Args, AtomicsArg, CliExit, Command, Format};
 use crate::plan::{
     AppOptions, LOCKED, PairKind, Plan, ServerPlacement, ServerSetup, Session, atomics, scaling, single,
     suite,
@@ -247,7 +247,10 @@ fn check_built_in(pair: PairKind) -> Result<(), CliExit> {
 /// Prints and writes the results, and returns the exit code. `ended` is the reason if the run is incomplete.
 fn finish(args: &Args, outcome: &Outcome, ended: Result<(), String>) -> ExitCode {
     if !outcome.report.results.is_empty() {
-        print_stdout(tables(&outcome.report, terminal_width()));
+        print_stdout(match args.format {
+            Format::Table => tables(&outcome.report, terminal_width()),
+            Format::Perftest => perftest_text(&outcome.report),
+        });
     }
     let written = write_files(args, outcome);
     let errors: u64 = outcome.report.results.iter().map(error_count).sum();
