@@ -131,6 +131,20 @@ impl Slice {
         (self.elapsed_ns > 0).then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64)
     }
 
+    /// Adds another slice of the same case. Processor time is unknown if it is unknown in one of the two.
+    pub fn merge(&mut self, other: Slice) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.elapsed_ns += other.elapsed_ns;
+        self.cpu_ns = self.cpu_ns.zip(other.cpu_ns).map(|(ours, theirs)| ours + theirs);
+        self.errors += other.errors;
+        self.verified_bytes += other.verified_bytes;
+        match (&mut self.latency, other.latency) {
+            (Some(latency), Some(other)) => latency.merge(&other),
+            (latency, other) => *latency = latency.take().or(other),
+        }
+    }
+
     /// Messages a second, `None` without a message or without time.
     pub fn messages_per_s(&self) -> Option<f64> {
         let is_measured = self.elapsed_ns > 0 && self.messages > 0;

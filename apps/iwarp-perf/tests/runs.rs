@@ -78,6 +78,36 @@ fn perftest_columns_hold_numbers() {
 }
 
 #[test]
+fn each_interval_has_a_line_before_the_results() {
+    let output = run("tcp-lat --path lo --duration 0.3 --interval 0.1");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (intervals, table) = text.split_once('┌').expect("a table");
+    assert!(intervals.starts_with("tcp-lat 64 B, each interval:\n"), "{text}");
+    let rows =
+        intervals.lines().filter(|line| line.contains('–') && line.trim().starts_with(char::is_numeric));
+    assert_eq!(rows.count(), 3, "{text}");
+    assert!(table.contains("tcp-lat"));
+}
+
+#[test]
+fn a_run_without_end_succeeds_at_ctrl_c_and_prints_the_whole() {
+    let mut child = Command::new(PROGRAM)
+        .args("tcp-lat --path lo --run-infinitely --interval 0.1".split(' '))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    // A title, a header and two intervals.
+    (0..4).for_each(|_| _ = output.read_line(&mut line).expect("text"));
+    kill(pid(&child), Signal::SIGINT).expect("it runs");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert!(line.contains("0.0–0.1") && rest.contains("│ tcp-lat"), "{line}{rest}");
+}
+
+#[test]
 fn tcp_runs_over_veth_or_with_a_note_over_loopback() {
     let result = measured("tcp-lat --iterations 50")["results"][0].take();
     match result["path"].as_str() {

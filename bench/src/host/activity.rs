@@ -31,6 +31,15 @@ impl Activity {
         }
     }
 
+    /// The sum of two differences.
+    pub fn plus(&self, other: &Activity) -> Activity {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        Activity {
+            steal_ns: sum(self.steal_ns, other.steal_ns),
+            context_switches: sum(self.context_switches, other.context_switches),
+        }
+    }
+
     /// The difference between `before` and this reading.
     pub fn since(&self, before: &Activity) -> Activity {
         let difference = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));

@@ -1,5 +1,6 @@
 //! What a run writes: tables, JSON, a page with plots, a log of histograms, a progress bar.
 
+mod intervals;
 mod page;
 mod perftest;
 mod plots;
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 pub use indicatif::ProgressBar;
+pub use intervals::Intervals;
 pub use page::write_html;
 pub use perftest::{perftest_row, perftest_text};
 pub use progress::progress_bar;

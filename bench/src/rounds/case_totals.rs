@@ -36,6 +36,19 @@ impl CaseTotals {
         CaseTotals { latency, sum }
     }
 
+    /// The figures of a single slice.
+    pub fn of_slice(case: &Case, slice: &Slice) -> TestResult {
+        TestResult {
+            iterations: Some(slice.messages),
+            seconds: Some(slice.elapsed_ns as f64 / NS_PER_S),
+            rtt_ns: slice.latency.as_ref().and_then(Latency::summary),
+            messages_per_s: slice.messages_per_s(),
+            gbit_per_s: slice.gbit_per_s().filter(|_| !case.test.is_latency()),
+            errors: Some(slice.errors),
+            ..TestResult::unmeasured(case, None)
+        }
+    }
+
     /// The report's entry for a case, compared with the baselines that ran in the same rounds.
     pub fn result(
         &self,

@@ -2,6 +2,7 @@
 
 use crate::Slice;
 use crate::host::Activity;
+use crate::report::MedianRange;
 
 /// A round whose floor moves by more than this share is dropped.
 const FLOOR_MOVED_MAX: f64 = 0.2;
@@ -33,7 +34,7 @@ pub struct RoundPlan {
     pub cases: usize,
     /// The case that is the group's floor. Absent: the core-to-core hop is.
     pub floor: Option<usize>,
-    /// Rounds to measure.
+    /// Rounds to measure; [`RoundPlan::UNLIMITED`] until the user asks to stop.
     pub rounds: u32,
     /// Limit of additional rounds that replace dropped ones.
     pub spare_rounds: u32,
@@ -89,6 +90,9 @@ pub fn alternate<P: CaseRunner>(runner: &mut P, plan: &RoundPlan) -> (Rounds, Op
             Err(why) => return (done.close_round(open, None), Some(why)),
         };
         done = done.close_round(open.take(), Some(&next));
+        if plan.rounds == RoundPlan::UNLIMITED && done.rounds.len() >= ROUNDS_KEPT {
+            done.halve();
+        }
         if done.is_enough(plan) {
             return (done, None);
         }
@@ -195,7 +199,44 @@ impl Rounds {
     }
 }
 
+/// Rounds of an unlimited run that are kept in memory, each with a histogram of about 220 KiB.
+const ROUNDS_KEPT: usize = 256;
+
+impl RoundPlan {
+    /// The number of rounds of a run that ends when the user asks.
+    pub const UNLIMITED: u32 = u32::MAX;
+}
+
+impl Rounds {
+    /// Merges pairs of rounds, so that an unlimited run needs a limited amount of memory. Steady rounds are merged with
+    /// steady ones, because the others may not count.
+    fn halve(&mut self) {
+        let (steady, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.rounds).into_iter().partition(Round::is_steady);
+        for rounds in [steady, others] {
+            let mut rounds = rounds.into_iter();
+            while let Some(first) = rounds.next() {
+                self.rounds.push(match rounds.next() {
+                    Some(second) => first.merge(second),
+                    None => first,
+                });
+            }
+        }
+    }
+}
+
 impl Round {
+    /// Adds another round of the same cases.
+    fn merge(mut self, other: Round) -> Round {
+        self.slices.iter_mut().zip(other.slices).for_each(|(ours, theirs)| ours.merge(theirs));
+        let hops = [self.hop_ns, other.hop_ns];
+        self.hop_ns = MedianRange::of(hops.into_iter().flatten()).map(|range| range.median);
+        self.activity = self.activity.plus(&other.activity);
+        let moved = [self.floor_moved, other.floor_moved];
+        self.floor_moved = MedianRange::of(moved.into_iter().flatten()).map(|range| range.max);
+        self
+    }
+
     /// Whether the floor moved by at most `FLOOR_MOVED_MAX`, or is unknown.
     pub fn is_steady(&self) -> bool {
         self.floor_moved.is_none_or(|moved| moved <= FLOOR_MOVED_MAX)

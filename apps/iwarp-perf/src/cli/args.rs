@@ -20,6 +20,8 @@ Examples:
   iwarp-perf send-bw --all-sizes --duration 1      every size from 2 B to 8 MiB, one second each
   iwarp-perf write-bw --all-sizes --format perftest    the columns of ib_write_bw, for scripts that parse them
   iwarp-perf write-bw --size 1M --mtu 9000 --qps 4 --depth 16 --validate
+  iwarp-perf write-bw --duration 60 --interval 1       a line every second
+  iwarp-perf send-lat --run-infinitely --interval 5    a line every five seconds, until Ctrl-C
   iwarp-perf send-lat --events                     both ends sleep until a completion wakes them
   iwarp-perf write-bw --markers --no-crc           the cost of markers and CRCs
   iwarp-perf atomic-bw --qps 4 --words 16 --depth 8       4 queue pairs on 16 words; their sum is checked
@@ -79,6 +81,12 @@ pub struct Args {
     /// Seconds to measure, for each size [default: 2, or 0.5 with --all-sizes]
     #[arg(long, short = 'D', value_name = "SECONDS", value_parser = size::seconds, conflicts_with = "iterations")]
     pub duration: Option<f64>,
+    /// Prints a line for each interval of this many measured seconds; --duration is rounded up to whole intervals
+    #[arg(long, value_name = "SECONDS", value_parser = size::interval, conflicts_with = "iterations")]
+    pub interval: Option<f64>,
+    /// Runs until Ctrl-C, then prints the results of the whole run; a line for each --interval [default: 5 seconds]
+    #[arg(long, alias = "run_infinitely", conflicts_with_all = ["iterations", "duration", "all_sizes"])]
+    pub run_infinitely: bool,
     /// Messages before each slice that do not count
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u64).range(0..=1_000_000_000))]
     pub warmup: u64,

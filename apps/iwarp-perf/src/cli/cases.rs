@@ -3,9 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use ironwarp_bench::rounds::RoundPlan;
 use ironwarp_bench::{Budget, Case, PathKind, Test, Transport, Wait, WordOwner};
 
 use super::{Args, AtomicsArg, CliExit, Command};
+use crate::plan::Intervals;
 
 /// Limits of a case, from the command line or from another machine. A number is in the units of its option.
 pub const BYTES: RangeInclusive<u64> = 1..=1 << 30;
@@ -21,6 +23,8 @@ pub const INLINE: RangeInclusive<i64> = 0..=256;
 pub const WORDS: RangeInclusive<i64> = 1..=65_536;
 /// Bytes of memory that an end may register for one case.
 const MEMORY_MAX: u64 = 1 << 30;
+/// The interval of `--run-infinitely` in seconds, as in perftest.
+const DEFAULT_INTERVAL_S: f64 = 5.0;
 /// The powers of two of `--all-sizes`, as in perftest.
 const ALL_SIZES: RangeInclusive<u32> = 1..=23;
 
@@ -149,6 +153,23 @@ impl Args {
             cores: self.cores.unwrap_or(1).into(),
             ..Case::new(test, bytes, self.mtu, path)
         }
+    }
+
+    /// Returns the intervals of a run that prints them.
+    pub fn intervals(&self) -> Result<Option<Intervals>, CliExit> {
+        if self.interval.is_none() && !self.run_infinitely {
+            return Ok(None);
+        }
+        let length = Duration::from_secs_f64(self.interval.unwrap_or(DEFAULT_INTERVAL_S));
+        let total = self.budget().duration.unwrap_or_default();
+        if self.run_infinitely {
+            return Ok(Some(Intervals { length, count: RoundPlan::UNLIMITED }));
+        }
+        if length > total {
+            let (length, total) = (length.as_secs_f64(), total.as_secs_f64());
+            return Err(format!("--interval {length}: at most the duration, which is {total} seconds").into());
+        }
+        Ok(Some(Intervals { length, count: total.div_duration_f64(length).ceil() as u32 }))
     }
 
     /// Returns how long to measure each case.

@@ -24,6 +24,11 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     in_range(text, 0.001, 86_400.0).ok_or_else(|| "0.001 to 86400 seconds".to_owned())
 }
 
+/// Parses the seconds of an interval: at least a tenth, at most an hour.
+pub fn interval(text: &str) -> Result<f64, String> {
+    in_range(text, 0.1, 3600.0).ok_or_else(|| "0.1 to 3600 seconds".to_owned())
+}
+
 /// Parses messages per second.
 pub fn rate(text: &str) -> Result<f64, String> {
     in_range(text, 0.1, 1e9).ok_or_else(|| "0.1 to 1e9 messages a second".to_owned())

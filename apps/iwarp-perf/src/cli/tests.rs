@@ -73,6 +73,8 @@ fn options_that_do_not_apply_to_a_test_are_rejected() {
         ("conn-rate --all-sizes", "--all-sizes does not apply to conn-rate"),
         ("tcp-bw --markers", "--markers does not apply to tcp-bw"),
         ("frame-lat --no-crc", "--no-crc does not apply to frame-lat"),
+        ("suite --interval 1", "--interval does not apply to suite"),
+        ("scaling --run-infinitely", "--run-infinitely does not apply to scaling"),
         ("server --config f --format table", "--format does not apply to server"),
         ("server --config f --json o", "--json does not apply to server"),
     ] {
@@ -136,6 +138,29 @@ fn several_cores_need_both_ends_on_one_machine() {
 fn a_remote_owner_needs_two_cores() {
     for line in ["atomic-lat --owner remote", "atomic-bw --owner remote --cores 1"] {
         assert!(error(line).starts_with("--owner remote: needs --cores 2"), "{line}");
+    }
+}
+
+#[test]
+fn a_duration_is_rounded_up_to_whole_intervals() {
+    let intervals = |line: &str| args(line).expect("valid").intervals().expect("valid").expect("intervals");
+    let some = intervals("send-lat --duration 2.5 --interval 1");
+    assert_eq!((some.length.as_secs_f64(), some.count), (1.0, 3));
+    let unlimited = intervals("send-lat --run-infinitely");
+    assert_eq!((unlimited.length.as_secs_f64(), unlimited.count), (5.0, u32::MAX));
+    assert_eq!(args("send-lat").expect("valid").intervals(), Ok(None));
+}
+
+#[test]
+fn an_interval_is_at_most_the_duration() {
+    let text = args("send-lat --interval 3").expect("valid").intervals().expect_err("too long");
+    let expected = "--interval 3: at most the duration, which is 2 seconds";
+    assert_eq!(text, CliExit::BadArguments(expected.to_owned()));
+    assert!(error("send-lat --interval 0").contains("0.1 to 3600 seconds"));
+    for line in
+        ["--interval 1 --iterations 5", "--run_infinitely --duration 5", "--run-infinitely --all-sizes"]
+    {
+        assert!(error(&format!("send-lat {line}")).contains("cannot be used with"), "{line}");
     }
 }
 

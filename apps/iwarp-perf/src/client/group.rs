@@ -10,7 +10,7 @@ use ironwarp_bench::baseline::namespaces::VethPair;
 use ironwarp_bench::baseline::tcp;
 use ironwarp_bench::host::{cpu_ns, hop_ns};
 use ironwarp_bench::report::CorePolls;
-use ironwarp_bench::rounds::{CaseRunner, EndedEarly, alternate};
+use ironwarp_bench::rounds::{CaseRunner, CaseTotals, EndedEarly, alternate};
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, Test, Transport};
 
 use super::ClientError;
@@ -259,7 +259,12 @@ impl CaseRunner for OpenGroup<'_, '_> {
             slice.bytes += server.bytes;
         }
         let counted_at_server = matches!(case.test, Test::TcpBw | Test::FrameBw | Test::SmoltcpBw);
-        Ok(slice.with_server(&server, counted_at_server))
+        let slice = slice.with_server(&server, counted_at_server);
+        if self.group.reports_slices {
+            let result = Box::new(CaseTotals::of_slice(case, &slice));
+            self.measurement.parent.send(&FromClient::Interval(result))?;
+        }
+        Ok(slice)
     }
 
     fn hop_ns(&mut self) -> Option<f64> {

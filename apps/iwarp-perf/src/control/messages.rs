@@ -23,6 +23,8 @@ pub enum ToClient {
 pub enum FromClient {
     /// A slice begins. The title names its case.
     Slice { title: String },
+    /// The figures of a slice, in a group that reports its slices.
+    Interval(Box<TestResult>),
     /// The results of a group that is complete or was stopped.
     Results(Vec<Measured>),
     /// The session failed.

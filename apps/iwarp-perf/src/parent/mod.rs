@@ -47,7 +47,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
         results: Vec::new(),
     };
     let mut outcome = Outcome { report, latencies: Vec::new() };
-    let run = Run::new(&plan, folder.path(), args.log.as_deref(), on_interrupt().map_err(CliExit::Failed)?);
+    let interrupted = on_interrupt().map_err(CliExit::Failed)?;
+    let run = Run::new(&plan, folder.path(), args.log.as_deref(), args.format, interrupted);
     let ended = run.run_all(&plan, &mut outcome);
     drop(run);
     Ok(finish(args, &outcome, ended))
@@ -144,7 +145,7 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
         let (session, path) = remote_session(args, peer, cores)?;
         let mut cases = args.cases(test, path)?;
         cases.iter_mut().for_each(|case| case.mtu = session.mtu);
-        return Ok(single(session, cases, args.budget()));
+        return Ok(single(session, cases, args.budget(), args.intervals()?));
     }
     let is_loopback = matches!(args.command, Command::Scaling | Command::Atomics);
     let default_pair = if is_loopback { PairKind::in_process() } else { PairKind::default_kind() };
@@ -226,7 +227,7 @@ fn single_test(args: &Args, test: Test, mut session: Session, pair: PairKind) ->
         session.client_config = None;
         session.server_setup.config = None;
     }
-    let mut plan = single(session, cases, args.budget());
+    let mut plan = single(session, cases, args.budget(), args.intervals()?);
     if is_setup_of_several_cores(args) {
         let note = format!("several cores share the local ports: tcp.time_wait_ms = {SETUP_TIME_WAIT_MS}");
         plan.sessions.iter_mut().flat_map(|session| &mut session.groups).for_each(|group| {

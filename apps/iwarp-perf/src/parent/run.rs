@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ironwarp_bench::Latency;
-use ironwarp_bench::output::{Outcome, ProgressBar, progress_bar};
+use ironwarp_bench::output::{Intervals, Outcome, ProgressBar, perftest_row, progress_bar};
+use ironwarp_cli::print_stdout;
 
 use crate::child::{DEFAULT_LOG, Role, exit_text, wait_or_kill};
+use crate::cli::Format;
 use crate::control::{Channel, ChannelError, Dispatch, FromClient, ToClient};
 use crate::plan::{Plan, Session};
 
@@ -33,14 +35,28 @@ pub struct Run<'a> {
     /// The output of client and server, unless `log` sends it to the terminal.
     output: PathBuf,
     log: Option<&'a str>,
+    /// The form of the lines of intervals.
+    format: Format,
+    /// Ctrl-C is the usual end.
+    is_unlimited: bool,
     interrupted: Arc<AtomicBool>,
 }
 
 impl<'a> Run<'a> {
     /// Prepares to run a plan. `interrupted` is set at Ctrl-C.
-    pub fn new(plan: &Plan, folder: &'a Path, log: Option<&'a str>, interrupted: Arc<AtomicBool>) -> Self {
-        let progress = progress_bar(plan.slices(), plan.expected_duration());
-        Run { progress, folder, output: folder.join("processes.log"), log, interrupted }
+    pub fn new(
+        plan: &Plan,
+        folder: &'a Path,
+        log: Option<&'a str>,
+        format: Format,
+        interrupted: Arc<AtomicBool>,
+    ) -> Self {
+        let progress = match plan.reports_slices() {
+            true => ProgressBar::hidden(),
+            false => progress_bar(plan.slices(), plan.expected_duration()),
+        };
+        let (output, is_unlimited) = (folder.join("processes.log"), plan.is_unlimited());
+        Run { progress, folder, output, log, format, is_unlimited, interrupted }
     }
 
     /// Runs every session and adds its results to `outcome`. Fails with the reason why the run is incomplete.
@@ -55,7 +71,7 @@ impl<'a> Run<'a> {
         let reported = self.collect_results(session, &channel, outcome);
         let status = wait_or_kill(&mut client, EXIT_TIMEOUT);
         match reported {
-            Some(Ok(())) if self.interrupted.load(Ordering::Relaxed) => {
+            Some(Ok(())) if self.interrupted.load(Ordering::Relaxed) && !self.is_unlimited => {
                 Err("interrupted; the results so far are above".to_owned())
             }
             Some(reported) => reported,
@@ -90,7 +106,7 @@ impl<'a> Run<'a> {
         outcome: &mut Outcome,
     ) -> Option<Result<(), String>> {
         channel.send(&ToClient::Run(Box::new(session.clone()))).ok()?;
-        let mut stopped = false;
+        let (mut stopped, mut intervals) = (false, Intervals::default());
         loop {
             if !stopped && self.interrupted.load(Ordering::Relaxed) {
                 stopped = true;
@@ -101,6 +117,10 @@ impl<'a> Run<'a> {
                     self.progress.set_message(title);
                     self.progress.inc(1);
                 }
+                Ok(FromClient::Interval(result)) => print_stdout(match self.format {
+                    Format::Table => intervals.line(&result),
+                    Format::Perftest => format!("{}\n", perftest_row(&result)),
+                }),
                 Ok(FromClient::Results(all)) => all.into_iter().for_each(|measured| {
                     outcome.latencies.push(measured.latency.as_deref().and_then(Latency::from_text));
                     outcome.report.results.push(measured.result);

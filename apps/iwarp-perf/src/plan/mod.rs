@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use pair::{PORT, PairKind};
 pub use scaling::{atomics, scaling};
-pub use single::single;
+pub use single::{Intervals, single};
 pub use suite::suite;
 
 /// The setting of a stack that changes words with locked instructions.
@@ -123,6 +123,8 @@ pub struct Group {
     pub rounds: u32,
     /// Rounds that may replace dropped ones.
     pub spare_rounds: u32,
+    /// The client reports each slice, for a line of the terminal.
+    pub reports_slices: bool,
     /// A note for each result.
     pub note: Option<String>,
 }
@@ -150,6 +152,16 @@ impl Plan {
         const SESSION: Duration = Duration::from_secs(2);
         let measured: Duration = self.groups().map(Group::expected_duration).sum();
         measured + SESSION * self.sessions.len() as u32
+    }
+
+    /// Returns whether the terminal shows a line for each slice.
+    pub fn reports_slices(&self) -> bool {
+        self.groups().any(|group| group.reports_slices)
+    }
+
+    /// Returns whether the run lasts until the user ends it.
+    pub fn is_unlimited(&self) -> bool {
+        self.groups().any(|group| group.rounds == RoundPlan::UNLIMITED)
     }
 
     fn groups(&self) -> impl Iterator<Item = &Group> {

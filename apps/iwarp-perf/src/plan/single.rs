@@ -13,11 +13,23 @@ const SLICE_MAX: Duration = Duration::from_secs(1);
 /// The most messages of a slice: about a second of the fastest test.
 const SLICE_MESSAGES_MAX: u64 = 1 << 20;
 
-/// Returns a plan with a group for each case. The rounds share the budget.
-pub fn single(mut session: Session, cases: Vec<Case>, total: Budget) -> Plan {
-    let (rounds, budget) = split_budget(total);
+/// The intervals of a run that prints a line for each. An interval is a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Intervals {
+    /// The measured time of each.
+    pub length: Duration,
+    /// Their number.
+    pub count: u32,
+}
+
+/// Returns a plan with a group for each case. The rounds share the budget, or are the intervals.
+pub fn single(mut session: Session, cases: Vec<Case>, total: Budget, intervals: Option<Intervals>) -> Plan {
+    let (rounds, budget) = match intervals {
+        Some(Intervals { length, count }) => (count, Budget::duration(length, total.warmup)),
+        None => split_budget(total),
+    };
     for case in cases {
-        let mut group = Group { rounds, ..Group::default() };
+        let mut group = Group { rounds, reports_slices: intervals.is_some(), ..Group::default() };
         group.add(case, budget, &[]);
         session.groups.push(group);
     }

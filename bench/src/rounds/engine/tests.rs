@@ -109,6 +109,23 @@ fn a_round_interrupted_at_its_closing_floor_is_complete_all_the_same() {
 }
 
 #[test]
+fn an_unlimited_run_merges_its_rounds_and_keeps_every_message() {
+    // Every fourth round is not steady.
+    let hops: Vec<u64> = (0..2000).map(|turn| if turn % 4 == 3 { 200 } else { 100 }).collect();
+    let mut runner = Scripted::new(&[&hops, &[300]]);
+    runner.stop_after = Some(2 * 1000);
+    let (rounds, why) = alternate(&mut runner, &plan(2, RoundPlan::UNLIMITED, 0));
+    assert_eq!(why, Some(EndedEarly::ByUser));
+    assert!(rounds.rounds.len() < 256, "{}", rounds.rounds.len());
+    let all = rounds.case(1);
+    assert_eq!(all.all().map(|(_, slice)| slice.messages).sum::<u64>(), 1000);
+    let recorded = |slice: &Slice| slice.latency.as_ref().map_or(0, Latency::len);
+    assert_eq!(all.all().map(|(_, slice)| recorded(slice)).sum::<u64>(), 1000);
+    let steady: u64 = all.counted().map(|slice| slice.messages).sum();
+    assert!((490..=510).contains(&steady), "half of the rounds have the same floor at both ends: {steady}");
+}
+
+#[test]
 fn a_failed_slice_names_its_case() {
     let mut runner = Scripted::new(&[&[100], &[200]]);
     runner.fail_at = Some(1);
