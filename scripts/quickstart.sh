@@ -47,6 +47,4 @@ mkdir -p "$(dirname "$json")" "$html"
 program=${CARGO_TARGET_DIR:-target}/release/iwarp-perf
 if [ "$(id -u)" -eq 0 ]; then root=(); else root=(sudo); fi
 "${root[@]}" "$program" suite --pair memif --json "$json" --html "$html" "${extra[@]}"
-
-echo "report: $html/index.html"
 echo "data:   $json"

@@ -43,7 +43,7 @@ const SETUP: [Column; 8] = [
     ("failed", |result| result.errors.map(|errors| errors.to_string())),
 ];
 /// Columns that a terminal has no space for.
-const PAGE_ONLY: [&str; 3] = ["p99.99", "mean", "errors"];
+const PAGE_ONLY: [&str; 3] = ["p90", "mean", "errors"];
 
 /// The latencies or the bandwidths of a report.
 pub(super) struct Section<'a> {

@@ -125,6 +125,7 @@ fn a_latency_row_has_the_round_trip_its_half_and_the_ratio() {
     assert!((number(cells[5]) / 2.0 - number(cells[6])).abs() <= 0.01, "{cells:?}");
     assert!(cells[11].starts_with("3.0") && cells[11].contains('–'), "{cells:?}");
     assert!(text.contains("full round trip"));
+    assert!(text.contains("p99.99") && number(cells[9]) >= number(cells[8]), "{cells:?}");
 }
 
 #[test]
