@@ -79,8 +79,8 @@ pub struct FigureChange {
     /// What was measured.
     #[serde(flatten)]
     pub id: ResultId,
-    /// The figure: `p50`, `p99.9`, `gbit_per_s`, `messages_per_s`, `errors`, or one of the first three over that of a
-    /// baseline of the same rounds, as `p50 / frame-lat`.
+    /// The figure: `p50`, `p99.9`, `gbit_per_s`, `messages_per_s`, `setups_per_s`, `errors`, or one of the first three
+    /// over that of a baseline of the same rounds, as `p50 / frame-lat`. The latencies of `conn-rate` are those of set-up.
     pub figure: String,
     /// The unit: `ns`, `Gbit/s`, `1/s`, `messages`, or `ratio`.
     pub unit: &'static str,
@@ -202,7 +202,7 @@ fn compare_results(old: &TestResult, new: &TestResult, threshold_percent: f64) -
 /// The figures of a result that are compared.
 fn samples(result: &TestResult) -> Vec<(Kind, Sample)> {
     let rounds = |figure: fn(&RoundLog) -> Option<f64>| range_over_rounds(result, figure);
-    let rtt = result.rtt_ns.as_ref();
+    let rtt = result.rtt_ns.as_ref().or(result.setup_ns.as_ref());
     // The rate of a latency test is the inverse of its mean, which a single slow message moves.
     let rate = result.messages_per_s.filter(|_| rtt.is_none());
     // Nothing retransmits raw frames, so their losses depend on the load of the machine.
@@ -212,6 +212,7 @@ fn samples(result: &TestResult) -> Vec<(Kind, Sample)> {
         ("p99.9", "ns", rtt.map(|rtt| rtt.p999 as f64), rounds(|round| round.p999_ns.map(|ns| ns as f64))),
         ("gbit_per_s", "Gbit/s", result.gbit_per_s, rounds(|round| round.gbit_per_s)),
         ("messages_per_s", "1/s", rate, rounds(|round| round.messages_per_s)),
+        ("setups_per_s", "1/s", result.setups_per_s, rounds(|round| round.messages_per_s)),
         ("errors", "messages", errors.map(|errors| errors as f64), None),
     ];
     let own = own.into_iter().filter_map(|(name, unit, value, range)| {

@@ -40,6 +40,26 @@ fn bandwidth(gbit: f64) -> TestResult {
     }
 }
 
+#[test]
+fn connection_set_up_is_compared_by_rate_and_latency() {
+    let setup = |p50, rate| {
+        let measured = latency(p50, &[]);
+        TestResult {
+            setup_ns: measured.rtt_ns,
+            setups_per_s: Some(rate),
+            errors: Some(0),
+            ..TestResult::unmeasured(&Case::new(Test::ConnRate, 0, 1500, PathKind::Memif), None)
+        }
+    };
+    let expected = [("p50", Verdict::Worse), ("p99.9", Verdict::Worse), ("setups_per_s", Verdict::Better)];
+    let verdicts = verdicts(setup(1_000, 10_000.0), setup(2_000, 20_000.0));
+    let changed: Vec<_> = verdicts.iter().filter(|(_, verdict)| *verdict != Verdict::Unchanged).collect();
+    assert_eq!(changed.len(), expected.len());
+    for ((name, verdict), expected) in changed.into_iter().zip(expected) {
+        assert_eq!((name.as_str(), *verdict), expected);
+    }
+}
+
 fn no_round() -> RoundLog {
     RoundLog {
         hop_ns: None,

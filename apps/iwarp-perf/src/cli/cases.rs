@@ -63,6 +63,8 @@ fn test_takes(test: Test, option: &str) -> bool {
         "inline" => rdma && !read && !atomic && !test.is_immediate(),
         "rate" => rdma && !(atomic && latency),
         "validate" => test.transport() != Transport::Frames,
+        // perftest has no test of connection set-up.
+        "format" => test != Test::ConnRate,
         "wait" | "path" => tcp,
         "pair" | "pcap" | "stats-page" => !tcp,
         "quick" | "port" => false,

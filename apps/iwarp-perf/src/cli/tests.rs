@@ -128,6 +128,11 @@ fn connections_are_limited_and_carry_no_message_by_default() {
 }
 
 #[test]
+fn connection_set_up_has_no_columns_of_perftest() {
+    assert_eq!(error("conn-rate --format perftest"), "--format does not apply to conn-rate");
+}
+
+#[test]
 fn several_cores_need_both_ends_on_one_machine() {
     for line in ["read-bw --config f --connect 10.0.0.1 --cores 2", "server --config f --cores 2"] {
         assert!(error(line).starts_with("--cores 2: 1 with --config"), "{line}");
