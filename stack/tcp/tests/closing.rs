@@ -132,7 +132,7 @@ fn time_wait_acknowledges_repeated_fins_and_ignores_resets() {
     s.peer(". 2 ack 2 win 64000");
     s.expect(&[]);
     assert_eq!(
-        s.node.tcp.ephemeral_port(addr(1, 0).ip(), addr(2, 50_000)).map(|port| port == 4_420),
+        s.node.tcp.ephemeral_port(s.node.now, addr(1, 0).ip(), addr(2, 50_000)).map(|port| port == 4_420),
         Some(false)
     );
     s.advance(Nanos::from_secs(61));

@@ -241,6 +241,7 @@ fn an_active_open_reuses_a_flow_in_time_wait_with_timestamps() {
         [(config(), 0, false), (config(), 900, false), (config(), 1_100, true), (plain, 1_100, false)]
     {
         let mut s = Script::with_options(config);
+        s.our_port = 40_000;
         s.connect();
         s.sent();
         s.peer("S. 0 ack 1 win 64000 <mss 1460,TS val 0 ecr 0>");
@@ -251,6 +252,7 @@ fn an_active_open_reuses_a_flow_in_time_wait_with_timestamps() {
         s.node.tcp.release(s.id());
         s.advance(Nanos::from_millis(wait_ms));
         let flow = Flow { local: addr(1, s.our_port), remote: addr(2, s.peer_port) };
+        assert_eq!(offers_port(&mut s), again, "{wait_ms} ms");
         let path = s.node.path_to(2);
         let id = s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wires);
         assert_eq!(id.err(), (!again).then_some(ConnectError::InUse), "{wait_ms} ms");
@@ -267,4 +269,11 @@ fn an_active_open_reuses_a_flow_in_time_wait_with_timestamps() {
         assert_eq!(s.events(), TcpEvents::ESTABLISHED);
         s.node.check();
     }
+}
+
+/// Returns whether the script's port is offered for another connection, after all others once.
+fn offers_port(s: &mut Script) -> bool {
+    let (now, wanted) = (s.node.now, s.our_port);
+    let mut port = || s.node.tcp.ephemeral_port(now, addr(1, 0).ip(), addr(2, s.peer_port));
+    (0..1 << 15).any(|_| port() == Some(wanted))
 }

@@ -133,7 +133,7 @@ impl Hostile {
             };
             let remote = SocketAddr::new(addresses_of(victim)[0].ip(), port);
             let mac = MacAddr([2, 0, 0, 0, 0, victim as u8 + 1]);
-            let local = self.tcp.ephemeral_port(self.address, remote).unwrap_or(40_000 + number as u16);
+            let local = self.tcp.ephemeral_port(now, self.address, remote).unwrap_or(40_000 + number as u16);
             let flow = Flow { local: SocketAddr::new(self.address, local), remote };
             let path = self.net.path_to(&flow, mac);
             let opened = self.tcp.connect(now, flow, path, &mut self.wires);

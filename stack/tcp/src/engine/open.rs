@@ -25,15 +25,17 @@ impl<P: Port> Tcp<P> {
         self.listeners.remove(id);
     }
 
-    /// Returns a free local port for a connection from `local` to `remote`, or `None` when all are in use.
-    pub fn ephemeral_port(&mut self, local: IpAddr, remote: SocketAddr) -> Option<u16> {
-        self.ephemeral_port_where(local, remote, |_, _| true)
+    /// Returns a local port for a connection from `local` to `remote`, or `None` when all are in use. A port in TIME-WAIT
+    /// is in use until [`Tcp::connect`] may reuse it (RFC 6191 s2).
+    pub fn ephemeral_port(&mut self, now: Nanos, local: IpAddr, remote: SocketAddr) -> Option<u16> {
+        self.ephemeral_port_where(now, local, remote, |_, _| true)
     }
 
     /// As [`Tcp::ephemeral_port`], but only ports whose flow and hash `is_on_this_core` accepts. With several cores,
     /// the peer's segments then arrive on the core that chose the port.
     pub fn ephemeral_port_where(
         &mut self,
+        now: Nanos,
         local: IpAddr,
         remote: SocketAddr,
         is_on_this_core: impl Fn(&Flow, u32) -> bool,
@@ -42,11 +44,19 @@ impl<P: Port> Tcp<P> {
             let port = self.isn_generator.ephemeral_port(local, remote);
             let flow = Flow { local: SocketAddr::new(local, port), remote };
             let hash = self.hasher.hash(&flow);
-            if is_on_this_core(&flow, hash) && self.find(hash, &flow).is_none() {
+            if is_on_this_core(&flow, hash) && self.is_free_for_connect(now, hash, &flow) {
                 return Some(port);
             }
         }
         None
+    }
+
+    fn is_free_for_connect(&self, now: Nanos, hash: u32, flow: &Flow) -> bool {
+        let base = self.shared.config.connections_max;
+        match self.find(hash, flow) {
+            None => true,
+            Some(at) => at.checked_sub(base).is_some_and(|at| self.time_wait.may_reuse_for_connect(at, now)),
+        }
     }
 
     /// RFC 9293 s3.10.1, active open: sends a SYN. ESTABLISHED, REFUSED or TIMED_OUT follows.

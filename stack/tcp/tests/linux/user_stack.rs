@@ -170,7 +170,7 @@ impl UserStack {
     #[track_caller]
     pub fn connect(&mut self, port: u16, sends: u64) -> usize {
         let remote = SocketAddr::from((linux(), port));
-        let local_port = self.tcp.ephemeral_port(our_ip(), remote).expect("a free port");
+        let local_port = self.tcp.ephemeral_port(self.now(), our_ip(), remote).expect("a free port");
         self.connect_from(local_port, remote, sends)
     }
 

@@ -133,7 +133,7 @@ impl FakePeer {
     fn call(&mut self, now: Nanos) {
         let Some(remote) = self.calling else { return };
         let Route::Ready(path) = self.net.route(now, remote.ip(), self.wires.first_mut()) else { return };
-        let port = self.tcp.ephemeral_port(self.calls_from.into(), remote).expect("a free port");
+        let port = self.tcp.ephemeral_port(now, self.calls_from.into(), remote).expect("a free port");
         let flow = Flow { local: SocketAddr::new(self.calls_from.into(), port), remote };
         // The path is the same from all its addresses.
         let path = self.net.path_to(&flow, path.remote_mac());

@@ -119,7 +119,8 @@ impl IronwarpNode {
         task: Task,
     ) -> Result<ConnId, ConnectError> {
         let (ours, remote) = (address(self.host, 0), address(to.0, to.1));
-        let port = from.or_else(|| self.tcp.ephemeral_port(ours.ip(), remote)).ok_or(ConnectError::InUse)?;
+        let port =
+            from.or_else(|| self.tcp.ephemeral_port(now, ours.ip(), remote)).ok_or(ConnectError::InUse)?;
         let flow = Flow { local: SocketAddr::new(ours.ip(), port), remote };
         let path = self.net.path_to(&flow, link_address(to.0));
         let id = self.tcp.connect(now, flow, path, &mut self.wires)?;

@@ -159,7 +159,7 @@ impl ConnectionManager {
         let (steering, core) = (dp.steering, self.core);
         let is_own_flow =
             |flow: &Flow, hash| steering.is_none_or(|steering| steering.core_of(flow, hash) == core);
-        let Some(port) = dp.tcp.ephemeral_port_where(address, remote, is_own_flow) else {
+        let Some(port) = dp.tcp.ephemeral_port_where(now, address, remote, is_own_flow) else {
             return self.fail_resolving(dp, now, slot, ConnectFailure::NoResources);
         };
         let flow = Flow { local: SocketAddr::new(address, port), remote };
