@@ -140,7 +140,8 @@ impl Conn {
         }
     }
 
-    /// An incomplete FPDU waits for its next segment.
+    /// Queues payload that no reader takes now: an incomplete FPDU, or bytes behind unread ones. Not inlined, since most
+    /// payload is consumed in its frame.
     #[inline(never)]
     fn on_rest<P: Port>(&mut self, io: &mut TcpIo<'_, P>, rest: Piece<P::Frame>, events: &mut TcpEvents) {
         self.on_in_order_text(io, rest, events);
