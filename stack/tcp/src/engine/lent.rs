@@ -3,6 +3,9 @@
 //! A predicted segment of a connection without unread bytes needs no place in a queue if the reader consumes it at once.
 //! The caller reads it as a [`ByteStream`] and returns it to [`Tcp::accept`], which advances RCV.NXT, schedules the ACK
 //! and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before them.
+//!
+//! [`Tcp::on_predicted_frame`] finds such a segment in a frame that `net` has not checked yet: the flow table, header
+//! prediction, then the checksums. It takes the frame or returns it unchanged, and cannot fail.
 
 use ironwarp_net::Net;
 use ironwarp_port::{Frame, Port, Wires};
