@@ -14,7 +14,7 @@ Prints the instructions of one operation of each case, both ends together, besid
   --update     writes the counts as the new budgets
   --json FILE  the same as JSON, for `iwarp-perf results`
 
-cases: round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo; all of them by default
+cases: round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo set-up; all of them by default
 
 examples:
   scripts/instruction-counts.sh round-trip idle-poll
@@ -24,7 +24,7 @@ TXT
 
 command="scripts/instruction-counts.sh${*:+ $*}"
 budgets=bench/instruction-budgets.txt
-all=(round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo)
+all=(round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo set-up)
 mode=print json= cases=()
 while [ $# -gt 0 ]; do
     case $1 in

@@ -13,8 +13,8 @@
 
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
-    Access, Completion, CompletionQueue, Config, Context, Event, QpAttr, QueuePair, RecvWr, Region,
-    RemoteMemory, SendWr, Sge, Stack, Worker,
+    Access, Completion, CompletionQueue, Config, Context, DisconnectReason, Event, ProtectionDomain, QpAttr,
+    QueuePair, RecvWr, Region, RemoteMemory, SendWr, Sge, Stack, Worker,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -24,6 +24,9 @@ const SMALL: [u8; 64] = [0x5a; 64];
 
 /// The payload of a large Write in bytes.
 const LARGE_BYTES: u32 = 1 << 20;
+
+/// The server's listening address.
+const LISTENER: &str = "10.0.0.2:4791";
 
 /// Requests in one list.
 const LIST: usize = 16;
@@ -48,6 +51,8 @@ enum Case {
     WriteLarge,
     /// A 1 MiB Write of a stream, MTU 9000.
     WriteLargeJumbo,
+    /// A connection: its queue pairs are created, connected, disconnected and destroyed.
+    SetUp,
 }
 
 impl Case {
@@ -60,6 +65,7 @@ impl Case {
             "send-list" => Case::SendList,
             "write-large" => Case::WriteLarge,
             "write-large-jumbo" => Case::WriteLargeJumbo,
+            "set-up" => Case::SetUp,
             other => return Err(format!("unknown case: {other}").into()),
         })
     }
@@ -71,7 +77,7 @@ impl Case {
     /// The operations that are counted. A quarter of them runs before, to warm up tables and windows.
     fn operations(self) -> u32 {
         match self {
-            Case::RoundTrip | Case::WriteAlone => 2000,
+            Case::RoundTrip | Case::WriteAlone | Case::SetUp => 2000,
             Case::IdlePoll => 10_000,
             Case::WriteList | Case::SendList => 16_000,
             Case::WriteLarge | Case::WriteLargeJumbo => 16,
@@ -108,8 +114,8 @@ impl Link {
         let (client_port, server_port) = pair(&port, &port);
         let mut client = End::new("10.0.0.1/24", mtu, client_port)?;
         let mut server = End::new("10.0.0.2/24", mtu, server_port)?;
-        server.context.listen("10.0.0.2:4791".parse()?)?;
-        client.context.connect(client.qp, "10.0.0.2:4791".parse()?, b"")?;
+        server.context.listen(LISTENER.parse()?)?;
+        client.context.connect(client.qp, LISTENER.parse()?, b"")?;
         loop {
             client.worker.poll(1);
             server.worker.poll(1);
@@ -137,6 +143,7 @@ impl Link {
             Case::WriteList => self.write_lists(operations),
             Case::SendList => self.send_lists(operations),
             Case::WriteLarge | Case::WriteLargeJumbo => self.write_large(operations),
+            Case::SetUp => (0..operations).try_for_each(|_| self.set_up()),
         }
     }
 
@@ -207,6 +214,33 @@ impl Link {
         Ok(())
     }
 
+    /// The client disconnects as soon as it is connected.
+    fn set_up(&mut self) -> Result<(), Failure> {
+        let (client, server) = (self.client.create_qp(1)?, self.server.create_qp(1)?);
+        self.client.context.connect(client, LISTENER.parse()?, b"")?;
+        let mut ended = 0;
+        while ended < 2 {
+            self.client.worker.poll(1);
+            self.server.worker.poll(1);
+            while let Some(event) = self.client.context.poll_event() {
+                match event {
+                    Event::Established { qp, .. } => self.client.context.disconnect(qp)?,
+                    event => ended += closed(event)?,
+                }
+            }
+            while let Some(event) = self.server.context.poll_event() {
+                match event {
+                    Event::ConnectRequest { request, .. } => {
+                        self.server.context.accept(request, server, b"")?
+                    }
+                    event => ended += closed(event)?,
+                }
+            }
+        }
+        self.client.context.destroy_qp(client)?;
+        Ok(self.server.context.destroy_qp(server)?)
+    }
+
     /// Polls both ends once and returns the number of the client's completions.
     fn poll(&mut self) -> Result<usize, Failure> {
         self.client.worker.poll(1);
@@ -215,10 +249,20 @@ impl Link {
     }
 }
 
+/// Returns 1 for the end of a connection in order, 0 for an event on the way to it.
+fn closed(event: Event) -> Result<usize, Failure> {
+    match event {
+        Event::Disconnected { reason: DisconnectReason::Closed, .. } => Ok(1),
+        Event::Established { .. } | Event::CommunicationEstablished { .. } => Ok(0),
+        event => Err(format!("{event:?}").into()),
+    }
+}
+
 /// One end of the connection: its stack, its application's objects and its core.
 struct End {
     context: Context,
     worker: Worker,
+    pd: ProtectionDomain,
     qp: QueuePair,
     cq: CompletionQueue,
     buffer: Region,
@@ -230,13 +274,26 @@ impl End {
         config.port.mtu = mtu;
         let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
         let mut context = stack.context()?;
-        let (pd, cq) = (context.alloc_pd(), context.create_cq(2 * SEND_DEPTH)?);
+        let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * SEND_DEPTH)?);
         let qp = context.create_qp(pd, &QpAttr { send_depth: SEND_DEPTH, ..QpAttr::new(cq) })?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let buffer = context.register(pd, vec![0u8; LARGE_BYTES as usize], access)?;
-        let mut end = End { context, worker, qp, cq, buffer };
+        let mut end = End { context, worker, pd, qp, cq, buffer };
         end.post_receive()?;
         Ok(end)
+    }
+
+    /// Creates a queue pair beside that of the warm connection.
+    fn create_qp(&mut self, depth: u32) -> Result<QueuePair, Failure> {
+        let attr = QpAttr {
+            send_depth: depth,
+            recv_depth: depth,
+            ird: 1,
+            ord: 1,
+            max_sge: 1,
+            ..QpAttr::new(self.cq)
+        };
+        Ok(self.context.create_qp(self.pd, &attr)?)
     }
 
     fn post_receive(&mut self) -> Result<(), Failure> {
