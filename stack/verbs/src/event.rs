@@ -1,16 +1,61 @@
 //! The events of a context's connections.
 
+use core::fmt;
 use core::net::{IpAddr, SocketAddr};
+use core::ops::Deref;
 
-use arrayvec::ArrayVec;
 use ironwarp_iwarp::Terminate;
 use ironwarp_iwarp::mpa::startup::ReadDepths;
-use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
+use crate::objects::CmParams;
 use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 
-/// Private data of the peer's application from connection set-up (RFC 5044 s7.1.1), at most 512 bytes.
-pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
+/// Private data of the peer's application from connection set-up (RFC 5044 s7.1.1), at most 512 bytes. A slice of bytes
+/// behind a pointer, so that an event is small.
+#[derive(Clone, Default)]
+pub struct PrivateData {
+    /// `None` if it is empty.
+    params: Option<Box<CmParams>>,
+}
+
+impl PrivateData {
+    /// Returns empty private data.
+    pub fn new() -> Self {
+        PrivateData::default()
+    }
+
+    /// Returns the private data in `params`.
+    pub(crate) fn in_params(params: Box<CmParams>) -> Self {
+        PrivateData { params: Some(params) }
+    }
+
+    /// Returns the bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        self.params.as_deref().map_or(&[], CmParams::private_data)
+    }
+}
+
+impl Deref for PrivateData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl PartialEq for PrivateData {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for PrivateData {}
+
+impl fmt::Debug for PrivateData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_slice().fmt(f)
+    }
+}
 
 /// An event of a connection. Events arrive in the order in which they happened.
 #[derive(Debug)]

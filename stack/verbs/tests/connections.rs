@@ -30,6 +30,26 @@ fn both_sides_receive_the_peers_private_data() {
     assert_eq!(pair.far.ctx.qp_state(far).unwrap(), QpState::Established);
 }
 
+/// Requests that nobody answers keep their private data. Later ones still have theirs, however many there were.
+#[test]
+fn unanswered_requests_do_not_use_up_the_room_for_private_data() {
+    const REQUESTS: usize = 200;
+    let mut pair = Pair::new();
+    let (attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
+    pair.far.ctx.listen(far).unwrap();
+    for number in 0..REQUESTS as u32 {
+        let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+        pair.near.ctx.connect(near, far, &number.to_be_bytes()).unwrap();
+        pair.until("the request", |pair| pair.far.events.len() > number as usize);
+    }
+    let arrived = pair.far.events.iter().map(|event| match event {
+        Event::ConnectRequest { private_data, .. } => private_data.to_vec(),
+        other => panic!("{other:?}"),
+    });
+    let sent = (0..REQUESTS as u32).map(|number| number.to_be_bytes().to_vec());
+    assert!(arrived.eq(sent), "every request has its own private data");
+}
+
 /// RFC 5044 s7.1.2, rule 3: a rejection carries private data and ends the attempt.
 #[test]
 fn a_rejected_initiator_receives_the_private_data() {

@@ -208,7 +208,7 @@ fn to_c_event_rare(event: &Event) -> iw_event {
 
 fn with_private_data(mut event: iw_event, private_data: &PrivateData) -> iw_event {
     event.private_data_bytes = private_data.len() as u32;
-    for (to, from) in event.private_data.iter_mut().zip(private_data) {
+    for (to, from) in event.private_data.iter_mut().zip(private_data.iter()) {
         *to = *from;
     }
     event

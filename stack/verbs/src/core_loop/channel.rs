@@ -57,7 +57,6 @@ pub(crate) enum ControlMessage {
 }
 
 /// A message of a core to a context.
-#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 pub(crate) enum Notification {
     /// An event for the application.
     Event(Event),

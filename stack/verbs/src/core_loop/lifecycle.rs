@@ -87,7 +87,6 @@ use crate::event::DisconnectReason;
 use crate::objects::QpState;
 
 /// The state of a queue pair's connection, with the data that only this state needs.
-#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 pub(crate) enum Lifecycle {
     /// Neither connected nor accepted.
     Idle,

@@ -1,14 +1,18 @@
 //! Parameters of connect, accept and reject.
 //!
 //! Everything has a default from the configuration and the queue pair. Parameters are checked here, so the core
-//! cannot refuse them. They are sent to the core in one box, which the core returns to be freed.
+//! cannot refuse them. They are sent to the core in one box. The core also uses the box for the frame that it sends, and
+//! for the private data that it receives, so it allocates neither.
 
-use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
+use arrayvec::ArrayVec;
+use ironwarp_iwarp::mpa::startup::{
+    FrameBytes, READS_UNNEGOTIATED, ReadDepths, RtrKinds, StartupFrameSource,
+};
 use ironwarp_types::Nanos;
+use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
 use crate::config::{Extensions, MpaConfig};
 use crate::error::VerbsError;
-use crate::event::PrivateData;
 
 /// An MPA revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,10 +75,71 @@ pub struct RejectParams<'a> {
     pub reads: Option<ReadDepths>,
 }
 
-/// The parameters of a start-up, on their way to the core.
+/// The parameters of a start-up, on their way to the core, or received private data on its way to the context.
+#[derive(Clone, Default)]
 pub(crate) struct CmParams {
-    pub(crate) private_data: PrivateData,
     pub(crate) mpa_params: MpaParams,
+    bytes: StartupBytes,
+}
+
+/// Private data, alone or in a frame: one buffer serves both.
+#[derive(Clone)]
+enum StartupBytes {
+    PrivateData(ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>),
+    /// A Request or Reply Frame that is being sent. It ends with the private data.
+    Frame {
+        source: StartupFrameSource,
+        private_data_bytes: usize,
+    },
+}
+
+impl Default for StartupBytes {
+    fn default() -> Self {
+        StartupBytes::PrivateData(ArrayVec::new())
+    }
+}
+
+impl CmParams {
+    pub(crate) fn private_data(&self) -> &[u8] {
+        match &self.bytes {
+            StartupBytes::PrivateData(data) => data,
+            StartupBytes::Frame { source, private_data_bytes } => {
+                let frame = source.frame();
+                frame.get(frame.len().saturating_sub(*private_data_bytes)..).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Replaces the private data. Bytes beyond the longest private data of a frame are left out.
+    pub(crate) fn set_private_data(&mut self, bytes: &[u8]) {
+        let fits = bytes.get(..bytes.len().min(PRIVATE_DATA_BYTES_MAX)).unwrap_or_default();
+        self.bytes = StartupBytes::default();
+        if let StartupBytes::PrivateData(data) = &mut self.bytes {
+            let _ = data.try_extend_from_slice(fits);
+        }
+    }
+
+    /// Stores a frame that carries this private data.
+    pub(crate) fn set_frame(&mut self, frame: FrameBytes) {
+        let private_data_bytes = self.private_data().len();
+        self.bytes = StartupBytes::Frame { source: StartupFrameSource::new(frame), private_data_bytes };
+    }
+
+    /// Returns the frame that is being sent.
+    pub(crate) fn frame(&mut self) -> Option<&mut StartupFrameSource> {
+        match &mut self.bytes {
+            StartupBytes::Frame { source, .. } => Some(source),
+            StartupBytes::PrivateData(_) => None,
+        }
+    }
+
+    /// Returns the length of the frame if TCP has pulled all of it.
+    pub(crate) fn sent_frame_bytes(&self) -> Option<usize> {
+        match &self.bytes {
+            StartupBytes::Frame { source, .. } if source.is_done() => Some(source.frame_bytes()),
+            _ => None,
+        }
+    }
 }
 
 /// The requested parameters; the others come from the configuration or the queue pair.
@@ -132,9 +197,10 @@ fn build_cm_params(
     if private_data.len() > bytes_max {
         return Err(VerbsError::PrivateDataTooLong(private_data.len()));
     }
-    let private_data = PrivateData::try_from(private_data)
-        .map_err(|_| VerbsError::PrivateDataTooLong(private_data.len()))?;
-    Ok(Box::new(CmParams { private_data, mpa_params }))
+    let mut params = Box::<CmParams>::default();
+    params.mpa_params = mpa_params;
+    params.set_private_data(private_data);
+    Ok(params)
 }
 
 fn check_reads(
@@ -150,4 +216,36 @@ fn check_reads(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ironwarp_iwarp::mpa::startup::{Enhanced, Initiator, Proposal};
+
+    use super::*;
+
+    fn request(params: &CmParams, enhanced: bool) -> FrameBytes {
+        let reads = ReadDepths { ird: 1, ord: 1 };
+        let enhanced = enhanced.then_some(Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads });
+        let proposal = Proposal { crc: true, markers: false, enhanced, reads, ird_max: 1 };
+        Initiator::start(proposal, params.private_data()).expect("it fits").1
+    }
+
+    /// RFC 6581 s10: after a fallback the request is built again, in revision 1, from the one that was sent.
+    #[test]
+    fn the_private_data_of_a_frame_can_be_sent_again() {
+        let mut params = CmParams::default();
+        params.set_private_data(b"hello");
+        params.set_frame(request(&params, true));
+        assert_eq!((params.private_data(), params.sent_frame_bytes()), (&b"hello"[..], None));
+        params.set_frame(request(&params, false));
+        assert_eq!(params.private_data(), b"hello");
+    }
+
+    #[test]
+    fn private_data_beyond_a_frame_is_left_out() {
+        let mut params = CmParams::default();
+        params.set_private_data(&[7; PRIVATE_DATA_BYTES_MAX + 1]);
+        assert_eq!(params.private_data(), [7; PRIVATE_DATA_BYTES_MAX]);
+    }
 }

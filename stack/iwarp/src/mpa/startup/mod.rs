@@ -118,6 +118,11 @@ impl StartupFrameSource {
         self.pulled == self.frame.len()
     }
 
+    /// Returns the frame.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
     /// Returns the length of the frame.
     pub fn frame_bytes(&self) -> usize {
         self.frame.len()

@@ -16,27 +16,24 @@ use crate::core_loop::cores::InterCoreMessage;
 use crate::core_loop::data_path::{ConnOwner, DataPath, ROUND_UNITS_MAX, TxSource};
 use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{
-    Decision, FrameBytes, Negotiated, Responder, ResponderParams, StartupFault, StartupFrameSource,
-    responder::Progress,
+    Decision, Negotiated, Responder, ResponderParams, StartupFault, responder::Progress,
 };
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{Blocked, ByteStream, ConnId, ListenerId, TcpEvents, UnitSource};
 use ironwarp_types::Nanos;
 
-use crate::core_loop::channel::Notification;
 use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
 use crate::objects::{CmParams, MpaParams};
 
 /// The state of an incoming connection.
-#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 enum PassiveState {
     /// Waits for the MPA request.
     AwaitingRequest(Responder),
     /// Waits for the context's decision.
     AwaitingDecision(Decision),
-    /// The rejecting Reply Frame is being sent.
-    SendingReject(StartupFrameSource),
+    /// The rejecting Reply Frame, in the parameters of the reject, is being sent.
+    SendingReject(Box<CmParams>),
     /// FIN is sent.
     Closing,
 }
@@ -54,7 +51,7 @@ pub(crate) struct Passive {
 impl UnitSource for Passive {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         match &mut self.state {
-            PassiveState::SendingReject(frame) => frame.fill(room),
+            PassiveState::SendingReject(params) => params.frame().map_or(0, |frame| frame.fill(room)),
             PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_) | PassiveState::Closing => 0,
         }
     }
@@ -274,6 +271,7 @@ impl ConnectionManager {
         match responder.on_bytes(&mut dp.tcp.rx(conn)) {
             Progress::NeedMore => {}
             Progress::Request { private_data, decision } if self.may_report_request(slot, &private_data) => {
+                let private_data = self.boxed_private_data(&private_data);
                 self.report_connect_request(dp, slot, decision, private_data);
             }
             Progress::Request { .. } => {
@@ -294,7 +292,7 @@ impl ConnectionManager {
 
     /// Returns whether the context can be asked: it reads its notifications, and the private data is within the limit.
     /// A peer that connects and leaves repeatedly must not fill memory with events.
-    fn may_report_request(&mut self, slot: u32, private_data: &PrivateData) -> bool {
+    fn may_report_request(&mut self, slot: u32, private_data: &[u8]) -> bool {
         let limit = usize::from(self.shared.config.limits.private_data_bytes);
         let context = self.passives.at(slot).map(|passive| usize::from(passive.context));
         let link = context.and_then(|context| self.contexts.get(context)).and_then(Option::as_ref);
@@ -330,39 +328,40 @@ impl ConnectionManager {
         now: Nanos,
         request: (u32, u32),
         slot: u32,
-        cm_params: Box<CmParams>,
+        mut params: Box<CmParams>,
     ) {
-        let reply = self.accept_reply(dp, request, slot, &cm_params);
+        let agreed = self.accept_reply(dp, request, slot, &mut params);
         let Some(qp) = dp.qps.at(slot) else { return };
         let context = qp.context;
-        self.send_notification(context, Notification::CmParamsReturned(cm_params));
-        let passive = reply.and_then(|reply| Some((reply, self.remove_passive(dp, request.0)?)));
-        let Some(((frame, agreed), passive)) = passive else {
+        let passive = agreed.and_then(|agreed| Some((agreed, self.remove_passive(dp, request.0)?)));
+        let Some((agreed, passive)) = passive else {
+            self.return_params(context, params);
             // The peer is gone, or start-up timed out.
             return self.fail_connect(dp, now, slot, ConnectFailure::Closed);
         };
         self.attach_conn(dp, slot, passive.conn);
         if let Some(qp) = dp.qps.at(slot) {
-            qp.enter(Lifecycle::Setup(Setup::Replying { frame, agreed }));
+            qp.enter(Lifecycle::Setup(Setup::Replying { params, agreed }));
         }
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         dp.enqueue_tx(slot);
     }
 
-    /// The Reply Frame that accepts a request with the queue pair at `slot`.
+    /// Writes the Reply Frame that accepts a request with the queue pair at `slot`.
     fn accept_reply<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
         request: (u32, u32),
         slot: u32,
-        cm_params: &CmParams,
-    ) -> Option<(StartupFrameSource, Negotiated)> {
-        let MpaParams { reads, rtr, .. } = cm_params.mpa_params;
+        params: &mut CmParams,
+    ) -> Option<Negotiated> {
+        let MpaParams { reads, rtr, .. } = params.mpa_params;
         let reads = reads.unwrap_or(dp.qps.at(slot)?.reads);
         let answer = ResponderParams { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
-        let (frame, agreed) =
-            self.passives.pending_decision(request)?.accept(answer, &cm_params.private_data).ok()?;
-        Some((StartupFrameSource::new(frame), agreed))
+        let decision = self.passives.pending_decision(request)?;
+        let (frame, agreed) = decision.accept(answer, params.private_data()).ok()?;
+        params.set_frame(frame);
+        Some(agreed)
     }
 
     /// The context rejects a request.
@@ -372,20 +371,22 @@ impl ConnectionManager {
         now: Nanos,
         context: u16,
         request: (u32, u32),
-        cm_params: Box<CmParams>,
+        mut params: Box<CmParams>,
     ) {
-        let wanted = cm_params.mpa_params.reads.unwrap_or_default();
-        let reply = self.passives.pending_decision(request);
-        let reply = reply.and_then(|decision| decision.reject(wanted, &cm_params.private_data).ok());
-        if let Some(reply) = reply {
-            self.send_reject(dp, now, request.0, reply);
+        let wanted = params.mpa_params.reads.unwrap_or_default();
+        let decision = self.passives.pending_decision(request);
+        match decision.and_then(|decision| decision.reject(wanted, params.private_data()).ok()) {
+            Some(reply) => {
+                params.set_frame(reply);
+                self.send_reject(dp, now, request.0, params);
+            }
+            None => self.return_params(context, params),
         }
-        self.send_notification(context, Notification::CmParamsReturned(cm_params));
     }
 
-    fn send_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, reply: FrameBytes) {
+    fn send_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, params: Box<CmParams>) {
         if let Some(passive) = self.passives.at(slot) {
-            passive.state = PassiveState::SendingReject(StartupFrameSource::new(reply));
+            passive.state = PassiveState::SendingReject(params);
         }
         self.arm_passive(slot, now + self.mpa.terminate_timeout());
         self.enqueue_passive(dp, slot);
@@ -395,9 +396,12 @@ impl ConnectionManager {
     pub(crate) fn close_after_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
-        if matches!(&passive.state, PassiveState::SendingReject(frame) if frame.is_done()) {
+        if matches!(&passive.state, PassiveState::SendingReject(params) if params.sent_frame_bytes().is_some())
+        {
             // The slot and its timer stay until the connection has ended, so that closing connections are bounded too.
-            passive.state = PassiveState::Closing;
+            let (context, sent) =
+                (passive.context, core::mem::replace(&mut passive.state, PassiveState::Closing));
+            self.return_params_of(context, sent);
             let events = dp.tcp.close(now, conn, &mut dp.wires);
             if events.intersects(TcpEvents::ENDED) {
                 self.release_passive(dp, slot, conn);
@@ -446,10 +450,19 @@ impl ConnectionManager {
         dp.tcp.release(conn);
     }
 
+    /// Returns the parameters of a reject that is sent, or never will be.
+    fn return_params_of(&mut self, context: u16, state: PassiveState) {
+        if let PassiveState::SendingReject(params) = state {
+            self.return_params(context, params);
+        }
+    }
+
     /// Frees a slot and its timer.
     fn remove_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Option<Passive> {
         self.arm_passive(slot, Nanos::MAX);
-        let passive = self.passives.remove(slot)?;
+        let mut passive = self.passives.remove(slot)?;
+        let state = core::mem::replace(&mut passive.state, PassiveState::Closing);
+        self.return_params_of(passive.context, state);
         if passive.tx_queued {
             dp.tx_ready.retain(|source| *source != TxSource::Passive(slot));
         }

@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use super::ConnectionManager;
 use crate::core_loop::data_path::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
-use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated, StartupFrameSource};
+use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated};
 use ironwarp_net::Route;
 use ironwarp_port::Port;
 use ironwarp_tcp::{ConnId, UnitSource};
@@ -18,16 +18,16 @@ use ironwarp_types::{Flow, Nanos};
 use crate::event::ConnectFailure;
 use crate::objects::CmParams;
 
-/// The states of set-up.
+/// The states of set-up. The parameters hold the frame that is being sent.
 pub(crate) enum Setup {
     /// Waits for the route: the link address of the peer or of the gateway.
     Resolving { target: ConnectTarget },
     /// TCP connects.
     Opening { target: ConnectTarget },
     /// The Request Frame is being sent, or the reply is awaited.
-    Requesting { initiator: Initiator, frame: StartupFrameSource, target: ConnectTarget },
+    Requesting { initiator: Initiator, target: ConnectTarget },
     /// The Reply Frame that accepts is being sent. The stream starts when TCP has pulled all of it.
-    Replying { frame: StartupFrameSource, agreed: Negotiated },
+    Replying { params: Box<CmParams>, agreed: Negotiated },
 }
 
 /// The peer and the parameters of a connection. Kept until the reply arrives, since a second attempt may be necessary.
@@ -58,9 +58,9 @@ impl Setup {
     }
 
     /// TCP is connected: the Request Frame is sent.
-    pub(crate) fn request(self, initiator: Initiator, frame: StartupFrameSource) -> Setup {
+    pub(crate) fn request(self, initiator: Initiator) -> Setup {
         match self {
-            Setup::Opening { target } => Setup::Requesting { initiator, frame, target },
+            Setup::Opening { target } => Setup::Requesting { initiator, target },
             other => other,
         }
     }
@@ -76,13 +76,13 @@ impl Setup {
         }
     }
 
-    /// The parameters of the attempt, to be returned to the context.
-    pub(super) fn into_connect_target(self) -> Option<ConnectTarget> {
+    /// The parameters of the attempt, which are no longer needed.
+    pub(super) fn into_params(self) -> Box<CmParams> {
         match self {
             Setup::Resolving { target } | Setup::Opening { target } | Setup::Requesting { target, .. } => {
-                Some(target)
+                target.cm_params
             }
-            Setup::Replying { .. } => None,
+            Setup::Replying { params, .. } => params,
         }
     }
 }
@@ -90,7 +90,8 @@ impl Setup {
 impl UnitSource for Setup {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         match self {
-            Setup::Requesting { frame, .. } | Setup::Replying { frame, .. } => frame.fill(room),
+            Setup::Requesting { target: ConnectTarget { cm_params: params, .. }, .. }
+            | Setup::Replying { params, .. } => params.frame().map_or(0, |frame| frame.fill(room)),
             Setup::Resolving { .. } | Setup::Opening { .. } => 0,
         }
     }

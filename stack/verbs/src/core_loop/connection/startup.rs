@@ -14,7 +14,6 @@ use ironwarp_iwarp::mpa::MpaFault;
 use ironwarp_iwarp::mpa::startup::initiator::Progress;
 use ironwarp_iwarp::mpa::startup::{
     Enhanced, Initiator, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds, StartupFault,
-    StartupFrameSource,
 };
 use ironwarp_iwarp::{Role, StreamStart};
 use ironwarp_port::Port;
@@ -24,7 +23,20 @@ use ironwarp_types::Nanos;
 
 use crate::core_loop::channel::Notification;
 use crate::event::{ConnectFailure, Event, NegotiatedParams, PrivateData};
-use crate::objects::{Framing, MpaParams};
+use crate::objects::{CmParams, Framing, MpaParams};
+
+/// Boxes that a core keeps for received private data.
+const SPARE_PARAMS_MAX: usize = 64;
+/// Boxes that it has at the start.
+const SPARE_PARAMS: usize = 16;
+
+/// Returns the boxes that a core has at the start.
+#[expect(clippy::vec_box, reason = "contexts send boxes and get boxes")]
+pub(super) fn spare_params() -> Vec<Box<CmParams>> {
+    let mut spare = Vec::with_capacity(SPARE_PARAMS_MAX);
+    spare.resize_with(SPARE_PARAMS, Box::default);
+    spare
+}
 
 /// A completed start-up.
 struct CompletedStartup {
@@ -53,12 +65,13 @@ impl ConnectionManager {
     #[inline(never)]
     pub(crate) fn on_tcp_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
-        let Lifecycle::Setup(Setup::Opening { target }) = &qp.lifecycle else { return };
-        let proposal = proposal(&self.mpa, &target.cm_params.mpa_params, qp.reads);
+        let Lifecycle::Setup(Setup::Opening { target }) = &mut qp.lifecycle else { return };
+        let params = &mut *target.cm_params;
+        let proposal = proposal(&self.mpa, &params.mpa_params, qp.reads);
         // The context checked the length of the private data, so this cannot fail.
-        let request = Initiator::start(proposal, &target.cm_params.private_data);
-        if let Ok((initiator, frame)) = request {
-            qp.lifecycle.advance_setup(|setup| setup.request(initiator, StartupFrameSource::new(frame)));
+        if let Ok((initiator, frame)) = Initiator::start(proposal, params.private_data()) {
+            params.set_frame(frame);
+            qp.lifecycle.advance_setup(|setup| setup.request(initiator));
         }
         dp.enqueue_tx(slot);
     }
@@ -72,22 +85,21 @@ impl ConnectionManager {
         conn: ConnId,
     ) {
         let Some(qp) = dp.qps.at(slot) else { return };
-        let (initiator, frame, target) = match &qp.lifecycle {
-            Lifecycle::Setup(Setup::Requesting { initiator, frame, target }) => (initiator, frame, target),
+        let (initiator, params) = match &qp.lifecycle {
+            Lifecycle::Setup(Setup::Requesting { initiator, target }) => (initiator, &*target.cm_params),
             Lifecycle::Setup(Setup::Replying { .. }) => {
                 return self.on_bad_reply(dp, now, slot, StartupFault::TrailingBytes);
             }
             _ => return,
         };
         // Bytes that arrive before our request is sent are no reply. They stay until the next event.
-        if !frame.is_done() {
-            return;
-        }
-        let holdoff = target.cm_params.mpa_params.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
+        let Some(frame_bytes) = params.sent_frame_bytes() else { return };
+        let holdoff = params.mpa_params.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
         match initiator.on_bytes(&mut dp.tcp.rx(conn)) {
             Progress::NeedMore => {}
             Progress::Accepted { private_data, agreed, fault } => {
-                let started = CompletedStartup::new(Role::Initiator, &agreed, frame.frame_bytes());
+                let started = CompletedStartup::new(Role::Initiator, &agreed, frame_bytes);
+                let private_data = self.boxed_private_data(&private_data);
                 self.enter_full_operation(
                     dp,
                     now,
@@ -97,6 +109,7 @@ impl ConnectionManager {
                 );
             }
             Progress::Rejected { private_data, peer_reads } => {
+                let private_data = self.boxed_private_data(&private_data);
                 self.on_rejected(dp, now, slot, private_data, peer_reads);
             }
             Progress::Fault(fault) => self.on_bad_reply(dp, now, slot, fault),
@@ -127,7 +140,8 @@ impl ConnectionManager {
     ) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let on_enhanced = matches!(&qp.lifecycle,
-            Lifecycle::Setup(Setup::Requesting { initiator, frame, .. }) if initiator.is_enhanced() && frame.is_done());
+            Lifecycle::Setup(Setup::Requesting { initiator, target })
+                if initiator.is_enhanced() && target.cm_params.sent_frame_bytes().is_some());
         let closed = matches!(reason, ConnectFailure::Closed | ConnectFailure::Protocol);
         if on_enhanced && closed && self.mpa.revision_fallback {
             self.retry_with_revision_1(dp, now, slot);
@@ -174,7 +188,7 @@ impl ConnectionManager {
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
         stream.run_local_requests(&mut io);
         if let Lifecycle::Setup(setup) = setup {
-            self.return_params(context, setup);
+            self.return_setup(context, setup);
         }
         // Without its RTR the initiator is as silent as one that sends no request, so the same timeout holds.
         let silence = match start.role {
@@ -236,11 +250,29 @@ impl ConnectionManager {
         }
     }
 
-    /// Returns the parameters of a connection to the context.
-    pub(super) fn return_params(&mut self, context: u16, setup: Setup) {
-        if let Some(target) = setup.into_connect_target() {
-            self.send_notification(context, Notification::CmParamsReturned(target.cm_params));
+    /// Returns what a set-up no longer needs.
+    pub(super) fn return_setup(&mut self, context: u16, setup: Setup) {
+        self.return_params(context, setup.into_params());
+    }
+
+    /// Keeps a box as a spare, or returns it to the context to be freed.
+    pub(super) fn return_params(&mut self, context: u16, params: Box<CmParams>) {
+        if self.spare_params.len() < SPARE_PARAMS_MAX {
+            self.spare_params.push(params);
+        } else {
+            self.send_notification(context, Notification::CmParamsReturned(params));
         }
+    }
+
+    /// Copies received private data for the context. Allocates only if no spare is left: more peers wait for a decision,
+    /// or left without one, than contexts sent boxes.
+    pub(super) fn boxed_private_data(&mut self, received: &[u8]) -> PrivateData {
+        if received.is_empty() {
+            return PrivateData::new();
+        }
+        let mut params = self.spare_params.pop().unwrap_or_default();
+        params.set_private_data(received);
+        PrivateData::in_params(params)
     }
 
     /// The peer rejected. RFC 5044 s7.1.2 leaves the TCP connection open; this side closes it.
@@ -256,7 +288,7 @@ impl ConnectionManager {
         let event = Event::Rejected { qp: qp.handle, private_data, peer_reads };
         let (context, conn) = (qp.context, qp.conn.take());
         if let Lifecycle::Setup(setup) = qp.enter(Lifecycle::Ended) {
-            self.return_params(context, setup);
+            self.return_setup(context, setup);
         }
         if let Some(conn) = conn {
             self.close_unowned(dp, now, conn);
@@ -269,11 +301,9 @@ impl ConnectionManager {
     /// After a scheduling round: start-up ends when TCP has pulled the whole reply.
     pub(crate) fn complete_accept<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
-        let Lifecycle::Setup(Setup::Replying { frame, agreed }) = &qp.lifecycle else { return };
-        if !frame.is_done() {
-            return;
-        }
-        let started = CompletedStartup::new(Role::Responder, agreed, frame.frame_bytes());
+        let Lifecycle::Setup(Setup::Replying { params, agreed }) = &qp.lifecycle else { return };
+        let Some(frame_bytes) = params.sent_frame_bytes() else { return };
+        let started = CompletedStartup::new(Role::Responder, agreed, frame_bytes);
         let conn = qp.conn;
         self.enter_full_operation(dp, now, slot, started, None);
         if let Some(conn) = conn {

@@ -286,7 +286,7 @@ impl ConnectionManager {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (context, event) = (qp.context, Event::ConnectFailed { qp: qp.handle, reason });
         if let Lifecycle::Setup(setup) = qp.enter(Lifecycle::Ended) {
-            self.return_params(context, setup);
+            self.return_setup(context, setup);
         }
         self.arm_qp(slot, Nanos::MAX);
         dp.abort_stream(slot);

@@ -3,14 +3,11 @@
 use core::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_iwarp::mpa::startup::{
-    Enhanced, FrameBytes, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
-    StartupFrameSource,
+    Enhanced, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
 };
 
 use super::*;
 use crate::core_loop::connection::setup::ConnectTarget;
-use crate::event::PrivateData;
-use crate::objects::{CmParams, MpaParams};
 
 /// The edges of the diagram.
 const EDGES: usize = 31;
@@ -40,16 +37,14 @@ fn edges_of(from: StateName) -> Vec<String> {
 }
 
 fn target() -> ConnectTarget {
-    let cm_params = CmParams { private_data: PrivateData::new(), mpa_params: MpaParams::default() };
-    ConnectTarget::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), Box::new(cm_params))
+    ConnectTarget::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), Box::default())
 }
 
-fn request() -> (Initiator, StartupFrameSource) {
+fn initiator() -> Initiator {
     let reads = ReadDepths { ird: 1, ord: 1 };
     let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads };
     let proposal = Proposal { crc: true, markers: false, enhanced: Some(enhanced), reads, ird_max: 1 };
-    let (initiator, frame) = Initiator::start(proposal, &[]).expect("no private data is not too long");
-    (initiator, StartupFrameSource::new(frame))
+    Initiator::start(proposal, &[]).expect("no private data is not too long").0
 }
 
 fn negotiated() -> Negotiated {
@@ -68,12 +63,10 @@ fn sample(state: StateName) -> Lifecycle {
         StateName::Resolving => Lifecycle::Setup(Setup::Resolving { target: target() }),
         StateName::Opening => Lifecycle::Setup(Setup::Opening { target: target() }),
         StateName::Requesting => {
-            let (initiator, frame) = request();
-            Lifecycle::Setup(Setup::Requesting { initiator, frame, target: target() })
+            Lifecycle::Setup(Setup::Requesting { initiator: initiator(), target: target() })
         }
         StateName::Replying => {
-            let frame = StartupFrameSource::new(FrameBytes::new());
-            Lifecycle::Setup(Setup::Replying { frame, agreed: negotiated() })
+            Lifecycle::Setup(Setup::Replying { params: Box::default(), agreed: negotiated() })
         }
         StateName::AwaitingRtr => Lifecycle::AwaitingRtr,
         StateName::Running => running,
@@ -126,11 +119,10 @@ fn a_refused_state_cannot_be_entered() {
 
 #[test]
 fn set_up_keeps_the_target_until_the_reply() {
-    let (initiator, frame) = request();
     let mut lifecycle = sample(StateName::Resolving);
     lifecycle.advance_setup(Setup::open);
     assert_eq!(lifecycle.name(), StateName::Opening);
-    lifecycle.advance_setup(|setup| setup.request(initiator, frame));
+    lifecycle.advance_setup(|setup| setup.request(initiator()));
     assert_eq!(lifecycle.name(), StateName::Requesting);
     lifecycle.advance_setup(Setup::with_revision_1);
     let Lifecycle::Setup(Setup::Resolving { target }) = lifecycle else { panic!("resolves again") };
