@@ -110,10 +110,10 @@ impl Context {
             armed,
             eventfd,
         };
-        let handle = CompletionQueue { index: insert_into_table(&mut self.cqs, cq), serial };
+        let handle = CompletionQueue { index: self.cqs.insert(cq), serial };
         let made = self.create_halves(handle);
         if made.is_err() {
-            self.cqs[handle.table_index()] = None;
+            self.cqs.remove(handle.index);
         }
         made.map(|()| handle)
     }
@@ -215,17 +215,17 @@ impl Context {
             let slot = self.cq(cq)?.slots[core];
             self.send_control(core, ControlMessage::DestroyCq { slot })?;
         }
-        self.cqs[cq.index as usize] = None;
+        self.cqs.remove(cq.index);
         Ok(())
     }
 
     pub(super) fn cq(&self, cq: CompletionQueue) -> Result<&AppCq, VerbsError> {
-        let found = self.cqs.get(cq.index as usize).and_then(Option::as_ref);
+        let found = self.cqs.get(cq.index);
         found.filter(|found| found.serial == cq.serial).ok_or(VerbsError::UnknownCompletionQueue)
     }
 
     pub(super) fn cq_mut(&mut self, cq: CompletionQueue) -> Result<&mut AppCq, VerbsError> {
-        let found = self.cqs.get_mut(cq.index as usize).and_then(Option::as_mut);
+        let found = self.cqs.get_mut(cq.index);
         found.filter(|found| found.serial == cq.serial).ok_or(VerbsError::UnknownCompletionQueue)
     }
 }
@@ -336,17 +336,6 @@ fn check_depth(depth: u32) -> Result<(), VerbsError> {
     }
     let (what, allowed) = ("completion queue depth", "1 to 1048576");
     Err(VerbsError::OutOfRange { what, value: depth.into(), allowed })
-}
-
-/// Puts `object` into the first free slot.
-pub(super) fn insert_into_table<T>(table: &mut Vec<Option<T>>, object: T) -> u32 {
-    let free = table.iter().position(Option::is_none);
-    let index = free.unwrap_or_else(|| {
-        table.push(None);
-        table.len() - 1
-    });
-    table[index] = Some(object);
-    index as u32
 }
 
 fn eventfd() -> Result<OwnedFd, VerbsError> {

@@ -13,6 +13,7 @@ mod cq;
 mod qp;
 mod query;
 mod srq;
+mod table;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use crate::shared::{ContextQuota, StackShared};
 use cq::AppCq;
 use qp::AppQp;
 use srq::AppSrq;
+use table::Table;
 
 /// A protection domain: a queue pair reaches only the regions of its own domain (RFC 5042 s2.2).
 ///
@@ -53,9 +55,9 @@ pub struct Context {
     mem: MemTable,
     quota: Arc<ContextQuota>,
     cores: Vec<CoreChannel>,
-    qps: Vec<Option<AppQp>>,
-    cqs: Vec<Option<AppCq>>,
-    srqs: Vec<Option<AppSrq>>,
+    qps: Table<AppQp>,
+    cqs: Table<AppCq>,
+    srqs: Table<AppSrq>,
     /// `Cell` makes the context `!Sync`: one thread at a time.
     _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
 }
@@ -96,9 +98,9 @@ impl Context {
             mem: shared.mem.with_quota(limits.quota_of(limits.regions)),
             quota: ContextQuota::new(limits, shared.cores.len()),
             cores,
-            qps: Vec::new(),
-            cqs: Vec::new(),
-            srqs: Vec::new(),
+            qps: Table::new(),
+            cqs: Table::new(),
+            srqs: Table::new(),
             _not_sync: core::marker::PhantomData,
         })
     }

@@ -11,7 +11,6 @@ use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
 
-use super::cq::insert_into_table;
 use super::{Context, ProtectionDomain, QpInfo};
 use crate::config::{AtomicExecution, Extensions};
 use crate::core_loop::channel::ControlMessage;
@@ -99,7 +98,7 @@ impl Context {
             closing: false,
             destroyed: false,
         };
-        let index = insert_into_table(&mut self.qps, app);
+        let index = self.qps.insert(app);
         let handle = QueuePair { index, num };
         let (pd, mut attr) = (domain, attr.clone());
         attr.place_out_of_order.get_or_insert(self.shared.config.ddp.place_out_of_order);
@@ -181,10 +180,8 @@ impl Context {
     #[cold]
     pub(super) fn reclaim(&mut self, cq: CompletionQueue) -> bool {
         let mut reclaimed = 0;
-        for app in self.qps.iter_mut().flatten().filter(|app| app.send_cq == cq) {
-            let unsignaled = app.sq.unsignaled();
-            reclaimed += unsignaled.wrapping_sub(app.unsignaled_seen);
-            app.unsignaled_seen = unsignaled;
+        for app in self.qps.iter_mut().filter(|app| app.send_cq == cq) {
+            reclaimed += app.take_unsignaled();
         }
         let Ok(cq) = self.cq_mut(cq) else { return false };
         cq.release(reclaimed);
@@ -197,12 +194,11 @@ impl Context {
     }
 
     fn remove_qp(&mut self, qp: QueuePair) {
-        let place = self.qps.get_mut(qp.index as usize);
-        let send_cq = place.as_ref().and_then(|place| place.as_ref()).map(|app| app.send_cq);
-        if let Some(send_cq) = send_cq {
-            self.reclaim(send_cq);
+        let Some(mut app) = self.qps.remove(qp.index) else { return };
+        if let Ok(cq) = self.cq_mut(app.send_cq) {
+            cq.release(app.take_unsignaled());
+            cq.apply_resize();
         }
-        let Some(mut app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
         if app.unassigned.is_some() {
             // No core completes these receives any more: their entries in the queue are free again.
             let posted = app.rq.outstanding();
@@ -266,7 +262,7 @@ impl Context {
     /// Returns the queue pairs whose connection has not ended.
     pub(super) fn connected_qps(&self) -> Vec<QueuePair> {
         let live = |app: &&AppQp| app.assigned.is_some() && !app.destroyed && app.state() != QpState::Error;
-        self.qps.iter().flatten().filter(live).map(|app| app.handle).collect()
+        self.qps.iter().filter(live).map(|app| app.handle).collect()
     }
 
     pub(super) fn assigned(&self, qp: QueuePair) -> Result<(usize, u32), VerbsError> {
@@ -276,12 +272,12 @@ impl Context {
     }
 
     pub(super) fn qp(&self, qp: QueuePair) -> Result<&AppQp, VerbsError> {
-        let found = self.qps.get(qp.index as usize).and_then(Option::as_ref);
+        let found = self.qps.get(qp.index);
         found.filter(|found| found.is(qp)).ok_or(VerbsError::UnknownQueuePair)
     }
 
     pub(super) fn qp_mut(&mut self, qp: QueuePair) -> Result<&mut AppQp, VerbsError> {
-        let found = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        let found = self.qps.get_mut(qp.index);
         found
             .filter(|found| found.handle.num == qp.num && !found.destroyed)
             .ok_or(VerbsError::UnknownQueuePair)
@@ -301,6 +297,12 @@ impl AppQp {
             _ if self.closing => QpState::Draining,
             state => state,
         }
+    }
+
+    /// Returns the number of sends that completed without an entry since the last call.
+    fn take_unsignaled(&mut self) -> u32 {
+        let unsignaled = self.sq.unsignaled();
+        unsignaled.wrapping_sub(core::mem::replace(&mut self.unsignaled_seen, unsignaled))
     }
 
     /// RFC 5041 s6.2.1: after a disconnect was requested, further requests are errors. Those after the end are

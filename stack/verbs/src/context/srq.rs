@@ -9,7 +9,6 @@ use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::PdId;
 use ironwarp_types::limits::SGE_MAX;
 
-use super::cq::insert_into_table;
 use super::qp::write_recv;
 use super::{Context, ProtectionDomain, SrqInfo};
 use crate::core_loop::SrqCore;
@@ -65,10 +64,10 @@ impl Context {
             users: 0,
             is_armed: false,
         };
-        let handle = SharedReceiveQueue { index: insert_into_table(&mut self.srqs, app), serial };
+        let handle = SharedReceiveQueue { index: self.srqs.insert(app), serial };
         let made = self.create_shards(handle, depth);
         if made.is_err() {
-            self.srqs[handle.index as usize] = None;
+            self.srqs.remove(handle.index);
         }
         made.map(|()| handle)
     }
@@ -153,17 +152,17 @@ impl Context {
             let slot = self.srq(srq)?.slot_on(core);
             self.send_control(core, ControlMessage::DestroySrq { slot })?;
         }
-        self.srqs[srq.index as usize] = None;
+        self.srqs.remove(srq.index);
         Ok(())
     }
 
     pub(super) fn srq(&self, srq: SharedReceiveQueue) -> Result<&AppSrq, VerbsError> {
-        let found = self.srqs.get(srq.index as usize).and_then(Option::as_ref);
+        let found = self.srqs.get(srq.index);
         found.filter(|found| found.serial == srq.serial).ok_or(VerbsError::UnknownSharedReceiveQueue)
     }
 
     pub(super) fn srq_mut(&mut self, srq: SharedReceiveQueue) -> Result<&mut AppSrq, VerbsError> {
-        let found = self.srqs.get_mut(srq.index as usize).and_then(Option::as_mut);
+        let found = self.srqs.get_mut(srq.index);
         found.filter(|found| found.serial == srq.serial).ok_or(VerbsError::UnknownSharedReceiveQueue)
     }
 }

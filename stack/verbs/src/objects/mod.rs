@@ -58,8 +58,8 @@ impl CompletionQueue {
         CompletionQueue { index: bits as u32, serial: (bits >> 32) as u32 }
     }
 
-    pub(crate) fn table_index(self) -> usize {
-        self.index as usize
+    pub(crate) fn table_index(self) -> u32 {
+        self.index
     }
 }
 

@@ -39,10 +39,10 @@ impl Context {
     ///
     /// As [`Context::post_send`], with the number of requests that are posted.
     pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
-        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
         let send_cq = app.send_cq;
-        let cq = self.cqs.get_mut(send_cq.table_index()).and_then(Option::as_mut);
+        let cq = self.cqs.get_mut(send_cq.table_index());
         let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
         let mut posted = 0;
         let outcome = wrs.iter().try_for_each(|wr| app.stage_send(cq, wr).map(|()| posted += 1));
@@ -74,9 +74,9 @@ impl Context {
     }
 
     fn try_post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
-        let cq = self.cqs.get_mut(app.send_cq.table_index()).and_then(Option::as_mut);
+        let cq = self.cqs.get_mut(app.send_cq.table_index());
         app.stage_all(cq.ok_or(PostError::UnknownCompletionQueue)?, wrs)?;
         app.sq.publish();
         app.ring(&mut self.cores);
@@ -111,9 +111,9 @@ impl Context {
 
     #[inline(always)]
     fn try_post_recvs(&mut self, qp: QueuePair, wrs: &[RecvWr<'_>]) -> Result<(), (usize, PostError)> {
-        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
-        let cq = self.cqs.get_mut(app.recv_cq.table_index()).and_then(Option::as_mut);
+        let cq = self.cqs.get_mut(app.recv_cq.table_index());
         let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
         let outcome = wrs
             .iter()
