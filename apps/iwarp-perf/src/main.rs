@@ -15,9 +15,9 @@ mod control;
 mod doctor;
 mod parent;
 mod plan;
-mod qp_memory;
 mod rdma;
 mod results;
+mod scale;
 mod server;
 
 use std::process::ExitCode;
@@ -35,13 +35,14 @@ fn main() -> ExitCode {
         Some(Role::Server) => return server::main(),
         None => {}
     }
-    // The options of these three are their own.
+    // The options of these are their own.
     let own = || [&arguments[..1], &arguments[2..]].concat();
     let outcome = match arguments.get(1).and_then(|word| word.to_str()) {
         Some("compare") => compare::run(own()),
         Some("doctor") => doctor::run(own()),
         Some("results") => results::run(own()),
-        Some("qp-memory") => qp_memory::run(own()),
+        Some("qp-memory") => scale::memory::run(own()),
+        Some("qp-scale") => scale::spread::run(own()),
         _ => Args::read(&arguments).and_then(|args| parent::run(&args)),
     };
     outcome.unwrap_or_else(|exit| exit.report(PROGRAM))

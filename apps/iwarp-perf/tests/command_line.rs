@@ -90,8 +90,8 @@ fn the_memory_of_a_queue_pair_grows_with_its_depth() {
 #[test]
 fn qp_memory_rejects_what_it_cannot_measure() {
     for (line, words) in [
-        ("qp-memory --qps 99", ["--qps", "100..=30000"]),
-        ("qp-memory --qps 30001", ["--qps", "100..=30000"]),
+        ("qp-memory --qps 99", ["--qps", "100..=131072"]),
+        ("qp-memory --qps 131073", ["--qps", "100..=131072"]),
         ("qp-memory --send-depth 0", ["--send-depth", "1..=65536"]),
     ] {
         let text = error(line);

@@ -40,6 +40,7 @@ Examples:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
   iwarp-perf doctor --config configs/tap.toml      checks this machine, and names what to change
   iwarp-perf qp-memory --qps 10000                the memory of an idle queue pair
+  iwarp-perf qp-scale --qps 1,10000               the cost of a message over few and many queue pairs
   iwarp-perf compare old.json new.json             what changed beyond noise between two JSON files
   iwarp-perf results --from bench/results          a page of results from the JSON of runs
 
