@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         Some("doctor") => doctor::run(own()),
         Some("results") => results::run(own()),
         Some("qp-memory") => scale::memory::run(own()),
+        Some("incast") => scale::incast::run(own()),
+        Some("qp-fairness") => scale::fairness::run(own()),
         Some("qp-scale") => scale::spread::run(own()),
         _ => Args::read(&arguments).and_then(|args| parent::run(&args)),
     };

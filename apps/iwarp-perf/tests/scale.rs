@@ -56,3 +56,52 @@ fn many_queue_pairs_share_several_listening_ports() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("20000 idle queue pairs at each end"), "{}", stdout(&output));
 }
+
+#[test]
+fn incast_prints_the_share_of_each_client() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out.json");
+    let output = run(&format!("incast --clients 3 --duration 1 --json {}", path.display()));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("3 clients"), "{}", stdout(&output));
+    let report: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("valid JSON");
+    let results = &report["results"];
+    let shares = results["gbit_per_s_by_client"].as_array().expect("a list");
+    assert!(shares.len() == 3 && shares.iter().all(|share| share.as_f64() > Some(0.0)), "{report}");
+    let index = results["fairness_index"].as_f64().expect("a number");
+    assert!((1.0 / 3.0..=1.0).contains(&index), "{report}");
+    let sum: f64 = shares.iter().filter_map(Value::as_f64).sum();
+    assert!((sum - results["gbit_per_s"].as_f64().expect("a number")).abs() < 1e-6, "{report}");
+}
+
+#[test]
+fn qp_fairness_measures_small_writes_alone_and_beside_bulk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out.json");
+    let output = run(&format!("qp-fairness --iterations 200 --rounds 2 --json {}", path.display()));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("p99 ratio"), "{}", stdout(&output));
+    let report: Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("valid JSON");
+    for slice in ["alone", "beside_bulk"] {
+        let figures = &report["results"][slice];
+        let (p50, p99) = (figures["p50_ns"].as_f64(), figures["p99_ns"].as_f64());
+        assert!(p50 > Some(0.0) && p99 >= p50, "{report}");
+    }
+    assert!(report["results"]["bulk_gbit_per_s"].as_f64() >= Some(0.0), "{report}");
+}
+
+#[test]
+fn incast_and_qp_fairness_reject_what_they_cannot_measure() {
+    for (arguments, allowed) in [
+        ("incast --clients 0", "1..=64"),
+        ("incast --clients 65", "1..=64"),
+        ("incast --queue-frames 7", "8..=8192"),
+        ("incast --duration 0", "1..=86400"),
+        ("qp-fairness --bulk-qps 65", "1..=64"),
+        ("qp-fairness --size 0", "1..=256"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(stderr(&output).contains(allowed), "{arguments}: {}", stderr(&output));
+    }
+}

@@ -41,6 +41,8 @@ Examples:
   iwarp-perf doctor --config configs/tap.toml      checks this machine, and names what to change
   iwarp-perf qp-memory --qps 10000                the memory of an idle queue pair
   iwarp-perf qp-scale --qps 1,10000               the cost of a message over few and many queue pairs
+  iwarp-perf qp-fairness                          a small-message queue pair beside a bulk one on the same core
+  iwarp-perf incast --clients 16                  many clients write to one server core: shares, fairness, losses
   iwarp-perf compare old.json new.json             what changed beyond noise between two JSON files
   iwarp-perf results --from bench/results          a page of results from the JSON of runs
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ironwarp::memory::{MemoryConfig, pair};
+use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{CompletionQueue, Config, Context, Event, ProtectionDomain, QpAttr, QueuePair, Stack, Worker};
 
 use super::AnyError;
@@ -16,7 +16,7 @@ const CLIENT: &str = "10.0.0.1/24";
 const SERVER: &str = "10.0.0.2/24";
 const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// The first listening port.
-const PORT: u16 = 18_515;
+pub const PORT: u16 = 18_515;
 /// Queue pairs for each listening port: half of the ports that a client has for one.
 const QPS_PER_PORT: usize = 16_384;
 
@@ -30,6 +30,16 @@ pub struct End {
 }
 
 impl End {
+    /// Opens a stack with a table for `qps` queue pairs, and a completion queue.
+    pub fn open(address: &str, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
+        let mut config = Config::in_memory(address)?;
+        config.limits.queue_pairs = qps;
+        let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
+        let mut context = stack.context()?;
+        let (pd, cq) = (context.alloc_pd(), context.create_cq(cq_depth)?);
+        Ok(End { context, worker, pd, cq, _stack: stack })
+    }
+
     /// Creates queue pairs, which all complete in [`End::cq`].
     pub fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<Vec<QueuePair>, AnyError> {
         (0..count).map(|_| Ok(self.context.create_qp(self.pd, attr)?)).collect()
@@ -46,15 +56,8 @@ impl Ends {
     /// Opens two stacks with tables for `qps` queue pairs each, and a completion queue each.
     pub fn open(qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let (client, server) = pair(&MemoryConfig::default(), &MemoryConfig::default());
-        let open = |address, port| -> Result<End, AnyError> {
-            let mut config = Config::in_memory(address)?;
-            config.limits.queue_pairs = qps;
-            let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
-            let mut context = stack.context()?;
-            let (pd, cq) = (context.alloc_pd(), context.create_cq(cq_depth)?);
-            Ok(End { context, worker, pd, cq, _stack: stack })
-        };
-        Ok(Ends { client: open(CLIENT, client)?, server: open(SERVER, server)? })
+        let client = End::open(CLIENT, client, qps, cq_depth)?;
+        Ok(Ends { client, server: End::open(SERVER, server, qps, cq_depth)? })
     }
 
     /// Connects each queue pair of `client` to the one of `server` with the same index.
@@ -93,7 +96,8 @@ impl Ends {
     }
 }
 
-fn is_established(event: Event) -> Result<bool, AnyError> {
+/// Returns whether a connection is established. Fails on an event that rules one out.
+pub fn is_established(event: Event) -> Result<bool, AnyError> {
     match event {
         Event::Established { .. } => Ok(true),
         Event::ConnectFailed { reason, .. } => Err(format!("a connection failed: {reason:?}").into()),

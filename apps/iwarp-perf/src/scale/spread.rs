@@ -22,7 +22,7 @@ use ironwarp_cli::{CliExit, parse_args, print_stdout};
 use serde::Serialize;
 
 use super::ends::Ends;
-use super::{AnyError, write_json};
+use super::{AnyError, median, write_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -121,11 +121,6 @@ fn measure(args: &Args) -> Result<Vec<Figures>, AnyError> {
         ratio: median(ns.iter().zip(&first).map(|(ns, first)| ns / first).collect()),
     };
     Ok(args.qps.iter().zip(&ns).map(figures).collect())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 /// Connected queue pairs, and the Writes over them.
@@ -239,11 +234,5 @@ mod tests {
         let mut spread = Spread::open(3, &args).expect("two stacks");
         spread.writes(100).expect("they complete");
         assert_eq!((spread.outstanding, spread.next), (0, (25 + 100) % 3));
-    }
-
-    #[test]
-    fn the_ratio_is_that_of_the_same_round() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![]), 0.0);
     }
 }
