@@ -1,5 +1,8 @@
 //! Hints to the processor. They change timing only, never results.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const CACHE_LINE_BYTES: usize = 64;
+
 /// Prefetches the first cache line of `what` for reading.
 ///
 /// Useful if the line is not in the second-level cache and other work is available meanwhile. No effect on a
@@ -11,6 +14,19 @@ pub fn prefetch_read<T: ?Sized>(what: &T) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address is allowed, and this one comes from a reference. SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(what).cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = what;
+}
+
+/// Prefetches every cache line of `what` for reading. Costs an instruction for each line.
+#[inline(always)]
+pub fn prefetch_read_all<T>(what: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in (0..size_of::<T>()).step_by(CACHE_LINE_BYTES) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is allowed, and this one lies in a value. SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(what).cast::<i8>().wrapping_add(line)) }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = what;

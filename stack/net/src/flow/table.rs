@@ -81,6 +81,14 @@ impl FlowTable {
         None
     }
 
+    /// Prefetches where a lookup of this hash begins.
+    #[inline]
+    pub fn prefetch(&self, hash: u32) {
+        if let Some(slot) = self.slots.get(self.probe(hash, 0)) {
+            ironwarp_arch::prefetch_read(slot);
+        }
+    }
+
     /// Adds an entry, without a check for an equal one. The value `u32::MAX` is rejected.
     pub fn insert(&mut self, hash: u32, value: u32) -> Result<(), TableFull> {
         if self.len >= self.capacity() || value == EMPTY {

@@ -12,6 +12,35 @@ use crate::output::{AckQueue, TcpIo};
 use crate::stream::UnitSource;
 
 impl<P: Port> Tcp<P> {
+    /// Prefetches a connection that is about to be used.
+    #[inline]
+    pub fn prefetch(&self, id: ConnId) {
+        if let Some(slot) = self.slots.get(id.slot as usize) {
+            ironwarp_arch::prefetch_read_all(slot);
+        }
+    }
+
+    /// Prefetches the entry of a flow in the flow table.
+    #[inline]
+    pub fn prefetch_flow(&self, hash: u32) {
+        self.flows.prefetch(hash);
+    }
+
+    /// Prefetches the connection of a flow. Returns its slot. The flow is not compared, so another one with the same
+    /// hash may be prefetched.
+    #[inline]
+    pub fn prefetch_by_hash(&self, hash: u32) -> Option<u32> {
+        let at = self.flows.lookup(hash, |_| true)?;
+        ironwarp_arch::prefetch_read_all(self.slots.get(at as usize)?);
+        Some(at)
+    }
+
+    /// Returns the number of connections, without those in TIME-WAIT.
+    #[inline]
+    pub fn connections(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
     /// Sends up to `segments_max` segments of a connection. The order is: retransmissions, units pulled from `source`
     /// while both windows take a whole one, a due FIN.
     #[inline]

@@ -15,6 +15,7 @@ use ironwarp_types::{Clock, MacAddr, Nanos};
 
 use super::connection::ConnectionManager;
 use super::cores::OtherCores;
+use super::data_path::prefetch::BurstHashes;
 use super::data_path::qp::QpTable;
 use super::data_path::queues::QueueTable;
 use super::data_path::remote_atomics::RemoteAtomics;
@@ -72,6 +73,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             mem: parts.mem,
             atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
+            burst_hashes: BurstHashes::new(),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
             queues: QueueTable::new(limits, parts.remote_atomics, parts.stats.clone()),

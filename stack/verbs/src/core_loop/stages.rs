@@ -23,7 +23,7 @@
 //! ```
 
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
-use ironwarp_port::Port;
+use ironwarp_port::{Burst, Port};
 use ironwarp_tcp::{Arrival, ConnId, LentBytes, TcpEvents};
 use ironwarp_types::{Clock, Nanos};
 
@@ -90,10 +90,24 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_burst(&mut self, now: Nanos, port: u8) {
         let Some(mut burst) = self.dp.rx_burst.take() else { return };
         self.dp.work += burst.len();
+        if burst.len() > 1 && self.dp.has_many_connections() {
+            self.on_burst_of_many(now, port, &mut burst);
+        }
         for frame in burst.drain(..) {
             self.on_frame(now, port, frame);
         }
         self.dp.rx_burst = Some(burst);
+    }
+
+    /// Handles the frames of a burst on a core with many connections: the state for a frame is prefetched while the frames
+    /// before it are handled.
+    #[inline(never)]
+    fn on_burst_of_many(&mut self, now: Nanos, port: u8, burst: &mut Burst<P::Frame>) {
+        self.dp.hash_burst(port, burst);
+        for frame in burst.drain(..) {
+            self.dp.prefetch_next_frame();
+            self.on_frame(now, port, frame);
+        }
     }
 
     /// Receives one burst of frames that this host sent to itself.
@@ -382,10 +396,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The transmit stage: a scheduling round for each sender.
     pub(super) fn transmit(&mut self, now: Nanos) {
         let (dp, cm) = (&mut self.dp, &mut self.cm);
+        let prefetches = dp.tx_ready.len() > 1 && dp.has_many_connections();
         for _ in 0..dp.tx_ready.len() {
             // At least one port has room. `Conn::send_next` checks the sender's own port.
             if !dp.wires.any_has_room() {
                 return;
+            }
+            if prefetches {
+                dp.prefetch_senders();
             }
             let Some(source) = dp.tx_ready.pop_front() else { return };
             match source {

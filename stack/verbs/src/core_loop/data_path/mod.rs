@@ -7,6 +7,7 @@
 //! The tables of a port's network, [`Net`], belong here, since every frame reads them; housekeeping borrows them.
 
 mod ports;
+pub(super) mod prefetch;
 pub(super) mod qp;
 pub(super) mod queues;
 pub(super) mod remote_atomics;
@@ -76,6 +77,8 @@ pub(super) struct DataPath<P: Port> {
     pub(super) stats: CoreStats,
     /// Units of work in this iteration: frames, messages, events.
     pub(super) work: usize,
+    /// Flow hashes of frames whose state is not prefetched yet.
+    pub(super) burst_hashes: prefetch::BurstHashes,
     /// How much of it the doorbell stage did.
     pub(super) doorbell_stage_work: usize,
     /// Dropped last: the frames that the other fields hold must be back in the ports' pools.

@@ -3,6 +3,7 @@
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
+use ironwarp_arch::prefetch_read_all;
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
@@ -195,6 +196,20 @@ impl QpTable {
 
     pub(crate) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
         self.qps.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    /// Prefetches a queue pair.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        if let Some(Some(qp)) = self.qps.get(slot as usize) {
+            prefetch_read_all(&**qp);
+        }
+    }
+
+    /// Returns the connection of a queue pair.
+    #[inline]
+    pub(crate) fn conn_of(&self, slot: u32) -> Option<ConnId> {
+        self.qps.get(slot as usize)?.as_ref()?.conn
     }
 
     /// The slots of the queue pairs that a context owns.

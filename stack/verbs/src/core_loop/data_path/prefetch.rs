@@ -1,0 +1,64 @@
+//! Prefetches the state of connections that are about to be used, on a core with many of them.
+//!
+//! The state of a queue pair and its connection is about twenty cache lines. The state of a few hundred fits the second-level
+//! cache. With more, each message waits for memory once for almost every line, unless the lines of several messages are
+//! on their way at the same time. Below [`CONNECTIONS_MIN`] nothing is prefetched.
+
+use arrayvec::ArrayVec;
+use ironwarp_port::{Burst, Port};
+use ironwarp_types::limits::BURST_FRAMES;
+
+use super::{ConnOwner, DataPath, TxSource};
+
+/// Connections of a core from which on prefetches pay.
+const CONNECTIONS_MIN: u32 = 256;
+
+/// How many frames or rounds before its own a queue pair or connection is prefetched.
+const AHEAD: usize = 3;
+
+/// How many rounds before its own the queue pair is prefetched that names the connection.
+const QP_AHEAD: usize = 2 * AHEAD;
+
+/// The flow hashes of the frames of a burst that are not prefetched yet, the last frame first.
+pub(crate) type BurstHashes = ArrayVec<u32, BURST_FRAMES>;
+
+impl<P: Port> DataPath<P> {
+    /// Computes the flow hashes of a burst and prefetches their places in the flow table, then the state of the first
+    /// frames.
+    pub(crate) fn hash_burst(&mut self, port: u8, burst: &Burst<P::Frame>) {
+        let net = self.nets.at(port);
+        // Any other frame has the hash 0, which only costs a useless prefetch.
+        let hash_of = |frame| net.plain_frame(frame).map_or(0, |plain| net.hash_of(plain.key()));
+        self.burst_hashes = burst.iter().rev().map(hash_of).collect();
+        self.burst_hashes.iter().for_each(|hash| self.tcp.prefetch_flow(*hash));
+        (0..AHEAD).for_each(|_| self.prefetch_next_frame());
+    }
+
+    /// Prefetches the state for the next frame of the burst, which is [`AHEAD`] frames after the one that is handled.
+    #[inline(never)]
+    pub(crate) fn prefetch_next_frame(&mut self) {
+        let Some(hash) = self.burst_hashes.pop() else { return };
+        let Some(conn) = self.tcp.prefetch_by_hash(hash) else { return };
+        if let Some(ConnOwner::Qp(slot)) = self.conn_owners.get(conn as usize) {
+            self.qps.prefetch(*slot);
+        }
+    }
+
+    /// Prefetches the state of senders that are served after the next one.
+    pub(crate) fn prefetch_senders(&self) {
+        if let Some(TxSource::Qp(slot)) = self.tx_ready.get(QP_AHEAD) {
+            self.qps.prefetch(*slot);
+        }
+        if let Some(TxSource::Qp(slot)) = self.tx_ready.get(AHEAD)
+            && let Some(conn) = self.qps.conn_of(*slot)
+        {
+            self.tcp.prefetch(conn);
+        }
+    }
+
+    /// Returns whether the state of all connections is too large for the second-level cache.
+    #[inline]
+    pub(crate) fn has_many_connections(&self) -> bool {
+        self.tcp.connections() >= CONNECTIONS_MIN
+    }
+}
