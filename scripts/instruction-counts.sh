@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Counts the instructions of small operations with callgrind and compares them with bench/instruction-budgets.txt.
-# stack/verbs/examples/instruction_count.rs says what each case counts.
+# stack/verbs/examples/instruction_count.rs and atomic_instructions.rs say what each case counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,8 @@ Prints the instructions of one operation of each case, both ends together, besid
   --update     writes the counts as the new budgets
   --json FILE  the same as JSON, for `iwarp-perf results`
 
-cases: round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo set-up; all of them by default
+cases: round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo set-up atomic-local
+atomic-locked atomic-shared atomic-forwarded atomic-alternating; all of them by default
 
 examples:
   scripts/instruction-counts.sh round-trip idle-poll
@@ -24,7 +25,8 @@ TXT
 
 command="scripts/instruction-counts.sh${*:+ $*}"
 budgets=bench/instruction-budgets.txt
-all=(round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo set-up)
+all=(round-trip idle-poll write-alone write-list send-list write-large write-large-jumbo set-up
+    atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating)
 mode=print json= cases=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -49,17 +51,18 @@ if ! grep -qw avx2 /proc/cpuinfo; then
     echo "SKIPPED: instruction counts: the budgets are for processors with AVX2"
     exit 0
 fi
-cargo build --quiet --release --locked -p ironwarp --example instruction_count
-program="${CARGO_TARGET_DIR:-target}/release/examples/instruction_count"
+cargo build --quiet --release --locked -p ironwarp --example instruction_count --example atomic_instructions
+examples="${CARGO_TARGET_DIR:-target}/release/examples"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 # Instructions of one operation. `rep movsb` counts as one instruction for each byte, and whether memcpy uses it depends
 # on the processor: it is switched off.
 count() {
-    local operations collected
+    local operations collected example=instruction_count
+    [[ $1 == atomic-* ]] && example=atomic_instructions
     operations=$(GLIBC_TUNABLES=glibc.cpu.hwcaps=-ERMS,-FSRM valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-        --toggle-collect='instruction_count::measured*' "$program" "$1" 2>"$log") || { cat "$log" >&2; return 1; }
+        --toggle-collect="$example::measured*" "$examples/$example" "$1" 2>"$log") || { cat "$log" >&2; return 1; }
     collected=$(sed -n 's/.*Collected : //p' "$log")
     echo $(((collected + operations / 2) / operations))
 }

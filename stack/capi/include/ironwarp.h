@@ -1114,7 +1114,7 @@ int32_t iw_atomic(struct iw_ctx *ctx,
                   const struct iw_atomic_op *op);
 
 // Returns the core that executes atomic operations on a word. Not meaningful with `rdmap.atomic_execution =
-// "locked"`.
+// "locked"` and for lines that the owner shares (`rdmap.atomic_share_after`).
 //
 // # Safety
 // `ctx` and `mr` are null or handles of this library; `core` is null or valid for writes of one number.

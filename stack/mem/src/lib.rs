@@ -20,7 +20,8 @@
 //! STag invalid for every later look-up. The memory is released after every core has passed a quiescent point
 //! (module `epoch`), because a core may be in the middle of a copy.
 //!
-//! *Atomic operations* (RFC 7306) on words of registered memory are executed by the owner core (module `atomic`).
+//! *Atomic operations* (RFC 7306) on words of registered memory are executed by the owner core, or by any
+//! core on lines that several want often (module `atomic`).
 //!
 //! *Cost.* A look-up takes one multiplication, one cache line and a few comparisons, and never waits. Registering
 //! and deregistering take a lock that no core takes on its data path.
@@ -40,7 +41,8 @@ mod view;
 
 pub use access::{Access, AccessError, AccessScope, RangeError, Sge};
 pub use atomic::{
-    AtomicCall, AtomicOp, AtomicReply, AtomicTarget, Compare, OwnedWord, Word, WordError, cmp_swap, fetch_add,
+    AtomicCall, AtomicOp, AtomicReply, AtomicTarget, ClaimedWord, Compare, SHARE_AFTER_MAX, Word, WordError,
+    cmp_swap, fetch_add,
 };
 pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
 pub use buffer::{AlignedBuf, AlignedBufError, GuardZones, GuardedBuf, RawMemory, StableBytes, guarded};

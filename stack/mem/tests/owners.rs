@@ -3,7 +3,7 @@
 
 use ironwarp_mem::{
     Access, AccessScope, AlignedBuf, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, CoreMem, MemLimits,
-    MemTable, Region,
+    MemTable, Region, SHARE_AFTER_MAX,
 };
 use ironwarp_rings::mailbox::{self, Mailboxes};
 use ironwarp_types::{CoreId, PdId, QpNum};
@@ -33,11 +33,13 @@ impl Core<'_> {
         AtomicTarget { stag: self.region.stag(), to, scope: STREAM, need: Access::REMOTE_ATOMIC }
     }
 
-    /// Runs the operation, or mails it: `None` when no credit was left, the original value when it is known at once.
+    /// Runs the operation, or mails it: `None` when no credit was left, the original value when it is known at once. A
+    /// shared word waits for earlier calls, as in a stream: one of them may be for this word.
     fn start(&mut self, word: usize, operation: AtomicOp) -> Option<Option<u64>> {
         let target = self.target(word);
         match self.mem.word(&target).expect("a live word").claim() {
-            Ok(owned) => Some(Some(owned.apply(&operation))),
+            Ok(claimed) if claimed.is_shared() && self.mailboxes.outstanding() > 0 => None,
+            Ok(claimed) => Some(Some(claimed.apply(&operation))),
             Err(owner) => {
                 let call = AtomicCall::new(word as u64, &target, operation);
                 self.mailboxes.call(owner.0, call).is_ok().then_some(None)
@@ -56,10 +58,15 @@ impl Core<'_> {
     }
 }
 
-/// Runs `work` on each core in a thread of its own, answering until all are done. Gives what the words hold then.
-fn on_every_core<R: Send>(work: impl Fn(&mut Core<'_>, usize) -> R + Sync) -> (Vec<R>, Vec<u64>) {
+/// Runs `work` on each core in a thread of its own, answering until all are done. Gives what the words hold then. Owners
+/// share a line after `share_after` calls of the other core.
+fn on_every_core<R: Send>(
+    share_after: u8,
+    work: impl Fn(&mut Core<'_>, usize) -> R + Sync,
+) -> (Vec<R>, Vec<u64>) {
     let limits = MemLimits { regions_max: 16, cores_max: CORES as u16 };
     let table = MemTable::with_secret(limits, [1, 2]).expect("a table");
+    table.share_lines_after(share_after);
     let words = AlignedBuf::zeroed(WORDS * WORD_STRIDE, 64).expect("memory");
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
     let region = table.register(PdId(1), words, access).expect("a region");
@@ -93,8 +100,18 @@ fn on_every_core<R: Send>(work: impl Fn(&mut Core<'_>, usize) -> R + Sync) -> (V
 /// by one of them. Every addition saw a value that no other saw, and none is missing from the sum.
 #[test]
 fn a_million_additions_from_two_cores_lose_none() {
+    million_additions(0);
+}
+
+/// The same while the owners share their lines, at the first call or in the middle.
+#[test]
+fn additions_while_lines_become_shared_lose_none() {
+    [1, 16, SHARE_AFTER_MAX].into_iter().for_each(million_additions);
+}
+
+fn million_additions(share_after: u8) {
     const EACH: usize = ADDITIONS / CORES;
-    let (seen, words) = on_every_core(|core, _| {
+    let (seen, words) = on_every_core(share_after, |core, _| {
         let mut originals: Vec<Vec<u64>> = vec![vec![]; WORDS];
         let mut started = 0;
         while started < EACH || core.mailboxes.outstanding() > 0 {
@@ -122,8 +139,12 @@ fn a_million_additions_from_two_cores_lose_none() {
 /// the step, and nobody else did.
 #[test]
 fn chains_of_compare_and_swap_have_one_winner_a_link() {
+    [0, 1, 16].into_iter().for_each(compare_and_swap_chains);
+}
+
+fn compare_and_swap_chains(share_after: u8) {
     const TRIES: usize = ADDITIONS / 20;
-    let (won, words) = on_every_core(|core, name| {
+    let (won, words) = on_every_core(share_after, |core, name| {
         let (mut won, mut expected) = ([0u64; WORDS], [0u64; WORDS]);
         // One try a word at a time, so that what is expected is known when the reply comes.
         let mut asked = [false; WORDS];

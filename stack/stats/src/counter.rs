@@ -199,6 +199,7 @@ counters! {
     }
     "atomics" {
         AtomicsLocalCore = "atomics_local_core": "Atomic operations of peers carried out by the core that their connection lives on.",
+        AtomicsShared = "atomics_shared": "Those of them on words that several cores change with locked instructions.",
         AtomicsForwarded = "atomics_forwarded": "Atomic operations of peers that another core was asked to carry out on its word.",
         AtomicsServedRemote = "atomics_served_remote": "Atomic operations carried out, or refused, for other cores.",
         AtomicsNoCredit = "atomics_no_credit": "Times that an atomic operation waited for a credit of the word's owner core.",

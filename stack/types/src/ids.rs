@@ -20,10 +20,20 @@ impl CoreId {
     /// product is scaled to the number of cores, which needs no division. 0 cores count as 1.
     #[inline]
     pub const fn owner_of(address: u64, cores: u16) -> CoreId {
-        let line = address >> CACHE_LINE_SHIFT;
-        let mixed = line.wrapping_mul(HASH_MULTIPLIER);
+        let mixed = Self::line_product(address);
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(HASH_MULTIPLIER);
         CoreId((((mixed >> 32) * cores as u64) >> 32) as u16)
+    }
+
+    /// Returns a hash of the cache line of an address, to group the lines of an owner.
+    #[inline]
+    pub const fn line_hash(address: u64) -> u32 {
+        (Self::line_product(address) >> 32) as u32
+    }
+
+    #[inline]
+    const fn line_product(address: u64) -> u64 {
+        (address >> CACHE_LINE_SHIFT).wrapping_mul(HASH_MULTIPLIER)
     }
 }
 

@@ -294,6 +294,7 @@ impl StackParts {
     }
 
     fn with_memory(config: Config, mem: MemTable) -> Result<Self, SetupError> {
+        mem.share_lines_after(config.rdmap.atomic_share_after);
         let cores = config.core.count;
         let rows = PageDimensions { cores, ports: port_number(config.ports()) };
         let stats = match &config.stats.page {

@@ -267,10 +267,11 @@ fn polled_workers(case: &Case, all: usize) -> usize {
     if case.test.is_atomic() && may_own_word { all } else { case.cores as usize }
 }
 
-/// Returns the atomic operations so far that the receiving core executed, and those that it forwarded.
-fn executed(workers: &mut [LoopbackWorker]) -> [u64; 2] {
+/// Returns the atomic operations so far that the receiving core executed, those that it forwarded, and those of the
+/// first on shared lines.
+fn executed(workers: &mut [LoopbackWorker]) -> [u64; 3] {
     let counts = workers.iter_mut().map(LoopbackWorker::atomics);
-    counts.fold([0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]])
+    counts.fold([0; 3], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
 }
 
 /// Returns the difference between the sum of all words and the number of operations that changed one.

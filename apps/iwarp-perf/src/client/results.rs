@@ -13,8 +13,9 @@ use crate::plan::Group;
 pub struct AtomicTotals {
     /// Operations that changed a word, as the client counts them.
     pub changed: u64,
-    /// Operations that the receiving core executed, and those that it forwarded to another core. `None` if unknown.
-    pub executed: Option<[u64; 2]>,
+    /// Operations that the receiving core executed, those that it forwarded to another core, and those of the first on
+    /// shared lines. `None` if unknown.
+    pub executed: Option<[u64; 3]>,
 }
 
 impl AtomicTotals {
@@ -27,9 +28,14 @@ impl AtomicTotals {
         result
             .notes
             .push(format!("{} operations changed {words}, and the sum is exactly that", self.changed));
-        if let Some([local, forwarded]) = self.executed.filter(|executed| executed.iter().sum::<u64>() > 0) {
-            let percent = forwarded as f64 * 100.0 / (local + forwarded) as f64;
-            result.notes.push(format!("{percent:.0} % of them were forwarded to another core"));
+        if let Some([local, forwarded, shared]) = self.executed
+            && local + forwarded > 0
+        {
+            let percent = |part: u64| part as f64 * 100.0 / (local + forwarded) as f64;
+            result.notes.push(format!("{:.0} % of them were forwarded to another core", percent(forwarded)));
+            result
+                .notes
+                .push(format!("{:.0} % of them were on lines that the owner shares", percent(shared)));
         }
     }
 }

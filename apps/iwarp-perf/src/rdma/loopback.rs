@@ -141,9 +141,9 @@ impl LoopbackWorker {
         server_half.check()
     }
 
-    /// The server's atomic operations so far: executed on this core, and forwarded to another core.
-    pub fn atomics(&mut self) -> [u64; 2] {
-        self.server_half().map_or([0; 2], |server_half| server_half.endpoint.atomics())
+    /// The server's atomic operations so far, as [`Endpoint::atomics`].
+    pub fn atomics(&mut self) -> [u64; 3] {
+        self.server_half().map_or([0; 3], |server_half| server_half.endpoint.atomics())
     }
 
     /// Registers words for the servers of all cores.

@@ -150,6 +150,8 @@ impl Plan {
         // A separate random generator: seeds without these features stay unchanged.
         atomics
             .draw_server(self.hosts[0].config.core.count, &mut SeededEntropy::new(self.seed ^ SERVER_SALT));
+        let mut sharing_rng = SeededEntropy::new(self.seed ^ SHARING_SALT);
+        self.hosts[0].config.rdmap.atomic_share_after = [0, 1, 4, 16][sharing_rng.below(4) as usize];
         self.atomics = Some(atomics);
     }
 
@@ -196,6 +198,9 @@ impl Plan {
 
 /// Separates the random generator of the core count from all others.
 const CORES_SALT: u64 = 0x636f_7265_732e_2e32;
+
+/// Separates the random generator of shared lines from all others.
+const SHARING_SALT: u64 = 0x7368_6172_6564_2e33;
 
 /// Separates the random generator of the server's own operations from all others.
 const SERVER_SALT: u64 = 0x6b65_6570_6572_2e31;

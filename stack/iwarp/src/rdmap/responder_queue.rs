@@ -55,7 +55,8 @@ pub enum ResponderEntry {
         request: AtomicRequest,
         /// The number of the request on queue 1, needed for a Terminate.
         msn: u32,
-        /// The owner core of the word, if it is another core. It does not change while the tag is valid.
+        /// The owner core of the word, if only that core may change it and it is another one. `None` remains right while
+        /// the tag is valid.
         owner: Option<CoreId>,
     },
     /// The response to an operation that was forwarded to the owner core.

@@ -102,7 +102,7 @@ impl AtomicCall {
     /// between, so it is refused like a revoked one.
     pub fn run(&self, owner: &CoreMem) -> AtomicReply {
         let word = owner.word(&self.target());
-        let owned = word.and_then(|word| word.claim().map_err(|_| AccessError::Revoked.into()));
+        let owned = word.and_then(|word| word.claim_for_call().map_err(|_| AccessError::Revoked.into()));
         AtomicReply {
             token: self.token,
             qp: self.qp,

@@ -10,6 +10,7 @@
 
 use crate::access::{Access, AccessError, AccessScope, RangeError};
 use crate::atomic::AtomicOp;
+use crate::atomic::sharing::LineGroup;
 use crate::copy;
 use crate::region::Region;
 use crate::table::{MemTable, TableInner};
@@ -121,15 +122,39 @@ impl<'a> Word<'a> {
         self.pin.unwrap_or_else(|| CoreId::owner_of(self.owner_key, self.core.cores()))
     }
 
-    /// Returns the word for its owner, or the core that owns it.
+    /// Returns the word if this core may change it: as its owner, or because its line is shared. Otherwise returns
+    /// the owner.
     #[inline]
-    pub fn claim(self) -> Result<OwnedWord<'a>, CoreId> {
+    pub fn claim(self) -> Result<ClaimedWord<'a>, CoreId> {
+        let claimed = self.claimed();
+        if claimed.is_owner || claimed.is_shared() { Ok(claimed) } else { Err(self.owner()) }
+    }
+
+    /// Returns the word for its owner, which executes a call of another core. The call counts towards sharing the
+    /// line.
+    #[inline]
+    pub(crate) fn claim_for_call(self) -> Result<ClaimedWord<'a>, CoreId> {
+        let claimed = self.claimed();
+        if !claimed.is_owner {
+            return Err(self.owner());
+        }
+        if let Some(lines) = claimed.lines {
+            self.core.table().sharing.count_call(lines);
+        }
+        Ok(claimed)
+    }
+
+    #[inline]
+    fn claimed(self) -> ClaimedWord<'a> {
         let owner = self.owner();
-        if owner == self.core.core() { Ok(OwnedWord(self)) } else { Err(owner) }
+        // Pinned words are changed by their core alone.
+        let lines =
+            if self.pin.is_none() { self.core.table().sharing.group(owner, self.owner_key) } else { None };
+        ClaimedWord { word: self, is_owner: owner == self.core.core(), lines }
     }
 
     /// Executes an operation with locked instructions and returns the word's value before it. Atomic against other
-    /// such calls on any core, but not against changes of an owner core.
+    /// such calls on any core, but not against changes of an owner core whose line is not shared.
     #[inline]
     pub fn apply_locked(&self, operation: &AtomicOp) -> u64 {
         // SAFETY: `CoreMem::word` found an aligned word that the core may write. The memory is kept until the core
@@ -174,22 +199,43 @@ impl fmt::Debug for Word<'_> {
     }
 }
 
-/// A word that its owner core may change.
-#[derive(Clone, Copy, Debug)]
-pub struct OwnedWord<'a>(Word<'a>);
+/// A word that this core may change.
+#[derive(Clone, Copy)]
+pub struct ClaimedWord<'a> {
+    word: Word<'a>,
+    is_owner: bool,
+    /// The group of its cache line; `None` if it is never shared.
+    lines: Option<&'a LineGroup>,
+}
 
-impl OwnedWord<'_> {
+impl ClaimedWord<'_> {
+    /// Returns whether every core changes the word with locked instructions.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.lines.is_some_and(LineGroup::is_shared)
+    }
+
     /// Executes an operation and returns the word's value before it, both in the machine's order. The word is loaded
-    /// and stored in one piece each, so that no reader sees half of it. An unchanged word is not stored.
+    /// and stored in one piece each, so that no reader sees half of it. The owner does not store an unchanged word.
     #[inline]
     pub fn apply(&self, operation: &AtomicOp) -> u64 {
+        // Only the owner shares a line, so the answer stays true for the owner until the store below.
+        if !self.is_owner || self.is_shared() {
+            return self.word.apply_locked(operation);
+        }
         // SAFETY: as in `Word::apply_locked`.
-        let original = unsafe { copy::load_u64(self.0.at) };
+        let original = unsafe { copy::load_u64(self.word.at) };
         let next = operation.apply(original);
         if next != original {
             // SAFETY: as above.
-            unsafe { copy::store_u64(self.0.at, next) }
+            unsafe { copy::store_u64(self.word.at, next) }
         }
         original
+    }
+}
+
+impl fmt::Debug for ClaimedWord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClaimedWord").field("word", &self.word).field("is_shared", &self.is_shared()).finish()
     }
 }

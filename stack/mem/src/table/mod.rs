@@ -21,6 +21,7 @@ pub use window::{FastRegion, Window};
 
 pub(crate) use crate::access::NO_PD;
 use crate::access::{Access, AccessScope};
+use crate::atomic::LineSharing;
 use crate::buffer::StableBytes;
 use crate::epoch::{ClaimError, EpochSlot, Epochs};
 use crate::region::Region;
@@ -180,6 +181,15 @@ impl MemTable {
     #[must_use]
     pub fn with_quota(&self, regions_max: u32) -> Self {
         Self { shared: Arc::clone(&self.shared), quota: Some(Arc::new(Quota::new(regions_max))) }
+    }
+
+    /// Sets after how many calls of other cores the owner of a cache line shares it: from then on every core changes
+    /// its words itself, with locked instructions. 0, as at the start: never. At most [`SHARE_AFTER_MAX`]. Pinned
+    /// words are not shared.
+    ///
+    /// [`SHARE_AFTER_MAX`]: crate::SHARE_AFTER_MAX
+    pub fn share_lines_after(&self, calls: u8) {
+        self.shared.sharing.set_share_after(calls);
     }
 
     /// Returns the handle through which `core` looks up tags. Each core has one at a time.
@@ -360,6 +370,8 @@ pub(crate) struct TableInner {
     pending_free_count: AtomicUsize,
     /// Whether a range was ever pinned.
     has_pinned: AtomicBool,
+    /// The lines of words that every core may change.
+    pub sharing: LineSharing,
 }
 
 /// A region that was just entered in the table.
@@ -391,6 +403,7 @@ impl TableInner {
             )),
             pending_free_count: AtomicUsize::new(0),
             has_pinned: AtomicBool::new(false),
+            sharing: LineSharing::new(usize::from(limits.cores_max)),
         }
     }
 

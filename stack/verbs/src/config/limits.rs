@@ -2,6 +2,7 @@
 
 use ironwarp_iwarp::mpa::startup::{RtrKinds, private_data_bytes_max};
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
+use ironwarp_mem::SHARE_AFTER_MAX;
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 use serde::Deserialize;
@@ -156,6 +157,9 @@ pub struct RdmapConfig {
     pub lacks_atomics_cache_s: u64,
     /// How atomic operations change words.
     pub atomic_execution: AtomicExecution,
+    /// Calls of other cores after which the owner core shares a cache line of words: every core then changes them
+    /// with locked instructions. 0: never. Words that are pinned to a core are not shared.
+    pub atomic_share_after: u8,
 }
 
 impl Default for RdmapConfig {
@@ -164,6 +168,7 @@ impl Default for RdmapConfig {
             extensions: Extensions::Off,
             lacks_atomics_cache_s: 3600,
             atomic_execution: AtomicExecution::OwnerCore,
+            atomic_share_after: 16,
         }
     }
 }
@@ -175,7 +180,8 @@ impl RdmapConfig {
             self.lacks_atomics_cache_s,
             0..=604_800,
             "0 to 604800 seconds",
-        )
+        )?;
+        in_range("rdmap.atomic_share_after", self.atomic_share_after, 0..=SHARE_AFTER_MAX, "0 to 254 calls")
     }
 }
 
@@ -183,7 +189,8 @@ impl RdmapConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtomicExecution {
-    /// The owner core of the word, without locked instructions; other cores send it requests.
+    /// The owner core of the word, without locked instructions; other cores send it requests. The owner shares a line
+    /// that other cores want often ([`RdmapConfig::atomic_share_after`]).
     #[default]
     OwnerCore,
     /// The core that receives a request, with locked instructions. For comparison.

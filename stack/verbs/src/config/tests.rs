@@ -160,6 +160,8 @@ fn extensions_are_off_unless_asked_for() {
     );
     let message = refusal(&format!("{GOOD}[rdmap]\nlacks_atomics_cache_s = 604801\n"));
     assert_eq!(message, "rdmap.lacks_atomics_cache_s = 604801: 0 to 604800 seconds");
+    let message = refusal(&format!("{GOOD}[rdmap]\natomic_share_after = 255\n"));
+    assert_eq!(message, "rdmap.atomic_share_after = 255: 0 to 254 calls");
 }
 
 /// `net` in place of the usual address.

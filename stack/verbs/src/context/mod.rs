@@ -189,8 +189,8 @@ impl Context {
     }
 
     /// Returns the core, from 0, that executes atomic operations on the word at `offset` of a local region. Fails
-    /// where [`Context::atomic`] fails. Not meaningful with `rdmap.atomic_execution = "locked"`: the core that
-    /// receives a request executes it.
+    /// where [`Context::atomic`] fails. Not meaningful with `rdmap.atomic_execution = "locked"` and for lines that the
+    /// owner shares (`rdmap.atomic_share_after`): the core that receives a request executes it.
     ///
     /// # Errors
     ///

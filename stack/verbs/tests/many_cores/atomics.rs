@@ -12,9 +12,18 @@ use ironwarp_types::CoreId;
 const CREDITS: usize = 32;
 
 /// Two stacks with the operations of RFC 7306, queue joined to queue: core 1 of one stack receives what core 1 of
-/// the other sends.
+/// the other sends. Owners do not share their lines.
 pub fn bench(cores: u16) -> Bench {
-    Plan { cores, rule: None, tune: |config| config.rdmap.extensions = Extensions::Rfc7306 }.bench()
+    sharing_bench::<0>(cores)
+}
+
+/// As [`bench`]; owners share a line after `SHARE_AFTER` calls of other cores.
+pub fn sharing_bench<const SHARE_AFTER: u8>(cores: u16) -> Bench {
+    let tune = |config: &mut ironwarp::Config| {
+        config.rdmap.extensions = Extensions::Rfc7306;
+        config.rdmap.atomic_share_after = SHARE_AFTER;
+    };
+    Plan { cores, rule: None, tune }.bench()
 }
 
 /// A region of zeros on which a peer may run atomic operations.
@@ -96,46 +105,50 @@ impl Bench {
 #[test]
 fn additions_from_all_cores_to_all_owners_are_all_counted() {
     for cores in [2u16, 3, 4] {
-        let mut bench = bench(cores);
-        let qps = bench.connect((0..2 * cores).map(|at| Some(at % cores)));
-        let (target, before) = (words(&bench.far), bench.near.memory(&[0; 8192]));
-        let piece = [target.slice(0, 4096).expect("inside")];
-        let far_qp = bench.far.accepted[0];
-        let mut fast = bench.far.ctx.create_fast_region(bench.far.pd).expect("room");
-        let register =
-            SendWr::fast_register(1, &mut fast, &piece, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC);
-        bench.far.ctx.post_send(far_qp, &register).expect("room");
-        bench.until("the fast region", |bench| !bench.far.completions.is_empty());
-        const WORDS: usize = 16;
-        const ROUNDS: u64 = 4;
-        let mut seen = vec![vec![]; WORDS];
-        for round in 0..ROUNDS {
-            for (at, qp) in qps.iter().enumerate() {
-                for which in 0..WORDS {
-                    let mut name = there(&target, which * 8);
-                    if (at + which) % 2 == 1 {
-                        name.stag = fast.stag();
-                    }
-                    let slot = at * WORDS + which;
-                    bench.add(*qp, slot as u64, sink(&before, slot), name);
-                }
-            }
-            let all = qps.len() * WORDS;
-            bench.until("a round", |bench| bench.near.completions.len() == all);
-            assert!(bench.near.completions.drain(..).all(|one| one.status == CompletionStatus::Success));
-            (0..all).for_each(|slot| seen[slot % WORDS].push(word(&before, slot)));
-            assert_eq!(word(&target, 0), (round + 1) * qps.len() as u64);
+        for bench in [bench(cores), sharing_bench::<1>(cores), sharing_bench::<16>(cores)] {
+            count_additions_of_all_cores(cores, bench);
         }
-        for (which, sums) in seen.iter_mut().enumerate() {
-            sums.sort_unstable();
-            assert!(sums.iter().copied().eq(0..ROUNDS * qps.len() as u64), "word {which}: {sums:?}");
-        }
-        let [here, mailed, answered, unheard] = bench.far_counts();
-        let all = qps.len() as u64 * WORDS as u64 * ROUNDS;
-        assert_eq!((here + mailed, answered, unheard), (all, mailed, 0));
-        assert!(here > 0 && mailed > 0, "{here} local, {mailed} forwarded");
-        bench.mail_is_at_rest();
     }
+}
+
+fn count_additions_of_all_cores(cores: u16, mut bench: Bench) {
+    let qps = bench.connect((0..2 * cores).map(|at| Some(at % cores)));
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 8192]));
+    let piece = [target.slice(0, 4096).expect("inside")];
+    let far_qp = bench.far.accepted[0];
+    let mut fast = bench.far.ctx.create_fast_region(bench.far.pd).expect("room");
+    let register = SendWr::fast_register(1, &mut fast, &piece, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC);
+    bench.far.ctx.post_send(far_qp, &register).expect("room");
+    bench.until("the fast region", |bench| !bench.far.completions.is_empty());
+    const WORDS: usize = 16;
+    const ROUNDS: u64 = 4;
+    let mut seen = vec![vec![]; WORDS];
+    for round in 0..ROUNDS {
+        for (at, qp) in qps.iter().enumerate() {
+            for which in 0..WORDS {
+                let mut name = there(&target, which * 8);
+                if (at + which) % 2 == 1 {
+                    name.stag = fast.stag();
+                }
+                let slot = at * WORDS + which;
+                bench.add(*qp, slot as u64, sink(&before, slot), name);
+            }
+        }
+        let all = qps.len() * WORDS;
+        bench.until("a round", |bench| bench.near.completions.len() == all);
+        assert!(bench.near.completions.drain(..).all(|one| one.status == CompletionStatus::Success));
+        (0..all).for_each(|slot| seen[slot % WORDS].push(word(&before, slot)));
+        assert_eq!(word(&target, 0), (round + 1) * qps.len() as u64);
+    }
+    for (which, sums) in seen.iter_mut().enumerate() {
+        sums.sort_unstable();
+        assert!(sums.iter().copied().eq(0..ROUNDS * qps.len() as u64), "word {which}: {sums:?}");
+    }
+    let [here, mailed, answered, unheard] = bench.far_counts();
+    let all = qps.len() as u64 * WORDS as u64 * ROUNDS;
+    assert_eq!((here + mailed, answered, unheard), (all, mailed, 0));
+    assert!(here > 0 && mailed > 0, "{here} local, {mailed} forwarded");
+    bench.mail_is_at_rest();
 }
 
 /// A window names the same word as its region, for the one stream that the window is bound to.
@@ -163,8 +176,13 @@ fn a_window_over_a_word_of_another_core_is_that_word() {
 /// are executed and get their responses in the order sent. A Read behind them returns the result of all.
 #[test]
 fn atomics_of_a_stream_execute_in_order_across_owners() {
+    for bench in [bench(3), sharing_bench::<1>(3), sharing_bench::<16>(3)] {
+        check_order_across_owners(bench);
+    }
+}
+
+fn check_order_across_owners(mut bench: Bench) {
     const CORES: u16 = 3;
-    let mut bench = bench(CORES);
     let qps = bench.connect([Some(0)]);
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
     let of = [0, 1, 2].map(|owner| owned(&target, owner, CORES)[0]);
@@ -275,6 +293,33 @@ fn the_owner_of_a_word_can_be_asked_for() {
     let page = AlignedBuf::pages(4096).expect("a page");
     let refused = ctx.register_on_core(bench.far.pd, page, Access::LOCAL_WRITE, 2);
     assert!(matches!(refused, Err(VerbsError::Register(_))), "{:?}", refused.map(|_| ()));
+}
+
+/// The owner shares a line after the set number of calls. From then on the core of the connection changes its words
+/// itself, and so does the owner for its own peers and application. Another line is still the owner's alone.
+#[test]
+fn a_line_that_another_core_wants_often_is_shared() {
+    let mut bench = sharing_bench::<4>(2);
+    let qps = bench.connect([Some(0), Some(1)]);
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+    let [at, other] = owned(&target, 1, 2)[..2] else { panic!("a page has several lines of each core") };
+    for id in 0..8 {
+        bench.add(qps[0], id, sink(&before, id as usize), there(&target, at));
+        bench.until("the response", |bench| bench.near.completions.len() as u64 == id + 1);
+    }
+    assert_eq!((bench.far_counts(), bench.far.counter("atomics_shared")), ([4, 4, 4, 0], 4));
+    // The owner stands still, and no operation on the shared line waits for it.
+    bench.add(qps[0], 8, sink(&before, 0), there(&target, at + 1));
+    bench.turns_without(1, 20);
+    assert_eq!(bench.near.completions.len(), 9);
+    bench.add(qps[0], 9, sink(&before, 1), there(&target, other));
+    bench.add(qps[1], 10, sink(&before, 2), there(&target, at));
+    let cq = bench.far.cq;
+    bench.far.ctx.atomic(cq, 1, (&target, at * 8), &AtomicOp::add(1)).expect("room");
+    bench.until("all", |bench| (bench.near.completions.len(), bench.far.completions.len()) == (11, 1));
+    assert_eq!([at, at + 1, other].map(|at| word(&target, at)), [10, 1, 1]);
+    assert_eq!((bench.far_counts(), bench.far.counter("atomics_shared")), ([6, 5, 5, 0], 6));
+    bench.mail_is_at_rest();
 }
 
 /// With the setting "locked", no operation is forwarded to another core.

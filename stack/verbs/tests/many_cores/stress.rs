@@ -123,10 +123,11 @@ impl Part {
 }
 
 /// A stack of two cores.
-fn stack(number: u8, ports: Vec<ironwarp::memory::MemoryPort>) -> (Stack, Vec<Worker>) {
+fn stack(number: u8, share_after: u8, ports: Vec<ironwarp::memory::MemoryPort>) -> (Stack, Vec<Worker>) {
     let mut config = Config::in_memory(&format!("10.0.0.{number}/24")).expect("a configuration");
     config.core.count = THREADS;
     config.rdmap.extensions = Extensions::Rfc7306;
+    config.rdmap.atomic_share_after = share_after;
     Stack::builder(config).memory_ports(ports).build().expect("a stack")
 }
 
@@ -180,10 +181,30 @@ fn connect(
 /// addition finds each value of each word, and one swap makes each link of a chain of swaps.
 #[test]
 fn a_million_operations_from_two_threads_execute_once_each() {
+    let far = operate_from_two_threads(0);
+    assert!(counted(&far, "atomics_forwarded") as usize >= ADDITIONS * ELSEWHERE / AT_ONCE);
+    assert_eq!(counted(&far, "atomics_shared"), 0);
+}
+
+/// The same while owners share the lines that both cores want: each addition and each swap is executed once.
+#[test]
+fn a_million_operations_on_lines_that_become_shared_execute_once_each() {
+    let far = operate_from_two_threads(200);
+    assert!(counted(&far, "atomics_shared") as usize >= ADDITIONS / 2);
+    assert!(counted(&far, "atomics_forwarded") > 0);
+}
+
+fn counted(stack: &Stack, name: &str) -> u64 {
+    stack.counters().iter().find(|(one, _)| *one == name).expect("a counter").1
+}
+
+/// Runs the operations. Owners share a line after `share_after` calls. Returns the stack that executed them.
+fn operate_from_two_threads(share_after: u8) -> Stack {
     let device = |number| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, number]), ..MemoryConfig::default() };
     let cores = usize::from(THREADS);
     let (near_ports, far_ports) = pair_of_queues((&device(1), cores), (&device(2), cores));
-    let ((near, near_workers), (far, far_workers)) = (stack(1, near_ports), stack(2, far_ports));
+    let ((near, near_workers), (far, far_workers)) =
+        (stack(1, share_after, near_ports), stack(2, share_after, far_ports));
     let mut far_ctx = far.context().expect("a context");
     let (far_pd, far_cq) = (far_ctx.alloc_pd(), far_ctx.create_cq(1024).expect("room"));
     let rights = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
@@ -237,10 +258,9 @@ fn a_million_operations_from_two_threads_execute_once_each() {
     let mut links: Vec<u64> = done.iter().flat_map(|(_, links)| links.clone()).collect();
     links.sort_unstable();
     assert!(links.into_iter().eq(0..SWAPS * u64::from(THREADS)));
-    let counted = |name: &str| far.counters().iter().find(|(one, _)| *one == name).expect("a counter").1;
-    assert!(counted("atomics_forwarded") as usize >= total * ELSEWHERE / AT_ONCE);
-    assert_eq!(counted("atomics_forwarded"), counted("atomics_served_remote"));
-    assert_eq!(counted("atomics_stale_replies"), 0);
+    assert_eq!(counted(&far, "atomics_forwarded"), counted(&far, "atomics_served_remote"));
+    assert_eq!(counted(&far, "atomics_stale_replies"), 0);
+    far
 }
 
 /// Runs one thread's operations, then polls until the other threads no longer need its cores.

@@ -196,10 +196,11 @@ impl Endpoint {
         self.polled_cores().map(of).collect()
     }
 
-    /// Peers' atomic operations since the start: executed on the core that received them, and forwarded to another core.
-    pub fn atomics(&self) -> [u64; 2] {
-        let of = |core| self.counts(core, ["atomics_local_core", "atomics_forwarded"]);
-        self.polled_cores().map(of).fold([0; 2], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
+    /// Peers' atomic operations since the start: executed on the core that received them, forwarded to another core, and
+    /// those of the first on shared lines.
+    pub fn atomics(&self) -> [u64; 3] {
+        let of = |core| self.counts(core, ["atomics_local_core", "atomics_forwarded", "atomics_shared"]);
+        self.polled_cores().map(of).fold([0; 3], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
     }
 
     fn polled_cores(&self) -> std::ops::Range<u16> {

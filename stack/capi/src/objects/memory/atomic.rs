@@ -58,7 +58,7 @@ pub unsafe extern "C" fn iw_atomic(
 }
 
 /// Returns the core that executes atomic operations on a word. Not meaningful with `rdmap.atomic_execution =
-/// "locked"`.
+/// "locked"` and for lines that the owner shares (`rdmap.atomic_share_after`).
 ///
 /// # Safety
 /// `ctx` and `mr` are null or handles of this library; `core` is null or valid for writes of one number.

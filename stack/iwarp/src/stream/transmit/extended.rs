@@ -4,7 +4,7 @@
 //! stream without extensions, and the stream fails with it, like a Read with an ORD of 0. These functions are out of
 //! line, because Sends, Writes and Reads are more frequent.
 //!
-//! An atomic operation on a word of this core is carried out when its response is next to be sent, as a Read's source
+//! An atomic operation on a word of this core, or on a shared one, is carried out when its response is next to be sent, as a Read's source
 //! is copied then. All earlier requests were answered, and no later one has begun (s5.4, s7). For an operation of
 //! another core, only its outcome is sent here.
 
@@ -146,9 +146,13 @@ impl Stream {
         let original = if self.config.atomic_locked {
             word.apply_locked(&request.operation)
         } else {
-            // A tag that now names a word of another owner was revoked and reused.
-            let owned = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
-            owned.apply(&request.operation)
+            // A tag that now names a word that this core may not change was revoked and reused: a shared line stays
+            // shared.
+            let claimed = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
+            if claimed.is_shared() {
+                io.stats.count(Counter::AtomicsShared);
+            }
+            claimed.apply(&request.operation)
         };
         io.stats.count(Counter::AtomicsLocalCore);
         if let Some(out_of_order) = &mut self.out_of_order {

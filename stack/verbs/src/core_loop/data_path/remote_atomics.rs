@@ -1,7 +1,8 @@
 //! Remote atomics: atomic operations on words that another core owns.
 //!
 //! Every cache line of memory has one owner among the cores. Only the owner changes words in it on behalf of peers,
-//! with plain loads and stores. A request that arrives at another core goes to the owner's mailbox; the owner resolves
+//! with plain loads and stores, until it shares the line because other cores want it often. Then every core changes
+//! them, and no request is forwarded. A request that arrives at another core goes to the owner's mailbox; the owner resolves
 //! the word again, executes the operation and replies with the old value. At most [`CREDITS`] requests are outstanding
 //! between two cores; a queue pair without a credit waits in a list for that core. No core waits for room: a credit
 //! reserves the place of the reply.
@@ -246,9 +247,9 @@ impl<P: Port> DataPath<P> {
         if self.atomic_execution == AtomicExecution::Locked {
             return Ok(word.apply_locked(operation));
         }
-        // A word with another owner was deregistered and registered again since.
-        let owned = word.claim().map_err(|_| AccessError::Revoked)?;
-        Ok(owned.apply(operation))
+        // A word that this core may not change was deregistered and registered again since.
+        let claimed = word.claim().map_err(|_| AccessError::Revoked)?;
+        Ok(claimed.apply(operation))
     }
 
     /// Executes atomic operations for other cores.
