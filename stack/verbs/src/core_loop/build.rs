@@ -17,6 +17,7 @@ use super::connection::ConnectionManager;
 use super::cores::OtherCores;
 use super::data_path::prefetch::BurstHashes;
 use super::data_path::qp::QpTable;
+use super::data_path::quantum::Quantum;
 use super::data_path::queues::QueueTable;
 use super::data_path::remote_atomics::RemoteAtomics;
 use super::data_path::{ConnOwner, DataPath};
@@ -80,6 +81,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             conn_owners: vec![ConnOwner::Unowned; connections].into(),
             timer_events: Vec::with_capacity(connections),
             tx_ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
+            quantum: Quantum::default(),
             quiescence_waiters: Vec::with_capacity(limits.queue_pairs as usize),
             nets,
             stats: parts.stats.clone(),

@@ -4,9 +4,9 @@
 //! stream without extensions, and the stream fails with it, like a Read with an ORD of 0. These functions are out of
 //! line, because Sends, Writes and Reads are more frequent.
 //!
-//! An atomic operation on a word of this core, or on a shared one, is carried out when its response is next to be sent, as a Read's source
-//! is copied then. All earlier requests were answered, and no later one has begun (s5.4, s7). For an operation of
-//! another core, only its outcome is sent here.
+//! An atomic operation on a word of this core, or on a shared one, is carried out when its response is next to be
+//! sent, as a Read's source is copied then. All earlier requests were answered, and no later one has begun (s5.4, s7).
+//! For an operation of another core, only its outcome is sent here.
 
 use ironwarp_mem::{Access, AtomicTarget};
 use ironwarp_stats::Counter;

@@ -9,6 +9,7 @@
 mod ports;
 pub(super) mod prefetch;
 pub(super) mod qp;
+pub(super) mod quantum;
 pub(super) mod queues;
 pub(super) mod remote_atomics;
 mod rx;
@@ -72,6 +73,7 @@ pub(super) struct DataPath<P: Port> {
     pub(super) timer_events: Vec<(ConnId, TcpEvents)>,
     /// Senders with something to send, in scheduling order, each at most once.
     pub(super) tx_ready: VecDeque<TxSource>,
+    pub(super) quantum: quantum::Quantum,
     /// Queue pairs that wait until no core uses a steering tag, each at most once.
     pub(super) quiescence_waiters: Vec<u32>,
     pub(super) stats: CoreStats,

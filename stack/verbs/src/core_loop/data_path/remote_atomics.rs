@@ -2,10 +2,10 @@
 //!
 //! Every cache line of memory has one owner among the cores. Only the owner changes words in it on behalf of peers,
 //! with plain loads and stores, until it shares the line because other cores want it often. Then every core changes
-//! them, and no request is forwarded. A request that arrives at another core goes to the owner's mailbox; the owner resolves
-//! the word again, executes the operation and replies with the old value. At most [`CREDITS`] requests are outstanding
-//! between two cores; a queue pair without a credit waits in a list for that core. No core waits for room: a credit
-//! reserves the place of the reply.
+//! them, and no request is forwarded. A request that arrives at another core goes to the owner's mailbox; the owner
+//! resolves the word again, executes the operation and replies with the old value. At most [`CREDITS`] requests are
+//! outstanding between two cores; a queue pair without a credit waits in a list for that core. No core waits for room:
+//! a credit reserves the place of the reply.
 //!
 //! A request waits until its owner polls, so a core serves requests twice an iteration: after the receive stage and at
 //! the end. It takes replies at the first of these, so that the responses leave in the same iteration. For the reply

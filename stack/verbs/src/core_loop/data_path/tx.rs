@@ -1,7 +1,7 @@
 //! The transmit stage: scheduling rounds of senders.
 //!
-//! Deficit round robin by bytes: each round of a queue pair has a quantum of [`QUANTUM_BYTES`]. The last unit may
-//! exceed it; the overdraft is deducted from the next quantum, so that queue pairs get equal bytes whatever the sizes
+//! Deficit round robin by bytes: each round of a queue pair has a [`Quantum`](super::quantum::Quantum). The last unit
+//! may exceed it; the overdraft is deducted from the next quantum, so that queue pairs get equal bytes whatever the sizes
 //! of their messages. A long Write or Read Response on one queue pair delays a small message on another by a bounded
 //! number of segments. A sender that is stopped by a full device ring or an empty pool stays listed; one that is
 //! stopped by a window or by congestion is listed again on TCP's event.
@@ -13,9 +13,6 @@ use ironwarp_types::Nanos;
 
 use super::{DataPath, TxSource};
 use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
-
-/// The quantum of a queue pair in bytes of FPDUs: four full segments of 9000 bytes or 23 of 1500.
-const QUANTUM_BYTES: i64 = 32 * 1024;
 
 /// Limits a round by segments too, retransmissions included: many small messages stay below the byte quantum.
 pub(crate) const ROUND_UNITS_MAX: usize = 64;
@@ -90,12 +87,15 @@ impl<P: Port> DataPath<P> {
     /// The scheduling round of a queue pair whose stream runs.
     fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
-        let allowance = qp.deficit + QUANTUM_BYTES;
+        let allowance = qp.deficit + self.quantum.next(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.unit_source(io).with_byte_limit(allowance);
         let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
         let left = source.remaining_bytes();
         self.work += sent.units;
+        if sent.blocked == Blocked::Source && left > 0 {
+            self.quantum.on_emptied(slot, sent.bytes);
+        }
         // A sender with nothing left to send does not save its quantum.
         qp.deficit = left.min(0);
         let (waits, reads) = (qp.stream.awaits_quiescence(), qp.stream.read_progress().is_some());

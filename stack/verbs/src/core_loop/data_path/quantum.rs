@@ -1,0 +1,84 @@
+//! The quantum of a scheduling round: how many bytes a queue pair sends before another one may.
+//!
+//! A queue pair that sends alone has a large quantum, so that the cost of a round is spread over many segments. The
+//! frames of a round are ahead of a small message at the device, on the wire and at the receiver. While one queue pair
+//! sends small messages and another one sends too, the quantum of all is small therefore: it is the same for all, so
+//! that they still share by bytes.
+
+/// The quantum in bytes of FPDUs: four full segments of 9000 bytes or 23 of 1500.
+const LARGE_BYTES: i64 = 32 * 1024;
+
+/// The quantum beside small messages, and the largest round that counts as small: three segments of 1500 bytes.
+const SMALL_BYTES: i64 = 4 * 1024;
+
+/// Rounds with the small quantum after a small round: 2 MiB, which take about a millisecond.
+const SMALL_ROUNDS: u16 = 512;
+
+/// What decides the quantum of the queue pairs of a core.
+#[derive(Default)]
+pub(crate) struct Quantum {
+    /// The queue pair of the last small round.
+    small_sender: u32,
+    small_rounds_left: u16,
+    /// Another queue pair had a round since.
+    contended: bool,
+}
+
+impl Quantum {
+    /// Returns the quantum of a round of the queue pair at `slot`, in bytes.
+    #[inline]
+    pub(crate) fn next(&mut self, slot: u32) -> i64 {
+        if self.small_rounds_left == 0 {
+            return LARGE_BYTES;
+        }
+        self.contended |= slot != self.small_sender;
+        if !self.contended {
+            return LARGE_BYTES;
+        }
+        self.small_rounds_left -= 1;
+        SMALL_BYTES
+    }
+
+    /// The queue pair at `slot` sent all that it had, `bytes` in one round.
+    #[inline]
+    pub(crate) fn on_emptied(&mut self, slot: u32, bytes: usize) {
+        if (1..=SMALL_BYTES as usize).contains(&bytes) {
+            let contended = self.small_rounds_left > 0 && slot != self.small_sender;
+            *self = Quantum { small_sender: slot, small_rounds_left: SMALL_ROUNDS, contended };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_after_a_small_one_are_small_for_all_once_another_queue_pair_sends() {
+        let mut quantum = Quantum::default();
+        assert_eq!((quantum.next(0), quantum.next(1)), (LARGE_BYTES, LARGE_BYTES));
+        quantum.on_emptied(0, 64);
+        assert_eq!(quantum.next(0), LARGE_BYTES, "it sends alone");
+        for _ in 0..SMALL_ROUNDS / 2 {
+            assert_eq!((quantum.next(1), quantum.next(0)), (SMALL_BYTES, SMALL_BYTES));
+        }
+        assert_eq!((quantum.next(0), quantum.next(1)), (LARGE_BYTES, LARGE_BYTES));
+    }
+
+    #[test]
+    fn empty_and_long_rounds_limit_nobody() {
+        for bytes in [0, SMALL_BYTES as usize + 1, LARGE_BYTES as usize] {
+            let mut quantum = Quantum::default();
+            quantum.on_emptied(0, bytes);
+            assert_eq!(quantum.next(1), LARGE_BYTES, "after {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn two_small_senders_limit_a_bulk_sender() {
+        let mut quantum = Quantum::default();
+        quantum.on_emptied(0, 64);
+        quantum.on_emptied(1, 64);
+        assert_eq!(quantum.next(2), SMALL_BYTES);
+    }
+}
