@@ -160,6 +160,28 @@ impl Seen {
     }
 }
 
+/// RFC 9293 s3.8: nothing follows a FIN. One before data that are held beyond a gap contradicts them and is ignored.
+#[test]
+fn a_fin_before_data_that_arrived_earlier_is_ignored() {
+    let mut node = Script::accepted(config(), 64_000).node;
+    let mut seen = Seen::default();
+    for (seq, flags, payload) in [(0, 2, 0), (1072, 16, 433), (1343, 17, 161), (0, 16, 1072)] {
+        let segment = ArbitrarySegment {
+            port: 1,
+            seq,
+            ack: 0,
+            flags,
+            window: 0,
+            header_words: 5,
+            options: Vec::new(),
+            payload,
+        };
+        deliver(&mut node, &segment, &seen);
+        seen.observe(&node.sent());
+        node.check();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 

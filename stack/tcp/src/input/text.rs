@@ -30,7 +30,7 @@ impl Conn {
                 DONE
             };
         }
-        self.record_fin(&segment);
+        self.record_fin(io, &segment);
         if segment.len() > 0 {
             self.process_text(io, &segment, Piece::new(frame, &segment), events);
         }
@@ -62,11 +62,16 @@ impl Conn {
         DONE
     }
 
-    /// Records the sequence number of a FIN, which may arrive out of order.
-    fn record_fin(&mut self, segment: &Segment) {
+    /// Records the sequence number of a FIN, which may arrive out of order. A FIN before data that the peer sent earlier
+    /// contradicts them and is ignored (RFC 9293 s3.8: nothing follows a FIN).
+    fn record_fin<P: Port>(&mut self, io: &TcpIo<'_, P>, segment: &Segment) {
+        if !segment.has(Flags::FIN) || self.rcv.fin.is_some() {
+            return;
+        }
         let fin = segment.seq.plus(segment.len());
         let within = self.rcv.rcv_nxt.leq(fin) && fin.lt(self.rcv.rcv_adv);
-        if segment.has(Flags::FIN) && within && self.rcv.fin.is_none() {
+        let last = io.shared.rx.value(self.rcv.queues.out_of_order.tail());
+        if within && last.is_none_or(|piece| piece.seq_end().leq(fin)) {
             self.rcv.fin = Some(fin);
         }
     }
