@@ -22,13 +22,25 @@ impl Sse42 {
 #[target_feature(enable = "sse4.2")]
 fn advance(state: u32, bytes: &[u8]) -> u32 {
     let mut state = u64::from(state);
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    for block in blocks {
+        for word in block.as_chunks::<8>().0 {
+            state = _mm_crc32_u64(state, u64::from_le_bytes(*word));
+        }
+    }
+    let (pairs, rest) = rest.as_chunks::<16>();
+    if let [pair] = pairs {
+        for word in pair.as_chunks::<8>().0 {
+            state = _mm_crc32_u64(state, u64::from_le_bytes(*word));
+        }
+    }
+    let (words, rest) = rest.as_chunks::<8>();
+    if let [word] = words {
         state = _mm_crc32_u64(state, u64::from_le_bytes(*word));
     }
-    let (halves, rest) = rest.as_chunks::<4>();
     let mut state = state as u32;
-    for half in halves {
+    let (halves, rest) = rest.as_chunks::<4>();
+    if let [half] = halves {
         state = _mm_crc32_u32(state, u32::from_le_bytes(*half));
     }
     for byte in rest {
