@@ -83,6 +83,29 @@ impl core::fmt::Debug for SharedWords {
     }
 }
 
+/// At least `N` shared words, which are accessed without a bounds check.
+#[derive(Clone, Debug)]
+pub struct SharedArray<const N: usize> {
+    words: SharedWords,
+}
+
+impl<const N: usize> SharedArray<N> {
+    /// Returns the first `N` words of `words`, or `None` if there are fewer.
+    pub fn new(words: SharedWords) -> Option<Self> {
+        (words.len() >= N).then_some(SharedArray { words })
+    }
+}
+
+impl<const N: usize> Deref for SharedArray<N> {
+    type Target = [AtomicU64; N];
+
+    #[inline(always)]
+    fn deref(&self) -> &[AtomicU64; N] {
+        // SAFETY: `new` has checked that there are `N` words, and their number never changes. As for `SharedWords`.
+        unsafe { self.words.first.cast::<[AtomicU64; N]>().as_ref() }
+    }
+}
+
 #[derive(Default)]
 #[repr(align(128))]
 struct Line {

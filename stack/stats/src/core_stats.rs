@@ -3,7 +3,7 @@
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
-use ironwarp_arch::shared::SharedWords;
+use ironwarp_arch::shared::{SharedArray, SharedWords};
 
 use crate::Counter;
 use crate::layout;
@@ -11,17 +11,19 @@ use crate::layout;
 /// One core's counters. A clone counts into the same words; one thread counts at a time, or counts are lost.
 #[derive(Clone)]
 pub struct CoreStats {
-    words: SharedWords,
+    words: SharedArray<{ layout::CORE_WORDS }>,
 }
 
 impl CoreStats {
-    pub(crate) fn new(words: SharedWords) -> Self {
-        CoreStats { words }
+    /// Returns counters in `words`, or `None` if there are too few.
+    pub(crate) fn new(words: SharedWords) -> Option<Self> {
+        SharedArray::new(words).map(|words| CoreStats { words })
     }
 
     /// Returns separate counters, all zero, that no other process can read.
     pub fn detached() -> Self {
-        CoreStats { words: SharedWords::on_heap(layout::CORE_WORDS) }
+        let words = SharedWords::on_heap(layout::CORE_WORDS);
+        CoreStats::new(words).expect("as many words as were asked for")
     }
 
     /// Returns the address of the counters, for a test of shared cache lines.
@@ -40,15 +42,14 @@ impl CoreStats {
     #[inline(always)]
     pub fn add(&self, counter: Counter, n: u64) {
         // A reader loads each word by itself, and no other memory depends on its value, so relaxed order suffices.
-        if let Some(word) = self.words.get(counter as usize) {
-            word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
-        }
+        let word = &self.words[counter as usize];
+        word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
     /// Returns the counter's value.
     #[inline]
     pub fn read(&self, counter: Counter) -> u64 {
-        self.words.get(counter as usize).map_or(0, |word| word.load(Relaxed))
+        self.words[counter as usize].load(Relaxed)
     }
 }
 

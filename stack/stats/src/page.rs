@@ -85,7 +85,7 @@ impl StatsPage {
         let from = HEADER_WORDS + row * CORE_WORDS;
         let is_there = core < cores && port < ports.max(1);
         let block = is_there.then(|| self.words.slice(from..from + CORE_WORDS)).flatten();
-        block.map_or_else(CoreStats::detached, CoreStats::new)
+        block.and_then(CoreStats::new).unwrap_or_else(CoreStats::detached)
     }
 
     /// Returns a counter's value, the sum over all cores and ports.
