@@ -47,9 +47,9 @@ pub use core_message::{CoreMessage, CoreRole};
 pub use flow::{FlowHasher, FlowTable, Steering, TableFull};
 pub use link::VlanTag;
 pub use net::Net;
-pub use path::Path;
 #[cfg(test)]
 pub(crate) use path::Station;
+pub use path::{Path, PlainSegment};
 pub use received::{IcmpError, IcmpErrorKind, Received};
 pub use route::Route;
 pub use rx::PlainFrame;

@@ -10,11 +10,15 @@
 
 use arrayvec::ArrayVec;
 use ironwarp_types::MacAddr;
+use ironwarp_types::limits::BURST_FRAMES;
 
 use crate::{Burst, Frame, PerPort, Port, PortCaps, RxMeta, Sealed};
 
 /// Entries that are kept from data for acknowledgements, ARP and resets.
 pub const RESERVE_FRAMES: usize = 8;
+
+/// Entries of the waiting burst for data.
+const DATA_FRAMES: usize = BURST_FRAMES - RESERVE_FRAMES;
 
 /// Frames from this host to itself that may wait: two bursts.
 pub const LOOP_FRAMES: usize = 64;
@@ -112,10 +116,10 @@ impl<P: Port> Wire<P> {
     /// Returns whether a data frame may be pushed now. Flushes first when the burst is full.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        if self.waiting.remaining_capacity() <= RESERVE_FRAMES {
+        if self.waiting.len() >= DATA_FRAMES {
             self.port.tx_burst(&mut self.waiting);
         }
-        self.waiting.remaining_capacity().min(self.looped.remaining_capacity()) > RESERVE_FRAMES
+        self.waiting.len() < DATA_FRAMES && self.looped.len() < LOOP_FRAMES - RESERVE_FRAMES
     }
 
     /// Queues a frame. Returns `false` and drops the frame when even the reserve is used up; TCP sends it again.

@@ -14,7 +14,11 @@
 //! Source: RFC 894, RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1 and RFC 8200 s8.1 (pseudo-headers). Cost: one copy of 34
 //! to 58 bytes and three changed fields. The sum of the template is stored, so there is no pass over it.
 
+mod plain;
+
 use core::net::IpAddr;
+
+pub use plain::PlainSegment;
 
 use bitflags::bitflags;
 use ironwarp_port::{TxMeta, TxOffloads};
@@ -187,7 +191,14 @@ impl Path {
     /// Writes `H` bytes of headers that end with an IPv4 header.
     #[inline(always)]
     fn write_v4<const H: usize>(&self, frame: &mut [u8], l4_bytes: usize, ident: u16, ecn: Ecn) {
-        let Some(ip) = self.write_template::<H, IPV4_BYTES>(frame) else { return };
+        if let Some(ip) = self.write_template::<H, IPV4_BYTES>(frame) {
+            self.complete_v4(ip, l4_bytes, ident, ecn);
+        }
+    }
+
+    /// Writes the fields of an IPv4 header that differ from the template.
+    #[inline(always)]
+    fn complete_v4(&self, ip: &mut [u8; IPV4_BYTES], l4_bytes: usize, ident: u16, ecn: Ecn) {
         let [_, class, n0, n1, i0, i1, _, _, hop_limit, _, c0, c1, ..] = ip;
         *class |= ecn.bits();
         let total = (l4_bytes + IPV4_BYTES) as u16;
@@ -262,5 +273,4 @@ fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 }
 
 #[cfg(test)]
-#[path = "path_tests.rs"]
 mod tests;

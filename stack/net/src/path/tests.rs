@@ -198,3 +198,62 @@ fn hop_limit_and_dscp_are_those_of_the_configuration() {
     let packet = Ipv6Packet::new_unchecked(&frame[14..]);
     assert_eq!((packet.hop_limit(), packet.traffic_class()), (7, 46 << 2 | Ecn::Ect0.bits()));
 }
+
+/// A TCP header of a plain segment, octet by octet, with a checksum of zero.
+fn tcp_header(segment: &PlainSegment) -> Vec<u8> {
+    let [local, remote] = segment.ports;
+    let words = if segment.timestamps.is_some() { 8 } else { 5 };
+    let mut header = [local.to_be_bytes(), remote.to_be_bytes()].concat();
+    header.extend([segment.seq.0.to_be_bytes(), segment.ack.0.to_be_bytes()].concat());
+    header.extend([words << 4, segment.flags]);
+    header.extend(segment.window.to_be_bytes());
+    header.extend([0; 4]);
+    if let Some([tsval, tsecr]) = segment.timestamps {
+        header.extend([1, 1, 8, 10]);
+        header.extend([tsval.to_be_bytes(), tsecr.to_be_bytes()].concat());
+    }
+    header
+}
+
+fn plain_segment() -> impl Strategy<Value = PlainSegment> {
+    let numbers = (any::<[u16; 2]>(), any::<[u32; 2]>(), any::<u8>(), any::<u16>());
+    let extreme = prop_oneof![4 => any::<u32>(), 1 => Just(u32::MAX), 1 => Just(0)];
+    let stamps = proptest::option::of([extreme.clone(), extreme]);
+    (numbers, stamps, any::<u16>(), 0..4u8).prop_map(
+        |((ports, [seq, ack], flags, window), timestamps, ident, ecn)| {
+            let (seq, ack, ecn) = (ironwarp_types::Seq(seq), ironwarp_types::Seq(ack), Ecn::from_bits(ecn));
+            PlainSegment { ports, seq, ack, flags, window, timestamps, ident, ecn }
+        },
+    )
+}
+
+proptest! {
+    /// RFC 9293 s3.1: the headers that are written in one pass are those of the general path, octet for octet.
+    #[test]
+    fn plain_headers_equal_those_of_the_general_path(
+        segment in plain_segment(),
+        payload in proptest::collection::vec(any::<u8>(), 0..200),
+        offloaded in any::<bool>(),
+    ) {
+        let offloads = if offloaded { TxOffloads::TCP_CHECKSUM } else { TxOffloads::empty() };
+        let path = path(OURS, PEER, None, offloads);
+        let header = tcp_header(&segment);
+        let mut general = [vec![0xaa; HEADER_BYTES], header.clone(), payload.clone()].concat();
+        path.write(&mut general, header.len() + payload.len(), segment.ident, segment.ecn);
+        let meta = path.finish_tcp(&mut general, header.len());
+        let mut plain = [vec![0xbb; HEADER_BYTES + header.len()], payload].concat();
+        prop_assert_eq!(path.write_plain(&mut plain, &segment), Some(meta));
+        prop_assert_eq!(plain, general);
+    }
+
+    #[test]
+    fn other_paths_and_short_frames_are_not_written(segment in plain_segment(), bytes in 0..54usize) {
+        let [(plain, _), others @ ..] = paths(TxOffloads::empty());
+        let mut frame = vec![0xaa; 200];
+        for (path, _) in others {
+            prop_assert_eq!(path.write_plain(&mut frame, &segment), None);
+        }
+        prop_assert_eq!(plain.write_plain(&mut frame[..bytes], &segment), None);
+        prop_assert!(frame.iter().all(|&byte| byte == 0xaa));
+    }
+}

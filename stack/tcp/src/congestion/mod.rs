@@ -116,7 +116,7 @@ impl CongestionWindow {
     }
 
     /// Bytes were acknowledged while no loss was known, or in slow start after a timeout.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_ack(&mut self, acked: Acked) {
         let used = acked.una_before.lt(self.cwnd_limited_until);
         if !used {
@@ -131,7 +131,7 @@ impl CongestionWindow {
     }
 
     /// Records the marks that an ACK echoes, in every phase.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_ecn_feedback(&mut self, acked: &Acked) {
         if let Algorithm::Dctcp(dctcp) = &mut self.algorithm {
             dctcp.on_ack(acked);

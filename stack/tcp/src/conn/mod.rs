@@ -297,14 +297,20 @@ impl Conn {
     /// Returns when the connection's timer must fire.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
-        let timer = match self.snd.timer_at {
+        let transmission = match self.snd.timer_at {
             Nanos::MAX => Nanos::MAX,
-            at => at.min(self.snd.progress_at + self.cold.user_timeout),
+            _ => self.transmission_deadline(),
         };
-        timer
+        transmission
             .min(self.cold.fin_wait_2_deadline)
             .min(self.cold.black_hole.raise_at)
             .min(self.last_rx_at + self.cold.keep_alive.wait)
+    }
+
+    /// Returns when the timer that transmission runs must fire: for a retransmission or the user timeout.
+    #[inline]
+    pub(crate) fn transmission_deadline(&self) -> Nanos {
+        self.snd.timer_at.min(self.snd.progress_at + self.cold.user_timeout)
     }
 
     /// Checks the invariants of the sequence numbers.

@@ -12,7 +12,7 @@ mod options;
 mod syn;
 
 use bitflags::bitflags;
-use ironwarp_net::{PlainFrame, TcpSegment};
+use ironwarp_net::{PlainFrame, PlainSegment, TcpSegment};
 use ironwarp_port::Frame;
 use ironwarp_types::{Ecn, Flow, Seq};
 
@@ -182,6 +182,21 @@ impl TxHeader {
     #[inline]
     pub(crate) const fn header_bytes(&self) -> usize {
         HEADER_BYTES + if self.timestamps.is_some() { TIMESTAMPS_BYTES } else { 0 }
+    }
+
+    /// Returns the header as [`Path::write_plain`](ironwarp_net::Path::write_plain) takes it.
+    #[inline(always)]
+    pub(crate) fn plain(&self, flow: &Flow, ident: u16) -> PlainSegment {
+        PlainSegment {
+            ports: [flow.local.port(), flow.remote.port()],
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags.bits(),
+            window: self.window,
+            timestamps: self.timestamps.map(|Timestamps { tsval, tsecr }| [tsval, tsecr]),
+            ident,
+            ecn: self.ecn,
+        }
     }
 
     /// Writes the header and timestamps to the front of `l4`, with a checksum of zero. `more_options_bytes`, a multiple

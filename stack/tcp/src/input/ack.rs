@@ -152,7 +152,7 @@ impl Conn {
         if self.snd.unsent() || self.snd.fin_due() {
             self.transmit_retained(io, events);
         }
-        io.arm(self);
+        io.arm_for_transmission(self);
     }
 
     /// Moves SND.UNA and releases the acknowledged units. Returns the count of newly acknowledged sequence numbers.

@@ -11,7 +11,7 @@ mod timeout;
 mod transmit;
 
 use ironwarp_net::Path;
-use ironwarp_port::{Frame, Port, Wire, Wires};
+use ironwarp_port::{Frame, Port, TxMeta, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
 
@@ -128,6 +128,14 @@ impl<P: Port> TcpIo<'_, P> {
         self.shared.wheel.arm(conn.slot, conn.deadline());
     }
 
+    /// Sets the connection's timer after a transmission, which may only have brought the deadline forward.
+    #[inline]
+    pub(crate) fn arm_for_transmission(&mut self, conn: &Conn) {
+        if conn.snd.timer_at != Nanos::MAX {
+            self.shared.wheel.arm_by(conn.slot, conn.transmission_deadline());
+        }
+    }
+
     /// Returns whether a reset, or an ACK in TIME-WAIT, may be sent now. The rate is limited, since anyone can trigger
     /// them.
     pub(crate) fn may_reply(&mut self) -> bool {
@@ -151,17 +159,19 @@ impl<P: Port> TcpIo<'_, P> {
     /// Returns a frame of `len` bytes to fill.
     #[inline]
     fn frame(&mut self, len: usize) -> Option<P::Frame> {
-        // A spare frame that was allocated for another port may be too small.
-        let spare = self.shared.spare.take().filter(|frame| frame.capacity() >= len);
-        let frame = spare.or_else(|| self.wire.alloc());
-        let sized = frame.and_then(|mut frame| {
+        let frame = match self.shared.spare.take() {
+            // A spare frame that was allocated for another port may be too small.
+            Some(spare) if spare.capacity() >= len => Some(spare),
+            _ => self.wire.alloc(),
+        };
+        if let Some(mut frame) = frame
+            && frame.capacity() >= len
+        {
             frame.resize(len);
-            (frame.bytes().len() == len).then_some(frame)
-        });
-        if sized.is_none() {
-            self.count(Counter::TcpTxNoBuffer);
+            return Some(frame);
         }
-        sized
+        self.count(Counter::TcpTxNoBuffer);
+        None
     }
 
     /// Returns a frame of up to `len` bytes from the terminate reserve. It may be shorter, since it may come from another
@@ -201,19 +211,31 @@ impl<P: Port> TcpIo<'_, P> {
         mut frame: P::Frame,
         path: &Path,
         flow: &Flow,
-        header: TxHeader,
+        header: &TxHeader,
         more_options_bytes: usize,
     ) -> SealedOf<P> {
-        let l4_at = path.header_bytes();
-        let bytes = frame.bytes_mut();
-        let l4_bytes = bytes.len() - l4_at;
-        self.shared.ident = self.shared.ident.wrapping_add(1);
-        if let Some(l4) = bytes.get_mut(l4_at..) {
-            header.write(l4, flow, more_options_bytes);
-        }
-        path.write(bytes, l4_bytes, self.shared.ident, header.ecn);
-        let meta = path.finish_tcp(bytes, header.header_bytes() + more_options_bytes);
+        let meta = self.write_headers(frame.bytes_mut(), path, flow, header, more_options_bytes);
         frame.seal(meta)
+    }
+
+    /// Writes all headers of a frame. Returns the metadata to seal it with.
+    #[inline]
+    fn write_headers(
+        &mut self,
+        frame: &mut [u8],
+        path: &Path,
+        flow: &Flow,
+        header: &TxHeader,
+        more_options_bytes: usize,
+    ) -> TxMeta {
+        self.shared.ident = self.shared.ident.wrapping_add(1);
+        let ident = self.shared.ident;
+        if more_options_bytes == 0
+            && let Some(meta) = path.write_plain(frame, &header.plain(flow, ident))
+        {
+            return meta;
+        }
+        write_general_headers(frame, path, flow, header, (more_options_bytes, ident))
     }
 
     #[inline]
@@ -236,7 +258,7 @@ impl<P: Port> TcpIo<'_, P> {
         if let Some(room) = frame.bytes_mut().get_mut(options_at..) {
             room.copy_from_slice(options);
         }
-        let sealed = self.finish(frame, path, flow, header, options.len());
+        let sealed = self.finish(frame, path, flow, &header, options.len());
         self.push(sealed)
     }
 
@@ -251,6 +273,24 @@ impl<P: Port> TcpIo<'_, P> {
         self.count(Counter::TcpTxResets);
         self.send_control(path, flow, header, &[]);
     }
+}
+
+/// Writes all headers of a frame: for any path and any options.
+#[inline(never)]
+fn write_general_headers(
+    frame: &mut [u8],
+    path: &Path,
+    flow: &Flow,
+    header: &TxHeader,
+    (more_options_bytes, ident): (usize, u16),
+) -> TxMeta {
+    let l4_at = path.header_bytes();
+    let l4_bytes = frame.len().saturating_sub(l4_at);
+    if let Some(l4) = frame.get_mut(l4_at..) {
+        header.write(l4, flow, more_options_bytes);
+    }
+    path.write(frame, l4_bytes, ident, header.ecn);
+    path.finish_tcp(frame, header.header_bytes() + more_options_bytes)
 }
 
 /// The rate limit of replies that anyone can trigger.

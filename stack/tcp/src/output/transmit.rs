@@ -10,7 +10,7 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Nanos, Seq};
 
-use super::TcpIo;
+use super::{SealedOf, TcpIo};
 use crate::conn::Conn;
 use crate::events::{Blocked, Transmitted};
 use crate::header::{Flags, TxHeader};
@@ -36,6 +36,10 @@ impl Conn {
                 Ok(bytes) => {
                     done.units += 1;
                     done.bytes += bytes;
+                    if source.is_empty() && !self.snd.has_data_to_send() {
+                        done.blocked = Blocked::Source;
+                        break;
+                    }
                 }
                 Err(blocked) => {
                     done.blocked = blocked;
@@ -133,27 +137,29 @@ impl Conn {
             None if source.is_last() => io.take_terminate_reserve(payload_at + emss).ok_or(Blocked::Pool)?,
             None => return Err(Blocked::Pool),
         };
-        let room = frame.bytes_mut().get_mut(payload_at..).unwrap_or_default();
-        let len = source.fill(room).min(emss);
+        let bytes = frame.bytes_mut();
+        let len = source.fill(bytes.get_mut(payload_at..).unwrap_or_default()).min(emss);
         if len == 0 {
             io.shared.spare = Some(frame);
             return Err(Blocked::Source);
         }
+        let header = self.data_header(io.now);
+        let segment = bytes.get_mut(..payload_at + len).unwrap_or_default();
+        let meta = io.write_headers(segment, &self.path, &self.flow, &header, 0);
         frame.resize(payload_at + len);
-        self.retain_and_send(io, frame, payload_at as u16, len as u16)
+        self.retain_and_send(io, frame.seal(meta), payload_at as u16, len as u16)
     }
 
+    /// Retains a unit that starts at snd_nxt, and sends it.
     #[inline]
     fn retain_and_send<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
-        frame: P::Frame,
+        sealed: SealedOf<P>,
         payload_at: u16,
         len: u16,
     ) -> Result<usize, Blocked> {
         let whole = self.snd.peer_room() >= u32::from(len);
-        let header = self.data_header(io.now);
-        let sealed = io.finish(frame, &self.path, &self.flow, header, 0);
         let mut unit = Unit::new(sealed.clone(), self.snd.snd_end, len, payload_at, false);
         if whole {
             self.snd.board.on_sent(&mut unit, io.now);
@@ -210,7 +216,7 @@ impl Conn {
         let payload_at = self.payload_at();
         let frame = io.frame(payload_at).ok_or(Blocked::Pool)?;
         let header = self.header(io.now, self.snd.snd_end, Flags::FIN | Flags::ACK);
-        let sealed = io.finish(frame, &self.path, &self.flow, header, 0);
+        let sealed = io.finish(frame, &self.path, &self.flow, &header, 0);
         let mut unit = Unit::new(sealed.clone(), self.snd.snd_end, 0, payload_at as u16, true);
         self.snd.board.on_sent(&mut unit, io.now);
         if io.shared.tx.push_back(&mut self.snd.retained, unit).is_err() {
@@ -251,7 +257,7 @@ impl Conn {
             self.snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
         }
         self.ensure_timer(io);
-        io.arm(self);
+        io.arm_for_transmission(self);
     }
 
     /// Arms the timer while data is left to send.

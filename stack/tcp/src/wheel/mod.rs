@@ -78,6 +78,14 @@ impl Wheel {
         }
     }
 
+    /// Makes an id fire at `deadline` or before. An earlier deadline stays: the owner of the id sets the next one when it fires.
+    #[inline]
+    pub fn arm_by(&mut self, id: u32, deadline: Nanos) {
+        if self.nodes.get(id as usize).is_some_and(|node| deadline < node.deadline) {
+            self.arm(id, deadline);
+        }
+    }
+
     /// Rare: a later deadline stays in its slot until that slot is due.
     #[inline(never)]
     fn relink(&mut self, id: u32) {
