@@ -133,7 +133,7 @@ where
     P::Frame: Frame,
 {
     if conn.state.is_synchronised() {
-        conn.ack.immediate = conn.ack.immediate.max(1);
-        conn.ack.schedule(&mut shared.acks, conn.slot);
+        let count = conn.ack.immediate.max(1);
+        conn.ack.schedule_immediate(&mut shared.acks, conn.slot, count);
     }
 }

@@ -26,6 +26,9 @@ const NOW_MAX: u8 = 32;
 pub(crate) struct AckQueue {
     queued: Box<[bool]>,
     due: Vec<u32>,
+    /// How many of `due` were queued before the last flush. The others only wait, unless one is immediate.
+    aged: usize,
+    has_immediate: bool,
     round: u16,
 }
 
@@ -35,6 +38,8 @@ impl AckQueue {
         AckQueue {
             queued: vec![false; connections].into_boxed_slice(),
             due: Vec::with_capacity(connections),
+            aged: 0,
+            has_immediate: false,
             round: 0,
         }
     }
@@ -63,21 +68,28 @@ impl AckQueue {
         self.due.is_empty()
     }
 
-    /// Calls `send_due` for every queued connection with its slot and the round. It returns whether an ACK is still
-    /// pending. The queue stays in `owner`, which `send_due` also uses.
+    /// Calls `send_due` with slot and round for the queued connections whose ACK may be due: all of them if one has an
+    /// immediate ACK, otherwise those that were queued before the last flush. It returns whether an ACK is still pending.
+    /// The queue stays in `owner`, which `send_due` also uses.
     #[inline]
     pub(crate) fn flush<W>(
         owner: &mut W,
-        lists: impl Fn(&mut W) -> &mut AckQueue,
+        queue: impl Fn(&mut W) -> &mut AckQueue,
         mut send_due: impl FnMut(&mut W, u32, u16) -> bool,
     ) {
-        let (due, round, mut left) = (lists(owner).due.len(), lists(owner).round, 0);
-        for index in 0..due {
-            let Some(&slot) = lists(owner).due.get(index) else { break };
+        let (visited, round, mut left) = (queue(owner).begin_round(), queue(owner).round, 0);
+        for index in 0..visited {
+            let Some(&slot) = queue(owner).due.get(index) else { break };
             let is_pending = send_due(owner, slot, round);
-            lists(owner).keep_if_pending(slot, is_pending, &mut left);
+            queue(owner).keep_if_pending(slot, is_pending, &mut left);
         }
-        lists(owner).end_round(left, due);
+        queue(owner).end_round(left, visited);
+    }
+
+    /// Returns how many connections are visited.
+    #[inline]
+    fn begin_round(&mut self) -> usize {
+        if core::mem::take(&mut self.has_immediate) { self.due.len() } else { self.aged }
     }
 
     /// Keeps a connection with a pending ACK at index `left`, and removes one without.
@@ -93,22 +105,22 @@ impl AckQueue {
         }
     }
 
-    /// Ends a round in which the first `due` connections were processed and `left` of them kept.
+    /// Ends a round in which the first `visited` connections were processed and `left` of them kept.
     #[inline]
-    fn end_round(&mut self, left: usize, due: usize) {
-        if due == self.due.len() {
+    fn end_round(&mut self, left: usize, visited: usize) {
+        if visited == self.due.len() {
             self.due.truncate(left);
-        } else {
-            self.remove_sent(left, due);
+        } else if left != visited {
+            self.remove_sent(left, visited);
         }
+        self.aged = self.due.len();
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Connections queued meanwhile stay, after those that were kept.
-    #[cold]
+    /// Connections that were not visited stay, after those that were kept.
     #[inline(never)]
-    fn remove_sent(&mut self, left: usize, due: usize) {
-        self.due.drain(left..due);
+    fn remove_sent(&mut self, left: usize, visited: usize) {
+        self.due.drain(left..visited);
     }
 }
 
@@ -121,6 +133,14 @@ impl PendingAck {
         }
         lists.schedule(slot);
     }
+
+    /// Schedules `count` ACKs that leave in this iteration, instead of those that were to leave in it before.
+    #[inline]
+    pub(crate) fn schedule_immediate(&mut self, lists: &mut AckQueue, slot: u32, count: u8) {
+        self.immediate = count;
+        lists.has_immediate = true;
+        self.schedule(lists, slot);
+    }
 }
 
 impl Conn {
@@ -132,8 +152,8 @@ impl Conn {
 
     /// Schedules an ACK that leaves in this iteration.
     pub(crate) fn schedule_ack_now<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
-        self.ack.immediate = self.ack.immediate.max(1);
-        self.schedule_ack(io);
+        let count = self.ack.immediate.max(1);
+        self.ack.schedule_immediate(&mut io.shared.acks, self.slot, count);
     }
 
     /// Schedules one more duplicate ACK, since the peer counts them (RFC 5681 s3.2). If an ordinary ACK is pending,
@@ -146,8 +166,8 @@ impl Conn {
             return;
         }
         let earlier = u8::from(self.ack.pending && self.ack.immediate == 0);
-        self.ack.immediate = (self.ack.immediate + 1 + earlier).min(NOW_MAX);
-        self.schedule_ack(io);
+        let count = (self.ack.immediate + 1 + earlier).min(NOW_MAX);
+        self.ack.schedule_immediate(&mut io.shared.acks, self.slot, count);
     }
 
     /// Sends the due ACKs and returns whether one is still pending.
@@ -212,29 +232,39 @@ impl Conn {
 mod tests {
     use super::*;
 
+    /// Flushes the queue and returns the slots and rounds that were visited. All stay pending before `sent_from`.
+    fn flush(lists: &mut AckQueue, sent_from: u16) -> Vec<(u32, u16)> {
+        let mut seen = Vec::new();
+        AckQueue::flush(
+            lists,
+            |lists| lists,
+            |_, slot, round| {
+                seen.push((slot, round));
+                round < sent_from
+            },
+        );
+        seen
+    }
+
     #[test]
     fn a_pending_ack_is_sent_in_the_flush_after_its_first() {
         let mut lists = AckQueue::new(4);
         lists.schedule(2);
         lists.schedule(2);
-        let mut seen = Vec::new();
-        AckQueue::flush(
-            &mut lists,
-            |lists| lists,
-            |_, slot, round| {
-                seen.push((slot, round));
-                round == 0
-            },
-        );
-        AckQueue::flush(
-            &mut lists,
-            |lists| lists,
-            |_, slot, round| {
-                seen.push((slot, round));
-                round == 0
-            },
-        );
-        assert_eq!(seen, [(2, 0), (2, 1)]);
+        assert_eq!(flush(&mut lists, 0), []);
+        lists.schedule(3);
+        assert_eq!(flush(&mut lists, 0), [(2, 1)]);
+        assert_eq!(flush(&mut lists, 0), [(3, 2)]);
+        assert!(lists.is_empty());
+    }
+
+    #[test]
+    fn an_immediate_ack_is_sent_in_its_first_flush() {
+        let (mut lists, mut ack) = (AckQueue::new(4), PendingAck::default());
+        lists.schedule(2);
+        ack.schedule_immediate(&mut lists, 1, 1);
+        assert_eq!((flush(&mut lists, 1), ack.immediate), (vec![(2, 0), (1, 0)], 1));
+        assert_eq!(flush(&mut lists, 1), [(2, 1), (1, 1)]);
         assert!(lists.is_empty());
     }
 
