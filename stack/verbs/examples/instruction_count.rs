@@ -11,11 +11,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, DisconnectReason, Event, ProtectionDomain, QpAttr,
     QueuePair, RecvWr, Region, RemoteMemory, SendWr, Sge, Stack, Worker,
 };
+use ironwarp_types::{Clock, Nanos};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -100,6 +104,20 @@ fn measured(link: &mut Link, case: Case) -> Result<(), Failure> {
     link.run(case, case.operations())
 }
 
+/// A clock that advances with each reading, by about the time of a poll. Real time passes fifty times faster beside the
+/// slowed program, so that timers would be counted that a message does not meet.
+#[derive(Clone, Default)]
+struct StepClock(Arc<AtomicU64>);
+
+impl Clock for StepClock {
+    fn now(&self) -> Nanos {
+        Nanos(self.0.fetch_add(STEP_NS, Ordering::Relaxed))
+    }
+}
+
+/// Nanoseconds from one reading of the clock to the next.
+const STEP_NS: u64 = 250;
+
 /// Two connected ends.
 struct Link {
     client: End,
@@ -112,8 +130,9 @@ impl Link {
     fn connect(mtu: u16) -> Result<Self, Failure> {
         let port = MemoryConfig { mtu_bytes: mtu, ..MemoryConfig::default() };
         let (client_port, server_port) = pair(&port, &port);
-        let mut client = End::new("10.0.0.1/24", mtu, client_port)?;
-        let mut server = End::new("10.0.0.2/24", mtu, server_port)?;
+        let clock = StepClock::default();
+        let mut client = End::new("10.0.0.1/24", mtu, client_port, clock.clone())?;
+        let mut server = End::new("10.0.0.2/24", mtu, server_port, clock)?;
         server.context.listen(LISTENER.parse()?)?;
         client.context.connect(client.qp, LISTENER.parse()?, b"")?;
         loop {
@@ -269,10 +288,10 @@ struct End {
 }
 
 impl End {
-    fn new(address: &str, mtu: u16, port: MemoryPort) -> Result<Self, Failure> {
+    fn new(address: &str, mtu: u16, port: MemoryPort, clock: StepClock) -> Result<Self, Failure> {
         let mut config = Config::in_memory(address)?;
         config.port.mtu = mtu;
-        let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
+        let (stack, worker) = Stack::builder(config).build_replayable(port, clock, [1, 2])?;
         let mut context = stack.context()?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * SEND_DEPTH)?);
         let qp = context.create_qp(pd, &QpAttr { send_depth: SEND_DEPTH, ..QpAttr::new(cq) })?;
