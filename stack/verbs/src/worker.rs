@@ -20,7 +20,8 @@ use crate::error::SetupError;
 pub struct PollResult {
     /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     pub work: usize,
-    /// When the next timer is due, on the worker's clock ([`Worker::now`]); `None` if no timer is armed.
+    /// When to poll next at the latest, on the worker's clock ([`Worker::now`]): at once after work, otherwise when the
+    /// next timer is due. `None` if no timer is armed.
     pub next_deadline: Option<Nanos>,
 }
 

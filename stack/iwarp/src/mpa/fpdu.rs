@@ -78,7 +78,15 @@ pub fn whole_fpdu_bytes(bytes: &impl ByteStream) -> Option<usize> {
     (bytes.available() >= whole).then_some(whole)
 }
 
+/// Splits contiguous bytes after the FPDU at their front; `None` if not all of it is there.
+#[inline(always)]
+pub fn split_whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = bytes.first_chunk::<LENGTH_BYTES>()?;
+    bytes.split_at_checked(fpdu_bytes(u16::from_be_bytes(*length).into()))
+}
+
 /// Checks the CRC of a whole FPDU and returns its ULPDU.
+#[inline]
 pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
     let (covered, field) = fpdu.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
     // RFC 5044 s4.4: a mismatch makes the FPDU invalid. s4.1: the CRC is not checked when CRCs are off.

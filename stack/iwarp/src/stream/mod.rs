@@ -36,6 +36,7 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{PdId, QpNum};
 
 pub use callbacks::{AtomicForwarder, CompletionSink, NoCredit, SharedReceives, SrqError, StreamCallbacks};
+pub use receive::Taken;
 pub use transmit::StreamSource;
 
 use crate::ddp::untagged::UntaggedQueue;

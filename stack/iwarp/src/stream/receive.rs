@@ -74,6 +74,15 @@ pub(super) fn bad_response(error: Terminate, is_indication: bool) -> StreamFault
     }
 }
 
+/// What [`Stream::on_contiguous`] has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Bytes that the stream took. The others are no whole FPDU, or have to wait.
+    pub bytes: usize,
+    /// The stream ended.
+    pub ended: bool,
+}
+
 impl Stream {
     /// Takes every whole FPDU from `bytes` and leaves incomplete ones. An FPDU in several pieces is gathered in
     /// `scratch`, the core's buffer of `FPDU_MARKED_BYTES_MAX` octets.
@@ -103,6 +112,24 @@ impl Stream {
             bytes.consume(bytes.available());
         }
         Ok(())
+    }
+
+    /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
+    /// [`Stream::error`] says why it ended, if it did.
+    pub fn on_contiguous<C: StreamCallbacks>(&mut self, bytes: &[u8], io: &mut Io<'_, C>) -> Taken {
+        let mut rest = bytes;
+        while self.receiving
+            && let Some((whole, after)) = fpdu::split_whole(rest)
+        {
+            if self.on_fpdu(fpdu::decode(whole, self.crc), io).is_err() {
+                return Taken { bytes: bytes.len(), ended: true };
+            }
+            rest = after;
+        }
+        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
+            rest = &[];
+        }
+        Taken { bytes: bytes.len() - rest.len(), ended: false }
     }
 
     /// Returns the length of the FPDU at the front of `bytes` once all of it has arrived.

@@ -1,12 +1,14 @@
 //! Demultiplexing of arriving segments: to a connection, to TIME-WAIT, to a listener, or to none of them.
 
+use core::convert::Infallible;
+
 use ironwarp_net::{Path, TcpSegment};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
-use super::lent::{Arrival, LentBytes};
+use super::lent::{Arrival, Lent};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::ids::ConnId;
@@ -24,23 +26,21 @@ impl<P: Port> Tcp<P> {
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
-        let Arrival { conn, mut events, lent } = self.on_segment_lending(now, arrived, path, wires)?;
-        if let Some(lent) = lent {
-            events |= self.accept(now, conn, lent, wires);
+        match self.on_segment_lending(now, arrived, path, wires, |_| None::<Infallible>)? {
+            Arrival::Events(conn, events) => (!events.is_empty()).then_some((conn, events)),
         }
-        (!events.is_empty()).then_some((conn, events))
     }
 
-    /// [`Tcp::on_segment`] that lends the payload of a predicted segment to the caller, who returns it to
-    /// [`Tcp::accept`].
+    /// [`Tcp::on_segment`] that lends the payload of a predicted segment to `read`, as [`Tcp::on_predicted_frame`] does.
     #[inline]
-    pub fn on_segment_lending(
+    pub fn on_segment_lending<R>(
         &mut self,
         now: Nanos,
         arrived: TcpSegment<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-    ) -> Option<Arrival<P::Frame>> {
+        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+    ) -> Option<Arrival<R>> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let Some(segment) = Segment::parse(&arrived) else {
             self.shared.stats.count(Counter::TcpDropBadHeader);
@@ -48,29 +48,29 @@ impl<P: Port> Tcp<P> {
         };
         match self.find(arrived.hash, &arrived.flow) {
             Some(at) if at < self.shared.config.connections_max => {
-                self.on_connection_segment(now, at, segment, arrived, wires)
+                self.on_connection_segment(now, at, (segment, arrived), wires, read)
             }
             Some(at) => {
                 self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wires);
                 None
             }
-            None => self.on_unknown_flow(now, segment, arrived, path, wires),
+            None => self.on_unknown_flow(now, (segment, arrived), path, wires, read),
         }
     }
 
     /// No connection and no TIME-WAIT entry, or a stale one.
     #[cold]
-    fn on_unknown_flow(
+    fn on_unknown_flow<R>(
         &mut self,
         now: Nanos,
-        segment: Segment,
-        arrived: TcpSegment<P::Frame>,
+        (segment, arrived): (Segment, TcpSegment<P::Frame>),
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-    ) -> Option<Arrival<P::Frame>> {
+        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+    ) -> Option<Arrival<R>> {
         let path = path();
         match self.accept_syn_cookie(now, &segment, &arrived, &path) {
-            Some(at) => return self.on_connection_segment(now, at?, segment, arrived, wires),
+            Some(at) => return self.on_connection_segment(now, at?, (segment, arrived), wires, read),
             None => self.on_no_connection(now, &segment, &arrived, path, wires),
         }
         None
@@ -87,14 +87,14 @@ impl<P: Port> Tcp<P> {
 
     // Inlined into the receive path of the core loop: called, it copies its arguments, 50 instructions a segment.
     #[inline(always)]
-    fn on_connection_segment(
+    fn on_connection_segment<R>(
         &mut self,
         now: Nanos,
         at: u32,
-        segment: Segment,
-        arrived: TcpSegment<P::Frame>,
+        (segment, arrived): (Segment, TcpSegment<P::Frame>),
         wires: &mut Wires<P>,
-    ) -> Option<Arrival<P::Frame>> {
+        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+    ) -> Option<Arrival<R>> {
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.as_mut()?;
         let id = ConnId { slot: at, generation: slot.generation };
@@ -102,11 +102,14 @@ impl<P: Port> Tcp<P> {
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
         let lent = conn.on_segment(&mut io, segment, arrived, &mut events);
+        let read = lent.and_then(|piece| conn.lend(&mut io, id, piece, &mut events, read));
         if conn.state != before {
             self.on_state_change(at, before, now);
         }
-        let lent = lent.map(|piece| LentBytes { piece });
-        (lent.is_some() || !events.is_empty()).then_some(Arrival { conn: id, events, lent })
+        match read {
+            Some(read) => Some(Arrival::Read(read)),
+            None => (!events.is_empty()).then_some(Arrival::Events(id, events)),
+        }
     }
 
     #[cold]

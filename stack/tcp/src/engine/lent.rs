@@ -1,8 +1,9 @@
-//! Payload that is lent in its frame before it enters the receive queue.
+//! Payload that is read in its frame before it enters the receive queue.
 //!
-//! A predicted segment of a connection without unread bytes needs no place in a queue if the reader consumes it at once.
-//! The caller reads it as a [`ByteStream`] and returns it to [`Tcp::accept`], which advances RCV.NXT, schedules the ACK
-//! and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before them.
+//! A predicted segment of a connection without unread bytes needs no place in a queue if its reader consumes it at once.
+//! TCP applies the ACK and the window, and lends the payload to the reader as a [`ByteStream`]. Then it advances RCV.NXT,
+//! schedules the ACK and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before
+//! them.
 //!
 //! [`Tcp::on_predicted_frame`] finds such a segment in a frame that `net` has not checked yet: the flow table, header
 //! prediction, then the checksums. It takes the frame or returns it unchanged, and cannot fail.
@@ -22,18 +23,30 @@ use crate::output::TcpIo;
 use crate::queue::Piece;
 use crate::stream::ByteStream;
 
-/// What a segment caused on its connection.
-pub struct Arrival<F> {
+/// The result of a segment of a connection.
+pub enum Arrival<R> {
+    /// The reader took the lent payload. It has seen the events, and what it did not consume is queued.
+    Read(R),
+    /// The events of any other segment. Payload that the reader refused is queued and reported as READABLE.
+    Events(ConnId, TcpEvents),
+}
+
+/// A predicted segment whose ACK and window are applied, and whose payload is lent to a reader. No bytes before it are
+/// unread.
+pub struct Lent<'a, F> {
     /// The connection.
     pub conn: ConnId,
-    /// The events so far. Those of the lent payload are returned by [`Tcp::accept`].
+    /// The events of the ACK and the window.
     pub events: TcpEvents,
-    /// The payload of a predicted segment, if no bytes before it are unread. It must be returned to [`Tcp::accept`].
-    pub lent: Option<LentBytes<F>>,
+    /// [`Tcp::acked_bytes`] of the connection.
+    pub acked_bytes: u64,
+    /// The ACK lets data other than the source's be sent, as [`Tcp::wants_transmit`].
+    pub wants_transmit: bool,
+    /// The payload.
+    pub bytes: &'a mut LentBytes<F>,
 }
 
 /// The payload of one segment in its frame.
-#[must_use]
 pub struct LentBytes<F> {
     pub(crate) piece: Piece<F>,
 }
@@ -61,35 +74,37 @@ impl<F: Frame> ByteStream for LentBytes<F> {
 }
 
 impl<P: Port> Tcp<P> {
-    /// Processes a frame that holds a predicted segment. Any other frame is returned, before anything has changed, for
-    /// [`Net::on_frame`] and [`Tcp::on_segment_lending`], which process each frame with the same results.
+    /// Processes a frame that holds a predicted segment. `read` takes its payload, or returns `None` to leave it to the
+    /// queue. Any other frame is returned, before anything has changed, for [`Net::on_frame`] and
+    /// [`Tcp::on_segment_lending`], which process each frame with the same results.
     #[inline(always)]
-    pub fn on_predicted_frame(
+    pub fn on_predicted_frame<R>(
         &mut self,
         now: Nanos,
         net: &Net,
         frame: P::Frame,
         wires: &mut Wires<P>,
-    ) -> Result<Arrival<P::Frame>, P::Frame> {
+        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+    ) -> Result<Arrival<R>, P::Frame> {
         let Some((at, header)) = self.predict(net, &frame) else { return Err(frame) };
         let Some(Slot { generation, conn: Some(conn) }) = self.slots.get_mut(at as usize) else {
             return Err(frame);
         };
         self.shared.stats.count(Counter::TcpRxSegments);
+        let id = ConnId { slot: at, generation: *generation };
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
         let payload = conn.on_predicted(&mut io, &header, &mut events);
         debug_assert!(conn.state == State::Established);
-        let id = ConnId { slot: at, generation: *generation };
-        let lent = match payload {
-            PredictedPayload::Lend => Some(LentBytes { piece: header.piece(frame) }),
+        let read = match payload {
+            PredictedPayload::Lend => conn.lend(&mut io, id, header.piece(frame), &mut events, read),
             PredictedPayload::None => None,
             PredictedPayload::Queue => {
                 conn.on_rest(&mut io, header.piece(frame), &mut events);
                 None
             }
         };
-        Ok(Arrival { conn: id, events, lent })
+        Ok(read.map_or(Arrival::Events(id, events), Arrival::Read))
     }
 
     /// Returns the connection's slot and the header of a frame with a predicted segment.
@@ -103,40 +118,43 @@ impl<P: Port> Tcp<P> {
         let is_predicted = conn_at(at)?.is_predicted(&header) && net.accepts_plain(&plain, frame.rx());
         is_predicted.then_some((at, header))
     }
-
-    /// Accepts lent payload: what the reader consumed is done, the rest is queued. Returns READABLE if there is a rest.
-    #[inline(always)]
-    pub fn accept(
-        &mut self,
-        now: Nanos,
-        id: ConnId,
-        lent: LentBytes<P::Frame>,
-        wires: &mut Wires<P>,
-    ) -> TcpEvents {
-        let mut events = TcpEvents::empty();
-        if let Some((conn, mut io)) = self.conn_and_io(id, now, wires) {
-            conn.on_lent_text(&mut io, lent.piece, &mut events);
-        }
-        events
-    }
 }
 
 impl Conn {
+    /// Lends the payload of a predicted segment to `read`. What it consumed is done, the rest is queued.
+    #[inline(always)]
+    pub(super) fn lend<P: Port, R>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        conn: ConnId,
+        piece: Piece<P::Frame>,
+        events: &mut TcpEvents,
+        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+    ) -> Option<R> {
+        let mut bytes = LentBytes { piece };
+        let wants_transmit = events.contains(TcpEvents::ACKED) && self.wants_transmit();
+        let (events_so_far, acked_bytes) = (*events, self.snd.acked_bytes);
+        let lent = Lent { conn, events: events_so_far, acked_bytes, wants_transmit, bytes: &mut bytes };
+        let read = read(lent);
+        self.on_lent_text(io, bytes, events);
+        read
+    }
+
     #[inline(always)]
     fn on_lent_text<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
-        rest: Piece<P::Frame>,
+        rest: LentBytes<P::Frame>,
         events: &mut TcpEvents,
     ) {
-        let consumed = rest.seq.since(self.rcv.rcv_nxt);
+        let consumed = rest.piece.seq.since(self.rcv.rcv_nxt);
         if consumed > 0 {
-            self.rcv.rcv_nxt = rest.seq;
+            self.rcv.rcv_nxt = rest.piece.seq;
             io.shared.stats.add(Counter::TcpRxBytes, u64::from(consumed));
             self.schedule_ack(io);
         }
-        if rest.len() > 0 {
-            self.on_rest(io, rest, events);
+        if rest.piece.len() > 0 {
+            self.on_rest(io, rest.piece, events);
         }
         if consumed > 0 && self.rcv.needs_window_update(u32::from(self.snd.emss)) {
             self.schedule_ack_now(io);

@@ -7,7 +7,7 @@ use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFra
 use ironwarp_port::{Burst, Frame, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{
-    Arrival, ByteStream, ConnId, LentBytes, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource,
+    Arrival, ByteStream, ConnId, Lent, LentBytes, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource,
 };
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
@@ -92,38 +92,50 @@ impl Node {
 
     /// Processes an arriving frame.
     pub fn receive(&mut self, bytes: &[u8]) {
-        if let Some(Arrival { conn, mut events, lent }) = self.arrive(bytes) {
-            if let Some(lent) = lent {
-                events |= self.tcp.accept(self.now, conn, lent, &mut self.wires);
-            }
-            self.events.push((conn, events));
-        }
-        self.check_step();
+        self.arrive(bytes, &mut |_| None::<()>);
     }
 
     /// Processes an arriving frame, and lets `read` consume lent payload. Returns the number of lent bytes.
     pub fn receive_lending(&mut self, bytes: &[u8], read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
-        let Some(Arrival { conn, mut events, lent }) = self.arrive(bytes) else { return 0 };
-        let lent_bytes = lent.as_ref().map_or(0, ByteStream::available);
-        if let Some(mut lent) = lent {
-            read(&mut lent);
-            events |= self.tcp.accept(self.now, conn, lent, &mut self.wires);
-        }
+        let mut read = Some(read);
+        let mut read_once = |lent: Lent<'_, MemoryFrame>| {
+            let len = lent.bytes.available();
+            read.take()?(lent.bytes);
+            let readable = if lent.bytes.available() > 0 { TcpEvents::READABLE } else { TcpEvents::empty() };
+            Some((lent.conn, lent.events | readable, len))
+        };
+        let Some((conn, events, len)) = self.arrive(bytes, &mut read_once) else { return 0 };
         self.events.push((conn, events));
-        self.check_step();
-        lent_bytes
+        len
     }
 
-    /// Passes a frame to TCP in the order of the core loop: as a predicted one, or after the checks of `net`.
-    fn arrive(&mut self, bytes: &[u8]) -> Option<Arrival<MemoryFrame>> {
-        let frame = match self.tcp.on_predicted_frame(self.now, &self.net, arrived(bytes), &mut self.wires) {
-            Ok(arrival) => return Some(arrival),
-            Err(frame) => frame,
+    /// Passes a frame to TCP in the order of the core loop: as a predicted one, or after the checks of `net`. Returns
+    /// what `read` returns for lent payload.
+    fn arrive<R>(
+        &mut self,
+        bytes: &[u8],
+        read: &mut impl FnMut(Lent<'_, MemoryFrame>) -> Option<R>,
+    ) -> Option<R> {
+        let (now, wires) = (self.now, &mut self.wires);
+        let arrival = match self.tcp.on_predicted_frame(now, &self.net, arrived(bytes), wires, &mut *read) {
+            Ok(arrival) => Some(arrival),
+            Err(frame) => match self.net.on_frame(now, frame, wires.first_mut()) {
+                Some(Received::Segment(segment)) => {
+                    let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
+                    self.tcp.on_segment_lending(now, segment, || net.path_to(&flow, mac), wires, read)
+                }
+                _ => None,
+            },
         };
-        let received = self.net.on_frame(self.now, frame, self.wires.first_mut());
-        let Some(Received::Segment(segment)) = received else { return None };
-        let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
-        self.tcp.on_segment_lending(self.now, segment, || net.path_to(&flow, mac), &mut self.wires)
+        let read = match arrival? {
+            Arrival::Read(read) => Some(read),
+            Arrival::Events(conn, events) => {
+                self.events.push((conn, events));
+                None
+            }
+        };
+        self.check_step();
+        read
     }
 
     pub fn timers(&mut self) {

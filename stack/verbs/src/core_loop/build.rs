@@ -95,7 +95,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             housekeeping: NetHousekeeping::new(now, parts.link_up, parts.link_poll_interval, announced),
             clock: parts.clock,
             next_due: None,
-            timers_due: Nanos::ZERO,
+            timers_checked_at: Nanos::ZERO,
             idle_until: Nanos::ZERO,
             shared: shared.clone(),
         })

@@ -84,12 +84,15 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     shared: Arc<StackShared>,
     /// When the next iteration is due, as last returned.
     next_due: Option<Nanos>,
-    /// When the first timer is due, of those that were armed at the end of the last full iteration.
-    timers_due: Nanos,
-    /// Until this time an iteration without work skips the later stages. Code that creates work for them adds to
-    /// `dp.work` or sets this to zero.
+    /// An iteration with work runs the timer stage from this time on.
+    timers_checked_at: Nanos,
+    /// Until this time an iteration without work skips the later stages: zero after one with work. Code that creates
+    /// work for them adds to `dp.work` or sets this to zero.
     idle_until: Nanos,
 }
+
+/// How often a busy core runs the timer stage: once in a tick of the timer wheels, which is their precision.
+const TIMER_CHECK_INTERVAL: Nanos = Nanos(1 << 14);
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// One iteration: receives at most `budget` bursts and handles everything that follows from them.
@@ -137,7 +140,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
     fn run_later_stages(&mut self, now: Nanos) {
-        if now >= self.timers_due || !self.has_nothing_to_poll_for() {
+        if self.dp.work == 0 || now >= self.timers_checked_at {
+            self.timers_checked_at = now + TIMER_CHECK_INTERVAL;
             self.run_timers(now);
         }
         if !self.dp.quiescence_waiters.is_empty() {
@@ -156,12 +160,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.dp.send_net_messages();
             self.dp.serve_remote_atomics();
         }
+        if self.dp.work == 0 {
+            self.plan_next_iteration(now);
+        } else {
+            // More work often follows: the deadlines are read once there is none.
+            (self.next_due, self.idle_until) = (Some(now), Nanos::ZERO);
+        }
+    }
+
+    /// Decides when the next iteration is due and until when the later stages have nothing to do.
+    #[inline(never)]
+    fn plan_next_iteration(&mut self, now: Nanos) {
         let first = self.first_deadline();
-        self.timers_due = first.min(self.housekeeping.path_refresh_due());
         let has_immediate_work = self.has_immediate_work();
         self.next_due = if has_immediate_work { Some(now) } else { (first != Nanos::MAX).then_some(first) };
-        self.idle_until =
-            if has_immediate_work || !self.has_nothing_to_poll_for() { Nanos::ZERO } else { self.timers_due };
+        let is_idle = !has_immediate_work && self.has_nothing_to_poll_for();
+        self.idle_until = if is_idle { first.min(self.housekeeping.path_refresh_due()) } else { Nanos::ZERO };
     }
 
     /// Returns whether the next iteration is due at once, for example because an ACK or a sender waits.

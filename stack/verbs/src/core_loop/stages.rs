@@ -4,11 +4,11 @@
 //!
 //! ```text
 //! receive_from
-//!   on_frame         Tcp::on_predicted_frame  headers, flow table, prediction, checksums; lends the payload
+//!   on_frame         Tcp::on_predicted_frame  headers, flow table, prediction, checksums
 //!     or else        Net::on_frame            headers, checksums, flow hash
 //!     on_received    Tcp::on_segment_lending  flow table, the steps of RFC 9293
-//!   on_lent_bytes    DataPath::on_lent_bytes  Stream::on_acked, Stream::on_readable: FPDU, CRC, checks, copy, completion
-//!                    Tcp::accept              RCV.NXT, ACK; queues an incomplete FPDU
+//!     inside         LentReader::read         Stream::on_acked, Stream::on_readable: FPDU, CRC, checks, copy, completion
+//!     then                                    RCV.NXT, ACK; queues an incomplete FPDU
 //!   on_tcp_events    any other segment: DataPath::on_acked, DataPath::on_readable after TCP's queue
 //!   ConnectionManager                      only for an outcome that changes the connection
 //! ```
@@ -24,13 +24,13 @@
 
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
 use ironwarp_port::{Burst, Port};
-use ironwarp_tcp::{Arrival, ConnId, LentBytes, TcpEvents};
+use ironwarp_tcp::{Arrival, ConnId, TcpEvents};
 use ironwarp_types::{Clock, Nanos};
 
 use super::CoreLoop;
 use super::connection::{CONTROL_BUDGET, TimerOwner};
 use super::cores::{LEADER, Steered};
-use super::data_path::{ConnOwner, RxOutcome, TxSource};
+use super::data_path::{ConnOwner, Read, RxOutcome, TxSource};
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The doorbell stage: sends new work requests before frames are received: an application that has just posted often waits for the reply.
@@ -155,42 +155,32 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         {
             return other_cores.steer(to, Steered::Segment(port, segment), &dp.stats);
         }
-        let net = dp.nets.at(port);
-        let (flow, mac) = (segment.flow, segment.remote_mac);
-        let path_to_peer = || net.path_to(&flow, mac);
-        let arrival = dp.tcp.on_segment_lending(now, segment, path_to_peer, &mut dp.wires);
-        if let Some(arrival) = arrival {
+        if let Some(arrival) = dp.on_segment(now, port, segment) {
             self.on_arrival(now, arrival);
         }
     }
 
-    /// Passes a segment's payload and events on to the connection's owner.
+    /// Handles what a segment of a connection leaves to do.
     #[inline(always)]
-    fn on_arrival(&mut self, now: Nanos, arrival: Arrival<P::Frame>) {
-        let Arrival { conn, events, lent } = arrival;
-        match lent {
-            Some(lent) => self.on_lent_bytes(now, conn, events, lent),
-            None => self.on_tcp_events(now, conn, events),
+    fn on_arrival(&mut self, now: Nanos, arrival: Arrival<Read>) {
+        match arrival {
+            Arrival::Read(read) => {
+                let ended = read.ended();
+                self.dp.after_read(read);
+                if let Some(slot) = ended {
+                    self.on_stream_end(now, slot);
+                }
+            }
+            Arrival::Events(conn, events) => self.on_tcp_events(now, conn, events),
         }
     }
 
-    /// Delivers the payload of a predicted segment from its frame, or queues it as that of any other.
-    #[inline(always)]
-    fn on_lent_bytes(&mut self, now: Nanos, conn: ConnId, events: TcpEvents, lent: LentBytes<P::Frame>) {
-        let ConnOwner::Qp(slot) = self.dp.owner(conn) else {
-            return self.queue_lent_bytes(now, conn, events, lent);
-        };
-        match self.dp.on_lent_bytes(now, (slot, conn), events, lent) {
-            Ok(RxOutcome::Done) => {}
-            Ok(outcome) => self.cm.on_rx_outcome(&mut self.dp, now, (slot, conn), outcome),
-            Err(lent) => self.queue_lent_bytes(now, conn, events, lent),
-        }
-    }
-
+    #[cold]
     #[inline(never)]
-    fn queue_lent_bytes(&mut self, now: Nanos, conn: ConnId, events: TcpEvents, lent: LentBytes<P::Frame>) {
-        let events = events | self.dp.tcp.accept(now, conn, lent, &mut self.dp.wires);
-        self.on_tcp_events(now, conn, events);
+    fn on_stream_end(&mut self, now: Nanos, slot: u32) {
+        if let Some((conn, outcome)) = self.dp.outcome_of_end(slot) {
+            self.cm.on_rx_outcome(&mut self.dp, now, (slot, conn), outcome);
+        }
     }
 
     /// An ICMP error goes to the core of the flow that it quotes.

@@ -1,11 +1,17 @@
 //! Received bytes: FPDUs to placements, deliveries and completions; acknowledgements to completions.
 
 use ironwarp_iwarp::StreamError;
-use ironwarp_port::Port;
-use ironwarp_tcp::{Arrival, ByteStream, ConnId, LentBytes, TcpEvents};
+use ironwarp_iwarp::stream::Taken;
+use ironwarp_mem::CoreMem;
+use ironwarp_net::{Net, TcpSegment};
+use ironwarp_port::{Frame, Port, Wires};
+use ironwarp_stats::CoreStats;
+use ironwarp_tcp::{Arrival, ByteStream, ConnId, Lent, Tcp, TcpEvents};
 use ironwarp_types::Nanos;
 
-use super::DataPath;
+use super::qp::QpTable;
+use super::queues::QueueTable;
+use super::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
 
 /// What is left for the connection manager after received bytes.
@@ -30,6 +36,59 @@ pub(crate) struct RxException {
     pub(crate) wants_tx: bool,
 }
 
+/// What is left to do for a queue pair that has read the payload of a predicted segment.
+pub(crate) struct Read {
+    slot: u32,
+    /// The stream ended.
+    ended: bool,
+    /// The stream or TCP has something to send.
+    wants_tx: bool,
+    /// A delivery waits until no core uses a steering tag.
+    waits: bool,
+}
+
+// The result of a call, in one register.
+const _: () = assert!(size_of::<Option<Read>>() == 8);
+
+impl Read {
+    /// Returns the queue pair if its stream ended.
+    #[inline]
+    pub(crate) fn ended(&self) -> Option<u32> {
+        self.ended.then_some(self.slot)
+    }
+}
+
+/// Reads the payload of predicted segments in their frames: the parts of a data path that TCP does not use meanwhile.
+struct LentReader<'a> {
+    conn_owners: &'a [ConnOwner],
+    qps: &'a mut QpTable,
+    queues: &'a mut QueueTable,
+    mem: &'a CoreMem,
+    stats: &'a CoreStats,
+}
+
+impl LentReader<'_> {
+    /// Completes what the segment acknowledges, then checks, places and delivers its FPDUs. `None` if the connection is
+    /// not in full operation, or if the stream needs its bytes in TCP's queue.
+    #[inline(always)]
+    fn read<F: Frame>(self, lent: Lent<'_, F>) -> Option<Read> {
+        let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
+        let qp = self.qps.at(slot)?;
+        if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
+            return None;
+        }
+        let (stream, mut io) = qp.stream_io(self.queues, self.mem, self.stats);
+        if lent.events.contains(TcpEvents::ACKED) {
+            stream.on_acked(lent.acked_bytes, &mut io);
+        }
+        let Taken { bytes, ended } = stream.on_contiguous(lent.bytes.front(), &mut io);
+        lent.bytes.consume(bytes);
+        let writable = lent.events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT);
+        let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
+        Some(Read { slot, ended, wants_tx, waits: stream.awaits_quiescence() })
+    }
+}
+
 impl<P: Port> DataPath<P> {
     /// Polls the first port of a core that has no other, and returns whether nothing arrived. Received frames wait in the
     /// burst.
@@ -43,15 +102,53 @@ impl<P: Port> DataPath<P> {
         burst.is_empty()
     }
 
-    /// Passes a frame with a predicted segment to TCP, or returns it.
+    /// Borrows what TCP uses for a frame of `port`, and what reads payload meanwhile.
+    #[inline(always)]
+    fn split(&mut self, port: u8) -> (LentReader<'_>, &mut Tcp<P>, &mut Wires<P>, &Net) {
+        let reader = LentReader {
+            conn_owners: &self.conn_owners,
+            qps: &mut self.qps,
+            queues: &mut self.queues,
+            mem: &self.mem,
+            stats: &self.stats,
+        };
+        (reader, &mut self.tcp, &mut self.wires, self.nets.at(port))
+    }
+
+    /// Handles a frame with a predicted segment, or returns it.
     #[inline(always)]
     pub(crate) fn on_predicted_frame(
         &mut self,
         now: Nanos,
         port: u8,
         frame: P::Frame,
-    ) -> Result<Arrival<P::Frame>, P::Frame> {
-        self.tcp.on_predicted_frame(now, self.nets.at(port), frame, &mut self.wires)
+    ) -> Result<Arrival<Read>, P::Frame> {
+        let (reader, tcp, wires, net) = self.split(port);
+        tcp.on_predicted_frame(now, net, frame, wires, |lent| reader.read(lent))
+    }
+
+    /// Handles a segment that `net` has checked.
+    pub(crate) fn on_segment(
+        &mut self,
+        now: Nanos,
+        port: u8,
+        segment: TcpSegment<P::Frame>,
+    ) -> Option<Arrival<Read>> {
+        let (reader, tcp, wires, net) = self.split(port);
+        let (flow, mac) = (segment.flow, segment.remote_mac);
+        let path_to_peer = || net.path_to(&flow, mac);
+        tcp.on_segment_lending(now, segment, path_to_peer, wires, |lent| reader.read(lent))
+    }
+
+    /// Lists a queue pair that has read lent payload, if it has to send or to wait.
+    #[inline(always)]
+    pub(crate) fn after_read(&mut self, read: Read) {
+        if read.waits {
+            self.wait_for_quiescence(read.slot);
+        }
+        if read.wants_tx {
+            self.enqueue_tx(read.slot);
+        }
     }
 
     /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.
@@ -79,42 +176,11 @@ impl<P: Port> DataPath<P> {
         RxOutcome::Done
     }
 
-    /// Handles a predicted segment whose payload is not in TCP's queue: completes what it acknowledges, then checks,
-    /// places and delivers its FPDUs. Returns the payload if the connection is not in full operation, or if the stream
-    /// needs its bytes in TCP's queue.
-    #[inline(always)]
-    pub(crate) fn on_lent_bytes(
-        &mut self,
-        now: Nanos,
-        (slot, conn): (u32, ConnId),
-        events: TcpEvents,
-        mut bytes: LentBytes<P::Frame>,
-    ) -> Result<RxOutcome, LentBytes<P::Frame>> {
-        let Some(qp) = self.qps.at(slot) else { return Err(bytes) };
-        if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
-            return Err(bytes);
-        }
-        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        let mut wants_tx = events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT);
-        if events.contains(TcpEvents::ACKED) {
-            stream.on_acked(self.tcp.acked_bytes(conn), &mut io);
-            wants_tx |= self.tcp.wants_transmit(conn);
-        }
-        let end = stream.on_readable(&mut bytes, &mut self.scratch, &mut io).err();
-        wants_tx |= stream.wants_tx(&mut io);
-        let waits = stream.awaits_quiescence();
-        // The stream has seen the rest: it is no whole FPDU, or it has to wait.
-        let _ = self.tcp.accept(now, conn, bytes, &mut self.wires);
-        if waits {
-            self.wait_for_quiescence(slot);
-        }
-        if wants_tx {
-            self.enqueue_tx(slot);
-        }
-        Ok(match end {
-            None => RxOutcome::Done,
-            Some(_) => RxOutcome::Exception(RxException { end, gate_closed: false, wants_tx }),
-        })
+    /// Returns the outcome of lent payload for a stream that ended with it.
+    pub(crate) fn outcome_of_end(&mut self, slot: u32) -> Option<(ConnId, RxOutcome)> {
+        let qp = self.qps.at(slot)?;
+        let exception = RxException { end: qp.stream.error(), gate_closed: false, wants_tx: qp.tx_queued };
+        Some((qp.conn?, RxOutcome::Exception(exception)))
     }
 
     /// Bytes after a gap, on a connection with out-of-order placement.
