@@ -42,10 +42,10 @@ const CONTROL_TIMESTAMPS: u32 = u32::from_le_bytes([0x80, 0x10, 0, 0]);
 /// A frame to us with a TCP segment over IPv4, without a VLAN tag: ACK and perhaps PSH are set, and there is no option
 /// but timestamps. Its checksums are not verified.
 pub struct PlainFrame<'a> {
-    bytes: &'a [u8],
     header: &'a [u8; HEADERS_BYTES],
+    /// The segment from the TCP header on, without link padding.
+    l4: &'a [u8],
     has_timestamps: bool,
-    end: u16,
 }
 
 impl Net {
@@ -57,14 +57,15 @@ impl Net {
         let header = bytes.first_chunk::<HEADERS_BYTES>()?;
         let control = word32::<46>(header) & CONTROL_MASK;
         let has_timestamps = control == CONTROL_TIMESTAMPS && word32::<54>(header) == TIMESTAMPS_HEAD;
-        let start = if has_timestamps { HEADERS_BYTES } else { BARE_BYTES };
-        let end = usize::from((word32::<16>(header) as u16).swap_bytes()) + ETHERNET_BYTES;
         let is_plain = (has_timestamps || control == CONTROL_BARE)
             && self.is_plain_tcp_to_us(header.first_chunk()?)
-            && start <= end
-            && end <= bytes.len()
             && self.link.vlan.is_none();
-        is_plain.then_some(PlainFrame { bytes, header, has_timestamps, end: end as u16 })
+        if !is_plain {
+            return None;
+        }
+        let end = usize::from((word32::<16>(header) as u16).swap_bytes()) + ETHERNET_BYTES;
+        let plain = PlainFrame { header, l4: bytes.get(HEADERS_V4_BYTES..end)?, has_timestamps };
+        if usize::from(plain.start()) <= end { Some(plain) } else { None }
     }
 
     /// Returns the hash of a plain frame's flow, as [`FlowHasher::hash`](crate::FlowHasher::hash).
@@ -78,7 +79,7 @@ impl Net {
     pub fn accepts_plain(&self, frame: &PlainFrame<'_>, rx: RxMeta) -> bool {
         let (remote, local) = frame.addresses();
         let header = frame.header.first_chunk::<HEADERS_V4_BYTES>().and_then(|header| header.last_chunk());
-        let l4 = frame.bytes.get(HEADERS_V4_BYTES..usize::from(frame.end)).unwrap_or_default();
+        let l4 = frame.l4;
         let l4_sum = || local.sum() + remote.sum() + u32::from(ip::TCP) + l4.len() as u32 + checksum::sum(l4);
         self.local.accepts_connected_v4(remote, local)
             && checksum::is_correct(rx.ip_checksum, || header.map_or(0, checksum::sum_header))
@@ -141,6 +142,6 @@ impl PlainFrame<'_> {
     /// Returns the offset of the end of the payload in the frame, in bytes. Link padding may follow.
     #[inline(always)]
     pub fn end(&self) -> u16 {
-        self.end
+        (HEADERS_V4_BYTES + self.l4.len()) as u16
     }
 }

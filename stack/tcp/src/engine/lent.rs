@@ -11,7 +11,7 @@
 use ironwarp_net::Net;
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::Counter;
-use ironwarp_types::Nanos;
+use ironwarp_types::{Nanos, Seq};
 
 use super::{Slot, Tcp};
 use crate::conn::{Conn, State};
@@ -90,6 +90,7 @@ impl<P: Port> Tcp<P> {
         let Some(Slot { generation, conn: Some(conn) }) = self.slots.get_mut(at as usize) else {
             return Err(frame);
         };
+        self.last_predicted = at;
         self.shared.stats.count(Counter::TcpRxSegments);
         let id = ConnId { slot: at, generation: *generation };
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
@@ -110,13 +111,24 @@ impl<P: Port> Tcp<P> {
     /// Returns the connection's slot and the header of a frame with a predicted segment.
     #[inline(always)]
     fn predict(&self, net: &Net, frame: &P::Frame) -> Option<(u32, PlainHeader)> {
-        let plain = net.plain_frame(frame).filter(|_| self.shared.config.fast_path)?;
+        if !self.shared.config.fast_path {
+            return None;
+        }
+        let plain = net.plain_frame(frame)?;
         let key = plain.key();
         let conn_at = |at: u32| self.slots.get(at as usize).and_then(|slot| slot.conn.as_ref());
-        let at = self.flows.lookup(net.hash_of(key), |at| conn_at(at).is_some_and(|conn| conn.key == key))?;
+        let has_key = |conn: &Conn| conn.key == key;
+        // A connection that has ended may have the key of its successor.
+        let is_same = |conn: &Conn| has_key(conn) && conn.state == State::Established;
+        let at = match self.last_predicted {
+            at if conn_at(at).is_some_and(is_same) => at,
+            _ => self.flows.lookup(net.hash_of(key), |at| conn_at(at).is_some_and(has_key))?,
+        };
         let header = PlainHeader::from(&plain);
-        let is_predicted = conn_at(at)?.is_predicted(&header) && net.accepts_plain(&plain, frame.rx());
-        is_predicted.then_some((at, header))
+        if conn_at(at)?.is_predicted(&header) && net.accepts_plain(&plain, frame.rx()) {
+            return Some((at, header));
+        }
+        None
     }
 }
 
@@ -136,29 +148,29 @@ impl Conn {
         let (events_so_far, acked_bytes) = (*events, self.snd.acked_bytes);
         let lent = Lent { conn, events: events_so_far, acked_bytes, wants_transmit, bytes: &mut bytes };
         let read = read(lent);
-        self.on_lent_text(io, bytes, events);
+        let piece = &bytes.piece;
+        let (seq, has_rest) = (piece.seq, piece.len() > 0);
+        let consumed = self.on_consumed(io, seq);
+        if has_rest {
+            self.on_rest(io, bytes.piece, events);
+        }
+        if consumed && self.rcv.needs_window_update(u32::from(self.snd.emss)) {
+            self.schedule_ack_now(io);
+        }
         read
     }
 
+    /// The reader has consumed the lent bytes before `seq`. Returns whether there were any.
     #[inline(always)]
-    fn on_lent_text<P: Port>(
-        &mut self,
-        io: &mut TcpIo<'_, P>,
-        rest: LentBytes<P::Frame>,
-        events: &mut TcpEvents,
-    ) {
-        let consumed = rest.piece.seq.since(self.rcv.rcv_nxt);
-        if consumed > 0 {
-            self.rcv.rcv_nxt = rest.piece.seq;
-            io.shared.stats.add(Counter::TcpRxBytes, u64::from(consumed));
-            self.schedule_ack(io);
+    fn on_consumed<P: Port>(&mut self, io: &mut TcpIo<'_, P>, seq: Seq) -> bool {
+        let bytes = seq.since(self.rcv.rcv_nxt);
+        if bytes == 0 {
+            return false;
         }
-        if rest.piece.len() > 0 {
-            self.on_rest(io, rest.piece, events);
-        }
-        if consumed > 0 && self.rcv.needs_window_update(u32::from(self.snd.emss)) {
-            self.schedule_ack_now(io);
-        }
+        self.rcv.rcv_nxt = seq;
+        io.shared.stats.add(Counter::TcpRxBytes, u64::from(bytes));
+        self.schedule_ack(io);
+        true
     }
 
     /// Queues payload that no reader takes now: an incomplete FPDU, or bytes behind unread ones. Not inlined, since most

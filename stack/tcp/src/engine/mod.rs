@@ -53,6 +53,8 @@ pub struct Tcp<P: Port> {
     free: Vec<u32>,
     shared: EngineShared<P>,
     flows: FlowTable,
+    /// The slot of the last predicted segment. The next one often is of the same connection, which its key shows.
+    last_predicted: u32,
     hasher: FlowHasher,
     listeners: Listeners,
     time_wait: TimeWait,
@@ -81,6 +83,7 @@ impl<P: Port> Tcp<P> {
             slots: (0..connections).map(|_| Slot { generation: 0, conn: None }).collect(),
             free: (0..connections).rev().collect(),
             flows: FlowTable::new(flows),
+            last_predicted: 0,
             hasher,
             listeners: Listeners::new(config.listeners_max),
             time_wait: TimeWait::new(config.time_wait_max, config.time_wait),
