@@ -24,6 +24,9 @@ const LAST: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 const VERSION: u8 = 1;
 
+/// The first octet of an untagged segment that ends its message, with reserved bits zero.
+pub(crate) const LAST_UNTAGGED: u8 = LAST | VERSION;
+
 /// The header of a tagged segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tagged {

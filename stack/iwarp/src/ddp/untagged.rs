@@ -32,6 +32,17 @@ impl UntaggedQueue {
         self.placed
     }
 
+    /// Returns queue number, message number and offset of the first segment of the next message on queue 0, as in the
+    /// header; `None` while a message is incomplete.
+    #[inline(always)]
+    pub(crate) fn place_of_next(&self) -> Option<[u8; 12]> {
+        if self.placed > 0 {
+            return None;
+        }
+        let [a, b, c, d] = self.msn.0.to_be_bytes();
+        Some([0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0])
+    }
+
     /// Makes checks 2 to 5 of RFC 5041 s7.1. `buffer` is the size of the buffer posted for message `msn`, if there is
     /// one.
     #[inline]

@@ -11,6 +11,7 @@
 mod extended;
 mod segment_space;
 mod sender;
+mod whole_message;
 
 use ironwarp_mem::Access;
 use ironwarp_stats::{CoreStats, Counter};
@@ -38,6 +39,9 @@ use sender::Gate;
 /// A message that does not fit in the rest of a segment is cut only if at least this fraction of the segment is left.
 /// A smaller piece is not worth another header.
 const MIN_FILL_DIVISOR: usize = 4;
+
+/// The flags that hold a request back.
+const FENCES: SendFlags = SendFlags::FENCE.union(SendFlags::LOCAL_FENCE);
 
 /// The queue that sends next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,12 +153,17 @@ impl Stream {
         let whole = room.len();
         let mut used = 0;
         while let Some(left) = room.get_mut(used..) {
-            let mut room = SegmentSpace::<MARKED>::new(left);
-            // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
-            let worth =
-                room.bytes.len() >= whole / MIN_FILL_DIVISOR && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
-            room.may_cut = used == 0 || worth;
-            let bytes = self.next_fpdu(room, io);
+            let bytes = match if MARKED { None } else { self.whole_message(left, io) } {
+                Some(bytes) => bytes,
+                None => {
+                    let mut room = SegmentSpace::<MARKED>::new(left);
+                    // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
+                    let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
+                        && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
+                    room.may_cut = used == 0 || worth;
+                    self.next_fpdu(room, io)
+                }
+            };
             if bytes == 0 {
                 break;
             }
@@ -229,8 +238,7 @@ impl Stream {
 
     /// Returns whether a request may begin now. `head` is the oldest request that has not completed.
     fn may_begin(&self, wqe: &SendWqe, head: u32) -> bool {
-        let fences = SendFlags::FENCE.union(SendFlags::LOCAL_FENCE);
-        if wqe.flags.intersects(fences) && self.is_fenced(wqe.flags, head) {
+        if wqe.flags.intersects(FENCES) && self.is_fenced(wqe.flags, head) {
             return false;
         }
         // RFC 5040 s6.1: a Read waits while ORD Reads are outstanding. With an ORD of 0 it would wait forever, so it
@@ -292,13 +300,19 @@ impl Stream {
         self.copy_payload(wqe, view, payload)?;
         self.message_header(wqe, last, header);
         let written = self.encode_fpdu(room, header_bytes + payload_bytes);
+        self.advance_message(wqe, payload_bytes, last);
+        Ok(Some(written))
+    }
+
+    /// Moves past a segment of a Send or Write.
+    #[inline(always)]
+    fn advance_message(&mut self, wqe: &SendWqe, payload_bytes: usize, last: bool) {
         if last {
             self.send_progress.set_done_when_acked(self.sender.next);
             self.sender.send_msn =
                 self.sender.send_msn.wrapping_add(u32::from(wqe.opcode != SendOpcode::Write));
         }
         self.sender.advance(payload_bytes, last);
-        Ok(Some(written))
     }
 
     /// Copies the next octets of a request to `payload`.

@@ -4,6 +4,8 @@
 //! version, then the rules of the operation (RFC 5040 s7.2). A segment is placed only after all checks, so a refused
 //! FPDU does not change memory. The first refused FPDU ends the stream, and later bytes are dropped.
 
+mod whole_send;
+
 use ironwarp_mem::{Access, AccessScope};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::ByteStream;
@@ -228,6 +230,9 @@ impl Stream {
         ulpdu: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
+        if self.whole_send(ulpdu, io).is_some() {
+            return Ok(());
+        }
         match Header::decode(ulpdu)? {
             (Header::Tagged(header), payload) => match Opcode::decode(header.ulp)? {
                 // The operation selects the right that a tagged segment needs, so it is decoded before the buffer is

@@ -1,0 +1,49 @@
+//! The usual case of the receive side: the next Send in one segment, into the first element of the oldest receive.
+//!
+//! It makes the checks of the general path in one comparison of the header, and leaves every segment that fails one to
+//! that path, before anything has changed: that path says why.
+
+use ironwarp_mem::{Access, AccessScope};
+
+use crate::completion::{CompletionFlags, CompletionStatus};
+use crate::ddp::UNTAGGED_BYTES;
+use crate::ddp::header::LAST_UNTAGGED;
+use crate::rdmap::Opcode;
+use crate::stream::{CompletionSink, Io, Stream};
+
+const SEND: u8 = Opcode::Send.control();
+const SEND_SOLICITED: u8 = Opcode::SendSolicited.control();
+
+impl Stream {
+    /// Delivers a Send in one segment. `None` if the general path must decide.
+    #[inline(always)]
+    pub(super) fn whole_send<C: CompletionSink>(&mut self, ulpdu: &[u8], io: &mut Io<'_, C>) -> Option<()> {
+        let (header, payload) = ulpdu.split_first_chunk::<UNTAGGED_BYTES>()?;
+        let [LAST_UNTAGGED, operation @ (SEND | SEND_SOLICITED), _, _, _, _, place @ ..] = header else {
+            return None;
+        };
+        // Queue 0, the next message, offset 0 (RFC 5041 s4.3 and s5.3).
+        let is_next = *place == self.rx_sends.place_of_next()?;
+        if !is_next || self.out_of_order.is_some() {
+            return None;
+        }
+        let head = io.receives.head();
+        if io.receives.at(head).is_none() {
+            io.receives.refresh();
+        }
+        let wqe = io.receives.at(head)?;
+        if !payload.is_empty() {
+            let sink = wqe.scatter().at(0).filter(|sink| payload.len() <= sink.len as usize)?;
+            let scope = AccessScope::new(self.config.recv_pd, self.config.qp);
+            let span =
+                io.memory.resolve(sink.lkey, scope, sink.addr, payload.len() as u32, Access::LOCAL_WRITE);
+            span.ok()?.copy_in(0, payload).ok()?;
+        }
+        let wr_id = wqe.wr_id;
+        let message_bytes = self.rx_sends.advance(true, payload.len())?;
+        let mut completion = self.receive_completion(wr_id, message_bytes, CompletionStatus::Success);
+        completion.flags.set(CompletionFlags::SOLICITED, *operation == SEND_SOLICITED);
+        self.complete_receive(completion, io);
+        Some(())
+    }
+}
