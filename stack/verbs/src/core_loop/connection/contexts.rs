@@ -12,7 +12,6 @@ use crate::core_loop::channel::{ContextChannel, ControlMessage, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
 use crate::event::Event;
-use crate::objects::QpState;
 
 /// Control messages taken from one context in one iteration, so that a flood of them does not starve frames.
 pub(crate) const CONTROL_BUDGET: usize = 16;
@@ -71,14 +70,12 @@ impl ConnectionManager {
     #[inline(always)]
     pub(crate) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) -> bool {
         let mut has_contexts_to_serve = self.core_shared.has_new_contexts();
-        for context in 0..self.contexts.len() {
-            let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { continue };
+        for channel in self.contexts.iter_mut().flatten() {
             has_contexts_to_serve |= !channel.is_idle();
             for _ in 0..DOORBELL_BUDGET {
-                let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
                 let Some(slot) = channel.doorbell.next() else { break };
                 dp.work += 1;
-                self.on_doorbell(dp, slot);
+                dp.on_doorbell(slot);
             }
         }
         has_contexts_to_serve
@@ -156,17 +153,6 @@ impl ConnectionManager {
     /// Returns whether the context owns the queue pair in a slot: the message may be older than the slot's occupant.
     fn owns_qp<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, slot: u32) -> bool {
         dp.qps.at(slot).is_some_and(|qp| qp.context == context)
-    }
-
-    /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
-    fn on_doorbell<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
-        let Some(qp) = dp.qps.at(slot) else { return };
-        // The doorbell is cleared before the rings are read, so that later work rings it again.
-        qp.bell.clear();
-        if qp.shared.state() == QpState::Error {
-            return dp.flush(slot);
-        }
-        dp.enqueue_tx(slot);
     }
 
     /// Sends a notification to a context. If its ring is full, the core keeps the notification until the context

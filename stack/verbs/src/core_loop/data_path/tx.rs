@@ -13,6 +13,7 @@ use ironwarp_types::Nanos;
 
 use super::{DataPath, TxSource};
 use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
+use crate::objects::QpState;
 
 /// Limits a round by segments too, retransmissions included: many small messages stay below the byte quantum.
 pub(crate) const ROUND_UNITS_MAX: usize = 64;
@@ -37,6 +38,20 @@ impl TxOutcome {
 }
 
 impl<P: Port> DataPath<P> {
+    /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
+    #[inline(always)]
+    pub(crate) fn on_doorbell(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        // The doorbell is cleared before the rings are read, so that later work rings it again.
+        qp.bell.clear();
+        if qp.shared.state() == QpState::Error {
+            return self.flush(slot);
+        }
+        if !core::mem::replace(&mut qp.tx_queued, true) {
+            self.tx_ready.push_back(TxSource::Qp(slot));
+        }
+    }
+
     /// Lists a queue pair as a sender unless it is listed.
     #[inline(never)]
     pub(crate) fn enqueue_tx(&mut self, slot: u32) {
