@@ -12,12 +12,16 @@
 //! `scripts/instruction-counts.sh` runs it.
 #![forbid(unsafe_code)]
 
+mod step_clock;
+
 use ironwarp::config::{AtomicExecution, Extensions};
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair_of_queues};
 use ironwarp::{
     Access, AlignedBuf, AtomicOp, Completion, CompletionQueue, Config, Context, Event, MacAddr, QpAttr,
     QueuePair, Region, RemoteMemory, SendWr, Stack, Worker,
 };
+
+use step_clock::StepClock;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -61,8 +65,9 @@ impl Nodes {
         let device =
             |number| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, number]), ..MemoryConfig::default() };
         let (client_ports, server_ports) = pair_of_queues((&device(1), 2), (&device(2), 2));
-        let (client, mut workers) = stack(1, case, client_ports)?;
-        let (server, server_workers) = stack(2, case, server_ports)?;
+        let clock = StepClock::default();
+        let (client, mut workers) = stack(1, case, client_ports, clock.clone())?;
+        let (server, server_workers) = stack(2, case, server_ports, clock)?;
         workers.extend(server_workers);
         let (mut client, mut server) = (client.context()?, server.context()?);
         let (pd, cq) = (client.alloc_pd(), client.create_cq(64)?);
@@ -135,7 +140,12 @@ fn attr(cq: CompletionQueue) -> QpAttr {
     QpAttr { core: Some(0), send_depth: depth, ord: requests, ird: requests, ..QpAttr::new(cq) }
 }
 
-fn stack(number: u8, case: &str, ports: Vec<MemoryPort>) -> Result<(Stack, Vec<Worker>), Failure> {
+fn stack(
+    number: u8,
+    case: &str,
+    ports: Vec<MemoryPort>,
+    clock: StepClock,
+) -> Result<(Stack, Vec<Worker>), Failure> {
     let mut config = Config::in_memory(&format!("10.0.0.{number}/24"))?;
     config.core.count = 2;
     config.rdmap.extensions = Extensions::Rfc7306;
@@ -145,5 +155,5 @@ fn stack(number: u8, case: &str, ports: Vec<MemoryPort>) -> Result<(Stack, Vec<W
     if case == "atomic-locked" {
         config.rdmap.atomic_execution = AtomicExecution::Locked;
     }
-    Ok(Stack::builder(config).memory_ports(ports).build()?)
+    Ok(Stack::builder(config).build_replayable_cores(ports, clock, [1, 2])?)
 }

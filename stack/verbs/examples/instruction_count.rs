@@ -11,15 +11,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+mod step_clock;
 
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, DisconnectReason, Event, ProtectionDomain, QpAttr,
     QueuePair, RecvWr, Region, RemoteMemory, SendWr, Sge, Stack, Worker,
 };
-use ironwarp_types::{Clock, Nanos};
+use step_clock::StepClock;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -41,7 +40,7 @@ const SEND_DEPTH: u32 = 64;
 /// The cases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
-    /// A 64 B Send and the 64 B Send in reply, with five polls.
+    /// A 64 B Send and the 64 B Send in reply, with four polls.
     RoundTrip,
     /// A poll of an established connection without work.
     IdlePoll,
@@ -103,20 +102,6 @@ fn main() -> Result<(), Failure> {
 fn measured(link: &mut Link, case: Case) -> Result<(), Failure> {
     link.run(case, case.operations())
 }
-
-/// A clock that advances with each reading, by about the time of a poll. Real time passes fifty times faster beside the
-/// slowed program, so that timers would be counted that a message does not meet.
-#[derive(Clone, Default)]
-struct StepClock(Arc<AtomicU64>);
-
-impl Clock for StepClock {
-    fn now(&self) -> Nanos {
-        Nanos(self.0.fetch_add(STEP_NS, Ordering::Relaxed))
-    }
-}
-
-/// Nanoseconds from one reading of the clock to the next.
-const STEP_NS: u64 = 250;
 
 /// Two connected ends.
 struct Link {
