@@ -46,6 +46,8 @@ enum Case {
     IdlePoll,
     /// A 64 B Write. Each is posted alone, when the Write before it is complete.
     WriteAlone,
+    /// A 64 B Read. Each is posted alone, when the Read before it is complete.
+    ReadAlone,
     /// A 64 B Write of a stream of lists of sixteen.
     WriteList,
     /// A 64 B Send of a stream of lists of sixteen, received by receives that are posted in lists.
@@ -64,6 +66,7 @@ impl Case {
             "round-trip" => Case::RoundTrip,
             "idle-poll" => Case::IdlePoll,
             "write-alone" => Case::WriteAlone,
+            "read-alone" => Case::ReadAlone,
             "write-list" => Case::WriteList,
             "send-list" => Case::SendList,
             "write-large" => Case::WriteLarge,
@@ -80,7 +83,7 @@ impl Case {
     /// The operations that are counted. A quarter of them runs before, to warm up tables and windows.
     fn operations(self) -> u32 {
         match self {
-            Case::RoundTrip | Case::WriteAlone | Case::SetUp => 2000,
+            Case::RoundTrip | Case::WriteAlone | Case::ReadAlone | Case::SetUp => 2000,
             Case::IdlePoll => 10_000,
             Case::WriteList | Case::SendList => 16_000,
             Case::WriteLarge | Case::WriteLargeJumbo => 16,
@@ -144,6 +147,7 @@ impl Link {
                 Ok(())
             }
             Case::WriteAlone => (0..operations).try_for_each(|_| self.write_alone()),
+            Case::ReadAlone => (0..operations).try_for_each(|_| self.read_alone()),
             Case::WriteList => self.write_lists(operations),
             Case::SendList => self.send_lists(operations),
             Case::WriteLarge | Case::WriteLargeJumbo => self.write_large(operations),
@@ -160,6 +164,13 @@ impl Link {
 
     fn write_alone(&mut self) -> Result<(), Failure> {
         self.client.context.post_send(self.client.qp, &SendWr::write_inline(1, &SMALL, self.remote))?;
+        while self.poll()? == 0 {}
+        Ok(())
+    }
+
+    fn read_alone(&mut self) -> Result<(), Failure> {
+        let sink = [self.client.buffer.slice(0, SMALL.len() as u32)?];
+        self.client.context.post_send(self.client.qp, &SendWr::read(1, &sink, self.remote))?;
         while self.poll()? == 0 {}
         Ok(())
     }
@@ -280,7 +291,7 @@ impl End {
         let mut context = stack.context()?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * SEND_DEPTH)?);
         let qp = context.create_qp(pd, &QpAttr { send_depth: SEND_DEPTH, ..QpAttr::new(cq) })?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let buffer = context.register(pd, vec![0u8; LARGE_BYTES as usize], access)?;
         let mut end = End { context, worker, pd, qp, cq, buffer };
         end.post_receive()?;
