@@ -19,8 +19,10 @@ pub mod results;
 mod round_trips;
 pub mod rounds;
 mod slice;
+mod usage;
 
 pub use case::{AtomicKind, Case, PathKind, Test, Transport, Wait, WordOwner};
 pub use record::{Latency, LogEntry, RttNs, write_hdr_log};
 pub use round_trips::{RoundTrip, measure_round_trips};
 pub use slice::{Budget, ServerSlice, Slice, StopCondition, StopSignal, nanos};
+pub use usage::{CpuClock, EndPercent, EndUsage, UsageMeter};

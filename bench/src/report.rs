@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Build, Machine};
-use crate::{AtomicKind, Case, PathKind, RttNs, Test, Transport, Wait, WordOwner};
+use crate::{AtomicKind, Case, EndPercent, PathKind, RttNs, Test, Transport, Wait, WordOwner};
 
 /// The version of the JSON.
 pub const SCHEMA: u32 = 1;
@@ -98,6 +98,12 @@ pub struct TestResult {
     pub gbit_per_s: Option<f64>,
     /// Processor time of both ends a message.
     pub cpu_ns_per_message: Option<f64>,
+    /// Processor time of each end as a percentage of its part of the slices: 100 for each processor in use all the time.
+    #[serde(default)]
+    pub cpu_percent: Option<EndPercent>,
+    /// Polls of each end that found work, in percent of all its polls.
+    #[serde(default)]
+    pub busy_percent: Option<EndPercent>,
     /// Whether every byte was checked, which takes most of the time of a test.
     pub validated: bool,
     /// Bytes compared with the pattern.
@@ -264,6 +270,8 @@ mod tests {
             "messages_per_s",
             "gbit_per_s",
             "cpu_ns_per_message",
+            "cpu_percent",
+            "busy_percent",
             "errors",
             "against",
             "crc",

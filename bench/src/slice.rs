@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Latency;
+use crate::{EndUsage, Latency};
 
 /// How long a slice lasts. At least one of the two limits is set; the first one reached ends the slice.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -94,6 +94,10 @@ pub struct Slice {
     pub elapsed_ns: u64,
     /// Processor time of both ends, in nanoseconds, where both report it.
     pub cpu_ns: Option<u64>,
+    /// What the client used.
+    pub client: EndUsage,
+    /// What the server used.
+    pub server: EndUsage,
     /// Messages lost, late, short or wrong.
     pub errors: u64,
     /// Bytes compared with the pattern that they should hold.
@@ -113,8 +117,9 @@ pub struct ServerSlice {
     pub errors: u64,
     /// Bytes compared with the pattern that they should hold.
     pub verified_bytes: u64,
-    /// Processor time of the server, in nanoseconds.
-    pub cpu_ns: u64,
+    /// What the server used.
+    #[serde(default)]
+    pub usage: EndUsage,
 }
 
 impl Slice {
@@ -124,6 +129,11 @@ impl Slice {
             Some(latency) => latency.quantile(0.5).map(|ns| ns as f64),
             None => (self.bytes > 0).then(|| self.elapsed_ns as f64 * 1e9 / self.bytes as f64),
         }
+    }
+
+    /// What the client and the server used.
+    pub fn ends(&self) -> [&EndUsage; 2] {
+        [&self.client, &self.server]
     }
 
     /// Goodput: application bits a nanosecond, which is gigabits a second.
@@ -137,6 +147,8 @@ impl Slice {
         self.bytes += other.bytes;
         self.elapsed_ns += other.elapsed_ns;
         self.cpu_ns = self.cpu_ns.zip(other.cpu_ns).map(|(ours, theirs)| ours + theirs);
+        self.client.merge(&other.client);
+        self.server.merge(&other.server);
         self.errors += other.errors;
         self.verified_bytes += other.verified_bytes;
         match (&mut self.latency, other.latency) {
@@ -161,7 +173,8 @@ impl Slice {
         }
         self.errors = self.errors.saturating_add(server.errors);
         self.verified_bytes = self.verified_bytes.saturating_add(server.verified_bytes);
-        self.cpu_ns = self.cpu_ns.map(|ns| ns.saturating_add(server.cpu_ns));
+        self.cpu_ns = self.cpu_ns.zip(server.usage.cpu_ns).map(|(ours, theirs)| ours.saturating_add(theirs));
+        self.server = server.usage;
         self
     }
 }
@@ -244,11 +257,12 @@ mod tests {
             elapsed_ns: 60,
             errors: 1,
             verified_bytes: 900,
-            cpu_ns: 5,
+            usage: EndUsage { cpu_ns: Some(5), wall_ns: 10, polls: 8, idle_polls: 2 },
         };
         let slice = sent.with_server(&server, true);
         assert_eq!((slice.bytes, slice.messages, slice.elapsed_ns, slice.errors), (900, 9, 60, 1));
         assert_eq!((slice.cpu_ns, slice.verified_bytes), (Some(12), 900));
+        assert_eq!((slice.server.cpu_percent(), slice.server.busy_percent()), (Some(50.0), Some(75.0)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod cores;
 mod hop;
 mod machine;
 
-pub use activity::{Activity, cpu_ns};
+pub use activity::{Activity, cpu_ns, process_cpu_ns};
 pub use build::Build;
 pub use cores::{CorePair, allowed, pin};
 pub use hop::hop_ns;

@@ -18,8 +18,8 @@ h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 10px}\
 .sub{color:#5b6675;margin:0}\
 section{background:#fff;border:1px solid #e1e5ea;border-radius:10px;padding:14px 18px;margin:0 0 18px;overflow-x:auto}\
 section svg{width:100%;height:auto;display:block}section h3{font-size:15px;margin:2px 0 8px}\
-table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}\
-th,td{padding:5px 10px;text-align:right;border-bottom:1px solid #eceff3;white-space:nowrap}\
+table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}\
+th,td{padding:5px 7px;text-align:right;border-bottom:1px solid #eceff3;white-space:nowrap}\
 th{color:#5b6675;font-weight:600}th:first-child,td:first-child{text-align:left}\
 tr.ironwarp td:first-child{font-weight:600;color:#1d5bbf}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 20px;margin:0}dt{color:#5b6675}dd{margin:0}\
@@ -36,7 +36,7 @@ pub fn write_html(outcome: &Outcome, folder: &Path) -> io::Result<PathBuf> {
 
 pub(super) fn render(report: &Report, plots: &[Plot]) -> String {
     let (build, machine) = (escape(&report.build.summary()), escape(&report.machine.summary()));
-    let tables: String = sections(report, true).iter().map(table).collect();
+    let tables: String = sections(report, None).iter().map(table).collect();
     let plot = |Plot { title, svg }: &Plot| format!("<section><h3>{}</h3>{svg}</section>", escape(title));
     let drawn: String = plots.iter().map(plot).collect();
     let heading = if plots.is_empty() { "" } else { "<h2>Plots</h2>" };
@@ -61,7 +61,7 @@ fn table(section: &Section<'_>) -> String {
         format!("<tr class=\"{class}\">{}</tr>", cells("td", &row.cells))
     };
     let rows: String = section.rows.iter().map(row).collect();
-    let (title, heads) = (escape(section.title), cells("th", &section.heads));
+    let (title, heads) = (escape(&section.title), cells("th", &section.heads));
     format!("<h2>{title}</h2><section><table><tr>{heads}</tr>{rows}</table></section>")
 }
 

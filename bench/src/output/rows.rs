@@ -3,19 +3,20 @@
 //! A latency is a full round trip; half of it follows where perftest prints the half. A ratio is ours over the
 //! baseline's: the median over the rounds, and the extremes in brackets.
 
-use crate::RttNs;
 use crate::report::{Comparison, MedianRange, Report, TestResult};
+use crate::{EndPercent, RttNs};
 
 /// A heading, and the cell of a result under it.
 type Column = (&'static str, fn(&TestResult) -> Option<String>);
 
-const IDENTITY: [Column; 4] = [
-    ("test", |result| Some(result.name())),
-    ("size", |result| Some(size(result.bytes))),
+const IDENTITY: [Column; 2] =
+    [("test", |result| Some(result.name())), ("size", |result| Some(size(result.bytes)))];
+/// Settings that the title names if all results of a section have the same.
+const SETTINGS: [Column; 2] = [
     ("MTU", |result| result.mtu.map(|mtu| mtu.to_string())),
     ("path", |result| result.path.map(|path| path.to_string())),
 ];
-const LATENCY: [Column; 9] = [
+const LATENCY: [Column; 11] = [
     ("min", |result| round_trip(result, |rtt| rtt.min as f64)),
     ("p50", |result| round_trip(result, |rtt| rtt.p50 as f64)),
     ("half", |result| round_trip(result, |rtt| (rtt.p50 / 2) as f64).filter(|_| result.test.is_symmetric())),
@@ -25,29 +26,41 @@ const LATENCY: [Column; 9] = [
     ("p99.99", |result| round_trip(result, |rtt| rtt.p9999 as f64)),
     ("max", |result| round_trip(result, |rtt| rtt.max as f64)),
     ("mean", |result| round_trip(result, |rtt| rtt.mean)),
+    CPU_PERCENT,
+    BUSY_PERCENT,
 ];
-const BANDWIDTH: [Column; 4] = [
+const BANDWIDTH: [Column; 6] = [
     ("Gbit/s", |result| result.gbit_per_s.map(|gbit| format!("{gbit:.2}"))),
     ("messages/s", |result| result.messages_per_s.map(rate)),
-    ("CPU µs/message", |result| result.cpu_ns_per_message.map(micros)),
+    CPU_MICROS,
+    CPU_PERCENT,
+    BUSY_PERCENT,
     ("errors", |result| result.errors.map(|errors| errors.to_string())),
 ];
-const SETUP: [Column; 8] = [
+const SETUP: [Column; 9] = [
     ("set-ups/s", |result| result.setups_per_s.map(rate)),
     ("per core", |result| result.setups_per_s_per_core.map(rate)),
     ("p50", |result| setup(result, |setup| setup.p50)),
     ("p99", |result| setup(result, |setup| setup.p99)),
     ("p99.9", |result| setup(result, |setup| setup.p999)),
     ("max", |result| setup(result, |setup| setup.max)),
-    ("CPU µs/set-up", |result| result.cpu_ns_per_message.map(micros)),
+    CPU_MICROS,
+    BUSY_PERCENT,
     ("failed", |result| result.errors.map(|errors| errors.to_string())),
 ];
+const CPU_MICROS: Column = ("CPU µs", |result| result.cpu_ns_per_message.map(micros));
+const CPU_PERCENT: Column = ("CPU %", |result| result.cpu_percent.map(both_ends));
+const BUSY_PERCENT: Column = ("busy %", |result| result.busy_percent.map(both_ends));
 /// Columns that a terminal has no space for.
 const PAGE_ONLY: [&str; 3] = ["p90", "mean", "errors"];
+/// Columns that a terminal shows where they fit. The first one is left out first.
+const IF_THEY_FIT: [&str; 3] = ["CPU %", "busy %", "min"];
+/// The explanation of the columns of processor time.
+const CPU_LEGEND: &str = "CPU and polls with work: client/server";
 
-/// The latencies or the bandwidths of a report.
+/// One table of a report.
 pub(super) struct Section<'a> {
-    pub title: &'static str,
+    pub title: String,
     pub heads: Vec<String>,
     pub rows: Vec<Row<'a>>,
 }
@@ -58,64 +71,139 @@ pub(super) struct Row<'a> {
     pub cells: Vec<String>,
 }
 
-/// Returns the sections that have results: for a page, or with fewer columns for a terminal.
-pub(super) fn sections(report: &Report, for_page: bool) -> Vec<Section<'_>> {
-    let (setups, others): (Vec<_>, Vec<_>) =
-        report.results.iter().partition(|result| result.test.is_connection_setup());
-    let (latencies, bandwidths): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|result| result.test.is_latency());
-    let sections = [
-        section(
-            "Latency: the full round trip, in microseconds (half: one way)",
-            latencies,
-            &LATENCY,
-            |against| against.ratio_p50,
-            for_page,
-        ),
-        section(
-            "Bandwidth: goodput, application bytes alone",
-            bandwidths,
-            &BANDWIDTH,
-            |against| against.ratio_gbit,
-            for_page,
-        ),
-        section(
-            "Connection set-up, from connect to established, in microseconds",
-            setups,
-            &SETUP,
-            |against| against.ratio_p50,
-            for_page,
-        ),
-    ];
-    sections.into_iter().filter(|section| !section.rows.is_empty()).collect()
+/// A kind of results: the title and the columns of its figures, and what is compared with baselines.
+struct Kind {
+    title: &'static str,
+    columns: &'static [Column],
+    compared: &'static str,
+    ratio: fn(&Comparison) -> Option<MedianRange>,
 }
 
-fn section<'a>(
-    title: &'static str,
-    results: Vec<&'a TestResult>,
-    figures: &[Column],
-    ratio: fn(&Comparison) -> Option<MedianRange>,
-    for_page: bool,
-) -> Section<'a> {
-    let shown = |column: &&Column| for_page || !PAGE_ONLY.contains(&column.0);
-    let columns: Vec<&Column> = IDENTITY.iter().chain(figures).filter(shown).collect();
+const KINDS: [Kind; 3] = [
+    Kind {
+        title: "Latency: the full round trip, in microseconds (half: one way)",
+        columns: &LATENCY,
+        compared: "p50",
+        ratio: |against| against.ratio_p50,
+    },
+    Kind {
+        title: "Bandwidth: goodput, application bytes alone; CPU µs of both ends a message",
+        columns: &BANDWIDTH,
+        compared: "Gbit/s",
+        ratio: |against| against.ratio_gbit,
+    },
+    Kind {
+        title: "Connection set-up, from connect to established, in microseconds; CPU µs a set-up",
+        columns: &SETUP,
+        compared: "p50",
+        ratio: |against| against.ratio_p50,
+    },
+];
+
+/// Returns the sections that have results: for a terminal `width` columns wide, or without a width for a page, which has
+/// more columns. Comparisons with baselines have a section of their own, so that every table fits a laptop's window.
+pub(super) fn sections(report: &Report, width: Option<usize>) -> Vec<Section<'_>> {
+    let mut of_kind: [Vec<&TestResult>; 3] = Default::default();
+    for result in &report.results {
+        let kind = match result.test {
+            test if test.is_connection_setup() => 2,
+            test if test.is_latency() => 0,
+            _ => 1,
+        };
+        of_kind[kind].push(result);
+    }
+    let both = |(kind, results): (&Kind, Vec<_>)| {
+        [figures(kind, results.clone(), width), comparisons(kind, results)]
+    };
+    let sections = KINDS.iter().zip(of_kind).flat_map(both);
+    sections.filter(|section| !section.rows.is_empty()).collect()
+}
+
+/// The measured figures.
+fn figures<'a>(kind: &Kind, results: Vec<&'a TestResult>, width: Option<usize>) -> Section<'a> {
+    let (settings, common) = settings(&results);
+    let mut columns: Vec<&Column> = IDENTITY.iter().chain(settings).chain(kind.columns).collect();
+    if width.is_some() {
+        columns.retain(|column| !PAGE_ONLY.contains(&column.0));
+    }
+    // A column without any value says nothing.
+    let is_empty = |column: &Column| results.iter().all(|result| column.1(result).is_none());
+    columns.retain(|column| !IF_THEY_FIT.contains(&column.0) || !is_empty(column));
+    for name in IF_THEY_FIT {
+        if width.is_some_and(|width| table_width(&columns, &results) > width) {
+            columns.retain(|column| column.0 != name);
+        }
+    }
+    let has_ends = columns.iter().any(|column| matches!(column.0, "CPU %" | "busy %"));
+    let legend = has_ends.then_some(CPU_LEGEND).into_iter().map(str::to_owned);
+    let title = title(kind.title, common.into_iter().chain(legend));
+    let row = |result: &'a TestResult| {
+        let cells = columns.iter().map(|column| or_dash(column.1(result)));
+        Row { result, cells: cells.collect() }
+    };
+    let heads = columns.iter().map(|column| column.0.to_owned()).collect();
+    Section { title, heads, rows: results.into_iter().map(row).collect() }
+}
+
+/// Ratios of the results that have baselines.
+fn comparisons<'a>(kind: &Kind, mut results: Vec<&'a TestResult>) -> Section<'a> {
+    results.retain(|result| result.against.as_ref().is_some_and(|against| !against.is_empty()));
     let mut baselines: Vec<&str> = Vec::new();
     for against in results.iter().flat_map(|result| result.against.iter().flatten()) {
         if !baselines.contains(&against.baseline.as_str()) {
             baselines.push(&against.baseline);
         }
     }
+    let (settings, common) = settings(&results);
+    let columns: Vec<&Column> = IDENTITY.iter().chain(settings).collect();
     let row = |result: &'a TestResult| {
         let compared = baselines.iter().map(|&baseline| {
             let mut all = result.against.iter().flatten();
-            all.find(|against| against.baseline == baseline).and_then(ratio).map(|range| range_text(range, 2))
+            all.find(|against| against.baseline == baseline).and_then(kind.ratio).map(ratio_text)
         });
         let cells = columns.iter().map(|column| column.1(result)).chain(compared);
         Row { result, cells: cells.map(or_dash).collect() }
     };
     let heads = columns.iter().map(|column| column.0.to_owned());
-    let heads = heads.chain(baselines.iter().map(|name| format!("× {name}"))).collect();
-    Section { title, heads, rows: results.into_iter().map(row).collect() }
+    let heads = heads.chain(baselines.iter().map(|&name| name.to_owned())).collect();
+    let what = format!("{} to that of baselines in the same round: median [range]", kind.compared);
+    Section { title: title(&what, common.into_iter()), heads, rows: results.into_iter().map(row).collect() }
+}
+
+/// Returns the columns of the settings in which results differ, and the settings that all of them have.
+fn settings(results: &[&TestResult]) -> (Vec<&'static Column>, Vec<String>) {
+    let (mut columns, mut common) = (Vec::new(), Vec::new());
+    for column in &SETTINGS {
+        let mut values = results.iter().map(|result| column.1(result));
+        match values.next() {
+            Some(Some(first)) if values.all(|value| value.as_ref() == Some(&first)) => {
+                common.push(format!("{} {first}", column.0));
+            }
+            Some(_) => columns.push(column),
+            None => {}
+        }
+    }
+    (columns, common)
+}
+
+fn title(what: &str, remarks: impl Iterator<Item = String>) -> String {
+    let remarks: Vec<String> = remarks.collect();
+    if remarks.is_empty() { what.to_owned() } else { format!("{what}\n({})", remarks.join("; ")) }
+}
+
+/// The width of a table with a space at both sides of a cell and a rule between cells.
+fn table_width(columns: &[&Column], results: &[&TestResult]) -> usize {
+    let cell = |column: &Column, result: &TestResult| or_dash(column.1(result)).chars().count();
+    let widest = |column: &&Column| {
+        let cells = results.iter().map(|result| cell(column, result));
+        cells.fold(column.0.chars().count(), usize::max)
+    };
+    columns.iter().map(widest).map(|width| width + 3).sum::<usize>() + 1
+}
+
+/// Formats a ratio with three digits.
+fn ratio_text(range: MedianRange) -> String {
+    range_text(range, if range.max < 10.0 { 2 } else { 1 })
 }
 
 /// Returns a line about the rounds, then a line for each result with errors and for each note of a result.
@@ -145,6 +233,12 @@ fn round_trip(result: &TestResult, figure: fn(&RttNs) -> f64) -> Option<String> 
 
 fn setup(result: &TestResult, figure: fn(&RttNs) -> u64) -> Option<String> {
     result.setup_ns.as_ref().map(|setup| micros(figure(setup) as f64))
+}
+
+/// Formats a percentage of the client and of the server.
+fn both_ends(EndPercent { client, server }: EndPercent) -> String {
+    let text = |percent: Option<f64>| or_dash(percent.map(|percent| format!("{percent:.0}")));
+    format!("{}/{}", text(client), text(server))
 }
 
 /// Returns the text, or a dash for a figure that the result does not have.

@@ -9,9 +9,13 @@ use crate::report::Report;
 /// Columns of text at the left. Numbers follow and are aligned to the right.
 const TEXT_COLUMNS: usize = 1;
 
-/// Formats the report for a terminal `width` columns wide; without a width, lines are as long as they need to be.
+/// The width of a table that goes to a file or a pipe.
+const DEFAULT_WIDTH: u16 = 100;
+
+/// Formats the report for a terminal `width` columns wide; without a width, for one of 100 columns.
 pub fn tables(report: &Report, width: Option<u16>) -> String {
-    let tables = sections(report, false).into_iter().map(|section| table(section, width));
+    let width = width.unwrap_or(DEFAULT_WIDTH);
+    let tables = sections(report, Some(width.into())).into_iter().map(|section| table(section, width));
     let notes = notes(report).join("\n");
     format!(
         "{}\n{}\n{}\n{notes}\n",
@@ -26,12 +30,10 @@ pub fn terminal_width() -> Option<u16> {
     Table::new().width().filter(|&columns| columns > 0)
 }
 
-fn table(section: Section<'_>, width: Option<u16>) -> String {
+fn table(section: Section<'_>, width: u16) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    if let Some(width) = width {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    }
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(section.heads);
     table.add_rows(section.rows.into_iter().map(|row| row.cells));
     for column in table.column_iter_mut().skip(TEXT_COLUMNS) {

@@ -2,7 +2,7 @@
 
 use super::{CaseRounds, Rounds};
 use crate::report::{Comparison, MedianRange, RoundLog, TestResult};
-use crate::{Case, Latency, Slice};
+use crate::{Case, EndPercent, EndUsage, Latency, Slice};
 
 /// Nanoseconds a second.
 const NS_PER_S: f64 = 1e9;
@@ -28,6 +28,8 @@ impl CaseTotals {
             sum.messages += slice.messages;
             sum.bytes += slice.bytes;
             sum.elapsed_ns += slice.elapsed_ns;
+            sum.client.merge(&slice.client);
+            sum.server.merge(&slice.server);
             sum.cpu_ns = sum.cpu_ns.zip(slice.cpu_ns).map(|(sum, ns)| sum + ns);
             if let Some(of_slice) = &slice.latency {
                 latency.get_or_insert_default().merge(of_slice);
@@ -44,6 +46,8 @@ impl CaseTotals {
             rtt_ns: slice.latency.as_ref().and_then(Latency::summary),
             messages_per_s: slice.messages_per_s(),
             gbit_per_s: slice.gbit_per_s().filter(|_| !case.test.is_latency()),
+            cpu_percent: EndPercent::of(slice.ends(), EndUsage::cpu_percent),
+            busy_percent: EndPercent::of(slice.ends(), EndUsage::busy_percent),
             errors: Some(slice.errors),
             ..TestResult::unmeasured(case, None)
         }
@@ -71,6 +75,8 @@ impl CaseTotals {
             messages_per_s: (timed && counted).then(|| messages as f64 / seconds),
             gbit_per_s: self.sum.gbit_per_s().filter(|_| counted && !case.test.is_latency()),
             cpu_ns_per_message: self.sum.cpu_ns.filter(|_| counted).map(|ns| ns as f64 / messages as f64),
+            cpu_percent: EndPercent::of(self.sum.ends(), EndUsage::cpu_percent),
+            busy_percent: EndPercent::of(self.sum.ends(), EndUsage::busy_percent),
             verified_bytes: (case.validate || verified_bytes > 0).then_some(verified_bytes),
             errors: Some(self.sum.errors),
             notes: notes(all),

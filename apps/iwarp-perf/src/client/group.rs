@@ -8,10 +8,10 @@ use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
 use ironwarp_bench::baseline::namespaces::VethPair;
 use ironwarp_bench::baseline::tcp;
-use ironwarp_bench::host::{cpu_ns, hop_ns};
+use ironwarp_bench::host::hop_ns;
 use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::rounds::{CaseRunner, CaseTotals, EndedEarly, alternate};
-use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, Test, Transport};
+use ironwarp_bench::{Case, CpuClock, ServerSlice, Slice, StopCondition, Test, Transport, UsageMeter};
 
 use super::ClientError;
 use super::results::{AtomicTotals, polls_since, send_results};
@@ -155,6 +155,12 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
+    fn cpu_clock(&self) -> CpuClock {
+        let placement = self.session.server_placement;
+        let is_alone = !matches!(placement, ServerPlacement::RingThread | ServerPlacement::MemoryThread);
+        self.endpoint.as_ref().map_or(CpuClock::Process, |endpoint| endpoint.cpu_clock(is_alone))
+    }
+
     fn polls(&self) -> Vec<CorePolls> {
         self.endpoint.as_ref().map(Endpoint::polls).unwrap_or_default()
     }
@@ -248,9 +254,10 @@ impl CaseRunner for OpenGroup<'_, '_> {
         tracing::info!("a slice of {title}");
         self.measurement.parent.send(&FromClient::Slice { title })?;
         self.measurement.request(&ToServer::Start { case: index })?.expect(&FromServer::Ready)?;
-        let before = cpu_ns();
+        let meter = UsageMeter::start(self.measurement.cpu_clock(), self.measurement.polls());
         let (mut slice, expected) = self.measure(index)?;
-        slice.cpu_ns = Some(cpu_ns().saturating_sub(before));
+        slice.client = meter.stop(&self.measurement.polls());
+        slice.cpu_ns = slice.client.cpu_ns;
         self.atomic_totals[index].changed = expected;
         let server = self.stop(index, expected)?;
         let case = &self.cases[index];

@@ -7,7 +7,9 @@ use std::thread;
 use ironwarp_bench::host::{CorePair, allowed, cpu_ns, hop_ns, pin};
 use ironwarp_bench::report::{CorePolls, MedianRange};
 use ironwarp_bench::rounds::{CaseRunner, EndedEarly, Rounds, alternate};
-use ironwarp_bench::{Case, Latency, Slice, StopCondition, Test, Transport, WordOwner};
+use ironwarp_bench::{
+    Case, CpuClock, EndUsage, Latency, Slice, StopCondition, Test, Transport, UsageMeter, WordOwner,
+};
 
 use super::ClientError;
 use super::results::{AtomicTotals, polls_since, send_results};
@@ -232,9 +234,13 @@ impl CaseRunner for LoopbackGroup<'_> {
             }
             run_then_poll(&remaining, worker, |worker| {
                 let before = cpu_ns();
+                // One thread polls both ends.
+                let meters = worker.polls_of_ends().map(|polls| UsageMeter::start(CpuClock::Unknown, polls));
                 let (slice, changed) = worker.slice(index, case, until)?;
                 let cpu_ns = Some(cpu_ns().saturating_sub(before));
-                Ok(Some((Slice { cpu_ns, ..slice }, changed)))
+                let [client_polls, server_polls] = worker.polls_of_ends();
+                let [client, server] = [meters[0].stop(&client_polls), meters[1].stop(&server_polls)];
+                Ok(Some((Slice { cpu_ns, client, server, ..slice }, changed)))
             })
         })?;
         let (slices, changed): (Vec<Slice>, Vec<u64>) = outcomes.into_iter().flatten().unzip();
@@ -304,11 +310,20 @@ fn combine(case: &Case, slices: Vec<Slice>) -> Slice {
         messages,
         bytes: messages * case.bytes,
         elapsed_ns,
+        client: sum_of_usages(slices.iter().map(|slice| &slice.client)),
+        server: sum_of_usages(slices.iter().map(|slice| &slice.server)),
         cpu_ns: slices.iter().map(|slice| slice.cpu_ns.map(|ns| scaled(slice, ns))).sum(),
         errors: slices.iter().map(|slice| slice.errors).sum(),
         verified_bytes: slices.iter().map(|slice| slice.verified_bytes).sum(),
         latency: slices.into_iter().filter_map(|slice| slice.latency).reduce(merge),
     }
+}
+
+fn sum_of_usages<'a>(usages: impl Iterator<Item = &'a EndUsage>) -> EndUsage {
+    usages.fold(EndUsage::default(), |mut sum, usage| {
+        sum.merge(usage);
+        sum
+    })
 }
 
 fn merge(mut all: Latency, one: Latency) -> Latency {

@@ -183,6 +183,12 @@ impl LoopbackWorker {
         self.client.polls()
     }
 
+    /// The polls of the client and of the server.
+    pub fn polls_of_ends(&mut self) -> [Vec<CorePolls>; 2] {
+        let server = self.server_half().map(|server_half| server_half.endpoint.polls()).unwrap_or_default();
+        [self.client.polls(), server]
+    }
+
     fn server_half(&mut self) -> Result<&mut ServerHalf> {
         self.client.server_half().as_deref_mut().ok_or(RdmaError::NoDevice)
     }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use ironwarp::Event;
 use ironwarp_bench::baseline::namespaces::enter_namespace;
 use ironwarp_bench::baseline::tcp::{TcpConnection, accept as accept_tcp, echo, listen_in, sink};
-use ironwarp_bench::host::{cpu_ns, pin};
-use ironwarp_bench::{Case, PathKind, ServerSlice, StopSignal, Transport};
+use ironwarp_bench::host::pin;
+use ironwarp_bench::report::CorePolls;
+use ironwarp_bench::{Case, CpuClock, PathKind, ServerSlice, StopSignal, Transport, UsageMeter};
 
 use crate::child::init_process;
 use crate::cli::check_case;
@@ -112,12 +113,16 @@ struct ServerSession {
     remote: Option<IpAddr>,
     /// Connections of the group that have already ended.
     ended: usize,
+    /// This is a thread of the client's process.
+    is_thread: bool,
 }
 
 impl ServerSession {
     fn new(channel: Channel<ToServer>, stop: Arc<StopSignal>, endpoint: Option<Endpoint>) -> Self {
         let (sockets, cases, rdma) = (HashMap::new(), Vec::new(), Vec::new());
-        ServerSession { channel, stop, sockets, cases, endpoint, rdma, listen: None, remote: None, ended: 0 }
+        let is_thread = endpoint.is_some();
+        let (listen, remote, ended) = (None, None, 0);
+        ServerSession { channel, stop, sockets, cases, endpoint, rdma, listen, remote, ended, is_thread }
     }
 
     /// Waits for the next message of the client. A remote client is reached by polling the endpoint.
@@ -222,8 +227,8 @@ impl ServerSession {
         let Some(case) = self.cases.get(index).cloned() else {
             return Err(Failure::Failed(format!("no case {index} in this group")));
         };
-        let before = cpu_ns();
         self.stop.reset();
+        let meter = UsageMeter::start(self.cpu_clock(), self.polls());
         let counts = if case.test.transport() == Transport::KernelTcp {
             // The client has connected, so accept does not wait.
             let (listener, connection) =
@@ -243,6 +248,15 @@ impl ServerSession {
                 None => frames_server(endpoint, &case, &self.stop)?,
             }
         };
-        Ok(FromServer::Done(ServerSlice { cpu_ns: cpu_ns().saturating_sub(before), ..counts }))
+        Ok(FromServer::Done(ServerSlice { usage: meter.stop(&self.polls()), ..counts }))
+    }
+
+    fn cpu_clock(&self) -> CpuClock {
+        let is_alone = !self.is_thread || self.remote.is_some();
+        self.endpoint.as_ref().map_or(CpuClock::Process, |endpoint| endpoint.cpu_clock(is_alone))
+    }
+
+    fn polls(&self) -> Vec<CorePolls> {
+        self.endpoint.as_ref().map(Endpoint::polls).unwrap_or_default()
     }
 }

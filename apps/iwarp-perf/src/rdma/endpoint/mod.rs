@@ -13,8 +13,8 @@ use ironwarp::{
     Completion, CompletionQueue, CompletionStatus, Config, ConfigError, Context, Event, ProtectionDomain,
     SetupError, Stack, VerbsError, Worker,
 };
-use ironwarp_bench::WordOwner;
 use ironwarp_bench::report::CorePolls;
+use ironwarp_bench::{CpuClock, WordOwner};
 use ironwarp_port::instrument::{Capture, CaptureLimits};
 
 pub use control_connection::Incoming;
@@ -194,6 +194,15 @@ impl Endpoint {
             CorePolls { core, polls, idle }
         };
         self.polled_cores().map(of).collect()
+    }
+
+    /// The clock of this end's threads. `is_alone`: the other end is in another process.
+    pub fn cpu_clock(&self, is_alone: bool) -> CpuClock {
+        match self.driver {
+            _ if is_alone => CpuClock::Process,
+            Driver::Inline(_) => CpuClock::Thread,
+            _ => CpuClock::Unknown,
+        }
     }
 
     /// Peers' atomic operations since the start: executed on the core that received them, forwarded to another core, and

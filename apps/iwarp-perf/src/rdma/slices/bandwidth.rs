@@ -125,7 +125,7 @@ impl BandwidthTest {
             elapsed_ns,
             errors: self.errors + missing,
             verified_bytes: self.verified_bytes,
-            cpu_ns: 0,
+            ..ServerSlice::default()
         })
     }
 
