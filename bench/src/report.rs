@@ -48,6 +48,18 @@ pub struct TestResult {
     pub depth: Option<u32>,
     /// Work requests posted together.
     pub post_list: Option<u32>,
+    /// The largest message that was posted inline, in bytes; 0 for none.
+    #[serde(default)]
+    pub inline: Option<u32>,
+    /// One work request in this many was signaled.
+    #[serde(default)]
+    pub signal_every: Option<u32>,
+    /// Whether both ends sent.
+    #[serde(default)]
+    pub bidirectional: Option<bool>,
+    /// Messages a second of an open loop, `None` for a closed one.
+    #[serde(default)]
+    pub rate: Option<f64>,
     /// What was done to the words of an atomic test.
     #[serde(default)]
     pub operation: Option<AtomicKind>,
@@ -207,6 +219,10 @@ impl TestResult {
             cores: Some(case.cores),
             depth: ours.then_some(case.depth),
             post_list: ours.then_some(case.post_list),
+            inline: ours.then_some(case.inline),
+            signal_every: ours.then_some(case.signal_every),
+            bidirectional: ours.then_some(case.bidirectional),
+            rate: case.rate.filter(|_| ours),
             operation: case.operation,
             words: case.operation.map(|_| case.words),
             atomics: case.operation.map(|_| if case.locked { "locked" } else { "owner" }.to_owned()),
@@ -284,6 +300,7 @@ mod tests {
             "setup_ns",
             "setups_per_s",
             "setups_per_s_per_core",
+            "rate",
         ] {
             assert_eq!(json.get(key), Some(&Value::Null), "{key}");
         }
@@ -296,7 +313,8 @@ mod tests {
         let case = Case::new(Test::FrameLat, 64, 1500, PathKind::Memif);
         let json =
             serde_json::to_value(TestResult::unmeasured(&case, Some("net_memif0".into()))).expect("plain");
-        for key in ["qps", "depth", "post_list", "crc", "markers"] {
+        for key in ["qps", "depth", "post_list", "inline", "signal_every", "bidirectional", "crc", "markers"]
+        {
             assert_eq!(json[key], Value::Null, "{key}");
         }
         assert_eq!((&json["transport"], &json["device"]), (&json!("frames"), &json!("net_memif0")));

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 /// Runs one case over memory, which must succeed, and returns its result.
@@ -60,4 +60,16 @@ fn a_baseline_polls_no_core_of_the_stack() {
     let result = over_memory("frame-bw --iterations 1000 --size 64");
     assert_eq!(result["busy_percent"], Value::Null);
     assert!(is_percent(&result["cpu_percent"]["client"]), "{result}");
+}
+
+#[test]
+fn the_settings_of_a_run_are_in_its_result() {
+    let line =
+        "send-bw --size 32 --iterations 200 --inline 32 --signal-every 4 --bidirectional --rate 100000";
+    let result = over_memory(line);
+    let settings = ["inline", "signal_every", "bidirectional", "rate"].map(|key| &result[key]);
+    assert_eq!(settings, [&json!(32), &json!(4), &json!(true), &json!(100_000.0)]);
+    let closed = over_memory("send-bw --size 32 --iterations 200");
+    let settings = ["inline", "signal_every", "bidirectional", "rate"].map(|key| &closed[key]);
+    assert_eq!(settings, [&json!(0), &json!(1), &json!(false), &Value::Null]);
 }

@@ -69,6 +69,14 @@ pub struct ResultId {
     pub depth: Option<u32>,
     /// Work requests posted together.
     pub post_list: Option<u32>,
+    /// The largest message that was posted inline, in bytes.
+    pub inline: Option<u32>,
+    /// One work request in this many was signaled.
+    pub signal_every: Option<u32>,
+    /// Whether both ends sent.
+    pub bidirectional: Option<bool>,
+    /// Messages a second of an open loop.
+    pub rate: Option<f64>,
     /// The path between the ends.
     pub path: Option<PathKind>,
 }
@@ -154,8 +162,24 @@ impl ReportComparison {
 
 impl ResultId {
     fn of(result: &TestResult) -> Self {
-        let &TestResult { test, transport, bytes, mtu, qps, cores, depth, post_list, path, .. } = result;
-        ResultId { test, name: result.name(), transport, bytes, mtu, qps, cores, depth, post_list, path }
+        let &TestResult { test, transport, bytes, mtu, qps, cores, depth, path, .. } = result;
+        let &TestResult { post_list, inline, signal_every, bidirectional, rate, .. } = result;
+        ResultId {
+            test,
+            name: result.name(),
+            transport,
+            bytes,
+            mtu,
+            qps,
+            cores,
+            depth,
+            post_list,
+            inline,
+            signal_every,
+            bidirectional,
+            rate,
+            path,
+        }
     }
 }
 
@@ -172,9 +196,20 @@ fn is_same_case(old: &TestResult, new: &TestResult) -> bool {
         && equal(&old.cores, &new.cores)
         && equal(&old.depth, &new.depth)
         && equal(&old.post_list, &new.post_list)
+        && equal(&old.inline, &new.inline)
+        && equal(&old.signal_every, &new.signal_every)
+        && equal(&old.bidirectional, &new.bidirectional)
+        && has_equal_rate(old, new)
         && equal(&old.crc, &new.crc)
         && equal(&old.markers, &new.markers)
         && equal(&old.path, &new.path)
+}
+
+/// Whether both results have the same rate of an open loop, or both have none. A file without the other settings of a run
+/// is older than the key, so its rate is unknown.
+fn has_equal_rate(old: &TestResult, new: &TestResult) -> bool {
+    let is_known = |result: &TestResult| result.rate.is_some() || result.signal_every.is_some();
+    !is_known(old) || !is_known(new) || old.rate == new.rate
 }
 
 /// The figures that both results have.

@@ -72,8 +72,21 @@ fn title(id: &ResultId) -> String {
     let path = id.path.map_or_else(String::new, |path| format!(" {path}"));
     let number =
         |name: &str, value: Option<u32>| value.map_or_else(String::new, |value| format!(" {name} {value}"));
-    let settings =
-        [number("qps", id.qps), number("depth", id.depth), number("post_list", id.post_list)].concat();
+    // Settings that are not given on the command line have no words.
+    let inline = id.inline.filter(|&bytes| bytes > 0);
+    let signal_every = id.signal_every.filter(|&every| every > 1);
+    let bidirectional = if id.bidirectional == Some(true) { " bidirectional" } else { "" };
+    let rate = id.rate.map_or_else(String::new, |rate| format!(" rate {rate}"));
+    let settings = [
+        number("qps", id.qps),
+        number("depth", id.depth),
+        number("post_list", id.post_list),
+        number("inline", inline),
+        number("signal_every", signal_every),
+        bidirectional.to_owned(),
+        rate,
+    ]
+    .concat();
     let mtu = id.mtu.map_or_else(String::new, |mtu| format!(" MTU {mtu}"));
     format!("{} {}{path}{mtu}{settings}", id.name, size(id.bytes))
 }

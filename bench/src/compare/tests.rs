@@ -148,6 +148,42 @@ fn results_pair_by_what_they_measured_and_the_others_are_listed() {
     assert!(!text.contains('│'), "nothing changed: {text}");
 }
 
+/// Each of the settings tells two results apart that are equal otherwise.
+#[test]
+fn results_with_other_settings_are_not_compared() {
+    let others: [fn(&mut TestResult); 4] = [
+        |result| result.inline = Some(64),
+        |result| result.signal_every = Some(16),
+        |result| result.bidirectional = Some(true),
+        |result| result.rate = Some(1000.0),
+    ];
+    for (change, words) in
+        others.into_iter().zip(["inline 64", "signal_every 16", "bidirectional", "rate 1000"])
+    {
+        let mut other = bandwidth(5.0);
+        change(&mut other);
+        let both = report(vec![bandwidth(10.0), other.clone()]);
+        let swapped = report(vec![other.clone(), bandwidth(10.0)]);
+        let comparison = ReportComparison::new(&both, &swapped, 0.0);
+        assert!(comparison.only_old.is_empty() && comparison.only_new.is_empty(), "{words}");
+        assert!(comparison.figures.iter().all(|figure| figure.verdict == Verdict::Unchanged), "{words}");
+        let comparison = ReportComparison::new(&report(vec![bandwidth(10.0)]), &report(vec![other]), 0.0);
+        let text = comparison_text(&comparison, false, 100);
+        assert!(text.contains("only in the old file: write-bw 64 KiB memif MTU 1500 qps 1"), "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+/// A file of a version that did not write a setting is compared with any.
+#[test]
+fn an_older_file_without_settings_is_compared() {
+    let mut old = bandwidth(10.0);
+    (old.inline, old.signal_every, old.bidirectional) = (None, None, None);
+    let new = TestResult { rate: Some(5.0), inline: Some(64), ..bandwidth(10.0) };
+    let comparison = ReportComparison::new(&report(vec![old]), &report(vec![new]), 0.0);
+    assert_eq!((comparison.figures.len(), comparison.only_new.len()), (2, 0));
+}
+
 #[test]
 fn a_table_has_the_changes_and_fits_a_hundred_columns() {
     let mut new = report(vec![bandwidth(5.0), latency(1000, &[])]);
