@@ -5,8 +5,11 @@ use ironwarp_types::MacAddr;
 
 /// Link header.
 const HEADER_BYTES: usize = 14;
+/// The places of kind and sequence number.
+const KIND_AT: usize = HEADER_BYTES;
+const SEQUENCE_AT: usize = HEADER_BYTES + 2;
 /// Link header, kind, unused byte, sequence number.
-const PREFIX_BYTES: usize = HEADER_BYTES + 10;
+const PREFIX_BYTES: usize = SEQUENCE_AT + 8;
 /// The shortest Ethernet frame without its checksum (IEEE 802.3).
 const FRAME_BYTES_MIN: usize = 60;
 /// IEEE 802: for local experiments.
@@ -59,29 +62,50 @@ impl Layout {
     }
 }
 
-/// Builds a frame of `bytes`; `None` while the pool is empty.
-#[inline]
-pub(super) fn build_frame<P: Port>(
-    port: &mut P,
-    bytes: usize,
-    kind: Kind,
-    sequence: u64,
-) -> Option<<P::Frame as Frame>::Sealed> {
-    let source = port.caps().mac;
-    let mut frame = port.alloc()?;
-    frame.resize(bytes);
-    write_header(frame.bytes_mut(), source, kind, sequence);
-    Some(frame.seal(TxMeta::default()))
+/// The bytes that all frames of a sender begin with, up to the sequence number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FrameTemplate([u8; SEQUENCE_AT]);
+
+impl FrameTemplate {
+    /// Frames of one kind, sent by `source`.
+    pub(super) fn new(source: MacAddr, kind: Kind) -> Self {
+        let mut head = [0; SEQUENCE_AT];
+        head[..6].fill(0xff);
+        head[6..12].copy_from_slice(&source.0);
+        head[12..14].copy_from_slice(&ETHERTYPE);
+        head[KIND_AT] = kind as u8;
+        FrameTemplate(head)
+    }
+
+    /// Builds a frame of `bytes`; `None` while the pool is empty.
+    #[inline]
+    pub(super) fn build<P: Port>(
+        &self,
+        port: &mut P,
+        bytes: usize,
+        sequence: u64,
+    ) -> Option<<P::Frame as Frame>::Sealed> {
+        let mut frame = port.alloc()?;
+        frame.resize(bytes);
+        self.write(frame.bytes_mut(), sequence);
+        Some(frame.seal(TxMeta::default()))
+    }
+
+    /// Writes the first bytes of a frame.
+    #[inline]
+    fn write(&self, frame: &mut [u8], sequence: u64) {
+        let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() else { return };
+        head[..SEQUENCE_AT].copy_from_slice(&self.0);
+        head[SEQUENCE_AT..].copy_from_slice(&sequence.to_be_bytes());
+    }
 }
 
-/// Writes the first bytes of a frame.
-fn write_header(frame: &mut [u8], source: MacAddr, kind: Kind, sequence: u64) {
-    let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() else { return };
-    head[..6].fill(0xff);
-    head[6..12].copy_from_slice(&source.0);
-    head[12..14].copy_from_slice(&ETHERTYPE);
-    head[14] = kind as u8;
-    head[16..24].copy_from_slice(&sequence.to_be_bytes());
+/// Whether a frame is one that the server counts.
+#[inline]
+pub(super) fn is_data(frame: &[u8]) -> bool {
+    frame
+        .first_chunk::<PREFIX_BYTES>()
+        .is_some_and(|head| head[12..14] == ETHERTYPE && head[KIND_AT] == Kind::Data as u8)
 }
 
 /// Returns the kind and sequence number; `None` for frames of other programs.
@@ -90,15 +114,15 @@ pub(super) fn parse_header(frame: &[u8]) -> Option<(Kind, u64)> {
     if head[12..14] != ETHERTYPE {
         return None;
     }
-    let kind = [Kind::Ping, Kind::Pong, Kind::Data].into_iter().find(|&kind| kind as u8 == head[14])?;
-    let sequence = head[16..24].try_into().ok()?;
+    let kind = [Kind::Ping, Kind::Pong, Kind::Data].into_iter().find(|&kind| kind as u8 == head[KIND_AT])?;
+    let sequence = head[SEQUENCE_AT..].try_into().ok()?;
     Some((kind, u64::from_be_bytes(sequence)))
 }
 
 /// Turns a ping into a pong.
 pub(super) fn to_pong(frame: &mut [u8]) {
     if let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() {
-        head[14] = Kind::Pong as u8;
+        head[KIND_AT] = Kind::Pong as u8;
     }
 }
 
@@ -133,12 +157,16 @@ mod tests {
     #[test]
     fn a_frame_says_what_it_is_and_others_are_not_ours() {
         let mut frame = [0; 60];
-        write_header(&mut frame, MacAddr([2, 0, 0, 0, 0, 1]), Kind::Ping, 7);
-        assert_eq!(parse_header(&frame), Some((Kind::Ping, 7)));
+        let source = MacAddr([2, 0, 0, 0, 0, 1]);
+        FrameTemplate::new(source, Kind::Data).write(&mut frame, 8);
+        assert_eq!((parse_header(&frame), is_data(&frame)), (Some((Kind::Data, 8)), true));
+        FrameTemplate::new(source, Kind::Ping).write(&mut frame, 7);
+        assert_eq!((parse_header(&frame), is_data(&frame)), (Some((Kind::Ping, 7)), false));
         to_pong(&mut frame);
         assert_eq!(parse_header(&frame), Some((Kind::Pong, 7)));
         frame[12] = 0x08;
         assert_eq!(parse_header(&frame), None);
         assert_eq!(parse_header(&[0xff; 20]), None);
+        assert!(!is_data(&frame) && !is_data(&[0xff; 20]));
     }
 }

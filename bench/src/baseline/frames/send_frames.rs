@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ironwarp_port::{Burst, Frame, Port};
 
-use super::format::{Kind, Layout, build_frame, parse_header};
+use super::format::{FrameTemplate, Kind, Layout, is_data};
 use crate::{ServerSlice, Slice, StopCondition, StopSignal, nanos};
 
 /// How long a receiver waits for the next frame after the last one that arrived.
@@ -27,7 +27,7 @@ pub struct Sent {
 
 /// The client: whole messages until the budget is spent. Without a warm-up, since only arrivals count.
 pub fn send_frames<P: Port>(port: &mut P, layout: Layout, until: StopCondition<'_>) -> Sent {
-    let mut sender = FrameSender::<P>::new(layout, until);
+    let mut sender = FrameSender::new(port, layout, until);
     let mut progress = (0, sender.start);
     while !sender.is_done() {
         let Some(now) = sender.send_burst(port) else { continue };
@@ -53,7 +53,7 @@ pub fn one_core_transfer<N: Port, F: Port>(
     layout: Layout,
     until: StopCondition<'_>,
 ) -> Slice {
-    let mut sender = FrameSender::<N>::new(layout, until);
+    let mut sender = FrameSender::new(client, layout, until);
     let mut arrived = Burst::new();
     let (mut frames, mut last) = (0_u64, sender.start);
     loop {
@@ -78,6 +78,7 @@ pub fn one_core_transfer<N: Port, F: Port>(
 /// Divides messages into frames and sends them in bursts until the slice is over.
 struct FrameSender<'a, P: Port> {
     layout: Layout,
+    template: FrameTemplate,
     until: StopCondition<'a>,
     start: Instant,
     tx: Burst<<P::Frame as Frame>::Sealed>,
@@ -91,9 +92,10 @@ struct FrameSender<'a, P: Port> {
 }
 
 impl<'a, P: Port> FrameSender<'a, P> {
-    fn new(layout: Layout, until: StopCondition<'a>) -> Self {
+    fn new(port: &P, layout: Layout, until: StopCondition<'a>) -> Self {
         FrameSender {
             layout,
+            template: FrameTemplate::new(port.caps().mac, Kind::Data),
             until,
             start: Instant::now(),
             tx: Burst::new(),
@@ -115,7 +117,7 @@ impl<'a, P: Port> FrameSender<'a, P> {
     fn send_burst(&mut self, port: &mut P) -> Option<Instant> {
         while !self.tx.is_full() && !self.is_done() {
             let bytes = self.layout.frame_bytes(self.frame_index);
-            let Some(frame) = build_frame(port, bytes, Kind::Data, self.frames_built) else { break };
+            let Some(frame) = self.template.build(port, bytes, self.frames_built) else { break };
             self.tx.push(frame);
             self.frames_built += 1;
             self.frame_index += 1;
@@ -136,15 +138,10 @@ impl<'a, P: Port> FrameSender<'a, P> {
     }
 }
 
-fn is_data(bytes: &[u8]) -> bool {
-    matches!(parse_header(bytes), Some((Kind::Data, _)))
-}
-
 /// The server: counts until all sent frames have arrived, or no more arrive.
 pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) -> ServerSlice {
     let (mut frames, mut wire_bytes) = (0_u64, 0_u64);
-    let mut arrived = Burst::new();
-    let mut span: Option<(Instant, Instant)> = None;
+    let (mut arrived, mut clock) = (Burst::new(), ArrivalClock::default());
     let mut quiet_since: Option<Instant> = None;
     let expected = loop {
         port.rx_burst(&mut arrived);
@@ -154,11 +151,11 @@ pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) 
             wire_bytes += frame.bytes().len() as u64;
         }
         if frames > before {
-            let now = Instant::now();
-            span = Some((span.map_or(now, |(first, _)| first), now));
+            clock.on_arrival();
             quiet_since = None;
             continue;
         }
+        clock.on_gap();
         let Some(expected) = stop.raised() else { continue };
         let quiet = quiet_since.get_or_insert_with(Instant::now).elapsed();
         if frames >= expected || quiet > ARRIVAL_TIMEOUT {
@@ -168,9 +165,39 @@ pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) 
     ServerSlice {
         messages: frames / layout.frames,
         bytes: application_bytes(layout, frames, wire_bytes),
-        elapsed_ns: span.map_or(0, |(first, last)| nanos(last.duration_since(first))),
+        elapsed_ns: clock.span.map_or(0, |(first, last)| nanos(last.duration_since(first))),
         errors: expected.saturating_sub(frames),
         ..ServerSlice::default()
+    }
+}
+
+/// The time from the first arrival to the last.
+#[derive(Default)]
+struct ArrivalClock {
+    /// The first arrival, and the end of the last run of bursts.
+    span: Option<(Instant, Instant)>,
+    /// The last poll had frames.
+    is_flowing: bool,
+}
+
+impl ArrivalClock {
+    /// Bursts that follow each other need no clock: a reading takes as long as two frames.
+    #[inline]
+    fn on_arrival(&mut self) {
+        self.is_flowing = true;
+        if self.span.is_none() {
+            let now = Instant::now();
+            self.span = Some((now, now));
+        }
+    }
+
+    /// A poll without frames: the one before it had the last ones.
+    #[inline]
+    fn on_gap(&mut self) {
+        if let Some((_, last)) = self.span.as_mut().filter(|_| self.is_flowing) {
+            *last = Instant::now();
+        }
+        self.is_flowing = false;
     }
 }
 
