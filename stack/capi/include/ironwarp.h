@@ -113,6 +113,9 @@
 // Two stacks linked by ordinary memory, without DPDK: for tests of a program's own logic.
 #define IW_PAIR_MEMORY 2
 
+// A read depth that start-up leaves to the programs (RFC 6581 s9.1).
+#define IW_READS_UNNEGOTIATED 16383
+
 // Atomic operations and Immediate Data as configured (`rdmap.extensions`).
 #define IW_EXTENSIONS_DEFAULT 0
 
@@ -128,8 +131,8 @@
 // Those of draft -01.
 #define IW_EXTENSIONS_DRAFT01 4
 
-// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated.revision` is the peer's MPA
-// revision.
+// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated` has the peer's MPA
+// revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to the programs.
 #define IW_EVENT_CONNECT_REQUEST 1
 
 // The connection is established: `qp`, `negotiated`, and on the connecting side private data.
@@ -215,6 +218,9 @@
 
 // Another reason.
 #define IW_DISCONNECT_OTHER 6
+
+// This side aborted it.
+#define IW_DISCONNECT_ABORTED 7
 
 // Receives and Read Responses may be placed here.
 #define IW_ACCESS_LOCAL_WRITE 1
@@ -967,6 +973,22 @@ int32_t iw_reject(struct iw_ctx *ctx,
 int32_t iw_disconnect(struct iw_ctx *ctx,
                       struct iw_qp qp);
 
+// Moves a connected queue pair to the error state: resets the connection and completes every posted request as
+// flushed. IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not established. The queue
+// pair stays, so that its completions can be reaped before it is destroyed.
+//
+// # Safety
+// `ctx` is null or a handle of this library.
+int32_t iw_abort(struct iw_ctx *ctx,
+                 struct iw_qp qp);
+
+// Returns the core, from 0, at which a request arrived; the accepted queue pair stays there. A program with a context
+// for each core may answer with the context of that core's thread.
+//
+// # Safety
+// `request` is null or points to a request.
+int32_t iw_request_core(const struct iw_request *request);
+
 // Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0. The library
 // records this at IW_EVENT_PEER_LACKS_ATOMICS. It forgets it after an atomic operation succeeded with that peer, or
 // after `rdmap.lacks_atomics_cache_s`.
@@ -1011,6 +1033,21 @@ int32_t iw_limits_query(const struct iw_ctx *ctx, struct iw_limits *out);
 int32_t iw_drain(struct iw_ctx *ctx,
                  uint64_t deadline_ns,
                  struct iw_drain_progress *drained);
+
+// Requests that the descriptor of `iw_event_fd` becomes readable at the next event. Call `iw_event_poll` until it
+// returns 0 after this call: earlier events do not wake.
+//
+// # Safety
+// `ctx` is null or a handle of this library.
+int32_t iw_event_arm(struct iw_ctx *ctx);
+
+// Stores the descriptor of a context's events, an eventfd that becomes readable once for each `iw_event_arm`; read its
+// eight bytes. The context owns it; do not close it. Any thread may wait for `fd`, while a worker is polled.
+//
+// # Safety
+// `ctx` is null or a handle of this library; `fd` is null or valid for writes of one value.
+int32_t iw_event_fd(const struct iw_ctx *ctx,
+                    int32_t *fd);
 
 // Takes the oldest event. Returns 1, or 0 if there is none. Call it regularly, also while objects are being
 // destroyed: it frees their memory.

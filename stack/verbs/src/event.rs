@@ -211,6 +211,12 @@ pub struct ConnectionRequest {
 }
 
 impl ConnectionRequest {
+    /// Returns the core, from 0, at which the request arrived. The accepted queue pair stays there. A program with a
+    /// context for each core may answer with the context of that core's thread.
+    pub fn core(&self) -> u16 {
+        self.core
+    }
+
     /// Returns the request as two numbers, for callers in other languages.
     pub fn to_bits(&self) -> [u64; 2] {
         let place = u64::from(self.core) << 1 | u64::from(self.enhanced);
@@ -267,4 +273,6 @@ pub enum DisconnectReason {
     Reset,
     /// The peer stopped acknowledging.
     TimedOut,
+    /// This side aborted it ([`Context::abort`](crate::Context::abort)).
+    Aborted,
 }

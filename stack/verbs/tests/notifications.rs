@@ -225,3 +225,39 @@ fn sends_and_receives_of_one_connection_share_a_queue() {
     let received: Vec<u64> = ids.extract_if(.., |id| *id >= 100).collect();
     assert_eq!((ids, received), ((0..8).collect(), (100..108).collect::<Vec<_>>()));
 }
+
+/// Returns the value of the events' descriptor since the last read.
+fn event_wakes(ctx: &Context) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(ctx.event_fd(), &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}
+
+/// Sets the link and waits until the core has reported it.
+fn set_link(pair: &mut Pair, cable: &MemoryControl, up: bool) {
+    let links =
+        |pair: &Pair| pair.near.events.iter().filter(|event| matches!(event, Event::Link { .. })).count();
+    let before = links(pair);
+    cable.set_link(up);
+    pair.until("the event of the link", |pair| links(pair) > before);
+}
+
+/// The descriptor of events is written once for an arming, and not without an event.
+#[test]
+fn an_event_wakes_the_context_that_waits() {
+    let (mut pair, cable) = cabled();
+    let mut other = pair.near.stack.context().unwrap();
+    // The link is up at first.
+    pair.turn();
+    set_link(&mut pair, &cable, false);
+    assert_eq!(event_wakes(&other), 0, "not armed");
+    assert!(matches!(other.poll_event(), Some(Event::Link { up: false, .. })));
+    other.arm_events();
+    assert!(other.poll_event().is_none());
+    (0..100).for_each(|_| pair.turn());
+    assert_eq!(event_wakes(&other), 0, "no event");
+    [true, false, true].into_iter().for_each(|up| set_link(&mut pair, &cable, up));
+    assert_eq!(event_wakes(&other), 1, "one wake-up for three events");
+    other.arm_events();
+    let left = std::iter::from_fn(|| other.poll_event()).count();
+    assert_eq!((left, event_wakes(&other)), (3, 0), "earlier events are polled");
+}

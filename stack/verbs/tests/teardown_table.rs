@@ -41,6 +41,7 @@ enum Stands {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Disconnect,
+    Abort,
     OwnError,
     Fin,
     Reset,
@@ -68,12 +69,14 @@ const UNDONE: &[(u64, CompletionStatus)] = &[(READ, FLUSHED), (SEND, FLUSHED), (
 const LEFT: &[(u64, CompletionStatus)] = &[(RECEIVE, FLUSHED)];
 const BAD_TAG: Terminate = Terminate { layer: 1, etype: 1, code: 0 };
 
-const TABLE: [Row; 20] = [
+const TABLE: [Row; 24] = [
     (Starting, Cause::Disconnect, &[Failed(ConnectFailure::Closed)], UNDONE),
+    (Starting, Cause::Abort, &[Failed(ConnectFailure::Closed)], UNDONE),
     (Starting, Cause::Fin, &[Failed(ConnectFailure::Closed)], UNDONE),
     (Starting, Cause::Reset, &[Failed(ConnectFailure::Closed)], UNDONE),
     (Starting, Cause::Fault, &[Failed(ConnectFailure::Protocol)], UNDONE),
     (Quiet, Cause::Disconnect, &[Ended(Why::Closed)], LEFT),
+    (Quiet, Cause::Abort, &[Ended(Why::Aborted)], LEFT),
     (
         Quiet,
         Cause::OwnError,
@@ -86,6 +89,7 @@ const TABLE: [Row; 20] = [
     (Quiet, Cause::Fault, &[Sent(1, 1, 0), Ended(Why::Terminated)], LEFT),
     // A drain executes the posted work: the response to the Read arrives before our FIN.
     (Reading, Cause::Disconnect, &[Ended(Why::Closed)], &[(READ, OK), (SEND, OK), (RECEIVE, FLUSHED)]),
+    (Reading, Cause::Abort, &[Ended(Why::Aborted)], UNDONE),
     (
         Reading,
         Cause::OwnError,
@@ -96,6 +100,7 @@ const TABLE: [Row; 20] = [
     (Reading, Cause::Reset, &[Ended(Why::Reset)], UNDONE),
     (Reading, Cause::Terminate, &[Heard(1, 2, 2), Ended(Why::Terminated)], UNDONE),
     (Reading, Cause::Fault, &[Sent(1, 1, 0), Ended(Why::Terminated)], UNDONE),
+    (HalfClosed, Cause::Abort, &[Ended(Why::Aborted)], LEFT),
     (HalfClosed, Cause::Fin, &[Ended(Why::Closed)], LEFT),
     (HalfClosed, Cause::Reset, &[Ended(Why::Reset)], LEFT),
     (HalfClosed, Cause::Terminate, &[Heard(1, 2, 2), Ended(Why::Terminated)], LEFT),
@@ -149,6 +154,7 @@ fn stands(scene: &mut Scene, stands: Stands) -> (Ours, Vec<u8>) {
 fn happens(scene: &mut Scene, cause: Cause, stands: Stands, ours: &Ours, asked: &[u8]) {
     match cause {
         Cause::Disconnect => scene.node.ctx.disconnect(ours.qp).unwrap(),
+        Cause::Abort => scene.node.ctx.abort(ours.qp).unwrap(),
         Cause::OwnError => {
             let bad = SendWr::invalidate(INVALIDATION, NOBODYS);
             scene.node.ctx.post_send(ours.qp, &bad).unwrap();
@@ -168,7 +174,11 @@ fn happens(scene: &mut Scene, cause: Cause, stands: Stands, ours: &Ours, asked: 
     }
     if cause != Cause::Reset {
         scene.until("our FIN or RST", |scene| {
-            let ends = TcpEvents::PEER_CLOSED.union(TcpEvents::ENDED);
+            let ends = match cause {
+                // RFC 5041 s6.2.2: an abortive end.
+                Cause::Abort => TcpEvents::RESET,
+                _ => TcpEvents::PEER_CLOSED.union(TcpEvents::ENDED),
+            };
             scene.peer.has_said_all() && scene.peer.events.intersects(ends)
         });
         scene.peer.close();

@@ -1,8 +1,8 @@
 //! Listen, connect, accept, reject, disconnect. Each call starts the operation; the result arrives as an event.
 
 use verbs::{
-    AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRevision, NegotiatedParams,
-    ReadDepths, RejectParams, VerbsError,
+    AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRequestInfo, MpaRevision,
+    NegotiatedParams, ReadDepths, RejectParams, VerbsError,
 };
 
 use super::address::iw_addr;
@@ -41,6 +41,19 @@ impl From<NegotiatedParams> for iw_negotiated {
             ord: negotiated.reads.ord,
             reserved: 0,
         }
+    }
+}
+
+/// A read depth that start-up leaves to the programs (RFC 6581 s9.1).
+pub const IW_READS_UNNEGOTIATED: u32 = 0x3fff;
+
+const _: () = assert!(IW_READS_UNNEGOTIATED == verbs::READS_UNNEGOTIATED as u32);
+
+impl From<MpaRequestInfo> for iw_negotiated {
+    fn from(offered: MpaRequestInfo) -> Self {
+        let unnegotiated = ReadDepths { ird: verbs::READS_UNNEGOTIATED, ord: verbs::READS_UNNEGOTIATED };
+        let ReadDepths { ird, ord } = offered.peer_reads.unwrap_or(unnegotiated);
+        iw_negotiated { revision: offered.revision.into(), ird, ord, reserved: 0 }
     }
 }
 
@@ -191,6 +204,29 @@ pub unsafe extern "C" fn iw_reject(
 pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.disconnect(qp.to_rust())?)) })
+}
+
+/// Moves a connected queue pair to the error state: resets the connection and completes every posted request as
+/// flushed. IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not established. The queue
+/// pair stays, so that its completions can be reaped before it is destroyed.
+///
+/// # Safety
+/// `ctx` is null or a handle of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_abort(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe { with(ctx, |context| Ok(context.abort(qp.to_rust())?)) })
+}
+
+/// Returns the core, from 0, at which a request arrived; the accepted queue pair stays there. A program with a context
+/// for each core may answer with the context of that core's thread.
+///
+/// # Safety
+/// `request` is null or points to a request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_request_core(request: *const iw_request) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe { Ok(i32::from(ConnectionRequest::from_bits(read(request, "request")?.id).core())) })
 }
 
 /// Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0. The library

@@ -3,13 +3,15 @@
 use verbs::{ConnectFailure, DisconnectReason, Event, PrivateData, Terminate};
 
 use super::address::iw_addr;
+use std::os::fd::AsRawFd;
+
 use super::connect::{iw_negotiated, iw_request};
 use super::context::iw_ctx;
 use super::queues::{iw_cq, iw_qp, iw_srq};
 use crate::boundary::{call, with, write_out};
 
-/// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated.revision` is the peer's MPA
-/// revision.
+/// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated` has the peer's MPA
+/// revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to the programs.
 pub const IW_EVENT_CONNECT_REQUEST: u32 = 1;
 /// The connection is established: `qp`, `negotiated`, and on the connecting side private data.
 pub const IW_EVENT_ESTABLISHED: u32 = 2;
@@ -69,6 +71,8 @@ pub const IW_DISCONNECT_RESET: u32 = 4;
 pub const IW_DISCONNECT_TIMED_OUT: u32 = 5;
 /// Another reason.
 pub const IW_DISCONNECT_OTHER: u32 = 6;
+/// This side aborted it.
+pub const IW_DISCONNECT_ABORTED: u32 = 7;
 
 /// The error that a Terminate reports (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
 #[derive(Clone, Copy, Default)]
@@ -116,6 +120,36 @@ pub struct iw_event {
     pub private_data: [u8; 512],
 }
 
+/// Requests that the descriptor of `iw_event_fd` becomes readable at the next event. Call `iw_event_poll` until it
+/// returns 0 after this call: earlier events do not wake.
+///
+/// # Safety
+/// `ctx` is null or a handle of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_event_arm(ctx: *mut iw_ctx) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        with(ctx, |context| {
+            context.arm_events();
+            Ok(())
+        })
+    })
+}
+
+/// Stores the descriptor of a context's events, an eventfd that becomes readable once for each `iw_event_arm`; read its
+/// eight bytes. The context owns it; do not close it. Any thread may wait for `fd`, while a worker is polled.
+///
+/// # Safety
+/// `ctx` is null or a handle of this library; `fd` is null or valid for writes of one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_event_fd(ctx: *const iw_ctx, fd: *mut i32) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let number = with(ctx, |context| Ok(context.event_fd().as_raw_fd()))?;
+        write_out(fd, "fd", number)
+    })
+}
+
 /// Takes the oldest event. Returns 1, or 0 if there is none. Call it regularly, also while objects are being
 /// destroyed: it frees their memory.
 ///
@@ -154,8 +188,7 @@ fn to_c_event(event: &Event) -> iw_event {
     match event {
         Event::ConnectRequest { request, local, remote, private_data, mpa_request } => {
             let request = iw_request { id: request.to_bits() };
-            let negotiated =
-                iw_negotiated { revision: mpa_request.revision.into(), ..EMPTY_EVENT.negotiated };
+            let negotiated = (*mpa_request).into();
             let (local, remote, kind) = ((*local).into(), (*remote).into(), IW_EVENT_CONNECT_REQUEST);
             with_private_data(
                 iw_event { kind, request, local, remote, negotiated, ..EMPTY_EVENT },
@@ -225,6 +258,7 @@ fn with_disconnect_reason(event: iw_event, reason: DisconnectReason) -> iw_event
         DisconnectReason::LocalError(_) => IW_DISCONNECT_LOCAL_ERROR,
         DisconnectReason::Reset => IW_DISCONNECT_RESET,
         DisconnectReason::TimedOut => IW_DISCONNECT_TIMED_OUT,
+        DisconnectReason::Aborted => IW_DISCONNECT_ABORTED,
         _ => IW_DISCONNECT_OTHER,
     };
     let terminate = match reason {

@@ -134,6 +134,8 @@ static inline void pair_join(struct pair *pair, uint32_t near_extensions, uint32
     await_event(pair, &pair->far, IW_EVENT_CONNECT_REQUEST);
     CHECK(pair->far.event.private_data_bytes == 9);
     CHECK(memcmp(pair->far.event.private_data, "from near", 9) == 0);
+    CHECK(pair->far.event.negotiated.ird == 16 && pair->far.event.negotiated.ord == 16);
+    ANSWERS(0, iw_request_core(&pair->far.event.request));
     params.extensions = far_extensions;
     params.private_data = (const uint8_t *)"from far";
     params.private_data_bytes = 8;

@@ -69,6 +69,10 @@ static void nulls(void)
     ANSWERS(IW_E_POINTER, iw_accept(ctx, NULL, pair.near.qp, NULL));
     ANSWERS(IW_E_POINTER, iw_reject(ctx, NULL, NULL, 0));
     ANSWERS(IW_E_POINTER, iw_disconnect(NULL, qp));
+    ANSWERS(IW_E_POINTER, iw_abort(NULL, qp));
+    ANSWERS(IW_E_POINTER, iw_request_core(NULL));
+    ANSWERS(IW_E_POINTER, iw_event_arm(NULL));
+    ANSWERS(IW_E_POINTER, iw_event_fd(pair.near.ctx, NULL));
     ANSWERS(IW_E_POINTER, iw_event_poll(ctx, NULL));
     ANSWERS(IW_E_POINTER, iw_post_send(ctx, pair.near.qp, NULL, 1, NULL));
     ANSWERS(IW_E_POINTER, iw_post_recv(ctx, pair.near.qp, NULL, 1, NULL));
@@ -106,6 +110,7 @@ static void foreign_objects(void)
     struct iw_srq_info shared;
     ANSWERS(IW_E_NO_QP, iw_qp_destroy(ctx, none));
     ANSWERS(IW_E_NO_QP, iw_disconnect(ctx, any));
+    ANSWERS(IW_E_NO_QP, iw_abort(ctx, any));
     ANSWERS(IW_E_NO_QP, iw_post_send(ctx, pair.far.qp, NULL, 0, NULL));
     ANSWERS(IW_E_NO_CQ, iw_cq_poll(ctx, no_cq, &wc, 1));
     ANSWERS(IW_E_NO_CQ, iw_cq_poll(ctx, pair.far.cq, &wc, 1));
@@ -249,6 +254,7 @@ static void orders(void)
     ANSWERS(IW_E_STATE, iw_post_recv(ctx, qp, &(struct iw_recv_wr){0}, 1, NULL));
     ANSWERS(IW_E_STATE, iw_post_send(ctx, qp, &(struct iw_send_wr){0}, 1, NULL));
     ANSWERS(IW_E_STATE, iw_disconnect(ctx, qp));
+    ANSWERS(IW_E_STATE, iw_abort(ctx, qp));
     ANSWERS(IW_OK, iw_qp_destroy(ctx, qp));
     ANSWERS(IW_E_NO_QP, iw_qp_destroy(ctx, qp));
     ANSWERS(IW_E_NO_QP, iw_qp_query(ctx, qp, &info));

@@ -212,6 +212,26 @@ static void notify(void)
     done(IW_WC_SEND, 6, 0);
 }
 
+/* The end of a connection by force, with the wake-up of a program that waits for the event. */
+static void abort_connection(void)
+{
+    int32_t fd = -1;
+    unsigned char count[8];
+    ANSWERS(IW_OK, iw_event_fd(pair.far.ctx, &fd));
+    ANSWERS(IW_OK, iw_event_arm(pair.far.ctx));
+    ANSWERS(0, iw_event_poll(pair.far.ctx, &pair.far.event));
+    CHECK(read(fd, count, 8) == -1);
+    post_recv(&pair.near, 11, 0, 16);
+    ANSWERS(IW_OK, iw_abort(pair.near.ctx, pair.near.qp));
+    await_completion(&pair, &pair.near, IW_WC_RECV, 11);
+    CHECK(pair.near.wc.status == IW_WC_WR_FLUSH_ERR);
+    await_event(&pair, &pair.near, IW_EVENT_DISCONNECTED);
+    CHECK(pair.near.event.reason == IW_DISCONNECT_ABORTED);
+    await_event(&pair, &pair.far, IW_EVENT_DISCONNECTED);
+    CHECK(pair.far.event.reason == IW_DISCONNECT_RESET);
+    CHECK(read(fd, count, 8) == 8);
+}
+
 /* Memory of the library's, and the end of a tag that nobody can use any more. */
 static void memory(void)
 {
@@ -288,6 +308,8 @@ int main(void)
     immediates();
     notify();
     memory();
+    pair_join_again(&pair, IW_EXTENSIONS_RFC7306, IW_EXTENSIONS_RFC7306);
+    abort_connection();
     pair_close(&pair);
     puts("every operation was carried out");
     return 0;

@@ -190,6 +190,21 @@ impl Context {
         self.mark_closing(qp)
     }
 
+    /// Moves a connected queue pair to the error state: resets the connection, and completes every posted request with
+    /// [`FlushedInError`](crate::CompletionStatus::FlushedInError). [`Event::Disconnected`](crate::Event::Disconnected) follows, or
+    /// [`Event::ConnectFailed`](crate::Event::ConnectFailed) if the connection was not established. The queue pair stays,
+    /// so that its completions can be reaped before it is destroyed.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    pub fn abort(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        let (core, slot) = self.assigned(qp)?;
+        self.send_control(core, ControlMessage::Abort { slot })
+    }
+
     /// One step of an orderly shutdown. Closes every connection of this context as [`Context::disconnect`] does, and
     /// after the deadline destroys the remaining queue pairs, which resets their connections. Never waits: call it
     /// again until nothing is open, and poll workers, events and completions in between. Does not stop listening.

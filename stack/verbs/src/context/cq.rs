@@ -338,7 +338,7 @@ fn check_depth(depth: u32) -> Result<(), VerbsError> {
     Err(VerbsError::OutOfRange { what, value: depth.into(), allowed })
 }
 
-fn eventfd() -> Result<OwnedFd, VerbsError> {
+pub(super) fn eventfd() -> Result<OwnedFd, VerbsError> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|source| VerbsError::System { what: "eventfd", source: source.into() })
 }

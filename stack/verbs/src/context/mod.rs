@@ -15,16 +15,18 @@ mod query;
 mod srq;
 mod table;
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, AccessScope, AtomicOp, FastRegion, MemTable, Region, StableBytes, Window};
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_types::{CoreId, PdId};
 
 pub use connect::DrainProgress;
 pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
 
-use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, context_channel};
+use crate::core_loop::channel::{ControlMessage, CoreChannel, EventSignal, Notification, context_channel};
 use crate::error::{PostError, VerbsError};
 use crate::event::Event;
 use crate::objects::{CompletionQueue, QueuePair};
@@ -55,6 +57,7 @@ pub struct Context {
     mem: MemTable,
     quota: Arc<ContextQuota>,
     cores: Vec<CoreChannel>,
+    event_signal: Arc<EventSignal>,
     qps: Table<AppQp>,
     cqs: Table<AppCq>,
     srqs: Table<AppSrq>,
@@ -81,6 +84,8 @@ impl ProtectionDomain {
 
 impl Context {
     pub(crate) fn new(shared: &Arc<StackShared>) -> Result<Self, VerbsError> {
+        let eventfd = cq::eventfd()?;
+        let event_signal = Arc::new(EventSignal { armed: NotifyState::default(), eventfd });
         let number = shared.alloc_context_id().ok_or(VerbsError::LimitReached("contexts"))?;
         let limits = &shared.config.limits;
         let queue_pairs_max = limits.queue_pairs as usize;
@@ -88,7 +93,7 @@ impl Context {
             .cores
             .iter()
             .map(|core| {
-                let (ours, theirs) = context_channel(number, queue_pairs_max);
+                let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal);
                 core.attach_context(theirs);
                 ours
             })
@@ -98,6 +103,7 @@ impl Context {
             mem: shared.mem.with_quota(limits.quota_of(limits.regions)),
             quota: ContextQuota::new(limits, shared.cores.len()),
             cores,
+            event_signal,
             qps: Table::new(),
             cqs: Table::new(),
             srqs: Table::new(),
@@ -262,6 +268,19 @@ impl Context {
         }
         let cq = self.cq(cq)?.slot_on(core);
         self.send_control(core, ControlMessage::Atomic { cq, wr_id, target, operation: *operation })
+    }
+
+    /// Requests that [`Context::event_fd`] becomes readable at the next event.
+    ///
+    /// Call [`Context::poll_event`] until it returns `None` after this call: earlier events do not wake.
+    pub fn arm_events(&mut self) {
+        self.event_signal.armed.arm(false);
+    }
+
+    /// Returns a descriptor that becomes readable once for each [`Context::arm_events`], when an event arrives. Read its
+    /// eight bytes to reset it. Somebody must poll the workers meanwhile.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.event_signal.eventfd.as_fd()
     }
 
     /// Returns the oldest event.

@@ -7,9 +7,12 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ironwarp_mem::{AtomicOp, AtomicTarget};
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::{doorbell, spsc};
+use rustix::fd::OwnedFd;
 
 use super::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
@@ -52,6 +55,8 @@ pub(crate) enum ControlMessage {
     Reject { request: (u32, u32), cm_params: Box<CmParams> },
     /// Disconnects after everything posted was sent and acknowledged.
     Disconnect { slot: u32 },
+    /// Resets the connection of a queue pair, which stays in the error state.
+    Abort { slot: u32 },
     /// Executes an atomic operation on the application's own memory. Sent to the owner core.
     Atomic { cq: u32, wr_id: u64, target: AtomicTarget, operation: AtomicOp },
 }
@@ -72,6 +77,23 @@ pub(crate) enum Notification {
     CmParamsReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CmParams>),
 }
 
+/// The descriptor of a context's events. All cores write to it.
+pub(crate) struct EventSignal {
+    /// Whether the application waits.
+    pub(crate) armed: NotifyState,
+    pub(crate) eventfd: OwnedFd,
+}
+
+impl EventSignal {
+    /// Wakes the application if it waits. The event is in its ring.
+    fn fire(&self) {
+        if self.armed.fire(true) {
+            // A full counter means that a wake-up is pending already.
+            let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+        }
+    }
+}
+
 /// A context's end of the rings to one core.
 pub(crate) struct CoreChannel {
     pub(crate) doorbell: doorbell::DoorbellSender,
@@ -88,6 +110,7 @@ pub(crate) struct ContextChannel {
     pub(crate) doorbell: doorbell::DoorbellReceiver,
     pub(crate) control: spsc::Consumer<ControlMessage>,
     notifications: spsc::Producer<Notification>,
+    signal: Arc<EventSignal>,
     /// Notifications that did not fit the ring, oldest first. At most a few for each queue pair of the context:
     /// while any wait, no connection request is reported.
     delayed: VecDeque<Notification>,
@@ -101,14 +124,21 @@ impl ContextChannel {
     /// Sends a notification, in order. Returns whether it waits.
     pub(crate) fn notify(&mut self, notification: Notification) -> bool {
         self.flush_delayed();
-        let not_pushed = if self.delayed.is_empty() {
-            self.notifications.push(notification).err()
-        } else {
-            Some(notification)
-        };
+        let not_pushed =
+            if self.delayed.is_empty() { self.push(notification).err() } else { Some(notification) };
         let waits = not_pushed.is_some();
         self.delayed.extend(not_pushed);
         waits
+    }
+
+    /// Stores a notification in the ring, or returns it.
+    fn push(&mut self, notification: Notification) -> Result<(), Notification> {
+        let is_event = matches!(notification, Notification::Event(_));
+        self.notifications.push(notification)?;
+        if is_event {
+            self.signal.fire();
+        }
+        Ok(())
     }
 
     /// Reports the last change of a port's link. Earlier changes that were not reported are dropped.
@@ -124,7 +154,7 @@ impl ContextChannel {
     pub(crate) fn flush_delayed(&mut self) -> usize {
         let mut moved = 0;
         while let Some(notification) = self.delayed.pop_front() {
-            if let Err(notification) = self.notifications.push(notification) {
+            if let Err(notification) = self.push(notification) {
                 self.delayed.push_front(notification);
                 break;
             }
@@ -148,7 +178,7 @@ impl ContextChannel {
         while self.links_changed != 0 {
             let port = self.links_changed.trailing_zeros() as u8;
             let up = self.links_up & 1 << port != 0;
-            if self.notifications.push(Notification::Event(Event::Link { port, up })).is_err() {
+            if self.push(Notification::Event(Event::Link { port, up })).is_err() {
                 break;
             }
             self.links_changed &= self.links_changed - 1;
@@ -173,7 +203,11 @@ impl ContextChannel {
 }
 
 /// Creates the rings for context `number` and a core with at most `queue_pairs` queue pairs.
-pub(crate) fn context_channel(number: u16, queue_pairs: usize) -> (CoreChannel, ContextChannel) {
+pub(crate) fn context_channel(
+    number: u16,
+    queue_pairs: usize,
+    signal: &Arc<EventSignal>,
+) -> (CoreChannel, ContextChannel) {
     let (doorbell_sender, doorbell_receiver) = doorbell::channel(queue_pairs);
     let (control_tx, control_rx) = spsc::channel(CONTROL_MESSAGES_MAX);
     let (notifications_tx, notifications_rx) = spsc::channel(NOTIFICATIONS_MAX);
@@ -185,6 +219,7 @@ pub(crate) fn context_channel(number: u16, queue_pairs: usize) -> (CoreChannel, 
             doorbell: doorbell_receiver,
             control: control_rx,
             notifications: notifications_tx,
+            signal: signal.clone(),
             delayed: VecDeque::new(),
             links_changed: 0,
             links_up: 0,
@@ -200,7 +235,9 @@ mod tests {
     /// last one.
     #[test]
     fn a_link_that_flaps_while_unread_raises_one_event() {
-        let (mut core, mut context) = context_channel(0, 1);
+        let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let signal = Arc::new(EventSignal { armed: NotifyState::default(), eventfd });
+        let (mut core, mut context) = context_channel(0, 1, &signal);
         for flap in 0..10 * NOTIFICATIONS_MAX {
             context.notify_link_change(1, flap % 2 == 0);
         }

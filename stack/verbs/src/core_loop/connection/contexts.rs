@@ -141,12 +141,15 @@ impl ConnectionManager {
             ControlMessage::Disconnect { slot } if self.owns_qp(dp, context, slot) => {
                 self.disconnect(dp, now, slot)
             }
+            ControlMessage::Abort { slot } if self.owns_qp(dp, context, slot) => self.abort(dp, now, slot),
             ControlMessage::Atomic { cq, wr_id, target, operation } => {
                 let outcome = dp.execute_local_atomic(&target, &operation);
                 dp.queues.on_local_atomic(cq, wr_id, (&operation, outcome));
             }
             // The queue pair was destroyed before the message arrived.
-            ControlMessage::DestroyQp { .. } | ControlMessage::Disconnect { .. } => {}
+            ControlMessage::DestroyQp { .. }
+            | ControlMessage::Disconnect { .. }
+            | ControlMessage::Abort { .. } => {}
         }
     }
 

@@ -37,6 +37,19 @@ impl ConnectionManager {
         }
     }
 
+    /// The application aborts: the peer sees a reset, and every work request is flushed.
+    pub(crate) fn abort<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        match qp.lifecycle {
+            Lifecycle::Setup(_) => self.fail_connect(dp, now, slot, ConnectFailure::Closed),
+            Lifecycle::Idle | Lifecycle::Ended => {}
+            _ => {
+                dp.abort_conn(now, slot);
+                self.enter_ended(dp, slot, DisconnectReason::Aborted);
+            }
+        }
+    }
+
     /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
     /// answer.
     pub(crate) fn close_if_drained<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
@@ -394,7 +407,9 @@ impl From<DisconnectReason> for ConnectFailure {
             }
             DisconnectReason::LocalError(_) => ConnectFailure::Protocol,
             DisconnectReason::TimedOut => ConnectFailure::TimedOut,
-            DisconnectReason::Closed | DisconnectReason::Reset => ConnectFailure::Closed,
+            DisconnectReason::Closed | DisconnectReason::Reset | DisconnectReason::Aborted => {
+                ConnectFailure::Closed
+            }
         }
     }
 }
