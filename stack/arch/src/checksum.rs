@@ -167,6 +167,13 @@ mod x86 {
     }
 }
 
+/// Returns the folded sum in network order of a sum in host order.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub(crate) fn network_sum(sum: u64) -> u32 {
+    u32::from(fold_wide(sum).to_be())
+}
+
 #[inline(always)]
 fn fold_wide(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);

@@ -1,6 +1,6 @@
 //! The processor instructions that the stack uses, each with a portable fallback.
 //!
-//! CRC-32C and Internet checksums, the time-stamp counter, prefetch, and memory shared with other processes. Missing
+//! CRC-32C and Internet checksums, apart or in one pass, the time-stamp counter, prefetch, and memory shared with other processes. Missing
 //! instructions are detected at run time and replaced by portable code with the same result. Under Miri only the
 //! portable code runs. This crate uses bytes and `u64` nanoseconds only, no type of the stack.
 //!
@@ -10,6 +10,7 @@ pub mod checksum;
 pub mod clock;
 mod crc32c;
 mod hint;
+pub mod one_pass;
 pub mod shared;
 
 pub use crc32c::{crc32c, crc32c_append};

@@ -2,13 +2,15 @@
 //!
 //! A remote peer, another core and the application may access the same bytes at the same time. With a plain Rust
 //! copy that is a data race, which is undefined. So the copy is done by machine code that is opaque to the compiler:
-//! the C library's `memcpy`, called through a function pointer that is read volatile. The compiler must assume that
+//! the C library's `memcpy`, or one that takes a CRC on the way, called through a function pointer that is read volatile. The compiler must assume that
 //! the function does anything permitted, such as a copy by relaxed atomic bytes. A racing reader may see any mixture
 //! of old and new bytes, and nothing worse. Under Miri the copies are relaxed atomic bytes.
 //!
 //! Cost: memcpy plus one load and one well-predicted indirect call.
 
 use core::sync::atomic::{AtomicU8, Ordering};
+
+use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
 
 /// Copies `src` to `dst`: all but the last byte in any order, then the last byte with release ordering.
 ///
@@ -35,6 +37,20 @@ pub(crate) unsafe fn copy_in(dst: *mut u8, src: &[u8]) {
 pub(crate) unsafe fn copy_out(src: *const u8, dst: &mut [u8]) {
     // SAFETY: the caller vouches for the source; `dst` is exclusively borrowed, so it is no registered memory.
     unsafe { opaque::copy_out(dst.as_mut_ptr(), src, dst.len()) }
+}
+
+/// [`copy_out`] that also returns the CRC of the bytes of `crc` followed by the copied ones, and their sum.
+///
+/// # Safety
+/// As for [`copy_out`].
+#[inline]
+pub(crate) unsafe fn copy_out_in_one_pass(
+    src: *const u8,
+    dst: &mut [u8],
+    (kernel, crc): (Kernel, u32),
+) -> CrcAndSum {
+    // SAFETY: as in `copy_out`.
+    unsafe { opaque::copy_in_one_pass(kernel, crc, src, dst.as_mut_ptr(), dst.len()) }
 }
 
 /// Sets `len` bytes at `dst` to `byte`.
@@ -110,6 +126,7 @@ pub(crate) unsafe fn locked_compare_exchange_u64(at: *mut u8, expected: u64, val
 
 #[cfg(not(miri))]
 mod opaque {
+    use super::{CrcAndSum, Kernel};
     use core::sync::atomic::{AtomicU64, Ordering};
     use libc::{c_int, c_void, size_t};
 
@@ -129,6 +146,21 @@ mod opaque {
     }
 
     pub(super) use copy as copy_out;
+
+    type CopyInOnePass = unsafe fn(Kernel, u32, *const u8, *mut u8, usize) -> CrcAndSum;
+
+    static COPY_IN_ONE_PASS: CopyInOnePass = Kernel::copy;
+
+    pub(super) unsafe fn copy_in_one_pass(
+        kernel: Kernel,
+        crc: u32,
+        src: *const u8,
+        dst: *mut u8,
+        len: usize,
+    ) -> CrcAndSum {
+        // SAFETY: the static is initialised; the rest is the caller's promise.
+        unsafe { (&raw const COPY_IN_ONE_PASS).read_volatile()(kernel, crc, src, dst, len) }
+    }
 
     #[inline]
     pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
@@ -194,6 +226,17 @@ mod opaque {
             // SAFETY: `at` is below `len`, for which the caller vouches on both sides.
             unsafe { dst.add(at).write(AtomicU8::from_ptr(src.add(at).cast_mut()).load(Ordering::Relaxed)) }
         }
+    }
+
+    pub(super) unsafe fn copy_in_one_pass(
+        kernel: super::Kernel,
+        crc: u32,
+        src: *const u8,
+        dst: *mut u8,
+        len: usize,
+    ) -> super::CrcAndSum {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.copy(crc, src, dst, len) }
     }
 
     pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {

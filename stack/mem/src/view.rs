@@ -7,6 +7,7 @@ use crate::access::{Access, AccessError, AccessScope, RangeError, check_range};
 use crate::copy;
 use crate::epoch::EpochSlot;
 use crate::table::{BaseToMode, Extent, NO_PD, Rights, Slot, StagCodec, TableInner};
+use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
 use ironwarp_types::{CoreId, PdId, STag};
 use std::fmt;
 use std::marker::PhantomData;
@@ -234,6 +235,19 @@ impl Span<'_> {
         // SAFETY: as in `copy_in`.
         unsafe { copy::copy_out(self.base.add(offset), bytes) }
         Ok(())
+    }
+
+    /// [`Span::copy_out`] that also returns the CRC of the bytes of `crc` followed by the copied ones, and their sum.
+    #[inline]
+    pub fn copy_out_in_one_pass(
+        &self,
+        offset: usize,
+        bytes: &mut [u8],
+        (kernel, crc): (Kernel, u32),
+    ) -> Result<CrcAndSum, RangeError> {
+        check_range(self.len, offset, bytes.len())?;
+        // SAFETY: as in `copy_in`.
+        Ok(unsafe { copy::copy_out_in_one_pass(self.base.add(offset), bytes, (kernel, crc)) })
     }
 }
 

@@ -17,6 +17,12 @@ pub trait UnitSource {
     /// it until the peer acknowledges it.
     fn fill(&mut self, room: &mut [u8]) -> usize;
 
+    /// Returns the sum of the unit that [`UnitSource::fill`] wrote last, as
+    /// [`checksum::sum`](ironwarp_arch::checksum::sum), if it was computed with the copy.
+    fn sum(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns whether the source is known to be empty. Called before a buffer is allocated. A source that returns
     /// `false` may still fill nothing.
     fn is_empty(&mut self) -> bool {

@@ -9,6 +9,7 @@
 //! that FPDU is used.
 
 use ironwarp_arch::crc32c;
+use ironwarp_arch::one_pass::PrefixCrc;
 use ironwarp_tcp::ByteStream;
 use ironwarp_types::limits::MULPDU_BYTES_MIN;
 
@@ -87,12 +88,24 @@ pub fn split_whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(fpdu_bytes(u16::from_be_bytes(*length).into()))
 }
 
+/// Returns how many bytes the CRC of the FPDU at the front of `bytes` covers; 0 if not all of it is there.
+pub fn covered_bytes(bytes: &[u8]) -> usize {
+    split_whole(bytes).map_or(0, |(whole, _)| whole.len() - CRC_BYTES)
+}
+
 /// Checks the CRC of a whole FPDU and returns its ULPDU.
 #[inline]
 pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
+    decode_with(fpdu, crc, PrefixCrc::default())
+}
+
+/// [`decode`] with a CRC that was computed before, if it is that of the FPDU.
+#[inline]
+pub fn decode_with(fpdu: &[u8], crc: bool, known: PrefixCrc) -> Result<&[u8], MpaFault> {
     let (covered, field) = fpdu.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
+    let value = || if known.bytes as usize == covered.len() { known.crc } else { crc32c(covered) };
     // RFC 5044 s4.4: a mismatch makes the FPDU invalid. s4.1: the CRC is not checked when CRCs are off.
-    if crc && crc32c(covered).to_le_bytes() != *field {
+    if crc && value().to_le_bytes() != *field {
         return Err(MpaFault::Crc);
     }
     let (length, rest) = covered.split_first_chunk::<LENGTH_BYTES>().ok_or(MpaFault::Crc)?;

@@ -2,6 +2,8 @@
 //!
 //! Every element is resolved each time it is used, so revoked memory is detected. An empty element is never resolved.
 
+use ironwarp_arch::checksum;
+use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
 use ironwarp_mem::{Access, AccessError, AccessScope, CoreMem, Span};
 
 use crate::wr::SgeList;
@@ -37,6 +39,26 @@ impl SgeCursor {
             out = rest;
         }
         Ok(())
+    }
+
+    /// [`SgeCursor::gather`] of a long payload: returns the CRC that continues `crc`, and the sum of the octets.
+    pub(super) fn gather_in_one_pass(
+        &mut self,
+        list: SgeList<'_>,
+        view: MemoryView<'_>,
+        out: &mut [u8],
+        (kernel, crc): (Kernel, u32),
+    ) -> Result<CrcAndSum, AccessError> {
+        let (mut done, mut copied) = (CrcAndSum { crc, sum: 0 }, 0);
+        while copied < out.len() {
+            let span = self.next(list, view, out.len() - copied, Access::empty())?;
+            let piece = out.get_mut(copied..copied + span.len()).ok_or(AccessError::Bounds)?;
+            let next = span.copy_out_in_one_pass(0, piece, (kernel, done.crc));
+            let CrcAndSum { crc, sum } = next.map_err(|_| AccessError::Bounds)?;
+            done = CrcAndSum { crc, sum: done.sum + checksum::at_offset(sum, copied) };
+            copied += span.len();
+        }
+        Ok(done)
     }
 
     /// Copies `bytes` into the next octets of the list.

@@ -45,16 +45,22 @@ pub struct PlainSegment {
 }
 
 impl Path {
-    /// Writes all headers of a frame whose payload is in place, with both checksums. Returns the metadata to seal the
+    /// Writes all headers of a frame whose payload is in place, with both checksums. `payload_sum` is the sum of the
+    /// payload as [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, if that is known. Returns the metadata to seal the
     /// frame with, or `None` if the path has a VLAN tag or is of IPv6, or if the frame is shorter than the headers.
     #[inline]
-    pub fn write_plain(&self, frame: &mut [u8], segment: &PlainSegment) -> Option<TxMeta> {
+    pub fn write_plain(
+        &self,
+        frame: &mut [u8],
+        segment: &PlainSegment,
+        payload_sum: Option<u32>,
+    ) -> Option<TxMeta> {
         if self.flags.intersects(Flags::TAGGED.union(Flags::IPV6)) {
             return None;
         }
         let written = match segment.timestamps {
-            Some(_) => self.write_plain_of::<TIMESTAMPS_BYTES>(frame, segment),
-            None => self.write_plain_of::<BARE_BYTES>(frame, segment),
+            Some(_) => self.write_plain_of::<TIMESTAMPS_BYTES>(frame, segment, payload_sum),
+            None => self.write_plain_of::<BARE_BYTES>(frame, segment, payload_sum),
         };
         let offloaded = self.flags.contains(Flags::OFFLOADED);
         written.map(|l4_bytes| TxMeta {
@@ -67,7 +73,12 @@ impl Path {
 
     /// Writes `H` bytes of headers. Returns the length of the TCP header.
     #[inline(always)]
-    fn write_plain_of<const H: usize>(&self, frame: &mut [u8], segment: &PlainSegment) -> Option<u8> {
+    fn write_plain_of<const H: usize>(
+        &self,
+        frame: &mut [u8],
+        segment: &PlainSegment,
+        payload_sum: Option<u32>,
+    ) -> Option<u8> {
         let (header, payload) = frame.split_first_chunk_mut::<H>()?;
         let (l3, l4) = header.split_first_chunk_mut::<L3_END>()?;
         let l4_bytes = l4.len() + payload.len();
@@ -79,7 +90,9 @@ impl Path {
             fold(pseudo)
         } else {
             let headers: u64 = words.iter().map(|&word| u64::from(word)).sum();
-            !fold(pseudo + headers + u64::from(checksum::sum(payload)))
+            let payload_sum = payload_sum.unwrap_or_else(|| checksum::sum(payload));
+            debug_assert_eq!(checksum::fold(payload_sum), checksum::fold(checksum::sum(payload)));
+            !fold(pseudo + headers + u64::from(payload_sum))
         };
         let [ports, seq, ack, control, options @ ..] = words;
         let urgent = u32::from(checksum) << 16;

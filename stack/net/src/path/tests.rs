@@ -234,6 +234,7 @@ proptest! {
         segment in plain_segment(),
         payload in proptest::collection::vec(any::<u8>(), 0..200),
         offloaded in any::<bool>(),
+        knows_sum in any::<bool>(),
     ) {
         let offloads = if offloaded { TxOffloads::TCP_CHECKSUM } else { TxOffloads::empty() };
         let path = path(OURS, PEER, None, offloads);
@@ -241,8 +242,9 @@ proptest! {
         let mut general = [vec![0xaa; HEADER_BYTES], header.clone(), payload.clone()].concat();
         path.write(&mut general, header.len() + payload.len(), segment.ident, segment.ecn);
         let meta = path.finish_tcp(&mut general, header.len());
-        let mut plain = [vec![0xbb; HEADER_BYTES + header.len()], payload].concat();
-        prop_assert_eq!(path.write_plain(&mut plain, &segment), Some(meta));
+        let mut plain = [vec![0xbb; HEADER_BYTES + header.len()], payload.clone()].concat();
+        let sum = knows_sum.then(|| checksum::sum(&payload));
+        prop_assert_eq!(path.write_plain(&mut plain, &segment, sum), Some(meta));
         prop_assert_eq!(plain, general);
     }
 
@@ -251,9 +253,9 @@ proptest! {
         let [(plain, _), others @ ..] = paths(TxOffloads::empty());
         let mut frame = vec![0xaa; 200];
         for (path, _) in others {
-            prop_assert_eq!(path.write_plain(&mut frame, &segment), None);
+            prop_assert_eq!(path.write_plain(&mut frame, &segment, None), None);
         }
-        prop_assert_eq!(plain.write_plain(&mut frame[..bytes], &segment), None);
+        prop_assert_eq!(plain.write_plain(&mut frame[..bytes], &segment, None), None);
         prop_assert!(frame.iter().all(|&byte| byte == 0xaa));
     }
 }

@@ -75,12 +75,22 @@ impl Net {
     }
 
     /// Returns whether the addresses of a plain frame of a connection are still acceptable and its checksums correct.
+    /// `sum` returns the sum of the segment, as [`checksum::sum`](ironwarp_arch::checksum::sum): it gets the octets from
+    /// the TCP header on and the length of that header. It is called if the device has not verified the checksum.
     #[inline(always)]
-    pub fn accepts_plain(&self, frame: &PlainFrame<'_>, rx: RxMeta) -> bool {
+    pub fn accepts_plain(
+        &self,
+        frame: &PlainFrame<'_>,
+        rx: RxMeta,
+        sum: impl FnOnce(&[u8], usize) -> u32,
+    ) -> bool {
         let (remote, local) = frame.addresses();
         let header = frame.header.first_chunk::<HEADERS_V4_BYTES>().and_then(|header| header.last_chunk());
         let l4 = frame.l4;
-        let l4_sum = || local.sum() + remote.sum() + u32::from(ip::TCP) + l4.len() as u32 + checksum::sum(l4);
+        let l4_sum = || {
+            let segment = sum(l4, usize::from(frame.start()) - HEADERS_V4_BYTES);
+            local.sum() + remote.sum() + u32::from(ip::TCP) + l4.len() as u32 + segment
+        };
         self.local.accepts_connected_v4(remote, local)
             && checksum::is_correct(rx.ip_checksum, || header.map_or(0, checksum::sum_header))
             && checksum::is_correct(rx.l4_checksum, l4_sum)

@@ -8,6 +8,7 @@
 //! [`Tcp::on_predicted_frame`] finds such a segment in a frame that `net` has not checked yet: the flow table, header
 //! prediction, then the checksums. It takes the frame or returns it unchanged, and cannot fail.
 
+use ironwarp_arch::checksum;
 use ironwarp_net::Net;
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::Counter;
@@ -51,6 +52,26 @@ pub struct LentBytes<F> {
     pub(crate) piece: Piece<F>,
 }
 
+/// Takes payload in its frame. A `FnMut(Lent) -> Option<R>` is one, too.
+pub trait PayloadReader<F, R> {
+    /// Returns the sum of a segment as [`checksum::sum`]. `segment` has `header_bytes` of TCP header. A reader that needs
+    /// the payload for a CRC, too, may read it once for both. The segment is not checked yet.
+    #[inline(always)]
+    fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> u32 {
+        let _ = (conn, header_bytes);
+        checksum::sum(segment)
+    }
+
+    /// Takes the payload of the segment that was summed last, or returns `None` to leave it to the queue.
+    fn read(&mut self, lent: Lent<'_, F>) -> Option<R>;
+}
+
+impl<F, R, T: FnMut(Lent<'_, F>) -> Option<R>> PayloadReader<F, R> for T {
+    fn read(&mut self, lent: Lent<'_, F>) -> Option<R> {
+        self(lent)
+    }
+}
+
 impl<F: Frame> ByteStream for LentBytes<F> {
     #[inline]
     fn available(&self) -> usize {
@@ -74,8 +95,7 @@ impl<F: Frame> ByteStream for LentBytes<F> {
 }
 
 impl<P: Port> Tcp<P> {
-    /// Processes a frame that holds a predicted segment. `read` takes its payload, or returns `None` to leave it to the
-    /// queue. Any other frame is returned, before anything has changed, for [`Net::on_frame`] and
+    /// Processes a frame that holds a predicted segment, whose payload `reader` may take. Any other frame is returned, before anything has changed, for [`Net::on_frame`] and
     /// [`Tcp::on_segment_lending`], which process each frame with the same results.
     #[inline(always)]
     pub fn on_predicted_frame<R>(
@@ -84,9 +104,9 @@ impl<P: Port> Tcp<P> {
         net: &Net,
         frame: P::Frame,
         wires: &mut Wires<P>,
-        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+        mut reader: impl PayloadReader<P::Frame, R>,
     ) -> Result<Arrival<R>, P::Frame> {
-        let Some((at, header)) = self.predict(net, &frame) else { return Err(frame) };
+        let Some((at, header)) = self.predict(net, &frame, &mut reader) else { return Err(frame) };
         let Some(Slot { generation, conn: Some(conn) }) = self.slots.get_mut(at as usize) else {
             return Err(frame);
         };
@@ -98,7 +118,9 @@ impl<P: Port> Tcp<P> {
         let payload = conn.on_predicted(&mut io, &header, &mut events);
         debug_assert!(conn.state == State::Established);
         let read = match payload {
-            PredictedPayload::Lend => conn.lend(&mut io, id, header.piece(frame), &mut events, read),
+            PredictedPayload::Lend => {
+                conn.lend(&mut io, id, header.piece(frame), &mut events, |lent| reader.read(lent))
+            }
             PredictedPayload::None => None,
             PredictedPayload::Queue => {
                 conn.on_rest(&mut io, header.piece(frame), &mut events);
@@ -110,7 +132,12 @@ impl<P: Port> Tcp<P> {
 
     /// Returns the connection's slot and the header of a frame with a predicted segment.
     #[inline(always)]
-    fn predict(&self, net: &Net, frame: &P::Frame) -> Option<(u32, PlainHeader)> {
+    fn predict<R>(
+        &self,
+        net: &Net,
+        frame: &P::Frame,
+        reader: &mut impl PayloadReader<P::Frame, R>,
+    ) -> Option<(u32, PlainHeader)> {
         if !self.shared.config.fast_path {
             return None;
         }
@@ -125,10 +152,13 @@ impl<P: Port> Tcp<P> {
             _ => self.flows.lookup(net.hash_of(key), |at| conn_at(at).is_some_and(has_key))?,
         };
         let header = PlainHeader::from(&plain);
-        if conn_at(at)?.is_predicted(&header) && net.accepts_plain(&plain, frame.rx()) {
-            return Some((at, header));
+        let slot = self.slots.get(at as usize)?;
+        if !slot.conn.as_ref()?.is_predicted(&header) {
+            return None;
         }
-        None
+        let id = ConnId { slot: at, generation: slot.generation };
+        let sum = |segment: &[u8], header_bytes| reader.sum(id, segment, header_bytes);
+        net.accepts_plain(&plain, frame.rx(), sum).then_some((at, header))
     }
 }
 

@@ -22,7 +22,7 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Nanos, Seq};
 
-pub use lent::{Arrival, Lent, LentBytes};
+pub use lent::{Arrival, Lent, LentBytes, PayloadReader};
 pub use resource_usage::ResourceUsage;
 pub use rx_stream::RxStream;
 

@@ -214,11 +214,12 @@ impl<P: Port> TcpIo<'_, P> {
         header: &TxHeader,
         more_options_bytes: usize,
     ) -> SealedOf<P> {
-        let meta = self.write_headers(frame.bytes_mut(), path, flow, header, more_options_bytes);
+        let meta = self.write_headers(frame.bytes_mut(), path, flow, header, (more_options_bytes, None));
         frame.seal(meta)
     }
 
-    /// Writes all headers of a frame. Returns the metadata to seal it with.
+    /// Writes all headers of a frame. `payload_sum` is the sum of its payload, if that is known. Returns the metadata to
+    /// seal it with.
     #[inline]
     fn write_headers(
         &mut self,
@@ -226,12 +227,12 @@ impl<P: Port> TcpIo<'_, P> {
         path: &Path,
         flow: &Flow,
         header: &TxHeader,
-        more_options_bytes: usize,
+        (more_options_bytes, payload_sum): (usize, Option<u32>),
     ) -> TxMeta {
         self.shared.ident = self.shared.ident.wrapping_add(1);
         let ident = self.shared.ident;
         if more_options_bytes == 0
-            && let Some(meta) = path.write_plain(frame, &header.plain(flow, ident))
+            && let Some(meta) = path.write_plain(frame, &header.plain(flow, ident), payload_sum)
         {
             return meta;
         }

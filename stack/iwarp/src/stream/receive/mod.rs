@@ -6,6 +6,8 @@
 
 mod whole_send;
 
+use ironwarp_arch::checksum;
+use ironwarp_arch::one_pass::{BYTES_MIN, CrcAndSum, Kernel, PrefixCrc};
 use ironwarp_mem::{Access, AccessScope};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::ByteStream;
@@ -117,13 +119,19 @@ impl Stream {
     }
 
     /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
-    /// [`Stream::error`] says why it ended, if it did.
-    pub fn on_contiguous<C: StreamCallbacks>(&mut self, bytes: &[u8], io: &mut Io<'_, C>) -> Taken {
+    /// `crc` is that of the first FPDU, if it was computed before. [`Stream::error`] says why the stream ended, if it did.
+    pub fn on_contiguous<C: StreamCallbacks>(
+        &mut self,
+        bytes: &[u8],
+        mut crc: PrefixCrc,
+        io: &mut Io<'_, C>,
+    ) -> Taken {
         let mut rest = bytes;
         while self.receiving
             && let Some((whole, after)) = fpdu::split_whole(rest)
         {
-            if self.on_fpdu(fpdu::decode(whole, self.crc), io).is_err() {
+            let decoded = fpdu::decode_with(whole, self.crc, core::mem::take(&mut crc));
+            if self.on_fpdu(decoded, io).is_err() {
                 return Taken { bytes: bytes.len(), ended: true };
             }
             rest = after;
@@ -132,6 +140,17 @@ impl Stream {
             rest = &[];
         }
         Taken { bytes: bytes.len() - rest.len(), ended: false }
+    }
+
+    /// Returns the CRC of the first FPDU of `payload` and the sum of all of `payload`, from one pass over both. `None` if
+    /// the FPDU is short or incomplete, if CRCs are off, or if the processor needs two passes.
+    pub fn sum_with_crc(&self, payload: &[u8]) -> Option<(u32, PrefixCrc)> {
+        let kernel = Kernel::detect().filter(|_| self.crc)?;
+        // A multiple of four, so the sum behind it begins at an even offset.
+        let bytes = fpdu::covered_bytes(payload);
+        let (covered, rest) = payload.split_at_checked(bytes).filter(|_| bytes >= BYTES_MIN)?;
+        let CrcAndSum { crc, sum } = kernel.read(0, covered);
+        Some((sum + checksum::sum(rest), PrefixCrc { bytes: bytes as u32, crc }))
     }
 
     /// Returns the length of the FPDU at the front of `bytes` once all of it has arrived.

@@ -6,6 +6,7 @@ mod errors;
 mod immediate;
 mod markers;
 mod memory;
+mod one_pass;
 mod operations;
 mod oracle;
 mod out_of_order;
@@ -16,6 +17,7 @@ mod tx_scheduling;
 
 use std::collections::VecDeque;
 
+use ironwarp_arch::checksum;
 use ironwarp_mem::{Access, AtomicOp, AtomicTarget, CoreMem, MemLimits, MemTable, Region, Sge};
 use ironwarp_rings::slots::{self, SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
@@ -227,9 +229,12 @@ impl Endpoint {
     fn pull(&mut self, room: usize) -> Vec<u8> {
         let mut out = vec![0xee; room];
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
-        let bytes = stream
-            .unit_source(Io { sends, receives, rq_producer: None, callbacks: log, memory, stats })
-            .fill(&mut out);
+        let mut source =
+            stream.unit_source(Io { sends, receives, rq_producer: None, callbacks: log, memory, stats });
+        let bytes = source.fill(&mut out);
+        if let Some(sum) = source.sum() {
+            assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&out[..bytes])), "{bytes} octets");
+        }
         self.pulled += bytes as u64;
         self.check();
         out.truncate(bytes);

@@ -5,10 +5,12 @@
 //! segments of a Read Response.
 //!
 //! A unit is as many whole FPDUs as fit in the segment. A message is cut at MULPDU, and small messages share a
-//! segment. Every payload is copied first and its CRC computed from the copy. With markers the segment holds less;
+//! segment. Every payload is copied, and the CRC is that of the copy. With markers the segment holds less;
 //! they are inserted when the FPDU is complete.
 
 mod extended;
+mod one_pass;
+mod read_response;
 mod segment_space;
 mod sender;
 mod whole_message;
@@ -23,17 +25,18 @@ pub(super) use segment_space::SegmentSpace;
 pub(super) use sender::Sender;
 
 use super::cursor::MemoryView;
-use super::{AtomicForwarder, CompletionSink, Io, Stream, StreamCallbacks, StreamError, StreamState};
+use super::{CompletionSink, Io, Stream, StreamCallbacks, StreamError, StreamState};
 use crate::completion::CompletionStatus;
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::mpa::MpaFault;
 use crate::mpa::fpdu::{self, LENGTH_BYTES};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
-    InboundRead, Opcode, OutstandingRequest, READ_QUEUE, RdmapFault, ReadRequest, ResponderEntry, SEND_QUEUE,
+    Opcode, OutstandingRequest, READ_QUEUE, RdmapFault, ReadRequest, ResponderEntry, SEND_QUEUE,
     TERMINATE_QUEUE, TerminatedHeaders,
 };
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
+use one_pass::OnePassFpdu;
 use sender::Gate;
 
 /// A message that does not fit in the rest of a segment is cut only if at least this fraction of the segment is left.
@@ -81,6 +84,11 @@ impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
         let bytes = self.stream.fill(room, &mut self.io);
         self.byte_limit -= bytes as i64;
         bytes
+    }
+
+    #[inline]
+    fn sum(&self) -> Option<u32> {
+        self.stream.sender.unit_sum
     }
 
     #[inline]
@@ -134,6 +142,7 @@ impl Stream {
     }
 
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+        self.sender.unit_sum = None;
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
                 None => self.fill_open::<C, false>(room, io),
@@ -166,6 +175,10 @@ impl Stream {
             };
             if bytes == 0 {
                 break;
+            }
+            if used > 0 {
+                // It is the sum of one FPDU.
+                self.sender.unit_sum = None;
             }
             used += bytes;
             if self.has_nothing_to_send(io) {
@@ -293,6 +306,15 @@ impl Stream {
         let left = bytes.saturating_sub(self.sender.sent);
         let Some(payload_bytes) = room.payload(header_bytes, left) else { return Ok(None) };
         let last = payload_bytes == left as usize;
+        if !MARKED
+            && self.crc
+            && !wqe.is_inline()
+            && let Some(fpdu) = OnePassFpdu::new(room.bytes, header_bytes, payload_bytes)
+        {
+            let written = self.message_in_one_pass(fpdu, wqe, view, last)?;
+            self.advance_message(wqe, payload_bytes, last);
+            return Ok(Some(written));
+        }
         let ulpdu = room.ulpdu(header_bytes + payload_bytes);
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return Ok(None);
@@ -400,56 +422,6 @@ impl Stream {
             source_stag: wqe.remote_stag,
             source_to: wqe.remote_to,
         })
-    }
-
-    /// Writes a segment of the oldest Read Response. The source is resolved for every segment, because it may have
-    /// been revoked, and always copied, because it may change at any time.
-    #[inline(never)]
-    fn response_segment<C: CompletionSink + AtomicForwarder, const MARKED: bool>(
-        &mut self,
-        mut room: SegmentSpace<'_, MARKED>,
-        io: &mut Io<'_, C>,
-    ) -> Option<usize> {
-        let ResponderEntry::Read(response) = *self.responses.sendable()? else {
-            return self.atomic_response(room, io);
-        };
-        let InboundRead { request, sent, .. } = response;
-        let left = request.bytes.saturating_sub(sent);
-        let payload_bytes = room.payload(TAGGED_BYTES, left)?;
-        let last = payload_bytes == left as usize;
-        let ulpdu = room.ulpdu(TAGGED_BYTES + payload_bytes)?;
-        let (header, payload) = ulpdu.split_at_mut_checked(TAGGED_BYTES)?;
-        if let Err(fault) = self.copy_source(&response, payload, io) {
-            self.fail(fault, response.terminated_headers(), io);
-            return None;
-        }
-        let tagged_offset = request.sink_to.wrapping_add(sent.into());
-        let ulp = Opcode::ReadResponse.control();
-        Tagged { last, ulp, stag: request.sink_stag, tagged_offset }.encode(header);
-        let written = self.encode_fpdu(room, TAGGED_BYTES + payload_bytes);
-        self.responses.advance(payload_bytes as u32, last);
-        self.sender.responses_first &= !(last || self.config.interleave_untagged);
-        if last && self.responses.next_to_forward().is_some() {
-            self.forward_atomics(io);
-        }
-        Some(written)
-    }
-
-    fn copy_source<C>(
-        &self,
-        response: &InboundRead,
-        payload: &mut [u8],
-        io: &Io<'_, C>,
-    ) -> Result<(), RdmapFault> {
-        // RFC 5040 s5.2.1: steering tag and offset of an empty Read are not checked.
-        if payload.is_empty() {
-            return Ok(());
-        }
-        let InboundRead { request, sent, .. } = response;
-        let to = request.source_to.checked_add(u64::from(*sent)).ok_or(RdmapFault::TaggedOffsetWrap)?;
-        let (stag, bytes) = (request.source_stag, payload.len() as u32);
-        let span = io.memory.resolve(stag, self.access_scope(), to, bytes, Access::REMOTE_READ)?;
-        span.copy_out(0, payload).map_err(|_| RdmapFault::BaseOrBounds)
     }
 
     /// Completes the FPDU in `room`.

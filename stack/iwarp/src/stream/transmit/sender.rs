@@ -17,6 +17,8 @@ pub(in crate::stream) struct Sender {
     pub(super) awaits_quiescence: bool,
     pub(super) sent: u32,
     pub(super) cursor: SgeCursor,
+    /// The sum of the last unit, if it was computed with the copy.
+    pub(super) unit_sum: Option<u32>,
     /// The next message numbers on queue 0 and on queue 1.
     pub(super) send_msn: u32,
     pub(super) read_msn: u32,
@@ -44,6 +46,7 @@ impl Sender {
             awaits_quiescence: false,
             sent: 0,
             cursor: SgeCursor::default(),
+            unit_sum: None,
             // RFC 5041 s4.3: the first message of every queue is number 1.
             send_msn: 1,
             read_msn: 1,

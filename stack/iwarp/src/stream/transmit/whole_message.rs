@@ -3,14 +3,16 @@
 //! It takes the same bytes and the same order as the general path, which decides what this one leaves: which queue sends
 //! next, where a message is cut, and why a request fails.
 
+use ironwarp_arch::one_pass::BYTES_MIN;
 use ironwarp_stats::Counter;
 
 use super::FENCES;
+use super::one_pass::OnePassFpdu;
 use crate::ddp::{TAGGED_BYTES, UNTAGGED_BYTES};
 use crate::mpa::fpdu::{self, LENGTH_BYTES, MULPDU_BYTES_MAX};
 use crate::stream::cursor::{MemoryView, SgeCursor};
 use crate::stream::{Io, Stream};
-use crate::wr::SendOpcode;
+use crate::wr::{SendOpcode, SendWqe};
 
 impl Stream {
     /// Writes the next request as one FPDU to the front of `room`, without markers. Returns its length, or `None` with
@@ -32,18 +34,57 @@ impl Stream {
         if ulpdu_bytes > MULPDU_BYTES_MAX || fpdu::fpdu_bytes(ulpdu_bytes) > room.len() {
             return None;
         }
-        let ulpdu = room.get_mut(LENGTH_BYTES..LENGTH_BYTES + ulpdu_bytes)?;
-        let (header, payload) = ulpdu.split_at_mut_checked(header_bytes)?;
         let view = MemoryView { memory: io.memory, scope: self.access_scope() };
-        if self.copy_payload(wqe, view, payload).is_err() {
+        let written = match payload_bytes < BYTES_MIN {
+            true => self.message_in_passes(wqe, view, room, header_bytes),
+            false => self.long_message(wqe, view, room, header_bytes),
+        };
+        if written == 0 {
             self.sender.cursor = SgeCursor::default();
             return None;
+        }
+        self.advance_message(wqe, payload_bytes, true);
+        io.stats.count(Counter::IwarpTxFpdus);
+        Some(written)
+    }
+
+    /// Writes a long message as the one FPDU in `room`, in one pass if possible. Returns its length, or 0.
+    #[inline(never)]
+    fn long_message(
+        &mut self,
+        wqe: &SendWqe,
+        view: MemoryView<'_>,
+        room: &mut [u8],
+        header_bytes: usize,
+    ) -> usize {
+        let is_eligible = self.crc && !wqe.is_inline();
+        let payload_bytes = wqe.message_bytes() as usize;
+        match OnePassFpdu::new(room, header_bytes, payload_bytes).filter(|_| is_eligible) {
+            Some(fpdu) => self.message_in_one_pass(fpdu, wqe, view, true).unwrap_or(0),
+            None => self.message_in_passes(wqe, view, room, header_bytes),
+        }
+    }
+
+    /// Writes a message as the one FPDU in `room`. Returns its length, or 0 if its memory may not be used.
+    #[inline(always)]
+    fn message_in_passes(
+        &mut self,
+        wqe: &SendWqe,
+        view: MemoryView<'_>,
+        room: &mut [u8],
+        header_bytes: usize,
+    ) -> usize {
+        let ulpdu_bytes = header_bytes + wqe.message_bytes() as usize;
+        let ulpdu = room.get_mut(LENGTH_BYTES..LENGTH_BYTES + ulpdu_bytes);
+        let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
+            return 0;
+        };
+        if self.copy_payload(wqe, view, payload).is_err() {
+            return 0;
         }
         self.message_header(wqe, true, header);
         let written = fpdu::encode(room, ulpdu_bytes, self.crc);
         self.send_progress.on_pulled(written);
-        self.advance_message(wqe, payload_bytes, true);
-        io.stats.count(Counter::IwarpTxFpdus);
-        Some(written)
+        written
     }
 }

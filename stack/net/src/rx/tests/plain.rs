@@ -45,7 +45,10 @@ fn the_fields_of_a_plain_frame_are_those_of_its_header() {
     let segment = bench.receive(&bytes).expect("a segment");
     let arrived = MemoryFrame::detached(&bytes, 2_048);
     let plain = bench.net.plain_frame(&arrived).expect("a plain frame");
-    assert!(bench.net.accepts_plain(&plain, RxMeta::default()));
+    assert!(bench.net.accepts_plain(&plain, RxMeta::default(), |segment, header_bytes| {
+        assert_eq!((header_bytes, &segment[header_bytes..]), (32, &b"payload"[..]));
+        crate::checksum::sum(segment)
+    }));
     assert_eq!(plain.key(), FlowKeyV4::from(&segment.flow));
     assert_eq!(bench.net.hash_of(plain.key()), segment.hash);
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -102,11 +105,11 @@ proptest! {
     #[test]
     fn what_is_accepted_as_plain_is_a_segment(
         has_timestamps in any::<bool>(),
-        changes in prop::collection::vec((0..90usize, any::<u8>()), 0..4),
+        payload in prop_oneof![Just(24), 250..800usize].prop_map(|bytes| vec![7; bytes]),
+        changes in prop::collection::vec((prop_oneof![0..90usize, 0..800usize], any::<u8>()), 0..4),
         repaired in any::<bool>(),
         padding in 0..4usize,
     ) {
-        let payload = [7; 24];
         let mut bytes = match has_timestamps {
             true => frame([0x80, 0x10], &timestamps(), &payload),
             false => frame([0x50, 0x10], &[], &payload),
@@ -122,7 +125,8 @@ proptest! {
         let mut bench = Bench::new();
         let arrived = MemoryFrame::detached(&bytes, 2_048);
         let plain = bench.net.plain_frame(&arrived);
-        if let Some(plain) = plain.filter(|plain| bench.net.accepts_plain(plain, RxMeta::default())) {
+        let sum = |segment: &[u8], _| crate::checksum::sum(segment);
+        if let Some(plain) = plain.filter(|plain| bench.net.accepts_plain(plain, RxMeta::default(), sum)) {
             let (key, hash) = (plain.key(), bench.net.hash_of(plain.key()));
             // The flow of a connection has a unicast remote address: others are refused by the general path.
             if let Some(segment) = bench.receive(&bytes) {

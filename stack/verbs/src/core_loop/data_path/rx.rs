@@ -1,12 +1,14 @@
 //! Received bytes: FPDUs to placements, deliveries and completions; acknowledgements to completions.
 
+use ironwarp_arch::checksum;
+use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::stream::Taken;
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, TcpSegment};
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::{Arrival, ByteStream, ConnId, Lent, Tcp, TcpEvents};
+use ironwarp_tcp::{Arrival, ByteStream, ConnId, Lent, PayloadReader, Tcp, TcpEvents};
 use ironwarp_types::Nanos;
 
 use super::qp::QpTable;
@@ -65,13 +67,36 @@ struct LentReader<'a> {
     queues: &'a mut QueueTable,
     mem: &'a CoreMem,
     stats: &'a CoreStats,
+    /// The CRC of the first FPDU of the segment, if it came with the sum.
+    crc: PrefixCrc,
 }
 
 impl LentReader<'_> {
+    /// Sums a long segment, and keeps the CRC of its first FPDU.
+    #[inline(never)]
+    fn sum_with_crc(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> Option<u32> {
+        let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(conn.index()) else { return None };
+        let (header, payload) = segment.split_at_checked(header_bytes)?;
+        let (sum, crc) = self.qps.at(slot)?.stream.sum_with_crc(payload)?;
+        self.crc = crc;
+        Some(checksum::sum(header) + sum)
+    }
+}
+
+impl<F: Frame> PayloadReader<F, Read> for LentReader<'_> {
+    #[inline(always)]
+    fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> u32 {
+        let both = match segment.len() < BYTES_MIN {
+            true => None,
+            false => self.sum_with_crc(conn, segment, header_bytes),
+        };
+        both.unwrap_or_else(|| checksum::sum(segment))
+    }
+
     /// Completes what the segment acknowledges, then checks, places and delivers its FPDUs. `None` if the connection is
     /// not in full operation, or if the stream needs its bytes in TCP's queue.
     #[inline(always)]
-    fn read<F: Frame>(self, lent: Lent<'_, F>) -> Option<Read> {
+    fn read(&mut self, lent: Lent<'_, F>) -> Option<Read> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
         let qp = self.qps.at(slot)?;
         if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
@@ -81,7 +106,7 @@ impl LentReader<'_> {
         if lent.events.contains(TcpEvents::ACKED) {
             stream.on_acked(lent.acked_bytes, &mut io);
         }
-        let Taken { bytes, ended } = stream.on_contiguous(lent.bytes.front(), &mut io);
+        let Taken { bytes, ended } = stream.on_contiguous(lent.bytes.front(), self.crc, &mut io);
         lent.bytes.consume(bytes);
         let writable = lent.events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT);
         let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
@@ -111,6 +136,7 @@ impl<P: Port> DataPath<P> {
             queues: &mut self.queues,
             mem: &self.mem,
             stats: &self.stats,
+            crc: PrefixCrc::default(),
         };
         (reader, &mut self.tcp, &mut self.wires, self.nets.at(port))
     }
@@ -124,7 +150,7 @@ impl<P: Port> DataPath<P> {
         frame: P::Frame,
     ) -> Result<Arrival<Read>, P::Frame> {
         let (reader, tcp, wires, net) = self.split(port);
-        tcp.on_predicted_frame(now, net, frame, wires, |lent| reader.read(lent))
+        tcp.on_predicted_frame(now, net, frame, wires, reader)
     }
 
     /// Handles a segment that `net` has checked.
@@ -134,7 +160,7 @@ impl<P: Port> DataPath<P> {
         port: u8,
         segment: TcpSegment<P::Frame>,
     ) -> Option<Arrival<Read>> {
-        let (reader, tcp, wires, net) = self.split(port);
+        let (mut reader, tcp, wires, net) = self.split(port);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path_to_peer = || net.path_to(&flow, mac);
         tcp.on_segment_lending(now, segment, path_to_peer, wires, |lent| reader.read(lent))

@@ -1,0 +1,119 @@
+//! CRC-32C and the Internet checksum of long pieces in one pass, with or without a copy.
+//!
+//! A receiver verifies TCP's checksum and the CRC of an FPDU over the same bytes, and a sender copies the payload, then
+//! computes both. Each pass alone reads the bytes again from a cache that they may have left. One pass needs a processor
+//! with AVX-512 and VPCLMULQDQ; [`Kernel::detect`] returns `None` elsewhere, and the caller uses
+//! [`crc32c_append`] and [`checksum::sum`].
+
+#[cfg(test)]
+mod tests;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86;
+
+use crate::checksum;
+use crate::crc32c_append;
+
+/// Shorter pieces take two passes.
+pub const BYTES_MIN: usize = 256;
+
+/// The CRC-32C and the sum of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CrcAndSum {
+    /// As [`crc32c_append`] returns it.
+    pub crc: u32,
+    /// As [`checksum::sum`] returns it, at most 0xffff.
+    pub sum: u32,
+}
+
+/// The CRC-32C of the first bytes of a piece, computed in the pass that verified its checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PrefixCrc {
+    /// How many bytes; 0: the CRC was not computed.
+    pub bytes: u32,
+    /// The CRC, as [`crc32c`](crate::crc32c) returns it.
+    pub crc: u32,
+}
+
+/// The processor's means for one pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kernel {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    avx512: x86::Avx512,
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    none: core::convert::Infallible,
+}
+
+impl Kernel {
+    /// Returns the kernel, if the processor has one.
+    #[inline]
+    pub fn detect() -> Option<Self> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        return x86::Avx512::detect().map(|avx512| Kernel { avx512 });
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        None
+    }
+
+    /// Returns the CRC of the bytes of `crc` followed by `bytes`, and the sum of `bytes`.
+    #[inline]
+    pub fn read(self, crc: u32, bytes: &[u8]) -> CrcAndSum {
+        if bytes.len() < BYTES_MIN {
+            return CrcAndSum { crc: crc32c_append(crc, bytes), sum: checksum::sum(bytes) };
+        }
+        let (whole, rest) = bytes.split_at(bytes.len() & !63);
+        // SAFETY: `whole` is as many vectors, four at least; nothing is written.
+        let front = unsafe { self.run::<false>(crc, whole.as_ptr(), core::ptr::null_mut(), whole.len()) };
+        front.then(rest)
+    }
+
+    /// Copies `bytes` bytes and returns the CRC of the bytes of `crc` followed by them, and their sum. Other threads may
+    /// change the source meanwhile: the results are those of the bytes that were copied.
+    ///
+    /// # Safety
+    /// `from` is valid for reads and `to` for writes of `bytes` bytes, and they do not overlap.
+    #[inline]
+    pub unsafe fn copy(self, crc: u32, from: *const u8, to: *mut u8, bytes: usize) -> CrcAndSum {
+        let whole = if bytes < BYTES_MIN { 0 } else { bytes & !63 };
+        // SAFETY: both pointers by the caller. The rest is read back from the copy, which nobody else writes.
+        unsafe {
+            let front = match whole {
+                0 => CrcAndSum { crc, sum: 0 },
+                _ => self.run::<true>(crc, from, to, whole),
+            };
+            to.add(whole).copy_from_nonoverlapping(from.add(whole), bytes - whole);
+            front.then(core::slice::from_raw_parts(to.add(whole), bytes - whole))
+        }
+    }
+
+    /// # Safety
+    /// `bytes` is a multiple of 64 and at least [`BYTES_MIN`]; the pointers are valid for as many.
+    #[inline]
+    unsafe fn run<const COPIES: bool>(
+        self,
+        crc: u32,
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+    ) -> CrcAndSum {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            // SAFETY: by the caller.
+            let (state, sum) =
+                unsafe { self.avx512.run::<COPIES>(!crc, from, to, bytes / x86::VECTOR_BYTES) };
+            CrcAndSum { crc: !state, sum: checksum::network_sum(sum) }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        {
+            let _ = (crc, from, to, bytes);
+            match self.none {}
+        }
+    }
+}
+
+impl CrcAndSum {
+    /// Appends a short piece. The piece before it has an even length.
+    #[inline]
+    fn then(self, rest: &[u8]) -> Self {
+        let sum = self.sum + checksum::sum(rest);
+        CrcAndSum { crc: crc32c_append(self.crc, rest), sum: checksum::fold(sum).into() }
+    }
+}

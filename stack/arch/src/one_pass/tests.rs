@@ -1,0 +1,57 @@
+//! One pass against two, for every length.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::checksum::fold;
+
+fn separate(crc: u32, bytes: &[u8]) -> CrcAndSum {
+    CrcAndSum { crc: crc32c_append(crc, bytes), sum: fold(checksum::sum(bytes)).into() }
+}
+
+fn folded(result: CrcAndSum) -> CrcAndSum {
+    CrcAndSum { sum: fold(result.sum).into(), ..result }
+}
+
+/// Compares both forms with the separate functions.
+fn check(crc: u32, bytes: &[u8], to_offset: usize) {
+    let Some(kernel) = Kernel::detect() else { return };
+    let want = separate(crc, bytes);
+    assert_eq!(folded(kernel.read(crc, bytes)), want, "{} bytes", bytes.len());
+    let mut copied = vec![0xee; to_offset + bytes.len() + 1];
+    // SAFETY: `copied` has room behind the offset, and is another allocation.
+    let result = unsafe { kernel.copy(crc, bytes.as_ptr(), copied.as_mut_ptr().add(to_offset), bytes.len()) };
+    assert_eq!(folded(result), want, "copy of {} bytes", bytes.len());
+    assert_eq!(&copied[to_offset..][..bytes.len()], bytes);
+    assert!(copied[..to_offset].iter().chain(copied.last()).all(|byte| *byte == 0xee), "beyond the copy");
+}
+
+#[test]
+fn every_length_and_alignment_agrees_with_two_passes() {
+    let bytes: Vec<u8> = (0..9100u32).map(|i| ((i * 77) >> 2) as u8 | 0x80).collect();
+    for start in 0..3 {
+        for len in (0..1100).chain([1428, 1448, 8192, 8928, 9000]) {
+            check((len as u32).wrapping_mul(0x0101_0101), &bytes[start..start + len], start);
+        }
+    }
+}
+
+#[test]
+fn the_largest_words_do_not_overflow() {
+    check(0, &[0xff; 65_536], 1);
+    check(0, &[0x7f; 65_536], 1);
+    check(0, &[0; 65_536], 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 256 }, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn random_bytes_agree_with_two_passes(
+        bytes in proptest::collection::vec(any::<u8>(), 0..9100),
+        crc in any::<u32>(),
+        to_offset in 0usize..64,
+    ) {
+        check(crc, &bytes, to_offset);
+    }
+}
