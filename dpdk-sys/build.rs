@@ -44,7 +44,19 @@ fn main() {
         Err(reason) => {
             println!("cargo::rustc-cfg=dpdk_missing");
             println!("cargo::warning=dpdk-sys is empty, the DPDK backend is not available: {reason}");
+            look_again_after_an_installation();
         }
+    }
+}
+
+/// Names the folders that pkg-config searches, so that a DPDK installed after a failed build is found by the next one.
+fn look_again_after_an_installation() {
+    println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
+    let searched = pkg_config::get_variable("pkg-config", "pc_path").unwrap_or_default();
+    let more = env::var("PKG_CONFIG_PATH").unwrap_or_default();
+    // A folder that does not exist would make every build look again.
+    for folder in env::split_paths(&searched).chain(env::split_paths(&more)).filter(|folder| folder.is_dir()) {
+        println!("cargo::rerun-if-changed={}", folder.display());
     }
 }
 
