@@ -55,7 +55,8 @@ fn look_again_after_an_installation() {
     let searched = pkg_config::get_variable("pkg-config", "pc_path").unwrap_or_default();
     let more = env::var("PKG_CONFIG_PATH").unwrap_or_default();
     // A folder that does not exist would make every build look again.
-    for folder in env::split_paths(&searched).chain(env::split_paths(&more)).filter(|folder| folder.is_dir()) {
+    for folder in env::split_paths(&searched).chain(env::split_paths(&more)).filter(|folder| folder.is_dir())
+    {
         println!("cargo::rerun-if-changed={}", folder.display());
     }
 }

@@ -75,6 +75,8 @@ counters! {
         TcpTxRepliesRateLimited = "tcp_tx_replies_rate_limited": "Resets and challenge acknowledgements held back by their limit.",
         TcpTimeoutAborts = "tcp_timeout_aborts": "Connections and attempts given up because the peer was silent.",
         TcpRxPressureResets = "tcp_rx_pressure_resets": "Connections given up because half an FPDU of theirs kept others from receive memory.",
+        TcpTxPressureResets = "tcp_tx_pressure_resets": "Connections given up because what they did not acknowledge kept others from transmit memory.",
+        TcpZeroWindowAborts = "tcp_zero_window_aborts": "Connections given up because the peer's window stayed closed.",
         TcpRxOutOfOrder = "tcp_rx_out_of_order": "Segments held because bytes before them were missing.",
         TcpRxOverlaps = "tcp_rx_overlaps": "Segments that repeated bytes or reached beyond the window, and were trimmed.",
         TcpRxCeMarked = "tcp_rx_ce_marked": "Segments with payload that met congestion on the way.",

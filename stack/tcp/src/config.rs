@@ -80,6 +80,10 @@ pub struct TcpConfig {
     pub syn_retries: u8,
     /// How long payload may stay unacknowledged before the connection is aborted.
     pub user_timeout: Nanos,
+    /// How long the peer may answer the probes of its closed window without accepting a byte before the connection is
+    /// aborted. [`Nanos::MAX`] disables the limit. RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC 6429 s3 leaves one to
+    /// whoever owns the resources.
+    pub zero_window_timeout: Nanos,
     /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout extends it.
     /// [`Nanos::MAX`] disables the limit.
     pub fin_wait_2: Nanos,
@@ -137,6 +141,7 @@ impl Default for TcpConfig {
             rto_max: Nanos::from_secs(60),
             syn_retries: 6,
             user_timeout: Nanos::from_secs(30),
+            zero_window_timeout: Nanos::from_secs(300),
             fin_wait_2: Nanos::from_secs(60),
             time_wait: Nanos::from_secs(60),
             time_wait_max: 16_384,
@@ -201,6 +206,7 @@ impl TcpConfig {
             ("rto_min", self.rto_min.0),
             ("rto_initial", self.rto_initial.0),
             ("user_timeout", self.user_timeout.0),
+            ("zero_window_timeout", self.zero_window_timeout.0),
         ];
         settings.into_iter().find(|&(_, value)| value == 0).map(|(name, _)| name)
     }

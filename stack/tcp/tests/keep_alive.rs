@@ -23,7 +23,10 @@ fn with_keep_alive() -> Script {
 
 fn with_timeouts(mut s: Script, user_timeout: Nanos, keep_alive: Option<KeepAlive>) -> Script {
     let id = s.id();
-    s.node.tcp.set_timeouts(id, TcpTimeouts { user_timeout, keep_alive });
+    s.node.tcp.set_timeouts(
+        id,
+        TcpTimeouts { user_timeout, zero_window_timeout: Nanos::from_secs(300), keep_alive },
+    );
     s
 }
 

@@ -124,6 +124,28 @@ fn a_peer_that_answers_probes_is_not_aborted() {
     assert_eq!(s.events(), TcpEvents::TIMED_OUT);
 }
 
+/// RFC 6429 s3: whoever owns the resources may set a limit. Accepted bytes are progress.
+#[test]
+fn a_window_that_stays_closed_ends_the_connection_after_its_timeout() {
+    let zero_window_timeout = Nanos::from_secs(10);
+    let mut s =
+        Script::accepted(TcpConfig { zero_window_timeout, rto_max: Nanos::from_millis(80), ..config() }, 0);
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    let answer = |s: &mut Script, accepted: u32, ms: u64| {
+        for _ in 0..ms / 80 {
+            s.advance(Nanos::from_millis(80));
+            s.sent();
+            s.peer(&format!(". 1 ack {} win 0", 1 + accepted));
+        }
+        s.events() & TcpEvents::TIMED_OUT
+    };
+    assert_eq!(answer(&mut s, 0, 9_500), TcpEvents::empty());
+    assert_eq!(answer(&mut s, 1, 9_500), TcpEvents::empty());
+    assert_eq!(s.node.read(Counter::TcpZeroWindowAborts), 0);
+    assert_eq!(answer(&mut s, 1, 1_000), TcpEvents::TIMED_OUT);
+    assert_eq!(s.node.read(Counter::TcpZeroWindowAborts), 1);
+}
+
 /// RFC 6298 s5: the first unacknowledged unit is retransmitted, with backoff.
 #[test]
 fn a_lost_unit_is_retransmitted_when_the_timer_expires() {

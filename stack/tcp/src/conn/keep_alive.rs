@@ -28,6 +28,9 @@ pub struct TcpTimeouts {
     /// How long payload may stay unacknowledged before the connection is aborted (R2). [`Nanos::MAX`] disables the
     /// limit.
     pub user_timeout: Nanos,
+    /// How long the peer may answer the probes of its closed window without accepting a byte before the connection is
+    /// aborted. [`Nanos::MAX`] disables the limit, as RFC 9293 s3.8.6.1 has it.
+    pub zero_window_timeout: Nanos,
     /// Keep-alive probes; `None` disables them.
     pub keep_alive: Option<KeepAlive>,
 }

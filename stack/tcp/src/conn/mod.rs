@@ -19,6 +19,7 @@ use crate::TcpConfig;
 use crate::congestion::CongestionWindow;
 use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
+use crate::queue::TxProgress;
 
 pub use keep_alive::{KeepAlive, TcpTimeouts};
 pub(crate) use keep_alive::{KeepAliveAction, KeepAliveTimer};
@@ -153,6 +154,12 @@ pub(crate) struct Cold {
     pub(crate) fin_wait_2_deadline: Nanos,
     /// How long payload may stay unacknowledged.
     pub(crate) user_timeout: Nanos,
+    /// How long the peer's window may stay closed.
+    pub(crate) zero_window_timeout: Nanos,
+    /// When the first probe of the closed window was due, and the bytes acknowledged by then.
+    pub(crate) window_closed: (Nanos, u64),
+    /// Progress while other connections lack units.
+    pub(crate) tx_progress: TxProgress,
     pub(crate) keep_alive: KeepAliveTimer,
     /// The segment size that the peer announced.
     peer_mss: Option<u16>,
@@ -214,6 +221,9 @@ impl Conn {
                 listener: None,
                 fin_wait_2_deadline: Nanos::MAX,
                 user_timeout: config.user_timeout,
+                zero_window_timeout: config.zero_window_timeout,
+                window_closed: (Nanos::MAX, 0),
+                tx_progress: TxProgress::default(),
                 keep_alive: KeepAliveTimer::new(None),
                 peer_mss: None,
                 path_mtu: u16::MAX,

@@ -20,7 +20,7 @@ pub(crate) use acks::AckQueue;
 use crate::TcpConfig;
 use crate::conn::Conn;
 use crate::header::{Flags, TxHeader};
-use crate::queue::{Arena, Piece, RxPressure, Unit};
+use crate::queue::{Arena, Piece, RxPressure, TxPressure, Unit};
 use crate::wheel::Wheel;
 
 /// A port's sealed frame.
@@ -34,6 +34,8 @@ pub(crate) struct EngineShared<P: Port> {
     /// The connection that keeps others from `rx`, and since when.
     rx_pressure: RxPressure,
     pub(crate) tx: Arena<Unit<SealedOf<P>>>,
+    /// The shortage of units in `tx`.
+    pub(crate) tx_pressure: TxPressure,
     pub(crate) wheel: Wheel,
     pub(crate) acks: AckQueue,
     /// An unused frame that a source left empty, kept for the next unit.
@@ -59,6 +61,7 @@ impl<P: Port> EngineShared<P> {
             ),
             rx_pressure: RxPressure::default(),
             tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared),
+            tx_pressure: TxPressure::default(),
             wheel: Wheel::new(connections, Nanos::ZERO),
             acks: AckQueue::new(connections),
             spare: None,
@@ -80,6 +83,15 @@ impl<P: Port> EngineShared<P> {
             && self.rx_pressure.on_rx_full(now, grant)
         {
             self.wheel.arm(grant.owner, now);
+        }
+    }
+
+    /// The connection at `slot` was refused a unit, since all shared ones are retained. If the holders are to be
+    /// examined, a timer fires now.
+    #[cold]
+    pub(crate) fn on_tx_pressure(&mut self, now: Nanos, slot: u32) {
+        if self.tx_pressure.on_refused(now) {
+            self.wheel.arm(slot, now);
         }
     }
 

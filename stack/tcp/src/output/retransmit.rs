@@ -3,7 +3,7 @@
 //!
 //! Each range is sent in a new frame with a new header and a copy of the bytes. The driver may still hold the retained
 //! frame, and a sealed frame is never modified. A unit that cannot leave in one piece is split in two, so that the
-//! scoreboard tracks each part. Off the fast path: used after a loss, or when a window is smaller than a unit.
+//! scoreboard tracks each part. Lost parts of one unit are joined again where they fit into a segment. Off the fast path: used after a loss, or when a window is smaller than a unit.
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
@@ -14,7 +14,7 @@ use crate::conn::Conn;
 use crate::events::Blocked;
 use crate::header::{Flags, TxHeader};
 use crate::queue::{NIL, UnitState};
-use crate::recovery::split_unit;
+use crate::recovery::{join_lost_parts, split_unit};
 
 impl Conn {
     /// Retransmits the first lost unit, or as much of it as the path and the windows permit.
@@ -22,6 +22,7 @@ impl Conn {
     pub(super) fn send_lost<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Result<usize, Blocked> {
         let snd = &mut self.snd;
         let node = snd.board.next_lost(&mut io.shared.tx, &snd.retained).ok_or(Blocked::None)?;
+        join_lost_parts(&mut io.shared.tx, &mut snd.retained, node, u32::from(snd.emss));
         let unit = io.shared.tx.value(node).ok_or(Blocked::None)?;
         let (seq, want) = (unit.seq, unit.seq_len().min(u32::from(snd.emss)));
         let len = snd.retransmittable(seq, want);

@@ -54,7 +54,7 @@ impl Conn {
         self.snd.timer_at = Nanos::MAX;
         match self.state {
             State::SynSent | State::SynReceived => self.on_syn_timeout(io, events),
-            _ if self.snd.snd_wnd == 0 => self.on_persist(io),
+            _ if self.snd.snd_wnd == 0 => self.on_persist(io, events),
             _ if self.snd.flight() > 0 => self.on_data_timer(io, events),
             // The window is open, and at most a probe is in flight: send what was blocked. Data that lacks a frame or a
             // device keeps its original progress time.
@@ -95,12 +95,27 @@ impl Conn {
 
     /// RFC 9293 s3.8.6.1: the window was closed for a whole timeout. The peer dropped what was in flight, which is not
     /// congestion.
-    fn on_persist<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+    fn on_persist<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
+        if self.exceeds_zero_window_limit(io.now) {
+            io.count(Counter::TcpZeroWindowAborts);
+            self.abort_on_timeout(io, events);
+            return;
+        }
         self.snd.rtt.on_timeout();
         self.mark_overdue(io);
         self.snd.recovery.slow_path |= self.snd.board.lost > 0;
         self.snd.restart_rto(io.now);
         self.send_window_probe(io);
+    }
+
+    /// Returns whether the peer has answered probes for too long without accepting a byte (RFC 6429 s3).
+    fn exceeds_zero_window_limit(&mut self, now: Nanos) -> bool {
+        let acked_bytes = self.snd.acked_bytes;
+        let (closed_at, acked_before) = &mut self.cold.window_closed;
+        if *closed_at == Nanos::MAX || *acked_before != acked_bytes {
+            (*closed_at, *acked_before) = (now, acked_bytes);
+        }
+        now.since(*closed_at) >= self.cold.zero_window_timeout
     }
 
     /// RFC 9293 s3.8.4: probes an idle peer with an acknowledged sequence number. While data is outstanding, the
@@ -122,7 +137,7 @@ impl Conn {
     }
 
     /// RFC 9293 s3.10.8: aborts the connection because the peer did not answer.
-    fn abort_on_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
+    pub(crate) fn abort_on_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         io.count(Counter::TcpTimeoutAborts);
         if self.state == State::SynReceived && self.cold.listener.is_some() {
             self.state = State::Listen;

@@ -101,4 +101,20 @@ impl<S: Sealed> Unit<S> {
         (self.len, self.fin) = (bytes, false);
         rest
     }
+
+    /// Returns whether `next` is the part of the same frame that follows this one.
+    pub(crate) fn continues_in(&self, next: &Self) -> bool {
+        self.seq_end() == next.seq
+            && !self.fin
+            && u32::from(self.payload_at) + u32::from(self.len) == u32::from(next.payload_at)
+            && core::ptr::eq(self.sealed.bytes().as_ptr(), next.sealed.bytes().as_ptr())
+    }
+
+    /// Appends the part that follows, which was split off before.
+    pub(crate) fn join(&mut self, part: &Self) {
+        self.len += part.len;
+        self.fin = part.fin;
+        self.retransmitted |= part.retransmitted;
+        self.sent_at = self.sent_at.max(part.sent_at);
+    }
 }

@@ -23,7 +23,7 @@ mod tlp;
 use ironwarp_types::Seq;
 
 pub(crate) use rack::Rack;
-pub(crate) use scoreboard::{Scoreboard, delivered_unit, split_unit};
+pub(crate) use scoreboard::{Scoreboard, delivered_unit, join_lost_parts, split_unit};
 pub(crate) use tlp::tlp_timeout;
 
 use crate::congestion::Prr;

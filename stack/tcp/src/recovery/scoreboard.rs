@@ -11,8 +11,9 @@
 //! All units stay in one list, in order of sequence, until they are cumulatively acknowledged, since a peer may discard
 //! SACKed data (RFC 2018 s8). The sums `sacked` and `lost` are zero in normal operation, so that an ordinary ACK costs
 //! nothing here. Contiguous SACKed units form a run that walks skip. A SACK therefore costs the number of holes and new
-//! blocks, not the size of the flight. An edge inside a unit splits it. If no node is free, the edge is rounded to the
-//! boundary that keeps the unit unacknowledged, which costs at most an unnecessary retransmission.
+//! blocks, not the size of the flight. An edge inside a unit splits it, while the peer has splits left
+//! ([`nodes_max`]). After that, or if no node is free, the edge is rounded to the boundary that keeps the unit
+//! unacknowledged, which costs at most an unnecessary retransmission.
 //!
 //! Source: RFC 2018 s5, RFC 6675 s3 to s5, RFC 8985 s6.2. Nothing here can fail.
 
@@ -50,13 +51,13 @@ impl Scoreboard {
     }
 
     /// Applies the peer's SACK blocks and reports every newly delivered unit. No block may end beyond the sent data or
-    /// begin before SND.UNA. Sorts `blocks`.
+    /// begin before SND.UNA. Sorts `blocks`. A list of `nodes_max` units or more is not split.
     pub(crate) fn sack<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
         list: &mut List,
         una: Seq,
-        blocks: &mut [SackBlock],
+        (blocks, nodes_max): (&mut [SackBlock], u32),
         delivered: &mut impl FnMut(Delivered),
     ) {
         blocks.sort_unstable_by_key(|block| block.start.since(una));
@@ -68,7 +69,7 @@ impl Scoreboard {
                 }
                 if unit.state == UnitState::Sacked {
                     cursor.skip_run(tx);
-                } else if self.split_at_block(tx, list, cursor.at, block) {
+                } else if self.split_at_block(tx, list, cursor.at, (block, nodes_max)) {
                     self.mark_sacked(tx, &mut cursor, delivered);
                 } else {
                     cursor.step(tx);
@@ -84,17 +85,17 @@ impl Scoreboard {
         tx: &mut Arena<Unit<S>>,
         list: &mut List,
         at: u32,
-        block: &SackBlock,
+        (block, nodes_max): (&SackBlock, u32),
     ) -> bool {
         let Some(unit) = tx.value(at) else { return false };
         let (seq, end) = (unit.seq, unit.seq_end());
         if seq.lt(block.start) {
             if block.start.lt(end) {
-                split_for_sack(tx, list, at, block.start);
+                split_for_sack(tx, list, at, block.start, nodes_max);
             }
             return false;
         }
-        end.leq(block.end) || split_for_sack(tx, list, at, block.end)
+        end.leq(block.end) || split_for_sack(tx, list, at, block.end, nodes_max)
     }
 
     fn mark_sacked<S: Sealed>(
@@ -326,10 +327,44 @@ pub(crate) fn split_unit<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at
     tx.insert_after(list, at, rest).is_ok()
 }
 
-/// Splits at the edge of a SACK block. A hostile peer can SACK single bytes, so such splits leave the last quarter of
-/// the shared nodes unused.
-fn split_for_sack<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
-    !tx.is_under_pressure() && split_unit(tx, list, at, seq)
+/// Returns how many units a connection may have after a split at the edge of a SACK block, with `flight` sequence
+/// numbers sent: two for each full segment, and a few.
+///
+/// A peer that receives whole units needs no split. One that SACKs single bytes would otherwise make a list of thousands
+/// of units, which every ACK walks and whose parts are resent alone (CVE-2019-11478, CVE-2019-11479).
+pub(crate) fn nodes_max(flight: u32, emss: u16) -> u32 {
+    const SPLITS_ALWAYS: u32 = 16;
+    2 * flight.div_ceil(u32::from(emss.max(1))) + SPLITS_ALWAYS
+}
+
+/// Splits at the edge of a SACK block. The peer decides about such splits, so they leave the last quarter of the shared
+/// nodes unused, too.
+fn split_for_sack<S: Sealed>(
+    tx: &mut Arena<Unit<S>>,
+    list: &mut List,
+    at: u32,
+    seq: Seq,
+    nodes_max: u32,
+) -> bool {
+    u32::from(list.len()) < nodes_max && !tx.is_under_pressure() && split_unit(tx, list, at, seq)
+}
+
+/// Joins the unit at a node with the parts of the same frame that follow it and are lost like it, up to `len_max`
+/// sequence numbers.
+pub(crate) fn join_lost_parts<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, len_max: u32) {
+    while let Some(unit) = tx.value(at)
+        && let Some(next) = tx.value(tx.next(at))
+        && unit.continues_in(next)
+        && unit.state == UnitState::Lost
+        && next.state == UnitState::Lost
+        && unit.seq_len() + next.seq_len() <= len_max
+    {
+        if let Some(part) = tx.remove_after(list, at)
+            && let Some(unit) = tx.value_mut(at)
+        {
+            unit.join(&part);
+        }
+    }
 }
 
 /// Returns the delivered unit for RACK.

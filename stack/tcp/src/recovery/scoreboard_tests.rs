@@ -57,8 +57,9 @@ impl Flight {
         let mut blocks: Vec<SackBlock> =
             blocks.iter().map(block).filter(|block| block.start.lt(block.end)).collect();
         let delivered = &mut self.delivered;
-        self.board
-            .sack(&mut self.tx, &mut self.list, self.una, &mut blocks, &mut |unit| delivered.push(unit));
+        self.board.sack(&mut self.tx, &mut self.list, self.una, (&mut blocks, 1_000), &mut |unit| {
+            delivered.push(unit)
+        });
     }
 
     fn ack(&mut self, to: u32) {

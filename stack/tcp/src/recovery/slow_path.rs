@@ -9,6 +9,7 @@ use ironwarp_types::{Nanos, Seq};
 
 use super::RecoveryPhase;
 use super::rack::DUP_ACK_THRESHOLD;
+use super::scoreboard::nodes_max;
 use super::tlp::TlpOutcome;
 use crate::congestion::{Acked, CongestionSignal, Prr};
 use crate::conn::{Conn, Timer};
@@ -85,7 +86,8 @@ impl Conn {
         }
         let (rack, now) = (&mut snd.recovery.rack, io.now);
         let delivered = &mut |unit| rack.on_delivered(now, unit);
-        snd.board.sack(&mut io.shared.tx, &mut snd.retained, una, &mut blocks, delivered);
+        let nodes_max = nodes_max(snd_nxt.since(una), snd.emss);
+        snd.board.sack(&mut io.shared.tx, &mut snd.retained, una, (&mut blocks, nodes_max), delivered);
         twice.filter(|block| block.end.leq(snd_nxt))
     }
 

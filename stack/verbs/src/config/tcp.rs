@@ -50,6 +50,9 @@ pub struct TcpSettings {
     pub syn_retries: u8,
     /// The time after which unacknowledged data ends the connection.
     pub user_timeout_ms: u64,
+    /// The time after which a peer whose window stays closed ends the connection, although it answers probes. 0: never
+    /// (RFC 9293 s3.8.6.1).
+    pub zero_window_timeout_ms: u64,
     /// Keep-alive probes. Absent: none.
     pub keep_alive: Option<KeepAliveConfig>,
     /// The duration of TIME-WAIT.
@@ -92,6 +95,7 @@ impl Default for TcpSettings {
             ack_delay_max_us: 1_000,
             syn_retries: 6,
             user_timeout_ms: 30_000,
+            zero_window_timeout_ms: 300_000,
             keep_alive: None,
             time_wait_ms: 60_000,
             congestion: Congestion::Cubic,
@@ -131,6 +135,8 @@ impl TcpSettings {
         in_range("tcp.ack_delay_max_us", self.ack_delay_max_us, 0..=1_000_000, "0 to 1000000 microseconds")?;
         let timeout = "1 to 86400000 milliseconds";
         in_range("tcp.user_timeout_ms", self.user_timeout_ms, 1..=86_400_000, timeout)?;
+        let or_never = "0 (never) to 86400000 milliseconds";
+        in_range("tcp.zero_window_timeout_ms", self.zero_window_timeout_ms, 0..=86_400_000, or_never)?;
         in_range("tcp.time_wait_ms", self.time_wait_ms, 0..=240_000, "0 to 240000 milliseconds")?;
         self.keep_alive.map_or(Ok(()), |keep_alive| keep_alive.validate())
     }
@@ -139,7 +145,15 @@ impl TcpSettings {
     pub(crate) fn timeouts(&self) -> TcpTimeouts {
         TcpTimeouts {
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
+            zero_window_timeout: self.zero_window_timeout(),
             keep_alive: self.keep_alive.map(KeepAlive::from),
+        }
+    }
+
+    fn zero_window_timeout(&self) -> Nanos {
+        match self.zero_window_timeout_ms {
+            0 => Nanos::MAX,
+            ms => Nanos::from_millis(ms),
         }
     }
 
@@ -153,6 +167,7 @@ impl TcpSettings {
             ack_delay_max: Nanos::from_micros(self.ack_delay_max_us),
             syn_retries: self.syn_retries,
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
+            zero_window_timeout: self.zero_window_timeout(),
             time_wait: Nanos::from_millis(self.time_wait_ms),
             congestion: self.congestion.into(),
             initial_window_segments: self.initial_window_segments,

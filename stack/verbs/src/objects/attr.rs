@@ -63,6 +63,9 @@ pub struct QpAttr {
     /// The time after which unacknowledged sends, or Reads without a response, end the connection. `None`: as
     /// configured (`tcp.user_timeout_ms`).
     pub user_timeout: Option<Duration>,
+    /// The time after which a peer whose window stays closed ends the connection, although it answers probes. `None`:
+    /// as configured (`tcp.zero_window_timeout_ms`).
+    pub zero_window_timeout: Option<Duration>,
     /// Keep-alive probes. `None`: as configured (`tcp.keep_alive`), by default none.
     pub keep_alive: Option<KeepAlive>,
 }
@@ -85,12 +88,17 @@ impl QpAttr {
             complete_on_copy: false,
             place_out_of_order: None,
             user_timeout: None,
+            zero_window_timeout: None,
             keep_alive: None,
         }
     }
 
     pub(crate) fn timeouts(&self) -> QpTimeouts {
-        QpTimeouts { user_timeout: self.user_timeout, keep_alive: self.keep_alive }
+        QpTimeouts {
+            user_timeout: self.user_timeout,
+            zero_window_timeout: self.zero_window_timeout,
+            keep_alive: self.keep_alive,
+        }
     }
 
     /// Returns the read depths.

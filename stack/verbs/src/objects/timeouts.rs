@@ -26,6 +26,7 @@ pub struct KeepAlive {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct QpTimeouts {
     pub(crate) user_timeout: Option<Duration>,
+    pub(crate) zero_window_timeout: Option<Duration>,
     pub(crate) keep_alive: Option<KeepAlive>,
 }
 
@@ -36,6 +37,7 @@ impl QpTimeouts {
             check_range(what, ms, 1, DAY.as_millis() as u64, "a millisecond to a day")
         };
         time("user timeout", self.user_timeout)?;
+        time("zero-window timeout", self.zero_window_timeout)?;
         time("keep-alive idle time", self.keep_alive.map(|keep_alive| keep_alive.idle))?;
         time("keep-alive interval", self.keep_alive.map(|keep_alive| keep_alive.interval))?;
         let probes = self.keep_alive.map_or(2, |keep_alive| keep_alive.probes);
@@ -46,6 +48,7 @@ impl QpTimeouts {
     pub(crate) fn resolve(&self, default: TcpTimeouts) -> TcpTimeouts {
         TcpTimeouts {
             user_timeout: self.user_timeout.map_or(default.user_timeout, nanos),
+            zero_window_timeout: self.zero_window_timeout.map_or(default.zero_window_timeout, nanos),
             keep_alive: self.keep_alive.map(ironwarp_tcp::KeepAlive::from).or(default.keep_alive),
         }
     }

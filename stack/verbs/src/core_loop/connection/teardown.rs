@@ -97,7 +97,8 @@ impl ConnectionManager {
     /// Sends FIN on a connection without an owner. It is released when it ends or at TCP's timeout.
     pub(crate) fn close_unowned<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, conn: ConnId) {
         dp.set_owner(conn, ConnOwner::Unowned);
-        let timeouts = TcpTimeouts { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
+        let timeout = self.mpa.terminate_timeout();
+        let timeouts = TcpTimeouts { user_timeout: timeout, zero_window_timeout: timeout, keep_alive: None };
         dp.tcp.set_timeouts(conn, timeouts);
         let events = dp.tcp.close(now, conn, &mut dp.wires);
         if events.intersects(TcpEvents::ENDED) {
