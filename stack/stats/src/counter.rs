@@ -78,6 +78,7 @@ counters! {
         TcpTxPressureResets = "tcp_tx_pressure_resets": "Connections given up because what they did not acknowledge kept others from transmit memory.",
         TcpZeroWindowAborts = "tcp_zero_window_aborts": "Connections given up because the peer's window stayed closed.",
         TcpRxOutOfOrder = "tcp_rx_out_of_order": "Segments held because bytes before them were missing.",
+        TcpRxOutOfOrderDiscarded = "tcp_rx_out_of_order_discarded": "Connections whose out-of-order segments were discarded because they kept others from receive memory.",
         TcpRxOverlaps = "tcp_rx_overlaps": "Segments that repeated bytes or reached beyond the window, and were trimmed.",
         TcpRxCeMarked = "tcp_rx_ce_marked": "Segments with payload that met congestion on the way.",
         TcpRxTimeWait = "tcp_rx_time_wait": "Segments for flows in TIME-WAIT.",
@@ -194,6 +195,7 @@ counters! {
     "cores" {
         CoresPolls = "cores_polls": "Iterations of the loop.",
         CoresPollsIdle = "cores_polls_idle": "Iterations of the loop that found nothing to do.",
+        CoresClockSteps = "cores_clock_steps": "Times that the clock was behind its last reading. Time went on from there.",
         CoresSteeredOut = "cores_steered_out": "Frames and ICMP errors handed to the owner core of their flow.",
         CoresSteeredIn = "cores_steered_in": "Frames and ICMP errors received from other cores.",
         CoresSteeredDropped = "cores_steered_dropped": "Frames and ICMP errors dropped because the ring to the owner core was full.",

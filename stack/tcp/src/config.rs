@@ -81,8 +81,8 @@ pub struct TcpConfig {
     /// How long payload may stay unacknowledged before the connection is aborted.
     pub user_timeout: Nanos,
     /// How long the peer may answer the probes of its closed window without accepting a byte before the connection is
-    /// aborted. [`Nanos::MAX`] disables the limit. RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC 6429 s3 leaves one to
-    /// whoever owns the resources.
+    /// aborted. [`Nanos::MAX`] disables the limit. RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC 6429 s3 leaves it to
+    /// the application.
     pub zero_window_timeout: Nanos,
     /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout extends it.
     /// [`Nanos::MAX`] disables the limit.

@@ -8,6 +8,7 @@ use common::trace::OurNumbers;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, ConnId, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
+use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 
 /// About the size of the largest FPDU (RFC 5044 s4).
 const FPDU: usize = 65_536;
@@ -177,6 +178,26 @@ fn a_peer_that_never_completes_its_fpdu_is_aborted_when_others_wait() {
     all.s.node.check();
 }
 
+/// RFC 5044 s4.3: markers make the longest FPDU some 500 bytes longer. A peer that is as far is given the frames for the
+/// rest of it, and is aborted like any other if it stops there.
+#[test]
+fn an_fpdu_with_markers_of_the_longest_length_is_a_partial_one_to_its_end() {
+    let mut all = Peers::new(config(), 2);
+    let whole = FPDU_MARKED_BYTES_MAX as u64;
+    for at in (0..whole - 100).step_by(1_460) {
+        all.send(0, at, 1_460.min((whole - 100 - at) as usize));
+    }
+    assert_eq!(all.available(0) as u64, whole - 100);
+    let over_quota = all.peers[0].2;
+    all.send(1, 0, 1_460);
+    for _ in 0..12 {
+        all.send(1, 1_460, 1_460);
+        all.s.advance(Nanos::from_secs(1));
+    }
+    assert_eq!(all.s.node.read(Counter::TcpRxPressureResets), 1);
+    assert_eq!(all.s.node.tcp.state(over_quota), ironwarp_tcp::State::Closed);
+}
+
 /// docs/semantics.md, Window: out-of-order bytes of other connections never block in-order bytes.
 #[test]
 fn out_of_order_bytes_of_others_do_not_block_in_order_bytes() {
@@ -213,6 +234,38 @@ fn ten_thousand_connections_share_a_pool() {
     assert!(all.s.node.read(Counter::TcpDropOutOfOrderFull) > 0);
     for peer in 0..10_000 {
         assert!(all.available(peer) >= 1_000);
+    }
+    all.s.node.check();
+}
+
+/// RFC 2018 s8: idle peers hold half of the shared frames beyond gaps that they never fill. While another connection
+/// needs frames for its own, they lose them, and nothing else: both streams complete.
+#[test]
+fn out_of_order_bytes_without_progress_are_discarded_when_others_need_the_frames() {
+    let mut all = Peers::new(config(), 3);
+    for peer in [0, 1] {
+        for at in 1..10 {
+            all.send(peer, at * 3_000, 1_000);
+        }
+    }
+    all.s.advance(Nanos::from_secs(100));
+    assert_eq!(all.s.node.read(Counter::TcpRxOutOfOrderDiscarded), 0, "no connection was refused");
+    for _ in 0..20 {
+        all.send(2, 3_000, 1_000);
+        all.s.advance(Nanos::from_millis(900));
+    }
+    assert!((1..=2).contains(&all.s.node.read(Counter::TcpRxOutOfOrderDiscarded)));
+    assert!(all.s.node.events.is_empty(), "no connection ended");
+    for peer in 0..3 {
+        for at in 0..40 {
+            all.send(peer, at * 1_000, 1_000);
+        }
+        assert_eq!(all.available(peer), 40_000);
+        let (id, len) = (all.peers[peer].2, 40_000);
+        let mut bytes = vec![0; len];
+        let mut stream = all.s.node.tcp.rx(id);
+        assert!(stream.peek(&mut bytes) && bytes == bytes_at(0, len));
+        stream.consume(len);
     }
     all.s.node.check();
 }

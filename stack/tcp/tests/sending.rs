@@ -124,7 +124,7 @@ fn a_peer_that_answers_probes_is_not_aborted() {
     assert_eq!(s.events(), TcpEvents::TIMED_OUT);
 }
 
-/// RFC 6429 s3: whoever owns the resources may set a limit. Accepted bytes are progress.
+/// RFC 6429 s3: the application may set a limit. Accepted bytes are progress.
 #[test]
 fn a_window_that_stays_closed_ends_the_connection_after_its_timeout() {
     let zero_window_timeout = Nanos::from_secs(10);

@@ -19,7 +19,7 @@ use crate::TcpConfig;
 use crate::congestion::CongestionWindow;
 use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
-use crate::queue::TxProgress;
+use crate::queue::Progress;
 
 pub use keep_alive::{KeepAlive, TcpTimeouts};
 pub(crate) use keep_alive::{KeepAliveAction, KeepAliveTimer};
@@ -158,8 +158,10 @@ pub(crate) struct Cold {
     pub(crate) zero_window_timeout: Nanos,
     /// When the first probe of the closed window was due, and the bytes acknowledged by then.
     pub(crate) window_closed: (Nanos, u64),
-    /// Progress while other connections lack units.
-    pub(crate) tx_progress: TxProgress,
+    /// Progress of the send side while other connections lack units.
+    pub(crate) tx_progress: Progress,
+    /// Progress of the receive side while other connections lack frames.
+    pub(crate) rx_progress: Progress,
     pub(crate) keep_alive: KeepAliveTimer,
     /// The segment size that the peer announced.
     peer_mss: Option<u16>,
@@ -223,7 +225,8 @@ impl Conn {
                 user_timeout: config.user_timeout,
                 zero_window_timeout: config.zero_window_timeout,
                 window_closed: (Nanos::MAX, 0),
-                tx_progress: TxProgress::default(),
+                tx_progress: Progress::default(),
+                rx_progress: Progress::default(),
                 keep_alive: KeepAliveTimer::new(None),
                 peer_mss: None,
                 path_mtu: u16::MAX,

@@ -2,7 +2,6 @@
 
 use ironwarp_net::{IcmpError, Path};
 use ironwarp_port::{Port, Wires};
-use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
@@ -10,7 +9,6 @@ use crate::conn::{Conn, KeepAliveTimer, State, TcpTimeouts};
 use crate::events::{TcpEvents, Transmitted};
 use crate::ids::{ConnId, ListenerId};
 use crate::output::{AckQueue, TcpIo};
-use crate::queue::TxProgress;
 use crate::stream::UnitSource;
 
 impl<P: Port> Tcp<P> {
@@ -90,9 +88,7 @@ impl<P: Port> Tcp<P> {
         while let Some(at) = self.shared.wheel.pop_expired(now) {
             self.on_timer(now, at, wires, events);
         }
-        if self.shared.tx_pressure.take_due(now) {
-            self.abort_hoarder(now, wires, events);
-        }
+        self.relieve_shortages(now, wires, events);
         let base = self.shared.config.connections_max;
         self.time_wait.expire(now, &mut self.flows, base);
     }
@@ -119,37 +115,6 @@ impl<P: Port> Tcp<P> {
         if !happened.is_empty() {
             events(id, happened);
         }
-    }
-
-    /// Other connections lack units: aborts the largest of those that hold more than their reserve without progress.
-    #[cold]
-    fn abort_hoarder(
-        &mut self,
-        now: Nanos,
-        wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, TcpEvents),
-    ) {
-        let (pressure, reserve) = (self.shared.tx_pressure, self.shared.config.retained_units_reserve);
-        let examine = |conn: &mut Conn| {
-            let held = conn.snd.retained.len();
-            let (acked, retained) = (conn.snd.acked_bytes, conn.snd.retained_bytes);
-            let hoards = held > reserve
-                && conn.state.is_live()
-                && pressure.is_hoarder(now, &mut conn.cold.tx_progress, acked, retained);
-            if held <= reserve {
-                conn.cold.tx_progress = TxProgress::default();
-            }
-            hoards.then_some((held, conn.slot))
-        };
-        let largest = self.slots.iter_mut().filter_map(|slot| examine(slot.conn.as_mut()?)).max();
-        let Some(id) = largest.and_then(|(_, at)| self.id_of(at)) else { return };
-        let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return };
-        let before = conn.state;
-        let mut happened = TcpEvents::empty();
-        io.count(Counter::TcpTxPressureResets);
-        conn.abort_on_timeout(&mut io, &mut happened);
-        self.on_state_change(id.slot, before, now);
-        events(id, happened);
     }
 
     /// Returns when to call [`Tcp::on_timers`] next. May be early, since timers are re-armed lazily.

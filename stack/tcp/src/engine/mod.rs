@@ -15,6 +15,7 @@ mod listeners;
 mod open;
 mod resource_usage;
 mod rx_stream;
+mod shortage;
 mod time_wait;
 
 use ironwarp_net::{FlowHasher, FlowTable};

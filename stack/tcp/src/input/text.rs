@@ -2,7 +2,7 @@
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
-use ironwarp_types::limits::FPDU_BYTES_MAX;
+use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Ecn, Seq};
 
 use super::{DONE, NEXT, Step};
@@ -138,7 +138,7 @@ impl Conn {
     /// the frames.
     #[inline]
     fn over_quota<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
-        self.rcv.unread >= FPDU_BYTES_MAX as u32 && io.shared.rx.is_under_pressure()
+        self.rcv.unread >= FPDU_MARKED_BYTES_MAX as u32 && io.shared.rx.is_under_pressure()
     }
 
     #[inline]
@@ -169,15 +169,17 @@ impl Conn {
         let frames_max = io.shared.config.ooo_frames_max;
         let (start, end) = (piece.seq, piece.seq_end());
         self.rcv.sack_ranges.find_duplicate(start, end);
-        if self.rcv.queues.push_out_of_order(&mut io.shared.rx, piece, frames_max).is_ok() {
+        let held = self.rcv.queues.push_out_of_order(&mut io.shared.rx, piece, frames_max);
+        if let Ok(has_new_bytes) = held {
             self.rcv.sack_ranges.on_out_of_order(start, end);
-            if self.rcv.reports_out_of_order {
+            if self.rcv.reports_out_of_order && has_new_bytes {
                 self.rcv.latest_out_of_order = SackBlock { start, end };
                 *events |= TcpEvents::OUT_OF_ORDER;
             }
             io.count(Counter::TcpRxOutOfOrder);
         } else {
             io.count(Counter::TcpDropOutOfOrderFull);
+            io.shared.on_out_of_order_refused(io.now, self.slot);
         }
         self.schedule_duplicate_ack(io);
     }
@@ -185,7 +187,7 @@ impl Conn {
     #[cold]
     fn on_rx_full<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         io.count(Counter::TcpDropRxBufferFull);
-        if self.rcv.unread < FPDU_BYTES_MAX as u32 {
+        if self.rcv.unread < FPDU_MARKED_BYTES_MAX as u32 {
             io.shared.on_rx_pressure(io.now, self.slot);
         }
         self.schedule_duplicate_ack(io);

@@ -20,7 +20,7 @@ pub(crate) use acks::AckQueue;
 use crate::TcpConfig;
 use crate::conn::Conn;
 use crate::header::{Flags, TxHeader};
-use crate::queue::{Arena, Piece, RxPressure, TxPressure, Unit};
+use crate::queue::{Arena, Piece, RxPressure, Shortage, Unit};
 use crate::wheel::Wheel;
 
 /// A port's sealed frame.
@@ -35,7 +35,9 @@ pub(crate) struct EngineShared<P: Port> {
     rx_pressure: RxPressure,
     pub(crate) tx: Arena<Unit<SealedOf<P>>>,
     /// The shortage of units in `tx`.
-    pub(crate) tx_pressure: TxPressure,
+    pub(crate) tx_shortage: Shortage,
+    /// The shortage of frames for out-of-order bytes in `rx`.
+    pub(crate) out_of_order_shortage: Shortage,
     pub(crate) wheel: Wheel,
     pub(crate) acks: AckQueue,
     /// An unused frame that a source left empty, kept for the next unit.
@@ -61,7 +63,8 @@ impl<P: Port> EngineShared<P> {
             ),
             rx_pressure: RxPressure::default(),
             tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared),
-            tx_pressure: TxPressure::default(),
+            tx_shortage: Shortage::default(),
+            out_of_order_shortage: Shortage::default(),
             wheel: Wheel::new(connections, Nanos::ZERO),
             acks: AckQueue::new(connections),
             spare: None,
@@ -89,8 +92,15 @@ impl<P: Port> EngineShared<P> {
     /// The connection at `slot` was refused a unit, since all shared ones are retained. If the holders are to be
     /// examined, a timer fires now.
     #[cold]
-    pub(crate) fn on_tx_pressure(&mut self, now: Nanos, slot: u32) {
-        if self.tx_pressure.on_refused(now) {
+    pub(crate) fn on_tx_refused(&mut self, now: Nanos, slot: u32) {
+        if self.tx_shortage.on_refused(now) {
+            self.wheel.arm(slot, now);
+        }
+    }
+
+    /// The same for out-of-order bytes that were refused because half of the shared frames are in use.
+    pub(crate) fn on_out_of_order_refused(&mut self, now: Nanos, slot: u32) {
+        if self.rx.is_half_used() && self.out_of_order_shortage.on_refused(now) {
             self.wheel.arm(slot, now);
         }
     }

@@ -6,7 +6,7 @@
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
-use ironwarp_types::limits::FPDU_BYTES_MAX;
+use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 
 use super::TcpIo;
 use crate::conn::{Conn, KeepAliveAction, State, Timer};
@@ -42,8 +42,8 @@ impl Conn {
     /// Returns whether a partial FPDU, which the peer does not complete, has kept other connections from frames for too
     /// long. A whole FPDU means that our own reader is late.
     fn exceeds_rx_pressure_limit<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
-        let exceeds_rx_pressure_limit =
-            self.rcv.unread < FPDU_BYTES_MAX as u32 && io.shared.rx_pressure_expired(io.now, self.slot);
+        let exceeds_rx_pressure_limit = self.rcv.unread < FPDU_MARKED_BYTES_MAX as u32
+            && io.shared.rx_pressure_expired(io.now, self.slot);
         if exceeds_rx_pressure_limit {
             io.count(Counter::TcpRxPressureResets);
         }

@@ -128,7 +128,7 @@ impl Conn {
         source: &mut impl UnitSource,
     ) -> Result<usize, Blocked> {
         if !io.shared.tx.has_room(&self.snd.retained) {
-            io.shared.on_tx_pressure(io.now, self.slot);
+            io.shared.on_tx_refused(io.now, self.slot);
             return Err(Blocked::Pool);
         }
         let payload_at = self.payload_at();

@@ -10,11 +10,11 @@ mod rx;
 mod rx_pressure;
 #[cfg(test)]
 mod rx_tests;
-mod tx_pressure;
+mod shortage;
 
 pub(crate) use arena::{Arena, List, NIL};
 pub(crate) use piece::Piece;
 pub(crate) use retained::{Unit, UnitState};
 pub(crate) use rx::RxQueues;
 pub(crate) use rx_pressure::RxPressure;
-pub(crate) use tx_pressure::{TxPressure, TxProgress};
+pub(crate) use shortage::{Progress, Shortage};

@@ -16,7 +16,8 @@
 //! Out-of-order frames may take half of the arena's shared part, after which new ones are refused. In-order bytes may
 //! take the rest. When nothing is left, one connection at a time may take the emergency reserve to complete its FPDU,
 //! so that many partial FPDUs cannot block each other. A connection that does not complete its FPDU in time is aborted.
-//! A held frame is never dropped, since a selective acknowledgement may have reported it.
+//! A held frame, which a selective acknowledgement may have reported, is dropped only while others lack frames and its
+//! connection makes no progress ([`Shortage`](super::Shortage)).
 //!
 //! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and,
 //! when read, one popped. An out-of-order frame after all others is one push.
@@ -95,13 +96,14 @@ impl RxQueues {
         if arena.push_back_emergency(&mut self.in_order, piece, self.slot).is_ok() { seq_end } else { seq }
     }
 
-    /// Holds a piece beyond a gap. Bytes that are already held are kept, and their new copy is dropped.
+    /// Holds a piece beyond a gap. Bytes that are already held are kept, and their new copy is dropped. Returns whether
+    /// any byte is new.
     pub(crate) fn push_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
         mut piece: Piece<F>,
         frames_max: u16,
-    ) -> Result<(), RxFull> {
+    ) -> Result<bool, RxFull> {
         let prev = self.find_predecessor(arena, piece.seq);
         if let Some(before) = arena.value_mut(prev) {
             piece.trim_front(before.seq_end());
@@ -120,10 +122,10 @@ impl RxQueues {
         prev: u32,
         mut piece: Piece<F>,
         frames_max: u16,
-    ) -> Result<(), RxFull> {
+    ) -> Result<bool, RxFull> {
         let replaces = self.remove_covered(arena, prev, &mut piece);
-        if arena.value_mut(prev).is_some_and(|before| before.append_piece(&piece)) {
-            return Ok(());
+        if piece.len() > 0 && arena.value_mut(prev).is_some_and(|before| before.append_piece(&piece)) {
+            return Ok(true);
         }
         self.insert_out_of_order(arena, prev, piece, if replaces { None } else { Some(frames_max) })
     }
@@ -135,15 +137,15 @@ impl RxQueues {
         prev: u32,
         piece: Piece<F>,
         frames_max: Option<u16>,
-    ) -> Result<(), RxFull> {
+    ) -> Result<bool, RxFull> {
         if piece.len() == 0 {
-            return Ok(());
+            return Ok(false);
         }
         // Half of the shared part is reserved for in-order bytes, so that out-of-order bytes never block them.
         if frames_max.is_some_and(|most| self.out_of_order.len() >= most || arena.is_half_used()) {
             return Err(RxFull);
         }
-        arena.insert_after(&mut self.out_of_order, prev, piece).map(|_| ()).map_err(|_| RxFull)
+        arena.insert_after(&mut self.out_of_order, prev, piece).map(|_| true).map_err(|_| RxFull)
     }
 
     /// Returns the last out-of-order piece that begins at or before `seq`, or [`NIL`]. Most arrivals are after all

@@ -96,14 +96,14 @@ impl Peers {
 #[test]
 fn peers_that_acknowledge_a_byte_now_and_then_are_aborted_when_others_wait() {
     let mut all = Peers::new(3);
-    for hoarder in [0, 1] {
-        assert_eq!(all.send(hoarder, usize::from(RESERVE) + SHARED as usize / 2), Blocked::None);
+    for holder in [0, 1] {
+        assert_eq!(all.send(holder, usize::from(RESERVE) + SHARED as usize / 2), Blocked::None);
     }
     assert_eq!(all.send(2, 32), Blocked::Pool);
     let a_byte_each = |all: &mut Peers, at: u64| {
-        for hoarder in [0, 1] {
-            if at.is_multiple_of(25) && !all.has_ended(hoarder) {
-                all.ack(hoarder, 1);
+        for holder in [0, 1] {
+            if at.is_multiple_of(25) && !all.has_ended(holder) {
+                all.ack(holder, 1);
             }
         }
     };
