@@ -3,7 +3,8 @@
 //! The counter is read without a system call and converted by a fixed-point multiplication. A reading takes 9.5 ns
 //! where a virtual machine makes the counter slow, against 20 to 45 ns for the system's clock. The rate is measured
 //! once against the system's monotonic clock. The counter is used if it has a constant rate, as reported by the
-//! processor or because Linux itself uses it; otherwise the system's clock is read. Cannot fail.
+//! processor or because Linux itself uses it, unless Linux has found it unstable; otherwise the system's clock is read.
+//! Cannot fail.
 
 use std::time::{Duration, Instant};
 
@@ -32,11 +33,8 @@ enum Source {
 impl TscClock {
     /// Measures the counter's rate, which takes 20 ms of this thread's time.
     pub fn calibrated() -> Self {
-        let source = if counter_is_steady() || system_trusts_counter() {
-            Source::measured()
-        } else {
-            Source::System(Instant::now())
-        };
+        let steady = system_verdict().unwrap_or_else(counter_is_steady);
+        let source = if steady { Source::measured() } else { Source::System(Instant::now()) };
         TscClock { source }
     }
 
@@ -116,17 +114,35 @@ fn counter_is_steady() -> bool {
     false
 }
 
-/// Returns whether Linux uses the counter as its clock source. Virtual machines often have a constant rate but do
-/// not report it. Linux has compared the counter with other clocks, so reading it directly is as good and faster.
-fn system_trusts_counter() -> bool {
-    const CHOSEN: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    cfg!(all(target_arch = "x86_64", not(miri)))
-        && std::fs::read_to_string(CHOSEN).is_ok_and(|name| name.trim_end() == "tsc")
+/// Returns what Linux thinks of the counter; `None` if it does not say.
+fn system_verdict() -> Option<bool> {
+    const SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/";
+    if !cfg!(all(target_arch = "x86_64", not(miri))) {
+        return Some(false);
+    }
+    let read = |file: &str| std::fs::read_to_string(format!("{SOURCES}{file}")).ok();
+    Some(verdict(&read("available_clocksource")?, &read("current_clocksource")?, counter_is_steady))
+}
+
+/// Judges by the lists of clock sources. Linux compares the counter with other clocks, and takes it off the list when it
+/// has found it unstable. Virtual machines often have a constant rate but do not report it; there Linux may use the
+/// counter although the processor does not call it steady.
+fn verdict(available: &str, current: &str, is_steady: impl Fn() -> bool) -> bool {
+    let available = available.split_whitespace().any(|name| name == "tsc");
+    available && (current.trim_end() == "tsc" || is_steady())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_counter_that_linux_found_unstable_is_not_used() {
+        assert!(verdict("tsc hpet acpi_pm \n", "tsc\n", || false));
+        assert!(verdict("kvm-clock tsc acpi_pm\n", "kvm-clock\n", || true));
+        assert!(!verdict("kvm-clock tsc\n", "kvm-clock\n", || false));
+        assert!(!verdict("hpet acpi_pm\n", "hpet\n", || true));
+    }
 
     fn readings_do_not_go_back(clock: TscClock) {
         let mut last = 0;

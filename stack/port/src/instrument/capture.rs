@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ironwarp_types::Nanos;
+use rustix::fs::OFlags;
 
 use super::background::{BackgroundWriter, Backlog};
 use super::pcapng::{Packet, PcapngWriter};
@@ -43,10 +45,18 @@ pub enum Direction {
 }
 
 impl Capture {
-    /// Creates or truncates a file. A thread writes it, so recording never waits; while the disk is too slow, frames
-    /// are omitted and counted. Fails if the file cannot be created.
+    /// Creates or truncates a file, which only its owner may read: it holds the peers' data. A thread writes it, so
+    /// recording never waits; while the disk is too slow, frames are omitted and counted. Fails if the file cannot be
+    /// created, or is a symbolic link.
     pub fn create(path: &Path, limits: CaptureLimits) -> io::Result<Capture> {
-        Capture::aside(File::create(path)?, limits)
+        let mut options = File::options();
+        options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        Capture::aside(options.open(path)?, limits)
     }
 
     /// Writes to `out` on its own thread.

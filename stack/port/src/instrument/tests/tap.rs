@@ -1,6 +1,7 @@
 //! Captures: what is in them, and how a capture that cannot go on ends.
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
@@ -138,6 +139,21 @@ fn a_capture_stops_at_its_limit_and_stays_readable() {
 #[test]
 fn a_capture_in_a_folder_that_does_not_exist_is_an_error() {
     assert!(Capture::create("/nonexistent/capture.pcapng".as_ref(), CaptureLimits::default()).is_err());
+}
+
+/// The frames are the peers' data, and the folder may be anybody's.
+#[test]
+fn a_capture_is_readable_by_its_owner_alone_and_follows_no_link() {
+    let folder = std::env::temp_dir().join(format!("ironwarp-capture-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let (path, link) = (folder.join("new.pcapng"), folder.join("link.pcapng"));
+    drop(Capture::create(&path, CaptureLimits::default()).unwrap());
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let linked = Capture::create(&link, CaptureLimits::default());
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(linked.is_err());
 }
 
 /// Runs a program on a capture of one segment each way; `None` where it is not installed.
