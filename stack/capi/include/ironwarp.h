@@ -201,6 +201,9 @@
 // Another reason.
 #define IW_CONNECT_FAILURE_OTHER 8
 
+// The worker of its core was closed.
+#define IW_CONNECT_FAILURE_WORKER_CLOSED 9
+
 // Both sides closed in order.
 #define IW_DISCONNECT_CLOSED 1
 
@@ -221,6 +224,9 @@
 
 // This side aborted it.
 #define IW_DISCONNECT_ABORTED 7
+
+// The worker of its core was closed.
+#define IW_DISCONNECT_WORKER_CLOSED 8
 
 // Receives and Read Responses may be placed here.
 #define IW_ACCESS_LOCAL_WRITE 1

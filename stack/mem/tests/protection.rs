@@ -346,6 +346,29 @@ fn an_owner_may_use_the_table_while_it_is_dropped() {
     assert_eq!(seen.load(Ordering::SeqCst), 1);
 }
 
+/// Memory is released by a later call or an idle core: a panic in its owner's destructor ends there.
+#[test]
+fn an_owner_that_panics_when_dropped_harms_nobody() {
+    struct Faulty(Vec<u8>);
+    // SAFETY: the vector's bytes stay where they are, and nothing here touches them.
+    unsafe impl StableBytes for Faulty {
+        fn stable_bytes(&mut self) -> NonNull<[u8]> {
+            self.0.stable_bytes()
+        }
+    }
+    impl Drop for Faulty {
+        fn drop(&mut self) {
+            panic!("a destructor of the application");
+        }
+    }
+    let (table, _core) = table(2);
+    let faulty = table.register(PD, Faulty(vec![0; 4]), WRITE).unwrap();
+    let other = table.register(PD, vec![0u8; 4], WRITE).unwrap();
+    drop((faulty, other));
+    table.reclaim();
+    assert_eq!(table.regions_in_use(), 0);
+}
+
 /// A table made to replay: tags and tagged offsets are the same in two tables, wherever the memory lies.
 #[test]
 fn a_replayable_table_gives_the_same_tags_and_offsets_again() {

@@ -63,6 +63,9 @@ pub enum PostError {
     /// A Read must have exactly one sink element.
     #[error("a Read has exactly one sink element")]
     ReadSinkCount,
+    /// The worker of the queue pair's core was dropped, or panicked. Everything posted before is flushed.
+    #[error("the worker of the queue pair's core was dropped")]
+    WorkerDropped,
 }
 
 /// A call failed and changed nothing, except for the part of a list that was posted before.

@@ -256,6 +256,8 @@ pub enum ConnectFailure {
     Terminated,
     /// A local error ended it before it was established and before the peer could be informed.
     LocalError,
+    /// The worker of its core was dropped, or panicked.
+    WorkerDropped,
 }
 
 /// Why a connection ended.
@@ -275,4 +277,6 @@ pub enum DisconnectReason {
     TimedOut,
     /// This side aborted it ([`Context::abort`](crate::Context::abort)).
     Aborted,
+    /// The worker of its core was dropped, or panicked. The peer sees a reset if the port still works.
+    WorkerDropped,
 }

@@ -11,7 +11,7 @@ use ironwarp_types::PdId;
 
 use crate::config::{Config, LimitsConfig};
 use crate::context::LacksAtomicsCache;
-use crate::core_loop::channel::ContextChannel;
+use crate::core_loop::channel::{ContextChannel, Notification};
 use crate::error::VerbsError;
 
 /// Numbers of the stacks, queue pairs and completion queues of the process, so that a handle never names an object
@@ -46,6 +46,8 @@ pub(crate) struct CoreShared {
     new_contexts: Mutex<Vec<ContextChannel>>,
     has_new_contexts: AtomicBool,
     worker_dropped: AtomicBool,
+    /// Notifications of a core that was dropped, with the numbers of their contexts.
+    left_behind: Mutex<Vec<(u16, Notification)>>,
     qp_slots: SlotAllocator,
     cq_slots: SlotAllocator,
     srq_slots: SlotAllocator,
@@ -101,6 +103,7 @@ impl CoreShared {
             new_contexts: Mutex::new(Vec::new()),
             has_new_contexts: AtomicBool::new(false),
             worker_dropped: AtomicBool::new(false),
+            left_behind: Mutex::new(Vec::new()),
             qp_slots: SlotAllocator::new(config.limits.queue_pairs),
             cq_slots: SlotAllocator::new(config.limits.completion_queues),
             srq_slots: SlotAllocator::new(config.limits.shared_receive_queues),
@@ -143,6 +146,19 @@ impl CoreShared {
     fn take_new_contexts_cold(&self) -> Vec<ContextChannel> {
         self.has_new_contexts.store(false, Ordering::Relaxed);
         core::mem::take(&mut *lock(&self.new_contexts))
+    }
+
+    /// Stores notifications of a core that is about to be dropped.
+    pub(crate) fn leave(&self, notifications: impl Iterator<Item = (u16, Notification)>) {
+        lock(&self.left_behind).extend(notifications);
+    }
+
+    /// Takes the oldest notification to a context of a core that was dropped.
+    #[cold]
+    pub(crate) fn take_left(&self, context: u16) -> Option<Notification> {
+        let mut left = lock(&self.left_behind);
+        let at = left.iter().position(|(number, _)| *number == context)?;
+        Some(left.remove(at).1)
     }
 
     /// Marks that the core will not run again.

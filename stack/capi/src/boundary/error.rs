@@ -140,7 +140,7 @@ impl From<VerbsError> for ApiError {
             | VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::QuotaExceeded { .. }) => {
                 IW_E_LIMIT
             }
-            VerbsError::WorkerDropped => IW_E_WORKER_CLOSED,
+            VerbsError::WorkerDropped | VerbsError::Post(PostError::WorkerDropped) => IW_E_WORKER_CLOSED,
             VerbsError::Register(_) | VerbsError::Word(_) => IW_E_MEMORY,
             VerbsError::System { .. } => IW_E_SYSTEM,
             _ => IW_E_VALUE,

@@ -58,6 +58,8 @@ pub const IW_CONNECT_FAILURE_NO_RESOURCES: u32 = 6;
 pub const IW_CONNECT_FAILURE_TERMINATED: u32 = 7;
 /// Another reason.
 pub const IW_CONNECT_FAILURE_OTHER: u32 = 8;
+/// The worker of its core was closed.
+pub const IW_CONNECT_FAILURE_WORKER_CLOSED: u32 = 9;
 
 /// Both sides closed in order.
 pub const IW_DISCONNECT_CLOSED: u32 = 1;
@@ -73,6 +75,8 @@ pub const IW_DISCONNECT_TIMED_OUT: u32 = 5;
 pub const IW_DISCONNECT_OTHER: u32 = 6;
 /// This side aborted it.
 pub const IW_DISCONNECT_ABORTED: u32 = 7;
+/// The worker of its core was closed.
+pub const IW_DISCONNECT_WORKER_CLOSED: u32 = 8;
 
 /// The error that a Terminate reports (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
 #[derive(Clone, Copy, Default)]
@@ -259,6 +263,7 @@ fn with_disconnect_reason(event: iw_event, reason: DisconnectReason) -> iw_event
         DisconnectReason::Reset => IW_DISCONNECT_RESET,
         DisconnectReason::TimedOut => IW_DISCONNECT_TIMED_OUT,
         DisconnectReason::Aborted => IW_DISCONNECT_ABORTED,
+        DisconnectReason::WorkerDropped => IW_DISCONNECT_WORKER_CLOSED,
         _ => IW_DISCONNECT_OTHER,
     };
     let terminate = match reason {
@@ -277,6 +282,7 @@ fn connect_failure_code(reason: ConnectFailure) -> u32 {
         ConnectFailure::Protocol => IW_CONNECT_FAILURE_PROTOCOL,
         ConnectFailure::NoResources => IW_CONNECT_FAILURE_NO_RESOURCES,
         ConnectFailure::Terminated => IW_CONNECT_FAILURE_TERMINATED,
+        ConnectFailure::WorkerDropped => IW_CONNECT_FAILURE_WORKER_CLOSED,
         _ => IW_CONNECT_FAILURE_OTHER,
     }
 }

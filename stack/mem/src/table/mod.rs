@@ -31,6 +31,7 @@ use owner_map::OwnerMap;
 use register::NewRange;
 use registry::{KeepAlive, Quota, Registration, Registry};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -477,11 +478,20 @@ impl TableInner {
         }
         // Owners are dropped after the lock is released: their code may take long and may use this table.
         drop(registry);
-        reclaimed.into_iter().filter_map(|each| each.buffer).map(drop).count()
+        reclaimed.into_iter().filter_map(|each| each.buffer).map(drop_owner).count()
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
         // No code in the lock can leave the registry inconsistent, so a poisoned lock is usable.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops the owner of a region's memory. This may run on a core, which a panic of the application's code must not end:
+/// the panic is reported by the process's hook and goes no further.
+fn drop_owner(owner: Box<dyn Send>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner))) {
+        // Its own destructor might panic again.
+        core::mem::forget(panic);
     }
 }

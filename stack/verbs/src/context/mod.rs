@@ -53,6 +53,8 @@ pub struct ProtectionDomain {
 /// When it is dropped, the cores detect its abandoned rings, reset its connections and free their halves.
 pub struct Context {
     shared: Arc<StackShared>,
+    /// Its number, the same on every core.
+    number: u16,
     /// The stack's table of regions, with this context's quota.
     mem: MemTable,
     quota: Arc<ContextQuota>,
@@ -100,6 +102,7 @@ impl Context {
             .collect();
         Ok(Context {
             shared: shared.clone(),
+            number,
             mem: shared.mem.with_quota(limits.quota_of(limits.regions)),
             quota: ContextQuota::new(limits, shared.cores.len()),
             cores,
@@ -283,11 +286,29 @@ impl Context {
         self.event_signal.eventfd.as_fd()
     }
 
+    /// Returns the oldest notification of a core.
+    #[inline(always)]
+    fn next_notification(&mut self, core: usize) -> Option<Notification> {
+        let link = self.cores.get_mut(core)?;
+        match link.notifications.pop() {
+            None if link.notifications.is_abandoned() => self.next_notification_left(core),
+            notification => notification,
+        }
+    }
+
+    /// The same for a core that was dropped. Its last notifications may not have fitted the ring.
+    #[cold]
+    #[inline(never)]
+    fn next_notification_left(&mut self, core: usize) -> Option<Notification> {
+        // Read again: the core may have written between the last check and its end.
+        let in_ring = self.cores.get_mut(core)?.notifications.pop();
+        in_ring.or_else(|| self.shared.cores.get(core)?.take_left(self.number))
+    }
+
     /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<Event> {
         for core in 0..self.cores.len() {
-            while let Some(notification) = self.cores.get_mut(core).and_then(|link| link.notifications.pop())
-            {
+            while let Some(notification) = self.next_notification(core) {
                 match notification {
                     Notification::Event(Event::SrqLimitReached { srq }) if !self.consume_arming(srq) => {}
                     Notification::Event(event) => {

@@ -310,9 +310,15 @@ impl AppQp {
     #[cold]
     fn check_not_closing(&self) -> Result<(), PostError> {
         match self.state() {
-            QpState::Error => Ok(()),
+            QpState::Error => self.check_not_abandoned(),
             state => Err(PostError::WrongState(state)),
         }
+    }
+
+    /// A worker that was dropped has flushed what was posted, and nobody flushes what would follow.
+    #[cold]
+    fn check_not_abandoned(&self) -> Result<(), PostError> {
+        if self.sq.is_abandoned() { Err(PostError::WorkerDropped) } else { Ok(()) }
     }
 
     /// Returns the state of the queue pair.

@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
@@ -13,6 +14,7 @@ use ironwarp_tcp::{Tcp, TcpConfig};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, MacAddr, Nanos};
 
+use super::clock::CoreClock;
 use super::connection::ConnectionManager;
 use super::cores::OtherCores;
 use super::data_path::prefetch::BurstHashes;
@@ -89,11 +91,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             doorbell_stage_work: 0,
         };
         let announced = role == CoreRole::Follower;
+        let stats = parts.stats.clone();
         Ok(CoreLoop {
             dp,
-            cm: ConnectionManager::new(parts.core, &shared, parts.stats, now),
+            cm: ConnectionManager::new(parts.core, &shared, parts.stats.clone(), now),
             housekeeping: NetHousekeeping::new(now, parts.link_up, parts.link_poll_interval, announced),
-            clock: parts.clock,
+            clock: CoreClock::new(parts.clock, stats),
             next_due: None,
             timers_checked_at: Nanos::ZERO,
             idle_until: Nanos::ZERO,
@@ -111,7 +114,7 @@ where
     }
 
     fn now(&self) -> Nanos {
-        self.clock.now()
+        self.clock.peek()
     }
 
     fn link_up(&mut self, port: u8) -> bool {
@@ -133,9 +136,29 @@ where
 }
 
 impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
-    /// Contexts learn of it at their next control call.
+    /// Ends every connection and flushes every work request, so that no context waits for a core that is gone. After a
+    /// panic the core's state may be inconsistent: then as much is done as succeeds.
     fn drop(&mut self) {
-        self.shared.cores[usize::from(self.dp.core)].mark_dropped();
+        let core = self.dp.core;
+        if std::thread::panicking() {
+            tracing::error!(core, "the worker panicked; its queue pairs end");
+        }
+        if catch_unwind(AssertUnwindSafe(|| self.end_all())).is_err() {
+            tracing::error!(core, "not every queue pair of the worker could be ended");
+        }
+        self.shared.cores[usize::from(core)].mark_dropped();
+    }
+}
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    fn end_all(&mut self) {
+        let now = self.clock.now();
+        // Queue pairs and connections that contexts have requested and the core does not know yet.
+        self.cm.serve_contexts(&mut self.dp, now, usize::MAX);
+        self.cm.end_all(&mut self.dp, now);
+        self.dp.wires.flush();
+        self.dp.queues.notify();
+        self.cm.leave_notifications();
     }
 }
 

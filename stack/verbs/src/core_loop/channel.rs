@@ -196,6 +196,11 @@ impl ContextChannel {
             && !self.control.is_abandoned()
     }
 
+    /// Takes the notifications that did not fit the ring.
+    pub(crate) fn take_delayed(&mut self) -> impl Iterator<Item = Notification> + '_ {
+        self.delayed.drain(..)
+    }
+
     /// Returns whether the context leaves its notifications unread.
     pub(crate) fn has_delayed(&self) -> bool {
         !self.delayed.is_empty()

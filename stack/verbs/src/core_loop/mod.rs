@@ -28,6 +28,7 @@
 mod build;
 pub(crate) mod channel;
 mod check;
+mod clock;
 mod connection;
 mod cores;
 mod data_path;
@@ -47,6 +48,7 @@ pub(crate) use data_path::qp::{QpCore, QpSetup};
 pub(crate) use data_path::queues::{CqCore, CqParts, CqRing, QpQueueSlots, SrqCore, SrqSlot};
 pub(crate) use data_path::remote_atomics::remote_atomics_mesh;
 
+use clock::CoreClock;
 use connection::ConnectionManager;
 use data_path::DataPath;
 use housekeeping::NetHousekeeping;
@@ -74,7 +76,7 @@ pub(crate) trait PollLoop: Send {
 /// path returns outcomes. On cache lines of its own, since another core's loop may be its neighbour in memory.
 #[repr(align(64))]
 pub(crate) struct CoreLoop<P: Port, C: Clock> {
-    clock: C,
+    clock: CoreClock<C>,
     /// Frames to registered memory and back.
     dp: DataPath<P>,
     /// Connections outside full operation, and the contexts that own them.
@@ -98,13 +100,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// One iteration: receives at most `budget` bursts and handles everything that follows from them.
     #[inline(always)]
     pub(crate) fn iterate(&mut self, budget: usize) -> PollResult {
-        let now = self.clock.now();
+        let now = self.clock.read();
         self.dp.work = 0;
         let requested = self.cm.has_requests();
         if !requested && self.is_quiet(now) {
             self.report_idle();
             return PollResult { work: 0, next_deadline: self.next_due };
         }
+        let now = self.clock.checked(now);
         self.run_stages(now, budget, requested)
     }
 
@@ -113,7 +116,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// with one port and no other cores is checked; any other runs its stages.
     #[inline(always)]
     fn is_quiet(&mut self, now: Nanos) -> bool {
-        now < self.idle_until && self.dp.other_cores.is_none() && self.dp.has_no_frames()
+        now < self.idle_until
+            && !self.clock.is_behind(now)
+            && self.dp.other_cores.is_none()
+            && self.dp.has_no_frames()
     }
 
     /// The stages. Requests of contexts that arrive after the check for them wait for the next iteration.

@@ -310,6 +310,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.arm_link(now);
         }
         self.dp.on_net_timers(now);
+        self.cm.on_timer_stage(now);
         if self.housekeeping.wants_path_refresh(&self.dp, now) {
             self.refresh_paths(now);
         }

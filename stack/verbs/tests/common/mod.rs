@@ -59,6 +59,14 @@ impl Pair {
         Pair { near: Node::new(config("10.0.0.1/24"), near), far: Node::new(config("10.0.0.2/24"), far), at }
     }
 
+    /// Joins two stacks of which `build` makes the near one.
+    pub fn of(build: impl FnOnce(Config, ironwarp::memory::MemoryPort) -> (Stack, Worker)) -> Self {
+        let far_port = MemoryConfig { mac: ironwarp::MacAddr([2, 0, 0, 0, 0, 2]), ..MemoryConfig::default() };
+        let (near, far) = pair(&MemoryConfig::default(), &far_port);
+        let near = Node::of(build(config("10.0.0.1/24"), near));
+        Pair { near, far: Node::new(config("10.0.0.2/24"), far), at: FAR.parse().expect("an address") }
+    }
+
     /// Polls both nodes once and collects their events and completions.
     pub fn turn(&mut self) {
         self.near.turn();
@@ -111,7 +119,10 @@ impl Pair {
 
 impl Node {
     pub fn new(config: Config, port: ironwarp::memory::MemoryPort) -> Self {
-        let (stack, worker) = Stack::builder(config).memory_port(port).build_one().expect("a stack");
+        Node::of(Stack::builder(config).memory_port(port).build_one().expect("a stack"))
+    }
+
+    pub fn of((stack, worker): (Stack, Worker)) -> Self {
         let mut ctx = stack.context().expect("a context");
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1024).expect("a completion queue"));
         Node { stack, worker, ctx, pd, cq, events: Vec::new(), completions: Vec::new() }

@@ -28,6 +28,7 @@ impl Context {
     /// - [`PostError::InlineTooLong`] or [`PostError::MessageTooLong`] if it has too many bytes.
     /// - [`PostError::ReadSinkCount`] or [`PostError::AtomicSinkLength`] if its sink does not fit the operation.
     /// - [`PostError::NoSuchOperation`] if the connection lacks the operation.
+    /// - [`PostError::WorkerDropped`] if the worker of the queue pair's core was dropped.
     pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
@@ -91,6 +92,7 @@ impl Context {
     /// - [`PostError::UsesSharedReceiveQueue`] if its receives come from a shared queue.
     /// - [`PostError::QueueFull`] or [`PostError::CqFull`] if a queue has no free slot.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
+    /// - [`PostError::WorkerDropped`] if the worker of the queue pair's core was dropped.
     pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.post_recvs(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
@@ -115,6 +117,7 @@ impl Context {
         let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
         let cq = self.cqs.get_mut(app.recv_cq.table_index());
         let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
+        app.check_worker().map_err(|error| (0, error))?;
         let outcome = wrs
             .iter()
             .enumerate()
@@ -145,10 +148,16 @@ impl Context {
 impl AppQp {
     #[inline]
     fn check_may_send(&self) -> Result<(), PostError> {
-        if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining) {
+        if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining | QpState::Error) {
             self.check_not_closing()?;
         }
         Ok(())
+    }
+
+    /// Checks that somebody is left to flush what is posted.
+    #[inline]
+    fn check_worker(&self) -> Result<(), PostError> {
+        if self.shared.state() == QpState::Error { self.check_not_abandoned() } else { Ok(()) }
     }
 
     fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), PostError> {

@@ -81,6 +81,15 @@ impl ConnectionManager {
         has_contexts_to_serve
     }
 
+    /// The core will not run again: stores the notifications that did not fit their rings where the contexts find them.
+    pub(crate) fn leave_notifications(&mut self) {
+        for channel in self.contexts.iter_mut().flatten() {
+            channel.flush_delayed();
+            let number = channel.number;
+            self.core_shared.leave(channel.take_delayed().map(|notification| (number, notification)));
+        }
+    }
+
     fn attach_context(&mut self, channel: ContextChannel) {
         let context_slot = usize::from(channel.number);
         if self.contexts.len() <= context_slot {
@@ -170,7 +179,9 @@ impl ConnectionManager {
     }
 
     pub(crate) fn send_event(&mut self, context: u16, event: Event) {
-        log_event(self.core, &event);
+        if self.log_limit.take() {
+            log_event(self.core, &event);
+        }
         self.send_notification(context, Notification::Event(event));
     }
 

@@ -25,7 +25,7 @@ use ironwarp_tcp::wheel::Wheel;
 use ironwarp_types::Nanos;
 
 pub(super) use contexts::CONTROL_BUDGET;
-use log::log_event;
+use log::{LogLimit, log_event};
 use passive::PassiveTable;
 
 use crate::config::MpaConfig;
@@ -56,6 +56,7 @@ pub(super) struct ConnectionManager {
     mpa: MpaConfig,
     /// TCP's timeouts for queue pairs that set none.
     timeouts: TcpTimeouts,
+    log_limit: LogLimit,
 }
 
 /// The owner of a deadline.
@@ -84,7 +85,14 @@ impl ConnectionManager {
             qps_max: limits.queue_pairs,
             mpa: config.mpa.clone(),
             timeouts: config.tcp.timeouts(),
+            log_limit: LogLimit::new(now),
         }
+    }
+
+    /// The timer stage: what happens by the second.
+    #[inline]
+    pub(super) fn on_timer_stage(&mut self, now: Nanos) {
+        self.log_limit.refill(self.core, now);
     }
 
     /// When the first deadline is due; [`Nanos::MAX`]: none is armed.

@@ -444,6 +444,13 @@ impl ConnectionManager {
         }
     }
 
+    /// Aborts all incoming connections.
+    pub(super) fn abort_passives<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+        for slot in 0..self.passives.slots.len() as u32 {
+            self.abort_passive(dp, now, slot);
+        }
+    }
+
     fn release_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
         self.remove_passive(dp, slot);
         dp.set_owner(conn, ConnOwner::Unowned);

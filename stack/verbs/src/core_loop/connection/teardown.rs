@@ -50,6 +50,32 @@ impl ConnectionManager {
         }
     }
 
+    /// The core will not run again: resets every connection, flushes every work request, and reports both.
+    pub(crate) fn end_all<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+        for slot in dp.qps.slots() {
+            let Some(qp) = dp.qps.at(slot) else { continue };
+            match qp.lifecycle {
+                Lifecycle::Setup(_) => self.fail_connect(dp, now, slot, ConnectFailure::WorkerDropped),
+                Lifecycle::Idle => self.end_idle(dp, slot),
+                Lifecycle::Ended => dp.flush(slot),
+                _ => {
+                    dp.abort_conn(now, slot);
+                    self.enter_ended(dp, slot, DisconnectReason::WorkerDropped);
+                }
+            }
+        }
+        self.abort_passives(dp, now);
+    }
+
+    /// A queue pair that never had a connection: its receives are flushed.
+    fn end_idle<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        let (context, handle) = (qp.context, qp.handle);
+        qp.enter(Lifecycle::Ended);
+        dp.abort_stream(slot);
+        self.send_event(context, Event::QueuePairFatal { qp: handle });
+    }
+
     /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
     /// answer.
     pub(crate) fn close_if_drained<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
@@ -407,6 +433,7 @@ impl From<DisconnectReason> for ConnectFailure {
                 ConnectFailure::LocalError
             }
             DisconnectReason::LocalError(_) => ConnectFailure::Protocol,
+            DisconnectReason::WorkerDropped => ConnectFailure::WorkerDropped,
             DisconnectReason::TimedOut => ConnectFailure::TimedOut,
             DisconnectReason::Closed | DisconnectReason::Reset | DisconnectReason::Aborted => {
                 ConnectFailure::Closed

@@ -212,6 +212,11 @@ impl QpTable {
         self.qps.get(slot as usize)?.as_ref()?.conn
     }
 
+    /// The slots of the table, free ones included.
+    pub(crate) fn slots(&self) -> core::ops::Range<u32> {
+        0..self.qps.len() as u32
+    }
+
     /// The slots of the queue pairs that a context owns.
     pub(crate) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
         self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot)
