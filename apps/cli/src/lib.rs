@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use tracing_appender::non_blocking::NonBlockingBuilder;
+pub use tracing_appender::non_blocking::WorkerGuard as LogGuard;
 use tracing_subscriber::EnvFilter;
 
 /// The exit code for bad arguments or a bad configuration.
@@ -107,18 +109,28 @@ pub fn print_stdout(text: impl Display) {
     let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
+/// Lines of the log that wait for standard error. Further ones are dropped.
+const LOG_LINES_MAX: usize = 4096;
+
 /// Writes the log to standard error, so that standard output has only results. `filter` is a level or a filter of
 /// tracing-subscriber.
-pub fn start_log(filter: &str) -> Result<(), String> {
+///
+/// A thread writes the lines: a terminal or a pipe that nobody reads does not stop a core. The lines that wait are
+/// written when the guard is dropped.
+pub fn start_log(filter: &str) -> Result<LogGuard, String> {
     let env_filter = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {filter}: {error}: must be error, warn, info or a filter of tracing-subscriber")
     })?;
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(LOG_LINES_MAX)
+        .thread_name("log")
+        .finish(std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(env_filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    Ok(())
+    Ok(guard)
 }
 
 /// `timeout` and shells may deliver one Ctrl-C twice. A second Ctrl-C of the user comes later than this.

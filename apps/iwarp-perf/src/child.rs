@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use ironwarp_cli::LogGuard;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
@@ -49,16 +50,17 @@ impl Role {
     }
 }
 
-/// Starts the log of a client or server process, makes it end with its parent, and returns its socket.
-pub fn init_process() -> io::Result<UnixStream> {
-    ironwarp_cli::start_log(&log_level()).map_err(io::Error::other)?;
+/// Starts the log of a client or server process, makes it end with its parent, and returns its socket. The log is
+/// complete when its guard is dropped.
+pub fn init_process() -> io::Result<(UnixStream, LogGuard)> {
+    let log = ironwarp_cli::start_log(&log_level()).map_err(io::Error::other)?;
     set_pdeathsig(Signal::SIGKILL)?;
     // The parent may have ended before the kernel set the signal.
     let parent = std::env::args().nth(2).and_then(|pid| pid.parse().ok());
     if parent.map(Pid::from_raw) != Some(getppid()) {
         return Err(io::Error::other("this process must be started by iwarp-perf itself"));
     }
-    Ok(UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?))
+    Ok((UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?), log))
 }
 
 /// Returns the log level of this client or server process.

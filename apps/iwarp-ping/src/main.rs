@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, CliExit> {
     let args: Args = parse_args(std::env::args_os())?;
     args.check()?;
-    start_log(&args.log)?;
+    let _log = start_log(&args.log)?;
     let config = Config::from_file(&args.config).map_err(CliExit::bad_arguments)?;
     let stop = on_interrupt().map_err(CliExit::Failed)?;
     let outcome =

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), CliExit> {
     let args: Args = parse_args(std::env::args_os())?;
-    start_log(&args.log)?;
+    let _log = start_log(&args.log)?;
     let config = Config::from_file(&args.config).map_err(CliExit::bad_arguments)?;
     let stop = on_interrupt().map_err(CliExit::Failed)?;
     let outcome = respond(&args, config, &stop);

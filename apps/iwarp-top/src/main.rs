@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), CliExit> {
     let args: Args = parse_args(std::env::args_os())?;
-    start_log(&args.log)?;
+    let _log = start_log(&args.log)?;
     let stop = on_interrupt().map_err(CliExit::Failed)?;
     watch(&args, &stop).map_err(|error| CliExit::failed(format_args!("{}: {error}", args.page.display())))
 }

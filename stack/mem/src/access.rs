@@ -41,6 +41,9 @@ impl AccessScope {
     /// A number that no queue pair has.
     pub(crate) const NO_STREAM: QpNum = QpNum(0);
 
+    /// A protection domain in which nothing can be registered.
+    pub const PD_WITHOUT_MEMORY: PdId = RESERVED_PD;
+
     /// Creates the scope of a stream. Queue pairs are numbered from 1.
     #[inline]
     pub const fn new(pd: PdId, qp: QpNum) -> Self {

@@ -47,6 +47,9 @@ pub struct PortCaps {
     pub numa_node: Option<u16>,
 }
 
+/// The first two bytes of the key of links between two stacks, each of which sends from the core of the flow.
+pub const SHARED_RSS_KEY: u16 = 0x6d5a;
+
 /// How a device spreads received TCP flows over its queues. Software forwards a flow that arrives on another queue, so
 /// this affects cost alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,11 +57,15 @@ pub enum Spread {
     /// The queue of a flow cannot be predicted.
     #[default]
     Unknown,
-    /// By the Toeplitz hash of addresses and ports under the repeated key `6d 5a`, which is equal for both directions of
-    /// a flow. The hash modulo `entries` selects an entry of the redirection table; entry `i` selects queue `i` modulo
+    /// By the Toeplitz hash of addresses and ports under a key that repeats two bytes, so that both directions of a flow
+    /// have the same hash. The hash modulo `entries` selects an entry of the redirection table; entry `i` selects queue `i` modulo
     /// the number of queues.
     Toeplitz {
         /// Entries of the table, at least one.
         entries: u16,
+        /// The first two bytes of the key, with an odd number of ones. A card's key is secret and different in each
+        /// process, so that a peer cannot choose ports whose flows are all on one core. Over links whose other end
+        /// computes the same function it is [`SHARED_RSS_KEY`].
+        key: u16,
     },
 }

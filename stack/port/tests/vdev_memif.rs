@@ -4,7 +4,7 @@
 mod vdev_lab;
 
 use ironwarp_port::dpdk::{DpdkPort, Eal, Memif, PoolLevels, PortSettings, Vdev};
-use ironwarp_port::{Burst, Frame, Port, Spread, TxMeta};
+use ironwarp_port::{Burst, Frame, Port, SHARED_RSS_KEY, Spread, TxMeta};
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
 
@@ -116,7 +116,7 @@ fn two_queues_of_a_link_are_two_links() {
         let socket = lab.path("memif.sock");
         if lab.role() == "first" {
             let (_eal, mut ports) = open_two(lab, &Memif::server(&socket));
-            assert_eq!(ports[0].caps().spread, Spread::Toeplitz { entries: 128 });
+            assert_eq!(ports[0].caps().spread, Spread::Toeplitz { entries: 128, key: SHARED_RSS_KEY });
             let peer = lab.peer("client");
             // The second queue first: the queues are independent.
             echo_until_goodbye(&mut ports[1]);

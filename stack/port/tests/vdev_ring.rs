@@ -6,7 +6,7 @@ mod vdev_lab;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ironwarp_port::dpdk::{DpdkPort, Eal, PoolLevels, PortSettings, Vdev, ring_pair, ring_pair_of_queues};
-use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, Sealed, Spread, TxMeta};
+use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
 
@@ -230,7 +230,7 @@ fn each_queue_of_a_pair_has_its_own_ring() {
         assert_eq!((near.len(), far.len()), (3, 3));
         for (queue, (near, far)) in near.iter_mut().zip(&mut far).enumerate() {
             assert_eq!(usize::from(near.queue()), queue);
-            assert_eq!(near.caps().spread, Spread::Toeplitz { entries: 128 });
+            assert_eq!(near.caps().spread, Spread::Toeplitz { entries: 128, key: SHARED_RSS_KEY });
             send(near, &pattern(queue, 100));
             assert_eq!(receive(far)[0].bytes(), pattern(queue, 100));
         }

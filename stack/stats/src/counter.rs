@@ -213,6 +213,7 @@ counters! {
     "verbs" {
         VerbsConnectionsEstablished = "verbs_connections_established": "Connections that reached full operation.",
         VerbsHalfOpenEvicted = "verbs_half_open_evicted": "Incoming connections reset because their host had most of the places and another had fewer.",
+        VerbsProtectionBackoffs = "verbs_protection_backoffs": "Incoming connections reset because their host caused many protection errors.",
         VerbsHalfOpenDropped = "verbs_half_open_dropped": "Incoming connections reset because none more could wait.",
         VerbsStartupTimeouts = "verbs_startup_timeouts": "Incoming connections dropped because start-up took too long.",
         VerbsCqOverruns = "verbs_cq_overruns": "Completions that found no place. Always 0.",

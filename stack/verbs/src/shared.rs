@@ -13,15 +13,7 @@ use crate::config::{Config, LimitsConfig};
 use crate::context::LacksAtomicsCache;
 use crate::core_loop::channel::{ContextChannel, Notification};
 use crate::error::VerbsError;
-
-/// Numbers of the stacks, queue pairs and completion queues of the process, so that a handle never names an object
-/// of another stack.
-static NEXT_HANDLE_ID: AtomicU32 = AtomicU32::new(1);
-
-/// Returns a number that no other object of the process has.
-pub(crate) fn next_handle_id() -> u32 {
-    NEXT_HANDLE_ID.fetch_add(1, Ordering::Relaxed)
-}
+use crate::numbers::{PdNumbers, next_handle_id};
 
 /// One stack's shared state.
 pub(crate) struct StackShared {
@@ -34,7 +26,7 @@ pub(crate) struct StackShared {
     contexts: SlotAllocator,
     /// For each context, the number of cores that still have objects of it.
     context_refs: Box<[AtomicU16]>,
-    next_pd: AtomicU32,
+    pd_numbers: PdNumbers,
     /// Peers that lack atomic operations. Used by contexts only.
     pub(crate) lacks_atomics_cache: Mutex<LacksAtomicsCache>,
     /// Whether there was ever one.
@@ -56,7 +48,7 @@ pub(crate) struct CoreShared {
 impl StackShared {
     pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
         let cores = (0..cores).map(|_| Arc::new(CachePadded::new(CoreShared::new(&config)))).collect();
-        let (contexts, next_pd) = (SlotAllocator::new(config.limits.contexts), AtomicU32::new(1));
+        let contexts = SlotAllocator::new(config.limits.contexts);
         let context_refs = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
         let (stack_id, lacks_atomics_cache) = (next_handle_id(), Mutex::new(LacksAtomicsCache::default()));
         Arc::new(StackShared {
@@ -66,7 +58,7 @@ impl StackShared {
             cores,
             contexts,
             context_refs,
-            next_pd,
+            pd_numbers: PdNumbers::from(1),
             lacks_atomics_cache,
             any_lacks_atomics: AtomicBool::new(false),
         })
@@ -93,7 +85,7 @@ impl StackShared {
     }
 
     pub(crate) fn next_pd(&self) -> PdId {
-        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+        self.pd_numbers.alloc()
     }
 }
 

@@ -67,7 +67,8 @@ impl Stack {
         Context::new(&self.shared)
     }
 
-    /// Creates a protection domain.
+    /// Creates a protection domain. A stack has 2^32 - 3 of them in its life; in later ones, registrations fail with
+    /// [`RegisterError::ReservedPd`](crate::RegisterError::ReservedPd).
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.shared)
     }

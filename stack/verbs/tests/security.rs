@@ -6,6 +6,7 @@
 mod common;
 
 use common::{Pair, contents, pattern};
+use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     Access, CompletionStatus, Event, PostError, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag,
     SendWr, VerbsError,
@@ -117,6 +118,38 @@ fn a_guessed_stag_ends_the_connection() {
         pair.until("the end", |pair| pair.near.is_disconnected(near));
     }
     assert_eq!(contents(&target), [5; 64]);
+}
+
+/// RFC 5042 s6.1.1, s8.1.1: a host that guesses tags is refused for a while after some wrong ones. Its connections that
+/// exist go on.
+#[test]
+fn a_host_that_guesses_stags_is_refused_for_a_while() {
+    const GUESSES: u64 = 5;
+    let mut pair = Pair::over(&MemoryConfig::default(), |address| {
+        let mut config = common::config(address);
+        config.limits.protection_errors = GUESSES as u32;
+        config
+    });
+    let target = pair.far.memory(&[5; 64]);
+    let (good, _) = pair.connect();
+    let refused = |pair: &Pair| pair.far.counter("verbs_protection_backoffs");
+    for guess in 1..=GUESSES {
+        let (near, _) = again(&mut pair);
+        let remote = RemoteMemory { stag: STag(guess as u32), tagged_offset: target.base_to() };
+        pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"x", remote)).unwrap();
+        pair.until("the end", |pair| pair.near.is_disconnected(near));
+        assert_eq!(refused(&pair), 0);
+    }
+    let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
+    pair.near.ctx.connect(near, pair.at, b"").unwrap();
+    pair.until("the reset", |pair| {
+        pair.near.events.iter().any(|event| matches!(event, Event::ConnectFailed { qp, .. } if *qp == near))
+    });
+    assert!(refused(&pair) > 0);
+    pair.near.completions.clear();
+    pair.near.ctx.post_send(good, &SendWr::write_inline(7, b"fine", at(&target, 0))).unwrap();
+    pair.until("the Write", |pair| pair.near.completions.iter().any(|done| done.wr_id == 7));
+    assert_eq!(&contents(&target)[..4], b"fine");
 }
 
 /// The rights REMOTE_READ and REMOTE_WRITE are separate: a peer cannot read memory that it may only write, nor write

@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
 }
 
 fn serve_parent() -> io::Result<()> {
-    let socket = init_process()?;
+    let (socket, _log) = init_process()?;
     let halt = Arc::new(AtomicBool::new(false));
     let (stop, close) = (halt.clone(), halt.clone());
     let on_message = move |message| match message {

@@ -57,7 +57,7 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runs the doctor. `arguments` are those of the program without the word `doctor`.
 pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
     let args: Args = parse_args(arguments)?;
-    start_log(&args.log)?;
+    let _log = start_log(&args.log)?;
     let config = Config::from_file(&args.config).map_err(CliExit::bad_arguments)?;
     Ok(examine(&args, config))
 }

@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     check_outputs(args)?;
     if args.command == Command::Server {
         let (text, config) = configuration(args)?;
-        start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
+        let _log = start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
         let setup = standalone::Setup { text, config, port: args.port, pcap: args.pcap.clone() };
         return standalone::run(&setup, args.config.as_deref().unwrap_or(Path::new("")));
     }

@@ -25,7 +25,7 @@ use crate::rdma::{Endpoint, RdmaCase, RdmaError, accept, frames_server, wait_for
 /// Runs the server process. Its standard input is the socket to the client.
 pub fn main() -> ExitCode {
     match init_process() {
-        Ok(socket) => serve(socket, None),
+        Ok((socket, _log)) => serve(socket, None),
         Err(error) => eprintln!("server: {error}"),
     }
     ExitCode::SUCCESS

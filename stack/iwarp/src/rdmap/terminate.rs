@@ -60,6 +60,12 @@ impl Terminate {
         (self.layer == Self::LAYER_RDMA && self.etype == 0) || self == start_up
     }
 
+    /// Returns whether a message of the other side named memory that it may not use.
+    pub fn is_protection_error(self) -> bool {
+        // The remote protection errors of RDMAP, and the tagged buffer errors of DDP.
+        matches!((self.layer, self.etype), (Self::LAYER_RDMA | Self::LAYER_DDP, 1))
+    }
+
     /// Returns whether the message includes the DDP header of the segment (RFC 5040 s4.8, figure 10).
     fn includes_ddp_header(self) -> bool {
         self.layer == Self::LAYER_DDP || (self.layer == Self::LAYER_RDMA && self.etype != 0)

@@ -26,7 +26,7 @@ use crate::buffer::StableBytes;
 use crate::epoch::{ClaimError, EpochSlot, Epochs};
 use crate::region::Region;
 use crate::view::CoreMem;
-use ironwarp_types::{CoreId, PdId, STag};
+use ironwarp_types::{CoreId, PdId, QpNum, STag};
 use owner_map::OwnerMap;
 use register::NewRange;
 use registry::{KeepAlive, Quota, Registration, Registry};
@@ -191,6 +191,12 @@ impl MemTable {
     /// [`SHARE_AFTER_MAX`]: crate::SHARE_AFTER_MAX
     pub fn share_lines_after(&self, calls: u8) {
         self.shared.sharing.set_share_after(calls);
+    }
+
+    /// Returns whether tags may be limited to the stream `qp`. `false` is certain; `true` may be due to a tag of the
+    /// past. It reads every slot.
+    pub fn may_have_tags_of(&self, qp: QpNum) -> bool {
+        self.shared.cold_slots.iter().any(|cold| cold.qp() == qp)
     }
 
     /// Returns the handle through which `core` looks up tags. Each core has one at a time.
@@ -487,8 +493,8 @@ impl TableInner {
     }
 }
 
-/// Drops the owner of a region's memory. This may run on a core, which a panic of the application's code must not end:
-/// the panic is reported by the process's hook and goes no further.
+/// Drops the owner of a region's memory. This may run in a call of another part of the application, which a panic must
+/// not end: the panic is reported by the process's hook and goes no further.
 fn drop_owner(owner: Box<dyn Send>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner))) {
         // Its own destructor might panic again.

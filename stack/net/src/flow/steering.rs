@@ -1,7 +1,7 @@
 //! The function from a flow to the core that owns it. It is pure and the same on every core.
 //!
-//! A card with receive-side scaling is configured with a symmetric Toeplitz key and an even indirection table, and
-//! [`Steering::core_of`] computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the
+//! A card with receive-side scaling is configured with a symmetric, secret Toeplitz key and an even indirection table,
+//! and [`Steering::core_of`] computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the
 //! same hash is used: two stacks with the same number of cores agree on a flow's core, and no frame moves between
 //! cores. On af_packet, af_xdp and tap the queue cannot be predicted. There the keyed flow hash selects the core, so
 //! a peer cannot choose a core. Each received frame is checked against this function, so another distribution only
@@ -15,9 +15,6 @@ use core::net::{IpAddr, SocketAddr};
 
 use ironwarp_port::Spread;
 use ironwarp_types::Flow;
-
-/// The two bytes that the Toeplitz key repeats.
-const KEY: u16 = 0x6d5a;
 
 /// Maps flows to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,20 +39,20 @@ impl Steering {
         match self.spread {
             // The low bits select a slot of the flow table, so the high bits select the core.
             Spread::Unknown => ((u64::from(hash) * u64::from(self.cores)) >> 32) as u16,
-            Spread::Toeplitz { entries } => {
-                let entry = symmetric_toeplitz(flow) % u32::from(entries.max(1));
+            Spread::Toeplitz { entries, key } => {
+                let entry = symmetric_toeplitz(key, flow) % u32::from(entries.max(1));
                 (entry % u32::from(self.cores)) as u16
             }
         }
     }
 }
 
-/// Returns the hash that a card computes over the addresses and ports of a flow.
-fn symmetric_toeplitz(flow: &Flow) -> u32 {
+/// Returns the hash that a card computes over the addresses and ports of a flow under the repeated key.
+fn symmetric_toeplitz(key: u16, flow: &Flow) -> u32 {
     let words = xor_words(flow.local) ^ xor_words(flow.remote);
     // The window of the key moves by one bit for each bit of the input, and repeats after sixteen bits.
     let half =
-        (0..16).filter(|bit| words >> (15 - bit) & 1 == 1).fold(0, |hash, bit| hash ^ KEY.rotate_left(bit));
+        (0..16).filter(|bit| words >> (15 - bit) & 1 == 1).fold(0, |hash, bit| hash ^ key.rotate_left(bit));
     u32::from(half) << 16 | u32::from(half)
 }
 
@@ -75,6 +72,7 @@ fn xor_words(end: SocketAddr) -> u16 {
 mod tests {
     use super::*;
     use crate::flow::FlowHasher;
+    use ironwarp_port::SHARED_RSS_KEY;
 
     fn flow(local: &str, remote: &str) -> Flow {
         let parse = |text: &str| text.parse::<SocketAddr>().expect("an address");
@@ -82,8 +80,8 @@ mod tests {
     }
 
     /// The definition: bit by bit over the bytes in the order of the packet.
-    fn toeplitz(input: &[u8]) -> u32 {
-        let key = |bit: usize| u32::from(KEY >> (15 - bit % 16) & 1);
+    fn toeplitz(repeated: u16, input: &[u8]) -> u32 {
+        let key = |bit: usize| u32::from(repeated >> (15 - bit % 16) & 1);
         let window = |at: usize| (0..32).fold(0, |word, bit| word << 1 | key(at + bit));
         let set = (0..input.len() * 8).filter(|at| input[at / 8] >> (7 - at % 8) & 1 == 1);
         set.fold(0, |hash, at| hash ^ window(at))
@@ -106,7 +104,10 @@ mod tests {
                 flow("10.1.2.3:4420", &format!("192.168.7.9:{port}")),
                 flow("[fd00::1:2]:4420", &format!("[fd00:1:2:3:4:5:6:7]:{port}")),
             ] {
-                assert_eq!(symmetric_toeplitz(&flow), toeplitz(&packet(&flow)), "{flow:?}");
+                for key in [SHARED_RSS_KEY, 0x8000, 0xfffe, 0x1a2b | port as u16 & 1] {
+                    let by_definition = toeplitz(key, &packet(&flow));
+                    assert_eq!(symmetric_toeplitz(key, &flow), by_definition, "{key:#x} {flow:?}");
+                }
             }
         }
     }
@@ -114,7 +115,7 @@ mod tests {
     /// Two stacks with the same number of cores agree on the core, so each frame arrives on its owner core.
     #[test]
     fn both_directions_of_a_flow_have_the_same_core() {
-        let steering = Steering::new(4, Spread::Toeplitz { entries: 128 });
+        let steering = Steering::new(4, Spread::Toeplitz { entries: 128, key: SHARED_RSS_KEY });
         for port in 1..2_000 {
             let local = flow("10.0.0.1:4420", &format!("10.0.0.2:{port}"));
             let peer = Flow { local: local.remote, remote: local.local };
@@ -122,10 +123,24 @@ mod tests {
         }
     }
 
+    /// A peer that knows the key of one process, or the defaults of cards, cannot choose ports that all reach one core
+    /// of another.
+    #[test]
+    fn ports_chosen_for_one_key_are_spread_by_another() {
+        let steering = |key| Steering::new(4, Spread::Toeplitz { entries: 128, key });
+        let all = (1_024..=u16::MAX).map(|port| flow("10.0.0.1:4420", &format!("10.0.0.2:{port}")));
+        let chosen: Vec<Flow> = all.filter(|flow| steering(SHARED_RSS_KEY).core_of(flow, 0) == 0).collect();
+        for key in [0x001f, 0x1a2c, 0x55f7, 0xc40e] {
+            let mut share = [0usize; 4];
+            chosen.iter().for_each(|flow| share[usize::from(steering(key).core_of(flow, 0))] += 1);
+            assert!(share.iter().all(|&flows| flows < chosen.len() / 2), "{key:#x}: {share:?}");
+        }
+    }
+
     #[test]
     fn flows_spread_evenly_over_the_cores() {
         let hasher = FlowHasher::new([3, 4]);
-        for spread in [Spread::Unknown, Spread::Toeplitz { entries: 128 }] {
+        for spread in [Spread::Unknown, Spread::Toeplitz { entries: 128, key: SHARED_RSS_KEY }] {
             for cores in 1..=8u16 {
                 let steering = Steering::new(cores, spread);
                 let mut share = vec![0u32; cores.into()];

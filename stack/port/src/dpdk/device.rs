@@ -7,7 +7,8 @@
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::ffi::{CStr, CString};
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
 
 use dpdk_sys::{rte_eth_conf, rte_eth_dev_info};
 use ironwarp_types::MacAddr;
@@ -17,7 +18,7 @@ use super::pool::{HEADROOM_BYTES, Pool, PoolShape};
 use super::ring::RingLink;
 use super::vdev::{Buffers, require};
 use super::{DpdkError, Eal, Errno};
-use crate::{PortCaps, Spread, TxOffloads};
+use crate::{PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
 
 /// The settings of a device.
 #[derive(Clone, Debug)]
@@ -81,14 +82,30 @@ const ROOM_BYTES_MIN: u32 = 2048;
 const ROOM_STEP_BYTES: u32 = 64;
 /// Frames that a pool needs besides those in the device ring: one burst received, one sent.
 const SPARE_FRAMES: u32 = 2 * BURST_FRAMES as u32;
-/// Two bytes that, repeated, form a Toeplitz key under which both directions of a flow have the same hash.
-const SYMMETRIC_RSS_KEY: [u8; 2] = [0x6d, 0x5a];
 /// The bytes of a page for a frame, besides the headers of pool and mbuf and the headroom.
 const PAGE_ROOM_BYTES: u32 = 4096 - 64 - 128 - HEADROOM_BYTES as u32;
 /// Entries of the table between hashes and queues where no card has one.
 const TABLE_ENTRIES: u16 = 128;
 /// More than any card's key (40 or 52 bytes).
 const RSS_KEY_BYTES_MAX: usize = 64;
+
+/// Returns the secret that cards hash with, the same for all cards of the process: a random number of the standard
+/// library's hash tables.
+fn card_rss_key() -> u16 {
+    static KEY: OnceLock<u16> = OnceLock::new();
+    *KEY.get_or_init(|| {
+        let random = RandomState::new();
+        let mut keys = (0u32..).map(|draw| random.hash_one(draw) as u16);
+        keys.find(|key| is_good_key(*key)).unwrap_or(SHARED_RSS_KEY)
+    })
+}
+
+/// Returns whether the hash under a repeated key uses all bits of its input well. With an odd number of ones, the
+/// hashes of two flows are equal only if the exclusive or of their addresses and ports is; with few ones or few zeros,
+/// a bit of the hash depends on few bits of the input.
+fn is_good_key(key: u16) -> bool {
+    matches!(key.count_ones(), 5 | 7 | 9 | 11)
+}
 
 /// A started device with the pools of its queues.
 pub(super) struct Device {
@@ -293,15 +310,17 @@ impl Setup<'_> {
         let keyed = (1..=RSS_KEY_BYTES_MAX).contains(&usize::from(self.info.hash_key_size));
         let by_ports = self.rss_flows() & dpdk_sys::DSYS_RSS_NONFRAG_IPV4_TCP != 0;
         match self.driver().as_str() {
-            MEMIF_DRIVER | RING_DRIVER => Spread::Toeplitz { entries: TABLE_ENTRIES },
-            _ if caps.rss_hash && entries > 0 && keyed && by_ports => Spread::Toeplitz { entries },
+            MEMIF_DRIVER | RING_DRIVER => Spread::Toeplitz { entries: TABLE_ENTRIES, key: SHARED_RSS_KEY },
+            _ if caps.rss_hash && entries > 0 && keyed && by_ports => {
+                Spread::Toeplitz { entries, key: card_rss_key() }
+            }
             _ => Spread::Unknown,
         }
     }
 
     /// Fills a card's table between hashes and queues, if there is one. Returns whether flows follow `spread`.
     fn spreads_evenly(&self, spread: Spread, queues: u16) -> bool {
-        let Spread::Toeplitz { entries } = spread else { return true };
+        let Spread::Toeplitz { entries, .. } = spread else { return true };
         if queues == 1 || self.info.reta_size == 0 {
             return true;
         }
@@ -400,7 +419,9 @@ impl Setup<'_> {
 
     fn configure(&self, queues: u16, caps: &PortCaps) -> Result<(), DpdkError> {
         let mut key = [0; RSS_KEY_BYTES_MAX];
-        key.iter_mut().zip(SYMMETRIC_RSS_KEY.iter().cycle()).for_each(|(byte, &value)| *byte = value);
+        key.iter_mut()
+            .zip(card_rss_key().to_be_bytes().iter().cycle())
+            .for_each(|(byte, &value)| *byte = value);
         let mut conf = rte_eth_conf::default();
         conf.rxmode.offloads = (if caps.rx_checksum { RX_CHECKSUMS } else { 0 })
             | (if caps.rss_hash { dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH } else { 0 });

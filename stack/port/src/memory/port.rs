@@ -8,7 +8,7 @@ use super::frame::{MemoryFrame, MemorySealed};
 use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
 use super::pool::Pool;
 use super::{LINK_BYTES_MAX, MemoryConfig};
-use crate::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, Spread, TxMeta};
+use crate::{Burst, Frame, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 
 /// A port that moves frames between pools in memory.
 pub struct MemoryPort {
@@ -192,7 +192,9 @@ fn caps_of(config: &MemoryConfig) -> PortCaps {
         rss_hash: config.rss_hash,
         spread: match config.queue_rule {
             // The peer sends from the queue of the core that owns the flow.
-            QueueRule::AsSent | QueueRule::Toeplitz => Spread::Toeplitz { entries: TABLE_ENTRIES },
+            QueueRule::AsSent | QueueRule::Toeplitz => {
+                Spread::Toeplitz { entries: TABLE_ENTRIES, key: SHARED_RSS_KEY }
+            }
             QueueRule::All(_) => Spread::Unknown,
         },
         numa_node: None,

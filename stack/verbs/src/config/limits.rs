@@ -249,6 +249,9 @@ pub struct LimitsConfig {
     pub read_depth: u16,
     /// Private data bytes accepted with a connection.
     pub private_data_bytes: u16,
+    /// Protection errors that a host may cause at once on each core, such as wrong steering tags. It regains one each
+    /// second; without any left, its new connections are reset. 0: no limit.
+    pub protection_errors: u32,
 }
 
 impl Default for LimitsConfig {
@@ -264,6 +267,7 @@ impl Default for LimitsConfig {
             context_quota_percent: 100,
             read_depth: 128,
             private_data_bytes: PRIVATE_DATA_BYTES_MAX as u16,
+            protection_errors: 64,
         }
     }
 }
@@ -286,6 +290,7 @@ impl LimitsConfig {
         in_range("limits.context_quota_percent", self.context_quota_percent, 1..=100, "1 to 100 percent")?;
         // RFC 6581 s9.1: 16383 means that the depth is not negotiated.
         in_range("limits.read_depth", self.read_depth, 1..=16_382, "1 to 16382")?;
+        in_range("limits.protection_errors", self.protection_errors, 0..=65_536, "0 to 65536")?;
         in_range("limits.private_data_bytes", self.private_data_bytes, 0..=512, "0 to 512 bytes")
     }
 }

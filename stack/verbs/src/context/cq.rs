@@ -15,8 +15,9 @@ use super::{Context, CqInfo};
 use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{CqCore, CqParts};
 use crate::error::{PostError, VerbsError};
+use crate::numbers::next_handle_id;
 use crate::objects::CompletionQueue;
-use crate::shared::{CqReservations, SlotLease, SlotTable, next_handle_id};
+use crate::shared::{CqReservations, SlotLease, SlotTable};
 
 /// The largest depth of a completion queue: a ring of this depth takes 64 MiB.
 pub(super) const CQ_DEPTH_MAX: u32 = 1 << 20;

@@ -114,7 +114,7 @@ impl Context {
         })
     }
 
-    /// Creates a protection domain.
+    /// Creates a protection domain, as [`Stack::alloc_pd`](crate::Stack::alloc_pd).
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.shared)
     }
@@ -306,6 +306,9 @@ impl Context {
     }
 
     /// Returns the oldest event.
+    ///
+    /// Without an event, it releases the memory of some regions that were dropped and that no core uses any more: the
+    /// destructors of their owners run on threads of the application that call a context, and not on a core.
     pub fn poll_event(&mut self) -> Option<Event> {
         for core in 0..self.cores.len() {
             while let Some(notification) = self.next_notification(core) {
@@ -325,6 +328,7 @@ impl Context {
                 }
             }
         }
+        self.mem.reclaim();
         None
     }
 }

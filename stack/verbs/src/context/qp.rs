@@ -9,7 +9,6 @@ use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendWqe};
 use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{self, SlotProducer};
-use ironwarp_types::QpNum;
 
 use super::{Context, ProtectionDomain, QpInfo};
 use crate::config::{AtomicExecution, Extensions};
@@ -17,8 +16,9 @@ use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{QpCore, QpQueueSlots, QpSetup, SrqSlot};
 use crate::error::{PostError, VerbsError};
 use crate::event::NegotiatedParams;
+use crate::numbers::QpNumber;
 use crate::objects::{CompletionQueue, QpAttr, QpShared, QpState, QueuePair, SharedReceiveQueue};
-use crate::shared::{SlotLease, SlotTable, next_handle_id};
+use crate::shared::{SlotLease, SlotTable};
 
 mod post;
 
@@ -27,6 +27,8 @@ pub(super) use post::write_recv;
 /// The application's half of a queue pair.
 pub(super) struct AppQp {
     handle: QueuePair,
+    /// Keeps the number from being given again.
+    _number: QpNumber,
     pub(super) pd: ProtectionDomain,
     sq: SlotProducer<SendWqe>,
     /// Unused with a shared receive queue.
@@ -71,7 +73,8 @@ impl Context {
         let recv_pd = self.attach_srq(attr)?.unwrap_or(domain);
         self.cq_mut(attr.send_cq)?.users += 1;
         self.cq_mut(attr.recv_cq)?.users += 1;
-        let num = QpNum(next_handle_id());
+        let number = QpNumber::next(&self.shared.mem);
+        let num = number.get();
         let (sq, sq_core) = slots::ring(attr.send_depth as usize);
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
@@ -79,6 +82,7 @@ impl Context {
         let (bell, shared) = (Arc::new(DoorbellFlag::default()), Arc::new(QpShared::new()));
         let app = AppQp {
             handle: QueuePair { index: 0, num },
+            _number: number,
             pd,
             sq,
             rq,

@@ -14,8 +14,9 @@ use super::{Context, ProtectionDomain, SrqInfo};
 use crate::core_loop::SrqCore;
 use crate::core_loop::channel::ControlMessage;
 use crate::error::{PostError, VerbsError};
+use crate::numbers::next_handle_id;
 use crate::objects::{SharedReceiveQueue, check_range};
-use crate::shared::{SlotLease, SlotTable, next_handle_id};
+use crate::shared::{SlotLease, SlotTable};
 use crate::wr::RecvWr;
 
 /// The largest depth of a shared receive queue, on each core.

@@ -9,14 +9,8 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::data_path::DataPath;
+use super::path_refresh::PathRefresh;
 use crate::config::Config;
-
-/// The interval between two refreshes of all paths: half the lifetime of a neighbour entry, so that entries in use are
-/// confirmed before they expire.
-const PATH_REFRESH_INTERVAL: Nanos = Nanos::from_secs(30);
-
-/// Connections whose paths are refreshed in one iteration: a few microseconds.
-const PATH_REFRESH_BUDGET: u32 = 256;
 
 /// The state of network housekeeping on one core.
 pub(super) struct NetHousekeeping<P: Port> {
@@ -30,12 +24,7 @@ pub(super) struct NetHousekeeping<P: Port> {
     conflict_reported: bool,
     /// Whether our addresses were announced on a link.
     announced: bool,
-    /// [`DataPath::route_changes`] at the last refresh.
-    route_changes_seen: u32,
-    /// The connection whose path is refreshed next, while a refresh is in progress.
-    path_refresh_next: Option<u32>,
-    /// When all paths are refreshed again.
-    path_refresh_due: Nanos,
+    paths: PathRefresh,
 }
 
 impl<P: Port> NetHousekeeping<P> {
@@ -52,9 +41,7 @@ impl<P: Port> NetHousekeeping<P> {
             links_down: 0,
             conflict_reported: false,
             announced,
-            route_changes_seen: 0,
-            path_refresh_next: None,
-            path_refresh_due: now,
+            paths: PathRefresh::new(now),
         }
     }
 
@@ -66,36 +53,28 @@ impl<P: Port> NetHousekeeping<P> {
     /// Returns whether routes changed since the last refresh.
     #[inline]
     pub(super) fn routes_changed(&self, dp: &DataPath<P>) -> bool {
-        dp.route_changes() != self.route_changes_seen
+        self.paths.is_outdated(dp.route_changes())
     }
 
     /// Returns whether a refresh is in progress.
     #[inline]
     pub(super) fn is_refreshing(&self) -> bool {
-        self.path_refresh_next.is_some()
+        self.paths.is_in_progress()
     }
 
     #[inline]
     pub(super) fn path_refresh_due(&self) -> Nanos {
-        self.path_refresh_due
+        self.paths.due()
     }
 
     #[inline]
     pub(super) fn wants_path_refresh(&self, dp: &DataPath<P>, now: Nanos) -> bool {
-        self.routes_changed(dp) || now >= self.path_refresh_due || self.is_refreshing()
+        self.routes_changed(dp) || now >= self.paths.due() || self.is_refreshing()
     }
 
-    /// Begins a refresh of all paths if routes changed or the interval is over.
-    pub(super) fn begin_path_refresh(&mut self, dp: &DataPath<P>, now: Nanos) {
-        if self.routes_changed(dp) || now >= self.path_refresh_due {
-            self.path_refresh_next = Some(0);
-            self.path_refresh_due = now + PATH_REFRESH_INTERVAL;
-        }
-    }
-
-    /// Refreshes the paths of the next connections.
+    /// Refreshes the paths of the next connections, if it is time.
     pub(super) fn refresh_paths(&mut self, dp: &mut DataPath<P>, now: Nanos) {
-        self.route_changes_seen = dp.route_changes();
+        self.paths.request(now, dp.route_changes());
         let (nets, wires) = (&mut dp.nets, &mut dp.wires);
         let update = |path: &mut Path, mtu_bytes: u16| {
             let net = nets.at_mut(path.port());
@@ -104,8 +83,7 @@ impl<P: Port> NetHousekeeping<P> {
                 net.lower_path_mtu(now, path.remote_addr(), mtu_bytes);
             }
         };
-        self.path_refresh_next =
-            self.path_refresh_next.and_then(|at| dp.tcp.update_paths(at, PATH_REFRESH_BUDGET, update));
+        self.paths.run(now, |from, count| dp.tcp.update_paths(from, count, update));
     }
 
     /// Announces our addresses once a link is up, since a peer may remember another station for them, and returns whether

@@ -34,6 +34,7 @@ mod cores;
 mod data_path;
 mod housekeeping;
 mod lifecycle;
+mod path_refresh;
 mod stages;
 
 use std::sync::Arc;
@@ -223,8 +224,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Reports that this core uses no registered memory between two iterations. An idle core goes offline until it has
-    /// work, so that memory can be released even if the core is not polled. It also reclaims a little of the memory that
-    /// waits for release, since the application that dropped it may never call again.
+    /// work, so that memory can be released even if the core is not polled.
     fn report_memory_quiescent(&mut self) {
         if self.dp.work == 0 {
             self.report_idle();
@@ -239,6 +239,5 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.dp.stats.count(Counter::CoresPolls);
         self.dp.stats.count(Counter::CoresPollsIdle);
         self.dp.mem.go_offline();
-        self.shared.mem.reclaim();
     }
 }

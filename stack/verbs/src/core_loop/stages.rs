@@ -326,7 +326,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Routes changed, or the refresh of all paths is due.
     #[cold]
     fn refresh_paths(&mut self, now: Nanos) {
-        self.housekeeping.begin_path_refresh(&self.dp, now);
         if self.housekeeping.routes_changed(&self.dp) {
             self.cm.retry_resolving(&mut self.dp, now);
         }

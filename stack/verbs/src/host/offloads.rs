@@ -43,7 +43,7 @@ mod tests {
              sent, TCP checksums over IPv6, checksums of what is received; one core"
         );
         assert_eq!(
-            summary(&caps(TxOffloads::all(), true, Spread::Toeplitz { entries: 128 }), 2),
+            summary(&caps(TxOffloads::all(), true, Spread::Toeplitz { entries: 128, key: 1 }), 2),
             "mtu 1500; by the device: IPv4 checksums of what is sent, TCP checksums of what is sent, TCP checksums over \
              IPv6, checksums of what is received; in software: nothing; flows come to their cores by the device's hash"
         );

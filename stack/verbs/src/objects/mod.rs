@@ -24,7 +24,7 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// Returns the number in completions.
+    /// Returns the number in completions. No other queue pair of the process has it while this one exists.
     pub fn num(self) -> QpNum {
         self.num
     }

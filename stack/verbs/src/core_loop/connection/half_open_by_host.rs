@@ -55,7 +55,7 @@ impl HalfOpenByHost {
 }
 
 /// The key of all addresses that may be the same host.
-fn host_key(host: IpAddr) -> IpAddr {
+pub(super) fn host_key(host: IpAddr) -> IpAddr {
     match host {
         IpAddr::V4(_) => host,
         IpAddr::V6(host) => Ipv6Addr::from_bits(host.to_bits() >> 64 << 64).into(),

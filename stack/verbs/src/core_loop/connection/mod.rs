@@ -12,6 +12,7 @@ mod events;
 mod half_open_by_host;
 mod log;
 pub(super) mod passive;
+mod protection_backoff;
 pub(super) mod setup;
 mod startup;
 mod teardown;
@@ -27,6 +28,7 @@ use ironwarp_types::Nanos;
 pub(super) use contexts::CONTROL_BUDGET;
 use log::{LogLimit, log_event};
 use passive::PassiveTable;
+use protection_backoff::ProtectionBackoff;
 
 use crate::config::MpaConfig;
 use crate::core_loop::channel::ContextChannel;
@@ -57,6 +59,7 @@ pub(super) struct ConnectionManager {
     /// TCP's timeouts for queue pairs that set none.
     timeouts: TcpTimeouts,
     log_limit: LogLimit,
+    protection_backoff: ProtectionBackoff,
 }
 
 /// The owner of a deadline.
@@ -85,6 +88,7 @@ impl ConnectionManager {
             qps_max: limits.queue_pairs,
             mpa: config.mpa.clone(),
             timeouts: config.tcp.timeouts(),
+            protection_backoff: ProtectionBackoff::new(limits.protection_errors),
             log_limit: LogLimit::new(now),
         }
     }

@@ -200,6 +200,12 @@ impl ConnectionManager {
         conn: ConnId,
         events: TcpEvents,
     ) {
+        let host = dp.tcp.flow(conn).map(|flow| flow.remote.ip());
+        if host.is_some_and(|host| self.protection_backoff.is_refused(now, host)) {
+            dp.stats.count(Counter::VerbsProtectionBackoffs);
+            dp.tcp.abort(now, conn, &mut dp.wires);
+            return dp.tcp.release(conn);
+        }
         let listener = dp.tcp.listener(conn);
         let context =
             self.passives.listeners.iter().find(|one| Some(one.id) == listener).map(|one| one.context);

@@ -152,6 +152,10 @@ impl ConnectionManager {
                 StreamError::Failed(_) | StreamError::PeerTerminated(_) => DisconnectReason::Terminated,
             };
             qp.enter(qp.lifecycle.terminating(cause));
+            if matches!(end, StreamError::Failed(terminate) if terminate.is_protection_error()) {
+                let flow = qp.conn.and_then(|conn| dp.tcp.flow(conn));
+                flow.into_iter().for_each(|flow| self.protection_backoff.record(now, flow.remote.ip()));
+            }
             self.arm_qp(slot, now + self.mpa.terminate_timeout());
             self.report_stream_end(dp, slot, end, cause);
             if half_closed && matches!(end, StreamError::Failed(_)) {
