@@ -9,7 +9,7 @@ usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
 DPDK, scripts, the library for C, tests (unit, property, documentation, devices), instruction counts, simulator, loom,
-Miri, interop-smoke (Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
+Miri, a minute of fuzzing, interop-smoke (Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -51,9 +51,9 @@ failed=0
 skipped=0
 skips=()
 
-# Skips that --strict allows: Miri needs a nightly toolchain, and the interop lab needs packages of a kernel. A machine
+# Skips that --strict allows: Miri and the fuzz targets need a nightly toolchain, and the interop lab needs packages of a kernel. A machine
 # may have neither.
-allowed_skips='^(miri: no nightly toolchain with Miri|interop: no QEMU or no kernel packages to be had|instruction counts: the budgets are for processors with AVX2)$'
+allowed_skips='^(miri: no nightly toolchain with Miri|fuzz: no nightly toolchain|fuzz: cargo-fuzz cannot be installed|interop: no QEMU or no kernel packages to be had|instruction counts: the budgets are for processors with AVX2)$'
 
 skip() {
     skipped=$((skipped + 1))
@@ -87,6 +87,10 @@ stage() {
     fi
 }
 
+format() {
+    cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check
+}
+
 lints() {
     cargo clippy --workspace --all-targets --locked -- -D warnings &&
         cargo clippy --workspace --all-targets --locked --no-default-features -- -D warnings &&
@@ -108,6 +112,11 @@ loom() {
 miri() {
     CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri \
         cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-rings -p ironwarp-mem --lib --test owners --test atomics
+}
+
+# A minute of all fuzz targets, from their seeds, after the tests of what they share.
+fuzz() {
+    cargo test --manifest-path fuzz/Cargo.toml --locked --lib && scripts/fuzz.sh --smoke 60
 }
 
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.
@@ -181,7 +190,7 @@ run_script_tests() {
     for test in scripts/tests/*.sh; do "$test" || return; done
 }
 
-stage format cargo fmt --all --check
+stage format format
 stage conformance scripts/conformance.sh --strict
 stage lints lints
 stage no-dpdk without_dpdk
@@ -196,6 +205,13 @@ if cargo +nightly miri --version >/dev/null 2>&1; then
     stage miri miri
 else
     skip 'miri: no nightly toolchain with Miri'
+fi
+if ! rustc +nightly --version >/dev/null 2>&1; then
+    skip 'fuzz: no nightly toolchain'
+elif cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz >/dev/null 2>&1; then
+    stage fuzz fuzz
+else
+    skip 'fuzz: cargo-fuzz cannot be installed'
 fi
 if [ "$interop" -eq 1 ]; then
     stage interop whole_matrix

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ironwarp_port::dpdk::{
-    DpdkPort, Eal, EalConfig, Memif, MemifRole, Memory, PortSettings, Vdev, ring_pair_of_queues,
+    DpdkPort, Eal, EalConfig, Memif, MemifRole, MemifSecret, Memory, PortSettings, Vdev, ring_pair_of_queues,
 };
 use ironwarp_stats::CoreStats;
 
@@ -98,8 +98,9 @@ impl Device {
                     "has two ends, which `Stack::ring_pair` opens together",
                 ));
             }
-            DeviceConfig::Memif { role, socket, id, buffer_bytes } => {
-                let memif = memif(config, *role, socket, *id, *buffer_bytes);
+            DeviceConfig::Memif { role, socket, id, buffer_bytes, secret } => {
+                let secret = secret.as_ref().map(|secret| MemifSecret(secret.0.clone()));
+                let memif = Memif { secret, ..memif(config, *role, socket, *id, *buffer_bytes) };
                 Device::Virtual(Vdev::memif(index, &memif)?)
             }
             DeviceConfig::Tap { interface } => Device::Virtual(Vdev::tap(index, interface)?),

@@ -40,4 +40,4 @@ pub use error::{DpdkError, Errno};
 pub use frame::{MbufFrame, SealedMbuf};
 pub use port::{DpdkPort, PoolLevels};
 pub use ring::{ring_pair, ring_pair_of_queues};
-pub use vdev::{Memif, MemifRole, Vdev};
+pub use vdev::{Memif, MemifRole, MemifSecret, Vdev};

@@ -57,10 +57,24 @@ pub struct Memif {
     pub ring_log2: u8,
     /// The link address of this end; by default the driver makes a random one.
     pub mac: Option<MacAddr>,
+    /// What a client must know before a server maps its memory.
+    pub secret: Option<MemifSecret>,
+}
+
+/// A secret of a memif link. It is not printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MemifSecret(pub String);
+
+impl fmt::Debug for MemifSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
 }
 
 /// The longest path of a Unix socket address, without its closing NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// The longest secret of memif, without its closing NUL.
+const SECRET_BYTES_MAX: usize = 23;
 /// The longest name of a kernel interface.
 const INTERFACE_BYTES_MAX: usize = 15;
 /// The kernel's overhead for each frame in a packet socket's ring: header, address, alignment.
@@ -84,6 +98,7 @@ impl Memif {
             buffer_bytes: 10_240,
             ring_log2: 10,
             mac: None,
+            secret: None,
         }
     }
 
@@ -125,10 +140,15 @@ impl Vdev {
             MemifRole::Server => "server",
             MemifRole::Client => "client",
         };
+        let secret = memif.secret.as_ref().map_or("", |secret| &secret.0);
+        let fits = secret.len() <= SECRET_BYTES_MAX && is_one_argument(secret);
+        let allowed = "at most 23 bytes of UTF-8 without a comma or a bracket";
+        require(fits, "memif.secret", "(not shown)", allowed)?;
+        let secret = if secret.is_empty() { String::new() } else { format!(",secret={secret}") };
         let (id, bytes, log2) = (memif.id, memif.buffer_bytes, memif.ring_log2);
         let mac = memif.mac.map(|mac| format!(",mac={mac}")).unwrap_or_default();
         let socket = format!("socket={socket},socket-abstract=no");
-        let arguments = format!("role={role},id={id},{socket},bsize={bytes},rsize={log2}{mac}");
+        let arguments = format!("role={role},id={id},{socket},bsize={bytes},rsize={log2}{mac}{secret}");
         let buffers = Buffers { frame_bytes_max: bytes.into(), ..Buffers::UNKNOWN };
         Ok(Vdev { buffers, ..Self::named("net_memif", index, arguments) })
     }
@@ -276,11 +296,13 @@ mod tests {
 
     #[test]
     fn each_kind_is_spelled_as_its_driver_reads_it() {
-        let memif = Memif { id: 7, mac: Some(MacAddr([2, 0, 0, 0, 0, 9])), ..Memif::client("/run/x.sock") };
+        let secret = Some(MemifSecret("sesame".into()));
+        let mac = Some(MacAddr([2, 0, 0, 0, 0, 9]));
+        let memif = Memif { id: 7, mac, secret, ..Memif::client("/run/x.sock") };
         assert_eq!(
             Vdev::memif(3, &memif).unwrap().to_string(),
             "net_memif3,role=client,id=7,socket=/run/x.sock,socket-abstract=no,bsize=10240,rsize=10,\
-             mac=02:00:00:00:00:09"
+             mac=02:00:00:00:00:09,secret=sesame"
         );
         assert_eq!(
             Vdev::af_packet(0, "veth1", 9000).unwrap().to_string(),
@@ -320,6 +342,13 @@ mod tests {
         assert_eq!(
             refused(Vdev::memif(0, &Memif { ring_log2: 15, ..Memif::server("/s") })),
             "memif.ring_log2"
+        );
+        assert_eq!(
+            refused(Vdev::memif(
+                0,
+                &Memif { secret: Some(MemifSecret("a,role=client".into())), ..Memif::server("/s") }
+            )),
+            "memif.secret"
         );
         assert_eq!(
             refused(Vdev::memif(0, &Memif { buffer_bytes: 64, ..Memif::server("/s") })),

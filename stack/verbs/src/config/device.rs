@@ -86,6 +86,9 @@ pub enum DeviceConfig {
         /// Bytes of one shared buffer: limits the frame.
         #[serde(default = "memif_buffer_default")]
         buffer_bytes: u32,
+        /// At most 23 bytes that both ends know: a server maps the memory of no other client.
+        #[serde(default)]
+        secret: Option<Secret>,
     },
     /// Two ports of one process linked back to back: this is one of them.
     Ring {
@@ -154,7 +157,14 @@ impl DeviceConfig {
     fn validate(&self, mtu: u16) -> Result<(), ConfigError> {
         match self {
             DeviceConfig::Memory {} => Ok(()),
-            DeviceConfig::Memif { socket, buffer_bytes, .. } => {
+            DeviceConfig::Memif { socket, buffer_bytes, secret, .. } => {
+                if let Some(Secret(secret)) = secret
+                    && (secret.is_empty() || secret.len() > 23 || secret.contains([',', '[', ']', '\0']))
+                {
+                    let key = "port.device.memif.secret";
+                    let allowed = "1 to 23 bytes without a comma or a bracket";
+                    return Err(ConfigError::Value { key, value: "(not shown)".into(), allowed });
+                }
                 let least = u32::from(mtu) + LINK_HEADER_BYTES;
                 let range = least..=u32::from(u16::MAX);
                 in_range(
@@ -216,6 +226,16 @@ fn require(
     allowed: &'static str,
 ) -> Result<(), ConfigError> {
     if ok { Ok(()) } else { Err(ConfigError::Value { key, value: format!("\"{value}\""), allowed }) }
+}
+
+/// A secret of the configuration. It is not printed.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+pub struct Secret(pub String);
+
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("…")
+    }
 }
 
 /// The ends of a memif link.

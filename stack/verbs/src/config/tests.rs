@@ -56,6 +56,19 @@ fn a_memif_buffer_too_small_for_the_mtu_is_refused() {
     assert!(message.starts_with("port.device.memif.buffer_bytes = 2048"), "{message}");
 }
 
+/// A secret is checked, and neither an error nor a debug form shows it.
+#[test]
+fn a_memif_secret_is_checked_and_not_shown() {
+    let with = |secret: &str| GOOD.replace("sock\" }", &format!("sock\", secret = \"{secret}\" }}"));
+    for bad in ["", "a,role=client", "four and twenty octets..", "a]"] {
+        let message = refusal(&with(bad));
+        assert!(message.starts_with("port.device.memif.secret"), "{message}");
+        assert!(bad.is_empty() || !message.contains(bad), "{message}");
+    }
+    let config = Config::from_toml(&with("sesame")).expect("a good secret");
+    assert!(!format!("{config:?}").contains("sesame"));
+}
+
 #[test]
 fn addresses_that_no_host_can_have_are_refused() {
     for address in ["10.0.0.1", "10.0.0.1/33", "224.0.0.1/24", "0.0.0.0/8", "255.255.255.255/1", "ten/8", ""]

@@ -1,0 +1,104 @@
+//! Writes `seeds/`: inputs that reach the usual paths of each target. Run it after a change of a target's steps:
+//! `cargo run --example seeds`.
+
+use std::fs;
+use std::path::Path;
+
+use ironwarp_fuzz::packet::{self, ACK, FIN, NODE_V4, PEER_MAC, PEER_V4, SYN, Segment};
+
+fn main() -> std::io::Result<()> {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    for (target, name, bytes) in all() {
+        let folder = seeds.join(target);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+/// A length of 16 bits and the bytes.
+fn long(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()
+}
+
+/// A length of 8 bits and the bytes.
+fn short(bytes: &[u8]) -> Vec<u8> {
+    [&[bytes.len() as u8][..], bytes].concat()
+}
+
+fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let mut all = Vec::new();
+    all.extend(frames().map(|(name, frame)| ("frames", name, [&[1][..], &long(&frame)].concat())));
+    // ARP, discovery, errors, echoes, and time, with the usual values of all fields.
+    all.push(("neighbours", "ipv4", [&[0][..], &step(0, 24), &step(3, 2), &step(2, 12), &[4, 20]].concat()));
+    all.push(("neighbours", "ipv6", [&[1][..], &step(1, 24), &step(3, 2), &step(2, 12), &[4, 20]].concat()));
+    all.push(("tcp", "requests", tcp()));
+    all.push((
+        "tcp",
+        "sack",
+        [&tcp()[..], &[10, 1, 0, 0, 255, 4, 1, 0, 10, 0, 20, 0, 30, 0, 40, 15, 25]].concat(),
+    ));
+    for (name, role, revision) in [("responder-1", 1u8, 1u8), ("responder-2", 1, 2), ("initiator", 0, 1)] {
+        let frame = [&[1, 0, 0x40, revision][..], &short(&[])].concat();
+        all.push((
+            "startup",
+            name,
+            [&[role][..], &frame, &[0], &[4], &short(&[0x41, 0x43]), &[5, 24]].concat(),
+        ));
+    }
+    all.push(("startup", "enhanced", [&[1, 2, 0x80, 16, 0x80, 16, 0][..], &[5, 20]].concat()));
+    for (name, kind) in [("plain", 0u8), ("markers", 1), ("markers-out-of-order", 3), ("markers-both", 7)] {
+        let write = [&[3, 0, 8][..], &short(&[9; 100]), &[0]].concat();
+        let split = [&[2][..], &long(&[0x41; 300]), &[0, 90]].concat();
+        all.push(("fpdu", name, [&[kind][..], &write.repeat(8), &split, &write].concat()));
+    }
+    for (name, operation) in [("send", 0u8), ("read", 4), ("atomic", 5), ("terminate", 6), ("immediate", 8)] {
+        all.push(("rdmap", name, [&[1, 0, operation][..], &[0; 60], &[0, operation], &[0; 60]].concat()));
+    }
+    let write = [&[4, 0, 0, 0, 0, 0, 0][..], &long(&[5; 64])].concat();
+    all.push(("rdmap", "write", [&[1][..], &write, &[6, 0, 0, 0, 64, 1], &write].concat()));
+    // Every frame is delivered; a message is posted in each round.
+    all.push(("network", "no-faults", [0, 0, 0, 3, 10].repeat(40)));
+    all.push(("network", "losses", [0, 185, 0, 220, 3, 18].repeat(40)));
+    all.push((
+        "verbs",
+        "calls",
+        (0..=255).flat_map(|call: u8| [call, 1, 64, 64, 2, 0, 0, 0, 0, 0, 0, 0]).collect(),
+    ));
+    all
+}
+
+/// A step and the zeros that its fields read.
+fn step(kind: u8, zeros: usize) -> Vec<u8> {
+    [&[kind][..], &vec![0; zeros]].concat()
+}
+
+fn frames() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &PEER_MAC, &PEER_V4, &[0; 6], &NODE_V4].concat();
+    let syn = Segment {
+        src: 2000,
+        dst: 4791,
+        flags: SYN,
+        window: 1000,
+        options: vec![2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7],
+        ..Segment::default()
+    };
+    let data = Segment { flags: ACK | FIN, payload: vec![1; 40], options: Vec::new(), ..syn.clone() };
+    let echo = [8, 0, 0, 0, 0, 1, 0, 1, 1, 2, 3, 4];
+    [
+        ("arp", packet::ethernet(0x0806, &arp)),
+        ("echo", packet::ip(false, 1, &echo)),
+        ("syn", syn.frame(false)),
+        ("syn-ipv6", syn.frame(true)),
+        ("data", data.frame(false)),
+    ]
+    .into_iter()
+}
+
+/// Start-up, then messages of the peer and of the application.
+fn tcp() -> Vec<u8> {
+    let send =
+        [&[6][..], &short(&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2, 3])].concat();
+    [&[7, 0x40, 0][..], &send, &[10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 200, 14], &[15, 20]]
+        .concat()
+}
