@@ -6,7 +6,8 @@ usage: scripts/conformance.sh [--list STATUS] [--uncited] [--strict]
   --list STATUS  print the requirements of that status: shown, not-applicable, declined, missing or planned
   --uncited      print the requirements that none of their tests cites, by id or by section, in its comment or at the
                  head of its file
-  --strict       fail when a MUST of an RFC whose part is written is not shown, or fewer than 95 % of its SHOULDs are
+  --strict       fail when a MUST is missing or planned, or when fewer than 95 % of the iWARP RFCs' SHOULDs are shown,
+                 those of IPsec apart
 
 Each row of the table is one requirement: id,level,status,tests,reason,summary.
 
@@ -14,15 +15,17 @@ Each row of the table is one requirement: id,level,status,tests,reason,summary.
            section 3.1. What a requirement says stands in `summary`, in our own words.
   level    MUST, SHOULD or MAY; a prohibition is said in the summary
   status   shown           tests show it, and `tests` names them
-           not-applicable  it cannot apply here, and `reason` says why
-           declined        a SHOULD or MAY that is not followed, and `reason` says why; a MUST only by a decision that
-                           this script names, and that the score repeats
+           not-applicable  it cannot apply here, and `reason` says why; this script counts such MUSTs, so that none is
+                           added unseen
+           declined        not met, and `reason` says why; a MUST only by a decision that this script names, and that the
+                           score repeats
            missing         it ought to be shown and is not yet, and `reason` says what lacks
            planned         it belongs to a part that is not written yet, and `reason` names the part
   tests    path/of/file.rs::name, separated by blanks. In a row that is not shown they bear its reason out
 
-Fails when a row names a test that does not exist or does not run wherever its file is built, when the requirements are
-not those of the RFCs (their number and a digest of ids and levels stand below), when a source file cites a requirement that the table does not have,
+Fails when a row names a test that does not exist or does not run wherever its file is built, when none of its tests runs
+without the tools, devices and permissions that a machine may lack, when the requirements are not those of the RFCs (their
+number and a digest of ids and levels stand below), when a source file cites a requirement that the table does not have,
 and when a row is incomplete, repeated or contradicts itself. Sources cite RFC 9293 by the short form MUST-19, SHLD-3,
 MAY-4, and every RFC by the whole id.
 """
@@ -48,6 +51,10 @@ TEST = re.compile(
 )
 # A test with one of these does not run, or not always. Miri alone may be spared.
 DISABLED = re.compile(r"#\[(?:ignore|cfg\()(?!not\(miri\)\)\])")
+# The condition of a file; every test run but loom's and Miri's meets those two.
+FILE_CONDITION = re.compile(r"^#!\[cfg\((?!not\((?:loom|miri)\)\)\])", re.MULTILINE)
+# The end of a test that found nothing to test.
+EARLY_END = re.compile(r"\breturn\s*[;}]")
 # How many requirements each RFC has, and the digest of their ids and levels: none is left out, added or made weaker.
 REQUIREMENTS = {
     "RFC5040": (209, "84b60285ecb06c42"),
@@ -57,11 +64,25 @@ REQUIREMENTS = {
     "RFC7306": (106, "d44779d1c9862a12"),
     "RFC9293": (119, "5799f8f2baba544d"),
 }
-# The RFCs whose parts are written: nothing of theirs may be missing or planned.
-WRITTEN = ["RFC5040", "RFC5041", "RFC5044", "RFC6581", "RFC7306"]
+# The RFCs whose SHOULDs are counted together. RFC 9293 leaves more to the purpose of an implementation.
+IWARP = ["RFC5040", "RFC5041", "RFC5044", "RFC6581", "RFC7306"]
 SHOULDS_SHOWN_MIN = 0.95
-# MUSTs that are not followed, by decision: IPsec is not in this stack (docs/architecture.md, "Departures, and why").
-DECLINED_MUSTS = {"RFC5044-9.3-01", "RFC5044-9.4-01"}
+# Requirements that are not met, by decision (docs/architecture.md, "Departures, and why"): the subject, and the ids of
+# its MUSTs. A number range stands for ids that differ in their last number.
+DECISIONS = {
+    "IPsec": [
+        "RFC5040-8.2.2-01..04", "RFC5040-8.2.2-06", "RFC5040-8.2.2-08", "RFC5040-8.2.2-11", "RFC5040-8.2.2-18",
+        "RFC5041-8.4.2-01..04", "RFC5041-8.4.2-06", "RFC5041-8.4.2-08", "RFC5041-8.4.2-11", "RFC5041-8.4.2-15",
+        "RFC5044-9.3-01", "RFC5044-9.4-01",
+    ],
+    "use of a TCP connection after a rejection": ["RFC5044-7.1.2-07", "RFC5044-7.1.2-13"],
+    "urgent data": ["RFC9293-MUST-30..33", "RFC9293-MUST-62"],
+    "source routes": ["RFC9293-MUST-51..53"],
+}
+# The SHOULDs that ask something of IPsec.
+IPSEC_SHOULDS = {"RFC5040-8.2.2-12", "RFC5040-8.2.2-15", "RFC5040-8.2.2-16", "RFC5041-8.4.2-12"}
+# How many MUSTs of each RFC cannot apply.
+NOT_APPLICABLE_MUSTS = {"RFC5040": 10, "RFC5041": 8, "RFC5044": 2, "RFC6581": 8, "RFC7306": 1, "RFC9293": 0}
 COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 
 
@@ -131,12 +152,14 @@ def faults_of(row, tests):
         faults.append("shown, and no test is named")
     if row["status"] != "shown" and not row["reason"].strip():
         faults.append(f"{row['status']}, and no reason is given")
-    if row["status"] == "declined" and row["level"] == "MUST" and row["id"] not in DECLINED_MUSTS:
-        faults.append("a MUST cannot be declined")
+    if row["status"] == "declined" and row["level"] == "MUST" and row["id"] not in declined_musts():
+        faults.append("a MUST is declined, and no decision of this script names it")
     if not row["summary"].strip():
         faults.append("no summary")
     faults += [f"there is no test {name}" for name in row["tests"].split() if not tests.exists(name)]
     faults += [f"the test {name} does not always run" for name in row["tests"].split() if tests.is_disabled(name)]
+    if row["status"] == "shown" and not any(tests.always_runs(name) for name in row["tests"].split()):
+        faults.append("each of its tests needs a tool, a device or a permission, and ends without a result where it is missing")
     return [f"{row['id']}: {fault}" for fault in faults]
 
 
@@ -151,21 +174,39 @@ def other_requirements(rows):
     return faults
 
 
+def declined_musts():
+    """The MUSTs of all decisions."""
+    ids = set()
+    for named in DECISIONS.values():
+        for entry in named:
+            span = re.fullmatch(r"(.*-)(\d+)\.\.(\d+)", entry)
+            if not span:
+                ids.add(entry)
+                continue
+            width = len(span[2])
+            ids |= {f"{span[1]}{number:0{width}}" for number in range(int(span[2]), int(span[3]) + 1)}
+    return ids
+
+
 def coverage_faults(rows):
-    """What a written part still owes."""
-    faults = []
-    for row in rows:
-        if row["id"].split("-", 1)[0] in WRITTEN and row["level"] == "MUST" and row["status"] in ("missing", "planned"):
-            faults.append(f"{row['id']} is {row['status']}")
-    shown, applying = should_score(rows)
+    """What is still owed, and decisions that nothing needs any more."""
+    musts = [row for row in rows if row["level"] == "MUST"]
+    faults = [f"{row['id']} is {row['status']}" for row in musts if row["status"] in ("missing", "planned")]
+    declined = {row["id"] for row in musts if row["status"] == "declined"}
+    faults += [f"{identity} is named by a decision, and is not declined" for identity in sorted(declined_musts() - declined)]
+    for rfc, count in NOT_APPLICABLE_MUSTS.items():
+        found = sum(row["status"] == "not-applicable" and row["id"].startswith(rfc + "-") for row in musts)
+        if found != count:
+            faults.append(f"{rfc}: {found} MUSTs are not applicable; this script says {count}")
+    shown, applying = should_score(row for row in rows if row["id"] not in IPSEC_SHOULDS)
     if shown < SHOULDS_SHOWN_MIN * applying:
         faults.append(f"{shown} of {applying} SHOULDs are shown, fewer than {SHOULDS_SHOWN_MIN:.0%}")
     return faults
 
 
 def should_score(rows):
-    """The SHOULDs of written parts: how many are shown, of how many that apply."""
-    mine = [row for row in rows if row["id"].split("-", 1)[0] in WRITTEN and row["level"] == "SHOULD"]
+    """The SHOULDs of the iWARP RFCs: how many are shown, of how many that apply."""
+    mine = [row for row in rows if row["id"].split("-", 1)[0] in IWARP and row["level"] == "SHOULD"]
     applying = [row for row in mine if row["status"] != "not-applicable"]
     return sum(row["status"] == "shown" for row in applying), len(applying)
 
@@ -175,6 +216,8 @@ class Tests:
 
     def __init__(self):
         self.files = {}
+        # Whether a file, or the program whose module it is, is built under a condition.
+        self.is_conditional = {}
         # The comment at the head of each file.
         self.heads = {}
 
@@ -185,8 +228,12 @@ class Tests:
             inside = file.resolve().is_relative_to(ROOT)
             text = file.read_text(encoding="utf-8") if inside and file.is_file() else ""
             self.heads[path] = " ".join(line[3:].strip() for line in text.split("\n") if line.startswith("//!"))
+            root = file.with_name("main.rs")
+            of_root = root.read_text(encoding="utf-8") if inside and root.is_file() else ""
+            self.is_conditional[path] = bool(FILE_CONDITION.search(text) or FILE_CONDITION.search(of_root))
             self.files[path] = {
-                found[3]: (comment_before(text, found.start()), found[1] + found[2]) for found in TEST.finditer(text)
+                found[3]: (comment_before(text, found.start()), found[1] + found[2], body_of(text, found))
+                for found in TEST.finditer(text)
             }
         return self.files[path]
 
@@ -196,18 +243,32 @@ class Tests:
 
     def is_disabled(self, name):
         path, _, function = name.rpartition("::")
-        _, attributes = self.of_file(path).get(function, ("", ""))
+        _, attributes, _ = self.of_file(path).get(function, ("", "", ""))
         return bool(DISABLED.search(attributes))
+
+    def always_runs(self, name):
+        """Whether a test is always built, and its own body, closures included, never returns without a value."""
+        path, _, function = name.rpartition("::")
+        _, _, body = self.of_file(path).get(function, ("", "", ""))
+        return not self.is_conditional[path] and not EARLY_END.search(body)
 
     def cite(self, row):
         """Whether one of a row's tests cites its id or its section."""
         rfc, section, _ = row["id"].split("-", 2) if row["id"].count("-") == 2 else (row["id"], "", "")
         for name in row["tests"].split():
             path, _, function = name.rpartition("::")
-            comment = self.of_file(path).get(function, ("", ""))[0] + " " + self.heads.get(path, "")
+            comment = self.of_file(path).get(function, ("", "", ""))[0] + " " + self.heads.get(path, "")
             if row["id"] in cited(comment) or (rfc[3:], section) in cited_sections(comment):
                 return True
         return False
+
+
+def body_of(text, found):
+    """The lines of a test, up to the brace that closes it at its own indentation."""
+    start = text.rfind("\n", 0, found.end()) + 1
+    indentation = re.match(r" *", text[start:])[0]
+    end = text.find(f"\n{indentation}}}", start)
+    return text[start:end]
 
 
 def comment_before(text, offset):
@@ -278,13 +339,16 @@ def print_score(rows):
             counts = [sum(row["status"] == status for row in counted) for status in STATUSES]
             print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8} {:>8}".format(rfc, level, len(counted), *counts))
     shown, applying = should_score(rows)
-    print(f"{shown} of {applying} SHOULDs that apply are shown in {', '.join(WRITTEN)}: {shown / max(applying, 1):.1%}")
-    declined = [row["id"] for row in rows if row["level"] == "MUST" and row["status"] == "declined"]
-    if declined:
-        print(f"MUSTs declined by decision: {', '.join(declined)}")
-    below = [row for row in rows if row["status"] == "not-applicable" and "below the port" in row["reason"]]
-    if below:
-        print(f"left out with them, since they ask it of IPsec itself: {len(below)} rows")
+    rest = should_score(row for row in rows if row["id"] not in IPSEC_SHOULDS)
+    print(f"SHOULDs of the iWARP RFCs: {shown} of {applying} that apply are shown; without those of IPsec {rest[0]} of {rest[1]}")
+    musts = [row for row in rows if row["level"] == "MUST"]
+    counts = {status: sum(row["status"] == status for row in musts) for status in STATUSES}
+    print(
+        f"MUSTs: {counts['shown']} of {len(musts)} are shown, {counts['not-applicable']} cannot apply, "
+        f"{counts['declined']} are declined by decision"
+    )
+    for subject, named in DECISIONS.items():
+        print(f"  {subject}: {', '.join(named)}")
 
 
 if __name__ == "__main__":

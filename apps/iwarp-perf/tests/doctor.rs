@@ -1,6 +1,7 @@
 //! The doctor reports each fault of a device in one line with the remedy, and `server` prints the same line.
 #![cfg(feature = "dpdk")]
 
+use std::io::Write;
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
@@ -85,7 +86,8 @@ impl Lab {
 /// Returns whether this process may create network namespaces, and prints a line if not.
 fn may_unshare() -> bool {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED: the doctor's tests need root for network namespaces");
+        writeln!(std::io::stderr(), "\nSKIPPED: the doctor's tests need root for network namespaces")
+            .expect("a terminal");
     }
     geteuid().is_root()
 }

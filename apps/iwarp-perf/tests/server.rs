@@ -1,7 +1,7 @@
 //! A server and its clients as separate processes over memif, as on two machines, and pairs over DPDK devices.
 #![cfg(feature = "dpdk")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -319,7 +319,8 @@ fn started(lab: &Lab, line: &str) -> (Child, BufReader<ChildStderr>, String) {
 /// Returns whether this process may create network namespaces, and prints a line if not.
 fn may_create_namespaces() -> bool {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED: pairs over veth need root for network namespaces");
+        writeln!(std::io::stderr(), "\nSKIPPED: pairs over veth need root for network namespaces")
+            .expect("a terminal");
     }
     geteuid().is_root()
 }

@@ -148,6 +148,7 @@ pub fn disconnect_text(reason: DisconnectReason, terminate: Option<(bool, Termin
         DisconnectReason::Closed => "the peer closed it",
         DisconnectReason::Reset => "the peer reset it",
         DisconnectReason::TimedOut => "the peer no longer acknowledges",
+        DisconnectReason::Unreachable => "the peer no longer acknowledges, and was reported as unreachable",
         _ => "a Terminate",
     }
     .to_owned()

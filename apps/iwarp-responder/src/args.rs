@@ -43,8 +43,7 @@ pub(crate) struct Args {
     /// Connections to make
     #[arg(long, value_name = "N", default_value_t = 1, requires = "connect", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) connections: u32,
-    /// Request this operation of the peer once connected; a stack without RFC 7306 refuses it; needs
-    /// rdmap.extensions
+    /// Request this operation of the peer once connected; a stack without RFC 7306 refuses it
     #[arg(long, value_enum, requires = "connect")]
     pub(crate) ask: Option<RequestOperation>,
     /// Refuse every peer, with the private data "refused"

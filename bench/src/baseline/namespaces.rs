@@ -176,7 +176,14 @@ fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+
+    /// Prints why a test was skipped, past the capture of its output.
+    fn skipped(error: &io::Error) {
+        writeln!(io::stderr(), "\nSKIPPED: no veth pair: {error}").expect("a terminal");
+    }
 
     #[test]
     fn a_command_that_fails_is_named_with_what_it_said() {
@@ -188,7 +195,7 @@ mod tests {
     #[test]
     fn a_pair_without_addresses_is_up_and_its_kernel_is_silent() {
         let pair = match VethPair::without_addresses(9000) {
-            Err(NamespaceError::Denied(error)) => return eprintln!("SKIPPED: no veth pair: {error}"),
+            Err(NamespaceError::Denied(error)) => return skipped(&error),
             pair => pair.expect("a veth pair"),
         };
         let show = |what: &'static [&str]| {
@@ -205,7 +212,7 @@ mod tests {
     #[test]
     fn a_thread_enters_a_namespace_and_other_threads_do_not() {
         let pair = match VethPair::without_addresses(1500) {
-            Err(NamespaceError::Denied(error)) => return eprintln!("SKIPPED: no veth pair: {error}"),
+            Err(NamespaceError::Denied(error)) => return skipped(&error),
             pair => pair.expect("a veth pair"),
         };
         let own = || std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace");

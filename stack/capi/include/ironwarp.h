@@ -177,7 +177,8 @@
 // An event that this version of the header does not know.
 #define IW_EVENT_OTHER 15
 
-// No host answers for the address, or no route leads to it.
+// No host answers for the address, no route leads to it, or no answer arrived in time and a router had reported that
+// the peer cannot be reached.
 #define IW_CONNECT_FAILURE_UNREACHABLE 1
 
 // The peer's host refused the connection.
@@ -227,6 +228,9 @@
 
 // The worker of its core was closed.
 #define IW_DISCONNECT_WORKER_CLOSED 8
+
+// The peer stopped acknowledging, and a router or its host had reported that it cannot be reached.
+#define IW_DISCONNECT_UNREACHABLE 9
 
 // Receives and Read Responses may be placed here.
 #define IW_ACCESS_LOCAL_WRITE 1

@@ -4,6 +4,7 @@
 mod built;
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -54,11 +55,18 @@ fn second_processor() -> usize {
     usize::from(std::thread::available_parallelism().is_ok_and(|count| count.get() > 1))
 }
 
+/// Returns whether DPDK is installed, and prints a line past the capture of a test's output if not.
+fn dpdk_is_here() -> bool {
+    if !has_dpdk() {
+        writeln!(std::io::stderr(), "\nSKIPPED: embed-c: no DPDK").expect("a terminal");
+    }
+    has_dpdk()
+}
+
 /// Two lcores, each with a worker of both stacks.
 #[test]
 fn a_program_that_owns_dpdk_serves_and_checks_over_rings() {
-    if !has_dpdk() {
-        println!("SKIPPED: embed-c: no DPDK");
+    if !dpdk_is_here() {
         return;
     }
     let (far, near) = (config("ring = {}", "10.99.4.2", 2), config("ring = {}", "10.99.4.1", 2));
@@ -71,8 +79,7 @@ fn a_program_that_owns_dpdk_serves_and_checks_over_rings() {
 /// The ports are the program's own, made by its EAL arguments; the stack gets their names.
 #[test]
 fn two_programs_that_own_their_ports_talk_over_memif() {
-    if !has_dpdk() {
-        println!("SKIPPED: embed-c: no DPDK");
+    if !dpdk_is_here() {
         return;
     }
     let device = "dpdk = { name = \"net_memif0\" }";
@@ -104,8 +111,7 @@ fn two_programs_that_own_their_ports_talk_over_memif() {
 /// One clear line and status 2 or 1, for what a user gets wrong.
 #[test]
 fn what_cannot_be_used_is_named() {
-    if !has_dpdk() {
-        println!("SKIPPED: embed-c: no DPDK");
+    if !dpdk_is_here() {
         return;
     }
     let prefix = format!("embed-c-{}-wrong", std::process::id());

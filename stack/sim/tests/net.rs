@@ -1,6 +1,7 @@
 //! Nodes on links: who sees what, when, and that it happens again.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::process::Command;
 
 use ironwarp_port::instrument::{Capture, CaptureLimits};
@@ -388,8 +389,9 @@ fn wireshark_reads_a_captured_run() {
     let fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "frame.interface_name"];
     let output = Command::new("tshark").args(fields).arg("-r").arg(&path).output();
     std::fs::remove_file(&path).unwrap();
-    // Where Wireshark is not installed there is nobody to ask.
-    let Ok(output) = output else { return };
+    let Ok(output) = output else {
+        return writeln!(std::io::stderr(), "\nSKIPPED: tshark is not installed").expect("a terminal");
+    };
     let seen = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = seen.lines().collect();
     assert_eq!(lines[..2], ["0.000000000\tport0", "0.000000250\tport1"]);

@@ -240,7 +240,8 @@ impl ConnectionRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectFailure {
-    /// No host answers for the address on the link, or no route leads to it.
+    /// No host answers for the address on the link, no route leads to it, or no answer arrived in time and a router
+    /// had reported that the peer cannot be reached.
     Unreachable,
     /// The peer's host refused the TCP connection.
     Refused,
@@ -275,6 +276,9 @@ pub enum DisconnectReason {
     Reset,
     /// The peer stopped acknowledging.
     TimedOut,
+    /// The peer stopped acknowledging, and a router or its host had reported by ICMP that it cannot be reached. Such a
+    /// report ends no connection by itself, since it may be transient or forged (RFC 5927 s5.2).
+    Unreachable,
     /// This side aborted it ([`Context::abort`](crate::Context::abort)).
     Aborted,
     /// The worker of its core was dropped, or panicked. The peer sees a reset if the port still works.

@@ -66,6 +66,23 @@ fn atomics_change_remote_words_and_return_the_original_values() {
     assert_eq!((word(&target, 64), word(&target, 0), word(&target, 72)), (last, 0, 0));
 }
 
+/// The extensions of RFC 7306 are on unless the configuration says otherwise, and the rights of a region decide.
+#[test]
+fn the_default_configuration_executes_atomics_where_a_region_allows_them() {
+    let defaults = |address: &str| Config::in_memory(address).expect("a valid configuration");
+    let mut pair = Pair::over(&MemoryConfig::default(), defaults);
+    let (near, _) = pair.connect();
+    let (target, before) = (page(&pair.far), page(&pair.near));
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let no_atomics = pair.far.ctx.register(pair.far.pd, AlignedBuf::pages(4096).unwrap(), rights).unwrap();
+    post(&mut pair.near, near, 0, &before, there(&target, 0), &AtomicOp::add(5));
+    post(&mut pair.near, near, 1, &before, there(&no_atomics, 0), &AtomicOp::add(5));
+    pair.until("the completions", |pair| pair.near.completions.len() == 2);
+    let (good, refused) = (CompletionStatus::Success, CompletionStatus::RemoteAccess);
+    let told: Vec<_> = pair.near.completions.iter().map(|one| one.status).collect();
+    assert_eq!((told, word(&target, 0), word(&no_atomics, 0)), (vec![good, refused], 5, 0));
+}
+
 /// RFC7306-5.3-01: connections in both directions with many requests at once on few words. No addition is lost, and
 /// each returns another sum.
 #[test]

@@ -85,6 +85,31 @@ fn a_listener_for_all_addresses_of_ipv6_takes_connections_to_each() {
     }
 }
 
+/// RFC 9293 s3.9.1.1 (MUST-44): a connect names no local address, so the network layer selects it before the first SYN: the
+/// one on the network of the peer.
+#[test]
+fn the_local_address_of_a_connect_is_on_the_network_of_the_peer() {
+    for (at, local) in
+        [("10.0.0.2:4791", "10.0.0.1"), ("[fd00::2]:4791", "fd00::1"), ("[fd00:1::2]:4791", "fd00:1::1")]
+    {
+        let net = |config: &mut Config, number: u8| {
+            with_ipv6(config, number);
+            config.net.addresses.push(format!("fd00:1::{number}/64"));
+        };
+        let mut pair = pair_with(&MemoryConfig::default(), net, at);
+        pair.far.ctx.listen(pair.at).expect("room");
+        pair.turn();
+        let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).expect("a queue pair");
+        pair.near.ctx.connect(qp, pair.at, b"").expect("connect");
+        let asked = |event: &Event| match event {
+            Event::ConnectRequest { remote, .. } => Some(remote.ip()),
+            _ => None,
+        };
+        pair.until("the request", |pair| pair.far.events.iter().any(|event| asked(event).is_some()));
+        assert_eq!(pair.far.events.iter().find_map(asked), Some(local.parse().expect("an address")));
+    }
+}
+
 /// IEEE 802.1Q: IPv4 and IPv6 in a VLAN.
 #[test]
 fn connections_in_a_vlan_send_write_and_read() {

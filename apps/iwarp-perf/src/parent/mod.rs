@@ -72,6 +72,9 @@ fn command() -> String {
 fn check_outputs(args: &Args) -> Result<(), CliExit> {
     let files = [("--json", &args.json), ("--hdr", &args.hdr), ("--pcap", &args.pcap)];
     for (option, path) in files.iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
+        if path.as_os_str() == "-" {
+            return Err(format!("{option} -: must be a file; standard output has the tables").into());
+        }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if path.is_dir() || parent.is_some_and(|parent| !parent.is_dir()) {
             return Err(format!("{option} {}: must be a file in a folder that exists", path.display()).into());

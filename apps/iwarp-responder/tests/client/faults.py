@@ -76,6 +76,7 @@ SEGMENTS = {
     "tagged-ddp-version-2": lambda m: [write(m, ddp_version=2)],
     "untagged-ddp-version-3": lambda m: [send(ddp_version=3)],
     "queue-3": lambda m: [send(queue=3)],
+    "queue-4": lambda m: [send(queue=4)],
     "queue-top": lambda m: [send(queue=0xFFFF_FFFF)],
     "msn-0": lambda m: [send(msn=0)],
     "msn-skips-one": lambda m: [send(msn=1), send(msn=3)],

@@ -31,11 +31,13 @@ const TAGGED: [Row; 9] = [
     ("tagged-ddp-version-2", [1, 1, 4], TerminateHeaders::Segment),
 ];
 
-const UNTAGGED: [Row; 12] = [
+const UNTAGGED: [Row; 13] = [
     // RFC 5041 s7.2, type 2.
-    ("queue-3", [1, 2, 1], TerminateHeaders::Segment),
+    ("queue-4", [1, 2, 1], TerminateHeaders::Segment),
     ("queue-top", [1, 2, 1], TerminateHeaders::Segment),
     ("send-without-receive", [1, 2, 2], TerminateHeaders::Segment),
+    // RFC 7306 s5.1: queue 3 has a buffer for each Atomic Request that is outstanding, and none is.
+    ("queue-3", [1, 2, 2], TerminateHeaders::Segment),
     ("msn-0", [1, 2, 3], TerminateHeaders::Segment),
     ("msn-skips-one", [1, 2, 3], TerminateHeaders::Segment),
     ("msn-repeats", [1, 2, 3], TerminateHeaders::Segment),
@@ -56,7 +58,8 @@ const READS: [Row; 8] = [
     ("read-wraps", [0, 1, 4], TerminateHeaders::Request),
     // No code fits a message that is no request.
     ("read-request-cut-short", [0, 2, 0xff], TerminateHeaders::Segment),
-    ("read-request-too-long", [1, 2, 5], TerminateHeaders::Segment),
+    // It fits a buffer of queue 1, since those hold Atomic Requests too (RFC 7306 s5.1).
+    ("read-request-too-long", [0, 2, 0xff], TerminateHeaders::Segment),
     // RFC 5040 s5.2.2: queue 1 has as many buffers as Reads are allowed at once.
     ("reads-too-many", [1, 2, 2], TerminateHeaders::Segment),
 ];

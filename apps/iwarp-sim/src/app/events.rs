@@ -188,7 +188,10 @@ fn on_disconnected(
     let session = &mut oracle.sessions[number];
     let was = core::mem::replace(&mut session.sides[side].stage, Stage::Ended);
     session.ended_at.get_or_insert(now);
-    let is_cut_off = matches!(reason, DisconnectReason::Reset | DisconnectReason::TimedOut);
+    let is_cut_off = matches!(
+        reason,
+        DisconnectReason::Reset | DisconnectReason::TimedOut | DisconnectReason::Unreachable
+    );
     session.sides[side].was_aborted = is_cut_off;
     let ours = &session.sides[side];
     if !ours.has_no_signaled_pending() {

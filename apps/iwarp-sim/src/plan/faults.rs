@@ -116,6 +116,43 @@ impl Plan {
         }
     }
 
+    /// Cores stand still, up to some seconds: suspended machines, threads without a processor.
+    pub(super) fn draw_stalls(&mut self, rng: &mut SeededEntropy) {
+        self.heal_at += Nanos(log_uniform(rng, 24, 32));
+        for host in 0..self.hosts.len() {
+            let cores = u64::from(self.hosts[host].config.core.count);
+            for _ in 0..rng.below(4) {
+                let start = Nanos(rng.below(self.heal_at.0));
+                let until = (start + Nanos(log_uniform(rng, 16, 31))).min(self.heal_at);
+                let all = rng.chance(500_000);
+                for core in 0..cores {
+                    if all || rng.below(cores) == 0 {
+                        let core = core as usize;
+                        self.timeline.push((start, Change::Stall { host, core, until }));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Clocks that are set: far back, or forward by less than the shortest time-outs that end a connection.
+    pub(super) fn draw_clock_steps(&mut self, rng: &mut SeededEntropy) {
+        for host in 0..self.hosts.len() {
+            let mut ahead = Nanos(1 << 42);
+            self.timeline.push((Nanos::ZERO, Change::Clock { host, ahead }));
+            let mut times: Vec<u64> = (0..rng.below(4)).map(|_| rng.below(self.heal_at.0)).collect();
+            times.sort_unstable();
+            for at in times {
+                ahead = if rng.chance(500_000) {
+                    Nanos(ahead.0.saturating_sub(log_uniform(rng, 10, 41)))
+                } else {
+                    ahead + Nanos(log_uniform(rng, 10, 30))
+                };
+                self.timeline.push((Nanos(at), Change::Clock { host, ahead }));
+            }
+        }
+    }
+
     fn bad_link(&self, cable: usize, rng: &mut SeededEntropy) -> LinkConfig {
         let mut link = self.cables[cable].healthy.clone();
         let mut rate = |fault: Fault, high: u32| {

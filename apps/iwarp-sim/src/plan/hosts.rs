@@ -1,6 +1,6 @@
 //! Draws hosts, cables and sessions from a seed.
 
-use ironwarp::Config;
+use ironwarp::{Config, Extensions};
 use ironwarp_port::TxOffloads;
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
@@ -88,6 +88,8 @@ impl Plan {
         config.limits.contexts = 3;
         config.limits.shared_receive_queues = 4;
         config.limits.read_depth = 32;
+        // Bad requests have operations that are unknown. The atomics scenario turns them on for its connections.
+        config.rdmap.extensions = Extensions::Off;
         // Good and bad requests come from the same hosts.
         config.limits.protection_errors = 0;
         self.common.vary(&mut config, rng);

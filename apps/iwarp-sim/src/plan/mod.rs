@@ -144,6 +144,22 @@ pub enum Change {
         /// Which host.
         host: usize,
     },
+    /// A core of a host is not polled.
+    Stall {
+        /// Which host.
+        host: usize,
+        /// Which core.
+        core: usize,
+        /// Until when.
+        until: Nanos,
+    },
+    /// A host's clock is set.
+    Clock {
+        /// Which host.
+        host: usize,
+        /// How far it is ahead of the simulation.
+        ahead: Nanos,
+    },
     /// A host's transmit ring accepts this many frames of a burst.
     TxBurst {
         /// Which host.
@@ -201,6 +217,10 @@ impl Plan {
         plan.draw_faults(&mut rng);
         if scenario == Scenario::Atomics {
             plan.exempt_server_from_restart();
+        }
+        if scenario == Scenario::Stalls {
+            plan.draw_stalls(&mut rng);
+            plan.draw_clock_steps(&mut rng);
         }
         if params.drops_contexts {
             plan.draw_context_drops(&mut rng);

@@ -40,6 +40,8 @@ pub enum Scenario {
     Vanish,
     /// Atomic operations of many clients on few words of a host with several cores.
     Atomics,
+    /// Cores that stand still, and clocks that are set.
+    Stalls,
 }
 
 /// The parameters of a scenario.
@@ -75,7 +77,7 @@ pub struct ScenarioParams {
 
 impl Scenario {
     /// All scenarios.
-    pub const ALL: [Scenario; 16] = [
+    pub const ALL: [Scenario; 17] = [
         Scenario::Mixed,
         Scenario::Lossy,
         Scenario::Reorder,
@@ -92,6 +94,7 @@ impl Scenario {
         Scenario::Storm,
         Scenario::Vanish,
         Scenario::Atomics,
+        Scenario::Stalls,
     ];
 
     /// Its name on the command line.
@@ -113,6 +116,7 @@ impl Scenario {
             Scenario::Storm => "storm",
             Scenario::Vanish => "vanish",
             Scenario::Atomics => "atomics",
+            Scenario::Stalls => "stalls",
         }
     }
 
@@ -138,6 +142,7 @@ impl Scenario {
                 "every error on every connection, by bad requests and by hostile frames; other connections must not be affected"
             }
             Scenario::Vanish => "hosts that disappear while their applications drop their contexts",
+            Scenario::Stalls => "cores that stand still for up to seconds, clocks that go back or jump ahead",
             Scenario::Atomics => {
                 "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable"
             }
@@ -151,7 +156,10 @@ impl Scenario {
 
     /// Returns whether some of its seeds have hosts with several cores.
     pub(super) fn allows_multicore(self) -> bool {
-        matches!(self, Scenario::Mixed | Scenario::Queues | Scenario::Storm | Scenario::Vanish)
+        matches!(
+            self,
+            Scenario::Mixed | Scenario::Queues | Scenario::Storm | Scenario::Vanish | Scenario::Stalls
+        )
     }
 
     /// Makes the seeds of one scenario differ from those of another.
@@ -258,6 +266,7 @@ impl Scenario {
             }
             Scenario::Reorder => vec![Fault::Reorder, Fault::Duplicate, Fault::Jitter, Fault::Loss],
             Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Mtu, Fault::Loss, Fault::Jitter],
+            Scenario::Stalls => vec![Fault::Loss, Fault::Jitter, Fault::SlowReader, Fault::Allocation],
             Scenario::Corrupt => {
                 vec![Fault::Corrupt, Fault::UndetectedCorruption, Fault::Truncate, Fault::Loss]
             }

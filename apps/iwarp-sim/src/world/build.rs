@@ -5,6 +5,7 @@ use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_sim::SimNet;
 use ironwarp_types::MacAddr;
 
+use super::host_clock::HostClock;
 use super::{Host, HostApp, SimNode, Switch, World};
 use crate::app::{App, Oracle};
 use crate::atomics::{AtomicsApp, AtomicsOracle};
@@ -93,10 +94,11 @@ impl World {
     fn add_host(&mut self, number: usize, queues: Vec<MemoryPort>) -> Result<(), String> {
         let plan = &self.plan.hosts[number];
         let builder = Stack::builder(plan.config.clone());
-        let built = builder.build_replayable_cores(queues, self.net.clock(), plan.secret);
+        let clock = HostClock::new(self.net.clock());
+        let built = builder.build_replayable_cores(queues, clock.clone(), plan.secret);
         let built = built.map_err(|error| error.to_string())?;
         let app = self.app(number, &built.0).map_err(|error| error.to_string())?;
-        let host = Host::new(number, built, app, &self.oracle, plan);
+        let host = Host::new(number, clock, built, app, &self.oracle, plan);
         let id = self.net.add_node(SimNode::Host(Box::new(host)), &[self.ports[number]]);
         self.hosts.push(id);
         Ok(())

@@ -8,6 +8,7 @@ use ironwarp::{ResourceUsage, Worker};
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::host::{HostApp, earlier};
+use super::host_clock::HostClock;
 use crate::plan::HostPlan;
 
 /// The cores of a host.
@@ -36,9 +37,16 @@ impl Cores {
         }
     }
 
+    /// Stops a core until `until`.
+    pub fn stall(&mut self, core: usize, until: Nanos) {
+        if let Some(stalled_until) = self.stalled_until.get_mut(core) {
+            *stalled_until = until.max(*stalled_until);
+        }
+    }
+
     /// Polls the cores that are not stalled; the application may inspect its memory after each. Returns the amount of
     /// work, and when the cores want to be polled again.
-    pub fn poll(&mut self, now: Nanos, app: &mut dyn HostApp) -> (usize, Option<Nanos>) {
+    pub fn poll(&mut self, now: Nanos, clock: &HostClock, app: &mut dyn HostApp) -> (usize, Option<Nanos>) {
         let (mut work, mut next) = (0, None);
         for core in self.order() {
             if self.is_stalled(now, core) {
@@ -48,7 +56,8 @@ impl Cores {
             let polled = self.workers[core].poll(self.budget);
             app.on_core_polled();
             work += polled.work;
-            next = earlier(next, polled.next_deadline);
+            let deadline = polled.next_deadline.map(|deadline| clock.to_simulation(now, deadline));
+            next = earlier(next, deadline);
         }
         let again = self.workers.len() > 1 && work > 0;
         (work, if again { Some(now) } else { next })

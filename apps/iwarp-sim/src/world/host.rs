@@ -5,6 +5,7 @@ use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
 use super::cores::Cores;
+use super::host_clock::HostClock;
 use crate::app::SharedOracle;
 use crate::plan::HostPlan;
 
@@ -35,6 +36,7 @@ pub trait HostApp {
 /// A host.
 pub struct Host {
     number: usize,
+    clock: HostClock,
     /// Kept for its counters.
     stack: Stack,
     cores: Cores,
@@ -47,13 +49,14 @@ impl Host {
     /// A host with its stack and application.
     pub fn new(
         number: usize,
+        clock: HostClock,
         (stack, workers): (Stack, Vec<Worker>),
         app: Box<dyn HostApp>,
         oracle: &SharedOracle,
         plan: &HostPlan,
     ) -> Self {
         let cores = Cores::new(workers, plan);
-        Host { number, stack, cores, app, oracle: oracle.clone(), fault: None }
+        Host { number, clock, stack, cores, app, oracle: oracle.clone(), fault: None }
     }
 
     /// The application destroys everything that it still has.
@@ -65,6 +68,16 @@ impl Host {
     pub fn restart(&mut self, now: Nanos) -> Result<(), String> {
         let outcome = self.app.restart(&self.stack, now);
         outcome.map_err(|error| format!("host {}: restarting failed: {error}", self.number))
+    }
+
+    /// Stops a core until `until`.
+    pub fn stall(&mut self, core: usize, until: Nanos) {
+        self.cores.stall(core, until);
+    }
+
+    /// The clock of the host.
+    pub fn clock(&self) -> &HostClock {
+        &self.clock
     }
 
     /// The resources that the cores hold.
@@ -80,7 +93,7 @@ impl Host {
 
 impl Node for Host {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
-        let (work, next) = self.cores.poll(now, &mut *self.app);
+        let (work, next) = self.cores.poll(now, &self.clock, &mut *self.app);
         self.fault = self.cores.check_invariants();
         if work > 0 {
             self.app.on_core_work(now);

@@ -7,6 +7,7 @@
 mod build;
 mod cores;
 mod host;
+mod host_clock;
 mod switch;
 
 use ironwarp::ResourceUsage;
@@ -118,6 +119,18 @@ impl World {
                 self.on_queues(*host, |queue| queue.allow_allocations(*left))
             }
             Change::TxBurst { host, frames } => self.on_queues(*host, |queue| queue.limit_tx_burst(*frames)),
+            Change::Stall { host, core, until } => {
+                if let SimNode::Host(node) = self.net.node_mut(self.hosts[*host]) {
+                    node.stall(*core, *until);
+                }
+            }
+            Change::Clock { host, ahead } => {
+                let id = self.hosts[*host];
+                if let SimNode::Host(node) = self.net.node_mut(id) {
+                    node.clock().set_ahead(*ahead);
+                }
+                self.net.wake(id);
+            }
             Change::Restart { host } => {
                 let (now, id) = (self.net.now(), self.hosts[*host]);
                 if let SimNode::Host(node) = self.net.node_mut(id) {

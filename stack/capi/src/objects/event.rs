@@ -42,7 +42,8 @@ pub const IW_EVENT_PEER_LACKS_ATOMICS: u32 = 14;
 /// An event that this version of the header does not know.
 pub const IW_EVENT_OTHER: u32 = 15;
 
-/// No host answers for the address, or no route leads to it.
+/// No host answers for the address, no route leads to it, or no answer arrived in time and a router had reported that
+/// the peer cannot be reached.
 pub const IW_CONNECT_FAILURE_UNREACHABLE: u32 = 1;
 /// The peer's host refused the connection.
 pub const IW_CONNECT_FAILURE_REFUSED: u32 = 2;
@@ -77,6 +78,8 @@ pub const IW_DISCONNECT_OTHER: u32 = 6;
 pub const IW_DISCONNECT_ABORTED: u32 = 7;
 /// The worker of its core was closed.
 pub const IW_DISCONNECT_WORKER_CLOSED: u32 = 8;
+/// The peer stopped acknowledging, and a router or its host had reported that it cannot be reached.
+pub const IW_DISCONNECT_UNREACHABLE: u32 = 9;
 
 /// The error that a Terminate reports (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
 #[derive(Clone, Copy, Default)]
@@ -262,6 +265,7 @@ fn with_disconnect_reason(event: iw_event, reason: DisconnectReason) -> iw_event
         DisconnectReason::LocalError(_) => IW_DISCONNECT_LOCAL_ERROR,
         DisconnectReason::Reset => IW_DISCONNECT_RESET,
         DisconnectReason::TimedOut => IW_DISCONNECT_TIMED_OUT,
+        DisconnectReason::Unreachable => IW_DISCONNECT_UNREACHABLE,
         DisconnectReason::Aborted => IW_DISCONNECT_ABORTED,
         DisconnectReason::WorkerDropped => IW_DISCONNECT_WORKER_CLOSED,
         _ => IW_DISCONNECT_OTHER,

@@ -64,7 +64,7 @@ pub fn alone(test: &str, needs: Needs, body: impl FnOnce(&Lab)) {
 }
 
 /// Prints it on the terminal, past the capture of a test's output.
-fn skipped(test: &str, reason: &str) {
+pub fn skipped(test: &str, reason: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}").expect("a terminal");
 }
 

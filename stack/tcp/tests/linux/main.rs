@@ -72,7 +72,7 @@ enum Device {
 /// Runs the test of this name over IPv6 in its own namespace.
 fn over_ipv6(test: &str, device: Device, mtu_bytes: u16, body: impl FnOnce(UserStack)) {
     if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
-        eprintln!("SKIPPED: {test}: the kernel has no IPv6");
+        vdev_lab::skipped(test, "the kernel has no IPv6");
         return;
     }
     alone(test, Needs::Namespace, |lab| {

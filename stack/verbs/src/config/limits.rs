@@ -150,8 +150,9 @@ impl DdpConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmapConfig {
-    /// The extensions of a connection unless its application sets them. By default none: a peer without an operation
-    /// ends the connection when it receives one (RFC 7306 s1.1).
+    /// The extensions of a connection unless its application sets them, by default RFC 7306: the rights of a region
+    /// decide whether a peer may use atomic operations on it. A peer without an operation ends the connection when it
+    /// receives one (s1.1).
     pub extensions: Extensions,
     /// How long a peer is recorded as lacking atomic operations, in seconds. 0: not recorded.
     pub lacks_atomics_cache_s: u64,
@@ -165,7 +166,7 @@ pub struct RdmapConfig {
 impl Default for RdmapConfig {
     fn default() -> Self {
         RdmapConfig {
-            extensions: Extensions::Off,
+            extensions: Extensions::default(),
             lacks_atomics_cache_s: 3600,
             atomic_execution: AtomicExecution::OwnerCore,
             atomic_share_after: 16,
@@ -203,9 +204,9 @@ pub enum AtomicExecution {
 #[serde(rename_all = "snake_case")]
 pub enum Extensions {
     /// None. Such a message ends the connection, as any unknown one does.
-    #[default]
     Off,
     /// RFC 7306.
+    #[default]
     Rfc7306,
     /// Draft -03, and the text of -01: the RFC, and Swap.
     Draft03,

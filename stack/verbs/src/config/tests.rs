@@ -147,11 +147,14 @@ fn placement_out_of_order_is_off_and_needs_markers_and_crcs() {
     }
 }
 
-/// RFC 7306 s1.1: the extensions are for those who ask for them.
+/// RFC 7306 s1.1: what a peer receives is not negotiated on the wire, so the configuration says it.
 #[test]
-fn extensions_are_off_unless_asked_for() {
+fn extensions_are_those_of_the_rfc_unless_configured() {
     let set = |line: &str| format!("{GOOD}[rdmap]\nextensions = \"{line}\"\n");
-    assert_eq!(Config::from_toml(GOOD).expect("a complete configuration").rdmap.extensions, Extensions::Off);
+    assert_eq!(
+        Config::from_toml(GOOD).expect("a complete configuration").rdmap.extensions,
+        Extensions::Rfc7306
+    );
     let named = [
         ("off", Extensions::Off),
         ("rfc7306", Extensions::Rfc7306),

@@ -44,6 +44,8 @@ pub fn config(address: &str) -> Config {
     config.tcp.user_timeout_ms = 500;
     config.mpa.startup_timeout_ms = 300;
     config.mpa.terminate_timeout_ms = 100;
+    // Tables of bad requests expect that the operations of RFC 7306 are unknown.
+    config.rdmap.extensions = ironwarp::Extensions::Off;
     // Tables of bad requests come from one host.
     config.limits.protection_errors = 0;
     config

@@ -2,7 +2,10 @@
 
 use crate::bench::{Bench, Plan, far_addr};
 use ironwarp::memory::QueueRule;
-use ironwarp::{Event, Nanos, RemoteMemory, SendWr};
+use ironwarp::{ConnectFailure, DisconnectReason, Event, Nanos, RemoteMemory, SendWr};
+
+const HOST_UNREACHABLE: u8 = 1;
+const FRAGMENTATION_NEEDED: u8 = 4;
 
 /// The number of ARP frames that the near node sent.
 fn arp_frames(bench: &Bench) -> usize {
@@ -43,11 +46,11 @@ fn a_request_is_answered_once_whichever_core_it_reaches() {
     }
 }
 
-/// An ICMP error about a packet of ours: "fragmentation needed", from a router, quoting the packet.
-fn too_big(packet: &[u8], mtu_bytes: u16) -> Vec<u8> {
+/// An ICMP error about a packet of ours, from a router: destination unreachable with this code, quoting the packet.
+fn unreachable(packet: &[u8], code: u8, mtu_bytes: u16) -> Vec<u8> {
     let ip = &packet[14..];
     let quoted = &ip[..28];
-    let mut message = vec![3, 4, 0, 0, 0, 0];
+    let mut message = vec![3, code, 0, 0, 0, 0];
     message.extend(mtu_bytes.to_be_bytes());
     message.extend(quoted);
     let sum = checksum(&message).to_be_bytes();
@@ -83,7 +86,7 @@ fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
         bench.near.ctx.post_send(qps[0], &SendWr::write(1, &all, remote)).expect("room");
         bench.until("a full packet", |bench| bench.sent.iter().any(|frame| frame.len() > 1_000));
         let packet = bench.sent.iter().find(|frame| frame.len() > 1_000).expect("a full packet").clone();
-        bench.inject_near(&too_big(&packet, 1_000));
+        bench.inject_near(&unreachable(&packet, FRAGMENTATION_NEEDED, 1_000));
         (0..2).for_each(|_| bench.turn());
         assert_eq!(bench.near.core_counter(core.into(), "tcp_rx_icmp"), 1, "{:?}", bench.near.counted());
         bench.plugged = true;
@@ -91,6 +94,45 @@ fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
         bench.near.completions.clear();
     }
     assert_eq!(bench.near.counter("tcp_drop_icmp"), 0);
+}
+
+/// RFC 9293 s3.9.2.2 (MUST-47, SHLD-25), RFC 1122 s4.2.3.9: a soft error ends no connection, and the application is
+/// informed of it when the connection fails, open or not yet.
+#[test]
+fn a_soft_error_is_reported_to_the_application_when_the_connection_fails() {
+    let impatient = |config: &mut ironwarp::Config| config.tcp.user_timeout_ms = 50;
+    for reported in [true, false] {
+        let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(0)), tune: impatient }.bench();
+        let open = bench.connect([Some(1)])[0];
+        bench.plugged = false;
+        bench.sent.clear();
+        bench.near.ctx.post_send(open, &SendWr::send_inline(1, b"hello")).expect("room");
+        let opening = bench.near.dial(Some(0), far_addr());
+        let is_ipv4 = |frame: &&Vec<u8>| frame[12..14] == [8, 0];
+        bench.until("a segment of each", |bench| bench.sent.iter().filter(is_ipv4).count() >= 2);
+        let frames = std::mem::take(&mut bench.sent);
+        for packet in frames.iter().filter(is_ipv4).filter(|_| reported) {
+            bench.inject_near(&unreachable(packet, HOST_UNREACHABLE, 0));
+        }
+        (0..4).for_each(|_| bench.turn());
+        assert!(bench.near.is_up(open));
+        let opened = |event: &Event| matches!(event, Event::ConnectFailed { qp, .. } if *qp == opening);
+        bench.until("both ends", |bench| bench.near.is_down(open) && bench.near.events.iter().any(opened));
+        let disconnected = bench.near.events.iter().find_map(|event| match event {
+            Event::Disconnected { qp, reason } if *qp == open => Some(*reason),
+            _ => None,
+        });
+        let failed = bench.near.events.iter().find_map(|event| match event {
+            Event::ConnectFailed { qp, reason, .. } if *qp == opening => Some(*reason),
+            _ => None,
+        });
+        let want = if reported {
+            (DisconnectReason::Unreachable, ConnectFailure::Unreachable)
+        } else {
+            (DisconnectReason::TimedOut, ConnectFailure::TimedOut)
+        };
+        assert_eq!((disconnected, failed), (Some(want.0), Some(want.1)));
+    }
 }
 
 /// RFC 4862 s5.4: the leader core probes for an address; the other cores use it after that.

@@ -83,8 +83,10 @@ impl AtomicsApp {
         self.complete_unsignaled(conn)?;
         let was_heard = {
             let conn = &mut self.atomics_oracle.borrow_mut().conns[conn];
-            conn.endpoints[self.role].was_aborted =
-                matches!(reason, DisconnectReason::Reset | DisconnectReason::TimedOut);
+            conn.endpoints[self.role].was_aborted = matches!(
+                reason,
+                DisconnectReason::Reset | DisconnectReason::TimedOut | DisconnectReason::Unreachable
+            );
             // The peer may have received the connection request of a client whose attempt failed.
             let was_heard = self.role == SERVER && conn.endpoints[CLIENT].stage != EndpointStage::Up;
             if !conn.is_ending && !was_heard {

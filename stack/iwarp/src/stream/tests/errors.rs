@@ -397,6 +397,12 @@ fn each_local_error_has_its_completion_status() {
     let huge = Sge { addr: 0, len: u32::MAX, lkey: STag(0) };
     assert_eq!(outcome(|a| a.send(1, &[nowhere])), CompletionStatus::LocalProtection);
     assert_eq!(outcome(|a| a.write(1, &[huge], (STag(1), 0))), CompletionStatus::LocalLength);
+    // RFC5041-5.2-02: the lengths of a list are added without wrapping.
+    let half = Sge { addr: 0, len: 1 << 31, lkey: STag(0) };
+    for list in [vec![half; 2], vec![half, half, Sge { len: 1, ..half }]] {
+        assert_eq!(outcome(|a| a.write(1, &list, (STag(1), 0))), CompletionStatus::LocalLength);
+        assert_eq!(outcome(|a| a.send(1, &list)), CompletionStatus::LocalLength);
+    }
     assert_eq!(outcome(|a| a.send_inline(1, &[0; 257])), CompletionStatus::LocalLength);
     assert_eq!(outcome(|a| a.read(1, nowhere, (STag(1), 0))), CompletionStatus::LocalOperation);
 }

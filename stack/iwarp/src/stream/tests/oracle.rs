@@ -171,21 +171,37 @@ proptest! {
         prop_assert_eq!(outcome(&cuts), outcome(&[usize::MAX]));
     }
 
-    /// No input causes a panic, and refused input does not reach memory.
+    /// Any octets, as they are on a stream without CRCs and in FPDUs with a correct CRC on one with them: the stream ends
+    /// with an error or continues, each receive completes once at most, and only its memory changes.
     #[test]
     fn hostile_octets_end_the_stream_or_have_no_effect(
         crc: bool,
         octets in proptest::collection::vec(any::<u8>(), 0..400),
+        cuts in proptest::collection::vec(0..60usize, 1..8),
     ) {
         let mut side = Endpoint::started(config(), Role::Responder, crc);
         let buffer = side.filled(4096, EVERYTHING);
-        side.receive(1, &[all(&buffer)]);
-        let _ = side.feed(&octets);
-        side.pull_all(SEGMENT_BYTES);
-        prop_assert!(crc || side.arrived.available() <= octets.len());
+        side.receive(1, &[buffer.slice(64, 32).unwrap()]);
+        let mut stream = octets.clone();
         if crc {
-            prop_assert_eq!(Endpoint::bytes(&buffer), pattern(4096));
+            stream.clear();
+            let (mut rest, mut cuts) = (&octets[..], cuts.iter().cycle());
+            while !rest.is_empty() {
+                let (ulpdu, left) = rest.split_at(rest.len().min(*cuts.next().unwrap() + 1));
+                stream.extend(framed(ulpdu));
+                rest = left;
+            }
         }
+        let outcome = side.feed(&stream);
+        side.pull_all(SEGMENT_BYTES);
+        prop_assert_eq!(outcome.is_err(), side.stream.error().is_some());
+        prop_assert_eq!(outcome.is_err(), side.stream.state() == StreamState::Ended);
+        // An FPDU with a correct CRC is whole, so its octets are processed, or end the stream.
+        prop_assert!(!crc || outcome.is_err() || side.arrived.available() == 0);
+        prop_assert!(side.log.receives.len() <= 1);
+        prop_assert!(outcome.is_ok() || side.log.receives.len() == 1, "the receive is flushed");
+        let (now, before) = (Endpoint::bytes(&buffer), pattern(4096));
+        prop_assert_eq!((&now[..64], &now[96..]), (&before[..64], &before[96..]));
     }
 
     /// Like the test above, with octets that pass the CRC and look like segments.

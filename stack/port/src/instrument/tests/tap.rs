@@ -156,7 +156,8 @@ fn a_capture_is_readable_by_its_owner_alone_and_follows_no_link() {
     assert!(linked.is_err());
 }
 
-/// Runs a program on a capture of one segment each way; `None` where it is not installed.
+/// Runs a program on a capture of one segment each way; `None` where it is not installed, which a line past the capture of
+/// a test's output says.
 fn asked(program: &str, arguments: &[&str]) -> Option<String> {
     let path = std::env::temp_dir().join(format!("ironwarp-{program}-{}.pcapng", std::process::id()));
     let capture = Capture::create(&path, CaptureLimits::default()).unwrap();
@@ -168,7 +169,10 @@ fn asked(program: &str, arguments: &[&str]) -> Option<String> {
     bench.control.stop_capture().unwrap();
     let output = Command::new(program).args(arguments).arg(&path).output();
     std::fs::remove_file(&path).unwrap();
-    let output = output.ok()?;
+    let Ok(output) = output else {
+        writeln!(io::stderr(), "\nSKIPPED: {program} is not installed").expect("a terminal");
+        return None;
+    };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
 }

@@ -423,6 +423,8 @@ impl DisconnectReason {
     fn from_events(events: TcpEvents) -> Self {
         match () {
             () if events.contains(TcpEvents::RESET) => DisconnectReason::Reset,
+            // RFC 9293 MUST-47, RFC 1122 s4.2.3.9: a soft error is reported when the connection has failed.
+            () if events.contains(TcpEvents::UNREACHABLE) => DisconnectReason::Unreachable,
             () if events.contains(TcpEvents::TIMED_OUT) => DisconnectReason::TimedOut,
             () => DisconnectReason::Closed,
         }
@@ -439,6 +441,7 @@ impl From<DisconnectReason> for ConnectFailure {
             DisconnectReason::LocalError(_) => ConnectFailure::Protocol,
             DisconnectReason::WorkerDropped => ConnectFailure::WorkerDropped,
             DisconnectReason::TimedOut => ConnectFailure::TimedOut,
+            DisconnectReason::Unreachable => ConnectFailure::Unreachable,
             DisconnectReason::Closed | DisconnectReason::Reset | DisconnectReason::Aborted => {
                 ConnectFailure::Closed
             }
@@ -450,6 +453,7 @@ impl ConnectFailure {
     fn from_events(events: TcpEvents) -> Self {
         match () {
             () if events.contains(TcpEvents::REFUSED) => ConnectFailure::Refused,
+            () if events.contains(TcpEvents::UNREACHABLE) => ConnectFailure::Unreachable,
             () if events.contains(TcpEvents::TIMED_OUT) => ConnectFailure::TimedOut,
             () => ConnectFailure::Closed,
         }

@@ -270,3 +270,29 @@ fn an_atomic_over_placed_octets_causes_a_second_placement() {
     assert_eq!(Endpoint::bytes(&target), vec![0x77; 8000]);
     assert_eq!(b.counted(Counter::IwarpOutOfOrderCopiesSkipped), 0);
 }
+
+/// RFC7306-5.4-04, RFC7306-5.4-06: an Atomic Request that arrived behind a gap is executed and answered when it is
+/// delivered, which is after the gap has closed.
+#[test]
+fn an_atomic_behind_a_gap_is_executed_when_the_gap_has_closed() {
+    let (mut a, mut b) = out_of_order_pair();
+    for side in [&mut a, &mut b] {
+        (side.stream.config.extensions, side.stream.config.atomic_locked) =
+            (Some(Rfc7306Profile::RFC_7306), true);
+    }
+    let (source, before) = (a.filled(3000, EVERYTHING), a.region(8, EVERYTHING));
+    let target = b.region(3000, EVERYTHING);
+    let word = b.table.register(PD, AlignedBuf::zeroed(8, 64).unwrap(), EVERYTHING).unwrap();
+    a.write(1, &[all(&source)], remote(&target));
+    a.post(2, SendOpcode::FetchAdd, |wqe| {
+        wqe.set_atomic(&AtomicOp::add(5), all(&before));
+        (wqe.remote_stag, wqe.remote_to) = (word.stag(), word.base_to());
+    });
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[1].start..).unwrap();
+    assert!(b.pull(SEGMENT_BYTES).is_empty(), "a response before delivery");
+    assert_eq!(Endpoint::bytes(&word), [0; 8], "executed before delivery");
+    b.arrive(&mut arrival, units[0].clone()).unwrap();
+    assert!(!b.pull(SEGMENT_BYTES).is_empty());
+    assert_eq!(Endpoint::bytes(&word), 5_u64.to_ne_bytes());
+}
