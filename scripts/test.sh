@@ -9,7 +9,7 @@ usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
 DPDK, scripts, the library for C, tests (unit, property, documentation, devices), instruction counts, simulator, loom,
-Miri, a minute of fuzzing, interop-smoke (Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
+Miri, a minute of fuzzing, two minutes of soak, interop-smoke (Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -119,6 +119,12 @@ fuzz() {
     cargo test --manifest-path fuzz/Cargo.toml --locked --lib && scripts/fuzz.sh --smoke 60
 }
 
+# Two minutes of random operations over memif, ring and tap, while frames, links and processes fail.
+soak() {
+    local json=$logs/soak.json
+    scripts/soak.sh 2 --queue-pairs 16 --json "$json"
+}
+
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.
 static_dpdk() {
     local target=${CARGO_TARGET_DIR:-target}/static
@@ -218,6 +224,7 @@ elif cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install --quiet --lo
 else
     skip 'fuzz: cargo-fuzz cannot be installed'
 fi
+stage soak soak
 if [ "$interop" -eq 1 ]; then
     stage interop whole_matrix
 else
