@@ -118,7 +118,8 @@ impl Plan {
 
     /// Every cable is down for most of the time until the links heal, and hosts wait longer than that for a start-up.
     pub(super) fn draw_slow_starts(&mut self, rng: &mut SeededEntropy) {
-        let outage = Nanos::from_millis(10_000 + rng.below(15_000));
+        // Shorter than the time in which an application gives up: sixty attempts.
+        let outage = Nanos::from_millis(10_000 + rng.below(8_000));
         self.heal_at = outage + Nanos::from_millis(rng.below(2_000));
         for host in &mut self.hosts {
             host.config.mpa.startup_timeout_ms = (outage.0 / 1_000_000) * (1 + rng.below(2));

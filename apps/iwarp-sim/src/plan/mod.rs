@@ -215,6 +215,9 @@ impl Plan {
             plan.draw_sessions(&params, &mut rng);
         }
         plan.draw_srqs(&params, &mut rng);
+        if scenario == Scenario::SharedCores {
+            plan.draw_shared_cores();
+        }
         plan.draw_attacks(&params, &mut rng);
         plan.draw_faults(&mut rng);
         if scenario == Scenario::Atomics {

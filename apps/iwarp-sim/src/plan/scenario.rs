@@ -46,6 +46,8 @@ pub enum Scenario {
     Visitors,
     /// Links that are down for so long that connecting takes more than ten seconds.
     SlowStarts,
+    /// Shared receive queues on hosts with several cores.
+    SharedCores,
 }
 
 /// The parameters of a scenario.
@@ -83,7 +85,7 @@ pub struct ScenarioParams {
 
 impl Scenario {
     /// All scenarios.
-    pub const ALL: [Scenario; 18] = [
+    pub const ALL: [Scenario; 20] = [
         Scenario::Mixed,
         Scenario::Lossy,
         Scenario::Reorder,
@@ -102,6 +104,8 @@ impl Scenario {
         Scenario::Atomics,
         Scenario::Stalls,
         Scenario::Visitors,
+        Scenario::SlowStarts,
+        Scenario::SharedCores,
     ];
 
     /// Its name on the command line.
@@ -126,6 +130,7 @@ impl Scenario {
             Scenario::Stalls => "stalls",
             Scenario::Visitors => "visitors",
             Scenario::SlowStarts => "slow-starts",
+            Scenario::SharedCores => "shared-cores",
         }
     }
 
@@ -145,6 +150,7 @@ impl Scenario {
             }
             Scenario::Limits => "more connections than hosts allow",
             Scenario::Shared => "many queue pairs on shared receive queues, which run low and empty",
+            Scenario::SharedCores => "shared receive queues on hosts with up to three cores",
             Scenario::Memory => "windows, fast regions, invalidated tags, fences and chains in random order",
             Scenario::Queues => "completion queues that applications sleep on and resize under load",
             Scenario::Storm => {
@@ -155,7 +161,7 @@ impl Scenario {
             Scenario::Visitors => {
                 "peers that split SACKs, acknowledge single bytes, close windows, read nothing; other connections must not be affected"
             }
-            Scenario::SlowStarts => "links down for up to 25 s, start-ups that take more than ten seconds",
+            Scenario::SlowStarts => "links down for up to 18 s, start-ups that take more than ten seconds",
             Scenario::Atomics => {
                 "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable"
             }
@@ -234,7 +240,7 @@ impl Scenario {
                 tight_limits: true,
                 ..usual
             },
-            Scenario::Shared => ScenarioParams {
+            Scenario::Shared | Scenario::SharedCores => ScenarioParams {
                 sessions: 3 + rng.below(14),
                 shared_percent: 80,
                 bad_request_percent: 25,
@@ -285,6 +291,7 @@ impl Scenario {
             | Scenario::Terminate
             | Scenario::Limits
             | Scenario::Shared
+            | Scenario::SharedCores
             | Scenario::Memory
             | Scenario::Queues
             | Scenario::Storm
@@ -312,7 +319,12 @@ impl Scenario {
         // It relaxes the checks of every stream that it ends, so most runs go without it.
         let never = matches!(
             self,
-            Scenario::Storm | Scenario::Memory | Scenario::Shared | Scenario::Atomics | Scenario::Visitors
+            Scenario::Storm
+                | Scenario::Memory
+                | Scenario::Shared
+                | Scenario::SharedCores
+                | Scenario::Atomics
+                | Scenario::Visitors
         );
         if self != Scenario::Corrupt && (never || !rng.chance(250_000)) {
             known.retain(|fault| *fault != Fault::UndetectedCorruption);
