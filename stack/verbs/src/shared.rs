@@ -2,12 +2,19 @@
 //!
 //! The data path does not use it: cores read one flag in an iteration, contexts use it at creation.
 
+mod listening;
+mod ports;
+
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use ironwarp_mem::MemTable;
-use ironwarp_types::PdId;
+use ironwarp_net::{FlowHasher, Steering};
+use ironwarp_types::{Flow, PdId};
+
+use listening::ListeningAddresses;
+pub(crate) use ports::PortState;
 
 use crate::config::{Config, LimitsConfig};
 use crate::context::LacksAtomicsCache;
@@ -27,10 +34,21 @@ pub(crate) struct StackShared {
     /// For each context, the number of cores that still have objects of it.
     context_refs: Box<[AtomicU16]>,
     pd_numbers: PdNumbers,
+    /// The addresses that contexts listen on.
+    pub(crate) listening: ListeningAddresses,
+    /// What the devices determine; set before the first worker exists.
+    devices: OnceLock<DeviceFacts>,
     /// Peers that lack atomic operations. Used by contexts only.
     pub(crate) lacks_atomics_cache: Mutex<LacksAtomicsCache>,
     /// Whether there was ever one.
     pub(crate) any_lacks_atomics: AtomicBool,
+}
+
+/// What the devices of a stack determine.
+pub(crate) struct DeviceFacts {
+    pub(crate) ports: Box<[PortState]>,
+    pub(crate) steering: Steering,
+    pub(crate) hasher: FlowHasher,
 }
 
 /// The state that one core shares with all contexts.
@@ -59,6 +77,8 @@ impl StackShared {
             contexts,
             context_refs,
             pd_numbers: PdNumbers::from(1),
+            listening: ListeningAddresses::default(),
+            devices: OnceLock::new(),
             lacks_atomics_cache,
             any_lacks_atomics: AtomicBool::new(false),
         })
@@ -75,8 +95,25 @@ impl StackShared {
     pub(crate) fn release_context_id(&self, number: u16) {
         let left = self.context_refs.get(usize::from(number));
         if left.is_some_and(|cores| cores.fetch_sub(1, Ordering::Relaxed) == 1) {
+            self.listening.release_all(number);
             self.contexts.release(number.into());
         }
+    }
+
+    /// Records what the devices determine, once.
+    pub(crate) fn set_devices(&self, devices: DeviceFacts) {
+        let _ = self.devices.set(devices);
+    }
+
+    /// Returns the ports.
+    pub(crate) fn ports(&self) -> &[PortState] {
+        self.devices.get().map_or(&[], |devices| &devices.ports)
+    }
+
+    /// Returns the core of a flow.
+    pub(crate) fn core_of(&self, flow: &Flow) -> Option<u16> {
+        let devices = self.devices.get()?;
+        Some(devices.steering.core_of(flow, devices.hasher.hash(flow)))
     }
 
     /// Returns whether peers that lack atomic operations may be recorded.

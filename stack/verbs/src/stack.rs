@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::{MemLimits, MemTable};
-use ironwarp_net::Steering;
-use ironwarp_port::Port;
+use ironwarp_net::{FlowHasher, Steering};
 use ironwarp_port::instrument::{Instrumented, WallClock};
 use ironwarp_port::memory::MemoryPort;
+use ironwarp_port::{LinkState, Port};
 use ironwarp_stats::{CoreStats, Counter, PageDimensions, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
-use crate::config::{Config, in_range};
-use crate::context::{Context, ProtectionDomain};
-use crate::core_loop::{CoreLoop, CoreParts, core_mesh, remote_atomics_mesh, steered_frames};
+use crate::config::{Config, ConfigError, in_range};
+use crate::context::{Context, InterfaceAddress, PortInfo, ProtectionDomain};
+use crate::core_loop::{CoreLoop, CoreParts, core_mesh, local_mac, remote_atomics_mesh, steered_frames};
 use crate::error::{SetupError, VerbsError};
 use crate::host::offloads;
-use crate::shared::StackShared;
+use crate::shared::{DeviceFacts, PortState, StackShared};
 use crate::worker::Worker;
 
 /// A running stack. Contexts and workers outlive it; it only creates them.
@@ -136,6 +136,15 @@ impl Stack {
     /// Returns the number of ports of each core.
     pub fn ports(&self) -> u8 {
         port_number(self.shared.config.ports())
+    }
+
+    /// Returns the state of a port, as [`Context::query_port`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`] if there is no such port.
+    pub fn query_port(&self, port: u8) -> Result<PortInfo, VerbsError> {
+        self.shared.query_port(port)
     }
 
     /// Returns the sums of the counters of some rows of the page.
@@ -277,7 +286,7 @@ impl StackBuilder {
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        stack_parts.assemble(fabrics, |_| true, &clocks, secret)
+        stack_parts.assemble(fabrics, |_| LinkState { up: true, speed_mbps: None }, &clocks, secret)
     }
 }
 
@@ -340,7 +349,7 @@ impl StackParts {
             link_poll_interval: LINK_POLL_INTERVAL,
         };
         let fabrics = self.instrument(ports, &clocks)?;
-        self.assemble(fabrics, |port| port.port_mut().link_up(), &clocks, secret()?)
+        self.assemble(fabrics, |port| port.port_mut().link(), &clocks, secret()?)
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
@@ -375,8 +384,8 @@ impl StackParts {
 
     fn assemble<P: Port, C: Clock + Clone + 'static, W>(
         self,
-        fabrics: CorePorts<P>,
-        link_up: fn(&mut P) -> bool,
+        mut fabrics: CorePorts<P>,
+        link: fn(&mut P) -> LinkState,
         clocks: &StackClocks<C, W>,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError>
@@ -384,8 +393,10 @@ impl StackParts {
         CoreLoop<P, C>: Send,
     {
         let config = &self.shared.config;
-        let other_cores =
-            core_mesh(Steering::new(config.core.count, fabrics.spread()), steered_frames(config));
+        let steering = Steering::new(config.core.count, fabrics.spread());
+        let ports = port_states(config, fabrics.first_core(), link)?;
+        self.shared.set_devices(DeviceFacts { ports, steering, hasher: FlowHasher::new(secret) });
+        let other_cores = core_mesh(steering, steered_frames(config));
         let mut workers = Vec::new();
         let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);
         for (((core, (ports, controls)), other_cores), remote_atomics) in
@@ -400,7 +411,7 @@ impl StackParts {
                 core,
                 clock,
                 ports,
-                link_up,
+                link,
                 link_poll_interval,
                 mem,
                 stats,
@@ -414,6 +425,31 @@ impl StackParts {
         }
         Ok((Stack { shared: self.shared, stats: self.stats }, workers))
     }
+}
+
+/// Returns what contexts can read of the ports.
+fn port_states<P: Port>(
+    config: &Config,
+    ports: &mut [P],
+    link: fn(&mut P) -> LinkState,
+) -> Result<Box<[PortState]>, ConfigError> {
+    let state = |(number, port): (usize, &mut P)| {
+        let config = config.for_port(number);
+        let (address, _) = config.net.parse()?;
+        let all = config.net.prefixes()?;
+        let addresses =
+            all.iter().map(|prefix| InterfaceAddress { address: prefix.addr, prefix_len: prefix.len });
+        let caps = port.caps();
+        Ok(PortState::new(PortInfo {
+            device: config.port.device.kind(),
+            mac: local_mac(&config, caps.mac, address),
+            mtu_bytes: config.port.mtu.min(caps.mtu_bytes),
+            memory_node: caps.numa_node,
+            addresses: addresses.collect(),
+            link: link(port),
+        }))
+    };
+    ports.iter_mut().enumerate().map(state).collect()
 }
 
 /// Converts a number of ports, which is small.

@@ -9,5 +9,6 @@ mod connect;
 mod context;
 mod event;
 mod memory;
+mod port;
 mod post;
 mod queues;

@@ -12,6 +12,7 @@ mod connect;
 mod cq;
 mod qp;
 mod query;
+mod query_port;
 mod srq;
 mod table;
 
@@ -20,11 +21,12 @@ use std::sync::Arc;
 
 use ironwarp_mem::{Access, AccessScope, AtomicOp, FastRegion, MemTable, Region, StableBytes, Window};
 use ironwarp_rings::notify::NotifyState;
-use ironwarp_types::{CoreId, PdId};
+use ironwarp_types::{CoreId, Flow, PdId};
 
 pub use connect::DrainProgress;
 pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
+pub use query_port::{InterfaceAddress, PortInfo};
 
 use crate::core_loop::channel::{ControlMessage, CoreChannel, EventSignal, Notification, context_channel};
 use crate::error::{PostError, VerbsError};
@@ -305,6 +307,17 @@ impl Context {
         in_ring.or_else(|| self.shared.cores.get(core)?.take_left(self.number))
     }
 
+    /// Records what later calls return: addresses of connections, peers without atomic operations, free ports.
+    #[cold]
+    fn note_event(&mut self, event: &Event) {
+        match *event {
+            Event::PeerLacksAtomics { peer, .. } => self.cache_lacks_atomics(peer),
+            Event::Established { qp, local, remote, .. } => self.set_flow(qp, Flow { local, remote }),
+            Event::ListenFailed { local } => self.shared.listening.release(self.number, local),
+            _ => {}
+        }
+    }
+
     /// Returns the oldest event.
     ///
     /// Without an event, it releases the memory of some regions that were dropped and that no core uses any more: the
@@ -315,9 +328,7 @@ impl Context {
                 match notification {
                     Notification::Event(Event::SrqLimitReached { srq }) if !self.consume_arming(srq) => {}
                     Notification::Event(event) => {
-                        if let Event::PeerLacksAtomics { peer, .. } = event {
-                            self.cache_lacks_atomics(peer);
-                        }
+                        self.note_event(&event);
                         return Some(event);
                     }
                     Notification::PeerHasAtomics(peer) => self.uncache_lacks_atomics(peer),

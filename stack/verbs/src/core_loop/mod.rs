@@ -43,7 +43,7 @@ use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Clock, Nanos};
 
-pub(crate) use build::{CoreParts, steered_frames};
+pub(crate) use build::{CoreParts, local_mac, steered_frames};
 pub(crate) use cores::{LEADER, core_mesh};
 pub(crate) use data_path::qp::{QpCore, QpSetup};
 pub(crate) use data_path::queues::{CqCore, CqParts, CqRing, QpQueueSlots, SrqCore, SrqSlot};
