@@ -11,3 +11,11 @@ mod event;
 mod memory;
 mod post;
 mod queues;
+
+pub use address::*;
+pub use connect::*;
+pub use context::*;
+pub use event::*;
+pub use memory::*;
+pub use post::*;
+pub use queues::*;
