@@ -65,7 +65,36 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         "calls",
         (0..=255).flat_map(|call: u8| [call, 1, 64, 64, 2, 0, 0, 0, 0, 0, 0, 0]).collect(),
     ));
+    all.extend(capi().map(|(name, steps)| ("capi", name, [&[0][..], &steps].concat())));
     all
+}
+
+/// Calls of the C API over an established connection.
+fn capi() -> [(&'static str, Vec<u8>); 4] {
+    const POLL: u8 = 12;
+    // A piece of 64 bytes of the first memory.
+    let piece = [0, 1, 0, 64, 0];
+    let receives =
+        |end| [&[6, end, 0, 2][..], &[&[1][..], &piece].concat().repeat(3), &[0, 0, 0, POLL]].concat();
+    let reap = |end| vec![8, end, 0, 0, 16, 0, POLL];
+    let send = |opcode: u8, flags: u8| {
+        let single = matches!(opcode, 2 | 5..=7 | 9..);
+        let request = [&[0, 0, 0, 0, 0, 0, opcode, 0, flags][..], &[u8::from(!single)], &piece].concat();
+        [&request[..], &[0, 8, 0, 5, 0, 9, 7, 0, 0, 3, 0, 0, POLL]].concat()
+    };
+    // Written, read, sent, with Immediate Data; atomic operations; tags.
+    let messages: Vec<u8> = [0, 1, 2, 3, 4, 0].iter().flat_map(|&opcode| send(opcode, 1)).collect();
+    let words: Vec<u8> = [5, 6, 7, 11].iter().flat_map(|&opcode| send(opcode, 5)).collect();
+    let tags =
+        [vec![13, 0, 0, 0, 1, 0, 0, 13, 0, 0, 0, 0, 0, 0], send(9, 1), send(10, 1), send(8, 9)].concat();
+    let end = vec![19, 0, 0, 0, 1, 15];
+    let local = vec![15, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, POLL];
+    [
+        ("messages", [receives(1), messages, reap(0), reap(1), end].concat()),
+        ("words", [words, local, reap(0)].concat()),
+        ("tags", [tags, reap(0)].concat()),
+        ("memory", [vec![9, 0, 0, 0, 1, 0, 0, 0, 0, 2], vec![11, 0, 1, 2], vec![11, 0, 0, 2]].concat()),
+    ]
 }
 
 /// A step and the zeros that its fields read.

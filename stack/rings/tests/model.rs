@@ -35,7 +35,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: if cfg!(miri) { 4 } else { 256 },
-        failure_persistence: None,
         ..Default::default()
     }
 }

@@ -12,3 +12,11 @@ mod memory;
 mod port;
 mod post;
 mod queues;
+
+pub use address::*;
+pub use connect::*;
+pub use context::*;
+pub use event::*;
+pub use memory::*;
+pub use post::*;
+pub use queues::*;
