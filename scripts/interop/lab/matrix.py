@@ -10,10 +10,11 @@ from typing import Callable
 
 from dissect import check_captures
 from fabric import Fabric
+from groups import group_of
 from guest import Guest
 from node import Node
 from outcome import Failed, Skipped
-from programs import with_archive, with_programs
+from programs import with_archive, with_programs, with_storage
 
 CELLS = []
 # As siw's source has them.
@@ -51,13 +52,17 @@ def cell(name, devices=("af_packet",), smoke=False):
 class Lab:
     """What a cell is given: a guest that is up, and programs of ours to start over one device."""
 
-    def __init__(self, image, programs, folder, device, archive=None):
+    def __init__(self, image, programs, folder, device, archive=None, storage=False, seconds=None):
         self.programs, self.folder, self.device, self.archive = programs, folder, device, archive
+        # How long the cells of storage that bear faults write and compare; of their own choice without it.
+        self.seconds = seconds
         self.fabric = Fabric(device, folder)
         if device == "pci":
             image = with_programs(image, folder, programs, ("iwarp-perf", "iwarp-ping"), ("nic.sh", "hugepages.sh"))
         if device == "release" and archive:
             image = with_archive(image, folder, archive)
+        if storage:
+            image = with_storage(image, folder)
         self.guest = Guest(image, folder, self.fabric.qemu(), self.fabric.cards())
         self.cell_folder = folder
         self.nodes, self.capture = [], None
@@ -149,8 +154,8 @@ class Lab:
 class Matrix:
     """Runs cells and keeps the score."""
 
-    def __init__(self, image, programs, folder, archive=None):
-        self.image, self.programs, self.folder, self.archive = image, programs, folder, archive
+    def __init__(self, image, programs, folder, archive=None, seconds=None):
+        self.image, self.programs, self.folder, self.archive, self.seconds = image, programs, folder, archive, seconds
         self.score = {"passed": 0, "failed": 0, "skipped": 0}
 
     @staticmethod
@@ -172,7 +177,9 @@ class Matrix:
         folder = self.folder / device
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        lab = Lab(self.image, self.programs, folder, device, self.archive)
+        # The groups run in processes of their own, so storage is among these cells only if they are its.
+        storage = any(group_of(device, each.name) == "nvmf" for each in cells)
+        lab = Lab(self.image, self.programs, folder, device, self.archive, storage, self.seconds)
         try:
             lab.fabric.build()
             for each in cells:

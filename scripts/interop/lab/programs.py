@@ -45,13 +45,23 @@ def with_archive(image, folder, archive):
     return _image(image, ours, tree, [_bash(tree)])
 
 
+def with_storage(image, folder):
+    """An image like `image`, in `folder`, with the storage programs that `build-guest.sh` leaves beside it."""
+    ours = folder / "image"
+    shutil.rmtree(ours, ignore_errors=True)
+    ours.mkdir(parents=True)
+    (ours / "vmlinux").symlink_to((image / "vmlinux").resolve())
+    (ours / "guest.cpio").write_bytes((image / "guest.cpio").read_bytes() + (image / "storage.cpio").read_bytes())
+    return ours
+
+
 def _image(image, ours, tree, files):
     """Packs a tree behind an image, with the libraries that files of it need."""
     for library in _libraries(files):
         if not (image / "root" / _place(library)).exists():
             _copy(library, tree)
     shutil.rmtree(tree / "usr/lib64", ignore_errors=True)
-    (ours / "vmlinux").symlink_to(image / "vmlinux")
+    (ours / "vmlinux").symlink_to((image / "vmlinux").resolve())
     added = subprocess.run(
         "find . | cpio -o -H newc --quiet -R 0:0", shell=True, cwd=tree, stdout=subprocess.PIPE, check=True
     ).stdout
