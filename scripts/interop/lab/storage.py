@@ -105,7 +105,7 @@ class KernelTarget:
         if device is None:
             guest.must(f"modprobe brd rd_nr=1 rd_size={mib * 1024}")
             device = "/dev/ram0"
-        guest.must(f"modprobe nvmet-{transport}; grep -q " {CONFIGFS} " /proc/mounts || mount -t configfs configfs {CONFIGFS}")
+        guest.must(f"modprobe nvmet-{transport}; grep -q '{CONFIGFS}' /proc/mounts || mount -t configfs configfs {CONFIGFS}")
         guest.must(
             f"mkdir {subsystem} && echo 1 > {subsystem}/attr_allow_any_host && mkdir {subsystem}/namespaces/1 &&"
             f"echo -n {device} > {subsystem}/namespaces/1/device_path && echo 1 > {subsystem}/namespaces/1/enable"
