@@ -67,7 +67,8 @@ impl Appliance {
         for one in &config.subsystems {
             let mut namespaces = BTreeMap::new();
             for namespace in &one.namespaces {
-                let (medium, bytes) = open_medium(&contexts[0], pd, namespace, config.limits.transfer_kib * 1024)?;
+                let (medium, bytes) =
+                    open_medium(&contexts[0], pd, namespace, config.limits.transfer_kib * 1024)?;
                 let block_shift = namespace.block_bytes.ilog2() as u8;
                 let info = NamespaceInfo {
                     backend: media.len(),
@@ -135,7 +136,9 @@ impl Appliance {
                 .collect();
             let mut outcome = Ok(());
             for thread in threads {
-                let one = thread.join().unwrap_or_else(|_| Err(NvmfError::Protocol("a core's thread panicked".into())));
+                let one = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(NvmfError::Protocol("a core's thread panicked".into())));
                 outcome = outcome.and(one);
             }
             outcome
@@ -227,7 +230,8 @@ fn open_medium(
             let medium = FileMedium::open(path, options).map_err(system)?;
             let bytes = medium.bytes();
             if bytes < namespace.block_bytes.into() {
-                let empty = std::io::Error::other("shorter than a logical block; make it with truncate --size");
+                let empty =
+                    std::io::Error::other("shorter than a logical block; make it with truncate --size");
                 return Err(system(empty));
             }
             if *direct && !medium.is_direct {

@@ -142,8 +142,16 @@ impl Connection {
             range: 0,
         };
         let slots = (0..capsules.len()).map(slot).collect();
-        let connection =
-            Connection { index, qp, queue, capsules, slots, device_requests: 0, is_ended: false, is_ending: false };
+        let connection = Connection {
+            index,
+            qp,
+            queue,
+            capsules,
+            slots,
+            device_requests: 0,
+            is_ended: false,
+            is_ending: false,
+        };
         for number in 0..connection.slots.len() {
             connection.post_receive(io, number as u16)?;
         }
@@ -436,7 +444,8 @@ fn post_reply(
     }
     match source {
         Some((sge, to)) => {
-            let write = SendWr::write(WrId::send(index, None).0, core::slice::from_ref(&sge), to).unsignaled();
+            let write =
+                SendWr::write(WrId::send(index, None).0, core::slice::from_ref(&sge), to).unsignaled();
             ctx.post_all(qp, &[write, response])
         }
         None => ctx.post_send(qp, &response),

@@ -277,7 +277,10 @@ impl Reactor {
             }
             Event::Disconnected { qp, .. } | Event::ConnectFailed { qp, .. } => self.on_ended(qp),
             Event::Terminated { sent, terminate, .. } => {
-                tracing::warn!("a connection is terminated by {}: {terminate:?}", if sent { "us" } else { "the host" });
+                tracing::warn!(
+                    "a connection is terminated by {}: {terminate:?}",
+                    if sent { "us" } else { "the host" }
+                );
                 Ok(())
             }
             Event::ListenFailed { local } => Err(NvmfError::Listen(local)),
