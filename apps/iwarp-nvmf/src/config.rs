@@ -221,6 +221,13 @@ impl TargetConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.stack.validate()?;
         self.limits.validate()?;
+        let depth = self.stack.limits.read_depth;
+        check(
+            self.limits.reads <= depth,
+            "limits.reads",
+            self.limits.reads,
+            "at most stack.limits.read_depth",
+        )?;
         let ours = self.stack.addresses()?;
         check(!self.listeners.is_empty(), "listeners", "[]", "at least one address and port")?;
         for at in &self.listeners {

@@ -11,14 +11,16 @@ use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, Region, Stack, Wor
 use crate::NvmfError;
 use crate::backend::{Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
 use crate::config::{BackendConfig, NamespaceConfig, TargetConfig};
-use crate::target::{Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits};
+use crate::target::{
+    ADMIN_QUEUE_ENTRIES, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
+};
 use crate::transport::arena::{ArenaLimits, CoreMemory};
-use crate::transport::{Arrivals, CoreLimits, Reactor, arrivals};
+use crate::transport::{Arrivals, CoreLimits, Reactor, arrivals, entries_reserved};
 
 /// The time that connections have to close after a stop. Later ones are reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The depth of a core's completion queue.
-const COMPLETIONS: u32 = 1 << 16;
+/// The largest depth of a core's completion queue.
+const COMPLETIONS_MAX: u32 = 1 << 20;
 
 /// The medium of a namespace, shared by all cores.
 #[derive(Clone)]
@@ -274,5 +276,8 @@ fn core_limits(config: &TargetConfig) -> CoreLimits {
         capsules: limits.capsules,
         capsule_bytes: limits.capsule_bytes,
     };
-    CoreLimits { arena, connections: limits.connections, reads: limits.reads, completions: COMPLETIONS }
+    // Every connection may need its whole share, or the last ones are rejected.
+    let each = entries_reserved(limits.queue_entries.max(ADMIN_QUEUE_ENTRIES).into());
+    let completions = each.saturating_mul(limits.connections as u32).min(COMPLETIONS_MAX);
+    CoreLimits { arena, connections: limits.connections, reads: limits.reads, completions }
 }

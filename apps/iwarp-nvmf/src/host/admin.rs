@@ -97,7 +97,7 @@ impl Host {
         entries: u16,
         turn: &mut dyn FnMut(),
     ) -> Result<CompletionQueueEntry, NvmfError> {
-        let queue = self.open_queue(CmRequest::new(qid, entries), entries)?;
+        let queue = self.open_queue(CmRequest::new(qid, entries).as_bytes(), entries)?;
         self.wait(queue, turn, |host| host.is_up(queue).then_some(()))?;
         let settings = &self.settings;
         let cattr = if settings.no_flow_control { CATTR_DISABLE_SQ_FLOW_CONTROL } else { 0 };

@@ -10,7 +10,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Host, Link};
 use crate::NvmfError;
-use crate::wire::fabrics::CmRequest;
 use crate::wire::sgl::SglDescriptor;
 use crate::wire::{CQE_BYTES, CompletionQueueEntry, SQE_BYTES, SubmissionQueueEntry};
 
@@ -136,7 +135,7 @@ impl HostQueue {
 
 impl Host {
     /// Opens the connection of a queue with `entries` entries. Returns the queue's number here.
-    pub(super) fn open_queue(&mut self, request: CmRequest, entries: u16) -> Result<usize, NvmfError> {
+    pub(super) fn open_queue(&mut self, private_data: &[u8], entries: u16) -> Result<usize, NvmfError> {
         let attr = QpAttr {
             send_depth: u32::from(entries) * SENDS_PER_ENTRY,
             recv_depth: entries.into(),
@@ -172,7 +171,7 @@ impl Host {
             completed: VecDeque::new(),
         };
         (0..entries).try_for_each(|slot| queue.post_receive(&mut self.ctx, slot))?;
-        let params = ConnectParams { private_data: request.as_bytes(), ..ConnectParams::default() };
+        let params = ConnectParams { private_data, ..ConnectParams::default() };
         self.ctx.connect_with(qp, self.settings.target, &params)?;
         self.queues.push(queue);
         Ok(self.queues.len() - 1)
@@ -182,14 +181,14 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// The stack refuses a call.
+    /// [`NvmfError::Rejected`] if the target rejects it.
     pub fn open_raw(
         &mut self,
-        request: CmRequest,
+        private_data: &[u8],
         entries: u16,
         turn: &mut dyn FnMut(),
     ) -> Result<usize, NvmfError> {
-        let queue = self.open_queue(request, entries)?;
+        let queue = self.open_queue(private_data, entries)?;
         self.wait(queue, turn, |host| host.is_up(queue).then_some(queue))
     }
 

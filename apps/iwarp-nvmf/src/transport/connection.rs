@@ -109,8 +109,10 @@ pub struct Connection {
     pub(super) device_requests: u32,
     /// The transport's connection has ended.
     pub(super) is_ended: bool,
-    /// An end was requested.
-    pub(super) is_ending: bool,
+    /// It has to end.
+    pub(super) must_end: bool,
+    /// The stack was told so.
+    is_ending: bool,
 }
 
 /// The bits of an opcode that say which way its data goes.
@@ -150,6 +152,7 @@ impl Connection {
             slots,
             device_requests: 0,
             is_ended: false,
+            must_end: false,
             is_ending: false,
         };
         for number in 0..connection.slots.len() {
@@ -375,6 +378,7 @@ impl Connection {
 
     /// Ends the connection.
     pub(super) fn end(&mut self, io: &mut CoreIo) -> Result<(), NvmfError> {
+        self.must_end = true;
         if self.is_ending || self.is_ended {
             return Ok(());
         }

@@ -53,7 +53,7 @@ pub fn arrivals(cores: usize) -> Vec<Arrivals> {
 }
 
 /// Returns the completion queue entries that a connection may need.
-pub(super) fn entries_reserved(slots: usize) -> u32 {
+pub fn entries_reserved(slots: usize) -> u32 {
     let depth = |count: usize| count.next_power_of_two() as u32;
     depth(slots) + depth(slots * SENDS_PER_ENTRY)
 }

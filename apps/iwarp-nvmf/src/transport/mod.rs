@@ -23,7 +23,7 @@ use ironwarp::{
 };
 
 pub use connection::CoreIo;
-pub use listener::{Arrival, Arrivals, arrivals};
+pub use listener::{Arrival, Arrivals, arrivals, entries_reserved};
 
 use crate::NvmfError;
 use crate::backend::Backend;
@@ -332,7 +332,7 @@ impl Reactor {
             if connection.is_ended {
                 continue;
             }
-            if connection.queue.is_ended() {
+            if connection.must_end || connection.queue.is_ended() {
                 connection.end(&mut self.io)?;
             } else if connection.queue.qid() == 0 {
                 connection.send_events(&mut self.io)?;
