@@ -12,14 +12,14 @@ from outcome import check
 
 KEEP_ALIVE_S = 8
 HOST = f"--keep-alive-tmo={KEEP_ALIVE_S} --reconnect-delay=1 --ctrl-loss-tmo=300"
-# How long fio writes and compares, under emulation.
-SECONDS = 15
+# Seconds for fio to end, under emulation.
 LIMIT = 300
 
 
-def fio_under(lab, disk, seconds=SECONDS):
-    """Starts fio, and waits until blocks are written."""
-    job = lab.guest.start(storage.fio(disk, *storage.RANDOM, mib=8, seconds=seconds), LIMIT + seconds)
+def fio_under(lab, disk, seconds=0):
+    """Starts fio, and waits until some of its blocks are written. It compares all of them at its end."""
+    words = storage.fio(disk, *storage.RANDOM, mib=8)
+    job = lab.guest.start(storage.again_for(seconds, words) if seconds else words, LIMIT + seconds)
     # The fifth field is the number of writes. Linux 6.1 counts them at the path, nvme0c0n1, and not at nvme0n1.
     written = "cat /sys/block/nvme*/stat | awk '{ sum += $5 } END { print sum }'"
     lab.guest.must(f"until [ $({written}) -ge 64 ]; do usleep 50000; done", 60)
