@@ -240,3 +240,24 @@ fn a_namespace_that_vanishes_is_reported_and_gone() {
     let read = complete(&mut pair, range.entry(io::READ), Transfer::FromTarget(512));
     assert_eq!(read.entry.status(), Status::INVALID_NAMESPACE);
 }
+
+/// Queues live on the cores at which their connections arrive, and share one namespace.
+#[test]
+fn queues_spread_over_cores() {
+    let config = target_config(&format!(
+        "[stack.core]\ncount = 2\n[limits]\nbuffers = 4\ncapsules = 512\nqueue_entries = 16\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+         allow_any_host = true\n[[subsystem.namespace]]\nnsid = 1\nbackend.memory = {{ mib = 4 }}\n"
+    ));
+    let mut pair = Pair::new(&config);
+    let before = pair.usage();
+    pair.connect(16);
+    let each: Vec<usize> = pair.side.reactors.iter().map(|one| one.usage().connections).collect();
+    assert!(each.iter().sum::<usize>() == 17 && each.iter().all(|&count| count > 0), "{each:?}");
+    let Pair { host, side, .. } = &mut pair;
+    let namespace = host.namespaces(&mut || side.turn()).expect("namespaces")[0];
+    let many = |writes| Workload { commands: 1000, depth: 8, ..workload(writes, 4096) };
+    host.bench(namespace, many(true), &mut || side.turn()).expect("written");
+    host.bench(namespace, many(false), &mut || side.turn()).expect("read");
+    host.close(&mut || side.turn()).expect("closed");
+    pair.until("the target has freed everything", |pair| pair.usage() == before);
+}

@@ -151,7 +151,7 @@ fn with_host(
     act: impl FnOnce(&mut Host) -> Result<(), NvmfError>,
 ) -> Result<(), CliExit> {
     let config = Config::from_file(&to.config).map_err(CliExit::bad_arguments)?;
-    let (stack, worker) = Stack::builder(config).build_one().map_err(CliExit::failed)?;
+    let (stack, workers) = Stack::builder(config).build().map_err(CliExit::failed)?;
     let settings = HostSettings {
         hostnqn: to.hostnqn.clone(),
         kato_ms: to.kato,
@@ -161,7 +161,7 @@ fn with_host(
         timeout: Duration::from_secs(20),
         ..HostSettings::new(to.connect, subnqn)
     };
-    let mut host = Host::new(&stack, worker, settings).map_err(CliExit::failed)?;
+    let mut host = Host::new(&stack, workers, settings).map_err(CliExit::failed)?;
     let outcome = act(&mut host);
     let closed = host.close(&mut || {});
     drop(host);

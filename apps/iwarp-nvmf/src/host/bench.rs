@@ -109,7 +109,7 @@ impl Host {
         turn: &mut dyn FnMut(),
     ) -> Result<BenchReport, NvmfError> {
         let mut run = self.begin(namespace, workload)?;
-        let started = self.worker.now().0;
+        let started = self.now_ns();
         let (mut last, timeout_ns) = (started, self.settings.timeout.as_nanos() as u64);
         while run.report.commands < workload.commands {
             let mut done = 0;
@@ -119,7 +119,7 @@ impl Host {
             }
             self.poll()?;
             turn();
-            let now = self.worker.now().0;
+            let now = self.now_ns();
             last = if done > 0 { now } else { last };
             if (1..self.queues.len()).any(|queue| !self.is_up(queue)) {
                 return Err(NvmfError::Ended("during the workload".to_owned()));
@@ -190,7 +190,7 @@ impl Host {
                 run.scratch = data;
             }
             if let Some(sent) = run.sent.get_mut(queue).and_then(|queue| queue.get_mut(usize::from(cid))) {
-                *sent = (slba, self.worker.now().0);
+                *sent = (slba, self.now_ns());
             }
             self.send(queue, cid, range.entry(opcode), transfer)?;
         }
@@ -203,7 +203,7 @@ impl Host {
             succeed(if run.workload.writes { "Write" } else { "Read" }, completion.entry)?;
             let sent = run.sent.get(queue).and_then(|queue| queue.get(usize::from(completion.cid)));
             let (slba, at) = sent.copied().unwrap_or_default();
-            run.report.latency_ns.saturating_record(self.worker.now().0.saturating_sub(at));
+            run.report.latency_ns.saturating_record(self.now_ns().saturating_sub(at));
             run.report.commands += 1;
             run.report.bytes += u64::from(run.workload.bytes);
             done += 1;

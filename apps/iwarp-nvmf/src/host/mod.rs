@@ -74,7 +74,7 @@ impl HostSettings {
 
 /// A host with its queues. Queue 0 is the admin queue.
 pub struct Host {
-    worker: Worker,
+    workers: Vec<Worker>,
     ctx: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -100,16 +100,16 @@ enum Link {
 }
 
 impl Host {
-    /// A host on a stack, not connected.
+    /// A host on a stack with these workers, not connected.
     ///
     /// # Errors
     ///
     /// The stack refuses a context or a queue.
-    pub fn new(stack: &Stack, worker: Worker, settings: HostSettings) -> Result<Self, NvmfError> {
+    pub fn new(stack: &Stack, workers: Vec<Worker>, settings: HostSettings) -> Result<Self, NvmfError> {
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
         let cq = ctx.create_cq(COMPLETIONS)?;
-        Ok(Host { worker, ctx, pd, cq, settings, queues: Vec::new(), cntlid: 0, capsule_bytes: 0 })
+        Ok(Host { workers, ctx, pd, cq, settings, queues: Vec::new(), cntlid: 0, capsule_bytes: 0 })
     }
 
     /// Returns the settings, to change them before connecting.
@@ -133,7 +133,10 @@ impl Host {
     ///
     /// The stack refuses a call.
     pub fn poll(&mut self) -> Result<bool, NvmfError> {
-        let mut busy = self.worker.poll(1).work > 0;
+        let mut busy = false;
+        for worker in &mut self.workers {
+            busy |= worker.poll(1).work > 0;
+        }
         while let Some(event) = self.ctx.poll_event() {
             busy = true;
             self.on_event(event);
@@ -169,6 +172,11 @@ impl Host {
 
     fn queue_of(&mut self, qp: QueuePair) -> Option<&mut HostQueue> {
         self.queues.iter_mut().find(|queue| queue.qp == qp)
+    }
+
+    /// Returns the time in nanoseconds.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.workers.first().map_or(0, |worker| worker.now().0)
     }
 
     /// Returns whether the connection of a queue stands.

@@ -111,7 +111,7 @@ pub struct Connection {
     pub(super) is_ended: bool,
     /// It has to end.
     pub(super) must_end: bool,
-    /// The stack was told so.
+    /// The abort was posted.
     is_ending: bool,
 }
 

@@ -1,7 +1,7 @@
 //! A target and a host in one process, joined by memory ports and polled by one thread.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use ironwarp::memory::{MemoryConfig, pair};
+use ironwarp::memory::{MemoryConfig, pair_of_queues};
 use ironwarp::{Config, MacAddr, Stack};
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{Host, HostSettings};
@@ -41,14 +41,17 @@ pub struct Pair {
 
 /// The target's reactor, in a cell of its own so that a host's call can turn it.
 pub struct TargetSide {
-    pub reactor: Reactor,
+    /// One for each core.
+    pub reactors: Vec<Reactor>,
     pub target: Arc<Target>,
     pub stack: Stack,
 }
 
 impl TargetSide {
     pub fn turn(&mut self) {
-        self.reactor.poll().expect("the target runs");
+        for reactor in &mut self.reactors {
+            reactor.poll().expect("the target runs");
+        }
     }
 }
 
@@ -60,16 +63,16 @@ impl Pair {
     pub fn with(config: &TargetConfig, settings: HostSettings) -> Self {
         let near = MemoryConfig::default();
         let far = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..near.clone() };
-        let (near, far) = pair(&near, &far);
+        let (mut near, far) = pair_of_queues((&near, 1), (&far, config.stack.core.count.into()));
         let mut host_config = Config::in_memory("10.0.0.1/24").expect("valid");
         (host_config.tcp.rto_min_us, host_config.tcp.user_timeout_ms) = (500, 500);
-        let (host_stack, worker) =
-            Stack::builder(host_config).memory_port(near).build_one().expect("a stack");
-        let host = Host::new(&host_stack, worker, settings).expect("a host");
-        let appliance = Appliance::open(config, Some(vec![far])).expect("a target");
-        let (stack, target, mut cores) = appliance.into_cores();
-        let reactor = cores.remove(0).start().expect("a reactor");
-        Pair { host, side: TargetSide { reactor, target, stack }, _host_stack: host_stack }
+        let (host_stack, workers) =
+            Stack::builder(host_config).memory_port(near.remove(0)).build().expect("a stack");
+        let host = Host::new(&host_stack, workers, settings).expect("a host");
+        let appliance = Appliance::open(config, Some(far)).expect("a target");
+        let (stack, target, cores) = appliance.into_cores();
+        let reactors = cores.into_iter().map(|core| core.start().expect("a reactor")).collect();
+        Pair { host, side: TargetSide { reactors, target, stack }, _host_stack: host_stack }
     }
 
     /// A pair whose host is connected with this many I/O queues.
@@ -98,6 +101,13 @@ impl Pair {
 
     /// What the target holds when nobody is connected.
     pub fn usage(&self) -> CoreUsage {
-        self.side.reactor.usage()
+        let all = self.side.reactors.iter().map(Reactor::usage);
+        all.reduce(|sum, one| CoreUsage {
+            connections: sum.connections + one.connections,
+            free_buffers: sum.free_buffers + one.free_buffers,
+            free_capsules: sum.free_capsules + one.free_capsules,
+            waiting: sum.waiting + one.waiting,
+        })
+        .expect("a core")
     }
 }
