@@ -221,6 +221,13 @@ impl TargetConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.stack.validate()?;
         self.limits.validate()?;
+        let depth = self.stack.limits.read_depth;
+        check(
+            self.limits.reads <= depth,
+            "limits.reads",
+            self.limits.reads,
+            "at most stack.limits.read_depth",
+        )?;
         let ours = self.stack.addresses()?;
         check(!self.listeners.is_empty(), "listeners", "[]", "at least one address and port")?;
         for at in &self.listeners {
@@ -232,7 +239,12 @@ impl TargetConfig {
         let mut nqns = BTreeSet::new();
         for subsystem in &self.subsystems {
             subsystem.validate()?;
-            check(nqns.insert(&subsystem.nqn), "subsystem.nqn", &subsystem.nqn, "an NQN that no other subsystem has")?;
+            check(
+                nqns.insert(&subsystem.nqn),
+                "subsystem.nqn",
+                &subsystem.nqn,
+                "an NQN that no other subsystem has",
+            )?;
         }
         Ok(())
     }
@@ -264,13 +276,31 @@ impl LimitsConfig {
 
 impl SubsystemConfig {
     fn validate(&self) -> Result<(), ConfigError> {
-        let allowed = "an NQN as nqn.2014-08.org.example:disk, 223 bytes at most, not the discovery subsystem's";
+        let allowed =
+            "an NQN as nqn.2014-08.org.example:disk, 223 bytes at most, not the discovery subsystem's";
         check(is_nqn(&self.nqn) && self.nqn != DISCOVERY_NQN, "subsystem.nqn", &self.nqn, allowed)?;
-        let printable = |text: &str, most: usize| text.len() <= most && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        check(printable(&self.serial, 20), "subsystem.serial", &self.serial, "at most 20 printable ASCII characters")?;
-        check(printable(&self.model, 40), "subsystem.model", &self.model, "at most 40 printable ASCII characters")?;
+        let printable = |text: &str, most: usize| {
+            text.len() <= most && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+        };
+        check(
+            printable(&self.serial, 20),
+            "subsystem.serial",
+            &self.serial,
+            "at most 20 printable ASCII characters",
+        )?;
+        check(
+            printable(&self.model, 40),
+            "subsystem.model",
+            &self.model,
+            "at most 40 printable ASCII characters",
+        )?;
         let access = "NQNs in hosts, or allow_any_host = true, not both";
-        check(self.hosts.is_empty() == self.allow_any_host, "subsystem.hosts", format!("{:?}", self.hosts), access)?;
+        check(
+            self.hosts.is_empty() == self.allow_any_host,
+            "subsystem.hosts",
+            format!("{:?}", self.hosts),
+            access,
+        )?;
         for host in &self.hosts {
             check(is_nqn(host), "subsystem.hosts", host, "NQNs, 223 bytes each at most")?;
         }
@@ -288,9 +318,19 @@ impl NamespaceConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         check((1..=crate::target::NSID_MAX).contains(&self.nsid), "namespace.nsid", self.nsid, "1 to 1024")?;
         let sizes = [512, 1024, 2048, 4096];
-        check(sizes.contains(&self.block_bytes), "namespace.block_bytes", self.block_bytes, "512, 1024, 2048 or 4096")?;
+        check(
+            sizes.contains(&self.block_bytes),
+            "namespace.block_bytes",
+            self.block_bytes,
+            "512, 1024, 2048 or 4096",
+        )?;
         if let Some(uuid) = &self.uuid {
-            check(parse_uuid(uuid).is_some(), "namespace.uuid", uuid, "32 hexadecimal digits, hyphens between them")?;
+            check(
+                parse_uuid(uuid).is_some(),
+                "namespace.uuid",
+                uuid,
+                "32 hexadecimal digits, hyphens between them",
+            )?;
         }
         match &self.backend {
             BackendConfig::Memory { mib } => {
@@ -318,7 +358,11 @@ fn check(
     value: impl core::fmt::Display,
     allowed: &'static str,
 ) -> Result<(), ConfigError> {
-    if ok { Ok(()) } else { Err(ConfigError::Value { key: key.to_owned(), value: value.to_string(), allowed }) }
+    if ok {
+        Ok(())
+    } else {
+        Err(ConfigError::Value { key: key.to_owned(), value: value.to_string(), allowed })
+    }
 }
 
 fn is_nqn(text: &str) -> bool {
@@ -378,7 +422,11 @@ backend.memory = { mib = 16 }
             ("nsid = 1", "nsid = 1\nblock_bytes = 100", &["block_bytes", "100", "512"]),
             ("nsid = 1", "nsid = 1\nblock_size = 512", &["block_size", "line 12"]),
             ("mib = 16", "mib = 0", &["mib", "1 to"]),
-            ("[[subsystem]]", "[limits]\ntransfer_kib = 100\n[[subsystem]]", &["transfer_kib", "100", "power of two"]),
+            (
+                "[[subsystem]]",
+                "[limits]\ntransfer_kib = 100\n[[subsystem]]",
+                &["transfer_kib", "100", "power of two"],
+            ),
             ("device.memory = {}", "device.memory = {}\nmtu = 1", &["stack", "mtu", "1"]),
         ] {
             let text = GOOD.replace(from, to);

@@ -11,14 +11,16 @@ use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, Region, Stack, Wor
 use crate::NvmfError;
 use crate::backend::{Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
 use crate::config::{BackendConfig, NamespaceConfig, TargetConfig};
-use crate::target::{Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits};
+use crate::target::{
+    ADMIN_QUEUE_ENTRIES, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
+};
 use crate::transport::arena::{ArenaLimits, CoreMemory};
-use crate::transport::{Arrivals, CoreLimits, Reactor, arrivals};
+use crate::transport::{Arrivals, CoreLimits, Reactor, arrivals, entries_reserved};
 
 /// The time that connections have to close after a stop. Later ones are reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The depth of a core's completion queue.
-const COMPLETIONS: u32 = 1 << 16;
+/// The largest depth of a core's completion queue.
+const COMPLETIONS_MAX: u32 = 1 << 20;
 
 /// The medium of a namespace, shared by all cores.
 #[derive(Clone)]
@@ -67,7 +69,8 @@ impl Appliance {
         for one in &config.subsystems {
             let mut namespaces = BTreeMap::new();
             for namespace in &one.namespaces {
-                let (medium, bytes) = open_medium(&contexts[0], pd, namespace, config.limits.transfer_kib * 1024)?;
+                let (medium, bytes) =
+                    open_medium(&contexts[0], pd, namespace, config.limits.transfer_kib * 1024)?;
                 let block_shift = namespace.block_bytes.ilog2() as u8;
                 let info = NamespaceInfo {
                     backend: media.len(),
@@ -135,7 +138,9 @@ impl Appliance {
                 .collect();
             let mut outcome = Ok(());
             for thread in threads {
-                let one = thread.join().unwrap_or_else(|_| Err(NvmfError::Protocol("a core's thread panicked".into())));
+                let one = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(NvmfError::Protocol("a core's thread panicked".into())));
                 outcome = outcome.and(one);
             }
             outcome
@@ -227,7 +232,8 @@ fn open_medium(
             let medium = FileMedium::open(path, options).map_err(system)?;
             let bytes = medium.bytes();
             if bytes < namespace.block_bytes.into() {
-                let empty = std::io::Error::other("shorter than a logical block; make it with truncate --size");
+                let empty =
+                    std::io::Error::other("shorter than a logical block; make it with truncate --size");
                 return Err(system(empty));
             }
             if *direct && !medium.is_direct {
@@ -270,5 +276,8 @@ fn core_limits(config: &TargetConfig) -> CoreLimits {
         capsules: limits.capsules,
         capsule_bytes: limits.capsule_bytes,
     };
-    CoreLimits { arena, connections: limits.connections, reads: limits.reads, completions: COMPLETIONS }
+    // Every connection may need its whole share, or the last ones are rejected.
+    let each = entries_reserved(limits.queue_entries.max(ADMIN_QUEUE_ENTRIES).into());
+    let completions = each.saturating_mul(limits.connections as u32).min(COMPLETIONS_MAX);
+    CoreLimits { arena, connections: limits.connections, reads: limits.reads, completions }
 }

@@ -2,6 +2,7 @@
 
 import fnmatch
 import itertools
+import re
 import shutil
 import subprocess
 import time
@@ -12,7 +13,7 @@ from dissect import check_captures
 from fabric import Fabric
 from groups import group_of
 from guest import Guest
-from node import Node
+from node import SETTINGS, Node
 from outcome import Failed, Skipped
 from programs import with_archive, with_programs, with_storage
 
@@ -116,7 +117,15 @@ class Lab:
         words = [str(argument) for argument in arguments]
         if not self.fabric.watched:
             words += ["--pcap", str(self.cell_folder / f"wire-{next(self.captures)}.pcapng")]
-        node = Node(self.programs, self.fabric, self.cell_folder, name, words, sections)
+        return self._start(name, words, SETTINGS + self.fabric.config() + sections)
+
+    def nvmf(self, *arguments, sections):
+        """Starts the storage program, whose configuration has the stack's as a part."""
+        stack = re.sub(r"^\[", "[stack.", SETTINGS + self.fabric.config(), flags=re.MULTILINE)
+        return self._start("iwarp-nvmf", [str(argument) for argument in arguments], sections + stack)
+
+    def _start(self, name, words, config):
+        node = Node(self.programs, self.cell_folder, name, words, config)
         self.nodes.append(node)
         return node
 

@@ -59,12 +59,16 @@ def discover(guest, address, transport="rdma", port=PORT):
     return {record["subnqn"]: record for record in records if record["subtype"] == "nvme subsystem"}
 
 
-def fio(disk, *options, mib=4, jobs=2, seconds=None):
-    """fio's words: writes all of an area for each job, then reads back and compares. With `seconds` again and again."""
+def fio(disk, *options, mib=4, jobs=2):
+    """fio's words: writes all of an area for each job, then reads all of it back and compares."""
     words = f"fio --name=verify --filename=/dev/{disk.device} --ioengine=libaio --direct=1 --group_reporting"
     words += f" --numjobs={jobs} --size={mib}m --offset_increment={mib}m --verify=crc32c --verify_fatal=1 --do_verify=1"
-    words += f" --time_based --runtime={seconds}" if seconds else ""
     return " ".join((words, "--output-format=terse", *options))
+
+
+def again_for(seconds, command):
+    """A command again and again until time is up: fio's own limit would leave out the comparison."""
+    return f"end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do {command} || exit; done"
 
 
 RANDOM = ("--rw=randwrite", "--bs=4k", "--iodepth=32")
@@ -105,7 +109,7 @@ class KernelTarget:
         if device is None:
             guest.must(f"modprobe brd rd_nr=1 rd_size={mib * 1024}")
             device = "/dev/ram0"
-        guest.must(f"modprobe nvmet-{transport}; grep -q " {CONFIGFS} " /proc/mounts || mount -t configfs configfs {CONFIGFS}")
+        guest.must(f"modprobe nvmet-{transport}; grep -q '{CONFIGFS}' /proc/mounts || mount -t configfs configfs {CONFIGFS}")
         guest.must(
             f"mkdir {subsystem} && echo 1 > {subsystem}/attr_allow_any_host && mkdir {subsystem}/namespaces/1 &&"
             f"echo -n {device} > {subsystem}/namespaces/1/device_path && echo 1 > {subsystem}/namespaces/1/enable"

@@ -48,14 +48,17 @@ impl FileMedium {
     ///
     /// Those of the system. A file system without O_DIRECT is not an error.
     pub fn open(path: &Path, options: FileOptions) -> io::Result<Self> {
-        let open = |flags| {
-            OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags).open(path)
-        };
+        let open =
+            |flags| OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags).open(path);
         let direct = if options.direct { open(libc::O_DIRECT).ok() } else { None };
         let is_direct = direct.is_some();
         let file = direct.map_or_else(|| open(0), Ok)?;
         let kind = file.metadata()?;
-        let bytes = if kind.file_type().is_block_device() { io::Seek::seek(&mut &file, io::SeekFrom::End(0))? } else { kind.len() };
+        let bytes = if kind.file_type().is_block_device() {
+            io::Seek::seek(&mut &file, io::SeekFrom::End(0))?
+        } else {
+            kind.len()
+        };
         Ok(FileMedium { file, bytes, is_direct })
     }
 

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod host;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -14,8 +16,12 @@ const PROGRAM: &str = "iwarp-nvmf";
 
 const EXAMPLES: &str = "\
 Examples:
-  iwarp-nvmf check --config configs/nvmf-memif.toml
-  iwarp-nvmf serve --config configs/nvmf-memif.toml
+  iwarp-nvmf check --config configs/nvmf/memif.toml
+  iwarp-nvmf serve --config configs/nvmf/memif.toml
+
+  iwarp-nvmf host identify --config configs/memif-client.toml --connect 10.99.0.1:4420
+  iwarp-nvmf host bench --config configs/memif-client.toml --connect 10.99.0.1:4420 --operation write --verify
+  iwarp-nvmf host read --config configs/memif-client.toml --connect 10.99.0.1:4420 --blocks 8 > blocks
 
   On a Linux host with an RDMA device:
     nvme discover -t rdma -a 10.99.0.1 -s 4420
@@ -38,7 +44,7 @@ struct Args {
 enum Command {
     /// Serve the namespaces of a configuration until Ctrl-C
     Serve {
-        /// The configuration, a TOML file as configs/nvmf-memif.toml
+        /// The configuration, a TOML file as configs/nvmf/memif.toml
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
@@ -48,6 +54,9 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Drive a target as a host
+    #[command(subcommand)]
+    Host(host::HostCommand),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -59,6 +68,7 @@ fn run() -> Result<(), CliExit> {
     let _log = start_log(&args.log)?;
     match &args.command {
         Command::Check { config } => check(config),
+        Command::Host(command) => host::run(command),
         Command::Serve { config } => {
             let stop = on_interrupt().map_err(CliExit::Failed)?;
             let outcome = serve(config, &stop);

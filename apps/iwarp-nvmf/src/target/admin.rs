@@ -88,7 +88,11 @@ fn queue_count(target: &Target, requested: u32) -> Result<u64, Status> {
     Ok(u64::from(count) << 16 | u64::from(count))
 }
 
-fn get_feature(target: &Target, controller: &Controller, entry: &SubmissionQueueEntry) -> Result<Step, Status> {
+fn get_feature(
+    target: &Target,
+    controller: &Controller,
+    entry: &SubmissionQueueEntry,
+) -> Result<Step, Status> {
     let (identifier, select) = (entry.dword(10) as u8, entry.dword(10) >> 8 & 7);
     if select != SELECT_CURRENT {
         return Err(Status::INVALID_FIELD);

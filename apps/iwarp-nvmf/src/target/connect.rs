@@ -8,8 +8,8 @@ use super::controller::Controller;
 use super::queue::{CapsuleLimits, Queue, Response, Step, pointer_of};
 use super::{ADMIN_QUEUE_ENTRIES, Target};
 use crate::wire::fabrics::{
-    CATTR_DISABLE_SQ_FLOW_CONTROL, CNTLID_DYNAMIC, CONNECT_DATA_BYTES, Connect, ConnectData, invalid_parameter,
-    nqn, property,
+    CATTR_DISABLE_SQ_FLOW_CONTROL, CNTLID_DYNAMIC, CONNECT_DATA_BYTES, Connect, ConnectData,
+    invalid_parameter, nqn, property,
 };
 use crate::wire::{Status, SubmissionQueueEntry};
 
@@ -24,13 +24,22 @@ mod parameter {
 
 impl Queue {
     /// Checks the command; its data is still to be fetched.
-    pub(super) fn connect(&self, entry: &SubmissionQueueEntry, capsule: CapsuleLimits) -> Result<Step, Status> {
+    pub(super) fn connect(
+        &self,
+        entry: &SubmissionQueueEntry,
+        capsule: CapsuleLimits,
+    ) -> Result<Step, Status> {
         let pointer = pointer_of(entry, capsule, CONNECT_DATA_BYTES)?;
         Ok(Step::FromHost { pointer, bytes: CONNECT_DATA_BYTES })
     }
 
     /// Connects the queue to a new or an existing controller. The result is CNTLID, or the place of a bad parameter.
-    pub(super) fn connect_with(&mut self, entry: &SubmissionQueueEntry, data: &[u8], now_ms: u64) -> Response {
+    pub(super) fn connect_with(
+        &mut self,
+        entry: &SubmissionQueueEntry,
+        data: &[u8],
+        now_ms: u64,
+    ) -> Response {
         let Ok((data, _)) = ConnectData::ref_from_prefix(data) else {
             return Status::DATA_TRANSFER_ERROR.into();
         };
@@ -89,7 +98,11 @@ impl Queue {
     }
 
     /// Finds the controller of an I/O queue: that of the same host.
-    fn find_controller(&self, data: &ConnectData, (subnqn, hostnqn): (&str, &str)) -> Result<Arc<Controller>, Response> {
+    fn find_controller(
+        &self,
+        data: &ConnectData,
+        (subnqn, hostnqn): (&str, &str),
+    ) -> Result<Arc<Controller>, Response> {
         let controller = self.target.controller(data.cntlid.get()).filter(|one| !one.is_ended());
         let controller = controller.ok_or(bad(parameter::CNTLID, true))?;
         if controller.subsystem().nqn() != subnqn {
@@ -117,7 +130,9 @@ impl Queue {
         };
         let registers = controller.registers();
         let result = match (entry.dword(11), is_wide) {
-            (property::CAP, true) => self.target.capabilities(self.qid == 0 && controller.subsystem().is_discovery()),
+            (property::CAP, true) => {
+                self.target.capabilities(self.qid == 0 && controller.subsystem().is_discovery())
+            }
             (property::VS, false) => property::VS_1_4.into(),
             (property::CC, false) => registers.cc().into(),
             (property::CSTS, false) => registers.csts().into(),

@@ -198,7 +198,10 @@ impl Controller {
     /// Records a sign of life of the host: any command (CTRATT: traffic-based keep alive).
     #[inline]
     pub(super) fn seen(&self, now_ms: u64) {
-        self.last_seen_ms.store(now_ms, Ordering::Relaxed);
+        // Queues on several cores share the line, so it is written once in a millisecond.
+        if self.last_seen_ms.load(Ordering::Relaxed) != now_ms {
+            self.last_seen_ms.store(now_ms, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn keep_alive_expired(&self, now_ms: u64) -> bool {

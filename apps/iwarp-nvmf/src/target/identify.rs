@@ -51,7 +51,9 @@ impl Queue {
         if nsid == 0 || nsid == NSID_ALL || nsid > NSID_MAX {
             return Err(Status::INVALID_NAMESPACE);
         }
-        Ok(self.namespace(nsid).map_or_else(|_| vec![0; IDENTIFY_BYTES], |namespace| namespace_data(namespace)))
+        Ok(self
+            .namespace(nsid)
+            .map_or_else(|_| vec![0; IDENTIFY_BYTES], |namespace| namespace_data(namespace)))
     }
 
     /// Lists NSIDs above `after`, in order.

@@ -71,7 +71,11 @@ impl IoCommand {
 
 impl Queue {
     #[inline]
-    pub(super) fn io(&mut self, entry: &SubmissionQueueEntry, capsule: CapsuleLimits) -> Result<Step, Status> {
+    pub(super) fn io(
+        &mut self,
+        entry: &SubmissionQueueEntry,
+        capsule: CapsuleLimits,
+    ) -> Result<Step, Status> {
         let transfer_bytes = self.target.limits.transfer_bytes;
         let namespace = self.namespace(entry.nsid.get())?;
         match entry.opcode {
@@ -82,7 +86,10 @@ impl Queue {
                 let counters = &namespace.counters;
                 counters.reads.fetch_add(1, Ordering::Relaxed);
                 counters.read_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
-                Ok(Step::Io { command: IoCommand::new(IoOperation::Read, namespace, extent), pointer: Some(pointer) })
+                Ok(Step::Io {
+                    command: IoCommand::new(IoOperation::Read, namespace, extent),
+                    pointer: Some(pointer),
+                })
             }
             io::WRITE => {
                 check_writable(namespace)?;

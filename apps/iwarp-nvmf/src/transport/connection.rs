@@ -109,8 +109,10 @@ pub struct Connection {
     pub(super) device_requests: u32,
     /// The transport's connection has ended.
     pub(super) is_ended: bool,
-    /// An end was requested.
-    pub(super) is_ending: bool,
+    /// It has to end.
+    pub(super) must_end: bool,
+    /// The abort was posted.
+    is_ending: bool,
 }
 
 /// The bits of an opcode that say which way its data goes.
@@ -142,8 +144,17 @@ impl Connection {
             range: 0,
         };
         let slots = (0..capsules.len()).map(slot).collect();
-        let connection =
-            Connection { index, qp, queue, capsules, slots, device_requests: 0, is_ended: false, is_ending: false };
+        let connection = Connection {
+            index,
+            qp,
+            queue,
+            capsules,
+            slots,
+            device_requests: 0,
+            is_ended: false,
+            must_end: false,
+            is_ending: false,
+        };
         for number in 0..connection.slots.len() {
             connection.post_receive(io, number as u16)?;
         }
@@ -367,6 +378,7 @@ impl Connection {
 
     /// Ends the connection.
     pub(super) fn end(&mut self, io: &mut CoreIo) -> Result<(), NvmfError> {
+        self.must_end = true;
         if self.is_ending || self.is_ended {
             return Ok(());
         }
@@ -436,7 +448,8 @@ fn post_reply(
     }
     match source {
         Some((sge, to)) => {
-            let write = SendWr::write(WrId::send(index, None).0, core::slice::from_ref(&sge), to).unsignaled();
+            let write =
+                SendWr::write(WrId::send(index, None).0, core::slice::from_ref(&sge), to).unsignaled();
             ctx.post_all(qp, &[write, response])
         }
         None => ctx.post_send(qp, &response),

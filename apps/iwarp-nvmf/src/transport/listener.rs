@@ -11,8 +11,8 @@ use super::connection::Connection;
 use super::wr_id::CONNECTIONS_MAX;
 use crate::NvmfError;
 use crate::target::{ADMIN_QUEUE_ENTRIES, Queue};
-use crate::wire::fabrics::{CmAccept, CmRequest, CmStatus};
 use crate::wire::CQE_BYTES;
+use crate::wire::fabrics::{CmAccept, CmRequest, CmStatus};
 
 /// Bytes of private data that are looked at.
 const PRIVATE_DATA_BYTES: usize = size_of::<CmRequest>();
@@ -53,7 +53,7 @@ pub fn arrivals(cores: usize) -> Vec<Arrivals> {
 }
 
 /// Returns the completion queue entries that a connection may need.
-pub(super) fn entries_reserved(slots: usize) -> u32 {
+pub fn entries_reserved(slots: usize) -> u32 {
     let depth = |count: usize| count.next_power_of_two() as u32;
     depth(slots) + depth(slots * SENDS_PER_ENTRY)
 }
@@ -91,7 +91,8 @@ impl Reactor {
                 tracing::warn!("{} is rejected: {status}", arrival.remote);
                 self.counters.rejected += 1;
                 let private_data = status.reject();
-                let params = RejectParams { private_data: private_data.as_bytes(), ..RejectParams::default() };
+                let params =
+                    RejectParams { private_data: private_data.as_bytes(), ..RejectParams::default() };
                 match self.io.ctx.reject_with(&arrival.request, &params) {
                     // The start-up timeout ends the request.
                     Err(VerbsError::Busy) => Ok(()),
@@ -103,7 +104,8 @@ impl Reactor {
 
     /// Returns QID and the entries of the submission queue.
     fn check_request(&self, arrival: &Arrival) -> Result<(u16, u16), CmStatus> {
-        let (request, _) = CmRequest::read_from_prefix(&arrival.private_data).map_err(|_| CmStatus::InvalidLength)?;
+        let (request, _) =
+            CmRequest::read_from_prefix(&arrival.private_data).map_err(|_| CmStatus::InvalidLength)?;
         if request.recfmt.get() != 0 {
             return Err(CmStatus::InvalidRecordFormat);
         }

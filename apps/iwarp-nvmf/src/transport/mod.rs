@@ -23,7 +23,7 @@ use ironwarp::{
 };
 
 pub use connection::CoreIo;
-pub use listener::{Arrival, Arrivals, arrivals};
+pub use listener::{Arrival, Arrivals, arrivals, entries_reserved};
 
 use crate::NvmfError;
 use crate::backend::Backend;
@@ -277,7 +277,10 @@ impl Reactor {
             }
             Event::Disconnected { qp, .. } | Event::ConnectFailed { qp, .. } => self.on_ended(qp),
             Event::Terminated { sent, terminate, .. } => {
-                tracing::warn!("a connection is terminated by {}: {terminate:?}", if sent { "us" } else { "the host" });
+                tracing::warn!(
+                    "a connection is terminated by {}: {terminate:?}",
+                    if sent { "us" } else { "the host" }
+                );
                 Ok(())
             }
             Event::ListenFailed { local } => Err(NvmfError::Listen(local)),
@@ -329,7 +332,7 @@ impl Reactor {
             if connection.is_ended {
                 continue;
             }
-            if connection.queue.is_ended() {
+            if connection.must_end || connection.queue.is_ended() {
                 connection.end(&mut self.io)?;
             } else if connection.queue.qid() == 0 {
                 connection.send_events(&mut self.io)?;

@@ -192,7 +192,8 @@ pub struct CmReject {
     pub status: U16,
 }
 
-const _: () = assert!(size_of::<CmRequest>() == 32 && size_of::<CmAccept>() == 32 && size_of::<CmReject>() == 4);
+const _: () =
+    assert!(size_of::<CmRequest>() == 32 && size_of::<CmAccept>() == 32 && size_of::<CmReject>() == 4);
 
 impl CmRequest {
     /// A request for queue `qid` with `entries` entries.
