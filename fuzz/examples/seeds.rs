@@ -13,7 +13,48 @@ fn main() -> std::io::Result<()> {
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(name), bytes)?;
     }
+    for (name, bytes) in golden() {
+        fs::write(seeds.join("startup").join(name), bytes)?;
+    }
     Ok(())
+}
+
+/// The golden vectors of the verbs' tests as a peer sends them: start-up frames in either role, other messages after one.
+fn golden() -> Vec<(String, Vec<u8>)> {
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../stack/verbs/tests/golden/vectors");
+    // The role, and a request of revision 1 that is right.
+    let frame = [&[1, 1, 0, 0x40, 1][..], &short(&[]), &[0]].concat();
+    let mut all = Vec::new();
+    for (file, before) in [
+        ("requests", vec![1]),
+        ("replies", vec![2]),
+        ("framing", frame.clone()),
+        ("sends", frame.clone()),
+        ("tagged", frame.clone()),
+        ("terminates", frame.clone()),
+        ("extended", frame),
+    ] {
+        let text = fs::read_to_string(format!("{FOLDER}/{file}.hex")).expect("a file of vectors");
+        for vector in text.split("\n[").skip(1) {
+            let (name, lines) = vector.split_once(']').expect("a name");
+            let octets: Vec<u8> = lines.lines().skip(1).flat_map(octets).collect();
+            if octets.len() < 256 {
+                let name = format!("golden-{file}-{}", name.replace(',', "").replace(' ', "-"));
+                all.push((name, [&before[..], &[0], &short(&octets), &[5, 20]].concat()));
+            }
+        }
+    }
+    all
+}
+
+/// The octets at the front of a line: `5a`, or `5a*24` for 24 of them.
+fn octets(line: &str) -> Vec<u8> {
+    let one = |word: &str| {
+        let (octet, times) = word.split_once('*').unwrap_or((word, "1"));
+        let octet = (octet.len() == 2).then(|| u8::from_str_radix(octet, 16).ok()).flatten()?;
+        Some(vec![octet; times.parse().ok()?])
+    };
+    line.split_whitespace().map_while(one).flatten().collect()
 }
 
 /// A length of 16 bits and the bytes.

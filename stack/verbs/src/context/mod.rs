@@ -98,7 +98,7 @@ impl Context {
             .iter()
             .map(|core| {
                 let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal);
-                core.attach_context(theirs);
+                core.new_contexts.push(theirs);
                 ours
             })
             .collect();
