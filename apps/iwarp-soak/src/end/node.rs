@@ -14,7 +14,7 @@ use super::message::{MESSAGE_BYTES_MAX, WINDOW};
 pub(super) const RECEIVES: usize = 2 * WINDOW;
 /// Requests of a queue pair.
 pub(super) const SEND_DEPTH: u32 = 64;
-/// The time after which a silent peer is probed. A connection whose peer was killed ends after about six seconds.
+/// The time after which a silent peer is probed. A connection without work whose peer was killed ends after 13 s.
 const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(3), interval: Duration::from_secs(1), probes: 10 };
 

@@ -62,7 +62,8 @@ impl Setup {
         self.folder.path().join(["server.toml", "client.toml"][end])
     }
 
-    /// Small pools, so that they run out; short times, so that what fails is found within seconds.
+    /// Small pools, so that they run out. The timeouts are longer than the retransmission timeout grows in failures that
+    /// follow each other, so that only a killed process ends a connection.
     fn text(&self, end: usize, queue_pairs: u32) -> String {
         let (device, mtu) = match self.device {
             Device::Memif => {
@@ -91,7 +92,8 @@ impl Setup {
              [port]\ndevice.{device}\nmtu = {mtu}\nring_size = 256\nrx_frames = 768\ntx_frames = 768\n\
              [net]\naddress = \"{address}\"\n{gateway}\
              [core]\nidle = \"yield\"\n\
-             [tcp]\nuser_timeout_ms = 12000\ntime_wait_ms = 500\n\
+             [tcp]\nuser_timeout_ms = 60000\ntime_wait_ms = 500\n\
+             [mpa]\nstartup_timeout_ms = 60000\n\
              [limits]\nqueue_pairs = {limit}\nhalf_open = {limit}\nregions = {}\n",
             8 * limit + 64
         )

@@ -24,9 +24,10 @@ use process::Process;
 /// The time in which an end starts, with its device.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which an end stops after the order.
-const STOP_TIMEOUT: Duration = Duration::from_secs(40);
-/// The time after a killed process during which connections may end: keep-alive finds a silent peer in 13 s.
-const KILL_AFTERMATH: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
+/// The time after a killed process during which connections may end: keep-alive finds a silent peer in 13 s,
+/// and the process that replaces it resets connections with outstanding data when they retransmit.
+const KILL_AFTERMATH: Duration = Duration::from_secs(30);
 /// The interval between two looks at the ends.
 const TICK: Duration = Duration::from_millis(50);
 /// The time without failures at the start of a device's part, and at its end.
