@@ -101,7 +101,6 @@ mod tests {
         let part = Command::new("part").arg(Arg::new("deep").long("deep").action(ArgAction::SetTrue));
         let file = folder.path().join("bash-completion/completions/a-tool");
         write_docs(folder.path(), Command::new("a-tool").subcommand(part)).expect("written");
-        let file = folder.path().join("bash-completion/completions/a-tool");
         let script = "source $0; complete=$(complete -p a-tool | grep -o -- '-F [^ ]*'); \
                       COMP_WORDS=(a-tool part --de); COMP_CWORD=2; ${complete#-F } a-tool --de part; echo ${COMPREPLY[*]}";
         let output =
