@@ -71,5 +71,5 @@ cp -R packaging/maintainer "$tree/"
 sed "s/^version = .*/version = \"$version\"/" packaging/Cargo.toml >"$tree/Cargo.toml"
 : >"$tree/none.rs"
 
-(cd "$tree" && CARGO_TARGET_DIR=$tree/target "$cargo_deb" --quiet --no-build --no-strip --output "$folder/")
+(cd "$tree" && CARGO_TARGET_DIR=$tree/target "$cargo_deb" --quiet --no-build --no-strip --output "$folder/" >/dev/null)
 ls "$folder/ironwarp_$version"-*.deb

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the Linux peer of the interop lab from Debian packages: a kernel, soft-iWARP (siw), rping and a verbs program.
-#   build-guest.sh FOLDER
-# Leaves FOLDER/vmlinux and FOLDER/guest.cpio, which QEMU boots directly, and FOLDER/storage.cpio, the storage programs
-# (nvme, fio, e2fsprogs) for the cells that need them, which is loaded behind guest.cpio. Parts that are up to date are not built
+#   build-guest.sh FOLDER [--storage]
+# Leaves FOLDER/vmlinux and FOLDER/guest.cpio, which QEMU boots directly. With --storage also FOLDER/storage.cpio, the storage
+# programs (nvme, fio, e2fsprogs) for the cells that need them, which is loaded behind guest.cpio. Parts that are up to date are not built
 # again, so a second call takes a moment. Packages come from the sources of this machine's apt.
 # Exit codes: 0 built, 1 failed, 3 a package cannot be had.
 #
@@ -11,7 +11,7 @@
 set -euo pipefail
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
-out=$(mkdir -p "${1:?usage: build-guest.sh FOLDER}" && cd "$1" && pwd)
+out=$(mkdir -p "${1:?usage: build-guest.sh FOLDER [--storage]}" && cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 root=$out/root
 
@@ -221,4 +221,4 @@ build_siw
 build_root
 build_programs
 build_image
-build_storage
+[ "${2:-}" != --storage ] || build_storage

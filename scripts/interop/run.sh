@@ -37,7 +37,10 @@ else
     cargo build --quiet --locked --workspace --bins
 fi
 status=0
-scripts/interop/build-guest.sh "$build/interop/guest" || status=$?
+# No cell of the short run needs the storage programs.
+storage=(--storage)
+[[ " $* " != *" --smoke "* ]] || storage=()
+scripts/interop/build-guest.sh "$build/interop/guest" "${storage[@]}" || status=$?
 [ "$status" -eq 0 ] || { echo "no guest for the interop lab" >&2; exit "$status"; }
 
 # A network namespace without a name ends with its last process, and so does everything in it.

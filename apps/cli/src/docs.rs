@@ -94,6 +94,20 @@ mod tests {
         }
     }
 
+    /// Programs with a hyphen in their name, as all of ours, were once broken in `clap_complete`.
+    #[test]
+    fn bash_completes_the_options_of_a_subcommand() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let part = Command::new("part").arg(Arg::new("deep").long("deep").action(ArgAction::SetTrue));
+        let file = folder.path().join("bash-completion/completions/a-tool");
+        write_docs(folder.path(), Command::new("a-tool").subcommand(part)).expect("written");
+        let script = "source $0; complete=$(complete -p a-tool | grep -o -- '-F [^ ]*'); \
+                      COMP_WORDS=(a-tool part --de); COMP_CWORD=2; ${complete#-F } a-tool --de part; echo ${COMPREPLY[*]}";
+        let output =
+            std::process::Command::new("bash").args(["-c", script]).arg(file).output().expect("bash runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "--deep\n");
+    }
+
     #[test]
     fn other_arguments_are_left_alone() {
         for words in [&["tool"][..], &["tool", OPTION], &["tool", "--loud", "x"], &["tool", "x", OPTION, "y"]]
