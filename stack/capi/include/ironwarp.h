@@ -135,7 +135,7 @@
 // revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to the programs.
 #define IW_EVENT_CONNECT_REQUEST 1
 
-// The connection is established: `qp`, `negotiated`, and on the connecting side private data.
+// The connection is established: `qp`, `local`, `remote`, `negotiated`, and on the connecting side private data.
 #define IW_EVENT_ESTABLISHED 2
 
 // The peer rejected the connection: `qp`, private data.
@@ -204,6 +204,9 @@
 
 // The worker of its core was closed.
 #define IW_CONNECT_FAILURE_WORKER_CLOSED 9
+
+// The requested source address is not local, or its port is in use for this peer.
+#define IW_CONNECT_FAILURE_SOURCE 10
 
 // Both sides closed in order.
 #define IW_DISCONNECT_CLOSED 1
@@ -455,6 +458,10 @@ struct iw_conn_params {
     int32_t ird;
     // The same for ORD.
     int32_t ord;
+    // Connect only: the local address to connect from. `family` 0: an address that reaches the peer, with a free port.
+    // Port 0: a free port. On a stack of several cores the flow selects the core of the queue pair, so a port needs an
+    // address with it there.
+    struct iw_addr source;
 };
 
 // A queue pair. 0 means none.
@@ -614,6 +621,36 @@ struct iw_stag_info {
     uint32_t stag;
     // The tag of the next binding.
     uint32_t next_stag;
+};
+
+// The state of a port. Set `size` before the call.
+struct iw_port_info {
+    // sizeof(struct iw_port_info).
+    uint32_t size;
+    // The largest IP packet, in bytes.
+    uint32_t mtu_bytes;
+    // The link address.
+    uint8_t mac[6];
+    // 1 if the device has a link, else 0; with memif: if the peer is connected.
+    uint16_t link_up;
+    // The speed in Mbit/s; 0 if the device does not report one. A virtual device reports a nominal speed.
+    uint32_t speed_mbps;
+    // The memory node (NUMA) of the device; -1 if it is not known.
+    int32_t memory_node;
+    // The number of configured addresses: `iw_port_addresses` returns them.
+    uint32_t addresses;
+    // The kind of device, as in the configuration.
+    char device[16];
+};
+
+// A local address and its network.
+struct iw_port_address {
+    // The address; its port is 0.
+    struct iw_addr addr;
+    // The length of the network prefix in bits.
+    uint32_t prefix_len;
+    // Not used.
+    uint32_t reserved;
 };
 
 // A part of registered memory.
@@ -938,6 +975,15 @@ int32_t iw_conn_params_init(struct iw_conn_params *params);
 // `ctx` is null or a handle of this library; `local` is null or points to an address.
 int32_t iw_listen(struct iw_ctx *ctx, const struct iw_addr *local);
 
+// As `iw_listen`, and stores the address with its port in `bound`: port 0 selects a port from 49152 on that no context of
+// the stack listens on.
+//
+// # Safety
+// As for `iw_listen`; `bound` is null or valid for writes of one address.
+int32_t iw_listen_bound(struct iw_ctx *ctx,
+                        const struct iw_addr *local,
+                        struct iw_addr *bound);
+
 // Stops listening on an address. Existing connections continue.
 //
 // # Safety
@@ -1217,6 +1263,29 @@ int32_t iw_fast_mr_invalidate(struct iw_fast_mr *fast_mr);
 // # Safety
 // As for `iw_mw_destroy`.
 int32_t iw_fast_mr_destroy(struct iw_fast_mr *fast_mr);
+
+// Returns the number of ports of the context's stack. Ports are numbered from 0.
+//
+// # Safety
+// `ctx` is null or a handle of this library.
+int32_t iw_ports(const struct iw_ctx *ctx);
+
+// Returns the state of a port. The link is what core 0 last saw, at most a quarter of a second ago if it is polled.
+//
+// # Safety
+// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_port_query(const struct iw_ctx *ctx,
+                      uint32_t port,
+                      struct iw_port_info *out);
+
+// Stores up to `count` addresses of a port, in the configured order, and returns how many the port has: at most 8.
+//
+// # Safety
+// `ctx` is null or a handle of this library; `out` is null or valid for writes of `count` values.
+int32_t iw_port_addresses(const struct iw_ctx *ctx,
+                          uint32_t port,
+                          struct iw_port_address *out,
+                          uint32_t count);
 
 // Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
 // not. `posted`, which may be null, gets the number of posted requests.

@@ -218,7 +218,7 @@ impl App {
 
     fn listen(&mut self) -> Result<(), VerbsError> {
         self.work += 1;
-        self.listeners().into_iter().try_for_each(|local| self.ctx.listen(local))
+        self.listeners().into_iter().try_for_each(|local| self.ctx.listen(local).map(drop))
     }
 
     /// Handles all events. A slow reader handles them late.

@@ -164,6 +164,46 @@ pub(crate) unsafe fn read_sized<T: Copy>(
     Ok(value)
 }
 
+/// The largest size that a program's header may state: more than any struct will ever have.
+const SIZE_MAX: usize = 4096;
+
+/// Returns the size that a program set in the first field of a struct for a result.
+///
+/// # Safety
+/// The pointer is null or points to at least one number.
+pub(crate) unsafe fn read_size<T>(pointer: *const T, what: &'static str) -> Result<usize, ApiError> {
+    check(pointer, what)?;
+    // SAFETY: the first field exists with any size.
+    let size = unsafe { pointer.cast::<u32>().read() } as usize;
+    if (size_of::<u32>()..=SIZE_MAX).contains(&size) {
+        return Ok(size);
+    }
+    Err(fault!(IW_E_VALUE, "{what}.size = {size}: set it to the size of the struct"))
+}
+
+/// Writes a struct that begins with its own size to a program that set this size, as its header has it: fields that the
+/// program does not know are left out, fields that the library does not know become 0. The size stays the program's.
+///
+/// # Safety
+/// The pointer is null or valid for reads and writes of as many bytes as its first field states. `T` consists of numbers
+/// and pointers, in C's layout, and begins with the size.
+pub(crate) unsafe fn write_sized<T: Copy>(
+    pointer: *mut T,
+    what: &'static str,
+    value: T,
+) -> Result<(), ApiError> {
+    // SAFETY: guaranteed by the caller.
+    let size = unsafe { read_size(pointer, what) }?;
+    let (known, first) = (size.min(size_of::<T>()), size_of::<u32>());
+    // SAFETY: both have `known` bytes, the caller's `size` bytes. The first field stays as it is.
+    unsafe {
+        let from = (&raw const value).cast::<u8>();
+        core::ptr::copy_nonoverlapping(from.add(first), pointer.cast::<u8>().add(first), known - first);
+        core::ptr::write_bytes(pointer.cast::<u8>().add(known), 0, size - known);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +227,28 @@ mod tests {
         for size in [0, 3, 17, u32::MAX] {
             // SAFETY: a refused size is not used.
             let refused = unsafe { read_sized(&Sized { size, ..default }, default, "attr") };
+            assert_eq!(refused.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
+        }
+    }
+
+    /// A program of an older header has a shorter struct, one of a newer header a longer one.
+    #[test]
+    fn a_result_has_the_size_that_the_program_states() {
+        let value = Sized { size: 16, old: 5, new: 6 };
+        for (size, expected) in [(4, (77, 77)), (8, (5, 77)), (16, (5, 6))] {
+            let mut out = Sized { size, old: 77, new: 77 };
+            // SAFETY: a value on the stack; so are those below.
+            assert_eq!(unsafe { write_sized(&mut out, "out", value) }.map_err(|fault| fault.code), Ok(()));
+            assert_eq!((out.size, out.old as u64, out.new), (size, expected.0, expected.1));
+        }
+        let mut longer = [Sized { size: 32, old: 77, new: 77 }; 2];
+        // SAFETY: the array has 32 bytes.
+        assert!(unsafe { write_sized(longer.as_mut_ptr(), "out", value) }.is_ok());
+        assert_eq!(longer, [Sized { size: 32, ..value }, Sized { size: 0, old: 0, new: 0 }]);
+        for size in [0, 3, 4097, u32::MAX] {
+            let mut out = Sized { size, ..value };
+            // SAFETY: a refused size is not used.
+            let refused = unsafe { write_sized(&mut out, "out", value) };
             assert_eq!(refused.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
         }
     }

@@ -4,4 +4,6 @@ mod counters;
 mod stack;
 mod worker;
 
-pub(crate) use stack::iw_stack;
+pub use counters::*;
+pub use stack::*;
+pub use worker::*;

@@ -87,6 +87,10 @@ pub struct iw_conn_params {
     pub ird: i32,
     /// The same for ORD.
     pub ord: i32,
+    /// Connect only: the local address to connect from. `family` 0: an address that reaches the peer, with a free port.
+    /// Port 0: a free port. On a stack of several cores the flow selects the core of the queue pair, so a port needs an
+    /// address with it there.
+    pub source: iw_addr,
 }
 
 /// Sets the defaults: no private data, everything else as configured and as in the queue pair.
@@ -107,7 +111,27 @@ pub unsafe extern "C" fn iw_conn_params_init(params: *mut iw_conn_params) -> i32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
     // SAFETY: guaranteed by the caller.
-    unsafe { with_local_addr(ctx, local, |context, local| context.listen(local)) }
+    unsafe { with_local_addr(ctx, local, |context, local| context.listen(local).map(drop)) }
+}
+
+/// As `iw_listen`, and stores the address with its port in `bound`: port 0 selects a port from 49152 on that no context of
+/// the stack listens on.
+///
+/// # Safety
+/// As for `iw_listen`; `bound` is null or valid for writes of one address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_listen_bound(
+    ctx: *mut iw_ctx,
+    local: *const iw_addr,
+    bound: *mut iw_addr,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let local = read(local, "local")?.to_rust()?;
+        write_out(bound, "bound", iw_addr::default())?;
+        let address = with(ctx, |context| Ok(context.listen(local)?))?;
+        write_out(bound, "bound", address.into())
+    })
 }
 
 /// Stops listening on an address. Existing connections continue.
@@ -142,6 +166,7 @@ pub unsafe extern "C" fn iw_connect(
             revision: params.revision()?,
             reads: params.reads()?,
             extensions: params.extensions()?,
+            source: if params.source.family == 0 { None } else { Some(params.source.to_rust()?) },
             ..ConnectParams::default()
         };
         with(ctx, |context| Ok(context.connect_with(qp.to_rust(), remote, &asked)?))
@@ -280,6 +305,7 @@ impl iw_conn_params {
         revision: 0,
         ird: -1,
         ord: -1,
+        source: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
     };
 
     /// # Safety

@@ -13,7 +13,7 @@ use crate::boundary::{call, with, write_out};
 /// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated` has the peer's MPA
 /// revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to the programs.
 pub const IW_EVENT_CONNECT_REQUEST: u32 = 1;
-/// The connection is established: `qp`, `negotiated`, and on the connecting side private data.
+/// The connection is established: `qp`, `local`, `remote`, `negotiated`, and on the connecting side private data.
 pub const IW_EVENT_ESTABLISHED: u32 = 2;
 /// The peer rejected the connection: `qp`, private data.
 pub const IW_EVENT_REJECTED: u32 = 3;
@@ -61,6 +61,8 @@ pub const IW_CONNECT_FAILURE_TERMINATED: u32 = 7;
 pub const IW_CONNECT_FAILURE_OTHER: u32 = 8;
 /// The worker of its core was closed.
 pub const IW_CONNECT_FAILURE_WORKER_CLOSED: u32 = 9;
+/// The requested source address is not local, or its port is in use for this peer.
+pub const IW_CONNECT_FAILURE_SOURCE: u32 = 10;
 
 /// Both sides closed in order.
 pub const IW_DISCONNECT_CLOSED: u32 = 1;
@@ -202,9 +204,10 @@ fn to_c_event(event: &Event) -> iw_event {
                 private_data,
             )
         }
-        Event::Established { qp, private_data, negotiated } => {
-            let negotiated = (*negotiated).into();
-            with_private_data(iw_event { negotiated, ..of(IW_EVENT_ESTABLISHED, qp) }, private_data)
+        Event::Established { qp, local, remote, private_data, negotiated } => {
+            let (local, remote, negotiated) = ((*local).into(), (*remote).into(), (*negotiated).into());
+            let established = of(IW_EVENT_ESTABLISHED, qp);
+            with_private_data(iw_event { local, remote, negotiated, ..established }, private_data)
         }
         Event::Rejected { qp, private_data, .. } => {
             with_private_data(of(IW_EVENT_REJECTED, qp), private_data)
@@ -287,6 +290,7 @@ fn connect_failure_code(reason: ConnectFailure) -> u32 {
         ConnectFailure::NoResources => IW_CONNECT_FAILURE_NO_RESOURCES,
         ConnectFailure::Terminated => IW_CONNECT_FAILURE_TERMINATED,
         ConnectFailure::WorkerDropped => IW_CONNECT_FAILURE_WORKER_CLOSED,
+        ConnectFailure::SourceNotAvailable => IW_CONNECT_FAILURE_SOURCE,
         _ => IW_CONNECT_FAILURE_OTHER,
     }
 }

@@ -3,8 +3,6 @@
 //!
 //! A request with an error is not posted. A request is written into the queue's own slot and not copied again.
 
-use core::sync::atomic::{Ordering, fence};
-
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
@@ -277,8 +275,7 @@ impl AppQp {
     #[inline]
     fn publish_recvs(&mut self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
         self.rq.publish();
-        fence(Ordering::SeqCst);
-        if self.shared.state() == QpState::Error {
+        if self.shared.has_ended_after_publish() {
             self.ring(cores);
         }
     }
@@ -287,7 +284,10 @@ impl AppQp {
     fn ring(&self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
         let Some((core, slot)) = self.assigned else { return };
         if let Some(channel) = cores.get_mut(usize::from(core)) {
-            channel.doorbell.ring(slot, &self.bell);
+            // A flag that was set already is in a doorbell that the core has not served, so the core does not sleep.
+            if channel.doorbell.ring(slot, &self.bell) {
+                channel.waker.wake();
+            }
         }
     }
 }
