@@ -33,6 +33,7 @@ mod numbers;
 mod objects;
 mod shared;
 mod stack;
+mod wake;
 mod worker;
 mod wr;
 

@@ -16,11 +16,12 @@ use ironwarp_types::{Flow, PdId};
 use listening::ListeningAddresses;
 pub(crate) use ports::PortState;
 
-use crate::config::{Config, LimitsConfig};
+use crate::config::{Config, IdlePolicy, LimitsConfig};
 use crate::context::LacksAtomicsCache;
 use crate::core_loop::channel::{ContextChannel, Notification};
 use crate::error::VerbsError;
 use crate::numbers::{PdNumbers, next_handle_id};
+use crate::wake::WakeSignal;
 
 /// One stack's shared state.
 pub(crate) struct StackShared {
@@ -61,15 +62,21 @@ pub(crate) struct CoreShared {
     qp_slots: SlotAllocator,
     cq_slots: SlotAllocator,
     srq_slots: SlotAllocator,
+    /// Wakes the core, if it may sleep (`core.idle = "sleep"`).
+    pub(crate) wake: Option<Arc<WakeSignal>>,
 }
 
 impl StackShared {
-    pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
-        let cores = (0..cores).map(|_| Arc::new(CachePadded::new(CoreShared::new(&config)))).collect();
+    /// Fails if the system refuses the descriptors of cores that may sleep.
+    pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> std::io::Result<Arc<Self>> {
+        let cores: std::io::Result<_> = (0..cores)
+            .map(|_| CoreShared::new(&config).map(|core| Arc::new(CachePadded::new(core))))
+            .collect();
+        let cores = cores?;
         let contexts = SlotAllocator::new(config.limits.contexts);
         let context_refs = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
         let (stack_id, lacks_atomics_cache) = (next_handle_id(), Mutex::new(LacksAtomicsCache::default()));
-        Arc::new(StackShared {
+        Ok(Arc::new(StackShared {
             config,
             mem,
             stack_id,
@@ -81,7 +88,7 @@ impl StackShared {
             devices: OnceLock::new(),
             lacks_atomics_cache,
             any_lacks_atomics: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// Returns a number for one more context, or `None` at the configured limit.
@@ -127,8 +134,11 @@ impl StackShared {
 }
 
 impl CoreShared {
-    fn new(config: &Config) -> Self {
-        CoreShared {
+    fn new(config: &Config) -> std::io::Result<Self> {
+        let sleeps = config.core.idle == IdlePolicy::Sleep;
+        let wake = sleeps.then(WakeSignal::new).transpose()?.map(Arc::new);
+        Ok(CoreShared {
+            wake,
             new_contexts: Mutex::new(Vec::new()),
             has_new_contexts: AtomicBool::new(false),
             worker_dropped: AtomicBool::new(false),
@@ -136,7 +146,7 @@ impl CoreShared {
             qp_slots: SlotAllocator::new(config.limits.queue_pairs),
             cq_slots: SlotAllocator::new(config.limits.completion_queues),
             srq_slots: SlotAllocator::new(config.limits.shared_receive_queues),
-        }
+        })
     }
 
     /// Returns the number of queue pairs with a slot here.

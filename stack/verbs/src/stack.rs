@@ -3,6 +3,7 @@
 //! A stack owns its ports, usually one, and the workers that poll them. A control thread builds it and passes
 //! workers and contexts to the threads that use them.
 
+use std::io;
 use std::sync::Arc;
 
 use ironwarp_arch::clock::TscClock;
@@ -20,7 +21,7 @@ use crate::core_loop::{CoreLoop, CoreParts, core_mesh, local_mac, remote_atomics
 use crate::error::{SetupError, VerbsError};
 use crate::host::offloads;
 use crate::shared::{DeviceFacts, PortState, StackShared};
-use crate::worker::Worker;
+use crate::worker::{RxDescriptors, Sleeper, Worker};
 
 /// A running stack. Contexts and workers outlive it; it only creates them.
 pub struct Stack {
@@ -118,7 +119,7 @@ impl Stack {
         let stats = [both_parts[0].stats_for_port(0), both_parts[1].stats_for_port(0)];
         let [first_port, second_port] = crate::device::open_ring(&both_parts[0].shared.config, eal, stats)?;
         let [first, second] = both_parts;
-        Ok([first.finish(vec![first_port])?, second.finish(vec![second_port])?])
+        Ok([first.finish(vec![first_port], Vec::new())?, second.finish(vec![second_port], Vec::new())?])
     }
 
     /// Returns every counter of one core by name.
@@ -204,12 +205,12 @@ impl StackBuilder {
         self.config.validate()?;
         let stack_parts = StackParts::new(self.config)?;
         if !self.memory.is_empty() {
-            return stack_parts.finish(self.memory);
+            return stack_parts.finish(self.memory, Vec::new());
         }
         #[cfg(feature = "dpdk")]
         {
-            let ports = stack_parts.open(self.eal)?;
-            stack_parts.finish(ports)
+            let (ports, rx_descriptors) = stack_parts.open(self.eal)?.into_iter().unzip();
+            stack_parts.finish(ports, rx_descriptors)
         }
         #[cfg(not(feature = "dpdk"))]
         Err(SetupError::Port(
@@ -278,6 +279,7 @@ impl StackBuilder {
         C: Clock + Clone + Send + 'static,
     {
         self.config.validate()?;
+        let cores = self.config.core.count;
         let limits = mem_limits(&self.config);
         let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
         let stack_parts = StackParts::with_memory(self.config, mem)?;
@@ -286,7 +288,9 @@ impl StackBuilder {
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        stack_parts.assemble(fabrics, |_| LinkState { up: true, speed_mbps: None }, &clocks, secret)
+        let up = |_: &mut _| LinkState { up: true, speed_mbps: None };
+        let no_descriptors = (0..cores).map(|_| vec![None]).collect();
+        stack_parts.assemble(fabrics, up, &clocks, secret, no_descriptors)
     }
 }
 
@@ -311,7 +315,8 @@ impl StackParts {
             Some(path) => StatsPage::create_with_ports(path, rows).map_err(SetupError::StatsPage)?,
             None => StatsPage::private_with_ports(rows),
         };
-        Ok(StackParts { shared: StackShared::new(config, mem, cores.into()), stats })
+        let shared = StackShared::new(config, mem, cores.into()).map_err(system("eventfd"))?;
+        Ok(StackParts { shared, stats })
     }
 
     /// Returns the counters of each core for one port. Those of the first port are the core's own.
@@ -320,12 +325,12 @@ impl StackParts {
         (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
     }
 
-    /// Opens the device of each port.
+    /// Opens the device of each port. Returns its queues and their receive descriptors.
     #[cfg(feature = "dpdk")]
     fn open(
         &self,
         eal: Option<ironwarp_port::dpdk::Eal>,
-    ) -> Result<Vec<Vec<ironwarp_port::dpdk::DpdkPort>>, SetupError> {
+    ) -> Result<Vec<(Vec<ironwarp_port::dpdk::DpdkPort>, RxDescriptors)>, SetupError> {
         let config = &self.shared.config;
         let examine = |port| crate::device::examine(config, port, eal.is_some());
         (0..config.ports())
@@ -338,8 +343,13 @@ impl StackParts {
         (0..config.ports()).map(open).collect()
     }
 
-    /// Builds the workers over `ports`, by port and then by core.
-    fn finish<P: Port + Send + HasLink>(self, ports: Vec<Vec<P>>) -> Result<(Stack, Vec<Worker>), SetupError>
+    /// Builds the workers over `ports`, by port and then by core, as are their receive descriptors. Devices beyond the
+    /// end of `rx_descriptors` have none.
+    fn finish<P: Port + Send + HasLink>(
+        self,
+        ports: Vec<Vec<P>>,
+        rx_descriptors: Vec<RxDescriptors>,
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<Instrumented<P, WallClock>, StackClock>: Send,
     {
@@ -348,8 +358,9 @@ impl StackParts {
             capture: WallClock,
             link_poll_interval: LINK_POLL_INTERVAL,
         };
+        let rx_descriptors = by_core(rx_descriptors, ports.len(), self.shared.config.core.count);
         let fabrics = self.instrument(ports, &clocks)?;
-        self.assemble(fabrics, |port| port.port_mut().link(), &clocks, secret()?)
+        self.assemble(fabrics, |port| port.port_mut().link(), &clocks, secret()?, rx_descriptors)
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
@@ -388,6 +399,7 @@ impl StackParts {
         link: fn(&mut P) -> LinkState,
         clocks: &StackClocks<C, W>,
         secret: [u64; 2],
+        rx_descriptors: Vec<RxDescriptors>,
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<P, C>: Send,
@@ -398,6 +410,7 @@ impl StackParts {
         self.shared.set_devices(DeviceFacts { ports, steering, hasher: FlowHasher::new(secret) });
         let other_cores = core_mesh(steering, steered_frames(config));
         let mut workers = Vec::new();
+        let mut rx_descriptors = rx_descriptors.into_iter();
         let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);
         for (((core, (ports, controls)), other_cores), remote_atomics) in
             (0..).zip(fabrics.into_cores()).zip(other_cores).zip(remote_atomics)
@@ -421,7 +434,11 @@ impl StackParts {
                 secret,
             };
             let looped = CoreLoop::new(self.shared.clone(), parts)?;
-            workers.push(Worker::new(Box::new(looped), controls, (core, &config.core)));
+            let signal = self.shared.cores.get(usize::from(core)).and_then(|core| core.wake.clone());
+            let devices = rx_descriptors.next().unwrap_or_default();
+            let sleeper = signal.map(|signal| Sleeper::new(signal, devices, &config.core));
+            let sleeper = sleeper.transpose().map_err(system("the descriptors of a worker that sleeps"))?;
+            workers.push(Worker::new(Box::new(looped), controls, (core, &config.core), sleeper));
         }
         Ok((Stack { shared: self.shared, stats: self.stats }, workers))
     }
@@ -450,6 +467,22 @@ fn port_states<P: Port>(
         }))
     };
     ports.iter_mut().enumerate().map(state).collect()
+}
+
+/// Returns for each core the receive descriptors of its queues, by port, from those of each port.
+fn by_core(by_port: Vec<RxDescriptors>, ports: usize, cores: u16) -> Vec<RxDescriptors> {
+    let mut by_port: Vec<_> = by_port.into_iter().map(Vec::into_iter).collect();
+    let mut of_core = || {
+        let mut found: RxDescriptors = by_port.iter_mut().map(|queues| queues.next().flatten()).collect();
+        found.resize_with(ports, || None);
+        found
+    };
+    (0..cores).map(|_| of_core()).collect()
+}
+
+/// Names the operation of a system error.
+fn system(what: &'static str) -> impl Fn(io::Error) -> SetupError {
+    move |source| SetupError::System { what, source }
 }
 
 /// Converts a number of ports, which is small.

@@ -1,5 +1,6 @@
 //! Objects of the whole program: stacks, and the workers that its threads poll.
 
+mod capture;
 mod counters;
 mod stack;
 mod worker;

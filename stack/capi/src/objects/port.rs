@@ -4,7 +4,7 @@ use core::ffi::c_char;
 
 use super::address::iw_addr;
 use super::context::iw_ctx;
-use crate::boundary::{call, out_slice, with, write_sized, *};
+use crate::boundary::{call, out_slice, with, write_sized};
 
 /// The state of a port. Set `size` before the call.
 #[derive(Clone, Copy)]

@@ -290,6 +290,8 @@ impl Context {
     pub(super) fn send_control(&mut self, core: usize, message: ControlMessage) -> Result<(), VerbsError> {
         self.check_control_room(core, 1)?;
         let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerDropped)?;
-        link.control.push(message).map_err(|_| VerbsError::Busy)
+        link.control.push(message).map_err(|_| VerbsError::Busy)?;
+        link.waker.wake();
+        Ok(())
     }
 }

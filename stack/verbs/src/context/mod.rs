@@ -20,7 +20,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, AccessScope, AtomicOp, FastRegion, MemTable, Region, StableBytes, Window};
-use ironwarp_rings::notify::NotifyState;
 use ironwarp_types::{CoreId, Flow, PdId};
 
 pub use connect::DrainProgress;
@@ -28,11 +27,12 @@ pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
 pub use query_port::{InterfaceAddress, PortInfo};
 
-use crate::core_loop::channel::{ControlMessage, CoreChannel, EventSignal, Notification, context_channel};
+use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, context_channel};
 use crate::error::{PostError, VerbsError};
 use crate::event::Event;
 use crate::objects::{CompletionQueue, QueuePair};
 use crate::shared::{ContextQuota, StackShared};
+use crate::wake::{CoreWaker, WakeSignal};
 use cq::AppCq;
 use qp::AppQp;
 use srq::AppSrq;
@@ -61,7 +61,7 @@ pub struct Context {
     mem: MemTable,
     quota: Arc<ContextQuota>,
     cores: Vec<CoreChannel>,
-    event_signal: Arc<EventSignal>,
+    event_signal: Arc<WakeSignal>,
     qps: Table<AppQp>,
     cqs: Table<AppCq>,
     srqs: Table<AppSrq>,
@@ -88,8 +88,9 @@ impl ProtectionDomain {
 
 impl Context {
     pub(crate) fn new(shared: &Arc<StackShared>) -> Result<Self, VerbsError> {
-        let eventfd = cq::eventfd()?;
-        let event_signal = Arc::new(EventSignal { armed: NotifyState::default(), eventfd });
+        let event_signal =
+            WakeSignal::new().map_err(|source| VerbsError::System { what: "eventfd", source })?;
+        let event_signal = Arc::new(event_signal);
         let number = shared.alloc_context_id().ok_or(VerbsError::LimitReached("contexts"))?;
         let limits = &shared.config.limits;
         let queue_pairs_max = limits.queue_pairs as usize;
@@ -97,8 +98,10 @@ impl Context {
             .cores
             .iter()
             .map(|core| {
-                let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal);
+                let waker = CoreWaker(core.wake.clone());
+                let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal, waker);
                 core.attach_context(theirs);
+                ours.waker.wake();
                 ours
             })
             .collect();
@@ -279,13 +282,13 @@ impl Context {
     ///
     /// Call [`Context::poll_event`] until it returns `None` after this call: earlier events do not wake.
     pub fn arm_events(&mut self) {
-        self.event_signal.armed.arm(false);
+        self.event_signal.arm();
     }
 
     /// Returns a descriptor that becomes readable once for each [`Context::arm_events`], when an event arrives. Read its
     /// eight bytes to reset it. Somebody must poll the workers meanwhile.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.event_signal.eventfd.as_fd()
+        self.event_signal.as_fd()
     }
 
     /// Returns the oldest notification of a core.

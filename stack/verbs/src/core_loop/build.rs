@@ -123,6 +123,10 @@ where
         self.clock.peek()
     }
 
+    fn sleep_until(&self) -> Option<Nanos> {
+        self.first_due()
+    }
+
     fn link_up(&mut self, port: u8) -> bool {
         self.housekeeping.is_link_up(&mut self.dp, port)
     }

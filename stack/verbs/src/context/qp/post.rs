@@ -250,7 +250,10 @@ impl AppQp {
     fn ring(&self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
         let Some((core, slot)) = self.assigned else { return };
         if let Some(channel) = cores.get_mut(usize::from(core)) {
-            channel.doorbell.ring(slot, &self.bell);
+            // A flag that was set already is in a doorbell that the core has not served, so the core does not sleep.
+            if channel.doorbell.ring(slot, &self.bell) {
+                channel.waker.wake();
+            }
         }
     }
 }
