@@ -69,10 +69,11 @@ impl Link {
                 (format!("device.tap = {{ interface = {interface:?} }}"), 1500, address.clone())
             }
         };
-        // A peer's process may end without a word: keep-alive probes find out.
+        // A peer's process may end without a word: keep-alive probes find out. Programs connect before the peer listens, and
+        // some of them fail if they are refused.
         format!(
             "# Made by iwarp-run.\n[port]\n{device}\nmtu = {mtu}\n[net]\naddress = {address:?}\n\
-             [core]\nidle = \"yield\"\n[tcp]\nkeep_alive = {{ idle_s = 5, interval_s = 1, probes = 5 }}\n"
+             [core]\nidle = \"yield\"\n[tcp]\nrefused_retries = 3\nkeep_alive = {{ idle_s = 5, interval_s = 1, probes = 5 }}\n"
         )
     }
 }
