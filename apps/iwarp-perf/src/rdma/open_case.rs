@@ -171,6 +171,11 @@ impl OpenCase {
         }
     }
 
+    /// A case without queue pairs and words, for a test that creates its queue pairs as it goes.
+    pub fn without_queue_pairs(case: &Case, cq: CompletionQueue) -> Self {
+        OpenCase { case: case.clone(), cq, qps: Vec::new(), srq: None, words: Arc::default() }
+    }
+
     fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<()> {
         if self.case.srq {
             // A message needs a receive on its core, and a post chooses the core.
