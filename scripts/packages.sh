@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the build and the tests need and that are missing. Sourced by the other scripts.
-#   install_packages build|test|counts|interop
+#   install_packages build|verbs|test|counts|interop
 
 BUILD_PACKAGES=(build-essential pkg-config libdpdk-dev libclang-dev)
-TEST_PACKAGES=(iproute2 ethtool tshark python3)
+# The headers of rdma-core, whose layouts the replacement of its libraries uses.
+VERBS_PACKAGES=(libibverbs-dev librdmacm-dev)
+# Programs that run over that replacement.
+VERBS_PROGRAMS=(rdmacm-utils ibverbs-utils perftest qperf fio libfabric-bin)
+TEST_PACKAGES=(iproute2 ethtool tshark python3 "${VERBS_PACKAGES[@]}" "${VERBS_PROGRAMS[@]}")
 # The packages for counting instructions.
 COUNTS_PACKAGES=(valgrind)
 # A virtual machine for Linux siw, and the build tools of its kernel module and image.
@@ -11,6 +15,7 @@ INTEROP_PACKAGES=("${TEST_PACKAGES[@]}" qemu-system-x86 bc cpio xz-utils zstd)
 
 install_packages() {
     local wanted=("${BUILD_PACKAGES[@]}") missing=() package
+    [ "$1" = verbs ] && wanted+=("${VERBS_PACKAGES[@]}")
     [ "$1" = test ] && wanted+=("${TEST_PACKAGES[@]}")
     [ "$1" = counts ] && wanted+=("${COUNTS_PACKAGES[@]}")
     [ "$1" = interop ] && wanted+=("${INTEROP_PACKAGES[@]}")

@@ -98,12 +98,13 @@ int dsys_errno(void)
 	return rte_errno;
 }
 
-/* 1 up, 0 down, negative when the device cannot say. */
-int dsys_link_up(uint16_t port)
+/* 1 up, 0 down, negative when the device cannot say. The speed is in Mbit/s; 0: unknown. */
+int dsys_link(uint16_t port, uint32_t *speed_mbps)
 {
 	struct rte_eth_link link = { .link_status = RTE_ETH_LINK_DOWN };
 	int failed = rte_eth_link_get_nowait(port, &link);
 
+	*speed_mbps = failed != 0 || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
 	return failed != 0 ? failed : link.link_status == RTE_ETH_LINK_UP;
 }
 

@@ -42,7 +42,7 @@ int dsys_enter_thread(void);
 
 /* Control. */
 int dsys_errno(void);
-int dsys_link_up(uint16_t port);
+int dsys_link(uint16_t port, uint32_t *speed_mbps);
 int dsys_spread_evenly(uint16_t port, uint16_t entries, uint16_t queues);
 struct rte_mempool *dsys_pool_create(const char *name, const struct dsys_pool_shape *shape);
 unsigned int dsys_ring_drain(struct rte_ring *ring, struct rte_mbuf **frames, unsigned int room);

@@ -84,21 +84,43 @@ impl Net {
         self.routes.longest_match(dst).map(|entry| entry.to.len)
     }
 
+    /// Returns whether `addr` is a local address, usable or not yet.
+    pub fn is_local(&self, addr: IpAddr) -> bool {
+        self.local.state_of(addr).is_some_and(|state| state != AddressState::Duplicate)
+    }
+
     /// Returns the path to `dst`, which contains the source address. Requests the link address of the next hop if it is
     /// unknown.
     ///
     /// Frames to a local address go through the loopback of the wire, which this call enables.
     pub fn route<P: Port>(&mut self, now: Nanos, dst: IpAddr, wire: &mut Wire<P>) -> Route {
+        self.route_from(now, None, dst, wire)
+    }
+
+    /// As [`Net::route`], from a local address of the caller's choice. There is no route from an address that is not
+    /// local, or is of another family.
+    pub fn route_from<P: Port>(
+        &mut self,
+        now: Nanos,
+        source: Option<IpAddr>,
+        dst: IpAddr,
+        wire: &mut Wire<P>,
+    ) -> Route {
+        match source.map(|source| (self.local.state_of(source), source.is_ipv4() == dst.is_ipv4())) {
+            None | Some((Some(AddressState::Usable), true)) => {}
+            Some((Some(AddressState::Tentative), true)) => return Route::Pending,
+            Some(_) => return Route::Unreachable,
+        }
         match self.local.state_of(dst) {
             Some(AddressState::Usable) => {
                 wire.loop_back(self.link.mac);
-                return Route::Ready(self.path_over(dst, dst, self.link.mac));
+                return Route::Ready(self.path_over(source.unwrap_or(dst), dst, self.link.mac));
             }
             Some(AddressState::Tentative) => return Route::Pending,
             Some(AddressState::Duplicate) | None => {}
         }
         let Some(next_hop) = self.next_hop(dst) else { return Route::Unreachable };
-        let source = match self.local.source_for(dst, next_hop) {
+        let source = match source.map_or_else(|| self.local.source_for(dst, next_hop), SourceAddress::Addr) {
             SourceAddress::Addr(source) => source,
             SourceAddress::Tentative => return Route::Pending,
             SourceAddress::None => return Route::Unreachable,

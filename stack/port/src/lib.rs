@@ -28,5 +28,5 @@ compile_error!(
 
 pub use frame::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
 pub use per_port::PerPort;
-pub use port::{Burst, Port, PortCaps, SHARED_RSS_KEY, Spread};
+pub use port::{Burst, LinkState, Port, PortCaps, SHARED_RSS_KEY, Spread};
 pub use wire::{Wire, Wires};

@@ -47,6 +47,15 @@ pub struct PortCaps {
     pub numa_node: Option<u16>,
 }
 
+/// The state of a device's link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkState {
+    /// Whether the device has a link. With memif: whether the peer is connected.
+    pub up: bool,
+    /// The speed in Mbit/s, if the device reports one. A virtual device reports a nominal speed.
+    pub speed_mbps: Option<u32>,
+}
+
 /// The first two bytes of the key of links between two stacks, each of which sends from the core of the flow.
 pub const SHARED_RSS_KEY: u16 = 0x6d5a;
 

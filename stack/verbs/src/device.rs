@@ -3,6 +3,8 @@
 //! DPDK starts once in a process. The first stack starts it with its device, later ones add theirs. An application
 //! that owns DPDK passes a handle. The calling thread keeps its processor.
 
+mod rx_descriptors;
+
 use core::sync::atomic::{AtomicU16, Ordering};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +17,7 @@ use ironwarp_stats::CoreStats;
 use crate::config::{self, Config, DeviceConfig, Hugepages};
 use crate::error::SetupError;
 use crate::host::{Host, Severity, needed_mib};
+use crate::worker::RxDescriptors;
 
 /// The process's DPDK, after a stack has started it.
 static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
@@ -49,20 +52,24 @@ pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(
     Ok(())
 }
 
-/// Opens the device of a port, by its number, with a queue for each core.
+/// Opens the device of a port, by its number, with a queue for each core. Returns the queues and, for cores that may
+/// sleep, their receive descriptors.
 pub(crate) fn open(
     config: &Config,
     number: usize,
     adopted: Option<Eal>,
     stats: Vec<CoreStats>,
-) -> Result<Vec<DpdkPort>, SetupError> {
+) -> Result<(Vec<DpdkPort>, RxDescriptors), SetupError> {
     let config = &config.for_port(number);
     let device = Device::from_config(config)?;
+    let before = rx_descriptors::Before::of(config);
     let eal = match adopted {
         Some(eal) => hotplug(eal, &device)?,
         None => start_or_hotplug(config, &device)?,
     };
-    Ok(DpdkPort::open_queues(&eal, device.name(), &settings(config), stats)?)
+    let ports = DpdkPort::open_queues(&eal, device.name(), &settings(config), stats)?;
+    let rx_descriptors = before.map_or_else(Vec::new, |before| before.find_new(ports.len()));
+    Ok((ports, rx_descriptors))
 }
 
 /// Opens two devices that are linked back to back in this process, with a queue for each core.

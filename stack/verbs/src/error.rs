@@ -199,6 +199,14 @@ pub enum SetupError {
     /// A core could not join the table of regions.
     #[error("limits.regions: {0}")]
     Core(ironwarp_mem::CoreError),
+    /// The system refused a descriptor.
+    #[error("{what}: {source}")]
+    System {
+        /// The operation.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
     /// A thread could not be started or pinned.
     #[error("{what}: {source}")]
     Thread {

@@ -78,6 +78,10 @@ pub enum Event {
     Established {
         /// The queue pair.
         qp: QueuePair,
+        /// The local address of the connection.
+        local: SocketAddr,
+        /// The peer's address.
+        remote: SocketAddr,
         /// The private data of the accepting side; empty on the accepting side itself.
         private_data: PrivateData,
         /// The result of start-up.
@@ -259,6 +263,8 @@ pub enum ConnectFailure {
     LocalError,
     /// The worker of its core was dropped, or panicked.
     WorkerDropped,
+    /// The requested source address is not local, or its port is in use for this peer.
+    SourceNotAvailable,
 }
 
 /// Why a connection ended.

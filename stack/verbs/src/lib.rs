@@ -33,11 +33,14 @@ mod numbers;
 mod objects;
 mod shared;
 mod stack;
+mod wake;
 mod worker;
 mod wr;
 
 pub use config::{Config, ConfigError, Extensions, IdlePolicy};
-pub use context::{Context, CqInfo, DrainProgress, Limits, ProtectionDomain, QpInfo, SrqInfo};
+pub use context::{
+    Context, CqInfo, DrainProgress, InterfaceAddress, Limits, PortInfo, ProtectionDomain, QpInfo, SrqInfo,
+};
 #[cfg(feature = "dpdk")]
 pub use device::cleanup_dpdk;
 pub use error::{PostError, SetupError, VerbsError};
@@ -52,6 +55,7 @@ pub use ironwarp_mem::{
 };
 #[doc(hidden)]
 pub use ironwarp_mem::{GuardZones, guarded};
+pub use ironwarp_port::LinkState;
 #[cfg(feature = "dpdk")]
 pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;

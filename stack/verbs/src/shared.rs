@@ -2,18 +2,27 @@
 //!
 //! The data path does not use it: cores read one flag in an iteration, contexts use it at creation.
 
+mod listening;
+mod ports;
+
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use ironwarp_mem::MemTable;
-use ironwarp_types::PdId;
+use ironwarp_net::{FlowHasher, Steering};
+use ironwarp_rings::arrivals::Arrivals;
+use ironwarp_types::{Flow, PdId};
 
-use crate::config::{Config, LimitsConfig};
+use listening::ListeningAddresses;
+pub(crate) use ports::PortState;
+
+use crate::config::{Config, IdlePolicy, LimitsConfig};
 use crate::context::LacksAtomicsCache;
 use crate::core_loop::channel::{ContextChannel, Notification};
 use crate::error::VerbsError;
 use crate::numbers::{PdNumbers, next_handle_id};
+use crate::wake::WakeSignal;
 
 /// One stack's shared state.
 pub(crate) struct StackShared {
@@ -27,31 +36,48 @@ pub(crate) struct StackShared {
     /// For each context, the number of cores that still have objects of it.
     context_refs: Box<[AtomicU16]>,
     pd_numbers: PdNumbers,
+    /// The addresses that contexts listen on.
+    pub(crate) listening: ListeningAddresses,
+    /// What the devices determine; set before the first worker exists.
+    devices: OnceLock<DeviceFacts>,
     /// Peers that lack atomic operations. Used by contexts only.
     pub(crate) lacks_atomics_cache: Mutex<LacksAtomicsCache>,
     /// Whether there was ever one.
     pub(crate) any_lacks_atomics: AtomicBool,
 }
 
+/// What the devices of a stack determine.
+pub(crate) struct DeviceFacts {
+    pub(crate) ports: Box<[PortState]>,
+    pub(crate) steering: Steering,
+    pub(crate) hasher: FlowHasher,
+}
+
 /// The state that one core shares with all contexts.
 pub(crate) struct CoreShared {
-    new_contexts: Mutex<Vec<ContextChannel>>,
-    has_new_contexts: AtomicBool,
+    /// Rings of contexts that attached, for the core to take.
+    pub(crate) new_contexts: Arrivals<ContextChannel>,
     worker_dropped: AtomicBool,
     /// Notifications of a core that was dropped, with the numbers of their contexts.
     left_behind: Mutex<Vec<(u16, Notification)>>,
     qp_slots: SlotAllocator,
     cq_slots: SlotAllocator,
     srq_slots: SlotAllocator,
+    /// Wakes the core, if it may sleep (`core.idle = "sleep"`).
+    pub(crate) wake: Option<Arc<WakeSignal>>,
 }
 
 impl StackShared {
-    pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
-        let cores = (0..cores).map(|_| Arc::new(CachePadded::new(CoreShared::new(&config)))).collect();
+    /// Fails if the system refuses the descriptors of cores that may sleep.
+    pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> std::io::Result<Arc<Self>> {
+        let cores: std::io::Result<_> = (0..cores)
+            .map(|_| CoreShared::new(&config).map(|core| Arc::new(CachePadded::new(core))))
+            .collect();
+        let cores = cores?;
         let contexts = SlotAllocator::new(config.limits.contexts);
         let context_refs = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
         let (stack_id, lacks_atomics_cache) = (next_handle_id(), Mutex::new(LacksAtomicsCache::default()));
-        Arc::new(StackShared {
+        Ok(Arc::new(StackShared {
             config,
             mem,
             stack_id,
@@ -59,9 +85,11 @@ impl StackShared {
             contexts,
             context_refs,
             pd_numbers: PdNumbers::from(1),
+            listening: ListeningAddresses::default(),
+            devices: OnceLock::new(),
             lacks_atomics_cache,
             any_lacks_atomics: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// Returns a number for one more context, or `None` at the configured limit.
@@ -75,8 +103,25 @@ impl StackShared {
     pub(crate) fn release_context_id(&self, number: u16) {
         let left = self.context_refs.get(usize::from(number));
         if left.is_some_and(|cores| cores.fetch_sub(1, Ordering::Relaxed) == 1) {
+            self.listening.release_all(number);
             self.contexts.release(number.into());
         }
+    }
+
+    /// Records what the devices determine, once.
+    pub(crate) fn set_devices(&self, devices: DeviceFacts) {
+        let _ = self.devices.set(devices);
+    }
+
+    /// Returns the ports.
+    pub(crate) fn ports(&self) -> &[PortState] {
+        self.devices.get().map_or(&[], |devices| &devices.ports)
+    }
+
+    /// Returns the core of a flow.
+    pub(crate) fn core_of(&self, flow: &Flow) -> Option<u16> {
+        let devices = self.devices.get()?;
+        Some(devices.steering.core_of(flow, devices.hasher.hash(flow)))
     }
 
     /// Returns whether peers that lack atomic operations may be recorded.
@@ -90,16 +135,18 @@ impl StackShared {
 }
 
 impl CoreShared {
-    fn new(config: &Config) -> Self {
-        CoreShared {
-            new_contexts: Mutex::new(Vec::new()),
-            has_new_contexts: AtomicBool::new(false),
+    fn new(config: &Config) -> std::io::Result<Self> {
+        let sleeps = config.core.idle == IdlePolicy::Sleep;
+        let wake = sleeps.then(WakeSignal::new).transpose()?.map(Arc::new);
+        Ok(CoreShared {
+            wake,
+            new_contexts: Arrivals::default(),
             worker_dropped: AtomicBool::new(false),
             left_behind: Mutex::new(Vec::new()),
             qp_slots: SlotAllocator::new(config.limits.queue_pairs),
             cq_slots: SlotAllocator::new(config.limits.completion_queues),
             srq_slots: SlotAllocator::new(config.limits.shared_receive_queues),
-        }
+        })
     }
 
     /// Returns the number of queue pairs with a slot here.
@@ -113,31 +160,6 @@ impl CoreShared {
             SlotTable::CompletionQueues => &self.cq_slots,
             SlotTable::SharedReceiveQueues => &self.srq_slots,
         }
-    }
-
-    /// Stores a context's rings for the core to take.
-    pub(crate) fn attach_context(&self, link: ContextChannel) {
-        lock(&self.new_contexts).push(link);
-        self.has_new_contexts.store(true, Ordering::Release);
-    }
-
-    /// Returns whether a context attached that has not been taken.
-    #[inline]
-    pub(crate) fn has_new_contexts(&self) -> bool {
-        self.has_new_contexts.load(Ordering::Relaxed)
-    }
-
-    /// Takes the rings stored since the last call. One load if there are none.
-    #[inline]
-    pub(crate) fn take_new_contexts(&self) -> Option<Vec<ContextChannel>> {
-        self.has_new_contexts.load(Ordering::Relaxed).then(|| self.take_new_contexts_cold())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_new_contexts_cold(&self) -> Vec<ContextChannel> {
-        self.has_new_contexts.store(false, Ordering::Relaxed);
-        core::mem::take(&mut *lock(&self.new_contexts))
     }
 
     /// Stores notifications of a core that is about to be dropped.

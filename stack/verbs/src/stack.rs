@@ -3,24 +3,25 @@
 //! A stack owns its ports, usually one, and the workers that poll them. A control thread builds it and passes
 //! workers and contexts to the threads that use them.
 
+use std::io;
 use std::sync::Arc;
 
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::{MemLimits, MemTable};
-use ironwarp_net::Steering;
-use ironwarp_port::Port;
+use ironwarp_net::{FlowHasher, Steering};
 use ironwarp_port::instrument::{Instrumented, WallClock};
 use ironwarp_port::memory::MemoryPort;
+use ironwarp_port::{LinkState, Port};
 use ironwarp_stats::{CoreStats, Counter, PageDimensions, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
-use crate::config::{Config, in_range};
-use crate::context::{Context, ProtectionDomain};
-use crate::core_loop::{CoreLoop, CoreParts, core_mesh, remote_atomics_mesh, steered_frames};
+use crate::config::{Config, ConfigError, in_range};
+use crate::context::{Context, InterfaceAddress, PortInfo, ProtectionDomain};
+use crate::core_loop::{CoreLoop, CoreParts, core_mesh, local_mac, remote_atomics_mesh, steered_frames};
 use crate::error::{SetupError, VerbsError};
 use crate::host::offloads;
-use crate::shared::StackShared;
-use crate::worker::Worker;
+use crate::shared::{DeviceFacts, PortState, StackShared};
+use crate::worker::{RxDescriptors, Sleeper, Worker};
 
 /// A running stack. Contexts and workers outlive it; it only creates them.
 pub struct Stack {
@@ -118,7 +119,7 @@ impl Stack {
         let stats = [both_parts[0].stats_for_port(0), both_parts[1].stats_for_port(0)];
         let [first_port, second_port] = crate::device::open_ring(&both_parts[0].shared.config, eal, stats)?;
         let [first, second] = both_parts;
-        Ok([first.finish(vec![first_port])?, second.finish(vec![second_port])?])
+        Ok([first.finish(vec![first_port], Vec::new())?, second.finish(vec![second_port], Vec::new())?])
     }
 
     /// Returns every counter of one core by name.
@@ -136,6 +137,15 @@ impl Stack {
     /// Returns the number of ports of each core.
     pub fn ports(&self) -> u8 {
         port_number(self.shared.config.ports())
+    }
+
+    /// Returns the state of a port, as [`Context::query_port`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::OutOfRange`] if there is no such port.
+    pub fn query_port(&self, port: u8) -> Result<PortInfo, VerbsError> {
+        self.shared.query_port(port)
     }
 
     /// Returns the sums of the counters of some rows of the page.
@@ -195,12 +205,12 @@ impl StackBuilder {
         self.config.validate()?;
         let stack_parts = StackParts::new(self.config)?;
         if !self.memory.is_empty() {
-            return stack_parts.finish(self.memory);
+            return stack_parts.finish(self.memory, Vec::new());
         }
         #[cfg(feature = "dpdk")]
         {
-            let ports = stack_parts.open(self.eal)?;
-            stack_parts.finish(ports)
+            let (ports, rx_descriptors) = stack_parts.open(self.eal)?.into_iter().unzip();
+            stack_parts.finish(ports, rx_descriptors)
         }
         #[cfg(not(feature = "dpdk"))]
         Err(SetupError::Port(
@@ -269,6 +279,7 @@ impl StackBuilder {
         C: Clock + Clone + Send + 'static,
     {
         self.config.validate()?;
+        let cores = self.config.core.count;
         let limits = mem_limits(&self.config);
         let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
         let stack_parts = StackParts::with_memory(self.config, mem)?;
@@ -277,7 +288,9 @@ impl StackBuilder {
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        stack_parts.assemble(fabrics, |_| true, &clocks, secret)
+        let up = |_: &mut _| LinkState { up: true, speed_mbps: None };
+        let no_descriptors = (0..cores).map(|_| vec![None]).collect();
+        stack_parts.assemble(fabrics, up, &clocks, secret, no_descriptors)
     }
 }
 
@@ -302,7 +315,8 @@ impl StackParts {
             Some(path) => StatsPage::create_with_ports(path, rows).map_err(SetupError::StatsPage)?,
             None => StatsPage::private_with_ports(rows),
         };
-        Ok(StackParts { shared: StackShared::new(config, mem, cores.into()), stats })
+        let shared = StackShared::new(config, mem, cores.into()).map_err(system("eventfd"))?;
+        Ok(StackParts { shared, stats })
     }
 
     /// Returns the counters of each core for one port. Those of the first port are the core's own.
@@ -311,12 +325,12 @@ impl StackParts {
         (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
     }
 
-    /// Opens the device of each port.
+    /// Opens the device of each port. Returns its queues and their receive descriptors.
     #[cfg(feature = "dpdk")]
     fn open(
         &self,
         eal: Option<ironwarp_port::dpdk::Eal>,
-    ) -> Result<Vec<Vec<ironwarp_port::dpdk::DpdkPort>>, SetupError> {
+    ) -> Result<Vec<(Vec<ironwarp_port::dpdk::DpdkPort>, RxDescriptors)>, SetupError> {
         let config = &self.shared.config;
         let examine = |port| crate::device::examine(config, port, eal.is_some());
         (0..config.ports())
@@ -329,8 +343,13 @@ impl StackParts {
         (0..config.ports()).map(open).collect()
     }
 
-    /// Builds the workers over `ports`, by port and then by core.
-    fn finish<P: Port + Send + HasLink>(self, ports: Vec<Vec<P>>) -> Result<(Stack, Vec<Worker>), SetupError>
+    /// Builds the workers over `ports`, by port and then by core, as are their receive descriptors. Devices beyond the
+    /// end of `rx_descriptors` have none.
+    fn finish<P: Port + Send + HasLink>(
+        self,
+        ports: Vec<Vec<P>>,
+        rx_descriptors: Vec<RxDescriptors>,
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<Instrumented<P, WallClock>, StackClock>: Send,
     {
@@ -339,8 +358,9 @@ impl StackParts {
             capture: WallClock,
             link_poll_interval: LINK_POLL_INTERVAL,
         };
+        let rx_descriptors = by_core(rx_descriptors, ports.len(), self.shared.config.core.count);
         let fabrics = self.instrument(ports, &clocks)?;
-        self.assemble(fabrics, |port| port.port_mut().link_up(), &clocks, secret()?)
+        self.assemble(fabrics, |port| port.port_mut().link(), &clocks, secret()?, rx_descriptors)
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
@@ -375,18 +395,22 @@ impl StackParts {
 
     fn assemble<P: Port, C: Clock + Clone + 'static, W>(
         self,
-        fabrics: CorePorts<P>,
-        link_up: fn(&mut P) -> bool,
+        mut fabrics: CorePorts<P>,
+        link: fn(&mut P) -> LinkState,
         clocks: &StackClocks<C, W>,
         secret: [u64; 2],
+        rx_descriptors: Vec<RxDescriptors>,
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<P, C>: Send,
     {
         let config = &self.shared.config;
-        let other_cores =
-            core_mesh(Steering::new(config.core.count, fabrics.spread()), steered_frames(config));
+        let steering = Steering::new(config.core.count, fabrics.spread());
+        let ports = port_states(config, fabrics.first_core(), link)?;
+        self.shared.set_devices(DeviceFacts { ports, steering, hasher: FlowHasher::new(secret) });
+        let other_cores = core_mesh(steering, steered_frames(config));
         let mut workers = Vec::new();
+        let mut rx_descriptors = rx_descriptors.into_iter();
         let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);
         for (((core, (ports, controls)), other_cores), remote_atomics) in
             (0..).zip(fabrics.into_cores()).zip(other_cores).zip(remote_atomics)
@@ -400,7 +424,7 @@ impl StackParts {
                 core,
                 clock,
                 ports,
-                link_up,
+                link,
                 link_poll_interval,
                 mem,
                 stats,
@@ -410,10 +434,55 @@ impl StackParts {
                 secret,
             };
             let looped = CoreLoop::new(self.shared.clone(), parts)?;
-            workers.push(Worker::new(Box::new(looped), controls, (core, &config.core)));
+            let signal = self.shared.cores.get(usize::from(core)).and_then(|core| core.wake.clone());
+            let devices = rx_descriptors.next().unwrap_or_default();
+            let sleeper = signal.map(|signal| Sleeper::new(signal, devices, &config.core));
+            let sleeper = sleeper.transpose().map_err(system("the descriptors of a worker that sleeps"))?;
+            workers.push(Worker::new(Box::new(looped), controls, (core, &config.core), sleeper));
         }
         Ok((Stack { shared: self.shared, stats: self.stats }, workers))
     }
+}
+
+/// Returns what contexts can read of the ports.
+fn port_states<P: Port>(
+    config: &Config,
+    ports: &mut [P],
+    link: fn(&mut P) -> LinkState,
+) -> Result<Box<[PortState]>, ConfigError> {
+    let state = |(number, port): (usize, &mut P)| {
+        let config = config.for_port(number);
+        let (address, _) = config.net.parse()?;
+        let all = config.net.prefixes()?;
+        let addresses =
+            all.iter().map(|prefix| InterfaceAddress { address: prefix.addr, prefix_len: prefix.len });
+        let caps = port.caps();
+        Ok(PortState::new(PortInfo {
+            device: config.port.device.kind(),
+            mac: local_mac(&config, caps.mac, address),
+            mtu_bytes: config.port.mtu.min(caps.mtu_bytes),
+            memory_node: caps.numa_node,
+            addresses: addresses.collect(),
+            link: link(port),
+        }))
+    };
+    ports.iter_mut().enumerate().map(state).collect()
+}
+
+/// Returns for each core the receive descriptors of its queues, by port, from those of each port.
+fn by_core(by_port: Vec<RxDescriptors>, ports: usize, cores: u16) -> Vec<RxDescriptors> {
+    let mut by_port: Vec<_> = by_port.into_iter().map(Vec::into_iter).collect();
+    let mut of_core = || {
+        let mut found: RxDescriptors = by_port.iter_mut().map(|queues| queues.next().flatten()).collect();
+        found.resize_with(ports, || None);
+        found
+    };
+    (0..cores).map(|_| of_core()).collect()
+}
+
+/// Names the operation of a system error.
+fn system(what: &'static str) -> impl Fn(io::Error) -> SetupError {
+    move |source| SetupError::System { what, source }
 }
 
 /// Converts a number of ports, which is small.

@@ -3,8 +3,11 @@
 //! Either the application polls it from a thread of its own, or [`Worker::spawn`] runs it on a pinned thread. One
 //! thread polls a worker at a time; it may move between threads while no thread polls it.
 
+mod sleep;
+
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -14,6 +17,8 @@ use ironwarp_types::Nanos;
 use crate::config::{CoreConfig, IdlePolicy};
 use crate::core_loop::PollLoop;
 use crate::error::SetupError;
+use crate::wake::WakeSignal;
+pub(crate) use sleep::{RxDescriptors, Sleeper};
 
 /// The result of one poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +90,10 @@ pub struct Worker {
     idle: IdlePolicy,
     core: u16,
     processor: Option<usize>,
+    /// With [`IdlePolicy::Sleep`].
+    sleeper: Option<Box<Sleeper>>,
+    /// [`Worker::arm`] returned true, and no poll followed.
+    armed: bool,
 }
 
 impl Worker {
@@ -92,8 +101,11 @@ impl Worker {
         inner: Box<dyn PollLoop>,
         controls: Vec<PortControl>,
         (core, config): (u16, &CoreConfig),
+        sleeper: Option<Sleeper>,
     ) -> Self {
-        Worker { inner, controls, idle: config.idle, core, processor: config.processor_of(core) }
+        let (idle, processor) = (config.idle, config.processor_of(core));
+        let sleeper = sleeper.map(Box::new);
+        Worker { inner, controls, idle, core, processor, sleeper, armed: false }
     }
 
     /// Returns the number of its core, from 0.
@@ -112,7 +124,83 @@ impl Worker {
     /// The workers of one stack pass frames to each other. A thread that pauses them until a deadline must poll all
     /// of them again after one had work.
     pub fn poll(&mut self, budget: usize) -> PollResult {
-        self.inner.poll(budget)
+        if self.armed {
+            self.disarm();
+        }
+        let result = self.inner.poll(budget);
+        if result.work > 0
+            && let Some(sleeper) = &mut self.sleeper
+        {
+            sleeper.on_work();
+        }
+        result
+    }
+
+    /// Prepares to wait for [`Worker::wake_fd`], for an application that owns the loop and has polled without work. Runs
+    /// one iteration. Returns whether the application may wait now: then the descriptor becomes readable as soon as the
+    /// worker has to be polled. Otherwise there is work: poll again. Always returns `false` unless `core.idle = "sleep"`.
+    ///
+    /// ```no_run
+    /// # fn run(worker: &mut ironwarp::Worker, wait_for: impl Fn(std::os::fd::BorrowedFd<'_>)) {
+    /// loop {
+    ///     if worker.poll(1).work == 0 && worker.arm() {
+    ///         if let Some(fd) = worker.wake_fd() {
+    ///             wait_for(fd); // poll(2) or epoll(7), together with descriptors of the application's own
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn arm(&mut self) -> bool {
+        let Some(sleeper) = &mut self.sleeper else { return false };
+        sleeper.arm();
+        // Whatever was published before `arm` is found by this iteration, whatever follows wakes.
+        let worked = self.inner.poll(1).work > 0;
+        let until = if worked { None } else { self.inner.sleep_until() };
+        if worked {
+            sleeper.on_work();
+        }
+        self.armed = until.is_some_and(|until| sleeper.set_timer(self.inner.now(), until));
+        if !self.armed {
+            sleeper.disarm();
+        }
+        self.armed
+    }
+
+    /// Returns the descriptor that becomes readable when the worker has to be polled after [`Worker::arm`] returned `true`:
+    /// an epoll descriptor, so do not read it. The next poll resets it. `None` unless `core.idle = "sleep"`.
+    pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sleeper.as_deref().map(Sleeper::fd)
+    }
+
+    #[cold]
+    fn disarm(&mut self) {
+        self.armed = false;
+        if let Some(sleeper) = &mut self.sleeper {
+            sleeper.disarm();
+        }
+    }
+
+    /// Does what the configuration says after a poll without work. With `core.idle = "sleep"` this waits, once the worker
+    /// has been idle for `core.sleep_after_us`, until it has to be polled again or `stop` says so. Whoever makes `stop` true
+    /// must wake the worker afterwards ([`WorkerThread`] does) or accept that it wakes within 250 ms, when it checks the
+    /// link.
+    pub fn idle(&mut self, stop: impl Fn() -> bool) {
+        let Some(sleeper) = &mut self.sleeper else { return idle(self.idle) };
+        if !sleeper.is_tired(self.inner.now()) {
+            return core::hint::spin_loop();
+        }
+        if !self.arm() {
+            return;
+        }
+        if stop() {
+            return self.disarm();
+        }
+        self.armed = false;
+        if let Some(sleeper) = &mut self.sleeper {
+            sleeper.wait();
+            sleeper.disarm_after_wait();
+        }
     }
 
     /// Returns the time of the worker's clock.
@@ -197,7 +285,7 @@ impl Worker {
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             if self.poll(1).work == 0 {
-                idle(self.idle);
+                self.idle(|| stop.load(Ordering::Relaxed));
             }
         }
     }
@@ -210,6 +298,7 @@ impl Worker {
     pub fn spawn(mut self, processor: Option<usize>) -> Result<WorkerThread, SetupError> {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
+        let signal = self.sleeper.as_deref().map(|sleeper| sleeper.signal().clone());
         let name = format!("ironwarp-{}", processor.map_or("any".to_owned(), |p| p.to_string()));
         let thread = std::thread::Builder::new()
             .name(name.clone())
@@ -221,13 +310,15 @@ impl Worker {
                 self
             })
             .map_err(|source| SetupError::Thread { what: format!("the thread {name}"), source })?;
-        Ok(WorkerThread { stop, thread: Some(thread) })
+        Ok(WorkerThread { stop, signal, thread: Some(thread) })
     }
 }
 
 /// A worker that runs on its own thread. Dropping it stops the thread.
 pub struct WorkerThread {
     stop: Arc<AtomicBool>,
+    /// Wakes the worker, if it may sleep.
+    signal: Option<Arc<WakeSignal>>,
     thread: Option<JoinHandle<Worker>>,
 }
 
@@ -239,6 +330,9 @@ impl WorkerThread {
 
     fn join(&mut self) -> Option<Worker> {
         self.stop.store(true, Ordering::Relaxed);
+        if let Some(signal) = &self.signal {
+            signal.fire();
+        }
         self.thread.take()?.join().ok()
     }
 }
@@ -249,12 +343,13 @@ impl Drop for WorkerThread {
     }
 }
 
-/// Does what the policy says between two idle polls.
+/// Does what the policy says between two idle polls. [`IdlePolicy::Sleep`] needs a worker ([`Worker::idle`]); here it
+/// yields.
 pub fn idle(policy: IdlePolicy) {
     match policy {
         IdlePolicy::Spin => {}
         IdlePolicy::Pause => core::hint::spin_loop(),
-        IdlePolicy::Yield => std::thread::yield_now(),
+        IdlePolicy::Yield | IdlePolicy::Sleep => std::thread::yield_now(),
     }
 }
 

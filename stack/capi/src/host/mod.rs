@@ -1,7 +1,11 @@
 //! Objects of the whole program: stacks, and the workers that its threads poll.
 
+mod capture;
 mod counters;
 mod stack;
 mod worker;
 
-pub(crate) use stack::iw_stack;
+pub use capture::*;
+pub use counters::*;
+pub use stack::*;
+pub use worker::*;

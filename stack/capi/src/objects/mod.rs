@@ -9,5 +9,15 @@ mod connect;
 mod context;
 mod event;
 mod memory;
+mod port;
 mod post;
 mod queues;
+
+pub use address::*;
+pub use connect::*;
+pub use context::*;
+pub use event::*;
+pub use memory::*;
+pub use port::*;
+pub use post::*;
+pub use queues::*;

@@ -237,7 +237,7 @@ static void memory(void)
 {
     void *address = NULL;
     struct iw_mr *mr = NULL;
-    struct iw_mr_info info;
+    struct iw_mr_info info = {.size = sizeof info};
     ANSWERS(IW_OK, iw_mr_alloc(pair.near.ctx, pair.near.pd, 10000, IW_ACCESS_LOCAL_WRITE, &address, &mr));
     CHECK(((uintptr_t)address & 4095) == 0);
     ((unsigned char *)address)[9999] = 1;
@@ -263,20 +263,20 @@ static void memory(void)
 
 static void questions(void)
 {
-    struct iw_limits limits;
-    struct iw_qp_info info;
+    struct iw_limits limits = {.size = sizeof limits};
+    struct iw_qp_info info = {.size = sizeof info};
     uint64_t value = 0;
     char name[48];
     ANSWERS(IW_OK, iw_limits_query(pair.near.ctx, &limits));
     CHECK(limits.cores == 1 && limits.queue_pairs == 16 && limits.max_sge == 16 && limits.inline_bytes == 256);
     ANSWERS(IW_OK, iw_qp_query(pair.near.ctx, pair.near.qp, &info));
     CHECK(info.state == IW_QP_ESTABLISHED && info.send_depth >= 128);
-    struct iw_cq_info cq;
+    struct iw_cq_info cq = {.size = sizeof cq};
     struct iw_recv_wr recv = {0};
     ANSWERS(IW_OK, iw_cq_query(pair.near.ctx, pair.near.cq, &cq));
     CHECK(cq.depth == 64 && cq.reserved_cqes == 0 && cq.users == 2);
     struct iw_srq srq;
-    struct iw_srq_info shared;
+    struct iw_srq_info shared = {.size = sizeof shared};
     ANSWERS(IW_OK, iw_srq_create(pair.near.ctx, pair.near.pd, 8, 2, &srq));
     ANSWERS(IW_OK, iw_srq_post_recv(pair.near.ctx, srq, &recv, 1, NULL));
     ANSWERS(IW_OK, iw_srq_query(pair.near.ctx, srq, &shared));
@@ -293,12 +293,72 @@ static void questions(void)
     ANSWERS(IW_E_VALUE, iw_stack_counter_at(pair.near.stack, 0, name, 3, &value));
 }
 
+static void ports(void)
+{
+    struct iw_port_info info = {.size = sizeof info};
+    struct iw_port_address all[2];
+    char text[64];
+    ANSWERS(1, iw_ports(pair.near.ctx));
+    ANSWERS(IW_OK, iw_port_query(pair.near.ctx, 0, &info));
+    CHECK(info.size == sizeof info && info.mtu_bytes == 1500 && info.link_up == 1 && info.memory_node == -1);
+    CHECK(memcmp(info.mac, "\2\0\0\0\0\1", 6) == 0 && strcmp(info.device, "memory") == 0);
+    ANSWERS(1, iw_port_addresses(pair.near.ctx, 0, all, 2));
+    CHECK(info.addresses == 1 && all[0].prefix_len == 24);
+    ANSWERS(IW_OK, iw_addr_text(&all[0].addr, text, sizeof text));
+    CHECK(strcmp(text, "10.0.0.1:0") == 0);
+    ANSWERS(IW_E_VALUE, iw_port_query(pair.near.ctx, 1, &info));
+    ANSWERS(IW_E_VALUE, iw_port_addresses(pair.near.ctx, 300, all, 2));
+    info.size = 0;
+    ANSWERS(IW_E_VALUE, iw_port_query(pair.near.ctx, 0, &info));
+    CHECK(strstr(iw_last_error(), "out.size = 0") != NULL);
+}
+
+/* A second pair of queue pairs, from a source of the program's choice to a port of the library's. */
+static void sources(void)
+{
+    struct iw_addr any, bound;
+    struct iw_conn_params params;
+    struct iw_qp_attr attr;
+    struct iw_qp near, far;
+    ANSWERS(IW_OK, iw_addr_parse("10.0.0.2:0", &any));
+    ANSWERS(IW_OK, iw_listen_bound(pair.far.ctx, &any, &bound));
+    CHECK(bound.port >= 49152 && memcmp(bound.ip, any.ip, 4) == 0);
+    turn(&pair);
+    ANSWERS(IW_OK, iw_qp_attr_init(&attr, pair.near.cq));
+    ANSWERS(IW_OK, iw_qp_create(pair.near.ctx, pair.near.pd, &attr, &near));
+    ANSWERS(IW_OK, iw_qp_attr_init(&attr, pair.far.cq));
+    ANSWERS(IW_OK, iw_qp_create(pair.far.ctx, pair.far.pd, &attr, &far));
+    ANSWERS(IW_OK, iw_conn_params_init(&params));
+    ANSWERS(IW_OK, iw_addr_parse("10.0.0.1:5000", &params.source));
+    ANSWERS(IW_OK, iw_connect(pair.near.ctx, near, &bound, &params));
+    await_event(&pair, &pair.far, IW_EVENT_CONNECT_REQUEST);
+    CHECK(memcmp(&pair.far.event.remote, &params.source, sizeof params.source) == 0);
+    CHECK(memcmp(&pair.far.event.local, &bound, sizeof bound) == 0);
+    ANSWERS(IW_OK, iw_accept(pair.far.ctx, &pair.far.event.request, far, NULL));
+    await_event(&pair, &pair.near, IW_EVENT_ESTABLISHED);
+    CHECK(memcmp(&pair.near.event.local, &params.source, sizeof params.source) == 0);
+    CHECK(memcmp(&pair.near.event.remote, &bound, sizeof bound) == 0);
+    await_event(&pair, &pair.far, IW_EVENT_ESTABLISHED);
+    ANSWERS(IW_OK, iw_qp_destroy(pair.near.ctx, near));
+    await_event(&pair, &pair.far, IW_EVENT_DISCONNECTED);
+    ANSWERS(IW_OK, iw_qp_destroy(pair.far.ctx, far));
+    ANSWERS(IW_OK, iw_addr_parse("10.0.0.99:5000", &params.source));
+    ANSWERS(IW_OK, iw_qp_attr_init(&attr, pair.near.cq));
+    ANSWERS(IW_OK, iw_qp_create(pair.near.ctx, pair.near.pd, &attr, &near));
+    ANSWERS(IW_OK, iw_connect(pair.near.ctx, near, &bound, &params));
+    await_event(&pair, &pair.near, IW_EVENT_CONNECT_FAILED);
+    CHECK(pair.near.event.reason == IW_CONNECT_FAILURE_SOURCE);
+    ANSWERS(IW_OK, iw_qp_destroy(pair.near.ctx, near));
+    ANSWERS(IW_OK, iw_unlisten(pair.far.ctx, &bound));
+}
+
 int main(void)
 {
     CHECK(iw_abi_version() == IW_ABI_VERSION);
     pair_open(&pair);
     pair_connect(&pair, IW_EXTENSIONS_RFC7306);
     questions();
+    ports();
     sends();
     writes_of_a_list();
     receives_of_a_list();
@@ -307,6 +367,7 @@ int main(void)
     atomics();
     immediates();
     notify();
+    sources();
     memory();
     pair_join_again(&pair, IW_EXTENSIONS_RFC7306, IW_EXTENSIONS_RFC7306);
     abort_connection();

@@ -14,7 +14,7 @@ use ironwarp_types::limits::BURST_FRAMES;
 
 use super::device::{Device, QueuePools};
 use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, SealedMbuf};
-use crate::{Burst, Port, PortCaps};
+use crate::{Burst, LinkState, Port, PortCaps};
 
 /// One queue of one device, with its own receive and transmit pool.
 pub struct DpdkPort {
@@ -103,8 +103,15 @@ impl DpdkPort {
 
     /// Returns whether the device has a link. With memif: whether the peer is connected.
     pub fn link_up(&self) -> bool {
-        // SAFETY: the port is valid while the device lives.
-        unsafe { dpdk_sys::dsys_link_up(self.port) == 1 }
+        self.link().up
+    }
+
+    /// Returns the state of the link. Some drivers ask the kernel; virtual devices report a nominal speed.
+    pub fn link(&self) -> LinkState {
+        let mut speed_mbps = 0;
+        // SAFETY: the port is valid while the device lives; the speed is a local variable.
+        let up = unsafe { dpdk_sys::dsys_link(self.port, &mut speed_mbps) == 1 };
+        LinkState { up, speed_mbps: (speed_mbps != 0).then_some(speed_mbps) }
     }
 
     /// Stops calls of the driver: no frame is received or sent. Call it before a memif peer goes away; see the

@@ -6,6 +6,7 @@
 //! value that a load may return. It checks the assertions of the model, and the slot accesses for data races.
 #![cfg(loom)]
 
+mod endings;
 mod mailbox;
 
 use ironwarp_rings::doorbell::{self, DoorbellFlag};
@@ -232,6 +233,47 @@ fn a_request_that_is_widened_while_a_core_fires_is_not_lost() {
         armed
     };
     assert_wakes_with(armed_for_solicited, true, a_completion);
+}
+
+/// A core that sleeps: a context publishes work, rings the doorbell, and fires only if the flag was clear. The core arms and
+/// serves its doorbell once more.
+#[test]
+fn a_core_that_sleeps_while_a_doorbell_rings_is_woken() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = slots::ring::<usize>(2);
+        let (mut sender, mut receiver) = doorbell::channel(1);
+        let bell = Arc::new(DoorbellFlag::default());
+        let armed = Arc::new(NotifyState::default());
+        let context = thread::spawn({
+            let (bell, armed) = (bell.clone(), armed.clone());
+            move || {
+                let mut fired = 0;
+                for _ in 0..2 {
+                    producer.post(|_| ()).unwrap();
+                    if sender.ring(0, &bell) {
+                        fired += usize::from(armed.fire(true));
+                    }
+                }
+                fired
+            }
+        });
+        let mut serve = || {
+            let rang = receiver.next().is_some();
+            if rang {
+                bell.clear();
+            }
+            (rang, consumer.refresh())
+        };
+        armed.arm(false);
+        let (rang, seen) = serve();
+        let fired = context.join().unwrap();
+        let sleeps = !rang;
+        assert!(fired <= 1, "one sleep ends once");
+        assert!(fired == 1 || !sleeps, "a wake-up was lost");
+        // Awake, or woken: what was posted is found.
+        let (rang, seen_again) = serve();
+        assert!(seen == 2 || (rang && seen_again == 2), "a request was left lying");
+    });
 }
 
 #[test]

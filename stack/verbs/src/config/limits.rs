@@ -20,6 +20,9 @@ pub enum IdlePolicy {
     Pause,
     /// Yields the processor: for more loops than processors.
     Yield,
+    /// Polls again for `core.sleep_after_us`, then sleeps until a timer is due, a frame arrives or a context has a request.
+    /// For programs that are idle most of the time: the first message after a pause takes longer.
+    Sleep,
 }
 
 /// The longest private data that every peer reads correctly: some keep its length in 8 bits.

@@ -71,6 +71,10 @@ pub struct CoreConfig {
     pub processors: Vec<usize>,
     /// What a worker does after an idle poll.
     pub idle: IdlePolicy,
+    /// With [`IdlePolicy::Sleep`], how long a worker polls without work before it sleeps, in microseconds.
+    pub sleep_after_us: u32,
+    /// How long a sleeping worker leaves a device alone that cannot wake it, in microseconds.
+    pub sleep_poll_us: u32,
 }
 
 /// The largest number of cores of a stack: every two of them share four rings.
@@ -78,13 +82,24 @@ const CORES_MAX: u16 = 64;
 
 impl Default for CoreConfig {
     fn default() -> Self {
-        CoreConfig { count: 1, processor: None, processors: Vec::new(), idle: IdlePolicy::default() }
+        CoreConfig {
+            count: 1,
+            processor: None,
+            processors: Vec::new(),
+            idle: IdlePolicy::default(),
+            sleep_after_us: 50,
+            sleep_poll_us: 1_000,
+        }
     }
 }
 
 impl CoreConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         in_range("core.count", self.count, 1..=CORES_MAX, "1 to 64")?;
+        let second = "0 to 1000000 microseconds";
+        in_range("core.sleep_after_us", self.sleep_after_us, 0..=1_000_000, second)?;
+        let second = "10 to 1000000 microseconds";
+        in_range("core.sleep_poll_us", self.sleep_poll_us, 10..=1_000_000, second)?;
         let value_error = |key, value, allowed| Err(ConfigError::Value { key, value, allowed });
         match (self.processor, self.processors.as_slice()) {
             (Some(one), []) if self.count > 1 => value_error(

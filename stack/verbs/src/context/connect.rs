@@ -6,6 +6,8 @@ use core::borrow::Borrow;
 use core::net::SocketAddr;
 use std::time::Instant;
 
+use ironwarp_types::Flow;
+
 use super::Context;
 use crate::core_loop::LEADER;
 use crate::core_loop::channel::ControlMessage;
@@ -23,14 +25,20 @@ pub struct DrainProgress {
 }
 
 impl Context {
-    /// Listens on `local`. Peers are reported by [`Event::ConnectRequest`](crate::Event::ConnectRequest), an address
-    /// in use by [`Event::ListenFailed`](crate::Event::ListenFailed).
+    /// Listens on `local` and returns the address with its port. Port 0 selects a port from 49152 on that nobody in this
+    /// stack listens on. Peers are reported by [`Event::ConnectRequest`](crate::Event::ConnectRequest), an address in use
+    /// by [`Event::ListenFailed`](crate::Event::ListenFailed).
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
-    pub fn listen(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
-        self.send_control(LEADER.into(), ControlMessage::Listen { local })
+    /// - [`VerbsError::LimitReached`] if all of those ports are in use.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    pub fn listen(&mut self, local: SocketAddr) -> Result<SocketAddr, VerbsError> {
+        self.check_control_room(LEADER.into(), 1)?;
+        let local =
+            self.shared.listening.bind(self.number, local).ok_or(VerbsError::LimitReached("ports"))?;
+        self.send_control(LEADER.into(), ControlMessage::Listen { local })?;
+        Ok(local)
     }
 
     /// Stops listening on `local`. Existing connections continue.
@@ -39,7 +47,9 @@ impl Context {
     ///
     /// [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn unlisten(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
-        self.send_control(LEADER.into(), ControlMessage::Unlisten { local })
+        self.send_control(LEADER.into(), ControlMessage::Unlisten { local })?;
+        self.shared.listening.release(self.number, local);
+        Ok(())
     }
 
     /// Connects an idle queue pair to `remote`. The peer's application gets `private_data`: at most 251 bytes with
@@ -68,7 +78,8 @@ impl Context {
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
-    /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range, or the requested core is not that of the requested
+    ///   source.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn connect_with(
@@ -79,17 +90,49 @@ impl Context {
     ) -> Result<(), VerbsError> {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
         let cm_params = params.cm_params(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
-        let core = self.select_core(qp)?;
+        let core = self.select_core(qp, remote, params.canonical_source())?;
         self.check_control_room(core.into(), 2)?;
         let (slot, half) = self.assign_core(qp, core, params.extensions)?;
         self.send_control(core.into(), ControlMessage::CreateQp(half))?;
         self.send_control(core.into(), ControlMessage::Connect { slot, remote, cm_params })
     }
 
-    /// Returns the core for a queue pair that connects: the one of its attributes, else the one with the fewest
-    /// queue pairs.
-    fn select_core(&self, qp: QueuePair) -> Result<u16, VerbsError> {
+    /// Returns the core of the flow from `source` to `remote`, if the port of `source` determines one.
+    fn core_of_source(
+        &self,
+        remote: SocketAddr,
+        source: Option<SocketAddr>,
+    ) -> Result<Option<u16>, VerbsError> {
+        let Some(local) = source.filter(|source| source.port() != 0 && self.cores.len() > 1) else {
+            return Ok(None);
+        };
+        if local.ip().is_unspecified() {
+            let (what, allowed) = ("source port", "with an address, on a stack of several cores");
+            return Err(VerbsError::OutOfRange { what, value: local.port().into(), allowed });
+        }
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        Ok(self.shared.core_of(&Flow { local, remote }))
+    }
+
+    /// Returns the core for a queue pair that connects: the one of the requested source port, the one of its attributes,
+    /// else the one with the fewest queue pairs.
+    fn select_core(
+        &self,
+        qp: QueuePair,
+        remote: SocketAddr,
+        source: Option<SocketAddr>,
+    ) -> Result<u16, VerbsError> {
         let requested = self.requested_core(qp)?;
+        if let Some(core) = self.core_of_source(remote, source)? {
+            return match requested.filter(|requested| *requested != core) {
+                Some(other) => Err(VerbsError::OutOfRange {
+                    what: "core",
+                    value: other.into(),
+                    allowed: "the core of the source port",
+                }),
+                None => Ok(core),
+            };
+        }
         let busy = |core: &u16| self.shared.cores.get(usize::from(*core)).map(|core| core.queue_pairs());
         let there = (0..self.cores.len() as u16)
             .filter(|core| self.shared.cores.get(usize::from(*core)).is_some_and(|core| !core.is_dropped()));
@@ -247,6 +290,8 @@ impl Context {
     pub(super) fn send_control(&mut self, core: usize, message: ControlMessage) -> Result<(), VerbsError> {
         self.check_control_room(core, 1)?;
         let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerDropped)?;
-        link.control.push(message).map_err(|_| VerbsError::Busy)
+        link.control.push(message).map_err(|_| VerbsError::Busy)?;
+        link.waker.wake();
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ mod connect;
 mod cq;
 mod qp;
 mod query;
+mod query_port;
 mod srq;
 mod table;
 
@@ -19,18 +20,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, AccessScope, AtomicOp, FastRegion, MemTable, Region, StableBytes, Window};
-use ironwarp_rings::notify::NotifyState;
-use ironwarp_types::{CoreId, PdId};
+use ironwarp_types::{CoreId, Flow, PdId};
 
 pub use connect::DrainProgress;
 pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
+pub use query_port::{InterfaceAddress, PortInfo};
 
-use crate::core_loop::channel::{ControlMessage, CoreChannel, EventSignal, Notification, context_channel};
+use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, context_channel};
 use crate::error::{PostError, VerbsError};
 use crate::event::Event;
 use crate::objects::{CompletionQueue, QueuePair};
 use crate::shared::{ContextQuota, StackShared};
+use crate::wake::{CoreWaker, WakeSignal};
 use cq::AppCq;
 use qp::AppQp;
 use srq::AppSrq;
@@ -59,7 +61,7 @@ pub struct Context {
     mem: MemTable,
     quota: Arc<ContextQuota>,
     cores: Vec<CoreChannel>,
-    event_signal: Arc<EventSignal>,
+    event_signal: Arc<WakeSignal>,
     qps: Table<AppQp>,
     cqs: Table<AppCq>,
     srqs: Table<AppSrq>,
@@ -86,8 +88,9 @@ impl ProtectionDomain {
 
 impl Context {
     pub(crate) fn new(shared: &Arc<StackShared>) -> Result<Self, VerbsError> {
-        let eventfd = cq::eventfd()?;
-        let event_signal = Arc::new(EventSignal { armed: NotifyState::default(), eventfd });
+        let event_signal =
+            WakeSignal::new().map_err(|source| VerbsError::System { what: "eventfd", source })?;
+        let event_signal = Arc::new(event_signal);
         let number = shared.alloc_context_id().ok_or(VerbsError::LimitReached("contexts"))?;
         let limits = &shared.config.limits;
         let queue_pairs_max = limits.queue_pairs as usize;
@@ -95,8 +98,10 @@ impl Context {
             .cores
             .iter()
             .map(|core| {
-                let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal);
-                core.attach_context(theirs);
+                let waker = CoreWaker(core.wake.clone());
+                let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal, waker);
+                core.new_contexts.push(theirs);
+                ours.waker.wake();
                 ours
             })
             .collect();
@@ -277,13 +282,13 @@ impl Context {
     ///
     /// Call [`Context::poll_event`] until it returns `None` after this call: earlier events do not wake.
     pub fn arm_events(&mut self) {
-        self.event_signal.armed.arm(false);
+        self.event_signal.arm();
     }
 
     /// Returns a descriptor that becomes readable once for each [`Context::arm_events`], when an event arrives. Read its
     /// eight bytes to reset it. Somebody must poll the workers meanwhile.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.event_signal.eventfd.as_fd()
+        self.event_signal.as_fd()
     }
 
     /// Returns the oldest notification of a core.
@@ -305,6 +310,17 @@ impl Context {
         in_ring.or_else(|| self.shared.cores.get(core)?.take_left(self.number))
     }
 
+    /// Records what later calls return: addresses of connections, peers without atomic operations, free ports.
+    #[cold]
+    fn note_event(&mut self, event: &Event) {
+        match *event {
+            Event::PeerLacksAtomics { peer, .. } => self.cache_lacks_atomics(peer),
+            Event::Established { qp, local, remote, .. } => self.set_flow(qp, Flow { local, remote }),
+            Event::ListenFailed { local } => self.shared.listening.release(self.number, local),
+            _ => {}
+        }
+    }
+
     /// Returns the oldest event.
     ///
     /// Without an event, it releases the memory of some regions that were dropped and that no core uses any more: the
@@ -315,9 +331,7 @@ impl Context {
                 match notification {
                     Notification::Event(Event::SrqLimitReached { srq }) if !self.consume_arming(srq) => {}
                     Notification::Event(event) => {
-                        if let Event::PeerLacksAtomics { peer, .. } = event {
-                            self.cache_lacks_atomics(peer);
-                        }
+                        self.note_event(&event);
                         return Some(event);
                     }
                     Notification::PeerHasAtomics(peer) => self.uncache_lacks_atomics(peer),

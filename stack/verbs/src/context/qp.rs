@@ -9,6 +9,7 @@ use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendWqe};
 use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{self, SlotProducer};
+use ironwarp_types::Flow;
 
 use super::{Context, ProtectionDomain, QpInfo};
 use crate::config::{AtomicExecution, Extensions};
@@ -50,6 +51,8 @@ pub(super) struct AppQp {
     unsignaled_seen: u32,
     /// The core and the slot there, once assigned.
     assigned: Option<(u16, u32)>,
+    /// The addresses of its connection, once established.
+    flow: Option<Flow>,
     /// The core's half until it is assigned.
     unassigned: Option<Box<QpCore>>,
     /// The application requested a disconnect, processed by the core or not.
@@ -98,6 +101,7 @@ impl Context {
             recv_cq: attr.recv_cq,
             unsignaled_seen: 0,
             assigned: None,
+            flow: None,
             unassigned: None,
             closing: false,
             destroyed: false,
@@ -217,6 +221,13 @@ impl Context {
             if let Ok(cq) = self.cq_mut(cq) {
                 cq.users -= 1;
             }
+        }
+    }
+
+    /// Records the addresses of a connection.
+    pub(super) fn set_flow(&mut self, qp: QueuePair, flow: Flow) {
+        if let Ok(app) = self.qp_mut(qp) {
+            app.flow = Some(flow);
         }
     }
 
@@ -343,6 +354,9 @@ impl AppQp {
             inline_bytes: self.inline_bytes,
             negotiated: self.shared.negotiated(),
             framing: self.shared.framing(),
+            local: self.flow.map(|flow| flow.local),
+            remote: self.flow.map(|flow| flow.remote),
+            core: self.assigned.map(|(core, _)| core),
             ird: self.reads.ird,
             ord: self.reads.ord,
         }

@@ -1,6 +1,6 @@
 //! Queries of objects and of the stack's limits.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -45,6 +45,12 @@ pub struct QpInfo {
     pub negotiated: Option<NegotiatedParams>,
     /// The framing of the connection's messages, if start-up has finished.
     pub framing: Option<Framing>,
+    /// The local address of the connection, from [`Event::Established`](crate::Event::Established) on.
+    pub local: Option<SocketAddr>,
+    /// The peer's address.
+    pub remote: Option<SocketAddr>,
+    /// The core that it is on, from connect or accept on.
+    pub core: Option<u16>,
     /// Reads that the peer may have outstanding here, as requested (IRD).
     pub ird: u16,
     /// Reads that this side may have outstanding at the peer, as requested (ORD).

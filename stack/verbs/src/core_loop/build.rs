@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
-use ironwarp_port::{Burst, PerPort, Port, Wire};
+use ironwarp_port::{Burst, LinkState, PerPort, Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{Tcp, TcpConfig};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
@@ -36,7 +36,7 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) clock: C,
     /// At least one.
     pub(crate) ports: Vec<P>,
-    pub(crate) link_up: fn(&mut P) -> bool,
+    pub(crate) link: fn(&mut P) -> LinkState,
     /// [`Nanos::MAX`]: a link that is up stays up.
     pub(crate) link_poll_interval: Nanos,
     pub(crate) mem: CoreMem,
@@ -95,7 +95,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         Ok(CoreLoop {
             dp,
             cm: ConnectionManager::new(parts.core, &shared, parts.stats.clone(), now),
-            housekeeping: NetHousekeeping::new(now, parts.link_up, parts.link_poll_interval, announced),
+            housekeeping: NetHousekeeping::new(
+                shared.clone(),
+                now,
+                parts.link,
+                parts.link_poll_interval,
+                announced,
+            ),
             clock: CoreClock::new(parts.clock, stats),
             next_due: None,
             timers_checked_at: Nanos::ZERO,
@@ -115,6 +121,10 @@ where
 
     fn now(&self) -> Nanos {
         self.clock.peek()
+    }
+
+    fn sleep_until(&self) -> Option<Nanos> {
+        self.first_due()
     }
 
     fn link_up(&mut self, port: u8) -> bool {
@@ -190,7 +200,7 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
 
 /// Our link address: the device's, unless it has none (a ring) or the kernel uses it at its end (a tap). In these
 /// cases it is a locally administered address made of our network address, so that both ends of a link differ.
-fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
+pub(crate) fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
     if device != MacAddr::default() && !matches!(config.port.device, DeviceConfig::Tap { .. }) {
         return device;
     }

@@ -10,13 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ironwarp_mem::{AtomicOp, AtomicTarget};
-use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::{doorbell, spsc};
-use rustix::fd::OwnedFd;
 
 use super::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
 use crate::objects::CmParams;
+use crate::wake::{CoreWaker, WakeSignal};
 
 /// Control messages in flight from one context to one core. A burst of connects fits; a call beyond that fails with
 /// [`Busy`](crate::VerbsError::Busy).
@@ -77,28 +76,13 @@ pub(crate) enum Notification {
     CmParamsReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CmParams>),
 }
 
-/// The descriptor of a context's events. All cores write to it.
-pub(crate) struct EventSignal {
-    /// Whether the application waits.
-    pub(crate) armed: NotifyState,
-    pub(crate) eventfd: OwnedFd,
-}
-
-impl EventSignal {
-    /// Wakes the application if it waits. The event is in its ring.
-    fn fire(&self) {
-        if self.armed.fire(true) {
-            // A full counter means that a wake-up is pending already.
-            let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
-        }
-    }
-}
-
 /// A context's end of the rings to one core.
 pub(crate) struct CoreChannel {
     pub(crate) doorbell: doorbell::DoorbellSender,
     pub(crate) control: spsc::Producer<ControlMessage>,
     pub(crate) notifications: spsc::Consumer<Notification>,
+    /// Last: the core is woken when the rings above are abandoned.
+    pub(crate) waker: CoreWaker,
 }
 
 /// A core's end of the rings to one context.
@@ -110,7 +94,7 @@ pub(crate) struct ContextChannel {
     pub(crate) doorbell: doorbell::DoorbellReceiver,
     pub(crate) control: spsc::Consumer<ControlMessage>,
     notifications: spsc::Producer<Notification>,
-    signal: Arc<EventSignal>,
+    signal: Arc<WakeSignal>,
     /// Notifications that did not fit the ring, oldest first. At most a few for each queue pair of the context:
     /// while any wait, no connection request is reported.
     delayed: VecDeque<Notification>,
@@ -211,13 +195,19 @@ impl ContextChannel {
 pub(crate) fn context_channel(
     number: u16,
     queue_pairs: usize,
-    signal: &Arc<EventSignal>,
+    signal: &Arc<WakeSignal>,
+    waker: CoreWaker,
 ) -> (CoreChannel, ContextChannel) {
     let (doorbell_sender, doorbell_receiver) = doorbell::channel(queue_pairs);
     let (control_tx, control_rx) = spsc::channel(CONTROL_MESSAGES_MAX);
     let (notifications_tx, notifications_rx) = spsc::channel(NOTIFICATIONS_MAX);
     (
-        CoreChannel { doorbell: doorbell_sender, control: control_tx, notifications: notifications_rx },
+        CoreChannel {
+            doorbell: doorbell_sender,
+            control: control_tx,
+            notifications: notifications_rx,
+            waker,
+        },
         ContextChannel {
             number,
             listeners_closed: false,
@@ -240,9 +230,8 @@ mod tests {
     /// last one.
     #[test]
     fn a_link_that_flaps_while_unread_raises_one_event() {
-        let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        let signal = Arc::new(EventSignal { armed: NotifyState::default(), eventfd });
-        let (mut core, mut context) = context_channel(0, 1, &signal);
+        let signal = Arc::new(WakeSignal::new().unwrap());
+        let (mut core, mut context) = context_channel(0, 1, &signal, CoreWaker(None));
         for flap in 0..10 * NOTIFICATIONS_MAX {
             context.notify_link_change(1, flap % 2 == 0);
         }

@@ -3,19 +3,24 @@
 //! Nothing here is on the path of a frame. The tables of the network belong to the data path, which reads them for every
 //! frame; this part borrows them. Results that concern contexts are returned to the core loop.
 
+use std::sync::Arc;
+
 use ironwarp_net::Path;
-use ironwarp_port::Port;
+use ironwarp_port::{LinkState, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
+use super::cores::LEADER;
 use super::data_path::DataPath;
 use super::path_refresh::PathRefresh;
 use crate::config::Config;
+use crate::shared::StackShared;
 
 /// The state of network housekeeping on one core.
 pub(super) struct NetHousekeeping<P: Port> {
-    /// Returns whether a device's link is up.
-    link_up: fn(&mut P) -> bool,
+    shared: Arc<StackShared>,
+    /// Returns the state of a device's link.
+    link: fn(&mut P) -> LinkState,
     /// [`Nanos::MAX`]: a link that is up stays up.
     link_poll_interval: Nanos,
     /// Ports whose link is down, one bit each.
@@ -30,13 +35,15 @@ pub(super) struct NetHousekeeping<P: Port> {
 impl<P: Port> NetHousekeeping<P> {
     /// A core that does not lead announces nothing: for it `announced` is true at once.
     pub(super) fn new(
+        shared: Arc<StackShared>,
         now: Nanos,
-        link_up: fn(&mut P) -> bool,
+        link: fn(&mut P) -> LinkState,
         link_poll_interval: Nanos,
         announced: bool,
     ) -> Self {
         NetHousekeeping {
-            link_up,
+            shared,
+            link,
             link_poll_interval,
             links_down: 0,
             conflict_reported: false,
@@ -105,7 +112,18 @@ impl<P: Port> NetHousekeeping<P> {
     }
 
     pub(super) fn is_link_up(&self, dp: &mut DataPath<P>, port: u8) -> bool {
-        (self.link_up)(dp.wires.at_mut(port).port_mut())
+        self.link(dp, port).up
+    }
+
+    /// Reads the state of a link. Core 0 records it for contexts.
+    fn link(&self, dp: &mut DataPath<P>, port: u8) -> LinkState {
+        let link = (self.link)(dp.wires.at_mut(port).port_mut());
+        if dp.core == LEADER
+            && let Some(state) = self.shared.ports().get(usize::from(port))
+        {
+            state.link.store(link);
+        }
+        link
     }
 
     /// When the links are checked next; `None` if they stay up.

@@ -43,7 +43,7 @@ use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Clock, Nanos};
 
-pub(crate) use build::{CoreParts, steered_frames};
+pub(crate) use build::{CoreParts, local_mac, steered_frames};
 pub(crate) use cores::{LEADER, core_mesh};
 pub(crate) use data_path::qp::{QpCore, QpSetup};
 pub(crate) use data_path::queues::{CqCore, CqParts, CqRing, QpQueueSlots, SrqCore, SrqSlot};
@@ -62,6 +62,8 @@ use crate::worker::{PollResult, ResourceUsage};
 pub(crate) trait PollLoop: Send {
     fn poll(&mut self, budget: usize) -> PollResult;
     fn now(&self) -> Nanos;
+    /// Returns until when the worker may sleep after an iteration without work, if nothing arrives. `None`: not at all.
+    fn sleep_until(&self) -> Option<Nanos>;
     fn link_up(&mut self, port: u8) -> bool;
     /// Checks the invariants of every layer.
     fn check(&mut self) -> Result<(), String>;
@@ -97,6 +99,9 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
 /// How often a busy core runs the timer stage: once in a tick of the timer wheels, which is their precision.
 const TIMER_CHECK_INTERVAL: Nanos = Nanos(1 << 14);
 
+/// How often a sleeping core tries work again that no timer announces, such as to announce addresses on a link.
+const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
+
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// One iteration: receives at most `budget` bursts and handles everything that follows from them.
     #[inline(always)]
@@ -124,7 +129,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The stages. Requests of contexts that arrive after the check for them wait for the next iteration.
-    #[inline(never)]
+    #[inline(always)]
     fn run_stages(&mut self, now: Nanos, budget: usize, requested: bool) -> PollResult {
         let (mut now, mut has_contexts_to_serve) = (now, false);
         if requested {
@@ -140,6 +145,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             if self.dp.other_cores.is_some() {
                 self.dp.serve_remote_atomics();
             }
+        }
+        if self.dp.other_cores.is_some() {
+            self.wake_other_cores();
         }
         self.report_memory_quiescent();
         PollResult { work: self.dp.work, next_deadline: self.next_due }
@@ -214,6 +222,29 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             && !has_events
             && !self.housekeeping.is_refreshing()
             && !self.dp.tcp.needs_terminate_reserve()
+    }
+
+    /// Returns until when nothing is due. Work without a timer is tried again after [`RETRY_INTERVAL`].
+    fn first_due(&self) -> Option<Nanos> {
+        let now = self.clock.peek();
+        let due = self.next_due.unwrap_or(Nanos::MAX);
+        if due <= now || self.has_immediate_work() {
+            return None;
+        }
+        Some(if self.idle_until > now { self.idle_until } else { due.min(now + RETRY_INTERVAL) })
+    }
+
+    /// Wakes the cores that this one has sent frames, messages or requests to.
+    #[inline(never)]
+    fn wake_other_cores(&mut self) {
+        let mut cores = self.dp.take_cores_to_wake();
+        while cores != 0 {
+            let core = cores.trailing_zeros();
+            cores &= cores - 1;
+            if let Some(wake) = self.shared.cores.get(core as usize).and_then(|core| core.wake.as_ref()) {
+                wake.fire();
+            }
+        }
     }
 
     /// Returns whether the later stages may be skipped. For assertions.

@@ -56,7 +56,7 @@ impl Host {
             )];
         }
         let (polled, there) = (usize::from(core.count), allowed.len());
-        if polled >= there && core.idle != IdlePolicy::Yield {
+        if polled >= there && !matches!(core.idle, IdlePolicy::Yield | IdlePolicy::Sleep) {
             return vec![Finding::warning(
                 "processors",
                 format!("core.count = {polled} on {there} processors leaves none for the application"),

@@ -4,6 +4,8 @@
 //! cannot refuse them. They are sent to the core in one box. The core also uses the box for the frame that it sends, and
 //! for the private data that it receives, so it allocates neither.
 
+use core::net::SocketAddr;
+
 use arrayvec::ArrayVec;
 use ironwarp_iwarp::mpa::startup::{
     FrameBytes, READS_UNNEGOTIATED, ReadDepths, RtrKinds, StartupFrameSource,
@@ -35,6 +37,10 @@ impl MpaRevision {
 /// The parameters of a connect. `None`: as configured, or as in the queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectParams<'a> {
+    /// The local address to connect from. `None`: an address that reaches the peer, with a free port; so does an
+    /// unspecified address, and port 0 selects a free port. On a stack of several cores the flow determines the core of
+    /// the queue pair, so a port needs an address with it there.
+    pub source: Option<SocketAddr>,
     /// Private data for the peer's application: at most 251 bytes in revision 2, 255 in revision 1; 508 and 512 with
     /// `mpa.long_private_data`.
     pub private_data: &'a [u8],
@@ -78,6 +84,8 @@ pub struct RejectParams<'a> {
 /// The parameters of a start-up, on their way to the core, or received private data on its way to the context.
 #[derive(Clone, Default)]
 pub(crate) struct CmParams {
+    /// The requested local address, in canonical form.
+    pub(crate) source: Option<SocketAddr>,
     pub(crate) mpa_params: MpaParams,
     bytes: StartupBytes,
 }
@@ -162,7 +170,15 @@ impl ConnectParams<'_> {
         check_reads(self.reads, most, true)?;
         let ConnectParams { reads, peer_to_peer, rtr, first_fpdu_holdoff: holdoff, .. } = *self;
         let mpa_params = MpaParams { revision, reads, peer_to_peer, rtr, holdoff };
-        build_cm_params(self.private_data, mpa.private_data_bytes(revision > 1), mpa_params)
+        let mut params =
+            build_cm_params(self.private_data, mpa.private_data_bytes(revision > 1), mpa_params)?;
+        params.source = self.canonical_source();
+        Ok(params)
+    }
+
+    /// Returns the requested source. An IPv4-mapped address (RFC 4291 s2.5.5.2) means the IPv4 address.
+    pub(crate) fn canonical_source(&self) -> Option<SocketAddr> {
+        self.source.map(|source| SocketAddr::new(source.ip().to_canonical(), source.port()))
     }
 }
 

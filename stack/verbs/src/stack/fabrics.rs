@@ -3,24 +3,24 @@
 use ironwarp_port::instrument::Instrumented;
 use ironwarp_port::instrument::PortControl;
 use ironwarp_port::memory::MemoryPort;
-use ironwarp_port::{Port, Spread};
+use ironwarp_port::{LinkState, Port, Spread};
 use ironwarp_types::Clock;
 
 /// A device that reports its link.
 pub(super) trait HasLink {
-    fn link_up(&self) -> bool;
+    fn link(&self) -> LinkState;
 }
 
 impl HasLink for MemoryPort {
-    fn link_up(&self) -> bool {
-        MemoryPort::link_up(self)
+    fn link(&self) -> LinkState {
+        LinkState { up: self.link_up(), speed_mbps: None }
     }
 }
 
 #[cfg(feature = "dpdk")]
 impl HasLink for ironwarp_port::dpdk::DpdkPort {
-    fn link_up(&self) -> bool {
-        ironwarp_port::dpdk::DpdkPort::link_up(self)
+    fn link(&self) -> LinkState {
+        ironwarp_port::dpdk::DpdkPort::link(self)
     }
 }
 
@@ -47,6 +47,11 @@ impl<P: Port> CorePorts<P> {
     /// Returns how flows are distributed over the cores.
     pub(super) fn spread(&self) -> Spread {
         self.spread.unwrap_or_default()
+    }
+
+    /// Returns the ports of the first core.
+    pub(super) fn first_core(&mut self) -> &mut [P] {
+        self.cores.first_mut().map_or(&mut [], |(ports, _)| ports)
     }
 
     /// Returns each core's ports and their controls.

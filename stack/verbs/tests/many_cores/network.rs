@@ -2,7 +2,9 @@
 
 use crate::bench::{Bench, Plan, far_addr};
 use ironwarp::memory::QueueRule;
-use ironwarp::{ConnectFailure, DisconnectReason, Event, Nanos, RemoteMemory, SendWr};
+use ironwarp::{
+    ConnectFailure, ConnectParams, DisconnectReason, Event, Nanos, QpAttr, RemoteMemory, SendWr, VerbsError,
+};
 
 const HOST_UNREACHABLE: u8 = 1;
 const FRAGMENTATION_NEEDED: u8 = 4;
@@ -179,4 +181,42 @@ fn an_unresolved_neighbour_fails_on_every_core() {
         );
     }
     assert!(arp_frames(&bench) <= 13, "{} requests in twelve seconds", arp_frames(&bench));
+}
+
+/// The flow of a requested source port determines the core, whichever the context would select.
+#[test]
+fn a_source_port_selects_the_core_of_its_flow() {
+    let mut bench = Plan { cores: 4, rule: None, tune: |_| () }.bench();
+    let mut cores = std::collections::BTreeSet::new();
+    for port in 5_000..5_016 {
+        let source = Some(([10, 0, 0, 1], port).into());
+        let qp = bench.near.ctx.create_qp(bench.near.pd, &QpAttr::new(bench.near.cq)).expect("a queue pair");
+        let params = ConnectParams { source, ..ConnectParams::default() };
+        bench.near.ctx.connect_with(qp, far_addr(), &params).expect("connect");
+        bench.until("the connection", |bench| bench.near.is_up(qp));
+        let info = bench.near.ctx.query_qp(qp).expect("there");
+        assert_eq!(info.local, source);
+        cores.extend(info.core);
+    }
+    assert_eq!(cores.len(), 4, "sixteen flows are on all cores");
+    assert_eq!(bench.near.counter("cores_steered_out"), 0, "the peer's segments arrive at the right core");
+}
+
+#[test]
+fn a_source_port_needs_an_address_and_its_own_core_if_there_are_several() {
+    let mut bench = Plan { cores: 2, rule: None, tune: |_| () }.bench();
+    let mut refused = 0;
+    for core in [0, 1] {
+        let attr = QpAttr { core: Some(core), ..QpAttr::new(bench.near.cq) };
+        let qp = bench.near.ctx.create_qp(bench.near.pd, &attr).expect("a queue pair");
+        let mut connect = |source: ([u8; 4], u16)| {
+            let params = ConnectParams { source: Some(source.into()), ..ConnectParams::default() };
+            bench.near.ctx.connect_with(qp, far_addr(), &params)
+        };
+        let wildcard = connect(([0; 4], 5_000));
+        assert!(matches!(wildcard, Err(VerbsError::OutOfRange { what: "source port", value: 5_000, .. })));
+        let other = connect(([10, 0, 0, 1], 5_000));
+        refused += usize::from(matches!(other, Err(VerbsError::OutOfRange { what: "core", .. })));
+    }
+    assert_eq!(refused, 1, "the flow is on one of the two cores");
 }

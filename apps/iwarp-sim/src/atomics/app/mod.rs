@@ -156,7 +156,7 @@ impl AtomicsApp {
 
     fn listen(&mut self) {
         let local = self.listeners();
-        let outcome = local.into_iter().try_for_each(|local| self.ctx.listen(local));
+        let outcome = local.into_iter().try_for_each(|local| self.ctx.listen(local).map(drop));
         self.listens = true;
         if let Err(error) = outcome {
             self.report_failure(usize::MAX, &format!("listening failed: {error}"));

@@ -12,7 +12,7 @@ use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated};
 use ironwarp_net::Route;
 use ironwarp_port::Port;
-use ironwarp_tcp::{ConnId, UnitSource};
+use ironwarp_tcp::{ConnId, ConnectError, UnitSource};
 use ironwarp_types::{Flow, Nanos};
 
 use crate::event::ConnectFailure;
@@ -150,24 +150,50 @@ impl ConnectionManager {
     fn resolve<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
-        let remote = target.remote;
-        let path_to_peer = match dp.route(now, remote.ip()) {
+        let (remote, source) = (target.remote, target.cm_params.source);
+        let source_addr = source.map(|source| source.ip()).filter(|addr| !addr.is_unspecified());
+        if source_addr.is_some_and(|addr| !dp.is_local(addr)) {
+            return self.fail_resolving(dp, now, slot, ConnectFailure::SourceNotAvailable);
+        }
+        let path_to_peer = match dp.route(now, source_addr, remote.ip()) {
             Route::Ready(path_to_peer) => path_to_peer,
             Route::Pending => return,
             Route::Unreachable => return self.fail_resolving(dp, now, slot, ConnectFailure::Unreachable),
         };
-        let address = path_to_peer.local_addr();
+        let local = SocketAddr::new(path_to_peer.local_addr(), source.map_or(0, |source| source.port()));
+        let flow = match self.own_flow(dp, now, local, remote) {
+            Ok(flow) => flow,
+            Err(reason) => return self.fail_resolving(dp, now, slot, reason),
+        };
+        match dp.tcp.connect(now, flow, path_to_peer, &mut dp.wires) {
+            Ok(conn) => self.enter_opening(dp, slot, conn),
+            Err(ConnectError::InUse) => {
+                self.fail_resolving(dp, now, slot, ConnectFailure::SourceNotAvailable)
+            }
+            Err(_) => self.fail_resolving(dp, now, slot, ConnectFailure::NoResources),
+        }
+    }
+
+    /// Returns a flow of this core: with the port of `local`, or with a free one if that is 0. The context selected the
+    /// core of a requested port.
+    fn own_flow<P: Port>(
+        &self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<Flow, ConnectFailure> {
         let (steering, core) = (dp.steering, self.core);
         let is_own_flow =
             |flow: &Flow, hash| steering.is_none_or(|steering| steering.core_of(flow, hash) == core);
-        let Some(port) = dp.tcp.ephemeral_port_where(now, address, remote, is_own_flow) else {
-            return self.fail_resolving(dp, now, slot, ConnectFailure::NoResources);
-        };
-        let flow = Flow { local: SocketAddr::new(address, port), remote };
-        match dp.tcp.connect(now, flow, path_to_peer, &mut dp.wires) {
-            Ok(conn) => self.enter_opening(dp, slot, conn),
-            Err(_) => self.fail_resolving(dp, now, slot, ConnectFailure::NoResources),
+        if local.port() != 0 {
+            let flow = Flow { local, remote };
+            let hash = dp.nets.at(0).hasher().hash(&flow);
+            return if is_own_flow(&flow, hash) { Ok(flow) } else { Err(ConnectFailure::SourceNotAvailable) };
         }
+        let port = dp.tcp.ephemeral_port_where(now, local.ip(), remote, is_own_flow);
+        let port = port.ok_or(ConnectFailure::NoResources)?;
+        Ok(Flow { local: SocketAddr::new(local.ip(), port), remote })
     }
 
     /// Attaches a connection to a queue pair.

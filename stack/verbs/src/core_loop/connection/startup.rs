@@ -223,7 +223,10 @@ impl ConnectionManager {
     fn report_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, private_data: PrivateData) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Some(negotiated) = qp.shared.negotiated() else { return };
-        let (context, event) = (qp.context, Event::Established { qp: qp.handle, private_data, negotiated });
+        let Some(flow) = qp.conn.and_then(|conn| dp.tcp.flow(conn)) else { return };
+        let (local, remote) = (flow.local, flow.remote);
+        let event = Event::Established { qp: qp.handle, local, remote, private_data, negotiated };
+        let context = qp.context;
         dp.stats.count(Counter::VerbsConnectionsEstablished);
         self.send_event(context, event);
     }

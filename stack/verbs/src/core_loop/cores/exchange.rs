@@ -98,6 +98,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 }
 
 impl<P: Port> DataPath<P> {
+    /// Takes the set of cores that something was published for, one bit each.
+    #[inline]
+    pub(crate) fn take_cores_to_wake(&mut self) -> u64 {
+        let by_rings = self.other_cores.as_deref_mut().map_or(0, |cores| core::mem::take(&mut cores.to_wake));
+        by_rings | self.take_owners_to_wake()
+    }
+
     /// Sends the network updates of this iteration to the other cores.
     #[inline(never)]
     pub(crate) fn send_net_messages(&mut self) {

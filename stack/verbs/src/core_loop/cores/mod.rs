@@ -73,8 +73,10 @@ pub(crate) struct OtherCores<F> {
     channels: Box<[Option<CachePadded<CoreRings<F>>>]>,
     /// Another core's ring had more than one iteration takes.
     budget_exhausted: bool,
-    /// Frames are staged that the other cores do not see yet.
-    staged: bool,
+    /// Cores that frames are staged for that they do not see yet, one bit each.
+    staged: u64,
+    /// Cores that frames or messages were published for since they were last woken, one bit each.
+    to_wake: u64,
     /// Messages wait for room in a ring.
     has_backlog: bool,
 }
@@ -99,7 +101,8 @@ pub(crate) fn core_mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<
             steering,
             channels: channels.into(),
             budget_exhausted: false,
-            staged: false,
+            staged: 0,
+            to_wake: 0,
             has_backlog: false,
         }))
     })
@@ -148,14 +151,14 @@ impl<F> OtherCores<F> {
     pub(super) fn steer(&mut self, to: u16, what: Steered<F>, stats: &CoreStats) {
         let channel = self.channels.get_mut(usize::from(to)).and_then(Option::as_mut);
         let staged_frame = channel.is_some_and(|channel| channel.frames_out.stage(what).is_ok());
-        self.staged |= staged_frame;
+        self.staged |= u64::from(staged_frame) << to;
         stats.count(if staged_frame { Counter::CoresSteeredOut } else { Counter::CoresSteeredDropped });
     }
 
     /// Publishes the staged frames.
     #[inline]
     fn publish(&mut self) {
-        if core::mem::take(&mut self.staged) {
+        if self.staged != 0 {
             self.publish_staged();
         }
     }
@@ -163,6 +166,13 @@ impl<F> OtherCores<F> {
     #[inline(never)]
     fn publish_staged(&mut self) {
         self.channels.iter_mut().flatten().for_each(|channel| channel.frames_out.publish());
+        self.to_wake |= core::mem::take(&mut self.staged);
+    }
+
+    /// Returns the other cores, one bit each.
+    fn others(&self) -> u64 {
+        let all = u64::MAX >> (u64::BITS - self.channels.len().clamp(1, 64) as u32);
+        all & !(1 << self.core)
     }
 
     /// Returns whether another core has sent messages or frames.
@@ -175,6 +185,7 @@ impl<F> OtherCores<F> {
     /// Sends a message that must arrive to all other cores.
     pub(super) fn broadcast(&mut self, message: InterCoreMessage) {
         self.channels.iter_mut().flatten().for_each(|channel| channel.send(message));
+        self.to_wake = self.others();
         self.update_has_backlog();
     }
 
@@ -192,6 +203,7 @@ impl<F> OtherCores<F> {
                 stats.count(Counter::CoresMessagesDropped);
             }
         }
+        self.to_wake |= if for_leader { self.others() & 1 << LEADER } else { self.others() };
         self.update_has_backlog();
     }
 
@@ -200,6 +212,7 @@ impl<F> OtherCores<F> {
     fn flush_backlog(&mut self) {
         if self.has_backlog {
             self.channels.iter_mut().flatten().for_each(|channel| channel.flush_backlog());
+            self.to_wake = self.others();
             self.update_has_backlog();
         }
     }

@@ -13,17 +13,27 @@ use ironwarp_types::Nanos;
 use super::DataPath;
 
 impl<P: Port> DataPath<P> {
-    /// The route to a peer through the port with the longest matching prefix.
-    pub(crate) fn route(&mut self, now: Nanos, remote: IpAddr) -> Route {
+    /// The route to a peer: from `source` through the port that has this address, else through the port with the longest
+    /// matching prefix.
+    pub(crate) fn route(&mut self, now: Nanos, source: Option<IpAddr>, remote: IpAddr) -> Route {
         let mut port = 0;
-        if self.nets.has_several() {
+        if let Some(source) = source {
+            let home = self.nets.numbers().find(|port| self.nets.at(*port).is_local(source));
+            let Some(home) = home else { return Route::Unreachable };
+            port = home;
+        } else if self.nets.has_several() {
             let near = |port: &u8| self.nets.at(*port).match_len(remote);
             // `max_by_key` returns the last of equal ports, so the first port comes last.
             let nearest = self.nets.numbers().rev().filter(|port| near(port).is_some()).max_by_key(near);
             let Some(nearest) = nearest else { return Route::Unreachable };
             port = nearest;
         }
-        self.nets.at_mut(port).route(now, remote, self.wires.at_mut(port))
+        self.nets.at_mut(port).route_from(now, source, remote, self.wires.at_mut(port))
+    }
+
+    /// Returns whether an address is one of a port's.
+    pub(crate) fn is_local(&self, addr: IpAddr) -> bool {
+        self.nets.numbers().any(|port| self.nets.at(port).is_local(addr))
     }
 
     /// Counts changes that may change the result of [`Self::route`], modulo 2^32.

@@ -55,6 +55,8 @@ pub(crate) struct RemoteAtomics {
     credit_waiter_count: usize,
     /// A request was sent and its reply was not spun for yet.
     request_sent: bool,
+    /// Owners that requests were sent to since they were last woken, one bit each.
+    to_wake: u64,
     /// The queue pair that sends now is the first of its list.
     serving_waiter: bool,
 }
@@ -75,6 +77,7 @@ pub(crate) fn remote_atomics_mesh(cores: u16, queue_pairs: u32) -> Vec<Option<Bo
             credit_waiters: waiter_lists(),
             credit_waiter_count: 0,
             request_sent: false,
+            to_wake: 0,
             serving_waiter: false,
         }))
     })
@@ -135,6 +138,7 @@ impl RemoteAtomics {
         let may_send = self.serving_waiter || waiters.is_empty();
         if may_send && self.mailboxes.call(owner.0, AtomicCall::new(token, target, operation)).is_ok() {
             self.request_sent = true;
+            self.to_wake |= 1 << owner.0;
             return Ok(());
         }
         waiters.push_back(slot);
@@ -250,6 +254,13 @@ impl<P: Port> DataPath<P> {
         // A word that this core may not change was deregistered and registered again since.
         let claimed = word.claim().map_err(|_| AccessError::Revoked)?;
         Ok(claimed.apply(operation))
+    }
+
+    /// Takes the set of owners that requests were sent to. A core with requests outstanding does not sleep, so replies
+    /// wake nobody.
+    #[inline]
+    pub(crate) fn take_owners_to_wake(&mut self) -> u64 {
+        self.queues.remote_atomics.as_deref_mut().map_or(0, |atomics| core::mem::take(&mut atomics.to_wake))
     }
 
     /// Executes atomic operations for other cores.

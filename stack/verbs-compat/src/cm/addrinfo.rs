@@ -1,0 +1,135 @@
+//! `rdma_getaddrinfo`: names and services, by the system's resolver.
+
+use core::ffi::{c_char, c_int};
+use core::mem::zeroed;
+use core::ptr;
+use std::net::SocketAddr;
+
+use super::address::{read_address, to_storage};
+use crate::engine::{EINVAL, Errno, Outcome, as_minus_one, last_errno};
+use crate::sys;
+
+/// The program's structure, and the addresses that it points to.
+#[repr(C)]
+struct AddressInfo {
+    raw: sys::rdma_addrinfo,
+    source: libc::sockaddr_storage,
+    destination: libc::sockaddr_storage,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const sys::rdma_addrinfo,
+    result: *mut *mut sys::rdma_addrinfo,
+) -> c_int {
+    // SAFETY: the program passes null, texts and structures, and a place for the pointer.
+    as_minus_one(unsafe { get_address_info(node, service, hints.as_ref(), result) })
+}
+
+/// # Safety
+/// The pointers are null or to texts and structures of the program.
+unsafe fn get_address_info(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&sys::rdma_addrinfo>,
+    result: *mut *mut sys::rdma_addrinfo,
+) -> Outcome {
+    let flags = hints.map_or(0, |hints| hints.ai_flags as u32);
+    let is_passive = flags & sys::RAI_PASSIVE != 0;
+    if result.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: guaranteed by the caller.
+    let found = unsafe {
+        match hints {
+            Some(hints) if node.is_null() && service.is_null() => {
+                read_address(if is_passive { hints.ai_src_addr } else { hints.ai_dst_addr })?.ok_or(EINVAL)?
+            }
+            _ => look_up(node, service, hints, flags)?,
+        }
+    };
+    // SAFETY: as above.
+    let hinted_source = unsafe { hints.map_or(Ok(None), |hints| read_address(hints.ai_src_addr))? };
+    let (source, destination) = if is_passive { (Some(found), None) } else { (hinted_source, Some(found)) };
+    // SAFETY: the caller passes a place for the pointer.
+    unsafe { *result = build(hints, flags, source, destination) };
+    Ok(())
+}
+
+fn build(
+    hints: Option<&sys::rdma_addrinfo>,
+    flags: u32,
+    source: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
+) -> *mut sys::rdma_addrinfo {
+    let is_ipv6 = source.or(destination).is_some_and(|address| address.is_ipv6());
+    let hinted = |field: fn(&sys::rdma_addrinfo) -> c_int, default: u32| {
+        hints.map(field).filter(|value| *value != 0).unwrap_or(default as c_int)
+    };
+    let raw = sys::rdma_addrinfo {
+        ai_flags: flags as c_int,
+        ai_family: if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET },
+        ai_qp_type: hinted(|hints| hints.ai_qp_type, sys::IBV_QPT_RC),
+        ai_port_space: hinted(|hints| hints.ai_port_space, sys::RDMA_PS_TCP),
+        ..Default::default()
+    };
+    // SAFETY: zeros are addresses without a family.
+    let (no_source, no_destination) = unsafe { (zeroed(), zeroed()) };
+    let info = Box::leak(Box::new(AddressInfo { raw, source: no_source, destination: no_destination }));
+    if let Some(address) = source {
+        (info.source, info.raw.ai_src_len) = to_storage(address);
+        info.raw.ai_src_addr = (&raw mut info.source).cast();
+    }
+    if let Some(address) = destination {
+        (info.destination, info.raw.ai_dst_len) = to_storage(address);
+        info.raw.ai_dst_addr = (&raw mut info.destination).cast();
+    }
+    &raw mut info.raw
+}
+
+/// # Safety
+/// As for [`get_address_info`].
+unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&sys::rdma_addrinfo>,
+    flags: u32,
+) -> Outcome<SocketAddr> {
+    // SAFETY: zeros are hints that say nothing.
+    let mut wanted: libc::addrinfo = unsafe { zeroed() };
+    wanted.ai_socktype = libc::SOCK_STREAM;
+    let has_family = flags & sys::RAI_FAMILY != 0;
+    wanted.ai_family =
+        hints.map_or(libc::AF_UNSPEC, |hints| if has_family { hints.ai_family } else { libc::AF_UNSPEC });
+    for (flag, system) in [(sys::RAI_PASSIVE, libc::AI_PASSIVE), (sys::RAI_NUMERICHOST, libc::AI_NUMERICHOST)]
+    {
+        if flags & flag != 0 {
+            wanted.ai_flags |= system;
+        }
+    }
+    let mut list = ptr::null_mut();
+    // SAFETY: guaranteed by the caller; the list is freed below.
+    unsafe {
+        let code = libc::getaddrinfo(node, service, &raw const wanted, &raw mut list);
+        if code != 0 {
+            return Err(if code == libc::EAI_SYSTEM { last_errno() } else { Errno(libc::ENODATA) });
+        }
+        let first = read_address((*list).ai_addr.cast());
+        libc::freeaddrinfo(list);
+        first?.ok_or(Errno(libc::ENODATA))
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_freeaddrinfo(mut info: *mut sys::rdma_addrinfo) {
+    while !info.is_null() {
+        // SAFETY: the list is one of `rdma_getaddrinfo`, as the manual page demands.
+        unsafe {
+            let next = (*info).ai_next;
+            drop(Box::from_raw(info.cast::<AddressInfo>()));
+            info = next;
+        }
+    }
+}

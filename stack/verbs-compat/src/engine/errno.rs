@@ -1,0 +1,82 @@
+//! Errors of calls: an `errno` value, and the three ways in which the calls of rdma-core return it.
+
+use core::ffi::c_int;
+use core::ptr;
+
+use verbs::{PostError, RegisterError, VerbsError};
+
+/// An `errno` value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+pub(crate) type Outcome<T = ()> = Result<T, Errno>;
+
+pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
+pub(crate) const ENODEV: Errno = Errno(libc::ENODEV);
+pub(crate) const EBUSY: Errno = Errno(libc::EBUSY);
+pub(crate) const EAGAIN: Errno = Errno(libc::EAGAIN);
+pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
+
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: the pointer is to this thread's `errno`.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// For calls that return 0 or the error.
+pub(crate) fn as_number(outcome: Outcome) -> c_int {
+    outcome.err().map_or(0, |Errno(errno)| errno)
+}
+
+/// For calls that return 0, or -1 and set `errno`.
+pub(crate) fn as_minus_one(outcome: Outcome) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(Errno(errno)) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
+/// For calls that return a pointer, or null and set `errno`.
+pub(crate) fn as_pointer<T>(outcome: Outcome<*mut T>) -> *mut T {
+    outcome.unwrap_or_else(|Errno(errno)| {
+        set_errno(errno);
+        ptr::null_mut()
+    })
+}
+
+/// Returns the error of the system call that has just failed.
+pub(crate) fn last_errno() -> Errno {
+    Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+impl From<VerbsError> for Errno {
+    fn from(error: VerbsError) -> Self {
+        tracing::debug!("{error}");
+        Errno(match error {
+            VerbsError::Post(error) => return error.into(),
+            VerbsError::LimitReached(_) | VerbsError::CqFull => libc::ENOMEM,
+            VerbsError::CompletionQueueInUse | VerbsError::SharedReceiveQueueInUse | VerbsError::Busy => {
+                libc::EBUSY
+            }
+            VerbsError::WorkerDropped => libc::EIO,
+            VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::QuotaExceeded { .. }) => {
+                libc::ENOMEM
+            }
+            VerbsError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            _ => libc::EINVAL,
+        })
+    }
+}
+
+impl From<PostError> for Errno {
+    fn from(error: PostError) -> Self {
+        Errno(match error {
+            PostError::QueueFull | PostError::CqFull => libc::ENOMEM,
+            PostError::NoSuchOperation => libc::EOPNOTSUPP,
+            PostError::WorkerDropped => libc::EIO,
+            _ => libc::EINVAL,
+        })
+    }
+}

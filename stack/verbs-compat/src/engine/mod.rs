@@ -1,0 +1,201 @@
+//! The state of both libraries, behind one lock, and the ways to drive it.
+//!
+//! Every call takes the lock, uses the state and releases it. The worker of the stack is part of the state: a thread that
+//! polls a completion queue, or waits for an event, runs the worker itself. A helper thread ([`helper`]) runs it when no
+//! thread of the program does, since peers read and write memory at any time.
+//!
+//! Cost: one uncontended lock for each call of the data path. A child process after `fork` has neither the helper nor the
+//! device: its calls fail with EIO.
+
+mod errno;
+mod event_queue;
+mod helper;
+mod pool;
+mod process;
+mod wait;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+
+pub(crate) use errno::*;
+pub(crate) use event_queue::EventQueue;
+pub(crate) use pool::{Object, Pool, find};
+pub(crate) use process::{BlockedSignals, start as start_process_hooks};
+pub(crate) use wait::wait_for;
+
+use crate::cm::{CmEvent, CmId, EventChannel, Listeners};
+use crate::device::{Context, Device};
+use crate::objects::{CompChannel, Cq, Mr, Pd, Qp, Srq};
+use crate::sys;
+
+/// The lock, and what is read without it.
+pub(crate) struct Engine {
+    state: Mutex<State>,
+    /// Signalled when an event is acknowledged.
+    acknowledged: Condvar,
+    /// Threads of the program that wait for the lock. The helper lets them go first.
+    waiting: AtomicU32,
+    /// Polls of the program. Written under the lock.
+    program_polls: AtomicU32,
+    /// Whether the helper sleeps because there was no work.
+    is_napping: AtomicBool,
+    /// Set in a child process.
+    is_forked: AtomicBool,
+    is_stopping: AtomicBool,
+}
+
+/// All objects of both libraries.
+pub(crate) struct State {
+    /// The stack, once a call has needed it.
+    pub(crate) device: Option<Device>,
+    /// The device could not be opened: the reason was printed.
+    pub(crate) is_broken: bool,
+    /// Queue pairs by number.
+    pub(crate) qps: BTreeMap<u32, *mut sys::ibv_qp>,
+    /// Completion queues, to find the one of an event.
+    pub(crate) cqs: Vec<*mut sys::ibv_cq>,
+    /// Shared receive queues, likewise.
+    pub(crate) srqs: Vec<*mut sys::ibv_srq>,
+    /// Open contexts: each gets every asynchronous event of its objects.
+    pub(crate) contexts: Vec<*mut sys::verbs_context>,
+    pub(crate) listeners: Listeners,
+    pub(crate) pools: Pools,
+}
+
+/// The memory of the objects.
+pub(crate) struct Pools {
+    pub(crate) contexts: Pool<Context>,
+    pub(crate) pds: Pool<Pd>,
+    pub(crate) mrs: Pool<Mr>,
+    pub(crate) channels: Pool<CompChannel>,
+    pub(crate) cqs: Pool<Cq>,
+    pub(crate) qps: Pool<Qp>,
+    pub(crate) srqs: Pool<Srq>,
+    pub(crate) event_channels: Pool<EventChannel>,
+    pub(crate) ids: Pool<CmId>,
+    pub(crate) events: Pool<CmEvent>,
+}
+
+// SAFETY: the pointers are to objects of the pools, which are used under the lock that holds this state.
+unsafe impl Send for State {}
+
+pub(crate) static ENGINE: Engine = Engine {
+    state: Mutex::new(State {
+        device: None,
+        is_broken: false,
+        qps: BTreeMap::new(),
+        cqs: Vec::new(),
+        srqs: Vec::new(),
+        contexts: Vec::new(),
+        listeners: Listeners::new(),
+        pools: Pools {
+            contexts: Pool::new(),
+            pds: Pool::new(),
+            mrs: Pool::new(),
+            channels: Pool::new(),
+            cqs: Pool::new(),
+            qps: Pool::new(),
+            srqs: Pool::new(),
+            event_channels: Pool::new(),
+            ids: Pool::new(),
+            events: Pool::new(),
+        },
+    }),
+    acknowledged: Condvar::new(),
+    waiting: AtomicU32::new(0),
+    program_polls: AtomicU32::new(0),
+    is_napping: AtomicBool::new(false),
+    is_forked: AtomicBool::new(false),
+    is_stopping: AtomicBool::new(false),
+};
+
+/// Takes the lock. Fails in a child process.
+#[inline]
+pub(crate) fn lock() -> Outcome<MutexGuard<'static, State>> {
+    if ENGINE.is_forked.load(Ordering::Relaxed) {
+        return Err(Errno(libc::EIO));
+    }
+    Ok(match ENGINE.state.try_lock() {
+        Ok(state) => state,
+        Err(TryLockError::Poisoned(state)) => state.into_inner(),
+        Err(TryLockError::WouldBlock) => lock_contended(),
+    })
+}
+
+#[cold]
+fn lock_contended() -> MutexGuard<'static, State> {
+    ENGINE.waiting.fetch_add(1, Ordering::Relaxed);
+    let state = ENGINE.state.lock().unwrap_or_else(PoisonError::into_inner);
+    ENGINE.waiting.fetch_sub(1, Ordering::Relaxed);
+    state
+}
+
+/// Takes the lock and calls `body`.
+#[inline]
+pub(crate) fn with<T>(body: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
+    body(&mut *lock()?)
+}
+
+/// Takes the lock and waits until `is_done` returns true, which changes when an event is acknowledged. Returns with
+/// the lock.
+pub(crate) fn lock_when(is_done: impl Fn(&mut State) -> bool) -> Outcome<MutexGuard<'static, State>> {
+    let mut state = lock()?;
+    while !is_done(&mut state) {
+        state = ENGINE.acknowledged.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    Ok(state)
+}
+
+/// Wakes threads that destroy an object and wait for acknowledgements.
+pub(crate) fn signal_acknowledged() {
+    ENGINE.acknowledged.notify_all();
+}
+
+impl State {
+    /// Returns the stack, if it is open.
+    pub(crate) fn device(&mut self) -> Outcome<&mut Device> {
+        self.device.as_mut().ok_or(ENODEV)
+    }
+
+    /// Runs the worker once and passes its events on. Returns the amount of work.
+    pub(crate) fn advance(&mut self) -> usize {
+        let Some(device) = &mut self.device else { return 0 };
+        let work = device.worker.poll(1).work;
+        while let Some(event) = self.device.as_mut().and_then(|device| device.context.poll_event()) {
+            self.on_event(event);
+        }
+        work
+    }
+
+    /// The same for a thread of the program, which the helper leaves the worker to.
+    #[inline]
+    pub(crate) fn advance_for_program(&mut self) -> usize {
+        let polls = ENGINE.program_polls.load(Ordering::Relaxed);
+        ENGINE.program_polls.store(polls.wrapping_add(1), Ordering::Relaxed);
+        self.advance()
+    }
+
+    /// Runs the worker if nobody else would soon, so that what was just posted is sent.
+    #[inline]
+    pub(crate) fn send_posted(&mut self) {
+        if ENGINE.is_napping.load(Ordering::Relaxed) {
+            self.advance();
+        }
+    }
+
+    /// Runs the worker until `is_done`, for a call that waits for the core. Returns whether it is done; a core does what it
+    /// is asked for within a few iterations.
+    pub(crate) fn advance_until(&mut self, mut is_done: impl FnMut(&mut State) -> bool) -> bool {
+        for _ in 0..ITERATIONS_MAX {
+            if is_done(self) {
+                return true;
+            }
+            self.advance();
+        }
+        is_done(self)
+    }
+}
+
+/// More iterations than any request to the core takes.
+const ITERATIONS_MAX: usize = 4096;

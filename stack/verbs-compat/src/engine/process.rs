@@ -1,0 +1,81 @@
+//! The process around the library: signals, `fork`, and its end.
+
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{ENGINE, Outcome, last_errno};
+
+/// Blocks all signals of the calling thread, and so of threads that it starts, until it is dropped: handlers of the program
+/// run on threads of the program.
+pub(crate) struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    pub(crate) fn new() -> Self {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::zeroed());
+        // SAFETY: the calls fill the sets.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            BlockedSignals(before.assume_init())
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set is that of the calling thread before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+/// Lets the calling thread wake on time. The system's default delays it by up to 50 microseconds.
+pub(super) fn sleep_precisely() {
+    // SAFETY: the call changes a setting of the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000u64) };
+}
+
+/// Prepares the process for an open device: the helper thread, and what happens after `fork` and at exit.
+pub(crate) fn start() -> Outcome {
+    // SAFETY: the functions exist as long as the library, which is never unloaded while its threads run.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(on_fork));
+        libc::atexit(on_exit);
+    }
+    super::helper::start().map_err(|_| last_errno())
+}
+
+/// In a child process: the device belongs to the parent.
+unsafe extern "C" fn on_fork() {
+    ENGINE.is_forked.store(true, Ordering::Relaxed);
+}
+
+/// How long the end of a process waits for its connections to close.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// At the end of the process: closes connections, so that peers see it.
+extern "C" fn on_exit() {
+    if ENGINE.is_forked.load(Ordering::Relaxed) {
+        return;
+    }
+    ENGINE.is_stopping.store(true, Ordering::Relaxed);
+    let deadline = Instant::now() + DRAIN;
+    while Instant::now() < deadline + DRAIN {
+        // A thread that ended inside a call may hold the lock for ever.
+        let Ok(mut state) = ENGINE.state.try_lock() else {
+            std::thread::yield_now();
+            continue;
+        };
+        let Some(device) = &mut state.device else { return };
+        let is_closed = device.context.drain(deadline).is_ok_and(|progress| progress.open == 0);
+        state.advance();
+        if is_closed {
+            // What ends the last connections is sent.
+            for _ in 0..8 {
+                state.advance();
+            }
+            return;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Completion channels: one descriptor for the events of many completion queues.
+//!
+//! The descriptor is an `epoll` instance over the descriptors of the queues, which the worker writes for a queue that is
+//! armed. So a channel is readable while a queue has an event, and the data path knows nothing of channels.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::Cq;
+use crate::device::context_of;
+use crate::engine::{
+    EBUSY, EINVAL, Object, Outcome, State, as_minus_one, as_number, as_pointer, find, last_errno, lock,
+    signal_acknowledged, wait_for, with,
+};
+use crate::sys;
+
+#[repr(C)]
+pub(crate) struct CompChannel {
+    pub(crate) raw: sys::ibv_comp_channel,
+    epoll: OwnedFd,
+}
+
+// SAFETY: the type is `repr(C)` and begins with the structure.
+unsafe impl Object for CompChannel {
+    type Raw = sys::ibv_comp_channel;
+}
+
+impl CompChannel {
+    /// Adds the descriptor of a queue.
+    pub(crate) fn add(&self, cq_fd: c_int, cq: *mut sys::ibv_cq) -> Outcome {
+        let mut interest = libc::epoll_event { events: libc::EPOLLIN as u32, u64: cq as u64 };
+        // SAFETY: the structure lives through the call.
+        let added =
+            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, cq_fd, &raw mut interest) };
+        if added < 0 { Err(last_errno()) } else { Ok(()) }
+    }
+
+    pub(crate) fn remove(&self, cq_fd: c_int) {
+        // SAFETY: the call takes no structure for a removal.
+        unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, cq_fd, ptr::null_mut()) };
+    }
+
+    /// Returns a queue that has an event, and takes the event.
+    fn take(&self) -> Option<*mut sys::ibv_cq> {
+        let mut ready = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: the structure lives through the call.
+        let found = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut ready, 1, 0) };
+        let cq = ready.u64 as *mut sys::ibv_cq;
+        // SAFETY: the caller holds the lock; the pointer is that of a queue, which may have been destroyed since.
+        let queue = unsafe { (found == 1).then(|| find::<Cq>(cq))?? };
+        queue.unacked += 1;
+        queue.reset_fd();
+        Some(cq)
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_create_comp_channel(context: *mut sys::ibv_context) -> *mut sys::ibv_comp_channel {
+    as_pointer(with(|state| state.create_comp_channel(context)))
+}
+
+impl State {
+    pub(crate) fn create_comp_channel(
+        &mut self,
+        context: *mut sys::ibv_context,
+    ) -> Outcome<*mut sys::ibv_comp_channel> {
+        // SAFETY: the lock is held, and no reference is kept.
+        unsafe { context_of(context)? };
+        // SAFETY: the call has no preconditions.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(last_errno());
+        }
+        // SAFETY: the descriptor is new.
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        let raw = sys::ibv_comp_channel { context, fd, refcnt: 0 };
+        Ok(self.pools.channels.insert(CompChannel { raw, epoll }))
+    }
+
+    pub(crate) fn destroy_comp_channel(&mut self, channel: *mut sys::ibv_comp_channel) -> Outcome {
+        // SAFETY: the lock is held, and no reference is kept.
+        if unsafe { find::<CompChannel>(channel) }.ok_or(EINVAL)?.raw.refcnt > 0 {
+            return Err(EBUSY);
+        }
+        // SAFETY: as above.
+        unsafe { self.pools.channels.remove(channel) };
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_destroy_comp_channel(channel: *mut sys::ibv_comp_channel) -> c_int {
+    as_number(with(|state| state.destroy_comp_channel(channel)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_cq_event(
+    channel: *mut sys::ibv_comp_channel,
+    cq: *mut *mut sys::ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    as_minus_one(get_cq_event(channel).and_then(|(found, found_context)| {
+        if cq.is_null() || cq_context.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the program passes places for both pointers.
+        unsafe {
+            *cq = found;
+            *cq_context = found_context;
+        }
+        Ok(())
+    }))
+}
+
+fn get_cq_event(channel: *mut sys::ibv_comp_channel) -> Outcome<(*mut sys::ibv_cq, *mut c_void)> {
+    let fd = with(|_| {
+        // SAFETY: the lock is held, and no reference is kept.
+        Ok(unsafe { find::<CompChannel>(channel) }.ok_or(EINVAL)?.raw.fd)
+    })?;
+    wait_for(fd, |_| {
+        // SAFETY: as above.
+        let found = unsafe { find::<CompChannel>(channel) }.ok_or(EINVAL)?.take();
+        // SAFETY: as above.
+        Ok(found.and_then(|cq| Some((cq, unsafe { find::<Cq>(cq) }?.raw.cq_context))))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_ack_cq_events(cq: *mut sys::ibv_cq, events: c_uint) {
+    let Ok(_state) = lock() else { return };
+    // SAFETY: the lock is held, and no reference is kept.
+    if let Some(queue) = unsafe { find::<Cq>(cq) } {
+        queue.raw.comp_events_completed = queue.raw.comp_events_completed.wrapping_add(events);
+        queue.unacked -= i64::from(events);
+        signal_acknowledged();
+    }
+}

@@ -1,0 +1,333 @@
+//! Queue pairs.
+//!
+//! A connection manager connects them; iWARP has no other way. So `ibv_modify_qp` to INIT, RTR and RTS only checks and
+//! records, while ERR aborts the connection. Destruction is synchronous, as programs expect: nothing of the queue pair is
+//! left in its completion queues.
+
+use core::ffi::{c_int, c_uint};
+use core::ptr;
+use std::time::{Duration, Instant};
+
+use verbs::{QpAttr, QpState, QueuePair, VerbsError};
+
+use super::{Cq, Pd, Srq};
+use crate::device::AsyncSource;
+use crate::engine::{
+    EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, find, lock_when, with,
+};
+use crate::sys;
+
+#[repr(C)]
+pub(crate) struct Qp {
+    pub(crate) raw: sys::ibv_qp,
+    pub(crate) handle: QueuePair,
+    pub(crate) signals_all: bool,
+    cap: sys::ibv_qp_cap,
+    /// Places that it may take in its completion queues.
+    send_demand: i64,
+    recv_demand: i64,
+    /// The identifier of librdmacm that connects it, or null.
+    pub(crate) id: *mut sys::rdma_cm_id,
+    pub(crate) unacked_async: i32,
+}
+
+// SAFETY: the type is `repr(C)` and begins with the structure.
+unsafe impl Object for Qp {
+    type Raw = sys::ibv_qp;
+}
+
+/// Requests of a send queue. A Write with Immediate Data takes two places of the stack's 65536.
+pub(crate) const SEND_DEPTH_MAX: u32 = 1 << 15;
+const RECV_DEPTH_MAX: u32 = 1 << 16;
+
+/// How long the destruction of a queue pair waits for the end of a disconnect that was requested before.
+const DISCONNECT_MAX: Duration = Duration::from_millis(100);
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_create_qp(pd: *mut sys::ibv_pd, attr: *mut sys::ibv_qp_init_attr) -> *mut sys::ibv_qp {
+    as_pointer(with(|state| {
+        // SAFETY: the program passes null or its attributes, which get the actual sizes.
+        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        state.create_qp(pd, attr)
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> c_int {
+    as_number(destroy_qp(qp))
+}
+
+pub(crate) fn destroy_qp(qp: *mut sys::ibv_qp) -> Outcome {
+    with(|state| {
+        // SAFETY: the lock is held, and no reference is kept.
+        unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
+        state.remove_async(AsyncSource::Qp(qp));
+        Ok(())
+    })?;
+    let mut state = lock_when(|_| {
+        // SAFETY: as above.
+        unsafe { find::<Qp>(qp) }.is_none_or(|qp| qp.unacked_async <= 0)
+    })?;
+    state.remove_qp(qp)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_modify_qp(qp: *mut sys::ibv_qp, attr: *mut sys::ibv_qp_attr, mask: c_int) -> c_int {
+    as_number(with(|state| {
+        // SAFETY: the program passes null or its attributes.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        state.modify_qp(qp, attr, mask as c_uint)
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_query_qp(
+    qp: *mut sys::ibv_qp,
+    attr: *mut sys::ibv_qp_attr,
+    _mask: c_int,
+    init_attr: *mut sys::ibv_qp_init_attr,
+) -> c_int {
+    as_number(with(|state| {
+        let (found, found_init) = state.query_qp(qp)?;
+        if attr.is_null() || init_attr.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the program passes places for both.
+        unsafe {
+            *attr = found;
+            *init_attr = found_init;
+        }
+        Ok(())
+    }))
+}
+
+/// Extended posting is absent: programs fall back to `ibv_post_send`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_qp_to_qp_ex(_qp: *mut sys::ibv_qp) -> *mut sys::ibv_qp_ex {
+    ptr::null_mut()
+}
+
+/// Writes of one request become visible in any order but for the last byte.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut sys::ibv_qp,
+    _op: sys::ibv_wr_opcode,
+    _flags: u32,
+) -> c_int {
+    0
+}
+
+fn check_cap(cap: &sys::ibv_qp_cap, limits: &verbs::Limits) -> Outcome {
+    let fits = cap.max_send_wr <= SEND_DEPTH_MAX
+        && cap.max_recv_wr <= RECV_DEPTH_MAX
+        && cap.max_send_sge as usize <= limits.max_sge
+        && cap.max_recv_sge as usize <= limits.max_sge
+        && cap.max_inline_data as usize <= limits.inline_bytes;
+    if fits { Ok(()) } else { Err(EINVAL) }
+}
+
+impl State {
+    pub(crate) fn create_qp(
+        &mut self,
+        pd: *mut sys::ibv_pd,
+        init: &mut sys::ibv_qp_init_attr,
+    ) -> Outcome<*mut sys::ibv_qp> {
+        if init.qp_type != sys::IBV_QPT_RC {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: the lock is held, and no reference is kept beyond this block.
+        let (context, domain, send_cq, recv_cq, srq) = unsafe {
+            let srq = match find::<Srq>(init.srq) {
+                Some(srq) => Some((srq.handle, srq.depth)),
+                None if init.srq.is_null() => None,
+                None => return Err(EINVAL),
+            };
+            let owner = find::<Pd>(pd).ok_or(EINVAL)?;
+            let send_cq = find::<Cq>(init.send_cq).ok_or(EINVAL)?.handle;
+            let recv_cq = find::<Cq>(init.recv_cq).ok_or(EINVAL)?.handle;
+            (owner.raw_context(), owner.domain, send_cq, recv_cq, srq)
+        };
+        let stack = &mut self.device()?.context;
+        let limits = stack.limits();
+        check_cap(&init.cap, &limits)?;
+        let reads = limits.read_depth.min(crate::device::READS_MAX);
+        let attr = QpAttr {
+            recv_cq,
+            srq: srq.map(|srq| srq.0),
+            send_depth: (2 * init.cap.max_send_wr).max(1),
+            recv_depth: init.cap.max_recv_wr.max(1),
+            max_sge: init.cap.max_send_sge.max(init.cap.max_recv_sge).max(1) as usize,
+            inline_bytes: init.cap.max_inline_data as usize,
+            ird: reads,
+            ord: reads,
+            ..QpAttr::new(send_cq)
+        };
+        let handle = stack.create_qp(domain, &attr)?;
+        let info = stack.query_qp(handle)?;
+        let recv_demand = srq.map_or(info.recv_depth, |srq| srq.1);
+        let raw = sys::ibv_qp {
+            context,
+            qp_context: init.qp_context,
+            pd,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            handle: handle.num().0,
+            qp_num: handle.num().0,
+            state: sys::IBV_QPS_RESET,
+            qp_type: init.qp_type,
+            ..Default::default()
+        };
+        let qp = self.pools.qps.insert(Qp {
+            raw,
+            handle,
+            signals_all: init.sq_sig_all != 0,
+            cap: init.cap,
+            send_demand: info.send_depth.into(),
+            recv_demand: recv_demand.into(),
+            id: ptr::null_mut(),
+            unacked_async: 0,
+        });
+        self.qps.insert(handle.num().0, qp);
+        self.count_uses(&raw, 1);
+        let fitted = self
+            .fit_cq(init.send_cq, info.send_depth.into())
+            .and_then(|()| self.fit_cq(init.recv_cq, recv_demand.into()));
+        if let Err(error) = fitted {
+            self.remove_qp(qp)?;
+            return Err(error);
+        }
+        Ok(qp)
+    }
+
+    /// Counts a queue pair with the objects that it uses.
+    fn count_uses(&mut self, raw: &sys::ibv_qp, change: i32) {
+        // SAFETY: the lock is held, and no reference is kept.
+        unsafe {
+            for cq in [raw.send_cq, raw.recv_cq] {
+                if let Some(cq) = find::<Cq>(cq) {
+                    cq.users = cq.users.wrapping_add_signed(change);
+                }
+            }
+            if let Some(pd) = find::<Pd>(raw.pd) {
+                pd.users = pd.users.wrapping_add_signed(change);
+            }
+            if let Some(srq) = find::<Srq>(raw.srq) {
+                srq.users = srq.users.wrapping_add_signed(change);
+            }
+        }
+    }
+
+    pub(crate) fn remove_qp(&mut self, qp: *mut sys::ibv_qp) -> Outcome {
+        // SAFETY: the lock is held, and no reference is kept.
+        let handle = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.handle;
+        self.finish_disconnect(handle);
+        self.destroy_in_stack(handle)?;
+        // SAFETY: as above.
+        let Qp { raw, send_demand, recv_demand, id, .. } =
+            unsafe { self.pools.qps.remove(qp) }.ok_or(EINVAL)?;
+        self.qps.remove(&raw.qp_num);
+        self.count_uses(&raw, -1);
+        self.remove_completions(raw.send_cq, handle.num())?;
+        self.remove_completions(raw.recv_cq, handle.num())?;
+        self.fit_cq(raw.send_cq, -send_demand)?;
+        self.fit_cq(raw.recv_cq, -recv_demand)?;
+        self.forget_qp(id, qp);
+        Ok(())
+    }
+
+    /// Gives a disconnect that the program requested the time to end in order. Otherwise the peer sees a reset.
+    fn finish_disconnect(&mut self, qp: QueuePair) {
+        let deadline = Instant::now() + DISCONNECT_MAX;
+        let is_closing = |state: &mut State| {
+            state
+                .device()
+                .is_ok_and(|device| device.context.qp_state(qp).is_ok_and(|now| now == QpState::Draining))
+        };
+        while is_closing(self) && Instant::now() < deadline {
+            if self.advance() == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Destroys a queue pair and waits for its core's half, after which nothing of it completes any more.
+    fn destroy_in_stack(&mut self, qp: QueuePair) -> Outcome {
+        let stack = &mut self.device()?.context;
+        let cq = stack.query_qp(qp)?.send_cq;
+        let users = stack.query_cq(cq)?.users;
+        while let Err(error) = self.device()?.context.destroy_qp(qp) {
+            match error {
+                VerbsError::Busy => self.advance(),
+                error => return Err(error.into()),
+            };
+        }
+        self.advance_until(|state| {
+            let Ok(device) = state.device() else { return true };
+            device.context.query_cq(cq).is_ok_and(|info| info.users < users)
+        });
+        Ok(())
+    }
+
+    fn modify_qp(&mut self, qp: *mut sys::ibv_qp, attr: &sys::ibv_qp_attr, mask: c_uint) -> Outcome {
+        // SAFETY: the lock is held, and no reference is kept.
+        let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
+        if mask & sys::IBV_QP_STATE == 0 {
+            return Ok(());
+        }
+        match attr.qp_state {
+            sys::IBV_QPS_INIT | sys::IBV_QPS_RTR | sys::IBV_QPS_RTS => {}
+            sys::IBV_QPS_ERR | sys::IBV_QPS_SQD => {
+                let handle = found.handle;
+                match self.device()?.context.abort(handle) {
+                    // It has no connection.
+                    Ok(()) | Err(VerbsError::WrongState(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                self.advance();
+            }
+            _ => return Err(EINVAL),
+        }
+        found.raw.state = attr.qp_state;
+        Ok(())
+    }
+
+    fn query_qp(&mut self, qp: *mut sys::ibv_qp) -> Outcome<(sys::ibv_qp_attr, sys::ibv_qp_init_attr)> {
+        // SAFETY: the lock is held, and no reference is kept.
+        let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
+        let info = self.device()?.context.query_qp(found.handle)?;
+        let state = match info.state {
+            QpState::Idle => found.raw.state,
+            QpState::Connecting => sys::IBV_QPS_INIT,
+            QpState::Established => sys::IBV_QPS_RTS,
+            QpState::Draining => sys::IBV_QPS_SQD,
+            QpState::Error => sys::IBV_QPS_ERR,
+        };
+        found.raw.state = state;
+        let (ird, ord) =
+            info.negotiated.map_or((info.ird, info.ord), |made| (made.reads.ird, made.reads.ord));
+        let attr = sys::ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            cap: found.cap,
+            qp_access_flags: sys::IBV_ACCESS_LOCAL_WRITE
+                | sys::IBV_ACCESS_REMOTE_WRITE
+                | sys::IBV_ACCESS_REMOTE_READ
+                | sys::IBV_ACCESS_REMOTE_ATOMIC,
+            max_rd_atomic: ord.try_into().unwrap_or(u8::MAX),
+            max_dest_rd_atomic: ird.try_into().unwrap_or(u8::MAX),
+            port_num: 1,
+            ..Default::default()
+        };
+        let init = sys::ibv_qp_init_attr {
+            qp_context: found.raw.qp_context,
+            send_cq: found.raw.send_cq,
+            recv_cq: found.raw.recv_cq,
+            srq: found.raw.srq,
+            cap: found.cap,
+            qp_type: found.raw.qp_type,
+            sq_sig_all: c_int::from(found.signals_all),
+        };
+        Ok((attr, init))
+    }
+}

@@ -1,0 +1,138 @@
+//! Shared receive queues.
+
+use core::ffi::c_int;
+
+use verbs::{RecvWr, SharedReceiveQueue};
+
+use super::{Pd, post};
+use crate::device::AsyncSource;
+use crate::engine::{
+    EBUSY, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, find, lock_when, with,
+};
+use crate::sys;
+
+#[repr(C)]
+pub(crate) struct Srq {
+    raw: sys::ibv_srq,
+    pub(crate) handle: SharedReceiveQueue,
+    /// Its capacity in receives.
+    pub(crate) depth: u32,
+    limit: u32,
+    pub(crate) users: u32,
+    pub(crate) unacked_async: i32,
+}
+
+// SAFETY: the type is `repr(C)` and begins with the structure.
+unsafe impl Object for Srq {
+    type Raw = sys::ibv_srq;
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_create_srq(pd: *mut sys::ibv_pd, init: *mut sys::ibv_srq_init_attr) -> *mut sys::ibv_srq {
+    as_pointer(with(|state| {
+        // SAFETY: the program passes null or its attributes, which get the actual sizes.
+        let init = unsafe { init.as_mut() }.ok_or(EINVAL)?;
+        state.create_srq(pd, init)
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_modify_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_attr, mask: c_int) -> c_int {
+    as_number(with(|state| {
+        // SAFETY: the program passes null or its attributes; the lock is held.
+        let (attr, found) = unsafe { (attr.as_ref().ok_or(EINVAL)?, find::<Srq>(srq).ok_or(EINVAL)?) };
+        if mask as u32 & sys::IBV_SRQ_MAX_WR != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if mask as u32 & sys::IBV_SRQ_LIMIT != 0 {
+            if attr.srq_limit > found.depth {
+                return Err(EINVAL);
+            }
+            found.limit = attr.srq_limit;
+            let handle = found.handle;
+            state.device()?.context.arm_srq(handle, attr.srq_limit)?;
+        }
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_query_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_attr) -> c_int {
+    as_number(with(|state| {
+        // SAFETY: the lock is held; the program passes null or a place for the attributes.
+        let (attr, found) = unsafe { (attr.as_mut().ok_or(EINVAL)?, find::<Srq>(srq).ok_or(EINVAL)?) };
+        let info = state.device()?.context.query_srq(found.handle)?;
+        *attr =
+            sys::ibv_srq_attr { max_wr: info.depth, max_sge: info.max_sge as u32, srq_limit: found.limit };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> c_int {
+    as_number(destroy_srq(srq))
+}
+
+pub(crate) fn destroy_srq(srq: *mut sys::ibv_srq) -> Outcome {
+    with(|state| {
+        // SAFETY: the lock is held, and no reference is kept.
+        if unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?.users > 0 {
+            return Err(EBUSY);
+        }
+        state.remove_async(AsyncSource::Srq(srq));
+        Ok(())
+    })?;
+    let mut state = lock_when(|_| {
+        // SAFETY: as above.
+        unsafe { find::<Srq>(srq) }.is_none_or(|srq| srq.unacked_async <= 0)
+    })?;
+    // SAFETY: as above.
+    let handle = unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?.handle;
+    state.device()?.context.destroy_srq(handle)?;
+    // SAFETY: as above.
+    let removed = unsafe { state.pools.srqs.remove(srq) }.ok_or(EINVAL)?;
+    state.srqs.retain(|other| *other != srq);
+    // SAFETY: as above.
+    if let Some(pd) = unsafe { find::<Pd>(removed.raw.pd) } {
+        pd.users -= 1;
+    }
+    Ok(())
+}
+
+impl State {
+    pub(crate) fn create_srq(
+        &mut self,
+        pd: *mut sys::ibv_pd,
+        init: &mut sys::ibv_srq_init_attr,
+    ) -> Outcome<*mut sys::ibv_srq> {
+        // SAFETY: the lock is held, and no reference is kept.
+        let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
+        let (depth, max_sge) = (init.attr.max_wr, init.attr.max_sge.max(1));
+        let handle = self.device()?.context.create_srq(owner.domain, depth, max_sge as usize)?;
+        owner.users += 1;
+        let depth = self.device()?.context.query_srq(handle)?.depth;
+        (init.attr.max_wr, init.attr.max_sge) = (depth, max_sge);
+        let context = owner.raw_context();
+        let raw = sys::ibv_srq { context, srq_context: init.srq_context, pd, ..Default::default() };
+        let srq = self.pools.srqs.insert(Srq { raw, handle, depth, limit: 0, users: 0, unacked_async: 0 });
+        self.srqs.push(srq);
+        Ok(srq)
+    }
+}
+
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut sys::ibv_srq,
+    wr: *mut sys::ibv_recv_wr,
+    bad_wr: *mut *mut sys::ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the program passes a list of requests and a place for the refused one.
+    unsafe {
+        post::post_list(wr, bad_wr, |state, requests: &[RecvWr<'_>]| {
+            let handle = find::<Srq>(srq).ok_or((0, EINVAL))?.handle;
+            let stack = &mut state.device().map_err(|error| (0, error))?.context;
+            requests.iter().enumerate().try_for_each(|(posted, request)| {
+                stack.post_srq_recv(handle, request).map_err(|error| (posted, error.into()))
+            })
+        })
+    }
+}
