@@ -54,6 +54,8 @@ pub struct LimitsConfig {
     pub reads: u16,
     /// The keep-alive timeout of hosts that request none, in milliseconds. 0: none.
     pub keep_alive_default_ms: u32,
+    /// The time from a connection to its Connect command, in milliseconds.
+    pub connect_timeout_ms: u64,
 }
 
 impl Default for LimitsConfig {
@@ -69,6 +71,7 @@ impl Default for LimitsConfig {
             buffers: 128,
             reads: 16,
             keep_alive_default_ms: 0,
+            connect_timeout_ms: 10_000,
         }
     }
 }
@@ -268,6 +271,7 @@ impl LimitsConfig {
         check(self.transfer_kib.is_power_of_two(), "limits.transfer_kib", self.transfer_kib, allowed)?;
         range("buffers", self.buffers.into(), 2, 65_536, "2 to 65536")?;
         range("reads", self.reads.into(), 1, 128, "1 to 128, and at most stack.limits.read_depth")?;
+        range("connect_timeout_ms", self.connect_timeout_ms, 100, 600_000, "100 to 600000 milliseconds")?;
         let bytes = u64::from(self.buffers) * u64::from(self.transfer_kib) * 1024
             + u64::from(self.capsules) * u64::from(self.capsule_bytes + 64);
         range("buffers", bytes, 0, 1 << 30, "buffers and capsules of a core take at most 1 GiB in all")

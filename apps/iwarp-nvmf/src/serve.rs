@@ -304,5 +304,11 @@ fn core_limits(config: &TargetConfig) -> CoreLimits {
     // Every connection may need its whole share, or the last ones are rejected.
     let each = entries_reserved(limits.queue_entries.max(ADMIN_QUEUE_ENTRIES).into());
     let completions = each.saturating_mul(limits.connections as u32).min(COMPLETIONS_MAX);
-    CoreLimits { arena, connections: limits.connections, reads: limits.reads, completions }
+    CoreLimits {
+        arena,
+        connections: limits.connections,
+        reads: limits.reads,
+        completions,
+        connect_timeout_ms: limits.connect_timeout_ms,
+    }
 }

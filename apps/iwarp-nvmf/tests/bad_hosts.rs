@@ -246,3 +246,18 @@ fn a_host_reconnects() {
         until_free(&mut pair, before);
     }
 }
+
+/// A host that opens a connection and then sends no Connect.
+#[test]
+fn a_connection_without_connect_ends() {
+    let config = target_config(&format!(
+        "[limits]\nbuffers = 4\ncapsules = 512\nconnect_timeout_ms = 100\n[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n"
+    ));
+    let mut pair = Pair::new(&config);
+    let before = pair.usage();
+    let Pair { host, side, .. } = &mut pair;
+    let queue = host.open_raw(CmRequest::new(0, 32).as_bytes(), 32, &mut || side.turn()).expect("open");
+    assert_eq!(pair.usage().connections, 1);
+    pair.until("the end of the queue", |pair| !pair.host.is_up(queue));
+    until_free(&mut pair, before);
+}

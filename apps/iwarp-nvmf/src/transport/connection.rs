@@ -114,6 +114,8 @@ pub(super) struct Slot {
 /// One connection.
 pub struct Connection {
     pub(super) index: u32,
+    /// When it was accepted.
+    pub(super) accepted_ms: u64,
     pub(super) qp: QueuePair,
     pub(super) queue: Queue,
     pub(super) capsules: Vec<u32>,
@@ -160,6 +162,7 @@ impl Connection {
         let slots = (0..capsules.len()).map(slot).collect();
         let connection = Connection {
             index,
+            accepted_ms: io.now_ms,
             qp,
             queue,
             capsules,

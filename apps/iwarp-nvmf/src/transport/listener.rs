@@ -2,8 +2,9 @@
 
 use core::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
-use ironwarp::{AcceptParams, ConnectionRequest, QpAttr, ReadDepths, RejectParams, VerbsError};
+use ironwarp::{AcceptParams, ConnectionRequest, KeepAlive, QpAttr, ReadDepths, RejectParams, VerbsError};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Reactor;
@@ -18,6 +19,10 @@ use crate::wire::fabrics::{CmAccept, CmRequest, CmStatus};
 const PRIVATE_DATA_BYTES: usize = size_of::<CmRequest>();
 /// Work requests of a command: an RDMA Read, then an RDMA Write with its response.
 const SENDS_PER_ENTRY: usize = 3;
+
+/// TCP's probes of a silent host: it is given up after some 25 s.
+const KEEP_ALIVE: KeepAlive =
+    KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 3 };
 
 /// A connection request on its way to its core.
 #[derive(Debug)]
@@ -173,6 +178,8 @@ impl Reactor {
             ird: 1,
             ord: self.limits.reads,
             complete_on_copy: true,
+            // A host that vanishes sends nothing, and may have no keep-alive timer (NVMe).
+            keep_alive: Some(KEEP_ALIVE),
             ..QpAttr::new(self.cq)
         };
         let qp = self.io.ctx.create_qp(self.pd, &attr)?;

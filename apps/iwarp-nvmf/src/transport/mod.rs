@@ -47,6 +47,8 @@ pub struct CoreLimits {
     pub reads: u16,
     /// The depth of the completion queue.
     pub completions: u32,
+    /// The time from the accept of a connection to its Connect command. Hosts that send none hold resources.
+    pub connect_timeout_ms: u64,
 }
 
 /// What a core has done.
@@ -340,7 +342,9 @@ impl Reactor {
             if connection.is_ended {
                 continue;
             }
-            if connection.must_end || connection.queue.is_ended() {
+            let age_ms = self.io.now_ms.saturating_sub(connection.accepted_ms);
+            let is_late = connection.queue.controller().is_none() && age_ms > self.limits.connect_timeout_ms;
+            if connection.must_end || is_late || connection.queue.is_ended() {
                 connection.end(&mut self.io)?;
             } else if connection.queue.qid() == 0 {
                 connection.send_events(&mut self.io)?;
