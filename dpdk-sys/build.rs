@@ -24,12 +24,16 @@ const FUNCTIONS: &str = "dsys_.*|rte_eal_(init|has_hugepages|cleanup|get_runtime
     |rte_eth_stats_get|rte_eth_find_next";
 
 /// Static linking: libraries that only answer calls, in the order in which they lean on each other.
-const STATIC_CORE: &str = "vhost security rib pcapng ip_frag gso gro eventdev dmadev cryptodev bpf timer hash metrics \
+const STATIC_CORE: &str = "common_iavf common_idpf common_sfc_efx vhost security rib pcapng ip_frag gso gro eventdev dmadev cryptodev bpf timer hash metrics \
     cmdline pci ethdev meter net mbuf mempool rcu ring eal telemetry kvargs";
 
-/// Static linking: libraries that register themselves from constructors nobody calls, so they must be taken whole.
-const STATIC_DRIVERS: &str = "bus_vdev bus_pci mempool_ring net_af_packet net_af_xdp net_memif net_null net_pcap \
-    net_ring net_tap net_vhost net_virtio net_e1000 net_vmxnet3";
+/// Static linking: libraries that register themselves from constructors nobody calls, so they must be taken whole. They
+/// are all drivers of network cards for this kind of machine that need no library of the system's beyond
+/// [`STATIC_SYSTEM`]: not mlx4, mlx5 and mana, which need libibverbs and its own drivers.
+const STATIC_DRIVERS: &str = "bus_vdev bus_pci bus_vmbus mempool_ring net_af_packet net_af_xdp net_memif net_null \
+    net_pcap net_ring net_tap net_vhost net_virtio net_vmxnet3 net_ark net_atlantic net_avp net_axgbe net_bnx2x net_bnxt \
+    net_cxgbe net_e1000 net_ena net_enic net_fm10k net_gve net_hinic net_hns3 net_i40e net_iavf net_ice net_idpf net_igc \
+    net_ionic net_ixgbe net_liquidio net_netvsc net_nfp net_ngbe net_octeon_ep net_qede net_sfc net_txgbe";
 
 /// Static linking: what the archives themselves need from the system.
 const STATIC_SYSTEM: &str = "xdp bpf elf z pcap numa bsd atomic m dl pthread";

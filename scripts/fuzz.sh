@@ -14,7 +14,7 @@ coverage and corpus of each target; exits with 1 if one failed.
 
   --smoke SECONDS  all targets together in about SECONDS, from the seeds only, leaving nothing behind
 
-targets: toml, frames, neighbours, tcp, startup, fpdu, rdmap, network, verbs
+targets: toml, frames, neighbours, tcp, startup, fpdu, rdmap, network, verbs, capi
 
 examples:
   scripts/fuzz.sh 20
@@ -31,7 +31,7 @@ cargo +nightly fuzz --version >/dev/null 2>&1 || {
     exit 3
 }
 
-all=(toml frames neighbours tcp startup fpdu rdmap network verbs)
+all=(toml frames neighbours tcp startup fpdu rdmap network verbs capi)
 if [ "$1" = --smoke ]; then
     seconds=$((${2:?"--smoke needs a number of seconds"} / ${#all[@]}))
     [ "$seconds" -gt 0 ] || seconds=1
@@ -58,7 +58,7 @@ failed=0
 # The last progress line of libFuzzer: `#EXECUTIONS ... cov: EDGES ft: FEATURES corp: INPUTS/BYTES ...`.
 figures() {
     grep -aE '^#[0-9]+.*cov: ' "$1" | tail -1 |
-        sed -E 's/^#([0-9]+).*cov: ([0-9]+).*corp: ([0-9]+).*/\1 executions, \2 edges, \3 inputs/'
+        sed -E 's/^#([0-9]+).*cov: ([0-9]+) ft: ([0-9]+) corp: ([0-9]+).*/\1 executions, \2 edges, \3 features, \4 inputs/'
 }
 
 for target in "${targets[@]}"; do

@@ -10,8 +10,8 @@ usage: scripts/release.sh [--debug] [FOLDER]
 
 Builds everything with DPDK's archives inside and packs FOLDER/ironwarp-VERSION-MACHINE.tar.gz with its checksum beside it
 (FOLDER: the build folder's dist). Inside, bin/ has the programs, lib/ironwarp/ the system's libraries that they load and
-that a bare machine lacks, lib/ and include/ the library for C, scripts/ nic.sh and hugepages.sh, licences/ the terms of
-everything inside that is not ours, and SHA256SUMS what every file should be. It runs from wherever it is unpacked.
+that a bare machine lacks, lib/ and include/ the library for C, share/ manual pages and completions, scripts/ nic.sh and
+hugepages.sh, packaging/ systemd units, licences/ the terms of everything inside that is not ours, and SHA256SUMS what every file should be. It runs from wherever it is unpacked.
 
 The programs are laid out by a profile of a run here (scripts/build-guided.sh), which wants root or sudo.
 
@@ -39,8 +39,8 @@ done
 require_cargo
 install_packages build
 
-PROGRAMS=(iwarp-perf iwarp-ping iwarp-responder iwarp-top)
-WITH_DPDK=(iwarp-perf iwarp-ping iwarp-responder)
+PROGRAMS=(iwarp-nvmf iwarp-perf iwarp-ping iwarp-responder iwarp-top)
+WITH_DPDK=(iwarp-nvmf iwarp-perf iwarp-ping iwarp-responder)
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target" "${folder:=$target/dist}"
 target=$(cd "$target" && pwd)/archive
@@ -65,7 +65,10 @@ fi
 
 rm -rf "$tree"
 mkdir -p "$tree"/{bin,lib/ironwarp,scripts}
-for program in "${PROGRAMS[@]}"; do strip -o "$tree/bin/$program" "$built/$program"; done
+for program in "${PROGRAMS[@]}"; do
+    strip -o "$tree/bin/$program" "$built/$program"
+    "$built/$program" --generate-docs "$tree/share" >/dev/null
+done
 ! readelf -d "$tree"/bin/* | grep 'NEEDED.*librte' || { echo "a program needs a library of DPDK's" >&2; exit 1; }
 
 # All libraries that the programs load, except those that every Debian has, which belong to its loader.
@@ -109,6 +112,8 @@ sed -i 's#^prefix=.*#prefix=${pcfiledir}/../..#' "$tree"/lib/pkgconfig/*.pc
 strip --strip-debug "$tree"/lib/libironwarp.{so.1,a} "$tree"/lib/libironwarp_{dpdk,drivers}.a
 
 cp -R configs docs README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$tree"
+mkdir -p "$tree/packaging"
+cp packaging/*.service "$tree/packaging/"
 cp -R scripts/{nic.sh,hugepages.sh,wireshark} "$tree/scripts/"
 (cd "$tree" && find . -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 sha256sum >SHA256SUMS)
 tar -C "$target" --owner=0 --group=0 --sort=name -czf "$folder/$name.tar.gz" "$name"

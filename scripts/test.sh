@@ -7,9 +7,10 @@ usage() {
     cat <<'TXT'
 usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
-Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
-DPDK, scripts, the library for C, tests (unit, property, documentation, devices), instruction counts, simulator, loom,
-Miri, a minute of fuzzing, interop-smoke (Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
+Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
+dependencies, build without DPDK, static DPDK, scripts, the library for C, tests (unit, property, documentation, devices),
+instruction counts, simulator, loom, Miri, AddressSanitizer, a minute of fuzzing, two minutes of soak, interop-smoke (Linux
+siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -51,9 +52,9 @@ failed=0
 skipped=0
 skips=()
 
-# Skips that --strict allows: Miri and the fuzz targets need a nightly toolchain, and the interop lab needs packages of a kernel. A machine
-# may have neither.
-allowed_skips='^(miri: no nightly toolchain with Miri|fuzz: no nightly toolchain|fuzz: cargo-fuzz cannot be installed|interop: no QEMU or no kernel packages to be had|instruction counts: the budgets are for processors with AVX2)$'
+# Skips that --strict allows: Miri, the sanitizer and the fuzz targets need a nightly toolchain, the interop lab needs packages of a kernel,
+# and cargo-deny takes minutes to build. A machine may have none of them.
+allowed_skips='^(miri: no nightly toolchain with Miri|address: no nightly toolchain|deny: cargo-deny is not installed|deny: the database of advisories cannot be had|fuzz: no nightly toolchain|fuzz: cargo-fuzz cannot be installed|interop: no QEMU or no kernel packages to be had|instruction counts: the budgets are for processors with AVX2)$'
 
 skip() {
     skipped=$((skipped + 1))
@@ -109,14 +110,29 @@ loom() {
             cargo test --release --locked -p ironwarp-mem --lib
 }
 
-miri() {
-    CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri \
-        cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-rings -p ironwarp-mem --lib --test owners --test atomics
+# Licenses, bans and sources of the dependencies, by deny.toml, and known vulnerabilities where their database can be had.
+deny() {
+    local manifest
+    for manifest in Cargo.toml fuzz/Cargo.toml; do
+        cargo deny --log-level error --locked --config deny.toml --manifest-path "$manifest" \
+            check licenses bans sources || return
+    done
+    if timeout 60 cargo deny --log-level error --config deny.toml fetch db; then
+        cargo deny --log-level error --locked --config deny.toml check --disable-fetch advisories || return
+    else
+        echo 'SKIPPED: deny: the database of advisories cannot be had'
+    fi
 }
 
 # A minute of all fuzz targets, from their seeds, after the tests of what they share.
 fuzz() {
     cargo test --manifest-path fuzz/Cargo.toml --locked --lib && scripts/fuzz.sh --smoke 60
+}
+
+# Two minutes of random operations over memif, ring and tap, while frames, links and processes fail.
+soak() {
+    local json=$logs/soak.json
+    scripts/soak.sh 2 --queue-pairs 16 --json "$json"
 }
 
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.
@@ -198,6 +214,11 @@ run_script_tests() {
 stage format format
 stage conformance scripts/conformance.sh --strict
 stage lints lints
+if cargo deny --version >/dev/null 2>&1; then
+    stage deny deny
+else
+    skip 'deny: cargo-deny is not installed'
+fi
 stage no-dpdk without_dpdk
 stage static static_dpdk
 stage scripts run_script_tests
@@ -207,9 +228,14 @@ stage instructions instructions
 stage simulator simulator
 stage loom loom
 if cargo +nightly miri --version >/dev/null 2>&1; then
-    stage miri miri
+    stage miri scripts/sanitizers.sh --quick miri
 else
     skip 'miri: no nightly toolchain with Miri'
+fi
+if rustc +nightly --version >/dev/null 2>&1; then
+    stage address scripts/sanitizers.sh --quick address
+else
+    skip 'address: no nightly toolchain'
 fi
 if ! rustc +nightly --version >/dev/null 2>&1; then
     skip 'fuzz: no nightly toolchain'
@@ -218,6 +244,7 @@ elif cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install --quiet --lo
 else
     skip 'fuzz: cargo-fuzz cannot be installed'
 fi
+stage soak soak
 if [ "$interop" -eq 1 ]; then
     stage interop whole_matrix
 else

@@ -13,7 +13,48 @@ fn main() -> std::io::Result<()> {
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(name), bytes)?;
     }
+    for (name, bytes) in golden() {
+        fs::write(seeds.join("startup").join(name), bytes)?;
+    }
     Ok(())
+}
+
+/// The golden vectors of the verbs' tests as a peer sends them: start-up frames in either role, other messages after one.
+fn golden() -> Vec<(String, Vec<u8>)> {
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../stack/verbs/tests/golden/vectors");
+    // The role, and a request of revision 1 that is right.
+    let frame = [&[1, 1, 0, 0x40, 1][..], &short(&[]), &[0]].concat();
+    let mut all = Vec::new();
+    for (file, before) in [
+        ("requests", vec![1]),
+        ("replies", vec![2]),
+        ("framing", frame.clone()),
+        ("sends", frame.clone()),
+        ("tagged", frame.clone()),
+        ("terminates", frame.clone()),
+        ("extended", frame),
+    ] {
+        let text = fs::read_to_string(format!("{FOLDER}/{file}.hex")).expect("a file of vectors");
+        for vector in text.split("\n[").skip(1) {
+            let (name, lines) = vector.split_once(']').expect("a name");
+            let octets: Vec<u8> = lines.lines().skip(1).flat_map(octets).collect();
+            if octets.len() < 256 {
+                let name = format!("golden-{file}-{}", name.replace(',', "").replace(' ', "-"));
+                all.push((name, [&before[..], &[0], &short(&octets), &[5, 20]].concat()));
+            }
+        }
+    }
+    all
+}
+
+/// The octets at the front of a line: `5a`, or `5a*24` for 24 of them.
+fn octets(line: &str) -> Vec<u8> {
+    let one = |word: &str| {
+        let (octet, times) = word.split_once('*').unwrap_or((word, "1"));
+        let octet = (octet.len() == 2).then(|| u8::from_str_radix(octet, 16).ok()).flatten()?;
+        Some(vec![octet; times.parse().ok()?])
+    };
+    line.split_whitespace().map_while(one).flatten().collect()
 }
 
 /// A length of 16 bits and the bytes.
@@ -65,7 +106,36 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         "calls",
         (0..=255).flat_map(|call: u8| [call, 1, 64, 64, 2, 0, 0, 0, 0, 0, 0, 0]).collect(),
     ));
+    all.extend(capi().map(|(name, steps)| ("capi", name, [&[0][..], &steps].concat())));
     all
+}
+
+/// Calls of the C API over an established connection.
+fn capi() -> [(&'static str, Vec<u8>); 4] {
+    const POLL: u8 = 12;
+    // A piece of 64 bytes of the first memory.
+    let piece = [0, 1, 0, 64, 0];
+    let receives =
+        |end| [&[6, end, 0, 2][..], &[&[1][..], &piece].concat().repeat(3), &[0, 0, 0, POLL]].concat();
+    let reap = |end| vec![8, end, 0, 0, 16, 0, POLL];
+    let send = |opcode: u8, flags: u8| {
+        let single = matches!(opcode, 2 | 5..=7 | 9..);
+        let request = [&[0, 0, 0, 0, 0, 0, opcode, 0, flags][..], &[u8::from(!single)], &piece].concat();
+        [&request[..], &[0, 8, 0, 5, 0, 9, 7, 0, 0, 3, 0, 0, POLL]].concat()
+    };
+    // Written, read, sent, with Immediate Data; atomic operations; tags.
+    let messages: Vec<u8> = [0, 1, 2, 3, 4, 0].iter().flat_map(|&opcode| send(opcode, 1)).collect();
+    let words: Vec<u8> = [5, 6, 7, 11].iter().flat_map(|&opcode| send(opcode, 5)).collect();
+    let tags =
+        [vec![13, 0, 0, 0, 1, 0, 0, 13, 0, 0, 0, 0, 0, 0], send(9, 1), send(10, 1), send(8, 9)].concat();
+    let end = vec![19, 0, 0, 0, 1, 15];
+    let local = vec![15, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, POLL];
+    [
+        ("messages", [receives(1), messages, reap(0), reap(1), end].concat()),
+        ("words", [words, local, reap(0)].concat()),
+        ("tags", [tags, reap(0)].concat()),
+        ("memory", [vec![9, 0, 0, 0, 1, 0, 0, 0, 0, 2], vec![11, 0, 1, 2], vec![11, 0, 0, 2]].concat()),
+    ]
 }
 
 /// A step and the zeros that its fields read.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the Linux peer of the interop lab from Debian packages: a kernel, soft-iWARP (siw), rping and a verbs program.
 #   build-guest.sh FOLDER
-# Leaves FOLDER/vmlinux and FOLDER/guest.cpio, which QEMU boots directly. Parts that are up to date are not built
+# Leaves FOLDER/vmlinux and FOLDER/guest.cpio, which QEMU boots directly, and FOLDER/storage.cpio, the storage programs
+# (nvme, fio, e2fsprogs) for the cells that need them, which is loaded behind guest.cpio. Parts that are up to date are not built
 # again, so a second call takes a moment. Packages come from the sources of this machine's apt.
 # Exit codes: 0 built, 1 failed, 3 a package cannot be had.
 #
@@ -18,9 +19,13 @@ root=$out/root
 GUEST_PACKAGES=(busybox-static kmod iproute2 ethtool libibverbs1 ibverbs-providers librdmacm1 rdmacm-utils
     perftest qemu-guest-agent)
 GUEST_LIBRARIES=(libibverbs-dev librdmacm-dev)
+# The storage programs. Only these files and the libraries that they load are kept: fio's packages bring storage clusters.
+STORAGE_PACKAGES=(nvme-cli fio e2fsprogs)
+STORAGE_FILES=(/usr/sbin/nvme /usr/bin/fio /sbin/mke2fs /sbin/e2fsck)
 # Modules that the guest may load, with their dependencies.
 MODULES=(virtio_pci virtio_net virtio_console virtio_rng ib_uverbs rdma_ucm sch_netem sch_ingress cls_matchall
-    act_mirred ifb veth siw uio_pci_generic vfio-pci e1000e)
+    act_mirred ifb veth siw uio_pci_generic vfio-pci e1000e
+    nvme-rdma nvme-tcp nvmet-rdma nvmet-tcp brd null_blk ext4)
 SIW_FILES=(Makefile iwarp.h siw.h siw_cm.c siw_cm.h siw_cq.c siw_main.c siw_mem.c siw_mem.h siw_qp.c siw_qp_rx.c
     siw_qp_tx.c siw_verbs.c siw_verbs.h)
 # Constants of the kernel's source that become parameters.
@@ -172,6 +177,40 @@ build_image() {
     mv "$image.new" "$image"
 }
 
+# A second archive: storage programs and their libraries are larger than the guest, and only some cells need them.
+build_storage() {
+    local all=$out/storage-packages tree=$out/storage packages file
+    [ "$out/storage.cpio" -nt "$here/build-guest.sh" ] && [ "$out/storage.cpio" -nt "$root/ready" ] && return
+    apt_empty --download-only install "${STORAGE_PACKAGES[@]}" >/dev/null || is_unavailable "${STORAGE_PACKAGES[@]}"
+    rm -rf "$all" "$tree"
+    mkdir -p "$all"/usr/{bin,sbin,lib,lib64} "$tree/etc/nvme"
+    for file in bin sbin lib lib64; do ln -s "usr/$file" "$all/$file"; done
+    mapfile -t packages < <(apt_empty -o Dir::Cache::archives="$out/none" --print-uris install "${STORAGE_PACKAGES[@]}" |
+        awk -v folder="$out/packages/" "/^'/ { print folder \$2 }")
+    unpack "$all" "${packages[@]}"
+    for file in "${STORAGE_FILES[@]}" $(for file in "${STORAGE_FILES[@]}"; do
+        chroot "$all" /lib64/ld-linux-x86-64.so.2 --list "$file"; done | grep -oE '/[^ ]+\.so[^ ]*' | sort -u); do
+        file=$(chroot_path "$file")
+        [ -e "$root$file" ] || install -D "$all$file" "$tree$file"
+    done
+    # One program under several names.
+    ln -sf mke2fs "$tree/usr/sbin/mkfs.ext4"
+    ln -sf e2fsck "$tree/usr/sbin/fsck.ext4"
+    echo nqn.2014-08.org.nvmexpress:uuid:6b1b2f6e-0000-4000-8000-000000000002 >"$tree/etc/nvme/hostnqn"
+    echo 6b1b2f6e-0000-4000-8000-000000000002 >"$tree/etc/nvme/hostid"
+    (cd "$tree" && find . | cpio -o -H newc --quiet -R 0:0) >"$out/storage.cpio.new"
+    mv "$out/storage.cpio.new" "$out/storage.cpio"
+    rm -rf "$all"
+}
+
+# /bin, /sbin, /lib and /lib64 are links into /usr.
+chroot_path() {
+    case $1 in
+        /bin/* | /sbin/* | /lib/* | /lib64/*) echo "/usr$1" ;;
+        *) echo "$1" ;;
+    esac
+}
+
 mkdir -p "$out/packages/partial"
 # Two runs at once would build the same files.
 exec 9>"$out/lock"
@@ -182,3 +221,4 @@ build_siw
 build_root
 build_programs
 build_image
+build_storage

@@ -3,6 +3,7 @@
 #   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp|pci|release]... [--only PATTERN]...
 #                                                [--archive FILE]
 #   scripts/interop/run.sh [--programs FOLDER] --compare [--rounds N] [--json FILE]     measures beside siw in one guest; built as shipped
+#   scripts/interop/run.sh [--programs FOLDER] --compare-storage [--rounds N] [--json FILE]     the same for NVMe over Fabrics
 #   scripts/interop/run.sh --list
 # Builds the programs unless they lie in FOLDER. The machine, and what failing cells leave, lie in the build folder under
 # interop/. Ends with `N passed, N failed, N skipped`.
@@ -24,6 +25,9 @@ programs=$build/debug
 if [ "${1:-}" = --programs ]; then
     programs=${2:?"--programs needs a folder"}
     shift 2
+elif [[ " $* " == *" --compare-storage "* ]]; then
+    scripts/build-guided.sh --static-dpdk iwarp-nvmf
+    programs=$build/guided/dist
 elif [[ " $* " == *" --compare "* ]]; then
     scripts/build-guided.sh --static-dpdk iwarp-perf
     programs=$build/guided/dist

@@ -4,6 +4,10 @@
 //! allowed values. Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
 #![forbid(unsafe_code)]
 
+mod docs;
+
+pub use docs::generate_docs_if_asked;
+
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -77,8 +81,11 @@ impl From<String> for CliExit {
     }
 }
 
-/// Parses arguments. The first one is the name of the program.
+/// Parses arguments. The first one is the name of the program. `--generate-docs FOLDER` writes manual pages and shell
+/// completions instead.
 pub fn parse_args<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, CliExit> {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    generate_docs_if_asked(&arguments, A::command)?;
     Ok(A::try_parse_from(arguments)?)
 }
 

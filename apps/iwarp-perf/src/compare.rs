@@ -28,7 +28,7 @@ Exit codes: 0 no regression, 1 a regression, 2 bad arguments or a file that is n
 /// Compares two JSON files of iwarp-perf: p50, p99.9, Gbit/s, messages per second, and ratios to baselines
 #[derive(Debug, Parser)]
 #[command(name = "iwarp-perf compare", version, after_help = EXAMPLES)]
-struct Args {
+pub(crate) struct Args {
     /// The JSON file before the change
     old: PathBuf,
     /// The JSON file after the change

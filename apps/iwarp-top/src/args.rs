@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ Examples:
   iwarp-top /tmp/ironwarp-server.stats                 one screen per second, until Ctrl-C or the process ends
   iwarp-top /tmp/ironwarp-server.stats --interval 0.2
   iwarp-top /tmp/ironwarp-server.stats --once --json   every counter of every core, once
+  iwarp-top /tmp/ironwarp-server.stats --listen 127.0.0.1:9464    a page for Prometheus: http://127.0.0.1:9464/metrics
 
 A process publishes its counters in the file that its configuration names, for example
 [stats] page = \"/tmp/ironwarp-server.stats\". Without stats.page the counters are private to the process.
@@ -39,6 +41,10 @@ pub(crate) struct Args {
     /// Print every counter, as one line of JSON per snapshot
     #[arg(long)]
     pub(crate) json: bool,
+    /// Serve the counters to Prometheus at this address, as /metrics, until Ctrl-C. The process that counts may start
+    /// later, end and start again
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["interval", "count", "once", "json"])]
+    pub(crate) listen: Option<SocketAddr>,
     /// What to log: error, warn, info, or a tracing-subscriber filter
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,

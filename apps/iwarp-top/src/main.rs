@@ -2,12 +2,14 @@
 //!
 //! Reads the page of counters that the process publishes (`stats.page` of its configuration) as a file; it never
 //! maps or writes it. Prints one screen or one line of JSON per snapshot. A page of another build is shown with the
-//! counter names that the page itself contains.
+//! counter names that the page itself contains. With `--listen` it serves the page to Prometheus instead.
 //!
-//! Exit codes: 0 success, also when the process has ended; 1 the page could not be read; 2 bad arguments.
+//! Exit codes: 0 success, also when the process has ended; 1 the page could not be read or the address not be bound; 2 bad arguments.
 #![forbid(unsafe_code)]
 
 mod args;
+mod listen;
+mod metrics;
 mod screen;
 mod snapshot;
 
@@ -36,6 +38,10 @@ fn run() -> Result<(), CliExit> {
     let args: Args = parse_args(std::env::args_os())?;
     let _log = start_log(&args.log)?;
     let stop = on_interrupt().map_err(CliExit::Failed)?;
+    if let Some(address) = args.listen {
+        let served = listen::serve(address, &args.page, &stop);
+        return served.map_err(|error| CliExit::failed(format_args!("--listen {address}: {error}")));
+    }
     watch(&args, &stop).map_err(|error| CliExit::failed(format_args!("{}: {error}", args.page.display())))
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
 /// The layers that count by port.
-const PORT_LAYERS: [&str; 2] = ["port", "net"];
+pub(crate) const PORT_LAYERS: [&str; 2] = ["port", "net"];
 
 /// The process and its page.
 pub(crate) struct ObservedProcess {
@@ -40,9 +40,9 @@ impl ObservedProcess {
         Ok(ObservedProcess { reader: StatsReader::open(page)?, last: None })
     }
 
-    /// Returns whether the process that counts has ended. A killed process leaves its page behind.
+    /// Returns whether the process that counts has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.reader.is_removed() || !Path::new("/proc").join(self.reader.pid().to_string()).exists()
+        has_ended(&self.reader)
     }
 
     pub(crate) fn snapshot(&mut self) -> Result<Snapshot<'_>, ReadError> {
@@ -52,6 +52,11 @@ impl ObservedProcess {
         let (pid, cores, ports) = (self.reader.pid(), self.reader.cores(), self.reader.ports());
         Ok(Snapshot { pid, counters: self.reader.counters(), now, before, cores, ports })
     }
+}
+
+/// Returns whether the process that counts has ended. A killed process leaves its page behind.
+pub(crate) fn has_ended(reader: &StatsReader) -> bool {
+    reader.is_removed() || !Path::new("/proc").join(reader.pid().to_string()).exists()
 }
 
 impl Snapshot<'_> {

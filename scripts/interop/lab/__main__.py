@@ -7,6 +7,7 @@ import sys
 
 import cells  # noqa: F401  its modules register themselves
 from compare import compare
+from compare_storage import compare_storage
 from fabric import DEVICES
 from groups import GROUPS, group_of, run_groups
 from matrix import CELLS, Matrix
@@ -29,9 +30,11 @@ def main():
     parser.add_argument("--device", action="append", choices=DEVICES, help="over this device; may be given several times")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="cells whose name matches, as 'af_packet/rping/*'")
     parser.add_argument("--archive", type=pathlib.Path, metavar="FILE", help="of scripts/release.sh, for the cells of release")
+    parser.add_argument("--seconds", type=int, metavar="N", help="of the cells nvmf/endure/*, in place of their own; the long form is 600")
     parser.add_argument("--compare", action="store_true", help="measure beside siw in one guest, in place of the cells")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of --compare; its figures are medians of them")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="of --compare; as bench/results/siw.json, for iwarp-perf results")
+    parser.add_argument("--compare-storage", action="store_true", help="measure storage beside Linux's in one guest, in place of the cells")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of the comparisons; their figures are medians of them")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="of the comparisons; that of --compare as bench/results/siw.json, for iwarp-perf results")
     parser.add_argument("--group", choices=GROUPS, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
     arguments = parser.parse_args()
@@ -47,7 +50,10 @@ def main():
     if arguments.compare:
         folder = arguments.logs / "compare"
         return 0 if compare(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only, arguments.json) else 1
-    matrix = Matrix(arguments.image, arguments.programs, arguments.logs, arguments.archive)
+    if arguments.compare_storage:
+        folder = arguments.logs / "compare-storage"
+        return 0 if compare_storage(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only, arguments.json) else 1
+    matrix = Matrix(arguments.image, arguments.programs, arguments.logs, arguments.archive, arguments.seconds)
     chosen = matrix.choose(devices, arguments.only, arguments.smoke)
     groups = [group for group in GROUPS if any(group_of(device, each.name) == group for device, each in chosen)]
     if arguments.group is None and len(groups) > 1:

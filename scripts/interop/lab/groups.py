@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 
-GROUPS = ("cells", "endurance", "devices")
+GROUPS = ("cells", "endurance", "devices", "nvmf")
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 
 
 def group_of(device, name):
-    """Where a cell runs: what lasts, what is tried over one device only, and the other devices."""
+    """Where a cell runs: storage, what lasts, what is tried over one device only, and the other devices."""
+    if name.startswith("nvmf/"):
+        return "nvmf"
     if name.startswith("endurance/"):
         return "endurance"
     return "cells" if device == "af_packet" else "devices"

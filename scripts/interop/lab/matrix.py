@@ -2,6 +2,7 @@
 
 import fnmatch
 import itertools
+import re
 import shutil
 import subprocess
 import time
@@ -10,10 +11,11 @@ from typing import Callable
 
 from dissect import check_captures
 from fabric import Fabric
+from groups import group_of
 from guest import Guest
-from node import Node
+from node import SETTINGS, Node
 from outcome import Failed, Skipped
-from programs import with_archive, with_programs
+from programs import with_archive, with_programs, with_storage
 
 CELLS = []
 # As siw's source has them.
@@ -51,13 +53,17 @@ def cell(name, devices=("af_packet",), smoke=False):
 class Lab:
     """What a cell is given: a guest that is up, and programs of ours to start over one device."""
 
-    def __init__(self, image, programs, folder, device, archive=None):
+    def __init__(self, image, programs, folder, device, archive=None, storage=False, seconds=None):
         self.programs, self.folder, self.device, self.archive = programs, folder, device, archive
+        # How long the cells of storage that bear faults write and compare; of their own choice without it.
+        self.seconds = seconds
         self.fabric = Fabric(device, folder)
         if device == "pci":
             image = with_programs(image, folder, programs, ("iwarp-perf", "iwarp-ping"), ("nic.sh", "hugepages.sh"))
         if device == "release" and archive:
             image = with_archive(image, folder, archive)
+        if storage:
+            image = with_storage(image, folder)
         self.guest = Guest(image, folder, self.fabric.qemu(), self.fabric.cards())
         self.cell_folder = folder
         self.nodes, self.capture = [], None
@@ -111,7 +117,15 @@ class Lab:
         words = [str(argument) for argument in arguments]
         if not self.fabric.watched:
             words += ["--pcap", str(self.cell_folder / f"wire-{next(self.captures)}.pcapng")]
-        node = Node(self.programs, self.fabric, self.cell_folder, name, words, sections)
+        return self._start(name, words, SETTINGS + self.fabric.config() + sections)
+
+    def nvmf(self, *arguments, sections):
+        """Starts the storage program, whose configuration has the stack's as a part."""
+        stack = re.sub(r"^\[", "[stack.", SETTINGS + self.fabric.config(), flags=re.MULTILINE)
+        return self._start("iwarp-nvmf", [str(argument) for argument in arguments], sections + stack)
+
+    def _start(self, name, words, config):
+        node = Node(self.programs, self.cell_folder, name, words, config)
         self.nodes.append(node)
         return node
 
@@ -149,8 +163,8 @@ class Lab:
 class Matrix:
     """Runs cells and keeps the score."""
 
-    def __init__(self, image, programs, folder, archive=None):
-        self.image, self.programs, self.folder, self.archive = image, programs, folder, archive
+    def __init__(self, image, programs, folder, archive=None, seconds=None):
+        self.image, self.programs, self.folder, self.archive, self.seconds = image, programs, folder, archive, seconds
         self.score = {"passed": 0, "failed": 0, "skipped": 0}
 
     @staticmethod
@@ -172,7 +186,9 @@ class Matrix:
         folder = self.folder / device
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        lab = Lab(self.image, self.programs, folder, device, self.archive)
+        # The groups run in processes of their own, so storage is among these cells only if they are its.
+        storage = any(group_of(device, each.name) == "nvmf" for each in cells)
+        lab = Lab(self.image, self.programs, folder, device, self.archive, storage, self.seconds)
         try:
             lab.fabric.build()
             for each in cells:

@@ -11,6 +11,7 @@ from outcome import Failed
 LISTENS_WITHIN = 30
 STOPS_WITHIN = 30
 
+# What every configuration of ours begins with.
 SETTINGS = """\
 [eal]
 hugepages = "never"
@@ -23,12 +24,12 @@ idle = "yield"
 class Node:
     """A program that runs. What it prints goes to files in the cell's folder."""
 
-    def __init__(self, programs, fabric, folder, name, arguments, sections=""):
+    def __init__(self, programs, folder, name, arguments, config_text):
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / f"{name}.toml"
-        config.write_text(SETTINGS + fabric.config() + sections)
+        config.write_text(config_text)
         self.name, self.out, self.err = name, folder / f"{name}.out", folder / f"{name}.err"
-        command = ["setpriv", "--pdeathsig", "KILL", "--", str(programs / name), "--config", str(config), *arguments]
+        command = ["setpriv", "--pdeathsig", "KILL", "--", str(programs / name), *arguments, "--config", str(config)]
         # DPDK's own files go there.
         environment = {**os.environ, "RUNTIME_DIRECTORY": str(folder), "XDG_RUNTIME_DIR": str(folder)}
         with open(self.out, "w") as out, open(self.err, "w") as err:
@@ -68,7 +69,7 @@ class Node:
         return self.must_end(STOPS_WITHIN, code)
 
     def kill(self):
-        """Ends the program whatever it does."""
+        """Ends the program at once, as a crash does."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

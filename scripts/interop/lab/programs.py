@@ -15,8 +15,9 @@ DRIVERS = pathlib.Path("/usr/lib/x86_64-linux-gnu/dpdk")
 NAMES = ("bus_pci", "bus_vdev", "mempool_ring", "net_af_packet", "net_e1000", "net_memif", "net_ring", "net_virtio")
 
 
-def with_programs(image, folder, programs, names, scripts=()):
-    """An image like `image`, in `folder`, that has programs and scripts of ours in /usr/bin, configurations in /configs."""
+def with_programs(image, folder, programs, names, scripts=(), storage=False):
+    """An image like `image`, in `folder`, that has programs and scripts of ours in /usr/bin, configurations in /configs; and
+    the storage programs if asked."""
     ours = folder / "image"
     tree = folder / "tree"
     for old in (ours, tree):
@@ -31,7 +32,7 @@ def with_programs(image, folder, programs, names, scripts=()):
     for driver in _drivers():
         _copy(driver, tree)
         files.append(driver)
-    return _image(image, ours, tree, files)
+    return _image(image, ours, tree, files, storage)
 
 
 def with_archive(image, folder, archive):
@@ -45,18 +46,30 @@ def with_archive(image, folder, archive):
     return _image(image, ours, tree, [_bash(tree)])
 
 
-def _image(image, ours, tree, files):
+def with_storage(image, folder):
+    """An image like `image`, in `folder`, with the storage programs that `build-guest.sh` leaves beside it."""
+    ours = folder / "image"
+    shutil.rmtree(ours, ignore_errors=True)
+    ours.mkdir(parents=True)
+    (ours / "vmlinux").symlink_to((image / "vmlinux").resolve())
+    (ours / "guest.cpio").write_bytes((image / "guest.cpio").read_bytes() + (image / "storage.cpio").read_bytes())
+    return ours
+
+
+def _image(image, ours, tree, files, storage=False):
     """Packs a tree behind an image, with the libraries that files of it need."""
     for library in _libraries(files):
         if not (image / "root" / _place(library)).exists():
             _copy(library, tree)
     shutil.rmtree(tree / "usr/lib64", ignore_errors=True)
-    (ours / "vmlinux").symlink_to(image / "vmlinux")
+    (ours / "vmlinux").symlink_to((image / "vmlinux").resolve())
     added = subprocess.run(
         "find . | cpio -o -H newc --quiet -R 0:0", shell=True, cwd=tree, stdout=subprocess.PIPE, check=True
     ).stdout
     with open(ours / "guest.cpio", "wb") as packed:
         packed.write((image / "guest.cpio").read_bytes())
+        if storage:
+            packed.write((image / "storage.cpio").read_bytes())
         packed.write(added)
     return ours
 

@@ -6,6 +6,7 @@
 //! processor or because Linux itself uses it, unless Linux has found it unstable; otherwise the system's clock is read.
 //! Cannot fail.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long the counter is compared with the system's clock: 20 ms gives a rate that is accurate to a few parts in a
@@ -31,11 +32,13 @@ enum Source {
 }
 
 impl TscClock {
-    /// Measures the counter's rate, which takes 20 ms of this thread's time.
+    /// Measures the counter's rate, which takes 20 ms of this thread's time at the first call in a process.
     pub fn calibrated() -> Self {
         let steady = system_verdict().unwrap_or_else(counter_is_steady);
-        let source = if steady { Source::measured() } else { Source::System(Instant::now()) };
-        TscClock { source }
+        // The rate is the processor's: one measurement serves every stack of the process.
+        static NS_PER_TICK: OnceLock<Option<u64>> = OnceLock::new();
+        let measured = if steady { *NS_PER_TICK.get_or_init(measure) } else { None };
+        TscClock { source: Source::starting_now(measured) }
     }
 
     /// Returns the nanoseconds since creation.
@@ -52,18 +55,22 @@ impl TscClock {
 }
 
 impl Source {
-    #[cold]
-    fn measured() -> Self {
-        let (first, start) = both_clocks();
-        while start.elapsed() < CALIBRATION {
-            core::hint::spin_loop();
-        }
-        let (last, end) = both_clocks();
-        match ns_per_tick(last.saturating_sub(first), end.duration_since(start)) {
-            Some(ns_per_tick) => Source::Counter { start: first, ns_per_tick },
-            None => Source::System(start),
+    fn starting_now(ns_per_tick: Option<u64>) -> Self {
+        match ns_per_tick {
+            Some(ns_per_tick) => Source::Counter { start: read_counter(), ns_per_tick },
+            None => Source::System(Instant::now()),
         }
     }
+}
+
+#[cold]
+fn measure() -> Option<u64> {
+    let (first, start) = both_clocks();
+    while start.elapsed() < CALIBRATION {
+        core::hint::spin_loop();
+    }
+    let (last, end) = both_clocks();
+    ns_per_tick(last.saturating_sub(first), end.duration_since(start))
 }
 
 /// Reads the counter and the system's clock at one moment: the fastest of several pairs of readings.
@@ -156,6 +163,8 @@ mod tests {
 
     #[test]
     fn time_does_not_go_back_on_either_source() {
+        readings_do_not_go_back(TscClock::calibrated());
+        // With the rate of the first.
         readings_do_not_go_back(TscClock::calibrated());
         readings_do_not_go_back(TscClock { source: Source::System(Instant::now()) });
     }

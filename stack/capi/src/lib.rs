@@ -18,6 +18,11 @@ mod boundary;
 mod host;
 mod objects;
 
+// For the fuzz target and for tests in Rust, which call what C programs call.
+pub use boundary::*;
+pub use host::*;
+pub use objects::*;
+
 /// The version of this header. The upper 16 bits change with a release that requires recompilation, the lower ones
 /// with a release that only adds something.
 pub const IW_ABI_VERSION: u32 = 1 << 16;

@@ -79,7 +79,23 @@ impl CoreMem {
         len: u32,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
-        let scope = scope.into();
+        self.resolve_in_place(stag, scope.into(), to, len, need)
+    }
+
+    /// [`CoreMem::resolve`], always inlined.
+    ///
+    /// # Errors
+    ///
+    /// As [`CoreMem::resolve`].
+    #[inline(always)]
+    pub fn resolve_in_place(
+        &self,
+        stag: STag,
+        scope: AccessScope,
+        to: u64,
+        len: u32,
+        need: Access,
+    ) -> Result<Span<'_>, AccessError> {
         self.epoch_slot.ensure_online();
         let at = self.tags.slot_of(stag);
         let slot = self.slots.get(at).ok_or(AccessError::UnknownStag)?;

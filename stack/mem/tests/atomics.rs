@@ -368,7 +368,6 @@ const MOST: usize = if cfg!(miri) { 6 } else { 40 };
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 2 } else { 256 },
-        failure_persistence: None,
         ..Default::default()
     })]
 

@@ -223,7 +223,7 @@ const CASES: u32 = if cfg!(miri) { 4 } else { 256 };
 const STEPS: usize = if cfg!(miri) { 30 } else { 120 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
     fn the_table_does_what_plain_vectors_do(

@@ -6,6 +6,8 @@
 //! - [`mailbox`] carries calls from one core to another. Each call has a slot for its reply. There is no shared index: a
 //!   mark in the slot shows that it is filled.
 //! - [`notify`] is the armed flag behind an event descriptor.
+//! - [`state`] is the state of a connection, which ends while requests are posted.
+//! - [`arrivals`] hands values to a core now and then.
 //!
 //! Indices are 32 bits and wrap; capacities are powers of two. Each side caches the other's index and reads the shared
 //! one only when the cached copy shows a full or empty ring. A stream of operations therefore costs a nanosecond or two
@@ -15,10 +17,12 @@
 //! This crate contains `unsafe`: slots change owners without a lock. Every module has a loom model in `tests/loom`; run it
 //! with `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`.
 
+pub mod arrivals;
 pub mod doorbell;
 mod end_state;
 pub mod mailbox;
 pub mod notify;
 pub mod slots;
 pub mod spsc;
+pub mod state;
 mod sync;

@@ -187,6 +187,30 @@ impl<T> Consumer<T> {
     }
 }
 
+impl<T: Copy> Consumer<T> {
+    /// Moves the oldest values into `into`, as many as it has places, and returns their number. One store returns all
+    /// slots to the producer.
+    #[inline]
+    pub fn pop_into(&mut self, into: &mut [T]) -> usize {
+        let cached = self.cached_tail.wrapping_sub(self.head) as usize;
+        if cached < into.len() {
+            self.cached_tail = self.ring.producer.published();
+        }
+        let count = (self.cached_tail.wrapping_sub(self.head) as usize).min(into.len());
+        if count == 0 {
+            return 0;
+        }
+        for place in into.iter_mut().take(count) {
+            // SAFETY: as in `pop`: all of these slots are published, and the producer does not access them before the
+            // store below. The values are `Copy`, so a copy that is left in a slot owns nothing.
+            *place = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
+            self.head = self.head.wrapping_add(1);
+        }
+        self.ring.consumer.publish(self.head);
+        count
+    }
+}
+
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         self.ring.consumer.mark_dropped();
@@ -233,6 +257,23 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn values_are_popped_in_bulk_as_far_as_there_are_places() {
+        let (mut producer, mut consumer) = channel(4);
+        let mut into = [0; 3];
+        assert_eq!(consumer.pop_into(&mut into), 0);
+        for round in 0..5 {
+            (1..=4).for_each(|value| producer.push(10 * round + value).unwrap());
+            assert_eq!((consumer.pop_into(&mut into), into), (3, [1, 2, 3].map(|value| 10 * round + value)));
+            assert_eq!(producer.push(10 * round + 5), Ok(()), "the slots are free again");
+            assert_eq!(
+                (consumer.pop_into(&mut into), into[..2].to_vec()),
+                (2, vec![10 * round + 4, 10 * round + 5])
+            );
+        }
+        assert_eq!((consumer.pop_into(&mut []), consumer.pop()), (0, None));
+    }
 
     #[test]
     fn staged_values_are_published_together() {

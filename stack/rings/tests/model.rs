@@ -33,11 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 256 },
-        failure_persistence: None,
-        ..Default::default()
-    }
+    ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, ..Default::default() }
 }
 
 proptest! {

@@ -224,7 +224,7 @@ fn page_bytes() -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..Default::default() })]
 
     #[test]
     fn no_header_however_wrong_does_more_than_fail(

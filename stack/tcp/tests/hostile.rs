@@ -183,7 +183,7 @@ fn a_fin_before_data_that_arrived_earlier_is_ignored() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn no_sequence_of_segments_breaks_an_invariant_or_another_connection(steps in steps()) {

@@ -201,7 +201,7 @@ fn changed(mut frame: Vec<u8>, change: Option<&Change>) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// Whatever the peer sends, the fast path with a reader of lent payload and the general path with a reader of the queue
     /// send the same segments, report the same events, leave the same bytes and count the same.

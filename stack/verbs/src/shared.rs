@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crossbeam_utils::CachePadded;
 use ironwarp_mem::MemTable;
 use ironwarp_net::{FlowHasher, Steering};
+use ironwarp_rings::arrivals::Arrivals;
 use ironwarp_types::{Flow, PdId};
 
 use listening::ListeningAddresses;
@@ -54,8 +55,8 @@ pub(crate) struct DeviceFacts {
 
 /// The state that one core shares with all contexts.
 pub(crate) struct CoreShared {
-    new_contexts: Mutex<Vec<ContextChannel>>,
-    has_new_contexts: AtomicBool,
+    /// Rings of contexts that attached, for the core to take.
+    pub(crate) new_contexts: Arrivals<ContextChannel>,
     worker_dropped: AtomicBool,
     /// Notifications of a core that was dropped, with the numbers of their contexts.
     left_behind: Mutex<Vec<(u16, Notification)>>,
@@ -139,8 +140,7 @@ impl CoreShared {
         let wake = sleeps.then(WakeSignal::new).transpose()?.map(Arc::new);
         Ok(CoreShared {
             wake,
-            new_contexts: Mutex::new(Vec::new()),
-            has_new_contexts: AtomicBool::new(false),
+            new_contexts: Arrivals::default(),
             worker_dropped: AtomicBool::new(false),
             left_behind: Mutex::new(Vec::new()),
             qp_slots: SlotAllocator::new(config.limits.queue_pairs),
@@ -160,31 +160,6 @@ impl CoreShared {
             SlotTable::CompletionQueues => &self.cq_slots,
             SlotTable::SharedReceiveQueues => &self.srq_slots,
         }
-    }
-
-    /// Stores a context's rings for the core to take.
-    pub(crate) fn attach_context(&self, link: ContextChannel) {
-        lock(&self.new_contexts).push(link);
-        self.has_new_contexts.store(true, Ordering::Release);
-    }
-
-    /// Returns whether a context attached that has not been taken.
-    #[inline]
-    pub(crate) fn has_new_contexts(&self) -> bool {
-        self.has_new_contexts.load(Ordering::Relaxed)
-    }
-
-    /// Takes the rings stored since the last call. One load if there are none.
-    #[inline]
-    pub(crate) fn take_new_contexts(&self) -> Option<Vec<ContextChannel>> {
-        self.has_new_contexts.load(Ordering::Relaxed).then(|| self.take_new_contexts_cold())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_new_contexts_cold(&self) -> Vec<ContextChannel> {
-        self.has_new_contexts.store(false, Ordering::Relaxed);
-        core::mem::take(&mut *lock(&self.new_contexts))
     }
 
     /// Stores notifications of a core that is about to be dropped.

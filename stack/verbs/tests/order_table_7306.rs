@@ -339,7 +339,7 @@ fn question() -> impl Strategy<Value = Question> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     /// RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.1.1-06 and RFC7306-5.1.2-01: Reads and Atomics on a few words, in
     /// any order and cut at any place. The node executes them and responds one after the other, each as the

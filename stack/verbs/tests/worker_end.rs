@@ -124,8 +124,9 @@ fn a_worker_that_panics_flushes_its_queue_pairs() {
         Stack::builder(config).build_replayable(port, clock, [1, 2]).expect("a stack")
     }));
     let Pair { near: Node { worker, ctx, cq, .. }, mut far, .. } = pair;
-    let thread = worker.spawn(None).expect("a thread");
+    // The first iteration of the thread panics, before it sends what is posted.
     fault.store(true, Ordering::Relaxed);
+    let thread = worker.spawn(None).expect("a thread");
     while !ctx.qp_state(near_qp).is_ok_and(|state| state == QpState::Error) {
         std::thread::yield_now();
     }

@@ -33,7 +33,7 @@ Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration
 /// Says whether a configuration works on this machine, and what to do where it does not
 #[derive(Debug, Parser)]
 #[command(name = "iwarp-perf doctor", version, after_help = EXAMPLES)]
-struct Args {
+pub(crate) struct Args {
     /// The configuration, a TOML file as under configs/
     #[arg(long, value_name = "FILE")]
     config: PathBuf,

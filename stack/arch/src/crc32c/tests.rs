@@ -63,7 +63,7 @@ fn every_length_around_the_path_boundaries_agrees_with_the_definition() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 128 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 128 }, ..Default::default() })]
 
     #[test]
     fn a_crc_appended_in_pieces_is_the_crc_of_the_whole(

@@ -44,7 +44,7 @@ fn the_largest_words_do_not_overflow() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 256 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 256 }, ..Default::default() })]
 
     #[test]
     fn random_bytes_agree_with_two_passes(

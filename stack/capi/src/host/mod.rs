@@ -5,4 +5,7 @@ mod counters;
 mod stack;
 mod worker;
 
-pub(crate) use stack::iw_stack;
+pub use capture::*;
+pub use counters::*;
+pub use stack::*;
+pub use worker::*;

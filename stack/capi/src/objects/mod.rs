@@ -12,3 +12,12 @@ mod memory;
 mod port;
 mod post;
 mod queues;
+
+pub use address::*;
+pub use connect::*;
+pub use context::*;
+pub use event::*;
+pub use memory::*;
+pub use port::*;
+pub use post::*;
+pub use queues::*;

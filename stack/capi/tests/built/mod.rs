@@ -10,16 +10,12 @@ pub fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder with the library under its two names. Cargo builds no shared library for a test, so it is asked to.
+/// The folder with the library under its two names. `IRONWARP_CAPI_LIBRARY` names the folder of a build with other
+/// flags: `scripts/sanitizers.sh` sets it.
 pub fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let output = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "-p", "ironwarp-capi"])
-            .current_dir(here())
-            .output()
-            .expect("cargo runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let from = std::env::var_os("IRONWARP_CAPI_LIBRARY").map_or_else(build, PathBuf::from);
         let folder = tests_own().join("lib");
         fs::create_dir_all(&folder).expect("a folder");
         for (name, built) in [
@@ -30,15 +26,22 @@ pub fn library() -> &'static Path {
             // Tests of several programs may be here at once: the link appears whole.
             let (link, made) = (folder.join(name), folder.join(format!("{name}.{}", std::process::id())));
             let _ = fs::remove_file(&made);
-            std::os::unix::fs::symlink(profile().join(built), &made).expect("a link");
+            std::os::unix::fs::symlink(from.join(built), &made).expect("a link");
             fs::rename(made, link).expect("in its place");
         }
         folder
     })
 }
 
-/// Where cargo puts what it builds without a word about the profile.
-fn profile() -> PathBuf {
+/// Cargo builds no shared library for a test, so it is asked to. Returns where cargo puts what it builds without a word
+/// about the profile.
+fn build() -> PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "-p", "ironwarp-capi"])
+        .current_dir(here())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     tests_own().parent().expect("the target folder").join("debug")
 }
 

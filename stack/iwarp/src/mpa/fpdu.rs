@@ -43,6 +43,7 @@ pub const fn mulpdu(room: usize) -> usize {
 /// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]`. Returns its length, or 0 if `room` is too short.
 ///
 /// The CRC covers this private copy, so memory that changes during the call cannot put a wrong CRC on the wire.
+#[inline]
 pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     let whole = fpdu_bytes(ulpdu_bytes);
     let Ok(length) = u16::try_from(ulpdu_bytes) else { return 0 };
@@ -100,13 +101,15 @@ pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
 }
 
 /// [`decode`] with a CRC that was computed before, if it is that of the FPDU.
-#[inline]
+#[inline(always)]
 pub fn decode_with(fpdu: &[u8], crc: bool, known: PrefixCrc) -> Result<&[u8], MpaFault> {
     let (covered, field) = fpdu.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
-    let value = || if known.bytes as usize == covered.len() { known.crc } else { crc32c(covered) };
     // RFC 5044 s4.4: a mismatch makes the FPDU invalid. s4.1: the CRC is not checked when CRCs are off.
-    if crc && value().to_le_bytes() != *field {
-        return Err(MpaFault::Crc);
+    if crc {
+        let value = if known.bytes as usize == covered.len() { known.crc } else { crc32c(covered) };
+        if value != u32::from_le_bytes(*field) {
+            return Err(MpaFault::Crc);
+        }
     }
     let (length, rest) = covered.split_first_chunk::<LENGTH_BYTES>().ok_or(MpaFault::Crc)?;
     rest.get(..u16::from_be_bytes(*length).into()).ok_or(MpaFault::Crc)

@@ -198,7 +198,7 @@ mod tests {
 
     fn config() -> ProptestConfig {
         let cases = if cfg!(miri) { 16 } else { 4096 };
-        ProptestConfig { cases, failure_persistence: None, ..Default::default() }
+        ProptestConfig { cases, ..Default::default() }
     }
 
     proptest! {

@@ -155,7 +155,7 @@ mod tests {
     const CASES: u32 = if cfg!(miri) { 4 } else { 256 };
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
+        #![proptest_config(ProptestConfig::with_cases(CASES))]
 
         #[test]
         fn a_tag_leads_back_to_its_slot(secret: [u64; 2], bits in 1u32..=20, slot: u32, key: u32) {

@@ -11,14 +11,15 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Returns the metadata of a received frame.
+    /// Returns whether the device computes nothing.
     #[inline]
-    pub(super) fn of(self, frame: &[u8]) -> RxMeta {
-        if self.checksum || self.rss_hash { self.inspect(frame) } else { RxMeta::default() }
+    pub(super) fn is_empty(self) -> bool {
+        !(self.checksum || self.rss_hash)
     }
 
+    /// Returns the metadata of a received frame.
     #[inline(never)]
-    fn inspect(self, frame: &[u8]) -> RxMeta {
+    pub(super) fn of(self, frame: &[u8]) -> RxMeta {
         let segment = Ipv4Tcp::locate(frame);
         let mut rx = RxMeta::default();
         if self.checksum {

@@ -15,6 +15,12 @@ impl MemoryFrame {
         MemoryFrame { handle, rx: RxMeta::default() }
     }
 
+    /// Returns a received frame, a copy of `bytes`, or `None` if the buffer is too short.
+    #[inline]
+    pub(super) fn copy_of(bytes: &[u8], mut handle: Handle) -> Option<Self> {
+        handle.copy_from(bytes).then(|| MemoryFrame::new(handle))
+    }
+
     /// Returns a frame of no pool that holds `bytes`, in a buffer of `capacity` bytes or as many as there are.
     pub fn detached(bytes: &[u8], capacity: usize) -> Self {
         let mut frame = MemoryFrame::new(Handle::detached(capacity.max(bytes.len())));

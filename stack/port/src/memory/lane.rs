@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::control::{Knobs, count};
 use super::device::{self, Verdicts};
@@ -102,21 +104,26 @@ impl Lane {
 
     /// Moves up to `frames_max` frames from the sender's ring while the receive ring has room.
     pub(super) fn deliver(&self, from: &mut VecDeque<MemorySealed>, frames_max: usize) {
-        let mut ring = self.lock();
-        let room = self.depth.saturating_sub(ring.len());
-        for _ in 0..room.min(frames_max) {
+        let mut entrance = self.open();
+        for _ in 0..frames_max {
+            if !entrance.has_room() {
+                break;
+            }
             let Some(sealed) = from.pop_front() else { break };
-            self.arrive(&mut ring, sealed.bytes(), sealed.tx(), None);
+            entrance.deliver(&sealed);
         }
-        self.waiting.store(ring.len(), Ordering::Release);
     }
 
     /// Puts one frame into the ring, with `rx` or else the metadata that the device computes. Returns whether it is there.
     pub(super) fn inject(&self, bytes: &[u8], rx: Option<RxMeta>) -> bool {
-        let mut ring = self.lock();
-        let entered = ring.len() < self.depth && self.arrive(&mut ring, bytes, TxMeta::default(), rx);
-        self.waiting.store(ring.len(), Ordering::Release);
-        entered
+        let mut entrance = self.open();
+        entrance.has_room() && entrance.arrive(bytes, TxMeta::default(), rx)
+    }
+
+    /// Locks the ring for the frames of a burst.
+    #[inline]
+    pub(super) fn open(&self) -> Entrance<'_> {
+        Entrance { lane: self, ring: self.ring.lock() }
     }
 
     /// Appends waiting frames to `into`, up to its room.
@@ -129,37 +136,64 @@ impl Lane {
 
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
-        let mut ring = self.lock();
-        for _ in 0..into.remaining_capacity() {
-            let Some(frame) = ring.pop_front() else { break };
+        let mut ring = self.ring.lock();
+        while !into.is_full()
+            && let Some(frame) = ring.pop_front()
+        {
             into.push(frame);
         }
         self.waiting.store(ring.len(), Ordering::Release);
     }
+}
+
+/// A receive ring while a burst enters it. Its frames can be received once it is dropped.
+pub(super) struct Entrance<'a> {
+    lane: &'a Lane,
+    ring: MutexGuard<'a, VecDeque<MemoryFrame>>,
+}
+
+impl Entrance<'_> {
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.ring.len() < self.lane.depth
+    }
+
+    /// Copies a sent frame into the ring, which has room.
+    #[inline]
+    pub(super) fn deliver(&mut self, sealed: &MemorySealed) {
+        self.arrive(sealed.bytes(), sealed.tx(), None);
+    }
 
     /// Copies the frame to a buffer of the receiver. Returns `false`, and counts the loss, if the pool is empty or the
     /// buffer too short. The sender does not learn of it, as with a network card.
-    fn arrive(&self, ring: &mut VecDeque<MemoryFrame>, from: &[u8], tx: TxMeta, rx: Option<RxMeta>) -> bool {
-        let Some(mut frame) = self.pool.take().map(MemoryFrame::new) else {
-            count(&self.knobs.no_buffer);
+    #[inline]
+    fn arrive(&mut self, from: &[u8], tx: TxMeta, rx: Option<RxMeta>) -> bool {
+        let Lane { pool, knobs, verdicts, .. } = self.lane;
+        let Some(handle) = pool.take() else {
+            count(&knobs.no_buffer);
             return false;
         };
-        frame.resize(from.len());
-        if frame.bytes().len() != from.len() {
-            count(&self.knobs.too_long_for_receiver);
+        let Some(mut frame) = MemoryFrame::copy_of(from, handle) else {
+            count(&knobs.too_long_for_receiver);
             return false;
+        };
+        if !tx.offloads.is_empty() {
+            device::fill_checksums(frame.bytes_mut(), tx);
         }
-        frame.bytes_mut().copy_from_slice(from);
-        device::fill_checksums(frame.bytes_mut(), tx);
-        let rx = rx.unwrap_or_else(|| self.verdicts.of(frame.bytes()));
-        frame.set_rx(rx);
-        ring.push_back(frame);
-        count(&self.knobs.delivered);
+        match rx {
+            Some(rx) => frame.set_rx(rx),
+            None if verdicts.is_empty() => {}
+            None => frame.set_rx(verdicts.of(frame.bytes())),
+        }
+        self.ring.push_back(frame);
+        count(&knobs.delivered);
         true
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<MemoryFrame>> {
-        // No code under the lock can panic with the ring in an inconsistent state.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Entrance<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lane.waiting.store(self.ring.len(), Ordering::Release);
     }
 }

@@ -10,7 +10,7 @@
 //! no bytes and may run on two threads.
 //!
 //! Errors: frames without room are dropped and counted; the caller gets no error. [`pair`] and [`detached`] allocate
-//! all memory; traffic allocates nothing. A frame costs a copy and about four uncontended locks.
+//! all memory; traffic allocates nothing. A frame costs a copy and about seven uncontended locks.
 #![forbid(unsafe_code)]
 
 mod control;

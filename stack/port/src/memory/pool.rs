@@ -3,7 +3,9 @@
 //! Dropping the last handle of a buffer returns the buffer to its pool. Handles are dropped under the lock of the free
 //! list: of two threads that drop a handle at the same time, exactly one returns the buffer.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// The free buffers of one pool.
 pub(super) struct Pool {
@@ -34,18 +36,19 @@ impl Pool {
     }
 
     /// Takes a free buffer. Its handle has length 0.
+    #[inline]
     pub(super) fn take(&self) -> Option<Handle> {
-        let buffer = self.lock().pop()?;
+        let buffer = self.free.lock().pop()?;
         Some(Handle { buffer: Some(buffer), len: 0 })
     }
 
     /// Returns the number of free buffers.
     pub(super) fn free_frames(&self) -> usize {
-        self.lock().len()
+        self.free.lock().len()
     }
 
     fn let_go(&self, buffer: Arc<Buffer>) {
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         // Clones come only from a live handle, so a count of one cannot grow while the lock is held.
         if Arc::strong_count(&buffer) == 1 {
             free.push(buffer);
@@ -53,11 +56,6 @@ impl Pool {
             // Dropped while the lock is held, so that the next thread sees the lower count.
             drop(buffer);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Buffer>>> {
-        // No code under the lock can panic with the list in an inconsistent state.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,6 +73,7 @@ impl Handle {
         Handle { buffer: Some(Arc::new(Buffer::new(bytes, Weak::new()))), len: 0 }
     }
 
+    #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         let bytes = self.buffer.as_ref().map_or(&[][..], |buffer| &buffer.bytes);
         bytes.get(..self.len).unwrap_or(bytes)
@@ -84,6 +83,17 @@ impl Handle {
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_mut().and_then(Arc::get_mut);
         buffer.and_then(|buffer| buffer.bytes.get_mut(..self.len)).unwrap_or_default()
+    }
+
+    /// Replaces the bytes and the length. Returns `false`, with nothing changed, if the buffer is too short or has another
+    /// handle.
+    #[inline]
+    pub(super) fn copy_from(&mut self, bytes: &[u8]) -> bool {
+        let buffer = self.buffer.as_mut().and_then(Arc::get_mut);
+        let Some(room) = buffer.and_then(|buffer| buffer.bytes.get_mut(..bytes.len())) else { return false };
+        room.copy_from_slice(bytes);
+        self.len = bytes.len();
+        true
     }
 
     pub(super) fn capacity(&self) -> usize {

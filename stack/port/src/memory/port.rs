@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::control::{MemoryControl, count};
+use super::control::{Knobs, MemoryControl, count};
 use super::frame::{MemoryFrame, MemorySealed};
 use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
 use super::pool::Pool;
@@ -80,24 +80,24 @@ impl MemoryPort {
         self.control.knobs().link_up()
     }
 
-    /// Puts one frame into the transmit ring. Drops it if it is too long or the link is down.
-    fn take(&mut self, sealed: MemorySealed) {
+    /// Sends the first `count` frames of a burst: directly into the peer's receive ring if none waits before them and that
+    /// ring is the only one.
+    #[inline]
+    fn send(&mut self, from: &mut Burst<MemorySealed>, count: usize) {
+        let mut entrance = match &self.from_port {
+            WayOut::One(lane) if self.tx_ring.is_empty() => Some(lane.open()),
+            _ => None,
+        };
         let knobs = self.control.knobs();
-        count(&knobs.taken);
-        if sealed.bytes().len() > usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX {
-            count(&knobs.too_long);
-            return;
-        }
-        if !knobs.link_up() || knobs.loses_next() {
-            return;
-        }
-        let asked = sealed.tx();
-        let claimed = self.caps.tx_offloads & asked.offloads;
-        if claimed == asked.offloads {
-            self.tx_ring.push_back(sealed);
-        } else {
-            count(&knobs.offloads_refused);
-            self.tx_ring.push_back(sealed.with_tx(TxMeta { offloads: claimed, ..asked }));
+        let mut send = |sealed| match (accept(&self.caps, knobs, sealed), &mut entrance) {
+            (Some(sealed), Some(entrance)) if entrance.has_room() => entrance.deliver(&sealed),
+            (Some(sealed), _) => self.tx_ring.push_back(sealed),
+            (None, _) => {}
+        };
+        match from.len() {
+            // The usual case, which needs no iterator.
+            1 if count == 1 => from.pop().into_iter().for_each(send),
+            _ => from.drain(..count).for_each(&mut send),
         }
     }
 
@@ -116,6 +116,26 @@ impl MemoryPort {
             WayOut::Several(queues, queue) => queues.deliver(*queue, &mut self.tx_ring),
         }
     }
+}
+
+/// Accepts one frame for transmission. Drops it if it is too long or lost, or if the link is down.
+#[inline(always)]
+fn accept(caps: &PortCaps, knobs: &Knobs, sealed: MemorySealed) -> Option<MemorySealed> {
+    count(&knobs.taken);
+    if sealed.bytes().len() > usize::from(caps.mtu_bytes) + LINK_BYTES_MAX {
+        count(&knobs.too_long);
+        return None;
+    }
+    if !knobs.link_up() || knobs.loses_next() {
+        return None;
+    }
+    let asked = sealed.tx();
+    let claimed = caps.tx_offloads & asked.offloads;
+    if claimed == asked.offloads {
+        return Some(sealed);
+    }
+    count(&knobs.offloads_refused);
+    Some(sealed.with_tx(TxMeta { offloads: claimed, ..asked }))
 }
 
 impl Port for MemoryPort {
@@ -140,12 +160,11 @@ impl Port for MemoryPort {
         self.drain();
         let room = self.tx_ring_frames.saturating_sub(self.tx_ring.len());
         let count = from.len().min(room).min(self.control.knobs().tx_burst_frames());
-        for sealed in from.drain(..count) {
-            self.take(sealed);
-        }
+        self.send(from, count);
         self.drain();
     }
 
+    #[inline]
     fn alloc(&mut self) -> Option<MemoryFrame> {
         if !self.control.knobs().may_allocate() {
             return None;

@@ -6,6 +6,7 @@
 //! value that a load may return. It checks the assertions of the model, and the slot accesses for data races.
 #![cfg(loom)]
 
+mod endings;
 mod mailbox;
 
 use ironwarp_rings::doorbell::{self, DoorbellFlag};

@@ -119,6 +119,7 @@ impl Rtt {
     }
 
     /// RFC 6298 s2.2 and s2.3.
+    #[inline]
     fn sample(&mut self, rtt: Nanos, rto_min: Nanos) {
         if self.measured {
             let error = Nanos(self.srtt.0.abs_diff(rtt.0));

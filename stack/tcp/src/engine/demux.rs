@@ -39,7 +39,7 @@ impl<P: Port> Tcp<P> {
         arrived: TcpSegment<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+        read: impl FnMut(Lent<'_, P::Frame>) -> Option<R>,
     ) -> Option<Arrival<R>> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let Some(segment) = Segment::parse(&arrived) else {
@@ -66,7 +66,7 @@ impl<P: Port> Tcp<P> {
         (segment, arrived): (Segment, TcpSegment<P::Frame>),
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+        read: impl FnMut(Lent<'_, P::Frame>) -> Option<R>,
     ) -> Option<Arrival<R>> {
         let path = path();
         match self.accept_syn_cookie(now, &segment, &arrived, &path) {
@@ -93,7 +93,7 @@ impl<P: Port> Tcp<P> {
         at: u32,
         (segment, arrived): (Segment, TcpSegment<P::Frame>),
         wires: &mut Wires<P>,
-        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+        mut read: impl FnMut(Lent<'_, P::Frame>) -> Option<R>,
     ) -> Option<Arrival<R>> {
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.as_mut()?;
@@ -102,7 +102,7 @@ impl<P: Port> Tcp<P> {
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
         let lent = conn.on_segment(&mut io, segment, arrived, &mut events);
-        let read = lent.and_then(|piece| conn.lend(&mut io, id, piece, &mut events, read));
+        let read = lent.and_then(|piece| conn.lend(&mut io, id, piece, &mut events, &mut read));
         if conn.state != before {
             self.on_state_change(at, before, now);
         }

@@ -118,9 +118,7 @@ impl<P: Port> Tcp<P> {
         let payload = conn.on_predicted(&mut io, &header, &mut events);
         debug_assert!(conn.state == State::Established);
         let read = match payload {
-            PredictedPayload::Lend => {
-                conn.lend(&mut io, id, header.piece(frame), &mut events, |lent| reader.read(lent))
-            }
+            PredictedPayload::Lend => conn.lend(&mut io, id, header.piece(frame), &mut events, &mut reader),
             PredictedPayload::None => None,
             PredictedPayload::Queue => {
                 conn.on_rest(&mut io, header.piece(frame), &mut events);
@@ -163,7 +161,7 @@ impl<P: Port> Tcp<P> {
 }
 
 impl Conn {
-    /// Lends the payload of a predicted segment to `read`. What it consumed is done, the rest is queued.
+    /// Lends the payload of a predicted segment to `reader`. What it consumed is done, the rest is queued.
     #[inline(always)]
     pub(super) fn lend<P: Port, R>(
         &mut self,
@@ -171,13 +169,13 @@ impl Conn {
         conn: ConnId,
         piece: Piece<P::Frame>,
         events: &mut TcpEvents,
-        read: impl FnOnce(Lent<'_, P::Frame>) -> Option<R>,
+        reader: &mut impl PayloadReader<P::Frame, R>,
     ) -> Option<R> {
         let mut bytes = LentBytes { piece };
         let wants_transmit = events.contains(TcpEvents::ACKED) && self.wants_transmit();
         let (events_so_far, acked_bytes) = (*events, self.snd.acked_bytes);
         let lent = Lent { conn, events: events_so_far, acked_bytes, wants_transmit, bytes: &mut bytes };
-        let read = read(lent);
+        let read = reader.read(lent);
         let piece = &bytes.piece;
         let (seq, has_rest) = (piece.seq, piece.len() > 0);
         let consumed = self.on_consumed(io, seq);

@@ -203,7 +203,7 @@ impl Conn {
     }
 
     /// Releases units that are fully acknowledged.
-    #[inline]
+    #[inline(always)]
     fn release_acked<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let snd = &mut self.snd;
         let una = snd.snd_una;

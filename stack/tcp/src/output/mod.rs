@@ -179,13 +179,9 @@ impl<P: Port> TcpIo<'_, P> {
     }
 
     /// Returns a frame of `len` bytes to fill.
-    #[inline]
+    #[inline(always)]
     fn frame(&mut self, len: usize) -> Option<P::Frame> {
-        let frame = match self.shared.spare.take() {
-            // A spare frame that was allocated for another port may be too small.
-            Some(spare) if spare.capacity() >= len => Some(spare),
-            _ => self.wire.alloc(),
-        };
+        let frame = if self.shared.spare.is_none() { self.wire.alloc() } else { self.spare_frame(len) };
         if let Some(mut frame) = frame
             && frame.capacity() >= len
         {
@@ -194,6 +190,13 @@ impl<P: Port> TcpIo<'_, P> {
         }
         self.count(Counter::TcpTxNoBuffer);
         None
+    }
+
+    /// Returns the spare frame, or another if it was allocated for another port and is too small.
+    #[cold]
+    #[inline(never)]
+    fn spare_frame(&mut self, len: usize) -> Option<P::Frame> {
+        self.shared.spare.take().filter(|spare| spare.capacity() >= len).or_else(|| self.wire.alloc())
     }
 
     /// Returns a frame of up to `len` bytes from the terminate reserve. It may be shorter, since it may come from another
@@ -242,7 +245,7 @@ impl<P: Port> TcpIo<'_, P> {
 
     /// Writes all headers of a frame. `payload_sum` is the sum of its payload, if that is known. Returns the metadata to
     /// seal it with.
-    #[inline]
+    #[inline(always)]
     fn write_headers(
         &mut self,
         frame: &mut [u8],

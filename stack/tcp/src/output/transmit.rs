@@ -152,7 +152,7 @@ impl Conn {
     }
 
     /// Retains a unit that starts at snd_nxt, and sends it.
-    #[inline]
+    #[inline(always)]
     fn retain_and_send<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -243,7 +243,7 @@ impl Conn {
 
     /// Records why the transmission stopped, and arms the timer while data is left to send. `before` is snd_nxt at its
     /// start.
-    #[inline]
+    #[inline(always)]
     fn after_transmit<P: Port>(&mut self, io: &mut TcpIo<'_, P>, blocked: Blocked, before: Seq) {
         if matches!(blocked, Blocked::Window | Blocked::Congestion | Blocked::Retained) {
             self.snd.tx_blocked = true;

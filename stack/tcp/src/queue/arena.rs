@@ -197,7 +197,7 @@ impl<T> Arena<T> {
 
     /// Removes and drops values from the front while `is_done` returns true for the value and its node. The nodes are
     /// freed as one chain, and no value is moved.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
         let (mut at, mut last, mut count) = (list.head, NIL, 0u16);
         while let Some(node) = self.nodes.get_mut(at as usize)

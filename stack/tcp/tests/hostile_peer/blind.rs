@@ -153,7 +153,7 @@ fn answers_to_unknown_segments_are_limited() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     /// Segments outside the window, with any flags, have no effect that the application can observe.
     #[test]

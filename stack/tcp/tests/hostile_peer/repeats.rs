@@ -19,7 +19,7 @@ fn contradicting(from: usize, len: usize, which: bool) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// RFC 9293 s3.10.7.4, seventh step: overlaps in any order deliver every byte once, with the value of one of the
     /// segments. A delivered byte does not change.

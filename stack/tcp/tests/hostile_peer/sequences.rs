@@ -181,7 +181,7 @@ impl Attack {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     /// RFC 9293 s3.10: any segments, calls and times in any order keep the engine consistent, do not affect the
     /// bystander, and leak nothing.

@@ -124,7 +124,7 @@ fn a_window_that_shrinks_to_zero_is_probed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
 
     /// RFC 9293 s3.8.6: for any sequence of windows and acknowledgements every byte arrives in the end, and none beyond
     /// the largest announced edge.

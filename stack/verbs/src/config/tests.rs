@@ -334,6 +334,10 @@ fn every_shipped_configuration_is_right() {
     let mut kinds = Vec::new();
     for entry in std::fs::read_dir(folder).expect("the folder") {
         let path = entry.expect("a file").path();
+        // Those of a program are in a folder of its own; its tests read them.
+        if path.is_dir() {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).expect("text");
         assert!(text.starts_with("# "), "{} does not say what it is for", path.display());
         let config = Config::from_file(&path).unwrap_or_else(|error| panic!("{error}"));

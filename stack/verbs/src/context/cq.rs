@@ -53,16 +53,19 @@ impl CompletionRing {
     /// Moves completions into `into` and returns their number.
     #[inline]
     fn reap(&mut self, into: &mut [Completion]) -> usize {
+        if self.next.is_none() { self.current.pop_into(into) } else { self.reap_in_resize(into) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reap_in_resize(&mut self, into: &mut [Completion]) -> usize {
         for (reaped, place) in into.iter_mut().enumerate() {
-            let next = if self.next.is_none() { self.current.pop() } else { self.pop_in_resize() };
-            let Some(completion) = next else { return reaped };
+            let Some(completion) = self.pop_in_resize() else { return reaped };
             *place = completion;
         }
         into.len()
     }
 
-    #[cold]
-    #[inline(never)]
     fn pop_in_resize(&mut self) -> Option<Completion> {
         // Read before the last check: completions that the core wrote before the switch are found then.
         let left = self.next.is_some() && self.has_switched();

@@ -100,7 +100,7 @@ impl Context {
             .map(|core| {
                 let waker = CoreWaker(core.wake.clone());
                 let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal, waker);
-                core.attach_context(theirs);
+                core.new_contexts.push(theirs);
                 ours.waker.wake();
                 ours
             })

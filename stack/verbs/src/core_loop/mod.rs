@@ -129,7 +129,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The stages. Requests of contexts that arrive after the check for them wait for the next iteration.
-    #[inline(never)]
+    #[inline(always)]
     fn run_stages(&mut self, now: Nanos, budget: usize, requested: bool) -> PollResult {
         let (mut now, mut has_contexts_to_serve) = (now, false);
         if requested {

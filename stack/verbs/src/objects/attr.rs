@@ -1,9 +1,10 @@
 //! Attributes of a queue pair, and the words that its two halves share.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
+use ironwarp_rings::state::SharedState;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
 use super::timeouts::QpTimeouts;
@@ -162,18 +163,18 @@ pub(crate) fn check_range(
 
 /// The state of a queue pair that the core writes and the application reads.
 pub(crate) struct QpShared {
-    state: AtomicU8,
+    state: SharedState,
     /// The result of start-up, packed into one word; 0 before.
     negotiated: AtomicU64,
 }
 
 impl QpShared {
     pub(crate) fn new() -> Self {
-        QpShared { state: AtomicU8::new(QpState::Idle as u8), negotiated: AtomicU64::new(0) }
+        QpShared { state: SharedState::new(QpState::Idle as u8), negotiated: AtomicU64::new(0) }
     }
 
     pub(crate) fn state(&self) -> QpState {
-        match self.state.load(Ordering::Acquire) {
+        match self.state.load() {
             0 => QpState::Idle,
             1 => QpState::Connecting,
             2 => QpState::Established,
@@ -182,8 +183,15 @@ impl QpShared {
         }
     }
 
+    /// Returns whether the connection has ended, after the caller has published requests.
+    #[inline]
+    pub(crate) fn has_ended_after_publish(&self) -> bool {
+        self.state.load_after_publish() >= QpState::Error as u8
+    }
+
+    /// Enters a state. A core that reads a queue after this call has the requests of every post that does not see it.
     pub(crate) fn set(&self, state: QpState) {
-        self.state.store(state as u8, Ordering::Release);
+        self.state.set(state as u8);
     }
 
     /// RFC 6581 s9: the read depths have 14 bits each. The revision is in the lowest byte, so the word is not 0.

@@ -23,7 +23,7 @@ use proptest::test_runner::Config;
 
 /// Cases of a property: each is a few connections.
 fn cases(cases: u32) -> Config {
-    Config { cases, failure_persistence: None, ..Config::default() }
+    Config { cases, ..Config::default() }
 }
 
 /// Each error has a test that reports it, or a reason why none can.

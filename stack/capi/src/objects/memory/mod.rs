@@ -11,7 +11,8 @@ use verbs::{Access, AlignedBuf, Context, Quiescence, RawMemory, Region};
 use super::context::{iw_ctx, iw_pd};
 use super::queues::iw_qp;
 use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, write_sized, *};
-pub(super) use window::{iw_fast_mr, iw_mw};
+pub use atomic::*;
+pub use window::*;
 
 /// Registered memory. Any thread may use the handle, one at a time. It outlives its context.
 pub struct iw_mr(Slot<Memory>);

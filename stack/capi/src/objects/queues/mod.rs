@@ -9,7 +9,8 @@ use verbs::{Completion, CompletionQueue, QueuePair, SharedReceiveQueue};
 
 use super::context::{iw_ctx, iw_pd};
 use crate::boundary::{OutList, call, with, write_out, write_sized};
-use completion::iw_wc;
+pub use completion::*;
+pub use qp::*;
 
 /// A completion queue. 0 means none.
 #[derive(Clone, Copy, Default)]

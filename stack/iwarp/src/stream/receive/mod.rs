@@ -120,6 +120,7 @@ impl Stream {
 
     /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
     /// `crc` is that of the first FPDU, if it was computed before. [`Stream::error`] says why the stream ended, if it did.
+    #[inline(always)]
     pub fn on_contiguous<C: StreamCallbacks>(
         &mut self,
         bytes: &[u8],
@@ -207,7 +208,7 @@ impl Stream {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_fpdu<C: StreamCallbacks>(
         &mut self,
         decoded: Result<&[u8], MpaFault>,
@@ -243,15 +244,21 @@ impl Stream {
         self.fail(fault, TerminatedHeaders::default(), io)
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_ddp_segment<C: StreamCallbacks>(
         &mut self,
         ulpdu: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
-        if self.whole_send(ulpdu, io).is_some() {
-            return Ok(());
-        }
+        if self.whole_send(ulpdu, io).is_some() { Ok(()) } else { self.on_any_segment(ulpdu, io) }
+    }
+
+    #[inline(never)]
+    fn on_any_segment<C: StreamCallbacks>(
+        &mut self,
+        ulpdu: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), StreamFault> {
         match Header::decode(ulpdu)? {
             (Header::Tagged(header), payload) => match Opcode::decode(header.ulp)? {
                 // The operation selects the right that a tagged segment needs, so it is decoded before the buffer is
@@ -423,7 +430,7 @@ impl Stream {
     }
 
     /// Completes the receive at the front of its queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete_receive<C: CompletionSink>(&mut self, completion: Completion, io: &mut Io<'_, C>) {
         io.callbacks.on_receive_completion(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));

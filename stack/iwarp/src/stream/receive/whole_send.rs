@@ -35,8 +35,8 @@ impl Stream {
         if !payload.is_empty() {
             let sink = wqe.scatter().at(0).filter(|sink| payload.len() <= sink.len as usize)?;
             let scope = AccessScope::new(self.config.recv_pd, self.config.qp);
-            let span =
-                io.memory.resolve(sink.lkey, scope, sink.addr, payload.len() as u32, Access::LOCAL_WRITE);
+            let bytes = payload.len() as u32;
+            let span = io.memory.resolve_in_place(sink.lkey, scope, sink.addr, bytes, Access::LOCAL_WRITE);
             span.ok()?.copy_in(0, payload).ok()?;
         }
         let wr_id = wqe.wr_id;

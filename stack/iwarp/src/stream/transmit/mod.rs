@@ -63,13 +63,6 @@ pub struct StreamSource<'s, 'i, C> {
 }
 
 impl<C> StreamSource<'_, '_, C> {
-    /// Limits the source to `bytes`. The unit that exceeds the limit is still complete.
-    #[must_use]
-    pub fn with_byte_limit(mut self, bytes: i64) -> Self {
-        self.byte_limit = bytes;
-        self
-    }
-
     /// Returns the rest of the limit, negative if the last unit exceeded it.
     pub fn remaining_bytes(&self) -> i64 {
         self.byte_limit
@@ -77,6 +70,7 @@ impl<C> StreamSource<'_, '_, C> {
 }
 
 impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
+    #[inline(always)]
     fn fill(&mut self, room: &mut [u8]) -> usize {
         if self.byte_limit <= 0 {
             return 0;
@@ -106,7 +100,17 @@ impl Stream {
     /// Returns the source of units for one call. A send that cannot be carried out ends the stream, so check
     /// [`Stream::state`] afterwards.
     pub fn unit_source<'s, 'i, C: StreamCallbacks>(&'s mut self, io: Io<'i, C>) -> StreamSource<'s, 'i, C> {
-        StreamSource { stream: self, io, byte_limit: i64::MAX }
+        self.limited_source(io, i64::MAX)
+    }
+
+    /// [`Stream::unit_source`] limited to `byte_limit` bytes. The unit that exceeds the limit is still complete.
+    #[inline(always)]
+    pub fn limited_source<'s, 'i, C: StreamCallbacks>(
+        &'s mut self,
+        io: Io<'i, C>,
+        byte_limit: i64,
+    ) -> StreamSource<'s, 'i, C> {
+        StreamSource { stream: self, io, byte_limit }
     }
 
     /// Returns whether a unit is available now.
@@ -141,8 +145,18 @@ impl Stream {
         }
     }
 
+    #[inline(always)]
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         self.sender.unit_sum = None;
+        let is_usual = self.state == StreamState::Open && self.sender.gate == Gate::Open;
+        match is_usual && self.tx_markers.is_none() {
+            true => self.fill_open::<C, false>(room, io),
+            false => self.fill_in_any_state(room, io),
+        }
+    }
+
+    #[inline(never)]
+    fn fill_in_any_state<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
                 None => self.fill_open::<C, false>(room, io),
@@ -154,6 +168,7 @@ impl Stream {
         }
     }
 
+    #[inline(always)]
     fn fill_open<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: &mut [u8],
@@ -205,6 +220,7 @@ impl Stream {
     }
 
     /// Writes one FPDU. Returns its length, or 0 if nothing is sent.
+    #[inline(never)]
     fn next_fpdu<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: SegmentSpace<'_, MARKED>,

@@ -98,7 +98,7 @@ fn a_plain_frame_in_a_vlan_does_not_exist() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     /// Whatever is changed in a frame, a frame that is accepted as plain is a segment for the general path, with the
     /// same flow and payload.

@@ -3,8 +3,6 @@
 //!
 //! A request with an error is not posted. A request is written into the queue's own slot and not copied again.
 
-use core::sync::atomic::{Ordering, fence};
-
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
@@ -30,7 +28,24 @@ impl Context {
     /// - [`PostError::NoSuchOperation`] if the connection lacks the operation.
     /// - [`PostError::WorkerDropped`] if the worker of the queue pair's core was dropped.
     pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
+        match self.try_post_send(qp, wr) {
+            // The list releases the reservations of unsignaled requests.
+            Err(PostError::CqFull) => {
+                self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
+            }
+            outcome => outcome,
+        }
+    }
+
+    #[inline(always)]
+    fn try_post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let app = self.qps.get_mut(qp.index);
+        let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
+        let cq = self.cqs.get_mut(app.send_cq.table_index());
+        app.stage_send(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
+        app.sq.publish();
+        app.ring(&mut self.cores);
+        Ok(())
     }
 
     /// Posts requests to the send queue in order and rings the doorbell once. If one fails, those before it are
@@ -94,7 +109,24 @@ impl Context {
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
     /// - [`PostError::WorkerDropped`] if the worker of the queue pair's core was dropped.
     pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        self.post_recvs(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
+        match self.try_post_recv(qp, wr) {
+            // The list releases the reservations of unsignaled requests.
+            Err(PostError::CqFull) => {
+                self.post_recvs(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
+            }
+            outcome => outcome,
+        }
+    }
+
+    #[inline(always)]
+    fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let app = self.qps.get_mut(qp.index);
+        let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
+        let cq = self.cqs.get_mut(app.recv_cq.table_index());
+        app.check_worker()?;
+        app.stage_recv(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
+        app.publish_recvs(&mut self.cores);
+        Ok(())
     }
 
     /// Posts receives in order. A list costs one memory fence, as one receive does. If a receive fails, those before it
@@ -160,6 +192,7 @@ impl AppQp {
         if self.shared.state() == QpState::Error { self.check_not_abandoned() } else { Ok(()) }
     }
 
+    #[inline(always)]
     fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.check_may_send()?;
         self.check_send(wr)?;
@@ -221,6 +254,7 @@ impl AppQp {
         if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(PostError::MessageTooLong(bytes)) } else { Ok(()) }
     }
 
+    #[inline(always)]
     fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.srq.is_some() {
             return Err(PostError::UsesSharedReceiveQueue);
@@ -241,12 +275,12 @@ impl AppQp {
     #[inline]
     fn publish_recvs(&mut self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
         self.rq.publish();
-        fence(Ordering::SeqCst);
-        if self.shared.state() == QpState::Error {
+        if self.shared.has_ended_after_publish() {
             self.ring(cores);
         }
     }
 
+    #[inline(always)]
     fn ring(&self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
         let Some((core, slot)) = self.assigned else { return };
         if let Some(channel) = cores.get_mut(usize::from(core)) {
@@ -258,6 +292,7 @@ impl AppQp {
     }
 }
 
+#[inline(always)]
 fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
     slot.wr_id = wr.wr_id;
     slot.opcode = wr.opcode;

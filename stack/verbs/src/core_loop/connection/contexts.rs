@@ -27,7 +27,7 @@ impl ConnectionManager {
     #[inline(always)]
     pub(crate) fn has_requests(&mut self) -> bool {
         self.contexts.iter_mut().flatten().any(|channel| channel.doorbell.has_entries() || !channel.is_idle())
-            || self.core_shared.has_new_contexts()
+            || self.core_shared.new_contexts.is_waiting()
     }
 
     /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
@@ -39,7 +39,7 @@ impl ConnectionManager {
         now: Nanos,
         budget: usize,
     ) -> bool {
-        if let Some(arrived) = self.core_shared.take_new_contexts() {
+        if let Some(arrived) = self.core_shared.new_contexts.take() {
             arrived.into_iter().for_each(|channel| self.attach_context(channel));
         }
         let mut served = false;
@@ -69,7 +69,7 @@ impl ConnectionManager {
     /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has something to do.
     #[inline(always)]
     pub(crate) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) -> bool {
-        let mut has_contexts_to_serve = self.core_shared.has_new_contexts();
+        let mut has_contexts_to_serve = self.core_shared.new_contexts.is_waiting();
         for channel in self.contexts.iter_mut().flatten() {
             has_contexts_to_serve |= !channel.is_idle();
             for _ in 0..DOORBELL_BUDGET {

@@ -1,6 +1,5 @@
 //! Queue pairs, the core's half: the rings, the stream and the state of the connection.
 
-use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_arch::prefetch_read_all;
@@ -156,11 +155,9 @@ impl QpCore {
 
     /// Enters the next state of the connection, publishes it to the application and returns the state before.
     pub(crate) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
+        // A post publishes a receive, then reads the state. So either the core flushes the receive, or the posting
+        // thread sees `Error` and rings the doorbell.
         self.shared.set(next.qp_state());
-        // A post publishes a receive, then reads the state; the core sets the state, then reads the receives for the
-        // last time. So either the core flushes the receive, or the posting thread sees `Error` and rings the
-        // doorbell.
-        fence(Ordering::SeqCst);
         self.lifecycle.enter(next)
     }
 }

@@ -100,11 +100,12 @@ impl<P: Port> DataPath<P> {
     }
 
     /// The scheduling round of a queue pair whose stream runs.
+    #[inline(always)]
     fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let allowance = qp.deficit + self.quantum.next(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        let mut source = stream.unit_source(io).with_byte_limit(allowance);
+        let mut source = stream.limited_source(io, allowance);
         let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
         let left = source.remaining_bytes();
         self.work += sent.units;

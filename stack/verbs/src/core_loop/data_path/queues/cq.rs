@@ -57,6 +57,7 @@ impl CqCore {
     }
 
     /// Adds a completion. Its entry was reserved when the work was posted; returns `false` if it was not.
+    #[inline]
     pub(super) fn push(&mut self, completion: Completion) -> bool {
         self.has_new_completions = true;
         self.solicited |= completion.flags.contains(CompletionFlags::SOLICITED)

@@ -226,6 +226,7 @@ impl QueueTable {
         self.push(cq, completion);
     }
 
+    #[inline]
     fn push(&mut self, slot: u32, completion: Completion) {
         let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
         if !cq.has_new_completions {
@@ -301,6 +302,7 @@ impl CompletionSink for QpQueues<'_> {
         self.table.push(self.slots.send_cq, completion);
     }
 
+    #[inline(always)]
     fn on_receive_completion(&mut self, completion: Completion) {
         self.table.push(self.slots.recv_cq, completion);
     }

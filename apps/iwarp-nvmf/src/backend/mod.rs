@@ -1,0 +1,143 @@
+//! Backends: where the blocks of a namespace are.
+//!
+//! A [`Backend`] belongs to one namespace and one core. Bytes are named by their offset in the core's [`Arena`], or the
+//! backend lends its medium as registered memory ([`Backend::mapped`]) and the transport moves data there directly.
+//!
+//! | backend | copies of a Read | copies of a Write |
+//! | --- | --- | --- |
+//! | memory, null | none: RDMA Write from the medium | none: RDMA Read into the medium; one from a capsule |
+//! | file | none: the kernel reads into the arena, RDMA Write from there | none: RDMA Read or capsule into the arena, the kernel writes from there |
+//!
+//! A file that is not opened with O_DIRECT adds the kernel's copy to or from its page cache.
+
+mod memory;
+mod null;
+mod uring;
+
+use std::sync::Arc;
+
+use ironwarp::{Region, Sge};
+
+pub use memory::MemoryBackend;
+pub use null::NullBackend;
+pub use uring::{FileBackend, FileMedium, FileOptions};
+
+use crate::wire::Status;
+
+/// What a backend does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockOperation {
+    /// Reads into the arena.
+    Read,
+    /// Writes from the arena.
+    Write {
+        /// Makes the data durable before the completion.
+        durable: bool,
+    },
+    /// Makes everything durable that was written.
+    Flush,
+    /// Makes the bytes zeros.
+    WriteZeroes {
+        /// Makes the zeros durable before the completion.
+        durable: bool,
+        /// May release the space.
+        may_deallocate: bool,
+    },
+    /// Releases the space of the bytes, if it can. They read as zeros then.
+    Deallocate,
+}
+
+/// A request to a backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRequest {
+    /// The operation.
+    pub operation: BlockOperation,
+    /// The first byte of the medium.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The first byte in the arena, for Read and Write.
+    pub arena_offset: usize,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BlockError {
+    /// No space is left.
+    #[error("no space is left")]
+    NoSpace,
+    /// The medium cannot be read.
+    #[error("the medium cannot be read, error {0}")]
+    Read(i32),
+    /// The medium cannot be written.
+    #[error("the medium cannot be written, error {0}")]
+    Write(i32),
+    /// The request does not fit the medium or the arena.
+    #[error("the request is outside of the medium")]
+    Range,
+}
+
+impl From<BlockError> for Status {
+    fn from(error: BlockError) -> Status {
+        match error {
+            BlockError::NoSpace => Status::CAPACITY_EXCEEDED,
+            BlockError::Read(_) => Status::UNRECOVERED_READ_ERROR,
+            BlockError::Write(_) => Status::WRITE_FAULT,
+            BlockError::Range => Status::LBA_OUT_OF_RANGE,
+        }
+    }
+}
+
+/// The result of submitting a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Submission {
+    /// It has completed.
+    Done(Result<(), BlockError>),
+    /// [`Backend::poll`] returns its token.
+    Pending,
+    /// The backend's queue is full: try again after a poll.
+    Busy,
+}
+
+/// The result of a request that was pending.
+pub type BlockCompletion = (u64, Result<(), BlockError>);
+
+/// A namespace's medium, as one core uses it.
+pub trait Backend {
+    /// Returns registered memory that is the medium, for RDMA from (`to_medium` false) or into it. `None` if the medium
+    /// is not memory.
+    fn mapped(&self, offset: u64, bytes: u32, to_medium: bool) -> Option<Sge>;
+
+    /// Copies bytes of a mapped medium. Returns whether it did.
+    fn read_bytes(&self, offset: u64, into: &mut [u8]) -> bool;
+
+    /// Copies bytes into a mapped medium. Returns whether it did.
+    fn write_bytes(&self, offset: u64, from: &[u8]) -> bool;
+
+    /// Begins a request. Never waits.
+    fn submit(&mut self, token: u64, request: &BlockRequest) -> Submission;
+
+    /// Collects completions and passes what was submitted to the kernel.
+    fn poll(&mut self, completions: &mut Vec<BlockCompletion>);
+
+    /// Returns whether it has to be polled.
+    fn needs_poll(&self) -> bool;
+}
+
+/// Registered memory of one core: data buffers, capsules and submission queue entries.
+#[derive(Clone)]
+pub struct Arena {
+    region: Arc<Region>,
+}
+
+impl Arena {
+    /// An arena of a region that only this core's connections use.
+    pub fn new(region: Region) -> Self {
+        Arena { region: Arc::new(region) }
+    }
+
+    /// Returns its memory.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+}

@@ -1,0 +1,447 @@
+//! The configuration of a target: TOML, as under `configs/`.
+//!
+//! Takes TOML text and gives a [`TargetConfig`] whose values are all in range. Errors name the key, the value and what is
+//! allowed, on one line. Unknown keys are errors. The table `stack` is the configuration of the RDMA stack.
+
+use core::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
+
+/// The port of NVMe over RDMA.
+pub const PORT_IO: u16 = 4420;
+
+/// The configuration of a target.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetConfig {
+    /// The RDMA stack.
+    pub stack: ironwarp::Config,
+    /// Addresses to listen on. Each serves all subsystems and the discovery subsystem.
+    pub listeners: Vec<SocketAddr>,
+    /// Sizes.
+    #[serde(default)]
+    pub limits: LimitsConfig,
+    /// The subsystems.
+    #[serde(rename = "subsystem")]
+    pub subsystems: Vec<SubsystemConfig>,
+}
+
+/// Sizes. Memory is allocated when the target starts, for each core.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Hosts' controllers.
+    pub controllers: usize,
+    /// I/O queues of a controller.
+    pub io_queues: u16,
+    /// Entries of an I/O queue.
+    pub queue_entries: u16,
+    /// Connections of a core.
+    pub connections: usize,
+    /// Capsules of a core: the entries of all queues on it.
+    pub capsules: u32,
+    /// Bytes of data in a command capsule.
+    pub capsule_bytes: u32,
+    /// The largest transfer of a command in KiB.
+    pub transfer_kib: u32,
+    /// Data buffers of a core, each of the size of the largest transfer.
+    pub buffers: u32,
+    /// RDMA Reads that a connection may have outstanding.
+    pub reads: u16,
+    /// The keep-alive timeout of hosts that request none, in milliseconds. 0: none.
+    pub keep_alive_default_ms: u32,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        LimitsConfig {
+            controllers: 64,
+            io_queues: 16,
+            queue_entries: 128,
+            connections: 64,
+            capsules: 4096,
+            capsule_bytes: 4096,
+            transfer_kib: 128,
+            buffers: 128,
+            reads: 16,
+            keep_alive_default_ms: 0,
+        }
+    }
+}
+
+/// A subsystem.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubsystemConfig {
+    /// Its NQN.
+    pub nqn: String,
+    /// The serial number.
+    #[serde(default = "default_serial")]
+    pub serial: String,
+    /// The model.
+    #[serde(default = "default_model")]
+    pub model: String,
+    /// NQNs of the hosts that may connect.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Whether any host may connect.
+    #[serde(default)]
+    pub allow_any_host: bool,
+    /// The namespaces.
+    #[serde(default, rename = "namespace")]
+    pub namespaces: Vec<NamespaceConfig>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceConfig {
+    /// NSID.
+    pub nsid: u32,
+    /// Where its blocks are.
+    pub backend: BackendConfig,
+    /// The size of a logical block in bytes.
+    #[serde(default = "default_block_bytes")]
+    pub block_bytes: u32,
+    /// Whether hosts may only read.
+    #[serde(default)]
+    pub read_only: bool,
+    /// The UUID, 32 hexadecimal digits with or without hyphens. Default: made from the NQN and NSID.
+    pub uuid: Option<String>,
+}
+
+/// Where the blocks of a namespace are.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendConfig {
+    /// Memory of the process.
+    Memory {
+        /// The size in MiB.
+        mib: u32,
+    },
+    /// Nothing: reads are zeros.
+    Null {
+        /// The size in MiB.
+        mib: u32,
+    },
+    /// A file or block device.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Uses O_DIRECT where the file system has it.
+        #[serde(default = "default_true")]
+        direct: bool,
+    },
+}
+
+fn default_serial() -> String {
+    "1".to_owned()
+}
+
+fn default_model() -> String {
+    "ironwarp".to_owned()
+}
+
+fn default_block_bytes() -> u32 {
+    512
+}
+
+fn default_true() -> bool {
+    true
+}
+
+/// Why a configuration is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The text is not TOML, or a key is unknown, missing or of another type.
+    #[error("{0}")]
+    Parse(String),
+    /// A value is not allowed.
+    #[error("{key} = {value}: {allowed}")]
+    Value {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// The table of the stack.
+    #[error("stack: {0}")]
+    Stack(#[from] ironwarp::ConfigError),
+}
+
+impl TargetConfig {
+    /// Reads and validates a file.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the key, the value and what is allowed.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::from_toml(&text).map_err(|error| match error {
+            ConfigError::Parse(line) => ConfigError::Parse(format!("{}: {line}", path.display())),
+            other => other,
+        })
+    }
+
+    /// Parses and validates text.
+    ///
+    /// # Errors
+    ///
+    /// As [`TargetConfig::from_file`].
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let config: TargetConfig = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or("");
+            let line = 1 + before.matches('\n').count();
+            ConfigError::Parse(format!("line {line}: {}", error.message().replace('\n', " ")))
+        })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    ///
+    /// As [`TargetConfig::from_file`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.stack.validate()?;
+        self.limits.validate()?;
+        let depth = self.stack.limits.read_depth;
+        check(
+            self.limits.reads <= depth,
+            "limits.reads",
+            self.limits.reads,
+            "at most stack.limits.read_depth",
+        )?;
+        let ours = self.stack.addresses()?;
+        check(!self.listeners.is_empty(), "listeners", "[]", "at least one address and port")?;
+        for at in &self.listeners {
+            let own = at.ip().is_unspecified() || ours.contains(&at.ip());
+            let allowed = "an address of stack.net and a port from 1 to 65535";
+            check(own && at.port() != 0, "listeners", at, allowed)?;
+        }
+        check(!self.subsystems.is_empty(), "subsystem", "[]", "at least one")?;
+        let mut nqns = BTreeSet::new();
+        for subsystem in &self.subsystems {
+            subsystem.validate()?;
+            check(
+                nqns.insert(&subsystem.nqn),
+                "subsystem.nqn",
+                &subsystem.nqn,
+                "an NQN that no other subsystem has",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl LimitsConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let range = |key: &str, value: u64, least: u64, most: u64, allowed| {
+            check((least..=most).contains(&value), &format!("limits.{key}"), value, allowed)
+        };
+        range("controllers", self.controllers as u64, 1, 65_519, "1 to 65519")?;
+        range("io_queues", self.io_queues.into(), 1, 1024, "1 to 1024")?;
+        range("queue_entries", self.queue_entries.into(), 2, 4096, "2 to 4096")?;
+        range("connections", self.connections as u64, 1, 65_536, "1 to 65536")?;
+        range("capsules", self.capsules.into(), 32, 1 << 20, "32 to 1048576; an admin queue needs 32")?;
+        let allowed = "a multiple of 4096 up to 16384";
+        range("capsule_bytes", self.capsule_bytes.into(), 4096, 16_384, allowed)?;
+        check(self.capsule_bytes.is_multiple_of(4096), "limits.capsule_bytes", self.capsule_bytes, allowed)?;
+        let allowed = "a power of two from 4 to 4096";
+        range("transfer_kib", self.transfer_kib.into(), 4, 4096, allowed)?;
+        check(self.transfer_kib.is_power_of_two(), "limits.transfer_kib", self.transfer_kib, allowed)?;
+        range("buffers", self.buffers.into(), 2, 65_536, "2 to 65536")?;
+        range("reads", self.reads.into(), 1, 128, "1 to 128, and at most stack.limits.read_depth")?;
+        let bytes = u64::from(self.buffers) * u64::from(self.transfer_kib) * 1024
+            + u64::from(self.capsules) * u64::from(self.capsule_bytes + 64);
+        range("buffers", bytes, 0, 1 << 30, "buffers and capsules of a core take at most 1 GiB in all")
+    }
+}
+
+impl SubsystemConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let allowed =
+            "an NQN as nqn.2014-08.org.example:disk, 223 bytes at most, not the discovery subsystem's";
+        check(is_nqn(&self.nqn) && self.nqn != DISCOVERY_NQN, "subsystem.nqn", &self.nqn, allowed)?;
+        let printable = |text: &str, most: usize| {
+            text.len() <= most && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+        };
+        check(
+            printable(&self.serial, 20),
+            "subsystem.serial",
+            &self.serial,
+            "at most 20 printable ASCII characters",
+        )?;
+        check(
+            printable(&self.model, 40),
+            "subsystem.model",
+            &self.model,
+            "at most 40 printable ASCII characters",
+        )?;
+        let access = "NQNs in hosts, or allow_any_host = true, not both";
+        check(
+            self.hosts.is_empty() == self.allow_any_host,
+            "subsystem.hosts",
+            format!("{:?}", self.hosts),
+            access,
+        )?;
+        for host in &self.hosts {
+            check(is_nqn(host), "subsystem.hosts", host, "NQNs, 223 bytes each at most")?;
+        }
+        let mut nsids = BTreeSet::new();
+        for namespace in &self.namespaces {
+            namespace.validate()?;
+            let allowed = "a number that no other namespace of the subsystem has";
+            check(nsids.insert(namespace.nsid), "namespace.nsid", namespace.nsid, allowed)?;
+        }
+        Ok(())
+    }
+}
+
+impl NamespaceConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        check((1..=crate::target::NSID_MAX).contains(&self.nsid), "namespace.nsid", self.nsid, "1 to 1024")?;
+        let sizes = [512, 1024, 2048, 4096];
+        check(
+            sizes.contains(&self.block_bytes),
+            "namespace.block_bytes",
+            self.block_bytes,
+            "512, 1024, 2048 or 4096",
+        )?;
+        if let Some(uuid) = &self.uuid {
+            check(
+                parse_uuid(uuid).is_some(),
+                "namespace.uuid",
+                uuid,
+                "32 hexadecimal digits, hyphens between them",
+            )?;
+        }
+        match &self.backend {
+            BackendConfig::Memory { mib } => {
+                check((1..=1 << 20).contains(mib), "namespace.backend.memory.mib", mib, "1 to 1048576")
+            }
+            BackendConfig::Null { mib } => {
+                check((1..=1 << 30).contains(mib), "namespace.backend.null.mib", mib, "1 to 1073741824")
+            }
+            BackendConfig::File { path, .. } => {
+                let named = !path.as_os_str().is_empty();
+                check(named, "namespace.backend.file.path", path.display(), "a file or a block device")
+            }
+        }
+    }
+
+    /// Returns its UUID: the configured one, or one that follows from the subsystem's NQN and NSID.
+    pub fn uuid(&self, nqn: &str) -> [u8; 16] {
+        self.uuid.as_deref().and_then(parse_uuid).unwrap_or_else(|| derived_uuid(nqn, self.nsid))
+    }
+}
+
+fn check(
+    ok: bool,
+    key: &str,
+    value: impl core::fmt::Display,
+    allowed: &'static str,
+) -> Result<(), ConfigError> {
+    if ok {
+        Ok(())
+    } else {
+        Err(ConfigError::Value { key: key.to_owned(), value: value.to_string(), allowed })
+    }
+}
+
+fn is_nqn(text: &str) -> bool {
+    text.starts_with("nqn.") && text.len() <= NQN_BYTES_MAX && !text.contains('\0')
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text.chars().filter(|&one| one != '-').collect();
+    let value = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
+    value.map(u128::to_be_bytes)
+}
+
+/// FNV-1a in 128 bits, with the version and variant of RFC 9562 s5.8. It must not change: hosts know disks by it.
+fn derived_uuid(nqn: &str, nsid: u32) -> [u8; 16] {
+    let bytes = nqn.bytes().chain(nsid.to_be_bytes());
+    let hash = bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    });
+    let mut uuid = hash.to_be_bytes();
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+listeners = ["10.99.0.1:4420"]
+[stack.port]
+device.memory = {}
+[stack.net]
+address = "10.99.0.1/24"
+[[subsystem]]
+nqn = "nqn.2014-08.org.example:disk"
+allow_any_host = true
+[[subsystem.namespace]]
+nsid = 1
+backend.memory = { mib = 16 }
+"#;
+
+    #[test]
+    fn a_small_configuration_has_defaults() {
+        let config = TargetConfig::from_toml(GOOD).expect("valid");
+        assert_eq!(config.limits.queue_entries, 128);
+        assert_eq!(config.subsystems[0].namespaces[0].backend, BackendConfig::Memory { mib: 16 });
+    }
+
+    #[test]
+    fn an_error_names_the_key_the_value_and_what_is_allowed() {
+        for (from, to, words) in [
+            ("10.99.0.1:4420", "10.99.0.2:4420", &["listeners", "10.99.0.2:4420", "stack.net"][..]),
+            ("nqn.2014-08.org.example:disk", "disk", &["subsystem.nqn", "disk", "nqn.2014"]),
+            ("nsid = 1", "nsid = 0", &["namespace.nsid", "0", "1 to 1024"]),
+            ("allow_any_host = true", "", &["subsystem.hosts", "allow_any_host"]),
+            ("nsid = 1", "nsid = 1\nblock_bytes = 100", &["block_bytes", "100", "512"]),
+            ("nsid = 1", "nsid = 1\nblock_size = 512", &["block_size", "line 12"]),
+            ("mib = 16", "mib = 0", &["mib", "1 to"]),
+            (
+                "[[subsystem]]",
+                "[limits]\ntransfer_kib = 100\n[[subsystem]]",
+                &["transfer_kib", "100", "power of two"],
+            ),
+            ("device.memory = {}", "device.memory = {}\nmtu = 1", &["stack", "mtu", "1"]),
+        ] {
+            let text = GOOD.replace(from, to);
+            let error = TargetConfig::from_toml(&text).expect_err(to).to_string();
+            assert!(words.iter().all(|word| error.contains(word)) && !error.contains('\n'), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_the_configured_one_or_follows_from_the_names() {
+        let text = GOOD.replace("nsid = 1", "nsid = 1\nuuid = \"00112233-4455-6677-8899-aabbccddeeff\"");
+        let config = TargetConfig::from_toml(&text).expect("valid");
+        assert_eq!(config.subsystems[0].namespaces[0].uuid("x")[..3], [0x00, 0x11, 0x22]);
+        assert_eq!(derived_uuid("a", 1), derived_uuid("a", 1));
+        assert_ne!(derived_uuid("a", 1), derived_uuid("a", 2));
+        assert_eq!(derived_uuid("a", 1)[6] >> 4, 8);
+    }
+}

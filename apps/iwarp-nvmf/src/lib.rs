@@ -1,0 +1,85 @@
+//! An NVMe over Fabrics target and host in user space, on the RDMA transport of crate `ironwarp`.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`wire`] | structures of the wire |
+//! | [`target`] | subsystems, controllers, queues and commands, without a network |
+//! | [`backend`] | memory, null, files and block devices by io_uring |
+//! | [`transport`] | a reactor for each core: RDMA connections, data buffers |
+//! | [`config`], [`serve`] | a whole target from a TOML file |
+//! | [`host`] | an initiator for tests and measurements |
+//!
+//! The data of a Write is pulled by RDMA Read into the memory that is written to disk, the data of a Read is pushed by RDMA
+//! Write from the memory that was read into. [`backend`] lists the copies.
+//!
+//! Sources: NVM Express Base 1.4, NVM Express over Fabrics 1.1, NVMe RDMA transport.
+#![deny(unsafe_code)]
+
+pub mod backend;
+pub mod config;
+pub mod host;
+pub mod serve;
+pub mod target;
+pub mod transport;
+pub mod wire;
+
+use core::net::SocketAddr;
+
+/// Why a target or a host ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NvmfError {
+    /// The stack refused a call.
+    #[error(transparent)]
+    Verbs(#[from] ironwarp::VerbsError),
+    /// The stack did not start.
+    #[error(transparent)]
+    Setup(#[from] ironwarp::SetupError),
+    /// An offset is outside of its region.
+    #[error(transparent)]
+    Range(#[from] ironwarp::RangeError),
+    /// Memory could not be allocated.
+    #[error("{bytes} bytes: {reason}")]
+    Memory {
+        /// The bytes.
+        bytes: usize,
+        /// The reason.
+        reason: String,
+    },
+    /// A file could not be opened.
+    #[error("{what}: {source}")]
+    System {
+        /// What failed.
+        what: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The address is in use.
+    #[error("{0} cannot be listened at")]
+    Listen(SocketAddr),
+    /// The target rejected a connection.
+    #[error("the target rejects the connection: {0}")]
+    Rejected(String),
+    /// A connection ended, or was not established.
+    #[error("the connection ended: {0}")]
+    Ended(String),
+    /// A command failed.
+    #[error("{command}: {status}")]
+    Command {
+        /// The command.
+        command: &'static str,
+        /// Its status.
+        status: wire::Status,
+        /// Its result.
+        result: u64,
+    },
+    /// The other side did something that the specification does not allow.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+impl From<ironwarp::PostError> for NvmfError {
+    fn from(error: ironwarp::PostError) -> Self {
+        NvmfError::Verbs(error.into())
+    }
+}

@@ -1,0 +1,283 @@
+//! A whole target from its configuration: the stack, the shared media, and a reactor for each core.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ironwarp::memory::MemoryPort;
+use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, Region, Stack, Worker, idle, pin};
+
+use crate::NvmfError;
+use crate::backend::{Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
+use crate::config::{BackendConfig, NamespaceConfig, TargetConfig};
+use crate::target::{
+    ADMIN_QUEUE_ENTRIES, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
+};
+use crate::transport::arena::{ArenaLimits, CoreMemory};
+use crate::transport::{Arrivals, CoreLimits, Reactor, arrivals, entries_reserved};
+
+/// The time that connections have to close after a stop. Later ones are reset.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The largest depth of a core's completion queue.
+const COMPLETIONS_MAX: u32 = 1 << 20;
+
+/// The medium of a namespace, shared by all cores.
+#[derive(Clone)]
+enum Medium {
+    Memory(Arc<Region>),
+    Null { zeros: Arc<Region>, sink: Arc<Region> },
+    File(Arc<FileMedium>),
+}
+
+/// A target that has not been distributed to threads yet.
+pub struct Appliance {
+    stack: Stack,
+    target: Arc<Target>,
+    cores: Vec<Core>,
+}
+
+/// What a core's thread makes its reactor of.
+pub struct Core {
+    target: Arc<Target>,
+    worker: Worker,
+    ctx: Context,
+    pd: ProtectionDomain,
+    limits: CoreLimits,
+    arrivals: Arrivals,
+    media: Vec<Medium>,
+    listeners: Vec<core::net::SocketAddr>,
+    processor: Option<usize>,
+}
+
+impl Appliance {
+    /// Opens the media and the stack, over the device of the configuration or over `ports`.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be opened, memory is short, or the stack does not start.
+    pub fn open(config: &TargetConfig, ports: Option<Vec<MemoryPort>>) -> Result<Self, NvmfError> {
+        let builder = Stack::builder(config.stack.clone());
+        let (stack, workers) = match ports {
+            Some(ports) => builder.memory_ports(ports).build()?,
+            None => builder.build()?,
+        };
+        let pd = stack.alloc_pd();
+        let mut contexts = (0..workers.len()).map(|_| stack.context()).collect::<Result<Vec<_>, _>>()?;
+        let mut media = Vec::new();
+        let mut subsystems = Vec::new();
+        for one in &config.subsystems {
+            let mut namespaces = BTreeMap::new();
+            for namespace in &one.namespaces {
+                let (medium, bytes) =
+                    open_medium(&contexts[0], pd, namespace, config.limits.transfer_kib * 1024)?;
+                let block_shift = namespace.block_bytes.ilog2() as u8;
+                let info = NamespaceInfo {
+                    backend: media.len(),
+                    block_shift,
+                    blocks: bytes >> block_shift,
+                    read_only: namespace.read_only,
+                    uuid: namespace.uuid(&one.nqn),
+                };
+                media.push(medium);
+                namespaces.insert(namespace.nsid, Namespace::new(info));
+            }
+            let hosts = (!one.allow_any_host).then(|| one.hosts.clone());
+            let (nqn, serial, model) = (one.nqn.clone(), one.serial.clone(), one.model.clone());
+            subsystems.push(Subsystem::new(SubsystemInfo { nqn, serial, model, hosts }, namespaces));
+        }
+        let target = Arc::new(Target::new(target_limits(config), subsystems, config.listeners.clone()));
+        let limits = core_limits(config);
+        let mut ends = arrivals(workers.len());
+        let mut cores = Vec::new();
+        for (worker, arrivals) in workers.into_iter().zip(ends.drain(..)) {
+            let processor = worker.processor();
+            let listeners = if worker.core() == 0 { config.listeners.clone() } else { Vec::new() };
+            let (target, media, ctx) = (target.clone(), media.clone(), contexts.remove(0));
+            cores.push(Core { target, worker, ctx, pd, limits, arrivals, media, listeners, processor });
+        }
+        Ok(Appliance { stack, target, cores })
+    }
+
+    /// Returns what all cores share.
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// Returns the stack.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// Returns the cores, each for its thread.
+    pub fn into_cores(self) -> (Stack, Arc<Target>, Vec<Core>) {
+        (self.stack, self.target, self.cores)
+    }
+
+    /// Serves until `stop` is set, with a thread for each core; then closes the connections. `ready` is called when the
+    /// target listens.
+    ///
+    /// # Errors
+    ///
+    /// The first error of a core. The other cores stop too.
+    pub fn run(self, stop: &AtomicBool, ready: impl FnOnce() + Send) -> Result<(), NvmfError> {
+        let (_stack, _target, cores) = self.into_cores();
+        let mut ready = Some(ready);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = cores
+                .into_iter()
+                .map(|core| {
+                    // The first core listens.
+                    let ready = ready.take();
+                    scope.spawn(move || {
+                        let outcome = core.serve(stop, ready);
+                        stop.store(true, Ordering::Relaxed);
+                        outcome
+                    })
+                })
+                .collect();
+            let mut outcome = Ok(());
+            for thread in threads {
+                let one = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(NvmfError::Protocol("a core's thread panicked".into())));
+                outcome = outcome.and(one);
+            }
+            outcome
+        })
+    }
+}
+
+impl Core {
+    /// Makes the reactor of this core, on the thread that will poll it. The first core's listens.
+    ///
+    /// # Errors
+    ///
+    /// The stack or the system refuses memory, a queue, or io_uring.
+    pub fn start(self) -> Result<Reactor, NvmfError> {
+        let media = self.media;
+        let mut reactor = Reactor::new(
+            self.target,
+            (self.worker, self.ctx),
+            self.pd,
+            self.limits,
+            self.arrivals,
+            |memory| media.into_iter().map(|medium| backend(medium, memory)).collect(),
+        )?;
+        self.listeners.iter().try_for_each(|&at| reactor.listen(at))?;
+        Ok(reactor)
+    }
+
+    fn serve(self, stop: &AtomicBool, ready: Option<impl FnOnce()>) -> Result<(), NvmfError> {
+        if let Some(processor) = self.processor {
+            pin(processor);
+        }
+        let listeners = self.listeners.clone();
+        let mut reactor = self.start()?;
+        if let Some(ready) = ready {
+            ready();
+        }
+        let policy = reactor.worker().idle_policy();
+        while !stop.load(Ordering::Relaxed) {
+            if !reactor.poll()? {
+                idle(policy);
+            }
+        }
+        listeners.iter().try_for_each(|&at| reactor.unlisten(at))?;
+        drain(&mut reactor)
+    }
+}
+
+/// Closes the connections of a reactor. Those that are open after two seconds are reset.
+///
+/// # Errors
+///
+/// As [`Reactor::poll`].
+pub fn drain(reactor: &mut Reactor) -> Result<(), NvmfError> {
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    while reactor.drain(deadline)? > 0 {
+        reactor.poll()?;
+    }
+    // Resets and acknowledgements are still to be sent.
+    for _ in 0..64 {
+        reactor.poll()?;
+    }
+    tracing::info!("{:?}", reactor.counters());
+    Ok(())
+}
+
+fn open_medium(
+    ctx: &Context,
+    pd: ProtectionDomain,
+    namespace: &NamespaceConfig,
+    transfer_bytes: u32,
+) -> Result<(Medium, u64), NvmfError> {
+    let region = |bytes: usize| {
+        let memory = AlignedBuf::pages(bytes);
+        let memory = memory.map_err(|error| NvmfError::Memory { bytes, reason: error.to_string() })?;
+        Ok::<_, NvmfError>(Arc::new(ctx.register(pd, memory, Access::LOCAL_WRITE)?))
+    };
+    match &namespace.backend {
+        BackendConfig::Memory { mib } => {
+            let bytes = u64::from(*mib) << 20;
+            Ok((Medium::Memory(region(bytes as usize)?), bytes))
+        }
+        BackendConfig::Null { mib } => {
+            let (zeros, sink) = (region(transfer_bytes as usize)?, region(transfer_bytes as usize)?);
+            Ok((Medium::Null { zeros, sink }, u64::from(*mib) << 20))
+        }
+        BackendConfig::File { path, direct } => {
+            let options = FileOptions { direct: *direct, read_only: namespace.read_only };
+            let system = |source| NvmfError::System { what: path.display().to_string(), source };
+            let medium = FileMedium::open(path, options).map_err(system)?;
+            let bytes = medium.bytes();
+            if bytes < namespace.block_bytes.into() {
+                let empty =
+                    std::io::Error::other("shorter than a logical block; make it with truncate --size");
+                return Err(system(empty));
+            }
+            if *direct && !medium.is_direct {
+                tracing::warn!("{} has no O_DIRECT: the page cache is used", path.display());
+            }
+            Ok((Medium::File(Arc::new(medium)), bytes))
+        }
+    }
+}
+
+fn backend(medium: Medium, memory: &CoreMemory) -> Result<Box<dyn Backend>, NvmfError> {
+    Ok(match medium {
+        Medium::Memory(region) => Box::new(MemoryBackend::new(region)),
+        Medium::Null { zeros, sink } => Box::new(NullBackend::new(zeros, sink)),
+        Medium::File(medium) => {
+            let what = "io_uring (see kernel.io_uring_disabled, and the seccomp policy of a container)";
+            let system = |source| NvmfError::System { what: what.to_owned(), source };
+            Box::new(FileBackend::new(medium, memory.arena()).map_err(system)?)
+        }
+    })
+}
+
+fn target_limits(config: &TargetConfig) -> TargetLimits {
+    let limits = &config.limits;
+    TargetLimits {
+        controllers: limits.controllers,
+        io_queues: limits.io_queues,
+        queue_entries: limits.queue_entries,
+        transfer_bytes: limits.transfer_kib * 1024,
+        capsule_bytes: limits.capsule_bytes,
+        keep_alive_default_ms: limits.keep_alive_default_ms,
+    }
+}
+
+fn core_limits(config: &TargetConfig) -> CoreLimits {
+    let limits = &config.limits;
+    let arena = ArenaLimits {
+        buffers: limits.buffers,
+        buffer_bytes: limits.transfer_kib * 1024,
+        capsules: limits.capsules,
+        capsule_bytes: limits.capsule_bytes,
+    };
+    // Every connection may need its whole share, or the last ones are rejected.
+    let each = entries_reserved(limits.queue_entries.max(ADMIN_QUEUE_ENTRIES).into());
+    let completions = each.saturating_mul(limits.connections as u32).min(COMPLETIONS_MAX);
+    CoreLimits { arena, connections: limits.connections, reads: limits.reads, completions }
+}

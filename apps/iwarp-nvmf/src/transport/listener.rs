@@ -1,0 +1,189 @@
+//! Connection requests: checks of their private data, accept and reject (NVMe RDMA transport, RDMA_CM).
+
+use core::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use ironwarp::{AcceptParams, ConnectionRequest, QpAttr, ReadDepths, RejectParams, VerbsError};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::Reactor;
+use super::connection::Connection;
+use super::wr_id::CONNECTIONS_MAX;
+use crate::NvmfError;
+use crate::target::{ADMIN_QUEUE_ENTRIES, Queue};
+use crate::wire::CQE_BYTES;
+use crate::wire::fabrics::{CmAccept, CmRequest, CmStatus};
+
+/// Bytes of private data that are looked at.
+const PRIVATE_DATA_BYTES: usize = size_of::<CmRequest>();
+/// Work requests of a command: an RDMA Read, then an RDMA Write with its response.
+const SENDS_PER_ENTRY: usize = 3;
+
+/// A connection request on its way to its core.
+#[derive(Debug)]
+pub struct Arrival {
+    request: ConnectionRequest,
+    remote: SocketAddr,
+    private_data: Vec<u8>,
+    peer_reads: Option<ReadDepths>,
+}
+
+impl Arrival {
+    pub(super) fn new(
+        request: ConnectionRequest,
+        remote: SocketAddr,
+        private_data: &[u8],
+        peer_reads: Option<ReadDepths>,
+    ) -> Self {
+        let private_data = private_data.get(..PRIVATE_DATA_BYTES).unwrap_or(private_data).to_vec();
+        Arrival { request, remote, private_data, peer_reads }
+    }
+}
+
+/// How connection requests get to their cores.
+pub struct Arrivals {
+    own: Receiver<Arrival>,
+    cores: Vec<Sender<Arrival>>,
+}
+
+/// Returns the ends for each of `cores` cores.
+pub fn arrivals(cores: usize) -> Vec<Arrivals> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| channel()).unzip();
+    receivers.into_iter().map(|own| Arrivals { own, cores: senders.clone() }).collect()
+}
+
+/// Returns the completion queue entries that a connection may need.
+pub fn entries_reserved(slots: usize) -> u32 {
+    let depth = |count: usize| count.next_power_of_two() as u32;
+    depth(slots) + depth(slots * SENDS_PER_ENTRY)
+}
+
+impl Reactor {
+    /// Passes a request to its core.
+    pub(super) fn on_arrival(&mut self, arrival: Arrival) -> Result<(), NvmfError> {
+        let core = arrival.request.core();
+        if core == self.worker.core() {
+            return self.answer(arrival);
+        }
+        match self.arrivals.cores.get(usize::from(core)).map(|sender| sender.send(arrival)) {
+            Some(Ok(())) => Ok(()),
+            // The core has ended; the start-up timeout ends the request.
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+
+    /// Answers the requests that other cores passed.
+    pub(super) fn accept_arrivals(&mut self) -> Result<(), NvmfError> {
+        while let Ok(arrival) = self.arrivals.own.try_recv() {
+            self.answer(arrival)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, arrival: Arrival) -> Result<(), NvmfError> {
+        let outcome = self.check_request(&arrival).and_then(|queue| self.accept(&arrival, queue));
+        match outcome {
+            Ok(()) => {
+                self.counters.accepted += 1;
+                Ok(())
+            }
+            Err(status) => {
+                tracing::warn!("{} is rejected: {status}", arrival.remote);
+                self.counters.rejected += 1;
+                let private_data = status.reject();
+                let params =
+                    RejectParams { private_data: private_data.as_bytes(), ..RejectParams::default() };
+                match self.io.ctx.reject_with(&arrival.request, &params) {
+                    // The start-up timeout ends the request.
+                    Err(VerbsError::Busy) => Ok(()),
+                    outcome => Ok(outcome?),
+                }
+            }
+        }
+    }
+
+    /// Returns QID and the entries of the submission queue.
+    fn check_request(&self, arrival: &Arrival) -> Result<(u16, u16), CmStatus> {
+        let (request, _) =
+            CmRequest::read_from_prefix(&arrival.private_data).map_err(|_| CmStatus::InvalidLength)?;
+        if request.recfmt.get() != 0 {
+            return Err(CmStatus::InvalidRecordFormat);
+        }
+        let qid = request.qid.get();
+        let limits = &self.target.limits;
+        if qid > limits.io_queues {
+            return Err(CmStatus::InvalidQueueId);
+        }
+        // HSQSIZE is 0's based.
+        let entries_max = if qid == 0 { ADMIN_QUEUE_ENTRIES } else { limits.queue_entries };
+        let entries = request.hsqsize.get().checked_add(1).ok_or(CmStatus::InvalidHsqsize)?;
+        if entries < 2 || entries > entries_max {
+            return Err(CmStatus::InvalidHsqsize);
+        }
+        if request.hrqsize.get() == 0 {
+            return Err(CmStatus::InvalidHrqsize);
+        }
+        // Data of Writes is pulled by RDMA Read.
+        if arrival.peer_reads.is_some_and(|reads| reads.ird == 0) {
+            return Err(CmStatus::InvalidIrd);
+        }
+        Ok((qid, entries))
+    }
+
+    fn accept(&mut self, arrival: &Arrival, (qid, entries): (u16, u16)) -> Result<(), CmStatus> {
+        let place = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
+        let reserved = u64::from(entries_reserved(entries.into()));
+        let fits = place < self.limits.connections.min(CONNECTIONS_MAX)
+            && self.reserved + reserved <= u64::from(self.limits.completions);
+        let capsules = fits.then(|| self.io.memory.take_capsules(entries)).flatten();
+        let capsules = capsules.ok_or(CmStatus::NoResources)?;
+        match self.try_accept(arrival, place as u32, (qid, entries), capsules.clone()) {
+            Ok(connection) => {
+                self.by_qp.insert(connection.qp.num().0, place as u32);
+                if place == self.connections.len() {
+                    self.connections.push(None);
+                }
+                if let Some(free) = self.connections.get_mut(place) {
+                    *free = Some(Box::new(connection));
+                }
+                self.reserved += reserved;
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!("{} is not accepted: {error}", arrival.remote);
+                self.io.memory.free_capsules(&capsules);
+                Err(CmStatus::NoResources)
+            }
+        }
+    }
+
+    fn try_accept(
+        &mut self,
+        arrival: &Arrival,
+        place: u32,
+        (qid, entries): (u16, u16),
+        capsules: Vec<u32>,
+    ) -> Result<Connection, NvmfError> {
+        let attr = QpAttr {
+            send_depth: (usize::from(entries) * SENDS_PER_ENTRY) as u32,
+            recv_depth: entries.into(),
+            max_sge: 2,
+            inline_bytes: CQE_BYTES,
+            // The host has nothing to read here.
+            ird: 1,
+            ord: self.limits.reads,
+            complete_on_copy: true,
+            ..QpAttr::new(self.cq)
+        };
+        let qp = self.io.ctx.create_qp(self.pd, &attr)?;
+        let queue = Queue::new(self.target.clone(), qid, entries);
+        let private_data = CmAccept::new(entries);
+        let params = AcceptParams { private_data: private_data.as_bytes(), ..AcceptParams::default() };
+        let made = Connection::new(&mut self.io, place, qp, queue, capsules)
+            .and_then(|made| Ok(self.io.ctx.accept_with(&arrival.request, qp, &params).map(|()| made)?));
+        if made.is_err() {
+            self.destroy(qp)?;
+        }
+        made
+    }
+}

@@ -1,0 +1,254 @@
+//! One end of a run: a process, or a thread of the process with both ends.
+//!
+//! Orders come as lines on standard input:
+//!
+//! ```text
+//! go                                           connect, or listen
+//! faults DROP DUPLICATE REORDER CORRUPT TRUNCATE DELAY      frames in a million, both directions
+//! stop                                         end all connections, release everything, report, exit
+//! ```
+//!
+//! Reports leave as JSON lines on standard output.
+
+mod client;
+mod contents;
+mod message;
+mod node;
+mod server;
+
+use std::io::BufRead;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ironwarp::instrument::{FaultRates, Faults};
+use ironwarp::{Config, PostError, RangeError, RegisterError, SetupError, Stack, VerbsError};
+use ironwarp_cli::print_stdout;
+use serde_json::{Value, json};
+
+use crate::args::{EndArgs, Role};
+use client::Client;
+use node::Node;
+use server::Server;
+
+/// The time between two reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// The time in which all connections close in order after the order to stop; a retransmission timeout that has grown in
+/// the last failures is part of it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time in which everything must be released after the last connection.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Receive bursts for which a delayed frame waits.
+const DELAY_POLLS: u32 = 50;
+
+/// Why an end failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EndError {
+    /// The stack could not be started.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// A call failed.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// An offset is outside of its region.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    /// Memory could not be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// A thread could not be started, or memory not allocated.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+    /// Something is not as it must be.
+    #[error("{0}")]
+    Violation(String),
+}
+
+impl From<PostError> for EndError {
+    fn from(error: PostError) -> Self {
+        EndError::Verbs(error.into())
+    }
+}
+
+/// An order of the run.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Go,
+    Faults(FaultRates),
+    Stop,
+}
+
+/// What an end does besides polling.
+trait Application {
+    /// Its name in reports.
+    const NAME: &'static str;
+    /// Listens, or begins to connect.
+    fn go(&mut self, node: &mut Node) -> Result<(), EndError>;
+    /// Handles events and completions and posts work. Never waits.
+    fn step(&mut self, node: &mut Node) -> Result<(), EndError>;
+    /// Begins the end: no new connections. Returns the connections that are left.
+    fn finish(&mut self, node: &mut Node, deadline: Instant) -> Result<usize, EndError>;
+    /// Counts for reports.
+    fn counts(&self) -> Value;
+}
+
+/// Runs an end until it is ordered to stop.
+pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
+    let config = |number: usize| {
+        Config::from_file(&args.config[number.min(args.config.len() - 1)]).map_err(SetupError::from)
+    };
+    let server = |node: &Node| Server::new(node, args.at);
+    let client = || Client::new(args.at, args.queue_pairs, args.seed);
+    match args.role {
+        Role::Server => {
+            let mut node = Node::new(Stack::builder(config(0)?).build_one()?)?;
+            let application = server(&node);
+            serve(&mut node, application, &orders(1).remove(0))
+        }
+        Role::Client => {
+            let mut node = Node::new(Stack::builder(config(0)?).build_one()?)?;
+            serve(&mut node, client(), &orders(1).remove(0))
+        }
+        Role::Both => {
+            let [first, second] = Stack::ring_pair(config(0)?, config(1)?, None)?;
+            let (mut near, mut far) = (Node::new(first)?, Node::new(second)?);
+            let mut inputs = orders(2);
+            let (for_server, for_client) = (inputs.remove(1), inputs.remove(0));
+            let application = server(&near);
+            thread::scope(|scope| {
+                let serving = scope.spawn(move || serve(&mut near, application, &for_server));
+                let outcome = serve(&mut far, client(), &for_client);
+                let served =
+                    serving.join().map_err(|_| EndError::Violation("the server panicked".to_owned()))?;
+                outcome.and(served)
+            })
+        }
+    }
+}
+
+/// Reads orders on a thread of their own, and gives them to each of `ends`.
+fn orders(ends: usize) -> Vec<Receiver<Order>> {
+    let (senders, receivers): (Vec<Sender<Order>>, Vec<_>) = (0..ends).map(|_| mpsc::channel()).unzip();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let Some(order) = parse_order(&line) else { continue };
+            give_all(&senders, order);
+        }
+        // The run is gone.
+        give_all(&senders, Order::Stop);
+    });
+    receivers
+}
+
+/// Gives an order to all ends; one that has failed takes none.
+fn give_all(senders: &[Sender<Order>], order: Order) {
+    for sender in senders {
+        let _ = sender.send(order);
+    }
+}
+
+fn parse_order(line: &str) -> Option<Order> {
+    let mut words = line.split_whitespace();
+    match words.next()? {
+        "go" => Some(Order::Go),
+        "stop" => Some(Order::Stop),
+        "faults" => {
+            let mut rate = || words.next()?.parse().ok();
+            Some(Order::Faults(FaultRates {
+                drop_ppm: rate()?,
+                duplicate_ppm: rate()?,
+                reorder_ppm: rate()?,
+                corrupt_ppm: rate()?,
+                truncate_ppm: rate()?,
+                delay_ppm: rate()?,
+                delay_polls: DELAY_POLLS,
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Polls the node and its application until the order to stop, then ends everything in order.
+fn serve<A: Application>(
+    node: &mut Node,
+    mut application: A,
+    orders: &Receiver<Order>,
+) -> Result<(), EndError> {
+    report(A::NAME, "ready", json!({}));
+    let outcome = work(node, &mut application, orders);
+    if let Err(error) = &outcome {
+        report(A::NAME, "failed", json!({ "why": error.to_string() }));
+    }
+    outcome
+}
+
+fn work<A: Application>(
+    node: &mut Node,
+    application: &mut A,
+    orders: &Receiver<Order>,
+) -> Result<(), EndError> {
+    let (mut next_report, mut seed) = (Instant::now() + REPORT_INTERVAL, 0);
+    let mut is_going = false;
+    loop {
+        node.poll();
+        if is_going {
+            application.step(node)?;
+        }
+        match orders.try_recv() {
+            Ok(Order::Go) => {
+                application.go(node)?;
+                is_going = true;
+            }
+            Ok(Order::Faults(rates)) => {
+                seed += 1;
+                node.worker.port_control().set_faults(Faults { seed, rx: rates, tx: rates });
+            }
+            Ok(Order::Stop) | Err(mpsc::TryRecvError::Disconnected) => break,
+            Err(mpsc::TryRecvError::Empty) => {}
+        }
+        if Instant::now() >= next_report {
+            next_report = Instant::now() + REPORT_INTERVAL;
+            report(A::NAME, "stats", application.counts());
+        }
+    }
+    node.worker.port_control().set_faults(Faults::default());
+    close(node, application)?;
+    let counters: serde_json::Map<String, Value> = node
+        .stack
+        .counters()
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| (name.to_owned(), count.into()))
+        .collect();
+    report(A::NAME, "stopped", json!({ "counts": application.counts(), "counters": counters }));
+    Ok(())
+}
+
+/// Closes all connections and waits until the core holds nothing.
+fn close<A: Application>(node: &mut Node, application: &mut A) -> Result<(), EndError> {
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    while application.finish(node, deadline)? > 0 {
+        node.poll();
+        application.step(node)?;
+    }
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
+    let mut is_released = false;
+    loop {
+        node.poll();
+        while node.ctx.poll_event().is_some() {}
+        is_released = is_released || node.release()?;
+        let held = node.held();
+        if is_released && held.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(EndError::Violation(format!("{held} are held after the last connection")));
+        }
+    }
+}
+
+fn report(end: &str, event: &str, mut details: Value) {
+    details["event"] = event.into();
+    details["end"] = end.into();
+    print_stdout(format_args!("{details}\n"));
+}

@@ -1,0 +1,140 @@
+//! The configurations of both ends, and the network between two taps.
+
+use core::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sched::{CloneFlags, unshare};
+use tempfile::TempDir;
+
+use crate::args::{Device, Role};
+
+const PORT: u16 = 4791;
+/// The taps of the server and of the client.
+const TAPS: [&str; 2] = ["iwsoak0", "iwsoak1"];
+
+/// Everything that the ends of a part need.
+pub(super) struct Setup {
+    device: Device,
+    folder: TempDir,
+}
+
+impl Setup {
+    /// Writes both configurations, for `queue_pairs` connections at a time; for taps the calling thread enters a network
+    /// namespace of its own, whose kernel routes between them.
+    pub(super) fn new(device: Device, queue_pairs: u32) -> Result<Self, String> {
+        let folder = TempDir::with_prefix("iwarp-soak.")
+            .map_err(|error| format!("no folder for temporary files: {error}"))?;
+        let setup = Setup { device, folder };
+        for end in 0..2 {
+            std::fs::write(setup.config(end), setup.text(end, queue_pairs))
+                .map_err(|error| format!("{}: {error}", setup.config(end).display()))?;
+        }
+        if device == Device::Tap {
+            unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(|error| format!("a network namespace needs root: {error}"))?;
+            ip(&["link", "set", "lo", "up"])?;
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+                .map_err(|error| format!("ip_forward: {error}"))?;
+        }
+        Ok(setup)
+    }
+
+    /// The server's address.
+    pub(super) fn at(&self) -> SocketAddr {
+        ([10, 97, 0, 1], PORT).into()
+    }
+
+    /// The configurations of a process.
+    pub(super) fn configs(&self, role: Role) -> Vec<PathBuf> {
+        match role {
+            Role::Server => vec![self.config(0)],
+            Role::Client => vec![self.config(1)],
+            Role::Both => vec![self.config(0), self.config(1)],
+        }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn config(&self, end: usize) -> PathBuf {
+        self.folder.path().join(["server.toml", "client.toml"][end])
+    }
+
+    /// Small pools, so that they run out. The timeouts are longer than the retransmission timeout grows in failures that
+    /// follow each other, so that only a killed process ends a connection.
+    fn text(&self, end: usize, queue_pairs: u32) -> String {
+        let (device, mtu) = match self.device {
+            Device::Memif => {
+                let role = ["server", "client"][end];
+                (
+                    format!(
+                        "memif = {{ role = \"{role}\", socket = {:?} }}",
+                        self.folder.path().join("memif.sock")
+                    ),
+                    9000,
+                )
+            }
+            Device::Ring => (format!("ring = {{ end = {end} }}"), 9000),
+            Device::Tap => (format!("tap = {{ interface = \"{}\" }}", TAPS[end]), 1500),
+        };
+        // Behind taps each end has a network of its own.
+        let (address, gateway) = if self.device == Device::Tap {
+            (format!("10.97.{end}.1/24"), format!("gateway = \"10.97.{end}.254\"\n"))
+        } else {
+            (format!("10.97.0.{}/24", end + 1), String::new())
+        };
+        // After a killed client its connections stay for a while.
+        let limit = 4 * queue_pairs;
+        format!(
+            "[eal]\nhugepages = \"never\"\nmemory_mib = 192\n\
+             [port]\ndevice.{device}\nmtu = {mtu}\nring_size = 256\nrx_frames = 768\ntx_frames = 768\n\
+             [net]\naddress = \"{address}\"\n{gateway}\
+             [core]\nidle = \"yield\"\n\
+             [tcp]\nuser_timeout_ms = 60000\ntime_wait_ms = 500\n\
+             [mpa]\nstartup_timeout_ms = 60000\n\
+             [limits]\nqueue_pairs = {limit}\nhalf_open = {limit}\nregions = {}\n",
+            8 * limit + 64
+        )
+    }
+
+    /// Called when the device of an end is open: gives the kernel's end of a tap its address.
+    pub(super) fn on_opened(&self, role: Role) -> Result<(), String> {
+        let end = match role {
+            Role::Server => 0,
+            Role::Client => 1,
+            Role::Both => return Ok(()),
+        };
+        if self.device == Device::Tap {
+            ip(&["addr", "replace", &format!("10.97.{end}.254/24"), "dev", TAPS[end]])?;
+            ip(&["link", "set", TAPS[end], "up"])?;
+        }
+        Ok(())
+    }
+
+    /// Takes the link of the server's tap down or up.
+    pub(super) fn set_link(&self, up: bool) -> Result<(), String> {
+        ip(&["link", "set", TAPS[0], if up { "up" } else { "down" }])
+    }
+}
+
+impl Device {
+    /// Its name in results.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Device::Memif => "memif",
+            Device::Ring => "ring",
+            Device::Tap => "tap",
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    let line = format!("ip {}", arguments.join(" "));
+    let output = Command::new("ip").args(arguments).output().map_err(|error| format!("`{line}`: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("`{line}`: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}

@@ -1,0 +1,306 @@
+//! A run: for each device it starts the ends, injects failures for a while, stops everything in order and decides.
+//!
+//! What must hold: no end reports a violation, no connection ends that no killed process explains, every end stops in
+//! order and holds nothing then, and the memory and descriptors of long-lived ends do not grow.
+
+mod configs;
+mod failures;
+mod process;
+mod samples;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
+use ironwarp_types::{Entropy, SeededEntropy};
+use serde_json::{Value, json};
+
+use crate::args::{Args, Device, Role};
+use configs::Setup;
+use failures::{Failure, LINK_DOWN, Step};
+use process::Process;
+
+/// The time in which an end starts, with its device.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time in which an end stops after the order.
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
+/// The time after a killed process during which connections may end: keep-alive finds a silent peer in 13 s,
+/// and the process that replaces it resets connections with outstanding data when they retransmit.
+const KILL_AFTERMATH: Duration = Duration::from_secs(30);
+/// The interval between two looks at the ends.
+const TICK: Duration = Duration::from_millis(50);
+/// The time without failures at the start of a device's part, and at its end.
+const CALM: Duration = Duration::from_secs(2);
+/// Operations a second below which a part has not tested anything.
+const OPERATIONS_PER_S_MIN: u64 = 10;
+
+/// Runs all devices, prints a line for each, and fails if anything is not as it must be.
+pub(crate) fn run(args: &Args) -> Result<(), CliExit> {
+    let stop = on_interrupt().map_err(CliExit::Failed)?;
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => draw_seed().map_err(|error| CliExit::failed(format!("no entropy: {error}")))?,
+    };
+    print_stdout(format_args!("seed {seed}, {} queue pairs at each end\n", args.queue_pairs));
+    let span = Duration::from_secs_f64(args.minutes * 60.0 / args.devices.len() as f64);
+    let (mut parts, mut faults) = (Vec::new(), Vec::new());
+    for (number, device) in args.devices.iter().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let part_seed = SeededEntropy::new(seed.wrapping_add(number as u64)).next_u64();
+        let outcome = Part::start(args, *device, part_seed).and_then(|mut part| {
+            part.run(span, &stop);
+            part.finish()
+        });
+        let (part, part_faults) =
+            outcome.map_err(|error| CliExit::failed(format!("{}: {error}", device.name())))?;
+        faults.extend(part_faults.into_iter().map(|fault| format!("{}: {fault}", device.name())));
+        parts.push(part);
+    }
+    if let Some(path) = &args.json {
+        let result =
+            json!({ "seed": seed, "queue_pairs": args.queue_pairs, "parts": parts, "faults": faults });
+        std::fs::write(path, format!("{result:#}\n"))
+            .map_err(|error| CliExit::failed(format!("--json {}: {error}", path.display())))?;
+    }
+    if faults.is_empty() {
+        print_stdout("soak passed\n");
+        return Ok(());
+    }
+    Err(CliExit::failed(format!("{} faults, with seed {seed}:\n  {}", faults.len(), faults.join("\n  "))))
+}
+
+fn draw_seed() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// One device's part of a run.
+struct Part {
+    device: Device,
+    setup: Setup,
+    rng: SeededEntropy,
+    is_calm: bool,
+    queue_pairs: u32,
+    started: Instant,
+    /// The server and the client, or the process with both.
+    ends: Vec<Process>,
+    /// Failures that have an end: when, and what ends them.
+    pending: VecDeque<(Instant, Step)>,
+    injected: BTreeMap<&'static str, u64>,
+    last_kill: Option<Instant>,
+    /// Sums over processes that are gone.
+    counts: BTreeMap<String, u64>,
+    faults: Vec<String>,
+}
+
+impl Part {
+    fn start(args: &Args, device: Device, seed: u64) -> Result<Self, String> {
+        let setup = Setup::new(device, args.queue_pairs)?;
+        let mut part = Part {
+            device,
+            setup,
+            rng: SeededEntropy::new(seed),
+            is_calm: args.calm,
+            queue_pairs: args.queue_pairs,
+            started: Instant::now(),
+            ends: Vec::new(),
+            pending: VecDeque::new(),
+            injected: BTreeMap::new(),
+            last_kill: None,
+            counts: BTreeMap::new(),
+            faults: Vec::new(),
+        };
+        let roles: &[Role] =
+            if device == Device::Ring { &[Role::Both] } else { &[Role::Server, Role::Client] };
+        for role in roles {
+            let end = part.start_end(*role)?;
+            part.ends.push(end);
+        }
+        part.started = Instant::now();
+        Ok(part)
+    }
+
+    /// Starts an end, waits until its device is open, and lets it begin.
+    fn start_end(&mut self, role: Role) -> Result<Process, String> {
+        let seed = self.rng.next_u64();
+        let mut end = Process::start(&self.setup, role, self.queue_pairs, seed)?;
+        let deadline = Instant::now() + START_TIMEOUT;
+        while end.ready < end.ends() {
+            end.read_reports();
+            if let Some(why) = end.exited() {
+                return Err(format!("{} did not start: {why}", end.name()));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{} did not start within {START_TIMEOUT:?}", end.name()));
+            }
+            std::thread::sleep(TICK);
+        }
+        self.setup.on_opened(role)?;
+        end.order("go");
+        Ok(end)
+    }
+
+    /// Injects failures until the time is over, an end fails, or the run is stopped.
+    fn run(&mut self, span: Duration, stop: &AtomicBool) {
+        let end = self.started + span;
+        let mut next_failure = self.started + CALM;
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) && self.faults.is_empty() {
+            std::thread::sleep(TICK);
+            self.watch();
+            let now = Instant::now();
+            while self.pending.front().is_some_and(|(at, _)| *at <= now) {
+                if let Some((_, step)) = self.pending.pop_front() {
+                    self.apply(step);
+                }
+            }
+            if !self.is_calm && now >= next_failure && now + CALM + failures::SPAN_MAX < end {
+                let failure = failures::draw(&mut self.rng, self.device);
+                *self.injected.entry(failure.name()).or_default() += 1;
+                let lasts = self.inject(failure);
+                next_failure = Instant::now() + lasts + Duration::from_millis(500 + self.rng.below(2500));
+            }
+        }
+        // What is under way ends at once.
+        for (_, step) in std::mem::take(&mut self.pending) {
+            self.apply(step);
+        }
+    }
+
+    /// Begins a failure. Returns how long it lasts.
+    fn inject(&mut self, failure: Failure) -> Duration {
+        let (first, then, lasts) = failure.steps(&mut self.rng, self.ends.len());
+        self.apply(first);
+        if let Some(step) = then {
+            self.pending.push_back((Instant::now() + lasts, step));
+        }
+        lasts
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Faults(rates) => {
+                let line = format!("faults {}", rates.map(|rate| rate.to_string()).join(" "));
+                self.ends.iter_mut().for_each(|end| end.order(&line));
+            }
+            Step::Suspend(end) => self.ends[end].signal(nix::sys::signal::Signal::SIGSTOP),
+            Step::Resume(end) => self.ends[end].signal(nix::sys::signal::Signal::SIGCONT),
+            Step::Link(up) => {
+                if let Err(error) = self.setup.set_link(up) {
+                    self.faults.push(error);
+                }
+            }
+            Step::Kill(end) => {
+                self.last_kill = Some(Instant::now());
+                self.watch();
+                let killed = &mut self.ends[end];
+                killed.kill();
+                add(&mut self.counts, &killed.counts);
+                self.faults
+                    .extend(killed.samples.growth().map(|growth| format!("{}: {growth}", killed.name())));
+            }
+            Step::Restart(end) => {
+                let role = self.ends[end].role;
+                match self.start_end(role) {
+                    Ok(process) => self.ends[end] = process,
+                    Err(error) => self.faults.push(error),
+                }
+                self.last_kill = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Reads what the ends report, and looks at their memory.
+    fn watch(&mut self) {
+        let is_aftermath = self.last_kill.is_some_and(|at| at.elapsed() < KILL_AFTERMATH);
+        for end in self.ends.iter_mut().filter(|end| !end.is_killed) {
+            end.read_reports();
+            end.samples.take(end.pid());
+            self.faults.extend(end.take_failures());
+            let lost = std::mem::take(&mut end.lost);
+            if !is_aftermath {
+                self.faults
+                    .extend(lost.iter().map(|reason| format!("{} lost a connection: {reason}", end.name())));
+            }
+            if let Some(why) = end.exited() {
+                self.faults.push(format!("{} ended: {why}", end.name()));
+            }
+        }
+    }
+
+    /// Stops the client, then the server; each must release everything. Returns the result and the faults.
+    fn finish(mut self) -> Result<(Value, Vec<String>), String> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        if self.faults.is_empty() {
+            std::thread::sleep(CALM);
+        }
+        self.watch();
+        let mut memory = serde_json::Map::new();
+        let mut counters = BTreeMap::new();
+        for mut end in std::mem::take(&mut self.ends).into_iter().rev() {
+            self.faults.extend(end.samples.growth().map(|growth| format!("{}: {growth}", end.name())));
+            memory.insert(end.name().to_owned(), end.samples.json());
+            end.order("stop");
+            let deadline = Instant::now() + STOP_TIMEOUT;
+            while end.exited().is_none() {
+                end.read_reports();
+                if Instant::now() > deadline {
+                    self.faults.push(format!("{} does not stop", end.name()));
+                    end.kill();
+                }
+                std::thread::sleep(TICK);
+            }
+            end.read_reports();
+            self.faults.extend(end.take_failures());
+            if end.stopped < end.ends() {
+                let why = end.exited().unwrap_or_default();
+                self.faults.push(format!("{} did not stop in order: {why}", end.name()));
+            }
+            add(&mut self.counts, &end.counts);
+            counters.append(&mut end.counters);
+        }
+        let count = |name: &str| self.counts.get(name).copied().unwrap_or(0);
+        let operations: u64 = ["writes", "reads", "atomics", "sends", "immediates"].map(count).iter().sum();
+        if operations < OPERATIONS_PER_S_MIN * seconds as u64 {
+            self.faults.push(format!("{operations} operations in {seconds:.0} s"));
+        }
+        print_stdout(format_args!(
+            "{:<6} {seconds:.0} s: {operations} operations, {:.1} GB, {} connects, {} aborts, {} lost by killed peers, \
+             failures {}, memory {}, {}\n",
+            self.device.name(),
+            count("bytes") as f64 / 1e9,
+            count("connects"),
+            count("aborts"),
+            count("lost"),
+            failures::text(&self.injected),
+            samples::text(&memory),
+            if self.faults.is_empty() { "passed" } else { "FAILED" },
+        ));
+        let part = json!({
+            "device": self.device.name(),
+            "seconds": seconds,
+            "operations": operations,
+            "counts": self.counts,
+            "failures": self.injected,
+            "memory": memory,
+            "counters": counters,
+        });
+        Ok((part, self.faults))
+    }
+}
+
+/// Adds the counts of a process that is gone.
+fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, BTreeMap<String, u64>>) {
+    // The client counts operations, and the server the same connections once more.
+    for (name, count) in counts.get("client").into_iter().flatten() {
+        *sum.entry(name.clone()).or_default() += count;
+    }
+    for (name, count) in counts.get("server").into_iter().flatten() {
+        *sum.entry(format!("server: {name}")).or_default() += count;
+    }
+}
+
+const _: () = assert!(LINK_DOWN.as_millis() < KILL_AFTERMATH.as_millis());

@@ -1,0 +1,164 @@
+//! A process with an end, or with both.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::configs::Setup;
+use super::samples::Samples;
+use crate::args::Role;
+
+/// A process, and what it has reported.
+pub(super) struct Process {
+    pub(super) role: Role,
+    child: Child,
+    orders: ChildStdin,
+    reports: Receiver<Value>,
+    /// Ends that have opened their device.
+    pub(super) ready: usize,
+    /// Ends that have stopped in order.
+    pub(super) stopped: usize,
+    /// The latest counts of each end.
+    pub(super) counts: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Counters of the stack of each end that has stopped in order; those that are zero are absent.
+    pub(super) counters: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Reasons for which connections were lost, since they were taken last.
+    pub(super) lost: Vec<String>,
+    failures: Vec<String>,
+    pub(super) samples: Samples,
+    pub(super) is_killed: bool,
+}
+
+impl Process {
+    /// Starts this program as an end.
+    pub(super) fn start(setup: &Setup, role: Role, queue_pairs: u32, seed: u64) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
+        let mut command = Command::new(program);
+        let name = match role {
+            Role::Server => "server",
+            Role::Client => "client",
+            Role::Both => "both",
+        };
+        command.args(["end", "--role", name, "--at", &setup.at().to_string(), "--seed", &seed.to_string()]);
+        command.args(["--queue-pairs", &queue_pairs.to_string()]);
+        for path in setup.configs(role) {
+            command.arg("--config").arg(path);
+        }
+        // DPDK's own files go with the folder of the run.
+        command.env("RUNTIME_DIRECTORY", setup.folder()).env("XDG_RUNTIME_DIR", setup.folder());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;
+        let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(format!("{name} has no pipes"));
+        };
+        let (sender, reports) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Ok(report) = serde_json::from_str(&line)
+                    && sender.send(report).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Process {
+            role,
+            child,
+            orders,
+            reports,
+            ready: 0,
+            stopped: 0,
+            counts: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            lost: Vec::new(),
+            failures: Vec::new(),
+            samples: Samples::default(),
+            is_killed: false,
+        })
+    }
+
+    /// Its name in results.
+    pub(super) fn name(&self) -> &'static str {
+        match self.role {
+            Role::Server => "server",
+            Role::Client => "client",
+            Role::Both => "both ends",
+        }
+    }
+
+    /// The ends in it.
+    pub(super) fn ends(&self) -> usize {
+        if self.role == Role::Both { 2 } else { 1 }
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// Sends an order. A process that is gone is found by [`Process::exited`].
+    pub(super) fn order(&mut self, line: &str) {
+        let _ = writeln!(self.orders, "{line}").and_then(|()| self.orders.flush());
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if !self.is_killed {
+            let _ = kill(self.pid(), signal);
+        }
+    }
+
+    /// Kills it and waits for its end.
+    pub(super) fn kill(&mut self) {
+        self.is_killed = true;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// How it ended, if it did.
+    pub(super) fn exited(&mut self) -> Option<String> {
+        self.child.try_wait().ok().flatten().map(|status| status.to_string())
+    }
+
+    /// Takes what it has reported.
+    pub(super) fn read_reports(&mut self) {
+        while let Ok(report) = self.reports.try_recv() {
+            let text = |key: &str| report[key].as_str().unwrap_or_default().to_owned();
+            match report["event"].as_str() {
+                Some("ready") => self.ready += 1,
+                Some("lost") => self.lost.push(text("reason")),
+                Some("failed") => self.failures.push(text("why")),
+                Some("stats") => {
+                    self.counts.insert(text("end"), numbers(&report));
+                }
+                Some("stopped") => {
+                    self.stopped += 1;
+                    self.counts.insert(text("end"), numbers(&report["counts"]));
+                    self.counters.insert(text("end"), numbers(&report["counters"]));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What must not be, since it was taken last.
+    pub(super) fn take_failures(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.failures).into_iter().map(|why| format!("{}: {why}", self.name())).collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The members of a JSON object that are numbers.
+fn numbers(object: &Value) -> BTreeMap<String, u64> {
+    let members = object.as_object().into_iter().flatten();
+    members.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
+}

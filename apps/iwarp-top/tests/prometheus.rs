@@ -1,0 +1,157 @@
+//! `--listen`: the program as Prometheus sees it, beside a process that counts: this one.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use ironwarp_stats::{Counter, PageDimensions, StatsPage};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-top");
+
+struct Exporter {
+    child: Child,
+    address: String,
+}
+
+impl Exporter {
+    fn start(page: &Path) -> Self {
+        let mut child = Command::new(PROGRAM)
+            .args([page.to_str().expect("text"), "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+        let address =
+            line.trim().strip_prefix("listening at http://").and_then(|at| at.strip_suffix("/metrics"));
+        Exporter { address: address.expect(&line).to_owned(), child }
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).expect("it listens")
+    }
+
+    /// Sends bytes; returns all that comes back until the server closes.
+    fn exchange(&self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request).expect("sent");
+        let mut response = Vec::new();
+        // A server that closes with unread bytes resets: what came before still counts.
+        let _ = stream.read_to_end(&mut response);
+        String::from_utf8(response).expect("text")
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.exchange(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+    }
+
+    fn interrupt(mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_counter_has_a_sample_a_core_and_those_of_ports_one_a_port() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page");
+    let page = StatsPage::create_with_ports(&path, PageDimensions { cores: 2, ports: 2 }).expect("a page");
+    page.core(0).add(Counter::IwarpRxSends, 7);
+    page.port(1, 1).add(Counter::PortRxFrames, 20);
+    let exporter = Exporter::start(&path);
+    let response = exporter.get("/metrics");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a response");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/plain; version=0.0.4"), "{head}");
+    for line in [
+        "ironwarp_up 1",
+        "# HELP ironwarp_port_rx_frames_total Frames received.",
+        "# TYPE ironwarp_port_rx_frames_total counter",
+        "ironwarp_port_rx_frames_total{core=\"1\",port=\"1\"} 20",
+        "ironwarp_port_rx_frames_total{core=\"0\",port=\"1\"} 0",
+        "ironwarp_iwarp_rx_sends_total{core=\"0\"} 7",
+        "ironwarp_iwarp_rx_sends_total{core=\"1\"} 0",
+    ] {
+        assert!(body.lines().any(|each| each == line), "no {line} in {body}");
+    }
+    let types = body.lines().filter(|line| line.starts_with("# TYPE ")).count();
+    assert_eq!(types, Counter::ALL.len() + 1, "one for each counter, and ironwarp_up");
+    page.core(0).add(Counter::IwarpRxSends, 1);
+    assert!(exporter.get("/metrics").contains("ironwarp_iwarp_rx_sends_total{core=\"0\"} 8\n"));
+    assert_eq!(exporter.interrupt(), Some(0));
+}
+
+/// A service may be started before the process that counts, and outlive it.
+#[test]
+fn a_process_that_comes_and_goes_is_up_and_down() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page");
+    let exporter = Exporter::start(&path);
+    let state = || exporter.get("/metrics").lines().last().expect("a line").to_owned();
+    assert_eq!(state(), "ironwarp_up 0");
+    std::fs::write(&path, "no page").expect("written");
+    assert_eq!(state(), "ironwarp_up 0");
+    std::fs::remove_file(&path).expect("removed");
+    let page = StatsPage::create(&path, 1).expect("a page");
+    assert!(exporter.get("/metrics").contains("\nironwarp_up 1\n"));
+    drop(page);
+    assert_eq!(state(), "ironwarp_up 0");
+    let _again = StatsPage::create(&path, 3).expect("a page");
+    assert!(exporter.get("/metrics").contains("ironwarp_port_rx_frames_total{core=\"2\",port=\"0\"} 0\n"));
+}
+
+#[test]
+fn other_requests_have_the_status_that_http_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let exporter = Exporter::start(&folder.path().join("page"));
+    let many_headers = "A: b\r\n".repeat(100);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "200"),
+        ("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "200"),
+        ("GET /metrics HTTP/1.0\r\n\r\n".to_owned(), "200"),
+        ("GET /other HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "404"),
+        ("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc".to_owned(), "405"),
+        (format!("GET /metrics HTTP/1.1\r\n{many_headers}\r\n"), "431"),
+        (format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(9000)), "4"),
+        ("\u{1}\u{2}\r\n\r\n".to_owned(), "400"),
+    ] {
+        let response = exporter.exchange(request.as_bytes());
+        let code = response.split(' ').nth(1).unwrap_or_default();
+        assert!(code.starts_with(status), "{:.60}: {response:.80}", request);
+    }
+    assert_eq!(exporter.interrupt(), Some(0));
+}
+
+/// More silent connections than it serves at once: it ends at Ctrl-C without waiting for them.
+#[test]
+fn silent_connections_do_not_keep_it_from_ending() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let exporter = Exporter::start(&folder.path().join("page"));
+    let _silent: Vec<_> = (0..40).map(|_| exporter.connect()).collect();
+    assert_eq!(exporter.interrupt(), Some(0));
+}
+
+#[test]
+fn an_address_that_cannot_be_bound_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    for (arguments, code, words) in [
+        (["x", "--listen", &taken].as_slice(), 1, taken.as_str()),
+        (&["x", "--listen", "localhost"], 2, "--listen"),
+        (&["x", "--listen", "127.0.0.1:1", "--json"], 2, "--json"),
+    ] {
+        let output = Command::new(PROGRAM).args(arguments).output().expect("the program starts");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{arguments:?}: {said}");
+    }
+}
