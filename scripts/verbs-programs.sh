@@ -156,7 +156,41 @@ perftest() {
     cell "$name" '^ *[0-9]+ +[0-9]+ +[0-9.]+' "$program" -R -F "$@" -- "$program" -R -F "$@" "$server"
 }
 
+# Every call with good and bad input, in a program of our own that is compiled with rdma-core's headers and links with its
+# libraries.
+calls_cell() {
+    wanted calls || return 0
+    if ! cc -std=gnu11 -Wall -Wextra -Werror -o "$logs/calls" stack/verbs-compat/tests/c/calls.c -libverbs -lrdmacm; then
+        report calls failed 0 'does not compile: libibverbs-dev, librdmacm-dev'
+        return
+    fi
+    one calls 'calls: [0-9]+ checks passed' 0 "$logs/calls" "$server"
+}
+
+# Without a configuration there is no device, and a wrong one is named.
+configuration_cells() {
+    local name output status
+    name=no-configuration
+    if wanted "$name" && ! missing ibv_devinfo "$name"; then
+        output=$(LD_LIBRARY_PATH=$libraries ibv_devinfo 2>&1)
+        if grep -q 'No IB devices found' <<<"$output"; then report "$name" passed 0; else report "$name" failed 0 "$output"; fi
+    fi
+    name=wrong-configuration
+    if wanted "$name"; then
+        printf '[port]\ndevice.memif = { role = "server", socket = "/tmp/x" }\nmtu = 1\n[net]\naddress = "10.0.0.1/8"\n' >"$logs/wrong.toml"
+        output=$("$run" --libraries "$libraries" --config "$logs/wrong.toml" true 2>&1)
+        status=$?
+        if [ "$status" -eq 2 ] && grep -q 'port.mtu = 1' <<<"$output"; then
+            report "$name" passed 0
+        else
+            report "$name" failed 0 "exit code $status: $output"
+        fi
+    fi
+}
+
 smoke_cells() {
+    configuration_cells
+    calls_cell
     one ibv_devinfo 'transport:[[:space:]]+iWARP' 0 ibv_devinfo -v
     cell rping 'ping data: rdma-ping-9' rping -s -a "$server" -V -C 10 -v -- rping -c -a "$server" -V -C 10 -v
     cell ucmatose 'return status 0' ucmatose -b "$server" -- ucmatose -s "$server"
