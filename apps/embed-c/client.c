@@ -22,7 +22,7 @@ int client_open(struct client *client, struct iw_stack *stack)
 
 static int wait_connected(struct client *client, poll_fn poll, void *arg)
 {
-    struct iw_event event;
+    struct iw_event event = {.size = sizeof event};
     uint64_t limit = iw_now_ns() + 20 * SECOND_NS;
     for (;;) {
         if (!poll(arg) || iw_now_ns() > limit) {

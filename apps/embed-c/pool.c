@@ -22,6 +22,7 @@ int pool_open(struct pool *pool, struct iw_ctx *ctx, struct iw_pd pd, size_t len
     if (iw_mr_register(ctx, pd, pool->bytes, length, access, &pool->mr) != IW_OK) {
         return report_error("registering the pool");
     }
+    pool->info.size = sizeof pool->info;
     return iw_mr_query(pool->mr, &pool->info) == IW_OK ? 0 : report_error("asking about the pool");
 }
 

@@ -48,7 +48,7 @@ static struct client_slot *free_slot(struct server *server)
 static int prepare(struct server *server, struct client_slot *slot)
 {
     struct iw_qp_attr attr;
-    struct iw_qp_info info;
+    struct iw_qp_info info = {.size = sizeof info};
     if (iw_qp_attr_init(&attr, server->cq) != IW_OK) {
         return report_error("queue pair attributes");
     }
@@ -154,7 +154,7 @@ static int on_completion(struct server *server, const struct iw_wc *wc)
 
 int server_step(struct server *server)
 {
-    struct iw_event event;
+    struct iw_event event = {.size = sizeof event};
     struct iw_wc wcs[16];
     while (iw_event_poll(server->ctx, &event) == 1) {
         if (event.kind == IW_EVENT_CONNECT_REQUEST && accept_client(server, &event) != 0) {

@@ -18,6 +18,7 @@
 pub mod backend;
 pub mod config;
 pub mod host;
+pub mod latency;
 pub mod serve;
 pub mod target;
 pub mod transport;

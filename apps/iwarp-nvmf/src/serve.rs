@@ -12,13 +12,15 @@ use crate::NvmfError;
 use crate::backend::{Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
 use crate::config::{BackendConfig, NamespaceConfig, TargetConfig};
 use crate::target::{
-    ADMIN_QUEUE_ENTRIES, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
+    ADMIN_QUEUE_ENTRIES, IoCounters, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
 };
 use crate::transport::arena::{ArenaLimits, CoreMemory};
-use crate::transport::{Arrivals, CoreLimits, Reactor, arrivals, entries_reserved};
+use crate::transport::{Arrivals, CoreLimits, Device, Reactor, arrivals, entries_reserved};
 
 /// The time that connections have to close after a stop. Later ones are reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a waiting thread looks whether it has to stop.
+const STOP_CHECK: Duration = Duration::from_millis(50);
 /// The largest depth of a core's completion queue.
 const COMPLETIONS_MAX: u32 = 1 << 20;
 
@@ -45,7 +47,7 @@ pub struct Core {
     pd: ProtectionDomain,
     limits: CoreLimits,
     arrivals: Arrivals,
-    media: Vec<Medium>,
+    media: Vec<(Medium, Arc<IoCounters>)>,
     listeners: Vec<core::net::SocketAddr>,
     processor: Option<usize>,
 }
@@ -79,8 +81,9 @@ impl Appliance {
                     read_only: namespace.read_only,
                     uuid: namespace.uuid(&one.nqn),
                 };
-                media.push(medium);
-                namespaces.insert(namespace.nsid, Namespace::new(info));
+                let made = Namespace::new(info);
+                media.push((medium, made.counters.clone()));
+                namespaces.insert(namespace.nsid, made);
             }
             let hosts = (!one.allow_any_host).then(|| one.hosts.clone());
             let (nqn, serial, model) = (one.nqn.clone(), one.serial.clone(), one.model.clone());
@@ -115,13 +118,18 @@ impl Appliance {
     }
 
     /// Serves until `stop` is set, with a thread for each core; then closes the connections. `ready` is called when the
-    /// target listens.
+    /// target listens, and `report` every `interval`, if there is one.
     ///
     /// # Errors
     ///
     /// The first error of a core. The other cores stop too.
-    pub fn run(self, stop: &AtomicBool, ready: impl FnOnce() + Send) -> Result<(), NvmfError> {
-        let (_stack, _target, cores) = self.into_cores();
+    pub fn run(
+        self,
+        stop: &AtomicBool,
+        ready: impl FnOnce() + Send,
+        (interval, mut report): (Option<Duration>, impl FnMut(&Target)),
+    ) -> Result<(), NvmfError> {
+        let (_stack, target, cores) = self.into_cores();
         let mut ready = Some(ready);
         std::thread::scope(|scope| {
             let threads: Vec<_> = cores
@@ -136,6 +144,9 @@ impl Appliance {
                     })
                 })
                 .collect();
+            if let Some(interval) = interval {
+                every(interval, stop, || report(&target));
+            }
             let mut outcome = Ok(());
             for thread in threads {
                 let one = thread
@@ -162,7 +173,7 @@ impl Core {
             self.pd,
             self.limits,
             self.arrivals,
-            |memory| media.into_iter().map(|medium| backend(medium, memory)).collect(),
+            |memory| media.into_iter().map(|one| device(one, memory)).collect(),
         )?;
         self.listeners.iter().try_for_each(|&at| reactor.listen(at))?;
         Ok(reactor)
@@ -185,6 +196,19 @@ impl Core {
         }
         listeners.iter().try_for_each(|&at| reactor.unlisten(at))?;
         drain(&mut reactor)
+    }
+}
+
+/// Calls `act` every `interval` until `stop` is set.
+fn every(interval: Duration, stop: &AtomicBool, mut act: impl FnMut()) {
+    let mut next = Instant::now() + interval;
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if now >= next {
+            act();
+            next += interval;
+        }
+        std::thread::sleep(next.saturating_duration_since(now).min(STOP_CHECK));
     }
 }
 
@@ -244,8 +268,8 @@ fn open_medium(
     }
 }
 
-fn backend(medium: Medium, memory: &CoreMemory) -> Result<Box<dyn Backend>, NvmfError> {
-    Ok(match medium {
+fn device((medium, counters): (Medium, Arc<IoCounters>), memory: &CoreMemory) -> Result<Device, NvmfError> {
+    let backend: Box<dyn Backend> = match medium {
         Medium::Memory(region) => Box::new(MemoryBackend::new(region)),
         Medium::Null { zeros, sink } => Box::new(NullBackend::new(zeros, sink)),
         Medium::File(medium) => {
@@ -253,7 +277,8 @@ fn backend(medium: Medium, memory: &CoreMemory) -> Result<Box<dyn Backend>, Nvmf
             let system = |source| NvmfError::System { what: what.to_owned(), source };
             Box::new(FileBackend::new(medium, memory.arena()).map_err(system)?)
         }
-    })
+    };
+    Ok(Device { backend, counters })
 }
 
 fn target_limits(config: &TargetConfig) -> TargetLimits {

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
+
 use common::{AT, NQN, Pair, memory_subsystem, target_config};
 use iwarp_nvmf::host::{BlockRange, Host, HostSettings, Pattern, Transfer, Workload};
 use iwarp_nvmf::wire::fabrics::DISCOVERY_NQN;
@@ -197,6 +199,9 @@ fn a_backend_that_fails_is_a_media_error() {
     let range = BlockRange { nsid: 1, slba: 8, blocks: 8 };
     let read = complete(&mut pair, range.entry(io::READ), Transfer::FromTarget(4096));
     assert_eq!(read.entry.status(), Status::UNRECOVERED_READ_ERROR);
+    let namespaces = pair.side.target.subsystems()[0].namespaces();
+    assert_eq!(namespaces[&1].counters.media_errors.load(Ordering::Relaxed), 1);
+    assert!(namespaces[&1].counters.latency.snapshot().percentile_ns(100.0) > 0);
     let write = complete(&mut pair, range.entry(io::WRITE), Transfer::ToTarget(4096));
     assert_eq!(write.entry.status(), Status::SUCCESS);
     let read = complete(&mut pair, range.entry(io::READ), Transfer::FromTarget(4096));

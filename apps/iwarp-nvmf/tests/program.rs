@@ -77,14 +77,15 @@ fn a_target_serves_a_file_over_memif() {
     std::fs::write(at("target.toml"), target).expect("written");
     std::fs::write(at("host.toml"), host).expect("written");
     let mut child = program()
-        .args(["serve", "--config", &at("target.toml")])
+        .args(["serve", "--interval", "1", "--config", &at("target.toml")])
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
         .map(Running)
         .expect("it starts");
     let mut line = String::new();
-    BufReader::new(child.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let mut lines = BufReader::new(child.0.stdout.take().expect("piped"));
+    lines.read_line(&mut line).expect("a line");
     assert_eq!(line, "listening on 10.98.0.1:4420\n");
 
     let run = |arguments: &[&str], input: &[u8]| -> Output {
@@ -113,6 +114,18 @@ fn a_target_serves_a_file_over_memif() {
     let report = text(&run(&bench, b"").stdout);
     assert!(report.contains("\"commands\":2000"), "{report}");
 
+    // Lines that come every second; the sum of their writes is what the hosts wrote.
+    let mut writes = 0;
+    for _ in 0..120 {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).expect("a line") > 0, "{writes} writes in all");
+        let value: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        writes += value["writes"].as_u64().expect("a number");
+        if writes == 2002 {
+            break;
+        }
+    }
+    assert_eq!(writes, 2002);
     let id = Pid::from_child(&child.0);
     kill_process(id, Signal::INT).expect("sent");
     assert!(child.0.wait().expect("it ends").success());

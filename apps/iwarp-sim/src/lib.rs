@@ -5,9 +5,12 @@
 //! byte. The same seed gives the same run to the last byte; [`trial`] runs each seed twice to verify that, with TCP's
 //! fast path on and off.
 //!
+//! [`adversary`] has hosts that keep no rule, and what their packets cost a node.
+//!
 //! [`tcp`] has nodes of the TCP layer and below, for throughput curves and for tests against stock smoltcp.
 #![forbid(unsafe_code)]
 
+pub mod adversary;
 pub mod app;
 mod atomics;
 pub mod campaign;

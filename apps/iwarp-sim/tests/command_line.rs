@@ -35,9 +35,17 @@ fn every_scenario_is_listed() {
     let output = run(&["--list"]);
     let listed = text(&output);
     let names = ["mixed", "lossy", "reorder", "outage", "corrupt", "starved", "churn", "many-qps"];
-    for name in
-        names.into_iter().chain(["terminate", "limits", "shared", "memory", "queues", "storm", "vanish"])
-    {
+    for name in names.into_iter().chain([
+        "terminate",
+        "limits",
+        "shared",
+        "memory",
+        "queues",
+        "storm",
+        "vanish",
+        "visitors",
+        "slow-starts",
+    ]) {
         assert!(listed.lines().any(|line| line.starts_with(name)), "{name}");
     }
 }

@@ -36,7 +36,7 @@ impl Params {
         // SAFETY: the struct is made of numbers and a pointer that may be null.
         let mut params: iw_conn_params = unsafe { std::mem::zeroed() };
         // SAFETY: a place for the value.
-        good(unsafe { iw_conn_params_init(&mut params) });
+        good(unsafe { iw_conn_params_init_sized(&mut params, size_of::<iw_conn_params>()) });
         params.private_data = private_data.as_ptr();
         params.private_data_bytes = private_data.len() as u32;
         if input.u8() > 128 {

@@ -104,7 +104,7 @@ pub fn create_tag(input: &mut Input<'_>, program: &mut Program, end: usize) {
 pub fn use_tag(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let window = pick(input, &program.ends, end, |end| &end.windows).unwrap_or(null_mut());
     let fast = pick(input, &program.ends, end, |end| &end.fast).unwrap_or(null_mut());
-    let mut info = iw_stag_info { stag: 0, next_stag: 0 };
+    let mut info = iw_stag_info { size: size_of::<iw_stag_info>() as u32, stag: 0, next_stag: 0 };
     // SAFETY: handles of this library or null, and a place for the value.
     unsafe {
         match input.u8() % 8 {

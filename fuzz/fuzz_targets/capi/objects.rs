@@ -16,7 +16,7 @@ pub fn create_qp(input: &mut Input<'_>, program: &mut Program, end: usize) {
     // SAFETY: the struct is made of numbers.
     let mut attr: iw_qp_attr = unsafe { std::mem::zeroed() };
     // SAFETY: a place for the value.
-    good(unsafe { iw_qp_attr_init(&mut attr, cq) });
+    good(unsafe { iw_qp_attr_init_sized(&mut attr, size_of::<iw_qp_attr>(), cq) });
     (attr.send_depth, attr.recv_depth) = (input.u8().into(), input.u8().into());
     if input.u8() > 200 {
         attr.core = i32::from(input.u8()) - 2;
@@ -57,6 +57,7 @@ pub fn qp(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(qp) = pick(input, &program.ends, end, |end| &end.qps) else { return };
     // SAFETY: the struct is made of numbers.
     let mut info: iw_qp_info = unsafe { std::mem::zeroed() };
+    info.size = size_of::<iw_qp_info>() as u32;
     // SAFETY: a handle of this library, and a place for the value.
     if good(unsafe { iw_qp_query(ctx, qp, pointer(input, &mut info)) }) {
         assert!(info.state <= IW_QP_ERROR && info.sends_outstanding <= info.send_depth);
@@ -80,7 +81,7 @@ pub fn create_cq(input: &mut Input<'_>, program: &mut Program, end: usize) {
 pub fn cq(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let Some(cq) = pick(input, &program.ends, end, |end| &end.cqs) else { return };
-    let mut info = iw_cq_info { depth: 0, reserved_cqes: 0, users: 0 };
+    let mut info = iw_cq_info { size: size_of::<iw_cq_info>() as u32, depth: 0, reserved_cqes: 0, users: 0 };
     let mut descriptor = -1;
     // SAFETY: a handle of this library, and places for values.
     unsafe {
@@ -99,7 +100,7 @@ pub fn srq(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(pd) = pick(input, &program.ends, end, |end| &end.pds) else { return };
     let known = pick(input, &program.ends, end, |end| &end.srqs);
     let (kind, mut made) = (input.u8() % 8, iw_srq::default());
-    let mut info = iw_srq_info { depth: 0, posted: 0, max_sge: 0, users: 0 };
+    let mut info = iw_srq_info { size: size_of::<iw_srq_info>() as u32, depth: 0, posted: 0, max_sge: 0, users: 0 };
     // SAFETY: a handle of this library, and places for values.
     unsafe {
         match (kind, known) {
@@ -120,12 +121,14 @@ pub fn context(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let (stack, mut made) = (program.ends[end].stack, null_mut());
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let mut pd = iw_pd { id: 0 };
-    let mut drained = iw_drain_progress { open: 0, aborted: 0 };
+    let mut drained = iw_drain_progress { size: size_of::<iw_drain_progress>() as u32, open: 0, aborted: 0 };
     let mut descriptor = -1;
     // SAFETY: the structs are made of numbers; handles of this library, and places for values.
     unsafe {
         let mut limits: iw_limits = std::mem::zeroed();
+        limits.size = size_of::<iw_limits>() as u32;
         let mut event: iw_event = std::mem::zeroed();
+        event.size = size_of::<iw_event>() as u32;
         match input.u8() % 16 {
             0 | 1 => {
                 if good(iw_ctx_open(stack, pointer(input, &mut made))) {
@@ -154,7 +157,7 @@ pub fn context(input: &mut Input<'_>, program: &mut Program, end: usize) {
 pub fn worker(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let (stack, mut made) = (program.ends[end].stack, null_mut());
     let Some(worker) = pick(input, &program.ends, end, |end| &end.workers) else { return };
-    let mut polled = iw_poll_result { work: 0, idle_ns: 0 };
+    let mut polled = iw_poll_result { size: size_of::<iw_poll_result>() as u32, reserved: 0, work: 0, idle_ns: 0 };
     // SAFETY: handles of this library, and places for values.
     unsafe {
         match input.u8() % 16 {

@@ -52,7 +52,7 @@ pub fn send(input: &mut Input<'_>, program: &mut Program, end: usize) {
     // SAFETY: a handle of this library, requests whose lists are as long as they say, and a place for the number.
     unsafe {
         let list = pointer(input, wrs.as_mut_ptr());
-        good(iw_post_send(ctx, qp, list, count as u32, pointer(input, &mut posted)));
+        good(iw_post_send_sized(ctx, qp, list, size_of::<iw_send_wr>(), count as u32, pointer(input, &mut posted)));
     }
     // Where the number was not asked for, all may have been posted.
     program.posted += if posted == 0 { count as u64 } else { posted.into() };
@@ -107,7 +107,7 @@ fn send_wr(
 
 /// The tag of a fast region.
 fn tag_of(fast: *mut iw_fast_mr) -> u32 {
-    let mut info = iw_stag_info { stag: 0, next_stag: 0 };
+    let mut info = iw_stag_info { size: size_of::<iw_stag_info>() as u32, stag: 0, next_stag: 0 };
     // SAFETY: a handle of this library, and a place for the value.
     good(unsafe { iw_fast_mr_query(fast, &mut info) });
     info.stag
@@ -128,9 +128,9 @@ pub fn receive(input: &mut Input<'_>, program: &mut Program, end: usize) {
     // SAFETY: a handle of this library, requests whose lists are as long as they say, and a place for the number.
     unsafe {
         if let Some(srq) = srq {
-            good(iw_srq_post_recv(ctx, srq, list, count as u32, &mut posted));
+            good(iw_srq_post_recv_sized(ctx, srq, list, size_of::<iw_recv_wr>(), count as u32, &mut posted));
         } else if let Some(qp) = pick(input, &program.ends, end, |end| &end.qps) {
-            good(iw_post_recv(ctx, qp, list, count as u32, &mut posted));
+            good(iw_post_recv_sized(ctx, qp, list, size_of::<iw_recv_wr>(), count as u32, &mut posted));
         }
     }
     program.posted += u64::from(posted);
@@ -143,7 +143,7 @@ pub fn reap(input: &mut Input<'_>, program: &mut Program, end: usize) {
     // SAFETY: the struct is made of numbers.
     let mut wcs: Box<[iw_wc]> = vec![unsafe { std::mem::zeroed() }; count].into_boxed_slice();
     // SAFETY: a handle of this library, and places for as many completions.
-    let reaped = unsafe { iw_cq_poll(ctx, cq, pointer(input, wcs.as_mut_ptr()), count as u32) };
+    let reaped = unsafe { iw_cq_poll_sized(ctx, cq, pointer(input, wcs.as_mut_ptr()), size_of::<iw_wc>(), count as u32) };
     if !good(reaped) {
         return;
     }

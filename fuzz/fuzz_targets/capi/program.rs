@@ -224,7 +224,7 @@ impl End {
         // SAFETY: the struct is made of numbers; handles of this library and places for values.
         let created = unsafe {
             let mut attr: iw_qp_attr = std::mem::zeroed();
-            iw_qp_attr_init(&mut attr, self.cqs[0]);
+            iw_qp_attr_init_sized(&mut attr, size_of::<iw_qp_attr>(), self.cqs[0]);
             (attr.send_depth, attr.recv_depth) = (16, 16);
             good(iw_qp_create(self.ctxs[0], self.pds[0], &attr, &mut qp))
         };
@@ -238,6 +238,7 @@ impl End {
         for number in 0..self.ctxs.len() {
             // SAFETY: the struct is made of numbers.
             let mut event: iw_event = unsafe { std::mem::zeroed() };
+            event.size = size_of::<iw_event>() as u32;
             // SAFETY: a handle of this library, and a place for an event.
             while unsafe { iw_event_poll(self.ctxs[number], &mut event) } == 1 {
                 assert!((IW_EVENT_CONNECT_REQUEST..=IW_EVENT_OTHER).contains(&event.kind));
@@ -280,7 +281,7 @@ impl End {
 
 impl Memory {
     pub fn of(handle: *mut iw_mr, bytes: Option<Bytes>) -> Self {
-        let mut info = iw_mr_info { offset: 0, length: 0, stag: 0, access: 0 };
+        let mut info = iw_mr_info { size: size_of::<iw_mr_info>() as u32, stag: 0, offset: 0, length: 0, access: 0, reserved: 0 };
         // SAFETY: a handle of this library, and a place for the value.
         must(unsafe { iw_mr_query(handle, &mut info) });
         Memory { handle, info, bytes }

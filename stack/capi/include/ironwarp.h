@@ -116,6 +116,9 @@
 // A read depth that start-up leaves to the programs (RFC 6581 s9.1).
 #define IW_READS_UNNEGOTIATED 16383
 
+// The peer that requests a connection lets either side send first. Otherwise the peer does.
+#define IW_NEGOTIATED_PEER_TO_PEER 1
+
 // Atomic operations and Immediate Data as configured (`rdmap.extensions`).
 #define IW_EXTENSIONS_DEFAULT 0
 
@@ -131,6 +134,15 @@
 // Those of draft -01.
 #define IW_EXTENSIONS_DRAFT01 4
 
+// The initiator's first message may be a Send without data.
+#define IW_RTR_SEND 1
+
+// It may be an RDMA Write without data.
+#define IW_RTR_WRITE 2
+
+// It may be an RDMA Read without data.
+#define IW_RTR_READ 4
+
 // A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated` has the peer's MPA
 // revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to the programs.
 #define IW_EVENT_CONNECT_REQUEST 1
@@ -138,7 +150,8 @@
 // The connection is established: `qp`, `local`, `remote`, `negotiated`, and on the connecting side private data.
 #define IW_EVENT_ESTABLISHED 2
 
-// The peer rejected the connection: `qp`, private data.
+// The peer rejected the connection: `qp`, private data. `negotiated` has the read depths of the rejection;
+// IW_READS_UNNEGOTIATED: it has none.
 #define IW_EVENT_REJECTED 3
 
 // The connection was not established: `qp`; `reason` is an IW_CONNECT_FAILURE_*.
@@ -176,6 +189,9 @@
 
 // An event that this version of the header does not know.
 #define IW_EVENT_OTHER 15
+
+// The peer of a queue pair exceeded its share of a shared receive queue (`iw_qp_attr.srq_share`): `srq`, `qp`.
+#define IW_EVENT_SRQ_SHARE_EXCEEDED 16
 
 // No host answers for the address, no route leads to it, or no answer arrived in time and a router had reported that
 // the peer cannot be reached.
@@ -395,6 +411,18 @@
 // Ended.
 #define IW_QP_ERROR 4
 
+// CRCs are in use (RFC 5044 s4.4).
+#define IW_FRAMING_CRC 1
+
+// This side sends markers.
+#define IW_FRAMING_MARKERS_SENT 2
+
+// The peer sends markers.
+#define IW_FRAMING_MARKERS_RECEIVED 4
+
+// A capture file. Workers of any stack record into it (`iw_worker_start_capture`).
+struct iw_capture;
+
 // One application thread's side of a stack. Used by one thread at a time.
 struct iw_ctx;
 
@@ -420,8 +448,12 @@ struct iw_worker;
 // call the library with the handle of the current call, which fails with IW_E_CONCURRENT_CALL.
 typedef void (*iw_log_fn)(void *user, uint32_t level, const char *text);
 
-// The result of one poll.
+// The result of one poll. Set `size` before the first call; the library leaves it as it is.
 struct iw_poll_result {
+    // sizeof(struct iw_poll_result).
+    uint32_t size;
+    // Not used.
+    uint32_t reserved;
     // Frames received and sent, doorbells and messages handled. 0 if there was nothing to do.
     uint64_t work;
     // Nanoseconds until the next timer is due. Until then there is nothing to do unless a frame, a request or a
@@ -462,6 +494,12 @@ struct iw_conn_params {
     // Port 0: a free port. On a stack of several cores the flow selects the core of the queue pair, so a port needs an
     // address with it there.
     struct iw_addr source;
+    // Connect only: 1: either side may send first (RFC 6581 s9.2), 0: only this side, negative: as configured.
+    int32_t peer_to_peer;
+    // The permitted kinds of ready-to-receive indication, IW_RTR_*; negative: as configured.
+    int32_t rtr;
+    // Connect only: the delay before the first message in microseconds; negative: as configured.
+    int64_t first_fpdu_holdoff_us;
 };
 
 // A queue pair. 0 means none.
@@ -483,8 +521,10 @@ struct iw_pd {
     uint64_t id;
 };
 
-// The limits of a stack.
+// The limits of a stack. Set `size` before the call.
 struct iw_limits {
+    // sizeof(struct iw_limits).
+    uint32_t size;
     // Cores that carry connections.
     uint32_t cores;
     // Queue pairs on each core.
@@ -511,10 +551,20 @@ struct iw_limits {
     uint32_t read_depth;
     // Bytes of private data that always fit, with any MPA revision of the peer.
     uint32_t private_data_bytes;
+    // Receives of a shared receive queue, on each core.
+    uint32_t srq_depth;
+    // Bytes of private data that are accepted from a peer.
+    uint32_t private_data_bytes_accepted;
+    // Incoming connections on each core that are neither accepted nor rejected.
+    uint32_t half_open;
+    // Listening addresses on each core.
+    uint32_t listeners;
 };
 
-// The progress of `iw_drain`.
+// The progress of `iw_drain`. Set `size` before the call.
 struct iw_drain_progress {
+    // sizeof(struct iw_drain_progress).
+    uint32_t size;
     // Queue pairs whose connections have not ended yet.
     uint32_t open;
     // Queue pairs that this call destroyed, because the deadline has passed.
@@ -541,8 +591,8 @@ struct iw_negotiated {
     uint16_t ird;
     // Reads that this side may have outstanding at the peer (ORD).
     uint16_t ord;
-    // Not used.
-    uint16_t reserved;
+    // With IW_EVENT_CONNECT_REQUEST, IW_NEGOTIATED_PEER_TO_PEER.
+    uint16_t flags;
 };
 
 // The error that a Terminate reports (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
@@ -557,12 +607,16 @@ struct iw_terminate {
     uint8_t sent;
 };
 
-// An event. The kind determines the fields that are set; others are 0.
+// An event. The kind determines the fields that are set; others are 0. Set `size` before the call.
 struct iw_event {
+    // sizeof(struct iw_event).
+    uint32_t size;
     // IW_EVENT_*.
     uint32_t kind;
     // IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or the state of the link.
     uint32_t reason;
+    // The port, from 0.
+    uint32_t port;
     // The queue pair.
     struct iw_qp qp;
     // The completion queue.
@@ -579,24 +633,27 @@ struct iw_event {
     struct iw_negotiated negotiated;
     // The error.
     struct iw_terminate terminate;
-    // The port, from 0.
-    uint32_t port;
     // Length of the private data in bytes.
     uint32_t private_data_bytes;
     // The peer's private data.
     uint8_t private_data[512];
 };
 
-// The names of registered memory.
+// The names of registered memory. Set `size` before the call. It is no message for a peer: a program sends the numbers
+// that the peer needs in an order of its own.
 struct iw_mr_info {
+    // sizeof(struct iw_mr_info).
+    uint32_t size;
+    // The steering tag: the `lkey` of an element, and the number for the peer.
+    uint32_t stag;
     // The tagged offset of the first byte, in work requests and for the peer: the address of that byte.
     uint64_t offset;
     // Length in bytes.
     uint64_t length;
-    // The steering tag: the `lkey` of an element, and the number for the peer.
-    uint32_t stag;
     // IW_ACCESS_*.
     uint32_t access;
+    // Not used.
+    uint32_t reserved;
 };
 
 // An atomic operation, with the operands of the request to a peer.
@@ -615,8 +672,10 @@ struct iw_atomic_op {
     uint64_t swap_mask;
 };
 
-// The steering tags of a memory window or fast region.
+// The steering tags of a memory window or fast region. Set `size` before the call.
 struct iw_stag_info {
+    // sizeof(struct iw_stag_info).
+    uint32_t size;
     // The tag of the last posted binding, valid or not; 0: none was posted.
     uint32_t stag;
     // The tag of the next binding.
@@ -737,8 +796,10 @@ struct iw_wc {
     uint8_t immediate[8];
 };
 
-// The state of a completion queue.
+// The state of a completion queue. Set `size` before the call.
 struct iw_cq_info {
+    // sizeof(struct iw_cq_info).
+    uint32_t size;
     // Requests that may be posted and not reaped. A larger depth is shown once it is in effect.
     uint32_t depth;
     // Reserved entries: for requests that are posted and not reaped, and not known to have ended without a
@@ -748,8 +809,10 @@ struct iw_cq_info {
     uint32_t users;
 };
 
-// The state of a shared receive queue.
+// The state of a shared receive queue. Set `size` before the call.
 struct iw_srq_info {
+    // sizeof(struct iw_srq_info).
+    uint32_t size;
     // The capacity in receives, on all cores together; at least the requested number.
     uint32_t depth;
     // Receives that are posted and not consumed by a message.
@@ -787,10 +850,31 @@ struct iw_qp_attr {
     uint16_t ord;
     // Not 0: Sends and Writes complete when their bytes are copied, instead of when the peer has acknowledged them.
     uint32_t complete_on_copy;
+    // The receives of `srq` that this queue pair's peer may use (RFC 5042 s6.4.3.1); 0: no limit. Beyond it,
+    // IW_EVENT_SRQ_SHARE_EXCEEDED is raised.
+    uint32_t srq_share;
+    // Not 0: a message beyond the share gets no receive, which ends its connection.
+    uint32_t srq_share_enforced;
+    // 1: places tagged segments beyond a gap before the gap is filled, where markers and CRCs allow it; 0: does not;
+    // negative: as configured.
+    int32_t place_out_of_order;
+    // The time in milliseconds after which unacknowledged sends, or Reads without a response, end the connection; 0: as
+    // configured.
+    uint32_t user_timeout_ms;
+    // The time after which a peer whose window stays closed ends the connection; 0: as configured.
+    uint32_t zero_window_timeout_ms;
+    // Keep-alive probes without a reply that end the connection, 2 to 255; 0: as configured, by default none are sent.
+    uint32_t keep_alive_probes;
+    // With keep_alive_probes, the idle time before the first probe, in milliseconds.
+    uint32_t keep_alive_idle_ms;
+    // With keep_alive_probes, the interval between further probes, in milliseconds.
+    uint32_t keep_alive_interval_ms;
 };
 
-// The state of a queue pair.
+// The state of a queue pair. Set `size` before the call.
 struct iw_qp_info {
+    // sizeof(struct iw_qp_info).
+    uint32_t size;
     // The number in completions.
     uint32_t num;
     // IW_QP_IDLE to IW_QP_ERROR.
@@ -803,6 +887,24 @@ struct iw_qp_info {
     uint32_t sends_outstanding;
     // Receives posted and not yet completed by the core.
     uint32_t receives_outstanding;
+    // The core that it is on; -1 before connect or accept.
+    int32_t core;
+    // Elements in a request.
+    uint32_t max_sge;
+    // Inline bytes in a request.
+    uint32_t inline_bytes;
+    // The read depth that it was created for (IRD).
+    uint16_t ird;
+    // The same for ORD.
+    uint16_t ord;
+    // The result of start-up; `revision` is 0 before.
+    struct iw_negotiated negotiated;
+    // The framing in use, once start-up has finished: IW_FRAMING_*.
+    uint32_t framing;
+    // The local address of the connection, from IW_EVENT_ESTABLISHED on; `family` is 0 before.
+    struct iw_addr local;
+    // The peer's address, likewise.
+    struct iw_addr remote;
 };
 
 #ifdef __cplusplus
@@ -836,6 +938,24 @@ int32_t iw_set_log(iw_log_fn function,
                    void *user,
                    uint32_t level);
 
+// Creates a capture file, readable for its owner only. Frames contain the data of the peers.
+//
+// # Safety
+// `path` is null or a NUL-terminated text; `out` is null or valid for writes of one pointer.
+int32_t iw_capture_create(const char *path, struct iw_capture **out);
+
+// Writes out what is buffered.
+//
+// # Safety
+// `capture` is null or a handle of this library.
+int32_t iw_capture_flush(const struct iw_capture *capture);
+
+// Closes the handle. Workers that record continue until `iw_worker_stop_capture`.
+//
+// # Safety
+// As for `iw_capture_flush`.
+int32_t iw_capture_close(struct iw_capture *capture);
+
 // Reads one counter of a stack by its name, the sum over all cores, as `iwarp-top` shows it.
 //
 // # Safety
@@ -844,6 +964,18 @@ int32_t iw_set_log(iw_log_fn function,
 int32_t iw_stack_counter(const struct iw_stack *stack,
                          const char *name,
                          uint64_t *value);
+
+// Reads one counter of one core by its name.
+//
+// # Safety
+// As for `iw_stack_counter`.
+int32_t iw_stack_core_counter(const struct iw_stack *stack, uint32_t core, const char *name, uint64_t *value);
+
+// Reads one counter of a port's device or network by its name, the sum over all cores.
+//
+// # Safety
+// As for `iw_stack_counter`.
+int32_t iw_stack_port_counter(const struct iw_stack *stack, uint32_t port, const char *name, uint64_t *value);
 
 // Returns the number of counters.
 //
@@ -918,7 +1050,8 @@ int32_t iw_worker_take(struct iw_stack *stack, uint32_t core, struct iw_worker *
 // are due must poll all of them again after one had work, since they pass frames to each other.
 //
 // # Safety
-// `worker` is null or a handle of this library; `polled` is null or valid for writes of one value.
+// `worker` is null or a handle of this library; `polled` is null or valid for writes of as many bytes
+// as its `size` states.
 int32_t iw_worker_poll(struct iw_worker *worker,
                        uint32_t budget,
                        struct iw_poll_result *polled);
@@ -936,6 +1069,39 @@ int32_t iw_worker_start(struct iw_worker *worker,
 // # Safety
 // As for `iw_worker_start`.
 int32_t iw_worker_stop(struct iw_worker *worker);
+
+// Prepares to wait for the descriptor of `iw_worker_wake_fd`, for a program that owns the loop and has polled without
+// work. Runs one iteration. Returns 1 if the program may wait now: then the descriptor becomes readable as soon as the
+// worker has to be polled. Returns 0 if there is work: poll again. Needs `core.idle = "sleep"`; otherwise fails with
+// IW_E_STATE.
+//
+// # Safety
+// As for `iw_worker_start`.
+int32_t iw_worker_arm(struct iw_worker *worker);
+
+// Stores the descriptor that becomes readable when the worker has to be polled after `iw_worker_arm` returned 1. It is an
+// epoll descriptor: wait for it with `poll` or `epoll`, and do not read or close it. The next poll of the worker resets
+// it. Needs `core.idle = "sleep"`.
+//
+// # Safety
+// As for `iw_worker_start`; `fd` is null or valid for writes of one value.
+int32_t iw_worker_wake_fd(struct iw_worker *worker,
+                          int32_t *fd);
+
+// Records the frames of the worker's ports from now on. The interface of the capture is called `name`, followed by the
+// port's number if there are several.
+//
+// # Safety
+// `worker` and `capture` are null or handles of this library; `name` is null or a NUL-terminated text.
+int32_t iw_worker_start_capture(struct iw_worker *worker,
+                                const struct iw_capture *capture,
+                                const char *name);
+
+// Stops recording and writes out what is buffered.
+//
+// # Safety
+// As for `iw_worker_start`.
+int32_t iw_worker_stop_capture(struct iw_worker *worker);
 
 // Returns 1 if the device has a link, of several devices any, else 0. May call the kernel.
 //
@@ -962,11 +1128,12 @@ int32_t iw_addr_parse(const char *text_of_address, struct iw_addr *out);
 // `address` is null or points to one; `room` is null or valid for writes of `size` bytes.
 int32_t iw_addr_text(const struct iw_addr *address, char *room, uintptr_t size);
 
-// Sets the defaults: no private data, everything else as configured and as in the queue pair.
+// Sets the defaults: no private data, everything else as configured and as in the queue pair. `size` is
+// sizeof(struct iw_conn_params): programs call `iw_conn_params_init`, which passes it.
 //
 // # Safety
-// `params` is null or valid for writes of one value.
-int32_t iw_conn_params_init(struct iw_conn_params *params);
+// `params` is null or valid for writes of `size` bytes.
+int32_t iw_conn_params_init_sized(struct iw_conn_params *params, uintptr_t size);
 
 // Listens on an address. Peers are reported by IW_EVENT_CONNECT_REQUEST, an address in use by
 // IW_EVENT_LISTEN_FAILED.
@@ -1076,8 +1243,9 @@ int32_t iw_pd_alloc(const struct iw_ctx *ctx, struct iw_pd *out);
 // Returns the limits of the context's stack.
 //
 // # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
-int32_t iw_limits_query(const struct iw_ctx *ctx, struct iw_limits *out);
+// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_limits_query(const struct iw_ctx *ctx,
+                        struct iw_limits *out);
 
 // One step of an orderly shutdown. Closes every connection of the context as `iw_disconnect` does, and destroys the
 // remaining queue pairs after the deadline, in nanoseconds of `iw_now_ns`. Never waits. Returns the number of open
@@ -1085,7 +1253,8 @@ int32_t iw_limits_query(const struct iw_ctx *ctx, struct iw_limits *out);
 // listening. `drained` may be null.
 //
 // # Safety
-// `ctx` is null or a handle of this library; `drained` is null or valid for writes of one value.
+// `ctx` is null or a handle of this library; `drained` is null or valid for writes of as many bytes
+// as its `size` states.
 int32_t iw_drain(struct iw_ctx *ctx,
                  uint64_t deadline_ns,
                  struct iw_drain_progress *drained);
@@ -1109,8 +1278,9 @@ int32_t iw_event_fd(const struct iw_ctx *ctx,
 // destroyed: it frees their memory.
 //
 // # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
-int32_t iw_event_poll(struct iw_ctx *ctx, struct iw_event *out);
+// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_event_poll(struct iw_ctx *ctx,
+                      struct iw_event *out);
 
 // Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps it; nothing is
 // copied or freed.
@@ -1172,8 +1342,9 @@ int32_t iw_mr_alloc(struct iw_ctx *ctx,
 // Returns the names of the memory. Fails with IW_E_STATE after deregistration.
 //
 // # Safety
-// `mr` is null or a handle of this library; `out` is null or valid for writes of one value.
-int32_t iw_mr_query(const struct iw_mr *mr, struct iw_mr_info *out);
+// `mr` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_mr_query(const struct iw_mr *mr,
+                    struct iw_mr_info *out);
 
 // Invalidates the tag at once: no later message and no later request can use it. Cores may still finish a copy; the
 // bytes are in use until `iw_mr_poll_deregistered` returns 1.
@@ -1222,8 +1393,9 @@ int32_t iw_mw_create(struct iw_ctx *ctx, struct iw_pd pd, struct iw_mw **out);
 // Returns the window's tags.
 //
 // # Safety
-// `mw` is null or a handle of this library; `out` is null or valid for writes of one value.
-int32_t iw_mw_query(const struct iw_mw *mw, struct iw_stag_info *out);
+// `mw` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_mw_query(const struct iw_mw *mw,
+                    struct iw_stag_info *out);
 
 // Ends the window's current binding at once, without a request and for any queue pair. A binding that waits in a
 // send queue is not ended. Returns 1 when no core uses it any more, else 0: poll the workers and call again. The
@@ -1288,36 +1460,41 @@ int32_t iw_port_addresses(const struct iw_ctx *ctx,
                           uint32_t count);
 
 // Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
-// not. `posted`, which may be null, gets the number of posted requests.
+// not. `posted`, which may be null, gets the number of posted requests. `size` is sizeof(struct iw_send_wr): programs call
+// `iw_post_send`, which passes it.
 //
 // # Safety
-// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests whose pointers and handles
-// are valid likewise. `posted` is null or valid for writes of one number.
-int32_t iw_post_send(struct iw_ctx *ctx,
-                     struct iw_qp qp,
-                     const struct iw_send_wr *wrs,
-                     uint32_t count,
-                     uint32_t *posted);
+// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests of `size` bytes whose pointers and
+// handles are valid likewise. `posted` is null or valid for writes of one number.
+int32_t iw_post_send_sized(struct iw_ctx *ctx,
+                           struct iw_qp qp,
+                           const struct iw_send_wr *wrs,
+                           uintptr_t size,
+                           uint32_t count,
+                           uint32_t *posted);
 
-// Posts receives in order, as `iw_post_send` posts sends.
+// Posts receives in order, as `iw_post_send_sized` posts sends. `size` is sizeof(struct iw_recv_wr): programs call
+// `iw_post_recv`, which passes it.
 //
 // # Safety
-// As for `iw_post_send`.
-int32_t iw_post_recv(struct iw_ctx *ctx,
-                     struct iw_qp qp,
-                     const struct iw_recv_wr *wrs,
-                     uint32_t count,
-                     uint32_t *posted);
+// As for `iw_post_send_sized`.
+int32_t iw_post_recv_sized(struct iw_ctx *ctx,
+                           struct iw_qp qp,
+                           const struct iw_recv_wr *wrs,
+                           uintptr_t size,
+                           uint32_t count,
+                           uint32_t *posted);
 
-// Posts receives to a shared queue in order, as `iw_post_send` posts sends.
+// Posts receives to a shared queue in order, as `iw_post_send_sized` posts sends. Programs call `iw_srq_post_recv`.
 //
 // # Safety
-// As for `iw_post_send`.
-int32_t iw_srq_post_recv(struct iw_ctx *ctx,
-                         struct iw_srq srq,
-                         const struct iw_recv_wr *wrs,
-                         uint32_t count,
-                         uint32_t *posted);
+// As for `iw_post_send_sized`.
+int32_t iw_srq_post_recv_sized(struct iw_ctx *ctx,
+                               struct iw_srq srq,
+                               const struct iw_recv_wr *wrs,
+                               uintptr_t size,
+                               uint32_t count,
+                               uint32_t *posted);
 
 // Creates a completion queue for `depth` requests that are posted and not reaped. Allocates.
 //
@@ -1334,11 +1511,16 @@ int32_t iw_cq_resize(struct iw_ctx *ctx,
                      struct iw_cq cq,
                      uint32_t depth);
 
-// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number.
+// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number. `size` is
+// sizeof(struct iw_wc): programs call `iw_cq_poll`, which passes it.
 //
 // # Safety
-// `ctx` is null or a handle of this library; `wcs` is null or valid for writes of `count` values.
-int32_t iw_cq_poll(struct iw_ctx *ctx, struct iw_cq cq, struct iw_wc *wcs, uint32_t count);
+// `ctx` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
+int32_t iw_cq_poll_sized(struct iw_ctx *ctx,
+                         struct iw_cq cq,
+                         struct iw_wc *wcs,
+                         uintptr_t size,
+                         uint32_t count);
 
 // Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one. Poll
 // once more after this call: earlier completions raise no event.
@@ -1361,8 +1543,10 @@ int32_t iw_cq_fd(const struct iw_ctx *ctx,
 // Returns the state of a completion queue.
 //
 // # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
-int32_t iw_cq_query(const struct iw_ctx *ctx, struct iw_cq cq, struct iw_cq_info *out);
+// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_cq_query(const struct iw_ctx *ctx,
+                    struct iw_cq cq,
+                    struct iw_cq_info *out);
 
 // Destroys a completion queue. Fails with IW_E_STILL_USED while a queue pair uses it. A destroyed queue pair uses
 // it until the core has released it, which `iw_event_poll` processes: poll workers and events, and call again.
@@ -1391,8 +1575,10 @@ int32_t iw_srq_arm(struct iw_ctx *ctx, struct iw_srq srq, uint32_t limit);
 // Returns the state of a shared receive queue.
 //
 // # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
-int32_t iw_srq_query(struct iw_ctx *ctx, struct iw_srq srq, struct iw_srq_info *out);
+// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_srq_query(struct iw_ctx *ctx,
+                     struct iw_srq srq,
+                     struct iw_srq_info *out);
 
 // Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives posted to it are dropped.
 //
@@ -1401,11 +1587,12 @@ int32_t iw_srq_query(struct iw_ctx *ctx, struct iw_srq srq, struct iw_srq_info *
 int32_t iw_srq_destroy(struct iw_ctx *ctx,
                        struct iw_srq srq);
 
-// Sets the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in `cq`.
+// Sets the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in `cq`. `size` is
+// sizeof(struct iw_qp_attr): programs call `iw_qp_attr_init`, which passes it.
 //
 // # Safety
-// `attr` is null or valid for writes of one value.
-int32_t iw_qp_attr_init(struct iw_qp_attr *attr, struct iw_cq cq);
+// `attr` is null or valid for writes of `size` bytes.
+int32_t iw_qp_attr_init_sized(struct iw_qp_attr *attr, uintptr_t size, struct iw_cq cq);
 
 // Creates a queue pair. Allocates.
 //
@@ -1420,8 +1607,10 @@ int32_t iw_qp_create(struct iw_ctx *ctx,
 // Returns the state of a queue pair.
 //
 // # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
-int32_t iw_qp_query(struct iw_ctx *ctx, struct iw_qp qp, struct iw_qp_info *out);
+// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
+int32_t iw_qp_query(struct iw_ctx *ctx,
+                    struct iw_qp qp,
+                    struct iw_qp_info *out);
 
 // Destroys a queue pair at once: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR.
 //
@@ -1435,3 +1624,48 @@ int32_t iw_qp_destroy(struct iw_ctx *ctx,
 #endif  // __cplusplus
 
 #endif  /* IRONWARP_H */
+
+/* Calls that pass the size of a struct, so that a program works with a library whose struct has another size. */
+#ifndef IRONWARP_INLINE_H
+#define IRONWARP_INLINE_H
+
+/* Sets the defaults of `params`: see iw_conn_params_init_sized. */
+static inline int32_t iw_conn_params_init(struct iw_conn_params *params)
+{
+    return iw_conn_params_init_sized(params, sizeof(struct iw_conn_params));
+}
+
+/* Sets the defaults of `attr`: see iw_qp_attr_init_sized. */
+static inline int32_t iw_qp_attr_init(struct iw_qp_attr *attr, struct iw_cq cq)
+{
+    return iw_qp_attr_init_sized(attr, sizeof(struct iw_qp_attr), cq);
+}
+
+/* Takes completions: see iw_cq_poll_sized. */
+static inline int32_t iw_cq_poll(struct iw_ctx *ctx, struct iw_cq cq, struct iw_wc *wcs, uint32_t count)
+{
+    return iw_cq_poll_sized(ctx, cq, wcs, sizeof(struct iw_wc), count);
+}
+
+/* Posts sends: see iw_post_send_sized. */
+static inline int32_t iw_post_send(struct iw_ctx *ctx, struct iw_qp qp, const struct iw_send_wr *wrs,
+                                   uint32_t count, uint32_t *posted)
+{
+    return iw_post_send_sized(ctx, qp, wrs, sizeof(struct iw_send_wr), count, posted);
+}
+
+/* Posts receives: see iw_post_recv_sized. */
+static inline int32_t iw_post_recv(struct iw_ctx *ctx, struct iw_qp qp, const struct iw_recv_wr *wrs,
+                                   uint32_t count, uint32_t *posted)
+{
+    return iw_post_recv_sized(ctx, qp, wrs, sizeof(struct iw_recv_wr), count, posted);
+}
+
+/* Posts receives to a shared queue: see iw_srq_post_recv_sized. */
+static inline int32_t iw_srq_post_recv(struct iw_ctx *ctx, struct iw_srq srq, const struct iw_recv_wr *wrs,
+                                       uint32_t count, uint32_t *posted)
+{
+    return iw_srq_post_recv_sized(ctx, srq, wrs, sizeof(struct iw_recv_wr), count, posted);
+}
+
+#endif /* IRONWARP_INLINE_H */

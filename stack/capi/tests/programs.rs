@@ -5,7 +5,7 @@ mod built;
 
 use std::path::PathBuf;
 
-use built::{compile, here, printed};
+use built::{compile, compile_against, here, printed};
 
 const SANITIZED: &[&str] =
     &["-std=c11", "-Wpedantic", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -42,6 +42,21 @@ fn misuse_gets_error_numbers_and_nothing_is_touched_that_should_not_be() {
 fn misuse_of_windows_and_words_gets_error_numbers_and_the_connection_stays() {
     let program = compile("misuse_memory", &source("misuse_memory.c"), SANITIZED);
     assert_eq!(printed(&program, &[]), "every misuse of memory got its number\n");
+}
+
+/// tests/c/frozen/ironwarp.h is the header as it was when the interface was frozen. It is not changed with the library, only
+/// replaced when the upper half of IW_ABI_VERSION changes.
+#[test]
+fn a_program_of_the_frozen_header_works_with_this_library() {
+    let frozen = here().join("tests/c/frozen");
+    let program = compile_against(&frozen, "frozen", &[frozen.join("program.c")], SANITIZED);
+    assert_eq!(printed(&program, &[]), "the frozen program works\n");
+}
+
+#[test]
+fn programs_of_older_and_newer_headers_work_with_this_library() {
+    let program = compile("older", &source("older.c"), SANITIZED);
+    assert_eq!(printed(&program, &[]), "programs of other headers work\n");
 }
 
 /// docs/embedding.md shows a whole program: it compiles as it stands there and does what the page says.

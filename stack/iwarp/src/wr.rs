@@ -314,19 +314,35 @@ impl SgeList<'_> {
 
 /// Writes as many elements as fit. Returns their number and the sum of their lengths, `u32::MAX` if the sum
 /// overflows.
+#[inline]
 fn write_list(list: &mut [u8; SGE_LIST_BYTES], sges: &[Sge]) -> (u8, u32) {
     let (elements, _) = list.as_chunks_mut::<SGE_BYTES>();
+    // The usual list, without a loop.
+    if let ([sge], Some(element)) = (sges, elements.first_mut()) {
+        write_element(element, sge);
+        return (1, sge.len);
+    }
+    write_long_list(elements, sges)
+}
+
+#[inline(never)]
+fn write_long_list(elements: &mut [[u8; SGE_BYTES]], sges: &[Sge]) -> (u8, u32) {
     let (mut count, mut bytes) = (0u8, 0u32);
     for (element, sge) in elements.iter_mut().zip(sges) {
-        let (addr, rest) = element.split_at_mut(8);
-        let (len, lkey) = rest.split_at_mut(4);
-        addr.copy_from_slice(&sge.addr.to_ne_bytes());
-        len.copy_from_slice(&sge.len.to_ne_bytes());
-        lkey.copy_from_slice(&sge.lkey.0.to_ne_bytes());
+        write_element(element, sge);
         count += 1;
         bytes = bytes.saturating_add(sge.len);
     }
     (count, bytes)
+}
+
+#[inline(always)]
+fn write_element(element: &mut [u8; SGE_BYTES], sge: &Sge) {
+    let (addr, rest) = element.split_at_mut(8);
+    let (len, lkey) = rest.split_at_mut(4);
+    addr.copy_from_slice(&sge.addr.to_ne_bytes());
+    len.copy_from_slice(&sge.len.to_ne_bytes());
+    lkey.copy_from_slice(&sge.lkey.0.to_ne_bytes());
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ impl<T> SlotProducer<T> {
     ///
     /// # Errors
     /// Returns [`Full`], and does not call `write`, if no slot is free.
-    #[inline]
+    #[inline(always)]
     pub fn stage(&mut self, write: impl FnOnce(&mut T)) -> Result<u32, Full> {
         if !self.has_room(1) {
             return Err(Full);

@@ -78,6 +78,9 @@ pub struct TcpConfig {
     pub rto_max: Nanos,
     /// Retransmissions of a SYN or SYN-ACK before the attempt is aborted.
     pub syn_retries: u8,
+    /// Retransmissions of a SYN before a reset by the peer ends the attempt. RFC 9293 s3.10.7.3 has none. A server that
+    /// is about to listen is found by the next SYN.
+    pub refused_retries: u8,
     /// How long payload may stay unacknowledged before the connection is aborted.
     pub user_timeout: Nanos,
     /// How long the peer may answer the probes of its closed window without accepting a byte before the connection is
@@ -140,6 +143,7 @@ impl Default for TcpConfig {
             rto_initial: Nanos::from_millis(200),
             rto_max: Nanos::from_secs(60),
             syn_retries: 6,
+            refused_retries: 0,
             user_timeout: Nanos::from_secs(30),
             zero_window_timeout: Nanos::from_secs(300),
             fin_wait_2: Nanos::from_secs(60),

@@ -177,6 +177,20 @@ fn a_reset_in_answer_to_our_syn_reports_refused() {
     s.node.check();
 }
 
+/// A setting: the SYN is sent again, since the server may be about to listen.
+#[test]
+fn a_refused_open_is_tried_again_as_often_as_configured() {
+    let mut s = Script::new(TcpConfig { refused_retries: 1, ..config() });
+    s.connect();
+    s.sent();
+    s.peer("R. 0 ack 1 win 0");
+    assert_eq!((s.events(), s.node.tcp.state(s.id())), (TcpEvents::empty(), State::SynSent));
+    s.advance(Nanos::from_millis(101));
+    s.expect(&["S 0 <mss 1460,ws 4>"]);
+    s.peer("R. 0 ack 1 win 0");
+    assert_eq!(s.events(), TcpEvents::REFUSED);
+}
+
 /// RFC 9293 s3.5.1, figure 8: an old SYN-ACK is answered with a reset that it accepts.
 #[test]
 fn a_syn_ack_of_another_incarnation_is_reset() {

@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-iwarp", &["types", "arch", "stats", "rings", "mem", "tcp"]),
     ("ironwarp", &["types", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
     ("ironwarp-capi", &["ironwarp"]),
+    ("ironwarp-verbs-compat", &["port", "ironwarp"]),
     ("ironwarp-sim", &["types", "arch", "stats", "port"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
@@ -29,12 +30,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-ping", &["types", "ironwarp", "cli"]),
     ("iwarp-responder", &["types", "ironwarp", "cli"]),
     ("iwarp-top", &["stats", "cli"]),
+    ("iwarp-run", &["ironwarp", "cli"]),
     ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli"]),
 ];
 
 /// The folders whose code may use `unsafe`.
-const UNSAFE_FOLDERS: &[&str] =
-    &["dpdk-sys", "stack/port/src/dpdk", "stack/mem", "stack/rings", "stack/arch", "stack/capi"];
+const UNSAFE_FOLDERS: &[&str] = &[
+    "dpdk-sys",
+    "stack/port/src/dpdk",
+    "stack/mem",
+    "stack/rings",
+    "stack/arch",
+    "stack/capi",
+    "stack/verbs-compat",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root")

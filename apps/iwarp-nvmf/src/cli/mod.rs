@@ -1,10 +1,12 @@
 //! The command line.
 
 mod host;
+mod report;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use ironwarp_cli::{CliExit, on_interrupt, parse_args, print_stdout, start_log};
@@ -12,12 +14,14 @@ use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::serve::Appliance;
 
+use report::Report;
+
 const PROGRAM: &str = "iwarp-nvmf";
 
 const EXAMPLES: &str = "\
 Examples:
   iwarp-nvmf check --config configs/nvmf/memif.toml
-  iwarp-nvmf serve --config configs/nvmf/memif.toml
+  iwarp-nvmf serve --config configs/nvmf/memif.toml --interval 1
 
   iwarp-nvmf host identify --config configs/memif-client.toml --connect 10.99.0.1:4420
   iwarp-nvmf host bench --config configs/memif-client.toml --connect 10.99.0.1:4420 --operation write --verify
@@ -47,6 +51,9 @@ enum Command {
         /// The configuration, a TOML file as configs/nvmf/memif.toml
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Print a JSON line for each namespace every SECONDS: commands, bytes, errors, latencies of the target alone
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        interval: Option<u64>,
     },
     /// Check a configuration, and list what would be served
     Check {
@@ -69,9 +76,9 @@ fn run() -> Result<(), CliExit> {
     match &args.command {
         Command::Check { config } => check(config),
         Command::Host(command) => host::run(command),
-        Command::Serve { config } => {
+        Command::Serve { config, interval } => {
             let stop = on_interrupt().map_err(CliExit::Failed)?;
-            let outcome = serve(config, &stop);
+            let outcome = serve(config, *interval, &stop);
             #[cfg(feature = "dpdk")]
             ironwarp::cleanup_dpdk();
             outcome
@@ -95,7 +102,7 @@ fn check(config: &Path) -> Result<(), CliExit> {
     Ok(())
 }
 
-fn serve(config: &Path, stop: &AtomicBool) -> Result<(), CliExit> {
+fn serve(config: &Path, interval: Option<u64>, stop: &AtomicBool) -> Result<(), CliExit> {
     let config = TargetConfig::from_file(config).map_err(CliExit::bad_arguments)?;
     let appliance = Appliance::open(&config, None).map_err(start_error)?;
     let ready = || {
@@ -103,7 +110,9 @@ fn serve(config: &Path, stop: &AtomicBool) -> Result<(), CliExit> {
             print_stdout(format!("listening on {at}\n"));
         }
     };
-    appliance.run(stop, ready).map_err(start_error)
+    let mut report = Report::default();
+    let interval = interval.map(Duration::from_secs);
+    appliance.run(stop, ready, (interval, |target| report.print(target))).map_err(start_error)
 }
 
 fn start_error(error: NvmfError) -> CliExit {

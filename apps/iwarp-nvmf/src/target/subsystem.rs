@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::latency::LatencyHistogram;
 use crate::wire::fabrics::DISCOVERY_NQN;
 
 /// What a subsystem is made of.
@@ -47,6 +48,8 @@ pub struct IoCounters {
     pub written_bytes: AtomicU64,
     /// Commands that the backend failed.
     pub media_errors: AtomicU64,
+    /// From the arrival of a command to its response.
+    pub latency: LatencyHistogram,
 }
 
 /// A namespace.
@@ -55,13 +58,13 @@ pub struct Namespace {
     /// What it is made of.
     pub info: NamespaceInfo,
     /// Its counts.
-    pub counters: IoCounters,
+    pub counters: Arc<IoCounters>,
 }
 
 impl Namespace {
     /// A namespace without counts.
     pub fn new(info: NamespaceInfo) -> Self {
-        Namespace { info, counters: IoCounters::default() }
+        Namespace { info, counters: Arc::default() }
     }
 }
 

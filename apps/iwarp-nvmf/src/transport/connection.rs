@@ -13,6 +13,7 @@
 //! order.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ironwarp::{Context, PostError, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge};
 use zerocopy::{FromZeros, IntoBytes};
@@ -21,7 +22,7 @@ use super::arena::{BufferId, CoreMemory};
 use super::wr_id::WrId;
 use crate::NvmfError;
 use crate::backend::{Backend, BlockCompletion};
-use crate::target::{CapsuleLimits, IoCommand, Queue, Response, Step};
+use crate::target::{CapsuleLimits, IoCommand, IoCounters, Queue, Response, Step};
 use crate::wire::sgl::DataPointer;
 use crate::wire::{SQE_BYTES, SubmissionQueueEntry};
 
@@ -32,13 +33,23 @@ pub struct CoreIo {
     /// The core's memory.
     pub memory: CoreMemory,
     /// By the number in [`crate::target::NamespaceInfo::backend`].
-    pub backends: Vec<Box<dyn Backend>>,
+    pub backends: Vec<Device>,
     /// Slots that wait for a buffer, room in a queue, or a backend: connection and slot.
     pub waiting: VecDeque<(u32, u16)>,
     /// Completions of backends.
     pub block_completions: Vec<BlockCompletion>,
-    /// The time.
+    /// The time of this turn.
+    pub now_ns: u64,
+    /// The same in milliseconds.
     pub now_ms: u64,
+}
+
+/// A namespace's backend on this core, and its counts.
+pub struct Device {
+    /// The backend.
+    pub backend: Box<dyn Backend>,
+    /// The counts.
+    pub counters: Arc<IoCounters>,
 }
 
 /// What a command does next.
@@ -89,6 +100,8 @@ pub(super) enum Data {
 pub(super) struct Slot {
     pub(super) state: State,
     pub(super) entry: SubmissionQueueEntry,
+    /// When the capsule arrived.
+    pub(super) started_ns: u64,
     pub(super) pointer: Option<DataPointer>,
     pub(super) command: Option<IoCommand>,
     pub(super) data: Data,
@@ -137,6 +150,7 @@ impl Connection {
         let slot = |_| Slot {
             state: State::Receiving,
             entry: SubmissionQueueEntry::new_zeroed(),
+            started_ns: 0,
             pointer: None,
             command: None,
             data: Data::None,
@@ -188,6 +202,7 @@ impl Connection {
             return Ok(());
         };
         io.memory.read_at(io.memory.entry_offset(capsule), place.entry.as_mut_bytes())?;
+        place.started_ns = io.now_ns;
         let limits = CapsuleLimits { bytes: capsule_bytes, now_ms: io.now_ms };
         let step = self.queue.start(slot.into(), &place.entry, limits);
         self.run(io, slot, step)
@@ -336,7 +351,12 @@ impl Connection {
                 if let Some(second) = place.second.take() {
                     io.memory.free_buffer(second);
                 }
-                (place.data, place.pointer, place.command) = (Data::None, None, None);
+                if let Some(device) =
+                    place.command.take().and_then(|command| io.backends.get(command.backend))
+                {
+                    device.counters.latency.record(io.now_ns.saturating_sub(place.started_ns));
+                }
+                (place.data, place.pointer) = (Data::None, None);
                 place.state = State::Receiving;
                 match self.post_receive(io, slot) {
                     // The connection is ending.

@@ -1,7 +1,9 @@
 //! I/O commands of a connection: between the host's memory, the data buffers and the backend.
 
+use std::sync::atomic::Ordering;
+
 use super::arena::BufferId;
-use super::connection::{Connection, CoreIo, Data, Next, State, Then};
+use super::connection::{Connection, CoreIo, Data, Device, Next, State, Then};
 use super::wr_id::WrId;
 use crate::NvmfError;
 use crate::backend::{BlockError, BlockOperation, BlockRequest, Submission};
@@ -24,7 +26,7 @@ impl Connection {
     ) -> Result<(), NvmfError> {
         let index = usize::from(slot);
         let Some(place) = self.slots.get_mut(index) else { return Ok(()) };
-        let Some(backend) = io.backends.get(command.backend) else {
+        let Some(Device { backend, .. }) = io.backends.get(command.backend) else {
             return self.reply(io, slot, Status::INTERNAL_ERROR.into());
         };
         let is_compare = command.operation == IoOperation::Compare;
@@ -120,7 +122,7 @@ impl Connection {
         let Some(request) = block_request(command, place.range, at) else {
             return self.reply(io, slot, Status::SUCCESS.into());
         };
-        let Some(backend) = io.backends.get_mut(command.backend) else {
+        let Some(Device { backend, .. }) = io.backends.get_mut(command.backend) else {
             return self.reply(io, slot, Status::INTERNAL_ERROR.into());
         };
         match backend.submit(WrId::read(self.index, slot).0, &request) {
@@ -165,6 +167,9 @@ impl Connection {
         place.range += 1;
         let Some(command) = &place.command else { return Ok(()) };
         if let Err(error) = outcome {
+            if let Some(device) = io.backends.get(command.backend) {
+                device.counters.media_errors.fetch_add(1, Ordering::Relaxed);
+            }
             tracing::warn!("a backend failed at byte {} of {}: {error}", command.offset, command.bytes);
             return self.reply(io, slot, Status::from(error).into());
         }
@@ -206,12 +211,16 @@ fn block_request(command: &IoCommand, range: usize, arena_offset: usize) -> Opti
 
 fn is_mapped(io: &CoreIo, command: &IoCommand) -> bool {
     let bytes = u32::try_from(command.bytes).unwrap_or(u32::MAX);
-    io.backends.get(command.backend).is_some_and(|one| one.mapped(command.offset, bytes, true).is_some())
+    io.backends
+        .get(command.backend)
+        .is_some_and(|one| one.backend.mapped(command.offset, bytes, true).is_some())
 }
 
 /// Copies the data of a capsule into the medium: the one copy that a mapped backend makes.
 fn copy_in(io: &CoreIo, command: &IoCommand, at: usize) -> Result<Status, NvmfError> {
-    let Some(backend) = io.backends.get(command.backend) else { return Ok(Status::INTERNAL_ERROR) };
+    let Some(Device { backend, .. }) = io.backends.get(command.backend) else {
+        return Ok(Status::INTERNAL_ERROR);
+    };
     let mut chunk = [0; CHUNK_BYTES];
     for (from, to) in chunks(command.bytes) {
         let Some(bytes) = chunk.get_mut(..to - from) else { return Ok(Status::INTERNAL_ERROR) };
@@ -224,7 +233,9 @@ fn copy_in(io: &CoreIo, command: &IoCommand, at: usize) -> Result<Status, NvmfEr
 }
 
 fn compare_mapped(io: &CoreIo, command: &IoCommand, at: usize) -> Result<Status, NvmfError> {
-    let Some(backend) = io.backends.get(command.backend) else { return Ok(Status::INTERNAL_ERROR) };
+    let Some(Device { backend, .. }) = io.backends.get(command.backend) else {
+        return Ok(Status::INTERNAL_ERROR);
+    };
     let (mut host, mut medium) = ([0; CHUNK_BYTES], [0; CHUNK_BYTES]);
     for (from, to) in chunks(command.bytes) {
         let (Some(host), Some(medium)) = (host.get_mut(..to - from), medium.get_mut(..to - from)) else {

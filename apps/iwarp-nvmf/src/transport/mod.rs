@@ -22,11 +22,10 @@ use ironwarp::{
     Worker,
 };
 
-pub use connection::CoreIo;
+pub use connection::{CoreIo, Device};
 pub use listener::{Arrival, Arrivals, arrivals, entries_reserved};
 
 use crate::NvmfError;
-use crate::backend::Backend;
 use crate::target::Target;
 use arena::{ArenaLimits, CoreMemory};
 use connection::Connection;
@@ -110,15 +109,23 @@ impl Reactor {
         pd: ProtectionDomain,
         limits: CoreLimits,
         arrivals: Arrivals,
-        open: impl FnOnce(&CoreMemory) -> Result<Vec<Box<dyn Backend>>, NvmfError>,
+        open: impl FnOnce(&CoreMemory) -> Result<Vec<Device>, NvmfError>,
     ) -> Result<Self, NvmfError> {
         let cq = ctx.create_cq(limits.completions)?;
         let memory = CoreMemory::new(&ctx, pd, limits.arena)?;
         let backends = open(&memory)?;
-        let polled_backends = (0..backends.len()).filter(|&at| backends[at].needs_poll()).collect();
-        let now_ms = worker.now().0 / 1_000_000;
-        let io =
-            CoreIo { ctx, memory, backends, waiting: VecDeque::new(), block_completions: Vec::new(), now_ms };
+        let polled_backends = (0..backends.len()).filter(|&at| backends[at].backend.needs_poll()).collect();
+        let now_ns = worker.now().0;
+        let now_ms = now_ns / 1_000_000;
+        let io = CoreIo {
+            ctx,
+            memory,
+            backends,
+            waiting: VecDeque::new(),
+            block_completions: Vec::new(),
+            now_ns,
+            now_ms,
+        };
         Ok(Reactor {
             io,
             target,
@@ -172,7 +179,8 @@ impl Reactor {
     /// Runs one turn. Never waits. Returns whether there was work.
     pub fn poll(&mut self) -> Result<bool, NvmfError> {
         let mut busy = self.worker.poll(1).work > 0;
-        self.io.now_ms = self.worker.now().0 / 1_000_000;
+        self.io.now_ns = self.worker.now().0;
+        self.io.now_ms = self.io.now_ns / 1_000_000;
         busy |= self.on_completions()? > 0;
         busy |= self.on_block_completions()?;
         while let Some(event) = self.io.ctx.poll_event() {
@@ -232,8 +240,8 @@ impl Reactor {
     fn on_block_completions(&mut self) -> Result<bool, NvmfError> {
         let mut completions = std::mem::take(&mut self.io.block_completions);
         for &at in &self.polled_backends {
-            if let Some(backend) = self.io.backends.get_mut(at) {
-                backend.poll(&mut completions);
+            if let Some(device) = self.io.backends.get_mut(at) {
+                device.backend.poll(&mut completions);
             }
         }
         let busy = !completions.is_empty();

@@ -454,5 +454,5 @@ fn make_queues(
 ) -> Result<(Vec<AppCq>, Option<SharedAppSrq>), VerbsError> {
     let count = plan.completion_queues + usize::from(plan.app_srq.is_some());
     let cqs = (0..count).map(|_| AppCq::new(ctx, depths)).collect::<Result<_, _>>()?;
-    Ok((cqs, plan.app_srq.map(|app_srq| AppSrq::new(ctx, app_srq)).transpose()?))
+    Ok((cqs, plan.app_srq.map(|app_srq| AppSrq::new(ctx, app_srq, plan.cores())).transpose()?))
 }

@@ -59,6 +59,11 @@ impl VictimInfo {
         })
     }
 
+    /// Memory that it may read, and its length.
+    pub fn readable(&self) -> (RemoteMemory, u64) {
+        (self.shared, self.shared_bytes)
+    }
+
     /// The target of an attack's Write or Read.
     fn attacked_memory(&self, attack: Attack, rng: &mut SeededEntropy) -> RemoteMemory {
         let tagged_offset = self.shared.tagged_offset;

@@ -5,7 +5,9 @@
 
 mod attack_conn;
 mod craft;
-mod frames;
+pub(crate) mod frames;
+mod visit;
+mod visitor;
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -22,6 +24,7 @@ use crate::app::lifecycle::finish;
 use crate::app::{SharedOracle, Stage};
 use crate::plan::{HostilePlan, Plan, addresses_of};
 use attack_conn::{AttackConn, ConnAction};
+pub use visitor::Visitor;
 
 /// A hostile host.
 pub struct Hostile {

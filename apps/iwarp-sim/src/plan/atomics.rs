@@ -8,7 +8,7 @@ use ironwarp::memory::QueueRule;
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::scenario::ScenarioParams;
-use super::{Change, HostPlan, Plan, Scenario, log_uniform};
+use super::{BadRequest, Change, Ending, HostPlan, Plan, Scenario, log_uniform};
 
 /// The plan of all hosts.
 #[derive(Clone, Debug)]
@@ -156,11 +156,28 @@ impl Plan {
     }
 
     /// Draws hosts of up to four cores, in a quarter of the seeds of scenarios that allow them. All other seeds stay
-    /// unchanged. A shared receive queue has a part and a limit on each core, which the model does not cover.
+    /// unchanged. [`Plan::draw_shared_cores`] does so for shared receive queues.
     pub(super) fn draw_cores(&mut self, scenario: Scenario, params: &ScenarioParams) {
         let mut rng = SeededEntropy::new(self.seed ^ CORES_SALT);
         if scenario.allows_multicore() && params.shared_percent == 0 && rng.chance(250_000) {
             self.hosts.iter_mut().for_each(|host| host.set_cores(1 + rng.below(4) as u16, &mut rng));
+        }
+    }
+
+    /// Draws hosts of up to three cores for shared receive queues, where a queue has receives for each core. No
+    /// message finds it empty on purpose, since the receives of other cores cannot be used up.
+    pub(super) fn draw_shared_cores(&mut self) {
+        let mut rng = SeededEntropy::new(self.seed ^ CORES_SALT);
+        for host in &mut self.hosts {
+            host.set_cores(1 + rng.below(3) as u16, &mut rng);
+            let cores = u32::from(host.config.core.count);
+            host.app_srq.iter_mut().for_each(|srq| srq.depth *= cores);
+        }
+        for session in &mut self.sessions {
+            session.cores = session.hosts.map(|host| self.hosts[host].cores());
+            if matches!(session.ending, Ending::BadRequest { bad_request: BadRequest::SendUnexpected, .. }) {
+                session.ending = Ending::Graceful { by: 0 };
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 
 use ironwarp::Terminate;
 
+use crate::adversary::Habit;
+
 /// A violation of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attack {
@@ -85,6 +87,8 @@ pub enum Attack {
     StartupNoise,
     /// A reset.
     Reset,
+    /// A TCP that abuses acknowledgements, windows or segments; the stream above it is valid.
+    Habit(Habit),
 }
 
 /// The attacker's behaviour after the attack.
@@ -99,7 +103,7 @@ pub enum AfterAttack {
 }
 
 impl Attack {
-    /// All attacks.
+    /// All attacks above TCP.
     pub const ALL: [Attack; 39] = [
         Attack::Crc,
         Attack::Marker,
@@ -175,7 +179,11 @@ impl Attack {
             | Attack::ResponseUnasked => (0, 2, 6),
             Attack::ReadSplit => (0, 2, 7),
             Attack::ReadShort | Attack::TerminateShort => (0, 2, 0xff),
-            Attack::Terminate | Attack::HalfFpdu | Attack::StartupNoise | Attack::Reset => return None,
+            Attack::Terminate
+            | Attack::HalfFpdu
+            | Attack::StartupNoise
+            | Attack::Reset
+            | Attack::Habit(_) => return None,
         };
         Some(Terminate { layer, etype, code })
     }

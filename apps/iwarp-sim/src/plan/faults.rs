@@ -116,6 +116,29 @@ impl Plan {
         }
     }
 
+    /// Every cable is down for most of the time until the links heal, and hosts wait longer than that for a start-up.
+    pub(super) fn draw_slow_starts(&mut self, rng: &mut SeededEntropy) {
+        // Shorter than the time in which an application gives up: sixty attempts.
+        let outage = Nanos::from_millis(10_000 + rng.below(8_000));
+        self.heal_at = outage + Nanos::from_millis(rng.below(2_000));
+        for host in &mut self.hosts {
+            host.config.mpa.startup_timeout_ms = (outage.0 / 1_000_000) * (1 + rng.below(2));
+        }
+        for cable in 0..self.cables.len() {
+            let start = Nanos(rng.below(20_000_000));
+            let directions = [0..1, 1..2, 0..2][rng.below(3) as usize].clone();
+            for direction in directions {
+                let after = self.bad_link(cable, rng);
+                let config = LinkConfig { is_down: true, ..after.clone() };
+                self.timeline.push((start, Change::Link { cable, direction, config }));
+                self.timeline.push((outage, Change::Link { cable, direction, config: after }));
+            }
+        }
+        for session in &mut self.sessions {
+            session.start = Nanos(rng.below(outage.0 / 4));
+        }
+    }
+
     /// Cores stand still, up to some seconds: suspended machines, threads without a processor.
     pub(super) fn draw_stalls(&mut self, rng: &mut SeededEntropy) {
         self.heal_at += Nanos(log_uniform(rng, 24, 32));

@@ -11,6 +11,7 @@ use super::{
     Attack, BadRequest, CablePlan, Ending, Fault, HostPlan, HostilePlan, Placement, Plan, SessionPlan,
     SrqPlan, log_uniform,
 };
+use crate::adversary::Habit;
 
 impl Plan {
     pub(super) fn draw_hosts(&mut self, count: usize, params: &ScenarioParams, rng: &mut SeededEntropy) {
@@ -185,12 +186,17 @@ impl Plan {
             mtu_bytes: first.device.mtu_bytes,
             ..MemoryConfig::default()
         };
-        self.hostile = Some(HostilePlan { device, seed: rng.next_u64() });
+        let (follows_tcp, seed) = (!params.abuses_tcp, rng.next_u64());
+        self.hostile = Some(HostilePlan { follows_tcp, device, seed });
         let cable = self.cables[0].clone();
         self.cables.push(cable);
         for _ in 0..params.sessions * params.attack_percent / 100 {
             let host = rng.below(hostile as u64) as usize;
-            let attack = self.attack(hostile, host, rng);
+            let mut attack = self.attack(hostile, host, rng);
+            if params.abuses_tcp {
+                let habit = Habit::ALL[rng.below(Habit::ALL.len() as u64) as usize];
+                attack.ending = Ending::Attack { after: 0, attack: Attack::Habit(habit) };
+            }
             self.sessions.push(attack);
         }
     }

@@ -104,9 +104,11 @@ pub struct SrqPlan {
     pub sges: usize,
 }
 
-/// A host that follows only the rules of TCP.
+/// A hostile host.
 #[derive(Clone, Debug)]
 pub struct HostilePlan {
+    /// Whether it follows the rules of TCP; if not, it follows those above TCP.
+    pub follows_tcp: bool,
     /// Its device.
     pub device: MemoryConfig,
     /// The seed of its random generator and of its TCP.
@@ -213,6 +215,9 @@ impl Plan {
             plan.draw_sessions(&params, &mut rng);
         }
         plan.draw_srqs(&params, &mut rng);
+        if scenario == Scenario::SharedCores {
+            plan.draw_shared_cores();
+        }
         plan.draw_attacks(&params, &mut rng);
         plan.draw_faults(&mut rng);
         if scenario == Scenario::Atomics {
@@ -221,6 +226,9 @@ impl Plan {
         if scenario == Scenario::Stalls {
             plan.draw_stalls(&mut rng);
             plan.draw_clock_steps(&mut rng);
+        }
+        if scenario == Scenario::SlowStarts {
+            plan.draw_slow_starts(&mut rng);
         }
         if params.drops_contexts {
             plan.draw_context_drops(&mut rng);

@@ -42,6 +42,12 @@ pub enum Scenario {
     Atomics,
     /// Cores that stand still, and clocks that are set.
     Stalls,
+    /// Connections whose peers abuse TCP from inside.
+    Visitors,
+    /// Links that are down for so long that connecting takes more than ten seconds.
+    SlowStarts,
+    /// Shared receive queues on hosts with several cores.
+    SharedCores,
 }
 
 /// The parameters of a scenario.
@@ -71,13 +77,15 @@ pub struct ScenarioParams {
     pub queues_ppm: u32,
     /// Sessions in a hundred of a hostile host, in addition to all others.
     pub attack_percent: u64,
+    /// Whether the hostile host abuses TCP, and not what is above it.
+    pub abuses_tcp: bool,
     /// Whether hosts disappear without closing their connections.
     pub drops_contexts: bool,
 }
 
 impl Scenario {
     /// All scenarios.
-    pub const ALL: [Scenario; 17] = [
+    pub const ALL: [Scenario; 20] = [
         Scenario::Mixed,
         Scenario::Lossy,
         Scenario::Reorder,
@@ -95,6 +103,9 @@ impl Scenario {
         Scenario::Vanish,
         Scenario::Atomics,
         Scenario::Stalls,
+        Scenario::Visitors,
+        Scenario::SlowStarts,
+        Scenario::SharedCores,
     ];
 
     /// Its name on the command line.
@@ -117,6 +128,9 @@ impl Scenario {
             Scenario::Vanish => "vanish",
             Scenario::Atomics => "atomics",
             Scenario::Stalls => "stalls",
+            Scenario::Visitors => "visitors",
+            Scenario::SlowStarts => "slow-starts",
+            Scenario::SharedCores => "shared-cores",
         }
     }
 
@@ -136,6 +150,7 @@ impl Scenario {
             }
             Scenario::Limits => "more connections than hosts allow",
             Scenario::Shared => "many queue pairs on shared receive queues, which run low and empty",
+            Scenario::SharedCores => "shared receive queues on hosts with up to three cores",
             Scenario::Memory => "windows, fast regions, invalidated tags, fences and chains in random order",
             Scenario::Queues => "completion queues that applications sleep on and resize under load",
             Scenario::Storm => {
@@ -143,6 +158,10 @@ impl Scenario {
             }
             Scenario::Vanish => "hosts that disappear while their applications drop their contexts",
             Scenario::Stalls => "cores that stand still for up to seconds, clocks that go back or jump ahead",
+            Scenario::Visitors => {
+                "peers that split SACKs, acknowledge single bytes, close windows, read nothing; other connections must not be affected"
+            }
+            Scenario::SlowStarts => "links down for up to 18 s, start-ups that take more than ten seconds",
             Scenario::Atomics => {
                 "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable"
             }
@@ -158,7 +177,12 @@ impl Scenario {
     pub(super) fn allows_multicore(self) -> bool {
         matches!(
             self,
-            Scenario::Mixed | Scenario::Queues | Scenario::Storm | Scenario::Vanish | Scenario::Stalls
+            Scenario::Mixed
+                | Scenario::Queues
+                | Scenario::Storm
+                | Scenario::Vanish
+                | Scenario::Stalls
+                | Scenario::Visitors
         )
     }
 
@@ -186,6 +210,7 @@ impl Scenario {
             memory_ppm: 0,
             queues_ppm: 0,
             attack_percent: 0,
+            abuses_tcp: false,
             drops_contexts: false,
         };
         match self {
@@ -215,7 +240,7 @@ impl Scenario {
                 tight_limits: true,
                 ..usual
             },
-            Scenario::Shared => ScenarioParams {
+            Scenario::Shared | Scenario::SharedCores => ScenarioParams {
                 sessions: 3 + rng.below(14),
                 shared_percent: 80,
                 bad_request_percent: 25,
@@ -238,6 +263,16 @@ impl Scenario {
                 tight_limits: false,
                 ..usual
             },
+            Scenario::Visitors => ScenarioParams {
+                sessions: 2 + rng.below(6),
+                ops: 400,
+                bytes: 600_000,
+                attack_percent: 100,
+                abuses_tcp: true,
+                tight_limits: false,
+                ..usual
+            },
+            Scenario::SlowStarts => ScenarioParams { bytes: 400_000, ops: 300, tight_limits: false, ..usual },
             Scenario::Vanish => ScenarioParams { bytes: 800_000, drops_contexts: true, ..usual },
             // Words are few bytes, and each core has its own buffers.
             Scenario::Atomics => {
@@ -256,16 +291,19 @@ impl Scenario {
             | Scenario::Terminate
             | Scenario::Limits
             | Scenario::Shared
+            | Scenario::SharedCores
             | Scenario::Memory
             | Scenario::Queues
             | Scenario::Storm
             | Scenario::Vanish
+            | Scenario::Visitors
             | Scenario::Atomics => Fault::ALL.to_vec(),
             Scenario::Lossy => {
                 vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::EcnMark]
             }
             Scenario::Reorder => vec![Fault::Reorder, Fault::Duplicate, Fault::Jitter, Fault::Loss],
             Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Mtu, Fault::Loss, Fault::Jitter],
+            Scenario::SlowStarts => vec![Fault::Loss, Fault::Jitter, Fault::Duplicate, Fault::Reorder],
             Scenario::Stalls => vec![Fault::Loss, Fault::Jitter, Fault::SlowReader, Fault::Allocation],
             Scenario::Corrupt => {
                 vec![Fault::Corrupt, Fault::UndetectedCorruption, Fault::Truncate, Fault::Loss]
@@ -279,7 +317,15 @@ impl Scenario {
             known.remove(rng.below(known.len() as u64) as usize);
         }
         // It relaxes the checks of every stream that it ends, so most runs go without it.
-        let never = matches!(self, Scenario::Storm | Scenario::Memory | Scenario::Shared | Scenario::Atomics);
+        let never = matches!(
+            self,
+            Scenario::Storm
+                | Scenario::Memory
+                | Scenario::Shared
+                | Scenario::SharedCores
+                | Scenario::Atomics
+                | Scenario::Visitors
+        );
         if self != Scenario::Corrupt && (never || !rng.chance(250_000)) {
             known.retain(|fault| *fault != Fault::UndetectedCorruption);
         }

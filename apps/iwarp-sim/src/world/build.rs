@@ -9,7 +9,7 @@ use super::host_clock::HostClock;
 use super::{Host, HostApp, SimNode, Switch, World};
 use crate::app::{App, Oracle};
 use crate::atomics::{AtomicsApp, AtomicsOracle};
-use crate::hostile::Hostile;
+use crate::hostile::{Hostile, Visitor};
 use crate::plan::{Fault, Plan};
 use crate::wire::FrameChecker;
 
@@ -51,8 +51,12 @@ impl World {
             world.add_host(number, queues).map_err(|error| format!("host {number}: {error}"))?;
         }
         if let (Some(hostile), Some(port)) = (&plan.hostile, hostile_port) {
-            let host = Hostile::new(plan, hostile, port, &world.oracle);
-            world.net.add_node(SimNode::Hostile(Box::new(host)), &[world.ports[plan.hosts.len()]]);
+            let node = if hostile.follows_tcp {
+                SimNode::Hostile(Box::new(Hostile::new(plan, hostile, port, &world.oracle)))
+            } else {
+                SimNode::Visitor(Box::new(Visitor::new(plan, hostile, port, &world.oracle)))
+            };
+            world.net.add_node(node, &[world.ports[plan.hosts.len()]]);
         }
         Ok(world)
     }

@@ -21,7 +21,7 @@ pub use switch::Switch;
 
 use crate::app::{SharedOracle, Totals};
 use crate::atomics::SharedAtomicsOracle;
-use crate::hostile::Hostile;
+use crate::hostile::{Hostile, Visitor};
 use crate::plan::{Change, Plan};
 
 /// The result of a run that passed.
@@ -43,6 +43,8 @@ pub enum SimNode {
     Host(Box<Host>),
     /// A host that follows only the rules of TCP.
     Hostile(Box<Hostile>),
+    /// A host that abuses TCP.
+    Visitor(Box<Visitor>),
     /// A switch.
     Switch(Switch),
 }
@@ -52,6 +54,7 @@ impl Node for SimNode {
         match self {
             SimNode::Host(host) => host.poll(now),
             SimNode::Hostile(host) => host.poll(now),
+            SimNode::Visitor(host) => host.poll(now),
             SimNode::Switch(switch) => switch.poll(now),
         }
     }
@@ -60,6 +63,7 @@ impl Node for SimNode {
         match self {
             SimNode::Host(host) => host.check(),
             SimNode::Hostile(host) => host.check(),
+            SimNode::Visitor(host) => host.check(),
             SimNode::Switch(switch) => switch.check(),
         }
     }

@@ -30,11 +30,6 @@ pub(crate) unsafe fn read<'a, T>(pointer: *const T, what: &'static str) -> Resul
     Ok(unsafe { &*pointer })
 }
 
-/// Returns whether a pointer could point to room for a value.
-pub(crate) fn check_out<T>(pointer: *mut T, what: &'static str) -> Result<(), ApiError> {
-    check(pointer.cast_const(), what)
-}
-
 /// Writes a value to a pointer.
 ///
 /// # Safety
@@ -141,7 +136,7 @@ pub(crate) unsafe fn write_text(
 }
 
 /// Returns a struct that begins with its own size, as compiled by the caller. Fields that the caller does not know
-/// have their `default` value.
+/// have their `default` value. Fields that the library does not know must be 0.
 ///
 /// # Safety
 /// As for [`read`], of as many bytes as its first field states. `T` consists of numbers and pointers, in C's layout,
@@ -151,16 +146,11 @@ pub(crate) unsafe fn read_sized<T: Copy>(
     default: T,
     what: &'static str,
 ) -> Result<T, ApiError> {
-    check(pointer, what)?;
-    // SAFETY: the first field exists with any size.
-    let size = unsafe { pointer.cast::<u32>().read() } as usize;
-    if !(size_of::<u32>()..=size_of::<T>()).contains(&size) {
-        let most = size_of::<T>();
-        return Err(fault!(IW_E_VALUE, "{what}.size = {size}: 4 to {most}, set by its init"));
-    }
+    // SAFETY: guaranteed by the caller.
+    let size = unsafe { read_size(pointer, what) }?;
     let mut value = default;
-    // SAFETY: both have `size` bytes, and any bytes are a valid value.
-    unsafe { core::ptr::copy_nonoverlapping(pointer.cast::<u8>(), (&raw mut value).cast::<u8>(), size) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { read_element(pointer, size, &mut value, what) }?;
     Ok(value)
 }
 
@@ -204,6 +194,152 @@ pub(crate) unsafe fn write_sized<T: Copy>(
     Ok(())
 }
 
+/// Writes the defaults of a struct that begins with its own size, for a program whose header has `size` bytes of it.
+///
+/// # Safety
+/// As for [`write_sized`], of `size` bytes.
+pub(crate) unsafe fn write_init<T: Copy>(
+    pointer: *mut T,
+    size: usize,
+    what: &'static str,
+    value: T,
+) -> Result<(), ApiError> {
+    check(pointer, what)?;
+    if !(size_of::<u32>()..=SIZE_MAX).contains(&size) {
+        return Err(fault!(IW_E_VALUE, "{what}: {size} bytes"));
+    }
+    // SAFETY: the first field exists with any size; the rest is guaranteed by the caller.
+    unsafe {
+        pointer.cast::<u32>().write(size as u32);
+        write_sized(pointer, what, value)
+    }
+}
+
+/// Room for a list of structs in the data path. The program states the size of an element on the call instead of in each
+/// element: nothing is read, and an element needs no field for it.
+pub(crate) struct OutList<T> {
+    next: *mut T,
+    size: usize,
+    left: usize,
+}
+
+impl<T: Copy> OutList<T> {
+    /// # Safety
+    /// The pointer is null or valid for writes of `count` elements of `size` bytes while the list is used. `T` consists of
+    /// numbers and pointers, in C's layout.
+    #[inline]
+    pub(crate) unsafe fn new(
+        pointer: *mut T,
+        size: usize,
+        count: usize,
+        what: &'static str,
+    ) -> Result<Self, ApiError> {
+        if count > 0 {
+            check(pointer.cast_const(), what)?;
+            check_element(size, align_of::<T>(), count, what)?;
+        }
+        Ok(OutList { next: pointer, size, left: count })
+    }
+
+    /// Writes the next element: the fields that the program knows, and 0 for those that the library does not know. Ignored
+    /// beyond the end.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
+        if self.size == size_of::<T>() {
+            // SAFETY: `new` guarantees room for this element.
+            unsafe { self.next.write(value) };
+        } else {
+            self.push_other(value);
+        }
+        self.next = self.next.wrapping_byte_add(self.size);
+    }
+
+    #[cold]
+    fn push_other(&mut self, value: T) {
+        let known = self.size.min(size_of::<T>());
+        // SAFETY: as above, of `size` bytes; `value` has `known` bytes.
+        unsafe {
+            let to = self.next.cast::<u8>();
+            core::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to, known);
+            core::ptr::write_bytes(to.add(known), 0, self.size - known);
+        }
+    }
+}
+
+/// Calls `body` with the elements of a list, in order: with all of them if the program's elements have the library's size,
+/// else with copies, some at a time. Fields that the program does not know are those of `default`. Fields that the library
+/// does not know must be 0.
+///
+/// # Safety
+/// The pointer is null or points to `count` elements of `size` bytes. `T` consists of numbers and pointers, in C's layout.
+#[inline]
+pub(crate) unsafe fn read_list<T: Copy>(
+    pointer: *const T,
+    (size, count): (usize, usize),
+    default: T,
+    what: &'static str,
+    mut body: impl FnMut(&[T]) -> Result<(), ApiError>,
+) -> Result<(), ApiError> {
+    if size == size_of::<T>() || count == 0 {
+        // SAFETY: guaranteed by the caller.
+        return body(unsafe { read_slice(pointer, count, what) }?);
+    }
+    check(pointer, what)?;
+    check_element(size, align_of::<T>(), count, what)?;
+    for from in (0..count).step_by(COPIES) {
+        let mut copies = [default; COPIES];
+        let (copies, _) = copies.split_at_mut(COPIES.min(count - from));
+        for (at, copy) in (from..).zip(copies.iter_mut()) {
+            // SAFETY: guaranteed by the caller.
+            unsafe { read_element(pointer.wrapping_byte_add(at * size), size, copy, what) }?;
+        }
+        body(copies)?;
+    }
+    Ok(())
+}
+
+/// Elements that are copied at a time.
+const COPIES: usize = 16;
+
+/// # Safety
+/// The pointer is valid for reads of `size` bytes.
+unsafe fn read_element<T: Copy>(
+    pointer: *const T,
+    size: usize,
+    copy: &mut T,
+    what: &'static str,
+) -> Result<(), ApiError> {
+    let known = size.min(size_of::<T>());
+    // SAFETY: guaranteed by the caller; the bytes behind `known` are the element's own.
+    let unknown = unsafe {
+        core::ptr::copy_nonoverlapping(pointer.cast::<u8>(), core::ptr::from_mut(copy).cast::<u8>(), known);
+        core::slice::from_raw_parts(pointer.cast::<u8>().add(known), size - known)
+    };
+    check_unknown(unknown, what)
+}
+
+/// A program of a newer header uses a field that this library does not have.
+fn check_unknown(unknown: &[u8], what: &'static str) -> Result<(), ApiError> {
+    if unknown.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    Err(fault!(IW_E_UNSUPPORTED, "{what} has a field that this version of the library does not know"))
+}
+
+fn check_element(size: usize, align: usize, count: usize, what: &'static str) -> Result<(), ApiError> {
+    if !(align..=SIZE_MAX).contains(&size) || !size.is_multiple_of(align) {
+        return Err(fault!(IW_E_VALUE, "{what}: elements of {size} bytes"));
+    }
+    if count.checked_mul(size).is_some_and(|bytes| bytes <= isize::MAX as usize) {
+        return Ok(());
+    }
+    Err(fault!(IW_E_VALUE, "{what} is longer than the address space"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,10 +360,17 @@ mod tests {
         // SAFETY: a value on the stack; so are those below.
         let seen = unsafe { read_sized(&older, default, "attr") };
         assert_eq!(seen.map_err(|fault| fault.code), Ok(Sized { size: 8, old: 9, new: 2 }));
-        for size in [0, 3, 17, u32::MAX] {
+        for size in [0, 3, 4097, u32::MAX] {
             // SAFETY: a refused size is not used.
             let refused = unsafe { read_sized(&Sized { size, ..default }, default, "attr") };
             assert_eq!(refused.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
+        }
+        // One of a newer header is longer. What the library does not know must not be used.
+        for (unknown, expected) in [(0, Ok(9)), (1, Err(IW_E_UNSUPPORTED))] {
+            let longer = [Sized { size: 32, old: 9, new: 2 }, Sized { size: 0, old: 0, new: unknown }];
+            // SAFETY: the array has 32 bytes.
+            let seen = unsafe { read_sized(longer.as_ptr(), default, "attr") };
+            assert_eq!(seen.map(|seen| seen.old).map_err(|fault| fault.code), expected);
         }
     }
 
@@ -251,6 +394,45 @@ mod tests {
             let refused = unsafe { write_sized(&mut out, "out", value) };
             assert_eq!(refused.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
         }
+    }
+
+    /// Lists of a program whose elements are shorter or longer than the library's.
+    #[test]
+    fn elements_of_another_size_are_converted() {
+        let value = Sized { size: 1, old: 2, new: 3 };
+        let default = Sized { size: 0, old: 0, new: 99 };
+        for (size, expected) in [(8, [1, 2, 1, 2, 7, 7]), (16, [1, 2, 3, 0, 1, 2])] {
+            let mut out = [7u32; 16];
+            // SAFETY: the array has more bytes than two elements.
+            let mut list = unsafe { OutList::new(out.as_mut_ptr().cast::<Sized>(), size, 2, "out") }
+                .map_err(|fault| fault.code)
+                .expect("a good size");
+            (0..3).for_each(|_| list.push(value));
+            assert_eq!(out[..6], expected, "elements of {size} bytes; the third is ignored");
+        }
+        let numbers: Vec<u64> = (0..3 * 20).map(|at| if at % 3 == 2 { 0 } else { at }).collect();
+        for (size, new) in [(8, 99), (24, 1)] {
+            let mut seen = Vec::new();
+            // SAFETY: the list has 480 bytes.
+            let read = unsafe {
+                read_list(numbers.as_ptr().cast::<Sized>(), (size, 20), default, "wrs", |some| {
+                    seen.extend(some.iter().map(|one| one.new));
+                    Ok(())
+                })
+            };
+            assert_eq!((read.map_err(|fault| fault.code), seen.len(), seen[0]), (Ok(()), 20, new));
+        }
+        for size in [0, 4, 12, 4104] {
+            // SAFETY: a refused size is not used.
+            let read =
+                unsafe { read_list(numbers.as_ptr().cast::<Sized>(), (size, 2), default, "wrs", |_| Ok(())) };
+            assert_eq!(read.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
+        }
+        // SAFETY: the list has more bytes than two elements.
+        let read = unsafe {
+            read_list(numbers.as_ptr().wrapping_add(1).cast::<Sized>(), (24, 2), default, "wrs", |_| Ok(()))
+        };
+        assert_eq!(read.map_err(|fault| fault.code), Err(IW_E_UNSUPPORTED), "a field of a newer header");
     }
 
     #[test]

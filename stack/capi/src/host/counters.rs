@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 
 use super::stack::iw_stack;
-use crate::boundary::{call, text, with, write_out, *};
+use crate::boundary::{ApiError, call, text, with, write_out, *};
 
 /// Reads one counter of a stack by its name, the sum over all cores, as `iwarp-top` shows it.
 ///
@@ -20,10 +20,60 @@ pub unsafe extern "C" fn iw_stack_counter(
     call(|| unsafe {
         let name = text(name, "name")?;
         let all = with(stack, |host| Ok(host.stack.counters()))?;
-        let found = all.iter().find(|(one, _)| *one == name);
-        let (_, count) = found.ok_or_else(|| fault!(IW_E_VALUE, "no counter is called {name}"))?;
-        write_out(value, "value", *count)
+        write_out(value, "value", find(&all, name)?)
     })
+}
+
+/// Reads one counter of one core by its name.
+///
+/// # Safety
+/// As for `iw_stack_counter`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_stack_core_counter(
+    stack: *const iw_stack,
+    core: u32,
+    name: *const c_char,
+    value: *mut u64,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let name = text(name, "name")?;
+        let all = with(stack, |host| {
+            let number = u16::try_from(core).ok().filter(|core| usize::from(*core) < host.workers.len());
+            let number = number.ok_or_else(|| fault!(IW_E_VALUE, "core = {core}: below iw_stack_cores"))?;
+            Ok(host.stack.core_counters(number))
+        })?;
+        write_out(value, "value", find(&all, name)?)
+    })
+}
+
+/// Reads one counter of a port's device or network by its name, the sum over all cores.
+///
+/// # Safety
+/// As for `iw_stack_counter`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_stack_port_counter(
+    stack: *const iw_stack,
+    port: u32,
+    name: *const c_char,
+    value: *mut u64,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let name = text(name, "name")?;
+        let all = with(stack, |host| {
+            let number = u8::try_from(port).ok().filter(|port| *port < host.stack.ports());
+            let number = number.ok_or_else(|| fault!(IW_E_VALUE, "port = {port}: below iw_ports"))?;
+            Ok(host.stack.port_counters(number))
+        })?;
+        write_out(value, "value", find(&all, name)?)
+    })
+}
+
+fn find(all: &[(&'static str, u64)], name: &str) -> Result<u64, ApiError> {
+    let found = all.iter().find(|(one, _)| *one == name);
+    let (_, count) = found.ok_or_else(|| fault!(IW_E_VALUE, "no counter is called {name}"))?;
+    Ok(*count)
 }
 
 /// Returns the number of counters.

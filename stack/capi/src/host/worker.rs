@@ -3,7 +3,13 @@
 use verbs::{Worker, WorkerThread};
 
 use super::stack::iw_stack;
-use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_optional, write_out, *};
+use core::ffi::c_char;
+use std::os::fd::AsRawFd;
+
+use super::capture::iw_capture;
+use crate::boundary::{
+    ApiError, Slot, alloc_handle, call, close_handle, text, with, write_out, write_sized, *,
+};
 
 /// One core of a stack.
 pub struct iw_worker(Slot<Runner>);
@@ -20,10 +26,14 @@ pub(crate) enum Runner {
 
 handle_kind!(iw_worker, Runner, 2, "the worker");
 
-/// The result of one poll.
+/// The result of one poll. Set `size` before the first call; the library leaves it as it is.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_poll_result {
+    /// sizeof(struct iw_poll_result).
+    pub size: u32,
+    /// Not used.
+    pub reserved: u32,
     /// Frames received and sent, doorbells and messages handled. 0 if there was nothing to do.
     pub work: u64,
     /// Nanoseconds until the next timer is due. Until then there is nothing to do unless a frame, a request or a
@@ -55,7 +65,8 @@ pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *m
 /// are due must poll all of them again after one had work, since they pass frames to each other.
 ///
 /// # Safety
-/// `worker` is null or a handle of this library; `polled` is null or valid for writes of one value.
+/// `worker` is null or a handle of this library; `polled` is null or valid for writes of as many bytes
+/// as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_poll(
     worker: *mut iw_worker,
@@ -72,7 +83,8 @@ pub unsafe extern "C" fn iw_worker_poll(
                 return Ok(work);
             }
             let idle_ns = done.next_deadline.map_or(u64::MAX, |due| due.0.saturating_sub(worker.now().0));
-            write_optional(polled, "polled", iw_poll_result { work: done.work as u64, idle_ns })?;
+            let result = iw_poll_result { size: 0, reserved: 0, work: done.work as u64, idle_ns };
+            write_sized(polled, "polled", result)?;
             Ok(work)
         })
     })
@@ -117,6 +129,84 @@ pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
                 *runner = other;
                 Err(fault!(IW_E_STATE, "the worker runs on no thread of the library's"))
             }
+        })
+    })
+}
+
+/// Prepares to wait for the descriptor of `iw_worker_wake_fd`, for a program that owns the loop and has polled without
+/// work. Runs one iteration. Returns 1 if the program may wait now: then the descriptor becomes readable as soon as the
+/// worker has to be polled. Returns 0 if there is work: poll again. Needs `core.idle = "sleep"`; otherwise fails with
+/// IW_E_STATE.
+///
+/// # Safety
+/// As for `iw_worker_start`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_worker_arm(worker: *mut iw_worker) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        with(worker, |runner| {
+            let worker = runner.polled()?;
+            worker.wake_fd().ok_or_else(does_not_sleep)?;
+            Ok(worker.arm())
+        })
+    })
+}
+
+/// Stores the descriptor that becomes readable when the worker has to be polled after `iw_worker_arm` returned 1. It is an
+/// epoll descriptor: wait for it with `poll` or `epoll`, and do not read or close it. The next poll of the worker resets
+/// it. Needs `core.idle = "sleep"`.
+///
+/// # Safety
+/// As for `iw_worker_start`; `fd` is null or valid for writes of one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_worker_wake_fd(worker: *mut iw_worker, fd: *mut i32) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let number =
+            with(worker, |runner| Ok(runner.polled()?.wake_fd().ok_or_else(does_not_sleep)?.as_raw_fd()))?;
+        write_out(fd, "fd", number)
+    })
+}
+
+#[cold]
+fn does_not_sleep() -> ApiError {
+    fault!(IW_E_STATE, "core.idle is not \"sleep\"")
+}
+
+/// Records the frames of the worker's ports from now on. The interface of the capture is called `name`, followed by the
+/// port's number if there are several.
+///
+/// # Safety
+/// `worker` and `capture` are null or handles of this library; `name` is null or a NUL-terminated text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_worker_start_capture(
+    worker: *mut iw_worker,
+    capture: *const iw_capture,
+    name: *const c_char,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let name = text(name, "name")?;
+        with(worker, |runner| {
+            let worker = runner.polled()?;
+            with(capture, |capture| {
+                worker.start_capture(capture, name).map_err(|error| ApiError::with_detail(IW_E_SYSTEM, error))
+            })
+        })
+    })
+}
+
+/// Stops recording and writes out what is buffered.
+///
+/// # Safety
+/// As for `iw_worker_start`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_worker_stop_capture(worker: *mut iw_worker) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        with(worker, |runner| {
+            let stopped = runner.polled()?.stop_capture();
+            stopped.map_err(|error| ApiError::with_detail(IW_E_SYSTEM, error))
         })
     })
 }

@@ -1,14 +1,14 @@
 //! Listen, connect, accept, reject, disconnect. Each call starts the operation; the result arrives as an event.
 
 use verbs::{
-    AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRequestInfo, MpaRevision,
-    NegotiatedParams, ReadDepths, RejectParams, VerbsError,
+    AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRequestInfo, MpaRevision, Nanos,
+    NegotiatedParams, ReadDepths, RejectParams, RtrKinds, VerbsError,
 };
 
 use super::address::iw_addr;
 use super::context::iw_ctx;
 use super::queues::iw_qp;
-use crate::boundary::{ApiError, call, read, read_sized, read_slice, with, write_out, *};
+use crate::boundary::{ApiError, call, read, read_sized, read_slice, with, write_init, write_out, *};
 
 /// A peer that waits for an answer, from IW_EVENT_CONNECT_REQUEST. A request without an answer is closed after
 /// `mpa.startup_timeout_ms`.
@@ -29,8 +29,8 @@ pub struct iw_negotiated {
     pub ird: u16,
     /// Reads that this side may have outstanding at the peer (ORD).
     pub ord: u16,
-    /// Not used.
-    pub reserved: u16,
+    /// With IW_EVENT_CONNECT_REQUEST, IW_NEGOTIATED_PEER_TO_PEER.
+    pub flags: u16,
 }
 
 impl From<NegotiatedParams> for iw_negotiated {
@@ -39,7 +39,7 @@ impl From<NegotiatedParams> for iw_negotiated {
             revision: negotiated.revision.into(),
             ird: negotiated.reads.ird,
             ord: negotiated.reads.ord,
-            reserved: 0,
+            flags: 0,
         }
     }
 }
@@ -51,11 +51,25 @@ const _: () = assert!(IW_READS_UNNEGOTIATED == verbs::READS_UNNEGOTIATED as u32)
 
 impl From<MpaRequestInfo> for iw_negotiated {
     fn from(offered: MpaRequestInfo) -> Self {
-        let unnegotiated = ReadDepths { ird: verbs::READS_UNNEGOTIATED, ord: verbs::READS_UNNEGOTIATED };
-        let ReadDepths { ird, ord } = offered.peer_reads.unwrap_or(unnegotiated);
-        iw_negotiated { revision: offered.revision.into(), ird, ord, reserved: 0 }
+        iw_negotiated {
+            revision: offered.revision.into(),
+            flags: if offered.peer_to_peer { IW_NEGOTIATED_PEER_TO_PEER } else { 0 },
+            ..Self::of_rejection(offered.peer_reads)
+        }
     }
 }
+
+impl iw_negotiated {
+    /// The read depths that a peer sent, if any.
+    pub(crate) fn of_rejection(peer_reads: Option<ReadDepths>) -> Self {
+        let unnegotiated = ReadDepths { ird: verbs::READS_UNNEGOTIATED, ord: verbs::READS_UNNEGOTIATED };
+        let ReadDepths { ird, ord } = peer_reads.unwrap_or(unnegotiated);
+        iw_negotiated { revision: 0, ird, ord, flags: 0 }
+    }
+}
+
+/// The peer that requests a connection lets either side send first. Otherwise the peer does.
+pub const IW_NEGOTIATED_PEER_TO_PEER: u16 = 1;
 
 /// Atomic operations and Immediate Data as configured (`rdmap.extensions`).
 pub const IW_EXTENSIONS_DEFAULT: u32 = 0;
@@ -91,16 +105,30 @@ pub struct iw_conn_params {
     /// Port 0: a free port. On a stack of several cores the flow selects the core of the queue pair, so a port needs an
     /// address with it there.
     pub source: iw_addr,
+    /// Connect only: 1: either side may send first (RFC 6581 s9.2), 0: only this side, negative: as configured.
+    pub peer_to_peer: i32,
+    /// The permitted kinds of ready-to-receive indication, IW_RTR_*; negative: as configured.
+    pub rtr: i32,
+    /// Connect only: the delay before the first message in microseconds; negative: as configured.
+    pub first_fpdu_holdoff_us: i64,
 }
 
-/// Sets the defaults: no private data, everything else as configured and as in the queue pair.
+/// The initiator's first message may be a Send without data.
+pub const IW_RTR_SEND: i32 = 1;
+/// It may be an RDMA Write without data.
+pub const IW_RTR_WRITE: i32 = 2;
+/// It may be an RDMA Read without data.
+pub const IW_RTR_READ: i32 = 4;
+
+/// Sets the defaults: no private data, everything else as configured and as in the queue pair. `size` is
+/// sizeof(struct iw_conn_params): programs call `iw_conn_params_init`, which passes it.
 ///
 /// # Safety
-/// `params` is null or valid for writes of one value.
+/// `params` is null or valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_conn_params_init(params: *mut iw_conn_params) -> i32 {
+pub unsafe extern "C" fn iw_conn_params_init_sized(params: *mut iw_conn_params, size: usize) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { write_out(params, "params", iw_conn_params::DEFAULT) })
+    call(|| unsafe { write_init(params, size, "params", iw_conn_params::DEFAULT) })
 }
 
 /// Listens on an address. Peers are reported by IW_EVENT_CONNECT_REQUEST, an address in use by
@@ -166,8 +194,10 @@ pub unsafe extern "C" fn iw_connect(
             revision: params.revision()?,
             reads: params.reads()?,
             extensions: params.extensions()?,
+            peer_to_peer: params.peer_to_peer()?,
+            rtr: params.rtr()?,
+            first_fpdu_holdoff: params.first_fpdu_holdoff()?,
             source: if params.source.family == 0 { None } else { Some(params.source.to_rust()?) },
-            ..ConnectParams::default()
         };
         with(ctx, |context| Ok(context.connect_with(qp.to_rust(), remote, &asked)?))
     })
@@ -194,7 +224,7 @@ pub unsafe extern "C" fn iw_accept(
             private_data: params.read_private_data()?,
             reads: params.reads()?,
             extensions: params.extensions()?,
-            ..AcceptParams::default()
+            rtr: params.rtr()?,
         };
         with(ctx, |context| Ok(context.accept_with(&request, qp.to_rust(), &answer)?))
     })
@@ -306,6 +336,9 @@ impl iw_conn_params {
         ird: -1,
         ord: -1,
         source: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
+        peer_to_peer: -1,
+        rtr: -1,
+        first_fpdu_holdoff_us: -1,
     };
 
     /// # Safety
@@ -356,5 +389,40 @@ impl iw_conn_params {
                 return Err(fault!(IW_E_VALUE, "params.extensions = {other}: IW_EXTENSIONS_*"));
             }
         }))
+    }
+
+    fn peer_to_peer(&self) -> Result<Option<bool>, ApiError> {
+        match self.peer_to_peer {
+            ..0 => Ok(None),
+            0 => Ok(Some(false)),
+            1 => Ok(Some(true)),
+            other => Err(fault!(IW_E_VALUE, "params.peer_to_peer = {other}: 0, 1 or negative")),
+        }
+    }
+
+    fn rtr(&self) -> Result<Option<RtrKinds>, ApiError> {
+        if self.rtr < 0 {
+            return Ok(None);
+        }
+        if self.rtr & !(IW_RTR_SEND | IW_RTR_WRITE | IW_RTR_READ) != 0 {
+            return Err(fault!(IW_E_VALUE, "params.rtr = {}: IW_RTR_* or negative", self.rtr));
+        }
+        let has = |kind: i32, flag: RtrKinds| if self.rtr & kind != 0 { flag } else { RtrKinds::empty() };
+        Ok(Some(
+            has(IW_RTR_SEND, RtrKinds::SEND)
+                | has(IW_RTR_WRITE, RtrKinds::WRITE)
+                | has(IW_RTR_READ, RtrKinds::READ),
+        ))
+    }
+
+    fn first_fpdu_holdoff(&self) -> Result<Option<Nanos>, ApiError> {
+        match self.first_fpdu_holdoff_us {
+            ..0 => Ok(None),
+            us @ 0..=1_000_000 => Ok(Some(Nanos::from_micros(us as u64))),
+            other => {
+                let text = "0 to 1000000 or negative";
+                Err(fault!(IW_E_VALUE, "params.first_fpdu_holdoff_us = {other}: {text}"))
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use verbs::{Context, ProtectionDomain};
 
-use crate::boundary::{Slot, alloc_handle, call, close_handle, with, write_optional, write_out};
+use crate::boundary::{Slot, alloc_handle, call, close_handle, with, write_out, write_sized};
 use crate::host::iw_stack;
 
 /// One application thread's side of a stack. Used by one thread at a time.
@@ -26,20 +26,24 @@ impl iw_pd {
     }
 }
 
-/// The progress of `iw_drain`.
+/// The progress of `iw_drain`. Set `size` before the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_drain_progress {
+    /// sizeof(struct iw_drain_progress).
+    pub size: u32,
     /// Queue pairs whose connections have not ended yet.
     pub open: u32,
     /// Queue pairs that this call destroyed, because the deadline has passed.
     pub aborted: u32,
 }
 
-/// The limits of a stack.
+/// The limits of a stack. Set `size` before the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_limits {
+    /// sizeof(struct iw_limits).
+    pub size: u32,
     /// Cores that carry connections.
     pub cores: u32,
     /// Queue pairs on each core.
@@ -66,6 +70,14 @@ pub struct iw_limits {
     pub read_depth: u32,
     /// Bytes of private data that always fit, with any MPA revision of the peer.
     pub private_data_bytes: u32,
+    /// Receives of a shared receive queue, on each core.
+    pub srq_depth: u32,
+    /// Bytes of private data that are accepted from a peer.
+    pub private_data_bytes_accepted: u32,
+    /// Incoming connections on each core that are neither accepted nor rejected.
+    pub half_open: u32,
+    /// Listening addresses on each core.
+    pub listeners: u32,
 }
 
 /// Opens a context. Allocates.
@@ -109,13 +121,14 @@ pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32
 /// Returns the limits of the context's stack.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let all = with(ctx, |context| Ok(context.limits()))?;
         let limits = iw_limits {
+            size: 0,
             cores: all.cores as u32,
             queue_pairs: all.queue_pairs,
             completion_queues: all.completion_queues,
@@ -129,8 +142,12 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
             message_bytes: all.message_bytes,
             read_depth: all.read_depth.into(),
             private_data_bytes: all.private_data_bytes_enhanced as u32,
+            srq_depth: all.srq_depth,
+            private_data_bytes_accepted: all.private_data_bytes_accepted as u32,
+            half_open: all.half_open,
+            listeners: all.listeners,
         };
-        write_out(out, "out", limits)
+        write_sized(out, "out", limits)
     })
 }
 
@@ -140,7 +157,8 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
 /// listening. `drained` may be null.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library; `drained` is null or valid for writes of one value.
+/// `ctx` is null or a handle of this library; `drained` is null or valid for writes of as many bytes
+/// as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_drain(
     ctx: *mut iw_ctx,
@@ -154,11 +172,11 @@ pub unsafe extern "C" fn iw_drain(
         // A deadline beyond the range of the clock never passes.
         let deadline = now.checked_add(left).or_else(|| now.checked_add(YEAR)).unwrap_or(now);
         let done = with(ctx, |context| Ok(context.drain(deadline)?))?;
-        write_optional(
-            drained,
-            "drained",
-            iw_drain_progress { open: done.open as u32, aborted: done.aborted as u32 },
-        )?;
+        if !drained.is_null() {
+            let progress =
+                iw_drain_progress { size: 0, open: done.open as u32, aborted: done.aborted as u32 };
+            write_sized(drained, "drained", progress)?;
+        }
         Ok(i32::try_from(done.open).unwrap_or(i32::MAX))
     })
 }

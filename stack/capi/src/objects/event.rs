@@ -8,14 +8,15 @@ use std::os::fd::AsRawFd;
 use super::connect::{iw_negotiated, iw_request};
 use super::context::iw_ctx;
 use super::queues::{iw_cq, iw_qp, iw_srq};
-use crate::boundary::{call, with, write_out};
+use crate::boundary::{call, read_size, with, write_out, write_sized};
 
 /// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated` has the peer's MPA
 /// revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to the programs.
 pub const IW_EVENT_CONNECT_REQUEST: u32 = 1;
 /// The connection is established: `qp`, `local`, `remote`, `negotiated`, and on the connecting side private data.
 pub const IW_EVENT_ESTABLISHED: u32 = 2;
-/// The peer rejected the connection: `qp`, private data.
+/// The peer rejected the connection: `qp`, private data. `negotiated` has the read depths of the rejection;
+/// IW_READS_UNNEGOTIATED: it has none.
 pub const IW_EVENT_REJECTED: u32 = 3;
 /// The connection was not established: `qp`; `reason` is an IW_CONNECT_FAILURE_*.
 pub const IW_EVENT_CONNECT_FAILED: u32 = 4;
@@ -41,6 +42,8 @@ pub const IW_EVENT_LISTEN_FAILED: u32 = 13;
 pub const IW_EVENT_PEER_LACKS_ATOMICS: u32 = 14;
 /// An event that this version of the header does not know.
 pub const IW_EVENT_OTHER: u32 = 15;
+/// The peer of a queue pair exceeded its share of a shared receive queue (`iw_qp_attr.srq_share`): `srq`, `qp`.
+pub const IW_EVENT_SRQ_SHARE_EXCEEDED: u32 = 16;
 
 /// No host answers for the address, no route leads to it, or no answer arrived in time and a router had reported that
 /// the peer cannot be reached.
@@ -97,14 +100,18 @@ pub struct iw_terminate {
     pub sent: u8,
 }
 
-/// An event. The kind determines the fields that are set; others are 0.
+/// An event. The kind determines the fields that are set; others are 0. Set `size` before the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_event {
+    /// sizeof(struct iw_event).
+    pub size: u32,
     /// IW_EVENT_*.
     pub kind: u32,
     /// IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or the state of the link.
     pub reason: u32,
+    /// The port, from 0.
+    pub port: u32,
     /// The queue pair.
     pub qp: iw_qp,
     /// The completion queue.
@@ -121,8 +128,6 @@ pub struct iw_event {
     pub negotiated: iw_negotiated,
     /// The error.
     pub terminate: iw_terminate,
-    /// The port, from 0.
-    pub port: u32,
     /// Length of the private data in bytes.
     pub private_data_bytes: u32,
     /// The peer's private data.
@@ -163,20 +168,21 @@ pub unsafe extern "C" fn iw_event_fd(ctx: *const iw_ctx, fd: *mut i32) -> i32 {
 /// destroyed: it frees their memory.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_poll(ctx: *mut iw_ctx, out: *mut iw_event) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         // Checked first, so that no event is lost.
-        crate::boundary::check_out(out, "out")?;
+        read_size(out, "out")?;
         let Some(event) = with(ctx, |context| Ok(context.poll_event()))? else { return Ok(0) };
-        write_out(out, "out", to_c_event(&event))?;
+        write_sized(out, "out", to_c_event(&event))?;
         Ok(1)
     })
 }
 
 const EMPTY_EVENT: iw_event = iw_event {
+    size: 0,
     kind: IW_EVENT_OTHER,
     reason: 0,
     qp: iw_qp { id: 0 },
@@ -185,7 +191,7 @@ const EMPTY_EVENT: iw_event = iw_event {
     request: iw_request { id: [0; 2] },
     local: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
     remote: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
-    negotiated: iw_negotiated { revision: 0, ird: 0, ord: 0, reserved: 0 },
+    negotiated: iw_negotiated { revision: 0, ird: 0, ord: 0, flags: 0 },
     terminate: iw_terminate { layer: 0, etype: 0, code: 0, sent: 0 },
     port: 0,
     private_data_bytes: 0,
@@ -209,8 +215,9 @@ fn to_c_event(event: &Event) -> iw_event {
             let established = of(IW_EVENT_ESTABLISHED, qp);
             with_private_data(iw_event { local, remote, negotiated, ..established }, private_data)
         }
-        Event::Rejected { qp, private_data, .. } => {
-            with_private_data(of(IW_EVENT_REJECTED, qp), private_data)
+        Event::Rejected { qp, private_data, peer_reads } => {
+            let negotiated = iw_negotiated::of_rejection(*peer_reads);
+            with_private_data(iw_event { negotiated, ..of(IW_EVENT_REJECTED, qp) }, private_data)
         }
         Event::ConnectFailed { qp, reason } => {
             iw_event { reason: connect_failure_code(*reason), ..of(IW_EVENT_CONNECT_FAILED, qp) }
@@ -237,6 +244,9 @@ fn to_c_event_rare(event: &Event) -> iw_event {
         }
         Event::SrqLimitReached { srq } => {
             iw_event { kind: IW_EVENT_SRQ_LIMIT_REACHED, srq: iw_srq { id: srq.to_bits() }, ..EMPTY_EVENT }
+        }
+        Event::SrqShareExceeded { srq, qp } => {
+            iw_event { srq: iw_srq { id: srq.to_bits() }, ..of(IW_EVENT_SRQ_SHARE_EXCEEDED, qp) }
         }
         Event::LastWqeReached { qp } => of(IW_EVENT_LAST_WQE_REACHED, qp),
         Event::Link { port, up } => {

@@ -18,5 +18,6 @@ pub use connect::*;
 pub use context::*;
 pub use event::*;
 pub use memory::*;
+pub use port::*;
 pub use post::*;
 pub use queues::*;

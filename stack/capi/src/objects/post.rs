@@ -8,7 +8,7 @@ use verbs::{AtomicOp, Context, PostError, QueuePair, RecvWr, RemoteMemory, STag,
 use super::context::iw_ctx;
 use super::memory::{iw_fast_mr, iw_mw, parse_access};
 use super::queues::{iw_qp, iw_srq};
-use crate::boundary::{ApiError, call, read_slice, with, write_optional, *};
+use crate::boundary::{ApiError, call, read_list, read_slice, with, write_optional, *};
 
 /// A part of registered memory.
 #[derive(Clone, Copy)]
@@ -139,62 +139,70 @@ pub struct iw_recv_wr {
 }
 
 /// Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
-/// not. `posted`, which may be null, gets the number of posted requests.
+/// not. `posted`, which may be null, gets the number of posted requests. `size` is sizeof(struct iw_send_wr): programs call
+/// `iw_post_send`, which passes it.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests whose pointers and handles
-/// are valid likewise. `posted` is null or valid for writes of one number.
+/// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests of `size` bytes whose pointers and
+/// handles are valid likewise. `posted` is null or valid for writes of one number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_post_send(
+pub unsafe extern "C" fn iw_post_send_sized(
     ctx: *mut iw_ctx,
     qp: iw_qp,
     wrs: *const iw_send_wr,
+    size: usize,
     count: u32,
     posted: *mut u32,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
-        let wrs = read_slice(wrs, count as usize, "wrs")?;
-        let mut done = 0;
-        let outcome = with(ctx, |context| post_sends(context, qp.to_rust(), wrs, &mut done));
+        let (qp, mut done) = (qp.to_rust(), 0);
+        let outcome = with(ctx, |context| {
+            read_list(wrs, (size, count as usize), iw_send_wr::EMPTY, "wrs", |some| {
+                post_sends(context, qp, some, &mut done)
+            })
+        });
         write_optional(posted, "posted", done as u32)?;
         outcome
     })
 }
 
-/// Posts receives in order, as `iw_post_send` posts sends.
+/// Posts receives in order, as `iw_post_send_sized` posts sends. `size` is sizeof(struct iw_recv_wr): programs call
+/// `iw_post_recv`, which passes it.
 ///
 /// # Safety
-/// As for `iw_post_send`.
+/// As for `iw_post_send_sized`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_post_recv(
+pub unsafe extern "C" fn iw_post_recv_sized(
     ctx: *mut iw_ctx,
     qp: iw_qp,
     wrs: *const iw_recv_wr,
+    size: usize,
     count: u32,
     posted: *mut u32,
 ) -> i32 {
     let qp = qp.to_rust();
     // SAFETY: guaranteed by the caller.
-    unsafe { post_recvs(ctx, wrs, count, posted, |context, wrs| context.post_recvs(qp, wrs)) }
+    unsafe { post_recvs(ctx, wrs, (size, count), posted, |context, wrs| context.post_recvs(qp, wrs)) }
 }
 
-/// Posts receives to a shared queue in order, as `iw_post_send` posts sends.
+/// Posts receives to a shared queue in order, as `iw_post_send_sized` posts sends. Programs call `iw_srq_post_recv`.
 ///
 /// # Safety
-/// As for `iw_post_send`.
+/// As for `iw_post_send_sized`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_srq_post_recv(
+pub unsafe extern "C" fn iw_srq_post_recv_sized(
     ctx: *mut iw_ctx,
     srq: iw_srq,
     wrs: *const iw_recv_wr,
+    size: usize,
     count: u32,
     posted: *mut u32,
 ) -> i32 {
     let srq = srq.to_rust();
     // SAFETY: guaranteed by the caller.
     unsafe {
-        post_recvs(ctx, wrs, count, posted, |context, wrs| {
+        post_recvs(ctx, wrs, (size, count), posted, |context, wrs| {
             let numbered = wrs.iter().enumerate();
             numbered
                 .into_iter()
@@ -271,20 +279,21 @@ unsafe fn post_chunk(
 }
 
 /// # Safety
-/// As for `iw_post_send`.
+/// As for `iw_post_send_sized`.
 unsafe fn post_recvs(
     ctx: *mut iw_ctx,
     wrs: *const iw_recv_wr,
-    count: u32,
+    (size, count): (usize, u32),
     posted: *mut u32,
     post: impl Fn(&mut Context, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
-        let wrs = read_slice(wrs, count as usize, "wrs")?;
         let mut done = 0;
         let outcome = with(ctx, |context| {
-            wrs.chunks(CHUNK).try_for_each(|chunk| post_recv_chunk(context, chunk, &mut done, &post))
+            read_list(wrs, (size, count as usize), iw_recv_wr::EMPTY, "wrs", |some| {
+                some.chunks(CHUNK).try_for_each(|chunk| post_recv_chunk(context, chunk, &mut done, &post))
+            })
         });
         write_optional(posted, "posted", done as u32)?;
         outcome
@@ -327,7 +336,33 @@ unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a [Sge], Api
     unsafe { read_slice(sges.cast(), count as usize, "sges") }
 }
 
+impl iw_recv_wr {
+    const EMPTY: Self = iw_recv_wr { wr_id: 0, sges: core::ptr::null(), sge_count: 0, reserved: 0 };
+}
+
 impl iw_send_wr {
+    const EMPTY: Self = iw_send_wr {
+        wr_id: 0,
+        opcode: 0,
+        flags: 0,
+        sges: core::ptr::null(),
+        sge_count: 0,
+        remote_stag: 0,
+        remote_offset: 0,
+        inline_data: core::ptr::null(),
+        inline_bytes: 0,
+        invalidate_stag: 0,
+        immediate: [0; 8],
+        compare_add: 0,
+        compare_add_mask: 0,
+        swap: 0,
+        swap_mask: 0,
+        window: core::ptr::null_mut(),
+        fast_mr: core::ptr::null_mut(),
+        access: 0,
+        reserved: 0,
+    };
+
     /// Returns whether it is posted alone, since it is two requests or takes a tag.
     fn is_alone(&self) -> bool {
         matches!(self.opcode, IW_WR_WRITE_IMMEDIATE | IW_WR_BIND | IW_WR_FAST_REGISTER)

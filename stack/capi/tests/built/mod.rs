@@ -51,11 +51,16 @@ fn tests_own() -> PathBuf {
 
 /// Compiles `sources` to a program called `name`, with warnings as errors.
 pub fn compile(name: &str, sources: &[PathBuf], flags: &[&str]) -> PathBuf {
+    compile_against(&here().join("include"), name, sources, flags)
+}
+
+/// The same with the header in another folder.
+pub fn compile_against(include: &Path, name: &str, sources: &[PathBuf], flags: &[&str]) -> PathBuf {
     let program = tests_own().join(format!("{name}-{}", std::process::id()));
     let folder = library();
     let output = Command::new("cc")
         .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(here().join("include"))
+        .arg(include)
         .args(sources)
         .arg("-o")
         .arg(&program)

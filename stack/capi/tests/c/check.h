@@ -59,6 +59,8 @@ static inline void end_open(struct end *end)
     struct iw_qp_attr attr;
     uint32_t all = IW_ACCESS_LOCAL_WRITE | IW_ACCESS_REMOTE_READ | IW_ACCESS_REMOTE_WRITE | IW_ACCESS_REMOTE_ATOMIC |
                    IW_ACCESS_BIND;
+    end->event.size = sizeof end->event;
+    end->info.size = sizeof end->info;
     ANSWERS(1, iw_stack_cores(end->stack));
     ANSWERS(IW_OK, iw_worker_take(end->stack, 0, &end->worker));
     ANSWERS(IW_OK, iw_ctx_open(end->stack, &end->ctx));

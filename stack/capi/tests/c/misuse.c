@@ -106,8 +106,8 @@ static void foreign_objects(void)
     struct iw_srq srq;
     struct iw_mr *mr;
     struct iw_wc wc;
-    struct iw_cq_info cq;
-    struct iw_srq_info shared;
+    struct iw_cq_info cq = {.size = sizeof cq};
+    struct iw_srq_info shared = {.size = sizeof shared};
     ANSWERS(IW_E_NO_QP, iw_qp_destroy(ctx, none));
     ANSWERS(IW_E_NO_QP, iw_disconnect(ctx, any));
     ANSWERS(IW_E_NO_QP, iw_abort(ctx, any));
@@ -241,7 +241,7 @@ static void orders(void)
     struct iw_qp qp, spare;
     struct iw_cq cq;
     struct iw_srq srq;
-    struct iw_qp_info info;
+    struct iw_qp_info info = {.size = sizeof info};
     ANSWERS(IW_E_STILL_USED, iw_cq_destroy(ctx, pair.near.cq));
     ANSWERS(IW_OK, iw_cq_create(ctx, 8, &cq));
     ANSWERS(IW_OK, iw_srq_create(ctx, pair.near.pd, 8, 1, &srq));
@@ -269,7 +269,7 @@ static void orders(void)
 /* A worker on a thread of the library's cannot be polled beside it. */
 static void threads(void)
 {
-    struct iw_poll_result polled;
+    struct iw_poll_result polled = {.size = sizeof polled};
     ANSWERS(IW_OK, iw_worker_start(pair.near.worker, -1));
     ANSWERS(IW_E_STATE, iw_worker_start(pair.near.worker, -1));
     ANSWERS(IW_E_STATE, iw_worker_poll(pair.near.worker, 1, &polled));
@@ -284,8 +284,8 @@ static void the_end_in_the_wrong_order(void)
 {
     struct iw_addr at;
     struct iw_cq cq;
-    struct iw_mr_info info;
-    struct iw_event event;
+    struct iw_mr_info info = {.size = sizeof info};
+    struct iw_event event = {.size = sizeof event};
     ANSWERS(IW_OK, iw_addr_parse(FAR_ADDRESS, &at));
     ANSWERS(IW_OK, iw_worker_close(pair.near.worker));
     ANSWERS(IW_E_HANDLE, iw_worker_close(pair.near.worker));

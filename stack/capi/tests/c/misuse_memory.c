@@ -10,7 +10,7 @@ static void nulls(void)
     struct iw_mw *mw = (struct iw_mw *)&pair;
     struct iw_fast_mr *fast_mr = (struct iw_fast_mr *)&pair;
     struct iw_mr *mr = NULL;
-    struct iw_stag_info info;
+    struct iw_stag_info info = {.size = sizeof info};
     struct iw_atomic_op op = {.opcode = IW_WR_FETCH_ADD};
     uint32_t core;
     ANSWERS(IW_E_POINTER, iw_mw_create(NULL, pair.near.pd, &mw));
@@ -97,7 +97,7 @@ static void bindings(void)
     struct iw_ctx *ctx = pair.near.ctx;
     struct iw_qp qp = pair.near.qp;
     struct iw_sge over[2] = {piece(&pair.near, 0, 64), piece(&pair.near, 64, 64)};
-    struct iw_stag_info before, after;
+    struct iw_stag_info before = {.size = sizeof before}, after = {.size = sizeof after};
     struct iw_mw *mw = NULL, *foreign = NULL;
     struct iw_fast_mr *fast_mr = NULL;
     struct iw_pd other;
@@ -155,7 +155,7 @@ static void bindings(void)
     wrs[1] = wr;
     ANSWERS(IW_E_HANDLE, iw_post_send(ctx, qp, wrs, 3, &posted));
     CHECK(posted == 1);
-    struct iw_qp_info info = {.sends_outstanding = 1};
+    struct iw_qp_info info = {.size = sizeof info, .sends_outstanding = 1};
     while (info.sends_outstanding > 0) {
         turn(&pair);
         ANSWERS(IW_OK, iw_qp_query(ctx, qp, &info));

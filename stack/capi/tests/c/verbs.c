@@ -237,7 +237,7 @@ static void memory(void)
 {
     void *address = NULL;
     struct iw_mr *mr = NULL;
-    struct iw_mr_info info;
+    struct iw_mr_info info = {.size = sizeof info};
     ANSWERS(IW_OK, iw_mr_alloc(pair.near.ctx, pair.near.pd, 10000, IW_ACCESS_LOCAL_WRITE, &address, &mr));
     CHECK(((uintptr_t)address & 4095) == 0);
     ((unsigned char *)address)[9999] = 1;
@@ -263,20 +263,20 @@ static void memory(void)
 
 static void questions(void)
 {
-    struct iw_limits limits;
-    struct iw_qp_info info;
+    struct iw_limits limits = {.size = sizeof limits};
+    struct iw_qp_info info = {.size = sizeof info};
     uint64_t value = 0;
     char name[48];
     ANSWERS(IW_OK, iw_limits_query(pair.near.ctx, &limits));
     CHECK(limits.cores == 1 && limits.queue_pairs == 16 && limits.max_sge == 16 && limits.inline_bytes == 256);
     ANSWERS(IW_OK, iw_qp_query(pair.near.ctx, pair.near.qp, &info));
     CHECK(info.state == IW_QP_ESTABLISHED && info.send_depth >= 128);
-    struct iw_cq_info cq;
+    struct iw_cq_info cq = {.size = sizeof cq};
     struct iw_recv_wr recv = {0};
     ANSWERS(IW_OK, iw_cq_query(pair.near.ctx, pair.near.cq, &cq));
     CHECK(cq.depth == 64 && cq.reserved_cqes == 0 && cq.users == 2);
     struct iw_srq srq;
-    struct iw_srq_info shared;
+    struct iw_srq_info shared = {.size = sizeof shared};
     ANSWERS(IW_OK, iw_srq_create(pair.near.ctx, pair.near.pd, 8, 2, &srq));
     ANSWERS(IW_OK, iw_srq_post_recv(pair.near.ctx, srq, &recv, 1, NULL));
     ANSWERS(IW_OK, iw_srq_query(pair.near.ctx, srq, &shared));

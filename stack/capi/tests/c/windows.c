@@ -78,7 +78,7 @@ static void write_is_refused(uint32_t stag, size_t at)
 /* Binds a window of the far end to a piece of its memory and tells the peer the tag, in one list. */
 static uint32_t lend(struct iw_mw *mw, size_t at)
 {
-    struct iw_stag_info before, after;
+    struct iw_stag_info before = {.size = sizeof before}, after = {.size = sizeof after};
     struct iw_sge over = piece(&pair.far, at, PIECE);
     struct iw_send_wr chain[2];
     uint32_t told;
@@ -124,7 +124,7 @@ static void join_again(void)
 static void windows(void)
 {
     struct iw_mw *mw = NULL;
-    struct iw_stag_info info;
+    struct iw_stag_info info = {.size = sizeof info};
     ANSWERS(IW_OK, iw_mw_create(pair.far.ctx, pair.far.pd, &mw));
     ANSWERS(IW_OK, iw_mw_query(mw, &info));
     CHECK(info.stag == 0 && info.next_stag != 0);
@@ -170,8 +170,8 @@ static void a_window_whose_memory_goes(void)
 {
     struct iw_mw *mw = NULL;
     struct iw_mr *mr = NULL;
-    struct iw_mr_info info;
-    struct iw_stag_info tags, after;
+    struct iw_mr_info info = {.size = sizeof info};
+    struct iw_stag_info tags = {.size = sizeof tags}, after = {.size = sizeof after};
     void *address = NULL;
     struct iw_send_wr bind = request(IW_WR_BIND, 30);
     uint32_t access = IW_ACCESS_LOCAL_WRITE | IW_ACCESS_BIND;
@@ -219,7 +219,7 @@ static void a_window_whose_memory_goes(void)
 static void a_window_bound_twice(void)
 {
     struct iw_mw *mw = NULL;
-    struct iw_stag_info tags;
+    struct iw_stag_info tags = {.size = sizeof tags};
     struct iw_sge over = piece(&pair.far, 0, PIECE);
     struct iw_send_wr wrs[2];
     ANSWERS(IW_OK, iw_mw_create(pair.far.ctx, pair.far.pd, &mw));
@@ -257,7 +257,7 @@ static struct iw_send_wr registering(struct iw_fast_mr *fast_mr, const struct iw
 /* An initiator's round: registered, read into and ended in one list. */
 static void fast_read(struct iw_fast_mr *fast_mr, size_t at)
 {
-    struct iw_stag_info tags;
+    struct iw_stag_info tags = {.size = sizeof tags};
     struct iw_sge over = piece(&pair.near, at, PIECE);
     struct iw_sge sink = over;
     struct iw_send_wr chain[2];
@@ -279,7 +279,7 @@ static void fast_read(struct iw_fast_mr *fast_mr, size_t at)
 /* A registration at the far end that its peer writes by and ends, as `flags` let it. */
 static uint32_t fast_lend(struct iw_fast_mr *fast_mr, uint32_t flags)
 {
-    struct iw_stag_info tags;
+    struct iw_stag_info tags = {.size = sizeof tags};
     struct iw_sge over = piece(&pair.far, 5 * PIECE, PIECE);
     struct iw_send_wr wr = registering(fast_mr, &over, IW_ACCESS_LOCAL_WRITE | IW_ACCESS_REMOTE_WRITE);
     wr.flags = IW_SEND_SIGNALED | flags;
@@ -324,7 +324,7 @@ static void fast_regions(void)
 /* A window outlives its context and its stack. */
 static void a_window_that_is_left(struct iw_mw *mw)
 {
-    struct iw_stag_info info;
+    struct iw_stag_info info = {.size = sizeof info};
     ANSWERS(IW_OK, iw_mw_query(mw, &info));
     ANSWERS(1, iw_mw_invalidate(mw));
     ANSWERS(IW_OK, iw_mw_destroy(mw));

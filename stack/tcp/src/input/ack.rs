@@ -64,10 +64,15 @@ impl Conn {
             self.on_window_grown(io, events);
         }
         if self.snd.snd_wnd == 0 {
-            // RFC 9293 s3.8.6.1: a peer that answers window probes is alive, however long its window stays closed.
-            self.snd.progress_at = io.now;
-            io.arm(self);
+            self.on_closed_window(io);
         }
+    }
+
+    /// RFC 9293 s3.8.6.1: a peer that answers window probes is alive, however long its window stays closed.
+    #[cold]
+    pub(super) fn on_closed_window<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        self.snd.progress_at = io.now;
+        io.arm(self);
     }
 
     /// State changes that the acknowledgement of our FIN causes.

@@ -54,11 +54,14 @@ impl Conn {
         segment: &Segment,
         events: &mut TcpEvents,
     ) {
-        if segment.has(Flags::ACK) {
-            io.count(Counter::TcpRxResets);
-            self.end(TcpEvents::REFUSED, events);
-        } else {
+        if !segment.has(Flags::ACK) {
             io.count(Counter::TcpDropOutsideWindow);
+            return;
+        }
+        io.count(Counter::TcpRxResets);
+        // The timer sends the SYN again.
+        if self.cold.syn_retries >= io.shared.config.refused_retries {
+            self.end(TcpEvents::REFUSED, events);
         }
     }
 

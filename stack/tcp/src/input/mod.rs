@@ -126,6 +126,9 @@ impl Conn {
         if grown {
             self.on_window_grown(io, events);
         }
+        if self.snd.snd_wnd == 0 {
+            self.on_closed_window(io);
+        }
         if header.len() == 0 {
             PredictedPayload::None
         } else if self.rcv.unread == 0 {

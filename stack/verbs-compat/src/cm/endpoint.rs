@@ -178,10 +178,12 @@ unsafe fn prepare_passive(
     // SAFETY: guaranteed by the caller.
     let (address, init) =
         unsafe { (super::address::read_address(info.ai_src_addr)?, init.as_ref().copied()) };
+    let qp_type = info.ai_qp_type as sys::ibv_qp_type;
     with(|state| {
         state.bind(id, address.ok_or(EINVAL)?)?;
         // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.endpoint = init.map(|init| (pd, init));
+        unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.endpoint =
+            init.map(|init| (pd, sys::ibv_qp_init_attr { qp_type, ..init }));
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! The helper thread: runs the worker while no thread of the program does.
 //!
-//! It looks whether the program polls, every [`PROGRAM_POLLS`] while it does. Without work it yields its processor for
-//! [`BUSY`], then sleeps, longer the longer nothing happens: an idle process takes about one percent of a processor, and a
+//! It looks whether the program polls, every [`PROGRAM_POLLS`] while it does. Without work it polls on for [`SPIN`], yields
+//! its processor until [`BUSY`] has passed, then sleeps, longer the longer nothing happens: an idle process takes about one percent of a processor, and a
 //! peer's first message after a pause up to [`NAP_MAX`] longer.
 
 use core::sync::atomic::Ordering;
@@ -12,6 +12,8 @@ use super::{ENGINE, process};
 
 /// The pause while the program polls.
 const PROGRAM_POLLS: Duration = Duration::from_micros(100);
+/// The time after the last work in which it keeps its processor: the answer to what it sent arrives within it.
+const SPIN: Duration = Duration::from_micros(50);
 /// The time after the last work in which it does not sleep.
 const BUSY: Duration = Duration::from_micros(200);
 /// The shortest and the longest sleep.
@@ -40,6 +42,8 @@ fn run() {
         let idle = last_work.elapsed();
         if run_worker() {
             last_work = Instant::now();
+        } else if idle < SPIN {
+            core::hint::spin_loop();
         } else if idle < BUSY {
             thread::yield_now();
         } else {

@@ -57,7 +57,7 @@ impl<T: Object> Pool<T> {
         let slot: *mut Slot<T> = raw.cast();
         // SAFETY: guaranteed by the caller; slots are never freed.
         unsafe {
-            if slot.is_null() || !(*slot).is_live {
+            if slot.is_null() || !slot.is_aligned() || !(*slot).is_live {
                 return None;
             }
             (*slot).is_live = false;
@@ -76,7 +76,8 @@ pub(crate) unsafe fn find<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a mut T> 
     let slot: *mut Slot<T> = raw.cast();
     // SAFETY: guaranteed by the caller; slots are never freed, and a live one holds an object.
     unsafe {
-        if slot.is_null() || !(*slot).is_live {
+        // A pointer that is no object's may be anything; one that cannot be is not followed.
+        if slot.is_null() || !slot.is_aligned() || !(*slot).is_live {
             return None;
         }
         Some((*slot).body.assume_init_mut())

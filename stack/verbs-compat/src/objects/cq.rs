@@ -138,10 +138,14 @@ impl State {
         let stack = &mut self.device()?.context;
         if stack.query_cq(handle)?.depth < depth {
             stack.resize_cq(handle, depth)?;
+            let backlog = &mut queue.backlog;
             self.advance_until(|state| {
                 let Ok(device) = state.device() else { return true };
-                // A poll without room for a completion applies the new depth.
-                let _ = device.context.poll_cq(handle, &mut []);
+                // Polling moves on to the new ring once the old one is empty.
+                let mut taken = [Completion::default()];
+                while device.context.poll_cq(handle, &mut taken).is_ok_and(|count| count > 0) {
+                    backlog.extend(taken);
+                }
                 device.context.query_cq(handle).is_ok_and(|info| info.depth >= depth)
             });
         }

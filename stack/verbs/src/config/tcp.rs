@@ -48,6 +48,8 @@ pub struct TcpSettings {
     pub ack_delay_max_us: u64,
     /// The number of SYN retransmissions before the connection attempt fails.
     pub syn_retries: u8,
+    /// The number of SYN retransmissions before a peer that refuses the connection ends the attempt.
+    pub refused_retries: u8,
     /// The time after which unacknowledged data ends the connection.
     pub user_timeout_ms: u64,
     /// The time after which a peer whose window stays closed ends the connection, although it answers probes. 0: never
@@ -94,6 +96,7 @@ impl Default for TcpSettings {
             rto_initial_us: 200_000,
             ack_delay_max_us: 1_000,
             syn_retries: 6,
+            refused_retries: 0,
             user_timeout_ms: 30_000,
             zero_window_timeout_ms: 300_000,
             keep_alive: None,
@@ -119,6 +122,7 @@ impl TcpSettings {
         in_range("tcp.retransmit_queue_bytes", self.retransmit_queue_bytes, 131_072..=1 << 30, retained)?;
         self.validate_times()?;
         in_range("tcp.syn_retries", self.syn_retries, 0..=16, "0 to 16")?;
+        in_range("tcp.refused_retries", self.refused_retries, 0..=16, "0 to 16")?;
         in_range("tcp.initial_window_segments", self.initial_window_segments, 1..=64, "1 to 64 segments")?;
         if self.congestion == Congestion::Dctcp && !self.ecn {
             let value = "dctcp".to_owned();
@@ -166,6 +170,7 @@ impl TcpSettings {
             rto_initial: Nanos::from_micros(self.rto_initial_us),
             ack_delay_max: Nanos::from_micros(self.ack_delay_max_us),
             syn_retries: self.syn_retries,
+            refused_retries: self.refused_retries,
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
             zero_window_timeout: self.zero_window_timeout(),
             time_wait: Nanos::from_millis(self.time_wait_ms),

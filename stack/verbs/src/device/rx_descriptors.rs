@@ -7,8 +7,9 @@
 //! found is no error: the device is polled by a timer.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::fs::DirEntry;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::AddressFamily;
@@ -33,8 +34,11 @@ enum Kind {
 /// The descriptors before a device is opened.
 pub(super) struct Before {
     kind: Kind,
-    open: BTreeSet<i32>,
+    open: Descriptors,
 }
+
+/// Descriptors and what they are, as the kernel names it. The number alone may have been given again.
+type Descriptors = BTreeSet<(i32, PathBuf)>;
 
 impl Before {
     /// Returns the descriptors that are open now, if the device has some of its own and cores may sleep.
@@ -50,11 +54,13 @@ impl Before {
 
     /// Returns a descriptor for each of the device's queues, in their order. All of them, or none.
     pub(super) fn find_new(&self, queues: usize) -> RxDescriptors {
+        let now = open_descriptors();
+        // Collected before any is duplicated: a duplicate has the number of a descriptor that was listed and is closed.
+        let new: Vec<i32> =
+            now.difference(&self.open).filter_map(|file| self.number_if_of_kind(file)).collect();
         let Ok(process) = pidfd_open(getpid(), PidfdFlags::empty()) else { return Vec::new() };
-        let new = open_descriptors();
-        let duplicates = new.difference(&self.open).filter(|number| self.is_file_of_kind(**number));
-        let duplicates = duplicates
-            .filter_map(|number| pidfd_getfd(process.as_fd(), *number, PidfdGetfdFlags::empty()).ok());
+        let duplicates =
+            new.iter().filter_map(|number| pidfd_getfd(&process, *number, PidfdGetfdFlags::empty()).ok());
         let found: RxDescriptors =
             duplicates.filter(|found| self.is_socket_of_kind(found) && is_usable(found)).map(Some).collect();
         match self.kind {
@@ -65,12 +71,12 @@ impl Before {
         }
     }
 
-    fn is_file_of_kind(&self, number: i32) -> bool {
-        let target = std::fs::read_link(Path::new(DESCRIPTORS).join(number.to_string()));
-        target.is_ok_and(|target| match self.kind {
+    fn number_if_of_kind(&self, (number, target): &(i32, PathBuf)) -> Option<i32> {
+        let is_of_kind = match self.kind {
             Kind::Tap => target == Path::new(TUN),
             Kind::Socket(_) => target.to_string_lossy().starts_with("socket:"),
-        })
+        };
+        is_of_kind.then_some(*number)
     }
 
     fn is_socket_of_kind(&self, found: &OwnedFd) -> bool {
@@ -89,9 +95,13 @@ fn is_usable(found: &OwnedFd) -> bool {
     polled.is_ok() && !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }
 
-fn open_descriptors() -> BTreeSet<i32> {
-    let Ok(entries) = std::fs::read_dir(DESCRIPTORS) else { return BTreeSet::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+fn open_descriptors() -> Descriptors {
+    let Ok(entries) = std::fs::read_dir(DESCRIPTORS) else { return Descriptors::new() };
+    let descriptor = |entry: DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Some((number, std::fs::read_link(entry.path()).ok()?))
+    };
+    entries.flatten().filter_map(descriptor).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A shared receive queue: its posted receives, the senders' reservations, and when it must raise its limit event.
 //!
 //! A sender to a side of this queue reserves a receive first. No more receives are reserved than are posted, so every
-//! message finds one. Where a session must find none, nothing is posted until every receive is used up.
+//! message finds one. With several cores the receives are shared out to them, evenly when they are posted, and a message
+//! finds only those of its own core: as many are reserved as the core with the fewest has in any case. Where a session must find none, nothing is posted until every receive is used up.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub type SharedAppSrq = Rc<RefCell<AppSrq>>;
 pub struct AppSrq {
     srq: SharedReceiveQueue,
     plan: SrqPlan,
+    /// Cores that share the receives out.
+    cores: usize,
     /// The memory of its receives.
     pub landing: ShadowedRegion,
     /// Receives without a completion.
@@ -47,13 +50,14 @@ struct Limit {
 
 impl AppSrq {
     /// Creates a queue with a protection domain of its own.
-    pub fn new(ctx: &mut Context, plan: SrqPlan) -> Result<SharedAppSrq, VerbsError> {
+    pub fn new(ctx: &mut Context, plan: SrqPlan, cores: usize) -> Result<SharedAppSrq, VerbsError> {
         let pd = ctx.alloc_pd();
         let srq = ctx.create_srq(pd, plan.depth, plan.sges)?;
         let landing = ShadowedRegion::new(ctx, pd, plan.depth as usize * plan.room, Access::LOCAL_WRITE)?;
         Ok(Rc::new(RefCell::new(AppSrq {
             srq,
             plan,
+            cores,
             landing,
             receives: BTreeMap::new(),
             posted: 0,
@@ -121,7 +125,10 @@ impl AppSrq {
 
     /// Returns whether a sender may reserve one more receive.
     pub fn has_credit(&self) -> bool {
-        self.reserved < self.receives.len()
+        // A post goes to the core with the fewest receives, so no core ever has more than its even part. All others may
+        // have that many, and the rest is on the core of this message.
+        let elsewhere = (self.cores - 1) * (self.plan.depth as usize).div_ceil(self.cores);
+        self.reserved + elsewhere < self.receives.len()
     }
 
     /// Reserves one receive for a sender.
@@ -149,7 +156,8 @@ impl AppSrq {
 
     /// Arms the limit event.
     pub fn arm(&mut self, ctx: &mut Context, rng: &mut SeededEntropy) -> Result<bool, VerbsError> {
-        if self.limit.is_some() {
+        // Each core has a part of the limit, which the model does not cover.
+        if self.limit.is_some() || self.cores > 1 {
             return Ok(false);
         }
         let limit = 1 + rng.below(self.plan.depth.into()) as u32;

@@ -10,7 +10,7 @@ use verbs::{Access, AlignedBuf, Context, Quiescence, RawMemory, Region};
 
 use super::context::{iw_ctx, iw_pd};
 use super::queues::iw_qp;
-use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, *};
+use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, write_sized, *};
 pub use atomic::*;
 pub use window::*;
 
@@ -41,18 +41,23 @@ pub const IW_ACCESS_REMOTE_ATOMIC: u32 = 8;
 /// IW_ACCESS_LOCAL_WRITE here.
 pub const IW_ACCESS_BIND: u32 = 16;
 
-/// The names of registered memory.
+/// The names of registered memory. Set `size` before the call. It is no message for a peer: a program sends the numbers
+/// that the peer needs in an order of its own.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_mr_info {
+    /// sizeof(struct iw_mr_info).
+    pub size: u32,
+    /// The steering tag: the `lkey` of an element, and the number for the peer.
+    pub stag: u32,
     /// The tagged offset of the first byte, in work requests and for the peer: the address of that byte.
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// The steering tag: the `lkey` of an element, and the number for the peer.
-    pub stag: u32,
     /// IW_ACCESS_*.
     pub access: u32,
+    /// Not used.
+    pub reserved: u32,
 }
 
 /// Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps it; nothing is
@@ -184,13 +189,15 @@ pub unsafe extern "C" fn iw_mr_alloc(
 /// Returns the names of the memory. Fails with IW_E_STATE after deregistration.
 ///
 /// # Safety
-/// `mr` is null or a handle of this library; `out` is null or valid for writes of one value.
+/// `mr` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let info = with(mr, |memory| match memory {
             Memory::Registered(region) => Ok(iw_mr_info {
+                size: 0,
+                reserved: 0,
                 offset: region.base_to(),
                 length: region.len() as u64,
                 stag: region.stag().0,
@@ -198,7 +205,7 @@ pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> 
             }),
             _ => Err(already_deregistered()),
         })?;
-        write_out(out, "out", info)
+        write_sized(out, "out", info)
     })
 }
 

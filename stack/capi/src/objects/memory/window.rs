@@ -6,7 +6,7 @@
 
 use verbs::{Context, FastRegion, ProtectionDomain, QueuePair, Quiescence, STag, SendWr, Window};
 
-use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, *};
+use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, write_sized, *};
 use crate::objects::context::{iw_ctx, iw_pd};
 
 /// A memory window: a tag that IW_WR_BIND makes valid for the peer of one queue pair. Any thread may use the handle,
@@ -20,10 +20,12 @@ pub struct iw_fast_mr(Slot<Bindable<FastRegion>>);
 handle_kind!(iw_mw, Bindable<Window>, 5, "the window");
 handle_kind!(iw_fast_mr, Bindable<FastRegion>, 6, "the fast region");
 
-/// The steering tags of a memory window or fast region.
+/// The steering tags of a memory window or fast region. Set `size` before the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_stag_info {
+    /// sizeof(struct iw_stag_info).
+    pub size: u32,
     /// The tag of the last posted binding, valid or not; 0: none was posted.
     pub stag: u32,
     /// The tag of the next binding.
@@ -86,11 +88,11 @@ pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mu
 /// Returns the window's tags.
 ///
 /// # Safety
-/// `mw` is null or a handle of this library; `out` is null or valid for writes of one value.
+/// `mw` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { write_out(out, "out", with(mw, |window| Ok(window.info()))?) })
+    call(|| unsafe { write_sized(out, "out", with(mw, |window| Ok(window.info()))?) })
 }
 
 /// Ends the window's current binding at once, without a request and for any queue pair. A binding that waits in a
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut iw_stag_info) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { write_out(out, "out", with(fast_mr, |region| Ok(region.info()))?) })
+    call(|| unsafe { write_sized(out, "out", with(fast_mr, |region| Ok(region.info()))?) })
 }
 
 /// Ends the fast region's current registration, as `iw_mw_invalidate` does a window's binding.
@@ -167,7 +169,7 @@ impl<T: HasStag> Bindable<T> {
     }
 
     fn info(&self) -> iw_stag_info {
-        iw_stag_info { stag: self.posted.0, next_stag: self.tag.stag().0 }
+        iw_stag_info { size: 0, stag: self.posted.0, next_stag: self.tag.stag().0 }
     }
 
     fn invalidate(&mut self) -> bool {

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use verbs::{Completion, CompletionQueue, QueuePair, SharedReceiveQueue};
 
 use super::context::{iw_ctx, iw_pd};
-use crate::boundary::{call, out_slice, with, write_out};
+use crate::boundary::{OutList, call, with, write_out, write_sized};
 pub use completion::*;
 pub use qp::*;
 
@@ -79,26 +79,32 @@ pub unsafe extern "C" fn iw_cq_resize(ctx: *mut iw_ctx, cq: iw_cq, depth: u32) -
     call(|| unsafe { with(ctx, |context| Ok(context.resize_cq(cq.to_rust(), depth)?)) })
 }
 
-/// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number.
+/// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number. `size` is
+/// sizeof(struct iw_wc): programs call `iw_cq_poll`, which passes it.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library; `wcs` is null or valid for writes of `count` values.
+/// `ctx` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_cq_poll(ctx: *mut iw_ctx, cq: iw_cq, wcs: *mut iw_wc, count: u32) -> i32 {
+pub unsafe extern "C" fn iw_cq_poll_sized(
+    ctx: *mut iw_ctx,
+    cq: iw_cq,
+    wcs: *mut iw_wc,
+    size: usize,
+    count: u32,
+) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
-        let room = out_slice(wcs, (count as usize).min(i32::MAX as usize), "wcs")?;
+        let count = (count as usize).min(i32::MAX as usize);
+        let mut room = OutList::new(wcs, size, count, "wcs")?;
         with(ctx, |context| {
             let mut reaped = 0;
-            for chunk in room.chunks_mut(CHUNK) {
+            while reaped < count {
                 let mut some = [Completion::default(); CHUNK];
-                let (some, _) = some.split_at_mut(chunk.len());
+                let (some, _) = some.split_at_mut((count - reaped).min(CHUNK));
                 let found = context.poll_cq(cq.to_rust(), some)?;
-                for (out, one) in chunk.iter_mut().zip(some.iter()).take(found) {
-                    out.write(iw_wc::from(one));
-                }
+                some.iter().take(found).for_each(|one| room.push(iw_wc::from(one)));
                 reaped += found;
-                if found < chunk.len() {
+                if found < some.len() {
                     break;
                 }
             }
@@ -135,10 +141,12 @@ pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -
     })
 }
 
-/// The state of a completion queue.
+/// The state of a completion queue. Set `size` before the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_cq_info {
+    /// sizeof(struct iw_cq_info).
+    pub size: u32,
     /// Requests that may be posted and not reaped. A larger depth is shown once it is in effect.
     pub depth: u32,
     /// Reserved entries: for requests that are posted and not reaped, and not known to have ended without a
@@ -151,17 +159,14 @@ pub struct iw_cq_info {
 /// Returns the state of a completion queue.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw_cq_info) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_cq(cq.to_rust())?))?;
-        write_out(
-            out,
-            "out",
-            iw_cq_info { depth: info.depth, reserved_cqes: info.reserved_cqes, users: info.users },
-        )
+        let (depth, reserved_cqes, users) = (info.depth, info.reserved_cqes, info.users);
+        write_sized(out, "out", iw_cq_info { size: 0, depth, reserved_cqes, users })
     })
 }
 
@@ -206,10 +211,12 @@ pub unsafe extern "C" fn iw_srq_arm(ctx: *mut iw_ctx, srq: iw_srq, limit: u32) -
     call(|| unsafe { with(ctx, |context| Ok(context.arm_srq(srq.to_rust(), limit)?)) })
 }
 
-/// The state of a shared receive queue.
+/// The state of a shared receive queue. Set `size` before the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_srq_info {
+    /// sizeof(struct iw_srq_info).
+    pub size: u32,
     /// The capacity in receives, on all cores together; at least the requested number.
     pub depth: u32,
     /// Receives that are posted and not consumed by a message.
@@ -223,14 +230,14 @@ pub struct iw_srq_info {
 /// Returns the state of a shared receive queue.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
+/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut iw_srq_info) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_srq(srq.to_rust())?))?;
         let (depth, posted, max_sge, users) = (info.depth, info.posted, info.max_sge as u32, info.users);
-        write_out(out, "out", iw_srq_info { depth, posted, max_sge, users })
+        write_sized(out, "out", iw_srq_info { size: 0, depth, posted, max_sge, users })
     })
 }
 

@@ -123,6 +123,55 @@ fn a_capture_that_cannot_be_written_stops_and_the_traffic_goes_on() {
     assert!(bench.near.shared.all_off());
 }
 
+/// The size of the disk of the next test.
+const DISK: &str = "size=128k";
+
+/// A real disk without room, in a mount namespace of this process alone: the traffic goes on, and the stop is counted.
+#[test]
+fn a_capture_on_a_full_disk_stops_and_the_traffic_goes_on() {
+    const FOLDER: &str = "IRONWARP_FULL_DISK";
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return on_a_small_disk(
+            FOLDER,
+            "instrument::tests::tap::a_capture_on_a_full_disk_stops_and_the_traffic_goes_on",
+        );
+    };
+    let path = std::path::Path::new(&folder).join("full.pcapng");
+    let capture = Capture::create(&path, CaptureLimits::default()).unwrap();
+    let mut bench = bench();
+    bench.control.start_capture(capture.interface("port0").unwrap());
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // A thread writes; its failure is noticed at a later frame.
+    while bench.stats.read(Counter::PortPcapStops) == 0 {
+        assert_eq!(inbound(&mut bench, 20).len(), 20);
+        assert!(std::time::Instant::now() < limit, "the capture goes on");
+    }
+    assert!(!bench.control.is_capturing());
+    assert_eq!(inbound(&mut bench, 20).len(), 20);
+    let written = std::fs::metadata(&path).unwrap().len();
+    assert!((1..=128 << 10).contains(&written), "{written} bytes");
+}
+
+/// Runs a test again in a child process with a small disk, whose folder is in the environment.
+fn on_a_small_disk(variable: &str, test: &str) {
+    let folder = std::env::temp_dir().join(format!("ironwarp-full-disk-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "--", "sh", "-c"]);
+    command
+        .arg(format!("mount -t tmpfs -o {DISK} none \"${variable}\" && echo mounted && exec \"$0\" \"$@\""));
+    command.arg(std::env::current_exe().unwrap()).args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    let output = command.env(variable, &folder).output().expect("unshare, of util-linux");
+    std::fs::remove_dir(&folder).unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if !said.contains("mounted") {
+        writeln!(io::stderr(), "\nSKIPPED: no mount namespace").expect("a terminal");
+        return;
+    }
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
 #[test]
 fn a_capture_stops_at_its_limit_and_stays_readable() {
     let mut bench = bench();

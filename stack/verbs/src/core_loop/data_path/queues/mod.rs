@@ -226,7 +226,7 @@ impl QueueTable {
         self.push(cq, completion);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, slot: u32, completion: Completion) {
         let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
         if !cq.has_new_completions {

@@ -1,0 +1,281 @@
+//! Sends hostile packets to a whole node and counts what they cost it.
+//!
+//! A [`Run`] repeats four steps: [`Run::load`] builds the next packets and puts them into the receive ring, [`Run::work`]
+//! lets the core process them, [`Run::account`] counts what it sent and what it holds, and the connections react. Only
+//! [`Run::work`] is the cost of the packets; an example program counts its instructions with callgrind.
+
+use super::conn::{ConnState, RawConn};
+use super::packets;
+use super::segment::{Arrived, Way};
+use super::victim::{MEMORY_BYTES, PORT, VICTIM, Victim};
+use super::{Adversary, Habit};
+use crate::hostile::frames::{Damage, PeerSender, WRITE, tagged};
+use ironwarp::Nanos;
+
+/// What the packets of a run have cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Hostile packets.
+    pub packets: u64,
+    /// Frames that the victim sent while it processed them.
+    pub sent: u64,
+    /// The most received frames, transmit units and connections that it held.
+    pub rx_frames: usize,
+    /// See above.
+    pub tx_units: usize,
+    /// See above.
+    pub connections: usize,
+}
+
+/// A victim and its adversary.
+pub struct Run {
+    victim: Victim,
+    kind: Adversary,
+    /// The connections of the adversary, each with the sender's state of its MPA stream.
+    conns: Vec<(RawConn, PeerSender)>,
+    /// Packets that the connections have sent in reply.
+    replies: Vec<Vec<u8>>,
+    /// Number of the next packet, and of the next local port.
+    number: u32,
+    next_port: u16,
+    cost: Cost,
+}
+
+/// The way of the adversary's frames.
+const WAY: Way = Way { from: 2, to: VICTIM };
+
+/// Packets of one step, or connections where each packet needs one.
+const BATCH: u32 = 32;
+const CONNS_BATCH: u32 = 8;
+
+/// The time between two steps.
+const STEP: Nanos = Nanos::from_micros(100);
+
+/// The payload of an honest Send.
+const SMALL: [u8; 64] = [0x5a; 64];
+
+/// Outstanding Reads of a connection that has the victim send. The victim's memory is read by each.
+const READS: u32 = 8;
+
+impl Run {
+    /// A victim whose adversary has established what its packets need.
+    pub fn new(kind: Adversary) -> Result<Self, String> {
+        let victim = Victim::new(|config| {
+            config.mpa.markers = kind == Adversary::Markers;
+            // A host that guesses is refused for a while. Here each guess counts.
+            config.limits.protection_errors = 0;
+        })?;
+        let (conns, replies) = (Vec::new(), Vec::new());
+        let mut run =
+            Run { victim, kind, conns, replies, number: 0, next_port: 2_000, cost: Cost::default() };
+        if run.needs_conn() {
+            run.connect()?;
+        }
+        if let Adversary::Habit(habit) = kind {
+            run.adopt(habit);
+        }
+        Ok(run)
+    }
+
+    fn needs_conn(&self) -> bool {
+        use Adversary::*;
+        let without =
+            [Garbage, ArpRequests, Solicitations, Echoes, Unknown, Syns, Startups, BadCrcs, BadStags];
+        !without.contains(&self.kind)
+    }
+
+    /// Establishes a connection and its stream.
+    fn connect(&mut self) -> Result<(), String> {
+        let mut conn = self.open()?;
+        let mut out = Vec::new();
+        conn.send(b"MPA ID Req Frame\x40\x01\x00\x00", &mut out);
+        self.exchange(&mut conn, out);
+        if !conn.heard().starts_with(b"MPA ID Rep Frame") {
+            return Err(format!("the reply to a start-up frame is {:02x?}", conn.heard()));
+        }
+        let markers = conn.heard()[16] & 0x80 != 0;
+        self.conns.push((conn, PeerSender::new(markers)));
+        Ok(())
+    }
+
+    /// Establishes a TCP connection.
+    fn open(&mut self) -> Result<RawConn, String> {
+        self.next_port = if self.next_port == u16::MAX { 2_000 } else { self.next_port + 1 };
+        let iss = u32::from(self.next_port) << 8;
+        let (mut conn, syn) = RawConn::open(WAY, [self.next_port, PORT], iss);
+        self.exchange(&mut conn, vec![syn]);
+        (conn.state() == ConnState::Open).then_some(conn).ok_or("the victim does not accept".to_owned())
+    }
+
+    /// Delivers frames of a connection, and both ends react until nothing is left to say.
+    fn exchange(&mut self, conn: &mut RawConn, mut out: Vec<Vec<u8>>) {
+        while !out.is_empty() {
+            self.victim.inject(&out);
+            out.clear();
+            self.victim.settle();
+            for arrived in self.victim.collect().iter().filter_map(|frame| Arrived::parse(frame)) {
+                if conn.owns(&arrived) {
+                    conn.on_segment(&arrived, &mut out);
+                }
+            }
+        }
+    }
+
+    /// A connection adopts its habit. For those about acknowledgements the victim has something to send: Reads.
+    fn adopt(&mut self, habit: Habit) {
+        let (stag, to) = self.victim.place();
+        for (conn, sender) in &mut self.conns {
+            conn.begin(habit);
+            if habit.is_about_acknowledgements() {
+                for _ in 0..READS {
+                    let read = sender.read(stag, to, MEMORY_BYTES as u32);
+                    conn.send(&sender.fpdu(&read, Damage::None), &mut self.replies);
+                }
+            }
+        }
+    }
+
+    /// Builds the next packets and puts them into the victim's receive ring.
+    pub fn load(&mut self) -> Result<(), String> {
+        let mut out = core::mem::take(&mut self.replies);
+        match self.kind {
+            Adversary::Startups | Adversary::BadCrcs | Adversary::BadStags => self.fresh_conns(&mut out)?,
+            Adversary::Habit(_) => {
+                let conn = self.conns.first_mut().ok_or("no connection")?;
+                (0..BATCH).for_each(|_| conn.0.step(&mut out));
+            }
+            _ => self.loose(&mut out),
+        }
+        self.cost.packets += out.len() as u64;
+        let accepted = self.victim.inject(&out);
+        if accepted == out.len() { Ok(()) } else { Err(format!("{accepted} of {} packets fit", out.len())) }
+    }
+
+    /// Packets that need a connection each, whose last packet they are.
+    fn fresh_conns(&mut self, out: &mut Vec<Vec<u8>>) -> Result<(), String> {
+        self.conns.clear();
+        let (stag, to) = self.victim.place();
+        for _ in 0..CONNS_BATCH {
+            if self.kind == Adversary::Startups {
+                let mut conn = self.open()?;
+                conn.send(&[0xa5; 64], out);
+                self.conns.push((conn, PeerSender::new(false)));
+                continue;
+            }
+            self.connect()?;
+            let Some((conn, sender)) = self.conns.last_mut() else { continue };
+            let (stag, damage) = if self.kind == Adversary::BadCrcs {
+                (stag, Damage::Crc)
+            } else {
+                (stag ^ 0x55, Damage::None)
+            };
+            conn.send(&sender.fpdu(&tagged(WRITE, stag, to, &SMALL), damage), out);
+        }
+        Ok(())
+    }
+
+    /// Packets of no connection, or of one that stays.
+    fn loose(&mut self, out: &mut Vec<Vec<u8>>) {
+        let (stag, to) = self.victim.place();
+        for _ in 0..BATCH {
+            self.number += 1;
+            let number = self.number;
+            let conn = self.conns.first_mut();
+            match (self.kind, conn) {
+                (Adversary::Garbage, _) => out.push(packets::garbage(WAY, PORT, number)),
+                (Adversary::ArpRequests, _) => out.push(packets::arp_request(WAY, number)),
+                (Adversary::ArpFlaps, _) => out.push(packets::arp_flap(WAY, number)),
+                (Adversary::Solicitations, _) => out.push(packets::solicitation(WAY, number)),
+                (Adversary::Echoes, _) => out.push(packets::echo(WAY, number)),
+                (Adversary::Unknown, _) => out.push(packets::unknown(WAY, PORT, number)),
+                (Adversary::Syns, _) => out.push(packets::forged_syn(WAY, PORT, number)),
+                (Adversary::IcmpErrors, Some((conn, _))) => {
+                    out.push(packets::icmp_error(WAY, conn.ports, number));
+                }
+                (Adversary::Honest, Some((conn, sender))) => {
+                    let send = sender.send(&SMALL, None);
+                    conn.send(&sender.fpdu(&send, Damage::None), out);
+                }
+                (Adversary::OneByteSegments, Some((conn, sender))) => {
+                    let bytes = sender.fpdu(&tagged(WRITE, stag, to, &SMALL), Damage::None);
+                    bytes.iter().for_each(|byte| conn.send(&[*byte], out));
+                    // One FPDU is more than enough packets for a step.
+                    return;
+                }
+                (Adversary::TinyFpdus, Some((conn, sender))) => {
+                    let many =
+                        (0..TINY_FPDUS).flat_map(|_| sender.fpdu(&tagged(WRITE, 0, 0, &[]), Damage::None));
+                    conn.send(&many.collect::<Vec<u8>>(), out);
+                }
+                (Adversary::Markers, Some((conn, sender))) => {
+                    let bytes = sender.fpdu(&tagged(WRITE, stag, to, &[0x77; MARKED_BYTES]), Damage::None);
+                    conn.send(&bytes, out);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The victim's core processes what has arrived.
+    pub fn work(&mut self) {
+        self.victim.work();
+    }
+
+    /// Counts what the victim sent and holds. Its peers and its application react, and time passes.
+    pub fn account(&mut self) -> Result<(), String> {
+        self.measure();
+        let sent = self.victim.collect();
+        self.cost.sent += sent.len() as u64;
+        for arrived in sent.iter().filter_map(|frame| Arrived::parse(frame)) {
+            if let Some((conn, _)) = self.conns.iter_mut().find(|(conn, _)| conn.owns(&arrived)) {
+                conn.on_segment(&arrived, &mut self.replies);
+            }
+        }
+        if matches!(self.kind, Adversary::Startups | Adversary::BadCrcs | Adversary::BadStags) {
+            let resets: Vec<Vec<u8>> = self.conns.iter().map(|(conn, _)| conn.reset()).collect();
+            self.replies.clear();
+            self.victim.inject(&resets);
+        }
+        self.victim.settle();
+        self.victim.advance(STEP);
+        self.victim.check()
+    }
+
+    fn measure(&mut self) {
+        let held = self.victim.held();
+        self.cost.rx_frames = self.cost.rx_frames.max(held.rx_frames);
+        self.cost.tx_units = self.cost.tx_units.max(held.tx_units);
+        self.cost.connections = self.cost.connections.max(held.connections);
+    }
+
+    /// Runs `steps` steps. Returns their cost.
+    pub fn steps(&mut self, steps: u32) -> Result<Cost, String> {
+        for _ in 0..steps {
+            self.load()?;
+            self.work();
+            self.account()?;
+        }
+        Ok(self.cost)
+    }
+
+    /// What the packets so far have cost.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// Receives that the victim has completed.
+    pub fn received(&self) -> u64 {
+        self.victim.received
+    }
+
+    /// A counter of the victim; `None` if there is none of this name.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.victim.counter(name)
+    }
+}
+
+/// FPDUs of 20 bytes in a full segment.
+const TINY_FPDUS: usize = 70;
+
+/// The payload of an FPDU with markers in one segment.
+const MARKED_BYTES: usize = 1_340;
