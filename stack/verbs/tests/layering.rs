@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-iwarp", &["types", "arch", "stats", "rings", "mem", "tcp"]),
     ("ironwarp", &["types", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
     ("ironwarp-capi", &["ironwarp"]),
+    ("ironwarp-tokio", &["ironwarp"]),
     ("ironwarp-sim", &["types", "arch", "stats", "port"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
