@@ -52,11 +52,13 @@ address() {
         CARGO_TARGET_DIR=$folder cargo +nightly test --locked --target "$host" -p ironwarp-dpdk-sys -p ironwarp-port --lib --tests
 }
 
-# The standard library must be instrumented too, or its locks are no synchronisation for the sanitizer.
+# The standard library must be instrumented too, or its locks are no synchronisation for the sanitizer. The test `threads` of
+# registered memory is left out: two peers write the same bytes there without an order, as RDMA allows; loom and Miri cover
+# its subject, revocation.
 thread() {
     RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$target/sanitizers/thread \
         cargo +nightly test -Zbuild-std --locked --target "$host" --no-default-features \
-        -p ironwarp-rings -p ironwarp-mem -p ironwarp-capi --lib --test model --test threads --test owners
+        -p ironwarp-rings -p ironwarp-mem -p ironwarp-capi --lib --test model --test owners
 }
 
 miri() {
