@@ -82,7 +82,7 @@ impl ConnRateTest {
         let message = endpoint.ctx.register(endpoint.pd, bytes, Access::LOCAL_WRITE)?;
         let cq = endpoint.ctx.create_cq(case.depth * CQES_PER_CONNECTION)?;
         Ok(ConnRateTest {
-            open: OpenCase::without_queue_pairs(case, cq),
+            open: OpenCase::without_qps(case, cq),
             peer: None,
             from: None,
             message,
