@@ -99,7 +99,7 @@ fn entry() -> impl Strategy<Value = SubmissionQueueEntry> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn every_step_stays_inside(
