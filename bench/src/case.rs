@@ -25,8 +25,6 @@ pub enum Test {
     WriteBw,
     /// Bandwidth of RDMA Reads in one direction.
     ReadBw,
-    /// Bandwidth of RDMA Writes and RDMA Reads that alternate on each queue pair: data flows in both directions.
-    ReadWriteBw,
     /// Latency of an atomic operation on a word of the server.
     AtomicLat,
     /// Rate of atomic operations on words of the server; their sum is checked.
@@ -156,9 +154,6 @@ pub struct Case {
     pub rate: Option<f64>,
     /// The receiver checks every byte.
     pub validate: bool,
-    /// The receives of all queue pairs of an end come from one shared receive queue.
-    #[serde(default)]
-    pub srq: bool,
     /// The operation of an atomic test. `None` for other tests.
     #[serde(default)]
     pub operation: Option<AtomicKind>,
@@ -186,16 +181,7 @@ impl Test {
         use Test::*;
         !matches!(
             self,
-            SendBw
-                | WriteBw
-                | WriteImmBw
-                | ReadBw
-                | ReadWriteBw
-                | AtomicBw
-                | ConnRate
-                | FrameBw
-                | TcpBw
-                | SmoltcpBw
+            SendBw | WriteBw | WriteImmBw | ReadBw | AtomicBw | ConnRate | FrameBw | TcpBw | SmoltcpBw
         )
     }
 
@@ -217,11 +203,6 @@ impl Test {
     /// Returns whether each message of a bandwidth test consumes a receive of the server.
     pub const fn consumes_receives(self) -> bool {
         matches!(self, Test::SendBw | Test::WriteImmBw)
-    }
-
-    /// Returns whether the messages consume receives, which a shared receive queue may hold.
-    pub const fn has_receives(self) -> bool {
-        self.consumes_receives() || matches!(self, Test::SendLat | Test::ImmLat | Test::WriteImmLat)
     }
 
     /// Returns whether the connections need the operations of RFC 7306.
@@ -283,7 +264,6 @@ impl Case {
             bidirectional: false,
             rate: None,
             validate: false,
-            srq: false,
             operation: None,
             locked: false,
             words: 1,

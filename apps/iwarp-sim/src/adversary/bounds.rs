@@ -123,39 +123,42 @@ impl Adversary {
         };
         match self {
             Adversary::Honest => bounds(10, 0, 0, 1, 100, "iwarp_rx_sends"),
-            Adversary::Garbage => bounds(0, 0, 0, 0, 100, "net_drop_tcp_checksum"),
-            Adversary::ArpRequests => bounds(100, 0, 0, 0, 100, "net_arp_replies_sent"),
-            Adversary::ArpFlaps => bounds(100, 0, 0, 1, 100, "net_neighbours_changed"),
-            Adversary::Solicitations => bounds(100, 0, 0, 0, 100, "net_nd_advertisements_sent"),
-            Adversary::Echoes => bounds(5, 0, 0, 0, 100, "net_drop_echo_rate_limited"),
+            Adversary::Garbage => bounds(0, 0, 0, 0, 60, "net_drop_tcp_checksum"),
+            Adversary::ArpRequests => bounds(100, 0, 0, 0, 150, "net_arp_replies_sent"),
+            Adversary::ArpFlaps => bounds(100, 0, 0, 1, 160, "net_neighbours_changed"),
+            Adversary::Solicitations => bounds(100, 0, 0, 0, 290, "net_nd_advertisements_sent"),
+            Adversary::Echoes => bounds(5, 0, 0, 0, 110, "net_drop_echo_rate_limited"),
             Adversary::IcmpErrors => bounds(0, 0, 0, 1, 100, "tcp_drop_icmp"),
-            Adversary::Unknown => bounds(20, 0, 0, 0, 100, "tcp_tx_replies_rate_limited"),
-            Adversary::Syns => bounds(100, 0, 0, 256, 200, "tcp_syn_cookies_sent"),
-            Adversary::Startups => bounds(100, 0, 0, 8, 500, "iwarp_startup_errors"),
-            Adversary::BadCrcs => bounds(200, 0, 16, 8, 500, "iwarp_rx_crc_errors"),
-            Adversary::BadStags => bounds(200, 0, 16, 8, 500, "iwarp_tx_terminates"),
-            Adversary::OneByteSegments => bounds(5, 0, 0, 1, 100, "iwarp_rx_fpdus"),
-            Adversary::TinyFpdus => bounds(5, 0, 0, 1, 1000, "iwarp_rx_writes"),
-            Adversary::Markers => bounds(5, 0, 0, 1, 200, "iwarp_rx_writes"),
-            Adversary::Habit(Habit::SackSplit) => bounds(5, 0, 44, 1, 500, "tcp_rx_segments"),
-            Adversary::Habit(Habit::OneByteAcks) => bounds(5, 0, 16, 1, 200, "tcp_rx_segments"),
-            Adversary::Habit(Habit::ZeroWindow) => bounds(5, 0, 16, 1, 200, "tcp_rx_segments"),
-            Adversary::Habit(Habit::NoReading) => bounds(5, 0, 48, 1, 200, "tcp_rx_segments"),
-            Adversary::Habit(Habit::Silence) => bounds(5, 0, 16, 1, 200, "tcp_tx_retransmits"),
-            Adversary::Habit(Habit::Gaps) => bounds(100, 512, 0, 1, 500, "tcp_rx_out_of_order"),
-            Adversary::Habit(Habit::Probes) => bounds(5, 0, 0, 1, 200, "tcp_challenge_acks"),
-            Adversary::Habit(Habit::Repeats) => bounds(5, 0, 0, 1, 200, "tcp_drop_outside_window"),
+            Adversary::Unknown => bounds(20, 0, 0, 0, 150, "tcp_tx_replies_rate_limited"),
+            Adversary::Syns => bounds(100, 0, 0, 256, 440, "tcp_syn_cookies_sent"),
+            Adversary::Startups => bounds(100, 0, 0, 8, 310, "iwarp_startup_errors"),
+            Adversary::BadCrcs => bounds(200, 0, 16, 8, 1100, "iwarp_rx_crc_errors"),
+            Adversary::BadStags => bounds(200, 0, 16, 8, 1100, "iwarp_tx_terminates"),
+            Adversary::OneByteSegments => bounds(5, 0, 0, 1, 150, "iwarp_rx_fpdus"),
+            Adversary::TinyFpdus => bounds(5, 0, 0, 1, 1500, "iwarp_rx_writes"),
+            Adversary::Markers => bounds(5, 0, 0, 1, 380, "iwarp_rx_writes"),
+            Adversary::Habit(Habit::SackSplit) => bounds(5, 0, 44, 1, 350, "tcp_rx_segments"),
+            Adversary::Habit(Habit::OneByteAcks) => bounds(5, 0, 16, 1, 160, "tcp_rx_segments"),
+            Adversary::Habit(Habit::ZeroWindow) => bounds(5, 0, 16, 1, 130, "tcp_rx_segments"),
+            Adversary::Habit(Habit::NoReading) => bounds(5, 0, 48, 1, 130, "tcp_rx_segments"),
+            Adversary::Habit(Habit::Silence) => bounds(5, 0, 16, 1, 130, "tcp_tx_retransmits"),
+            Adversary::Habit(Habit::Gaps) => bounds(100, 512, 0, 1, 300, "tcp_rx_out_of_order"),
+            Adversary::Habit(Habit::Probes) => bounds(5, 0, 0, 1, 120, "tcp_challenge_acks"),
+            Adversary::Habit(Habit::Repeats) => bounds(5, 0, 0, 1, 120, "tcp_drop_outside_window"),
         }
     }
 
     /// Its row of the table in `docs/security.md`.
     pub fn row(self) -> String {
-        let Bounds { sent_percent, rx_frames, tx_units, connections, counter, .. } = self.bounds();
+        let Bounds { sent_percent, rx_frames, tx_units, connections, instructions_percent, counter } =
+            self.bounds();
         format!(
-            "| `{}` | {}.{:02} | {rx_frames} | {tx_units} | {connections} | `{counter}` |",
+            "| `{}` | {}.{:02} | {rx_frames} | {tx_units} | {connections} | {}.{} | `{counter}` |",
             self.name(),
             sent_percent / 100,
             sent_percent % 100,
+            instructions_percent / 100,
+            instructions_percent % 100 / 10,
         )
     }
 }

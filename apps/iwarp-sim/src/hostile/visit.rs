@@ -47,13 +47,13 @@ pub struct Visit {
 }
 
 /// The time of a visit: longer than all faults together.
-const VISIT_TIME: Nanos = Nanos::from_secs(12);
+const VISIT_TIME: Nanos = Nanos::from_secs(5);
 
 /// The interval of resends.
 const RESEND_INTERVAL: Nanos = Nanos::from_millis(40);
 
 /// The longest interval between two packets of a habit.
-const STEP_INTERVAL_MAX: Nanos = Nanos::from_millis(8);
+const STEP_INTERVAL_MAX: Nanos = Nanos::from_millis(16);
 
 /// Bytes of a start-up frame.
 const STARTUP_BYTES: usize = 20;

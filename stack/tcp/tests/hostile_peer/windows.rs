@@ -6,7 +6,7 @@ use ironwarp_types::Nanos;
 use proptest::prelude::*;
 
 use crate::common::node::{Node, addr};
-use crate::common::pattern::Pattern;
+use crate::common::pattern::{Pattern, read_all};
 use crate::common::raw::{ACK, PORT, Peer, RawSegment};
 
 const MSS_1000: [u8; 4] = [2, 4, 0x03, 0xe8];
@@ -121,6 +121,26 @@ fn a_window_that_shrinks_to_zero_is_probed() {
     assert!(again.iter().any(|&(from, _)| from == 2_000), "{again:?}");
     says(&mut node, &peer, 5_000, 5_000);
     assert!(node.tcp.all_acked(id));
+}
+
+/// RFC 9293 s3.8.6.1: a peer whose window is closed is alive as long as it sends. Its data is predicted, and counts.
+#[test]
+fn a_peer_that_sends_data_behind_a_closed_window_is_alive() {
+    let (mut node, mut peer, id) = opened(10_000);
+    node.transmit(id, &mut Pattern::new(5_000, 1_000), 8);
+    ranges(&mut node, &mut peer);
+    says(&mut node, &peer, 2_000, 0);
+    (peer.window, peer.ack) = (0, peer.our_iss.wrapping_add(2_001));
+    let mut taken = 0;
+    for _ in 0..10 {
+        node.now += Nanos::from_millis(501);
+        node.timers();
+        node.sent();
+        peer.send(&mut node, 10);
+        read_all(&mut node.tcp.rx(id), &mut taken);
+    }
+    assert_eq!(node.take_events(id) & TcpEvents::ENDED, TcpEvents::empty());
+    assert_eq!(taken, 100);
 }
 
 proptest! {

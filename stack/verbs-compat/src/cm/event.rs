@@ -60,7 +60,7 @@ extern "C" fn rdma_destroy_event_channel(channel: *mut sys::rdma_event_channel) 
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn rdma_get_cm_event(
+extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut sys::rdma_event_channel,
     event: *mut *mut sys::rdma_cm_event,
 ) -> c_int {

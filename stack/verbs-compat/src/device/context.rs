@@ -229,7 +229,10 @@ impl AsyncEvent {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_get_async_event(context: *mut sys::ibv_context, event: *mut sys::ibv_async_event) -> c_int {
+extern "C-unwind" fn ibv_get_async_event(
+    context: *mut sys::ibv_context,
+    event: *mut sys::ibv_async_event,
+) -> c_int {
     as_minus_one(get_async_event(context).and_then(|found| {
         if event.is_null() {
             return Err(EINVAL);

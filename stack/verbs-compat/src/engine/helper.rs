@@ -50,6 +50,7 @@ fn run() {
             nap(idle);
         }
     }
+    process::drain();
 }
 
 /// Runs the worker once unless the program uses it. Returns whether there was work.

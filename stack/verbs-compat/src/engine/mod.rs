@@ -42,7 +42,9 @@ pub(crate) struct Engine {
     is_napping: AtomicBool,
     /// Set in a child process.
     is_forked: AtomicBool,
+    /// The process ends: the helper closes the connections, then sets the second flag.
     is_stopping: AtomicBool,
+    is_drained: AtomicBool,
 }
 
 /// All objects of both libraries.
@@ -108,6 +110,7 @@ pub(crate) static ENGINE: Engine = Engine {
     is_napping: AtomicBool::new(false),
     is_forked: AtomicBool::new(false),
     is_stopping: AtomicBool::new(false),
+    is_drained: AtomicBool::new(false),
 };
 
 /// Takes the lock. Fails in a child process.

@@ -54,20 +54,29 @@ unsafe extern "C" fn on_fork() {
 /// How long the end of a process waits for its connections to close.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// At the end of the process: closes connections, so that peers see it.
+/// At the end of the process: lets the helper close the connections, so that peers see it. This thread may not: its
+/// thread-local values are gone. A thread that ended inside a call may hold the lock for ever, so the wait is bounded.
 extern "C" fn on_exit() {
     if ENGINE.is_forked.load(Ordering::Relaxed) {
         return;
     }
     ENGINE.is_stopping.store(true, Ordering::Relaxed);
+    let deadline = Instant::now() + 2 * DRAIN;
+    while !ENGINE.is_drained.load(Ordering::Acquire) && Instant::now() < deadline {
+        // SAFETY: the call has no preconditions.
+        unsafe { libc::usleep(100) };
+    }
+}
+
+/// The helper's part.
+pub(super) fn drain() {
     let deadline = Instant::now() + DRAIN;
     while Instant::now() < deadline + DRAIN {
-        // A thread that ended inside a call may hold the lock for ever.
         let Ok(mut state) = ENGINE.state.try_lock() else {
             std::thread::yield_now();
             continue;
         };
-        let Some(device) = &mut state.device else { return };
+        let Some(device) = &mut state.device else { break };
         let is_closed = device.context.drain(deadline).is_ok_and(|progress| progress.open == 0);
         state.advance();
         if is_closed {
@@ -75,7 +84,8 @@ extern "C" fn on_exit() {
             for _ in 0..8 {
                 state.advance();
             }
-            return;
+            break;
         }
     }
+    ENGINE.is_drained.store(true, Ordering::Release);
 }

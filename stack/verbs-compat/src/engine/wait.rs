@@ -14,24 +14,30 @@ const SPIN: Duration = Duration::from_micros(50);
 pub(crate) fn wait_for<T>(fd: c_int, mut take: impl FnMut(&mut State) -> Outcome<Option<T>>) -> Outcome<T> {
     let nonblocking = is_nonblocking(fd)?;
     let begun = Instant::now();
+    let mut has_waited = false;
     loop {
-        {
-            let mut state = lock()?;
-            if let Some(taken) = take(&mut state)? {
-                return Ok(taken);
-            }
-            state.advance_for_program();
-            if let Some(taken) = take(&mut state)? {
-                return Ok(taken);
-            }
+        match take_once(&mut take) {
+            Ok(Some(taken)) => return Ok(taken),
+            Ok(None) if nonblocking => return Err(EAGAIN),
+            Ok(None) => {}
+            Err(_) if has_waited => return wait_for_ever(),
+            Err(error) => return Err(error),
         }
-        if nonblocking {
-            return Err(EAGAIN);
-        }
+        has_waited = true;
         if begun.elapsed() > SPIN {
             wait_readable(fd)?;
         }
     }
+}
+
+/// Looks for an event, and again after the worker has run.
+fn take_once<T>(take: &mut impl FnMut(&mut State) -> Outcome<Option<T>>) -> Outcome<Option<T>> {
+    let mut state = lock()?;
+    if let Some(taken) = take(&mut state)? {
+        return Ok(Some(taken));
+    }
+    state.advance_for_program();
+    take(&mut state)
 }
 
 /// Returns whether the program made a descriptor non-blocking.
@@ -41,8 +47,22 @@ fn is_nonblocking(fd: c_int) -> Outcome<bool> {
     if flags < 0 { Err(last_errno()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
 }
 
+/// Another thread has destroyed the channel. With the kernel's device the call would not return either, and programs such
+/// as rping leave such a thread behind when they end.
+fn wait_for_ever<T>() -> Outcome<T> {
+    // SAFETY: the call returns when a signal was handled.
+    unsafe { pause() };
+    Err(last_errno())
+}
+
+// A thread may be cancelled here, which unwinds its stack. No value of these frames needs to be dropped.
+unsafe extern "C-unwind" {
+    fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
+    fn pause() -> c_int;
+}
+
 fn wait_readable(fd: c_int) -> Outcome {
     let mut ready = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: the structure lives through the call.
-    if unsafe { libc::poll(&raw mut ready, 1, -1) } < 0 { Err(last_errno()) } else { Ok(()) }
+    if unsafe { poll(&raw mut ready, 1, -1) } < 0 { Err(last_errno()) } else { Ok(()) }
 }

@@ -95,7 +95,7 @@ extern "C" fn ibv_destroy_comp_channel(channel: *mut sys::ibv_comp_channel) -> c
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_get_cq_event(
+extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut sys::ibv_comp_channel,
     cq: *mut *mut sys::ibv_cq,
     cq_context: *mut *mut c_void,

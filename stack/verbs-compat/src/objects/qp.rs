@@ -157,12 +157,14 @@ impl State {
             send_depth: (2 * init.cap.max_send_wr).max(1),
             recv_depth: init.cap.max_recv_wr.max(1),
             max_sge: init.cap.max_send_sge.max(init.cap.max_recv_sge).max(1) as usize,
-            inline_bytes: init.cap.max_inline_data as usize,
+            // Every slot has the room, and programs of hardware that rounds up depend on it.
+            inline_bytes: limits.inline_bytes,
             ird: reads,
             ord: reads,
             ..QpAttr::new(send_cq)
         };
         let handle = stack.create_qp(domain, &attr)?;
+        init.cap.max_inline_data = limits.inline_bytes as u32;
         let info = stack.query_qp(handle)?;
         let recv_demand = srq.map_or(info.recv_depth, |srq| srq.1);
         let raw = sys::ibv_qp {

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -82,7 +83,7 @@ impl ConnRateTest {
         let message = endpoint.ctx.register(endpoint.pd, bytes, Access::LOCAL_WRITE)?;
         let cq = endpoint.ctx.create_cq(case.depth * CQES_PER_CONNECTION)?;
         Ok(ConnRateTest {
-            open: OpenCase::without_queue_pairs(case, cq),
+            open: OpenCase { case: case.clone(), cq, qps: Vec::new(), words: Arc::default() },
             peer: None,
             from: None,
             message,
