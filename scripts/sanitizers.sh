@@ -55,7 +55,6 @@ address() {
 # The standard library must be instrumented too, or its locks are no synchronisation for the sanitizer.
 thread() {
     RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$target/sanitizers/thread \
-        TSAN_OPTIONS="suppressions=$PWD/scripts/thread-sanitizer.txt" \
         cargo +nightly test -Zbuild-std --locked --target "$host" --no-default-features \
         -p ironwarp-rings -p ironwarp-mem -p ironwarp-capi --lib --test model --test threads --test owners
 }

@@ -8,7 +8,7 @@ usage() {
 usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
-dependencies, build without DPDK, static DPDK, scripts, the library for C, tests (unit, property, documentation, devices),
+dependencies, build without DPDK, static DPDK, scripts, the library for C, RDMA programs over the replacement libraries, tests (unit, property, documentation, devices),
 instruction counts, simulator, loom, Miri, AddressSanitizer, a minute of fuzzing, two minutes of soak, interop-smoke (Linux
 siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
 
@@ -206,6 +206,17 @@ capi() {
     done
 }
 
+# Programs of Debian packages over the replacement of libibverbs and librdmacm; their cells count as the tests of this stage.
+verbs_programs() {
+    local log=$logs/verbs-cells status=0 summary
+    scripts/verbs-programs.sh --smoke >"$log" || status=$?
+    cat "$log"
+    sed -nE 's/^(\S+) +skipped +[0-9]+ s  (.*)/SKIPPED: \1: \2/p' "$log"
+    summary=$(grep -oE '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
+    [ -z "$summary" ] || echo "test result: ${summary/,/;};"
+    return "$status"
+}
+
 run_script_tests() {
     local test
     for test in scripts/tests/*.sh; do "$test" || return; done
@@ -223,6 +234,7 @@ stage no-dpdk without_dpdk
 stage static static_dpdk
 stage scripts run_script_tests
 stage capi capi
+stage verbs-programs verbs_programs
 stage tests cargo test --workspace --locked --no-fail-fast
 stage instructions instructions
 stage simulator simulator

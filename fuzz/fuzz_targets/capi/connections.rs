@@ -43,6 +43,9 @@ impl Params {
             (params.extensions, params.revision) = (input.u8() as u32 % 6, input.u8() as u32 % 4);
             (params.ird, params.ord) = (i32::from(input.u8()) - 1, i32::from(input.u16()) - 1);
         }
+        if input.u8() > 230 {
+            params.source = any_address(input, 1);
+        }
         let size = if input.u8() > 230 { input.u8().into() } else { params.size };
         params.size = size;
         let words = (input.u8() < 200).then(|| shortened(&params, size as usize));
@@ -93,11 +96,12 @@ pub fn listen(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let mut local = any_address(input, 1 + end as u8);
     let kind = input.u8();
-    let local = pointer(input, &mut local);
-    // SAFETY: a handle of this library, and an address.
+    let (local, mut bound) = (pointer(input, &mut local), iw_addr::default());
+    // SAFETY: a handle of this library, an address, and a place for another.
     unsafe {
         match kind % 4 {
-            0 | 1 => good(iw_listen(ctx, local)),
+            0 => good(iw_listen(ctx, local)),
+            1 => good(iw_listen_bound(ctx, local, pointer(input, &mut bound))),
             2 => good(iw_unlisten(ctx, local)),
             _ => good(iw_lacks_atomics(ctx, local)),
         };

@@ -147,10 +147,32 @@ pub fn context(input: &mut Input<'_>, program: &mut Program, end: usize) {
                 let deadline = if input.flag() { 0 } else { u64::MAX };
                 _ = good(iw_drain(ctx, deadline, pointer(input, &mut drained)));
             }
-            9..=11 => _ = good(iw_event_arm(ctx)),
+            9 | 10 => _ = good(iw_event_arm(ctx)),
+            11 => ports(input, ctx),
             12 => _ = good(iw_event_fd(ctx, pointer(input, &mut descriptor))),
             _ => _ = good(iw_event_poll(ctx, pointer(input, &mut event))),
         }
+    }
+}
+
+/// The ports of a context's stack: structs and lists are as long as they say.
+///
+/// # Safety
+/// A handle of this library.
+unsafe fn ports(input: &mut Input<'_>, ctx: *mut iw_ctx) {
+    let port = if input.u8() < 200 { 0 } else { input.u32() };
+    let mut words = vec![0u64; 16].into_boxed_slice();
+    let count = input.below(12);
+    // SAFETY: the struct is made of numbers.
+    let mut addresses = vec![unsafe { std::mem::zeroed::<iw_port_address>() }; count].into_boxed_slice();
+    let size = if input.u8() < 200 { size_of::<iw_port_info>() as u32 } else { u32::from(input.u8() % 129) };
+    // SAFETY: guaranteed by the caller; there is room for a struct of that size and for as many addresses.
+    unsafe {
+        words.as_mut_ptr().cast::<u32>().write(size);
+        good(iw_ports(ctx));
+        good(iw_port_query(ctx, port, pointer(input, words.as_mut_ptr()).cast()));
+        let known = iw_port_addresses(ctx, port, pointer(input, addresses.as_mut_ptr()), count as u32);
+        assert!(!good(known) || known <= 8);
     }
 }
 

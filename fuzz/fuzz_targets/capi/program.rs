@@ -104,11 +104,11 @@ pub fn pointer<T>(input: &mut Input<'_>, pointer: *mut T) -> *mut T {
     }
 }
 
-fn toml(cores: usize, last: usize) -> CString {
+fn toml(cores: usize, idle: &str, last: usize) -> CString {
     // The least that a configuration may have.
     let frames = 64 + 512 * cores;
     let text = format!(
-        "[port]\ndevice.memory = {{}}\nring_size = 64\nrx_frames = {frames}\ntx_frames = {frames}\n[core]\ncount = {cores}\n\
+        "[port]\ndevice.memory = {{}}\nring_size = 64\nrx_frames = {frames}\ntx_frames = {frames}\n[core]\ncount = {cores}\nidle = \"{idle}\"\n\
          [limits]\nqueue_pairs = 8\ncompletion_queues = 8\nshared_receive_queues = 4\nregions = 64\ncontexts = 4\n\
          half_open = 4\n[net]\naddress = \"10.0.0.{last}/24\"\n"
     );
@@ -116,12 +116,14 @@ fn toml(cores: usize, last: usize) -> CString {
 }
 
 impl Program {
-    /// Opens two stacks of one or two cores; with another flag, connected.
+    /// Opens two stacks of one or two cores, connected unless the input says otherwise.
     pub fn open(input: &mut Input<'_>) -> Self {
         let flags = input.u8();
         let cores = 1 + usize::from(flags & 1);
         let (mut near, mut far) = (null_mut(), null_mut());
-        let texts = [toml(cores, 1), toml(cores, 2)];
+        // Workers on threads of the library may sleep.
+        let idle = if flags & 8 == 0 { "yield" } else { "sleep" };
+        let texts = [toml(cores, idle, 1), toml(cores, idle, 2)];
         // SAFETY: texts and places for two handles.
         let opened = unsafe {
             iw_stack_open_pair(texts[0].as_ptr(), texts[1].as_ptr(), IW_PAIR_MEMORY, 0, &mut near, &mut far)

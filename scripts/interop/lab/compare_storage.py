@@ -35,7 +35,8 @@ COMMANDS = {4096: 40000, 131072: 2000}
 ADDRESS, OURS, OUR_MEMIF = "10.9.2.2", "10.9.2.1", "10.9.3.1"
 SETUP = f"""\
 set -e
-modprobe -a veth null_blk gb=1 irqmode=0 nvmet-rdma nvmet-tcp nvme-rdma nvme-tcp
+modprobe -a veth nvmet-rdma nvmet-tcp nvme-rdma nvme-tcp
+modprobe null_blk gb=1 irqmode=0
 ip() {{ /sbin/ip "$@"; }}
 ip link add wa type veth peer name wb
 for name in wa wb; do ethtool -K $name tx off gso off tso off gro off; ip link set $name up; done
@@ -137,7 +138,8 @@ def ours(guest, way, figures):
         words = f"iwarp-nvmf host bench --config /tmp/host.toml --connect {OUR_MEMIF}:{storage.PORT} --nqn {storage.NQN} --json"
         words += f" --operation {operation} --bytes {size} --depth {depth} --commands {COMMANDS[size]}"
         said, busy_us = with_busy_time(guest, words)
-        told = json.loads(said)
+        # The log is among what it says.
+        told = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
         rate = told["commands_per_second"]
         # Depth = rate times latency (Little's law).
         measured[way].append((rate, depth / rate * 1e6, busy_us / told["commands"]))
@@ -160,6 +162,8 @@ def with_busy_time(guest, words):
     """What a command says, and the microseconds that the guest's processors were busy meanwhile."""
     before = busy_ticks(guest)
     said = guest.must(words, 200)
+    if "{" not in said:
+        raise Failed(f"no JSON from {words}: {said.strip()[-200:]}")
     return said, (busy_ticks(guest) - before) * 10_000
 
 

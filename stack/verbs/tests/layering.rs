@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp", &["types", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
     ("ironwarp-capi", &["ironwarp"]),
     ("ironwarp-verbs-compat", &["port", "ironwarp"]),
+    ("ironwarp-tokio", &["ironwarp"]),
     ("ironwarp-sim", &["types", "arch", "stats", "port"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),

@@ -163,12 +163,17 @@ impl OpenCase {
         let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(cqes)?;
         let words = shared.map_or_else(|| words(endpoint, case), Ok)?;
-        let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), srq: None, words };
+        let mut open = OpenCase { words, ..OpenCase::without_qps(case, cq) };
         match open.create_qps(endpoint, sizes) {
             Ok(()) => Ok(open),
             // A server continues after a case that failed, so its resources are freed.
             Err(error) => open.destroy(endpoint).and(Err(error)),
         }
+    }
+
+    /// A case whose queue pairs the test creates itself.
+    pub fn without_qps(case: &Case, cq: CompletionQueue) -> Self {
+        OpenCase { case: case.clone(), cq, qps: Vec::new(), srq: None, words: AtomicWords::default() }
     }
 
     fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<()> {

@@ -1,8 +1,9 @@
 //! What one side does for the last time while the other goes on: a connection that ends, a worker that is dropped, a
-//! context that attaches.
+//! context that attaches, a core that sleeps.
 
 use ironwarp_rings::arrivals::Arrivals;
-use ironwarp_rings::doorbell::{self, DoorbellFlag};
+use ironwarp_rings::doorbell::{self, DoorbellFlag, DoorbellReceiver};
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::state::SharedState;
 use ironwarp_rings::{slots, spsc};
 use loom::sync::{Arc, Mutex};
@@ -102,5 +103,47 @@ fn a_context_that_attaches_is_taken_once_although_the_core_looks_at_that_moment(
         taken.sort_unstable();
         assert_eq!(taken, [1, 2]);
         assert!(!arrivals.is_waiting());
+    });
+}
+
+/// A post wakes the core only if it puts the queue into the doorbell: a flag that is set is in a doorbell that the core
+/// has not served, and then the core does not sleep.
+#[test]
+fn a_core_that_sleeps_while_work_is_posted_is_woken() {
+    loom::model(|| {
+        let (mut sender, mut receiver) = doorbell::channel(1);
+        let (mut producer, mut consumer) = slots::ring::<usize>(2);
+        let shared = Arc::new((DoorbellFlag::default(), NotifyState::default()));
+        let poster = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                let (bell, armed) = &*shared;
+                let post = |_| {
+                    producer.post(|_| ()).unwrap();
+                    usize::from(sender.ring(0, bell) && armed.fire(true))
+                };
+                (0..2).map(post).sum::<usize>()
+            }
+        });
+        let (bell, armed) = &*shared;
+        let mut seen = 0;
+        let mut serve = |receiver: &mut DoorbellReceiver| {
+            while receiver.next().is_some() {
+                bell.clear();
+                seen = consumer.refresh();
+            }
+        };
+        serve(&mut receiver);
+        armed.arm(false);
+        let sleeps = !receiver.has_entries();
+        if !sleeps {
+            armed.disarm();
+            serve(&mut receiver);
+        }
+        let woken = poster.join().unwrap();
+        if woken > 0 || !sleeps {
+            serve(&mut receiver);
+        }
+        assert_eq!(seen, 2, "the core sleeps although there is work");
     });
 }

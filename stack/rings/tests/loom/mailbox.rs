@@ -195,7 +195,7 @@ fn a_core_that_sleeps_while_a_reply_arrives_is_woken() {
     assert_wakes(|| {
         let (mut caller, mut owner) = mailbox::pair::<(), ()>(1);
         caller.call(()).unwrap();
-        (move || drop(owner.serve(1, |()| ())), move || caller.reply().is_none())
+        (move || _ = owner.serve(1, |()| ()), move || caller.reply().is_none())
     });
 }
 

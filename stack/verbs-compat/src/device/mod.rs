@@ -5,11 +5,15 @@ mod names;
 mod query;
 
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::time::{Duration, Instant};
 
 use ironwarp_port::Port;
+use verbs::config::{DeviceConfig, MemifRole};
 use verbs::{Config, MacAddr, PortVisit, Stack, Worker};
 
 pub(crate) use context::{AsyncEvent, AsyncSource, Context, context_of, default_context};
@@ -83,12 +87,30 @@ fn open() -> Result<Device, String> {
     let mtu = config.port.mtu;
     // DPDK starts threads: no handler of the program shall run there.
     let signals = crate::engine::BlockedSignals::new();
+    wait_for_server(&config.port.device);
     let built = Stack::builder(config).build_one();
     drop(signals);
     let (stack, mut worker) = built.map_err(|error| in_file(&error))?;
     let context = stack.context().map_err(|error| in_file(&error))?;
     let mac = worker.with_port(LinkAddress).unwrap_or(MacAddr([2, 0, 0, 0, 0, 1]));
     Ok(Device { worker, context, mac, mtu, addresses, _stack: stack })
+}
+
+/// How long the client's end of a memif waits for the server's: the two programs may be started together.
+const SERVER_WAIT: Duration = Duration::from_secs(5);
+
+fn wait_for_server(device: &DeviceConfig) {
+    let DeviceConfig::Memif { role: MemifRole::Client, socket, .. } = device else { return };
+    let deadline = Instant::now() + SERVER_WAIT;
+    while nobody_listens(socket) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A listener of another type of socket, such as DPDK's driver, gives a different error.
+fn nobody_listens(socket: &Path) -> bool {
+    let is_absent = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+    UnixStream::connect(socket).is_err_and(|error| is_absent(error.kind()))
 }
 
 /// Reads the link address of a port.
