@@ -123,7 +123,7 @@ fn a_window_that_shrinks_to_zero_is_probed() {
     assert!(node.tcp.all_acked(id));
 }
 
-/// RFC 9293 s3.8.6.1: a peer whose window is closed is alive as long as it sends. Its data is predicted, and counts.
+/// RFC 9293 s3.8.6.1: a peer whose window is closed is alive as long as it sends.
 #[test]
 fn a_peer_that_sends_data_behind_a_closed_window_is_alive() {
     let (mut node, mut peer, id) = opened(10_000);
