@@ -122,6 +122,15 @@ pub enum VerbsError {
         /// The allowed values.
         allowed: &'static str,
     },
+    /// A completion queue or shared receive queue is bound to another core than the queue pair or word needs. A connection
+    /// request is accepted on the core where it arrived.
+    #[error("the queue is bound to core {bound}, and core {core} is needed")]
+    QueueOnOtherCore {
+        /// The core of the queue.
+        bound: u16,
+        /// The core that is needed.
+        core: u16,
+    },
     /// The configured number of objects is reached.
     #[error("no more {0}: the configured limit is reached")]
     LimitReached(&'static str),

@@ -62,8 +62,8 @@ pub use ironwarp_port::instrument;
 pub use ironwarp_port::memory;
 pub use ironwarp_types::{MacAddr, Nanos, PdId, QpNum, STag};
 pub use objects::{
-    AcceptParams, CompletionQueue, ConnectParams, Framing, KeepAlive, MpaRevision, QpAttr, QpState,
-    QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,
+    AcceptParams, CompletionQueue, ConnectParams, CqAttr, Framing, KeepAlive, MpaRevision, QpAttr, QpState,
+    QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue, SrqAttr,
 };
 pub use stack::{Stack, StackBuilder};
 #[doc(hidden)]

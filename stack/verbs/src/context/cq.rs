@@ -3,6 +3,7 @@
 //! A queue has one ring for each core that writes to it; polling merges them. Order is kept for each queue pair.
 //! Every posted work request reserves an entry before it is accepted, so a completion always finds room.
 
+use core::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{CqCore, CqParts};
 use crate::error::{PostError, VerbsError};
 use crate::numbers::next_handle_id;
-use crate::objects::CompletionQueue;
+use crate::objects::{CompletionQueue, CqAttr, check_range};
 use crate::shared::{CqReservations, SlotLease, SlotTable};
 
 /// The largest depth of a completion queue: a ring of this depth takes 64 MiB.
@@ -25,8 +26,10 @@ pub(super) const CQ_DEPTH_MAX: u32 = 1 << 20;
 /// The application's half of a completion queue.
 pub(super) struct AppCq {
     serial: u32,
+    /// The core that it is bound to.
+    pub(super) core: Option<u16>,
+    /// One ring and one slot for each core that writes to it.
     rings: Box<[CompletionRing]>,
-    /// The queue's slot on each core.
     slots: Box<[u32]>,
     /// The ring that the next poll starts with.
     next: usize,
@@ -94,14 +97,27 @@ impl Context {
     /// - [`VerbsError::System`] if the system refuses the event descriptor.
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn create_cq(&mut self, depth: u32) -> Result<CompletionQueue, VerbsError> {
+        self.create_cq_with(&CqAttr { depth, core: None })
+    }
+
+    /// As [`Context::create_cq`], with attributes: a queue that is bound to a core has one ring instead of one for each
+    /// core.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::create_cq`].
+    pub fn create_cq_with(&mut self, attr: &CqAttr) -> Result<CompletionQueue, VerbsError> {
+        let CqAttr { depth, core } = *attr;
         check_depth(depth)?;
+        check_core(core, self.cores.len())?;
         let eventfd = Arc::new(eventfd()?);
         let armed = Arc::new(NotifyState::default());
         let reservations = Arc::new(CqReservations::new(depth));
-        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
+        cores_of(core, self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         let serial = next_handle_id();
         let cq = AppCq {
             serial,
+            core,
             rings: Box::default(),
             slots: Box::default(),
             next: 0,
@@ -124,7 +140,7 @@ impl Context {
 
     fn create_halves(&mut self, handle: CompletionQueue) -> Result<(), VerbsError> {
         let (mut rings, mut slots) = (Vec::new(), Vec::new());
-        for core in 0..self.cores.len() {
+        for core in cores_of(self.cq(handle)?.core, self.cores.len()) {
             let lease =
                 SlotLease::acquire(&self.shared, &self.quota, core as u16, SlotTable::CompletionQueues)?;
             slots.push(lease.slot());
@@ -156,17 +172,18 @@ impl Context {
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn resize_cq(&mut self, cq: CompletionQueue, depth: u32) -> Result<(), VerbsError> {
         check_depth(depth)?;
-        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
+        let cores = cores_of(self.cq(cq)?.core, self.cores.len());
+        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
         let app = self.cq_mut(cq)?;
         if app.rings.iter().any(|ring| ring.next.is_some()) {
             return Err(VerbsError::Busy);
         }
         app.apply_shrink(depth)?;
-        for core in 0..self.cores.len() {
+        for (at, core) in cores.enumerate() {
             let (ring, consumer) = spsc::channel(depth as usize);
             let app = self.cq_mut(cq)?;
-            let slot = app.slot_on(core);
-            app.rings[core].next = Some(consumer);
+            let slot = app.slots[at];
+            app.rings[at].next = Some(consumer);
             app.resize_depth = Some(depth);
             self.send_control(core, ControlMessage::ResizeCq { slot, ring })?;
         }
@@ -214,9 +231,10 @@ impl Context {
         if self.cq(cq)?.users > 0 {
             return Err(VerbsError::CompletionQueueInUse);
         }
-        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
-        for core in 0..self.cores.len() {
-            let slot = self.cq(cq)?.slots[core];
+        let cores = cores_of(self.cq(cq)?.core, self.cores.len());
+        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        for (at, core) in cores.enumerate() {
+            let slot = self.cq(cq)?.slots[at];
             self.send_control(core, ControlMessage::DestroyCq { slot })?;
         }
         self.cqs.remove(cq.index);
@@ -235,8 +253,9 @@ impl Context {
 }
 
 impl AppCq {
-    pub(super) fn slot_on(&self, core: usize) -> u32 {
-        self.slots[core]
+    /// Returns the slot on a core, unless the queue is bound to another one.
+    pub(super) fn slot_on(&self, core: u16) -> Result<u32, VerbsError> {
+        slot_in(&self.slots, self.core, core)
     }
 
     /// Reserves an entry.
@@ -271,7 +290,7 @@ impl AppCq {
 
     /// Returns the state of the queue.
     pub(super) fn info(&self) -> CqInfo {
-        CqInfo { depth: self.depth, reserved_cqes: self.reserved_cqes(), users: self.users }
+        CqInfo { core: self.core, depth: self.depth, reserved_cqes: self.reserved_cqes(), users: self.users }
     }
 
     fn reserved_cqes(&self) -> u32 {
@@ -332,6 +351,27 @@ impl AppCq {
         self.next = if first + 1 < self.rings.len() { first + 1 } else { 0 };
         reaped
     }
+}
+
+/// Returns the cores that have a part of a queue: all, or the one that it is bound to.
+pub(super) fn cores_of(bound: Option<u16>, all: usize) -> Range<usize> {
+    bound.map_or(0..all, |core| usize::from(core)..usize::from(core) + 1)
+}
+
+/// Returns the slot of a queue on `core` among the slots of [`cores_of`].
+pub(super) fn slot_in(slots: &[u32], bound: Option<u16>, core: u16) -> Result<u32, VerbsError> {
+    let at = match bound {
+        None => usize::from(core),
+        Some(bound) if bound == core => 0,
+        Some(bound) => return Err(VerbsError::QueueOnOtherCore { bound, core }),
+    };
+    slots.get(at).copied().ok_or(VerbsError::WorkerDropped)
+}
+
+/// Checks the core of a new queue.
+pub(super) fn check_core(core: Option<u16>, cores: usize) -> Result<(), VerbsError> {
+    let last = cores.saturating_sub(1) as u64;
+    check_range("core", core.unwrap_or_default().into(), 0, last, "below core.count")
 }
 
 fn check_depth(depth: u32) -> Result<(), VerbsError> {

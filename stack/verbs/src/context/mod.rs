@@ -258,6 +258,7 @@ impl Context {
     ///
     /// - [`VerbsError::Word`] if no atomic operation can run at `offset`.
     /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::QueueOnOtherCore`] if `cq` is bound to a core that does not own the word.
     /// - [`VerbsError::CqFull`] if `cq` has no free slot.
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn atomic(
@@ -270,12 +271,12 @@ impl Context {
         let (owner, target) = self.mem.local_word(region, offset)?;
         let core = usize::from(owner.0);
         self.check_control_room(core, 1)?;
+        let slot = self.cq(cq)?.slot_on(owner.0)?;
         match self.cq_mut(cq)?.reserve_cqe() {
             Err(PostError::CqFull) if self.reclaim(cq) => self.cq_mut(cq)?.reserve_cqe()?,
             reserved_cqes => reserved_cqes?,
         }
-        let cq = self.cq(cq)?.slot_on(core);
-        self.send_control(core, ControlMessage::Atomic { cq, wr_id, target, operation: *operation })
+        self.send_control(core, ControlMessage::Atomic { cq: slot, wr_id, target, operation: *operation })
     }
 
     /// Requests that [`Context::event_fd`] becomes readable at the next event.

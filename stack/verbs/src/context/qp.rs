@@ -72,7 +72,7 @@ impl Context {
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
         attr.validate(self.shared.config.limits.read_depth, self.cores.len())?;
         let domain = self.domain(pd)?;
-        self.cq(attr.send_cq).and(self.cq(attr.recv_cq))?;
+        let core = self.core_of_queues(attr)?;
         let recv_pd = self.attach_srq(attr)?.unwrap_or(domain);
         self.cq_mut(attr.send_cq)?.users += 1;
         self.cq_mut(attr.recv_cq)?.users += 1;
@@ -90,7 +90,7 @@ impl Context {
             sq,
             rq,
             srq: attr.srq,
-            core: attr.core,
+            core,
             bell: bell.clone(),
             shared: shared.clone(),
             max_sge: attr.max_sge,
@@ -127,6 +127,16 @@ impl Context {
         app.handle = handle;
         app.unassigned = Some(Box::new(QpCore::new(setup)));
         Ok(handle)
+    }
+
+    /// Returns the core of a new queue pair: that of its attributes, or the one that its queues are bound to. All must agree.
+    fn core_of_queues(&self, attr: &QpAttr) -> Result<Option<u16>, VerbsError> {
+        let srq = attr.srq.map(|srq| self.srq(srq)).transpose()?;
+        let bound = [self.cq(attr.send_cq)?.core, self.cq(attr.recv_cq)?.core, srq.and_then(|srq| srq.core)];
+        bound.into_iter().flatten().try_fold(attr.core, |core, bound| match core {
+            Some(core) if core != bound => Err(VerbsError::QueueOnOtherCore { bound, core }),
+            _ => Ok(Some(bound)),
+        })
     }
 
     /// Counts a new queue pair with its shared receive queue, and lets cores reserve entries in its completion
@@ -252,9 +262,9 @@ impl Context {
         }
         let srq = app.srq.map(|srq| self.srq(srq)).transpose()?;
         let queues = QpQueueSlots {
-            send_cq: self.cq(app.send_cq)?.slot_on(core.into()),
-            recv_cq: self.cq(app.recv_cq)?.slot_on(core.into()),
-            srq: srq.map(|srq| SrqSlot::new(srq.slot_on(core.into()))),
+            send_cq: self.cq(app.send_cq)?.slot_on(core)?,
+            recv_cq: self.cq(app.recv_cq)?.slot_on(core)?,
+            srq: srq.map(|srq| srq.slot_on(core).map(SrqSlot::new)).transpose()?,
             qp: 0,
         };
         let lease = SlotLease::acquire(&self.shared, &self.quota, core, SlotTable::QueuePairs)?;

@@ -61,6 +61,8 @@ pub struct QpInfo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CqInfo {
+    /// The core that it is bound to.
+    pub core: Option<u16>,
     /// Requests that may be posted and not reaped. A larger depth of a resize is shown once it is in effect.
     pub depth: u32,
     /// Reserved entries: for requests that are posted and not reaped, and not known to have ended without a
@@ -74,6 +76,8 @@ pub struct CqInfo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SrqInfo {
+    /// The core that it is bound to.
+    pub core: Option<u16>,
     /// The capacity in receives, on all cores together; at least the requested one.
     pub depth: u32,
     /// Receives that are posted and not consumed by a message.

@@ -9,13 +9,14 @@ use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::PdId;
 use ironwarp_types::limits::SGE_MAX;
 
+use super::cq::{check_core, cores_of, slot_in};
 use super::qp::write_recv;
 use super::{Context, ProtectionDomain, SrqInfo};
 use crate::core_loop::SrqCore;
 use crate::core_loop::channel::ControlMessage;
 use crate::error::{PostError, VerbsError};
 use crate::numbers::next_handle_id;
-use crate::objects::{SharedReceiveQueue, check_range};
+use crate::objects::{SharedReceiveQueue, SrqAttr, check_range};
 use crate::shared::{SlotLease, SlotTable};
 use crate::wr::RecvWr;
 
@@ -26,7 +27,9 @@ pub(super) const SRQ_DEPTH_MAX: u32 = 1 << 16;
 pub(super) struct AppSrq {
     serial: u32,
     pub(super) pd: PdId,
-    /// One ring and one slot for each core.
+    /// The core that it is bound to.
+    pub(super) core: Option<u16>,
+    /// One ring and one slot for each core that takes receives from it.
     rings: Box<[SlotProducer<RecvWqe>]>,
     slots: Box<[u32]>,
     max_sge: usize,
@@ -51,14 +54,31 @@ impl Context {
         depth: u32,
         max_sge: usize,
     ) -> Result<SharedReceiveQueue, VerbsError> {
+        self.create_srq_with(pd, &SrqAttr { depth, max_sge, core: None })
+    }
+
+    /// As [`Context::create_srq`], with attributes: a queue that is bound to a core has one ring, so that no receive lies on
+    /// a core that does not need it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::create_srq`].
+    pub fn create_srq_with(
+        &mut self,
+        pd: ProtectionDomain,
+        attr: &SrqAttr,
+    ) -> Result<SharedReceiveQueue, VerbsError> {
+        let SrqAttr { depth, max_sge, core } = *attr;
         let pd = self.domain(pd)?;
+        check_core(core, self.cores.len())?;
         check_range("receive depth", depth.into(), 1, SRQ_DEPTH_MAX.into(), "1 to 65536")?;
         check_range("elements", max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
-        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
+        cores_of(core, self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         let serial = next_handle_id();
         let app = AppSrq {
             serial,
             pd,
+            core,
             rings: Box::default(),
             slots: Box::default(),
             max_sge,
@@ -75,7 +95,7 @@ impl Context {
 
     fn create_shards(&mut self, handle: SharedReceiveQueue, depth: u32) -> Result<(), VerbsError> {
         let (mut rings, mut places) = (Vec::new(), Vec::new());
-        for core in 0..self.cores.len() {
+        for core in cores_of(self.srq(handle)?.core, self.cores.len()) {
             let lease =
                 SlotLease::acquire(&self.shared, &self.quota, core as u16, SlotTable::SharedReceiveQueues)?;
             places.push(lease.slot());
@@ -120,9 +140,10 @@ impl Context {
     /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
-        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
-        for core in 0..self.cores.len() {
-            let slot = self.srq(srq)?.slot_on(core);
+        let cores = cores_of(self.srq(srq)?.core, self.cores.len());
+        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        for core in cores {
+            let slot = self.srq(srq)?.slot_on(core as u16)?;
             self.send_control(core, ControlMessage::ArmSrq { slot, limit })?;
         }
         self.srq_mut(srq)?.is_armed = limit > 0;
@@ -148,9 +169,10 @@ impl Context {
         if self.srq(srq)?.users > 0 {
             return Err(VerbsError::SharedReceiveQueueInUse);
         }
-        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
-        for core in 0..self.cores.len() {
-            let slot = self.srq(srq)?.slot_on(core);
+        let cores = cores_of(self.srq(srq)?.core, self.cores.len());
+        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        for core in cores {
+            let slot = self.srq(srq)?.slot_on(core as u16)?;
             self.send_control(core, ControlMessage::DestroySrq { slot })?;
         }
         self.srqs.remove(srq.index);
@@ -173,10 +195,11 @@ impl AppSrq {
     pub(super) fn info(&mut self) -> SrqInfo {
         let depth = self.rings.iter().map(SlotProducer::depth).sum();
         let posted = self.rings.iter_mut().map(SlotProducer::outstanding).sum();
-        SrqInfo { depth, posted, max_sge: self.max_sge, users: self.users }
+        SrqInfo { core: self.core, depth, posted, max_sge: self.max_sge, users: self.users }
     }
 
-    pub(super) fn slot_on(&self, core: usize) -> u32 {
-        self.slots.get(core).copied().unwrap_or_default()
+    /// Returns the slot on a core, unless the queue is bound to another one.
+    pub(super) fn slot_on(&self, core: u16) -> Result<u32, VerbsError> {
+        slot_in(&self.slots, self.core, core)
     }
 }

@@ -124,6 +124,26 @@ impl QpAttr {
     }
 }
 
+/// The attributes of a new completion queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CqAttr {
+    /// Requests that may be posted and not reaped, 1 to 1048576.
+    pub depth: u32,
+    /// The core whose queue pairs may use it. `None`: all cores, each with a ring of this depth.
+    pub core: Option<u16>,
+}
+
+/// The attributes of a new shared receive queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SrqAttr {
+    /// Receives on each core, 1 to 65536; rounded up to a power of two.
+    pub depth: u32,
+    /// Scatter elements of a receive, 1 to 16.
+    pub max_sge: usize,
+    /// The core whose queue pairs may use it. `None`: all cores, each with a ring of this depth.
+    pub core: Option<u16>,
+}
+
 /// The MPA framing of a connection (RFC 5044 s7.1.1), as start-up negotiated it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing {

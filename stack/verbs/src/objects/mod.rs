@@ -9,7 +9,7 @@ mod timeouts;
 
 use ironwarp_types::QpNum;
 
-pub use attr::{Framing, QpAttr, QpState, ReceiveShare};
+pub use attr::{CqAttr, Framing, QpAttr, QpState, ReceiveShare, SrqAttr};
 pub(crate) use attr::{QpShared, WORK_DEPTH_MAX, check_range};
 pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
 pub(crate) use params::{CmParams, MpaParams};

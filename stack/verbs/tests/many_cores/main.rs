@@ -3,6 +3,7 @@
 
 mod atomics;
 mod bench;
+mod bound_queues;
 mod network;
 mod rates;
 mod shared_receives;
