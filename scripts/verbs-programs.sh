@@ -225,12 +225,18 @@ more_cells() {
     namespace_cells
 }
 
-# Programs that talk over the kernel's TCP first, to the address that they use for RDMA. In a network namespace the kernel has
-# that address too.
+# Programs that talk over the kernel's TCP first, to the address that they use for RDMA, or that look for a network interface
+# with it. In a network namespace the kernel has both addresses too.
+make_namespace() {
+    ip netns add "$namespace" && ip -n "$namespace" link set lo up &&
+        ip -n "$namespace" link add iw0 type veth peer name iw1 && ip -n "$namespace" link set iw0 up &&
+        ip -n "$namespace" link set iw1 up &&
+        ip -n "$namespace" address add "$server/24" dev iw0 && ip -n "$namespace" address add "$client/24" dev iw0
+}
+
 namespace_cells() {
     local name
-    if ! { ip netns add "$namespace" && ip -n "$namespace" link set lo up && ip -n "$namespace" address add "$server/32" dev lo; } \
-        2>/dev/null; then
+    if ! make_namespace 2>/dev/null; then
         for name in qperf-rc_lat qperf-rc_bw fi_pingpong-msg; do
             wanted "$name" && report "$name" skipped 0 'no network namespace can be made'
         done

@@ -120,7 +120,7 @@ impl State {
         for _ in 0..TRIES {
             match call(&mut self.device()?.context) {
                 Ok(result) => {
-                    // What was asked for is begun at once, whoever polls next.
+                    // What was asked for is begun at once and not at the next poll.
                     self.advance();
                     return Ok(result);
                 }

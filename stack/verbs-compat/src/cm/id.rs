@@ -115,6 +115,13 @@ extern "C" fn rdma_migrate_id(id: *mut sys::rdma_cm_id, channel: *mut sys::rdma_
 }
 
 pub(super) fn migrate_id(id: *mut sys::rdma_cm_id, channel: *mut sys::rdma_event_channel) -> Outcome {
+    with(|state| {
+        // SAFETY: the lock is held, and no reference is kept.
+        let found = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?;
+        let last = core::mem::replace(&mut found.raw.event, ptr::null_mut());
+        // The event of the last synchronous operation is the identifier's, not the program's.
+        if last.is_null() { Ok(()) } else { state.acknowledge(last) }
+    })?;
     // Events that the program has not acknowledged belong to the old channel.
     let mut state = lock_when(|_| {
         // SAFETY: the lock is held, and no reference is kept.
