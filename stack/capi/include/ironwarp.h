@@ -776,6 +776,16 @@ struct iw_recv_wr {
     uint32_t reserved;
 };
 
+// The attributes of a new completion queue. `iw_cq_attr_init` sets the defaults.
+struct iw_cq_attr {
+    // sizeof(struct iw_cq_attr).
+    uint32_t size;
+    // Requests that may be posted and not reaped.
+    uint32_t depth;
+    // The core whose queue pairs may use it; negative: all cores, each with a ring of this depth.
+    int32_t core;
+};
+
 // The completion of one work request.
 struct iw_wc {
     // The `wr_id` of the request.
@@ -807,6 +817,20 @@ struct iw_cq_info {
     uint32_t reserved_cqes;
     // Uses by queue pairs: one that sends and receives into it counts twice.
     uint32_t users;
+    // The core that it is bound to; -1: none.
+    int32_t core;
+};
+
+// The attributes of a new shared receive queue. `iw_srq_attr_init` sets the defaults.
+struct iw_srq_attr {
+    // sizeof(struct iw_srq_attr).
+    uint32_t size;
+    // Receives on each core.
+    uint32_t depth;
+    // Elements of a receive.
+    uint32_t max_sge;
+    // The core whose queue pairs may use it; negative: all cores, each with a ring of this depth.
+    int32_t core;
 };
 
 // The state of a shared receive queue. Set `size` before the call.
@@ -821,6 +845,8 @@ struct iw_srq_info {
     uint32_t max_sge;
     // Queue pairs that use it.
     uint32_t users;
+    // The core that it is bound to; -1: none.
+    int32_t core;
 };
 
 // The attributes of a new queue pair. `iw_qp_attr_init` sets the defaults.
@@ -1502,6 +1528,24 @@ int32_t iw_srq_post_recv_sized(struct iw_ctx *ctx,
 // `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 int32_t iw_cq_create(struct iw_ctx *ctx, uint32_t depth, struct iw_cq *out);
 
+// Sets the defaults: `depth` requests, all cores. `size` is sizeof(struct iw_cq_attr): programs call `iw_cq_attr_init`,
+// which passes it.
+//
+// # Safety
+// `attr` is null or valid for writes of `size` bytes.
+int32_t iw_cq_attr_init_sized(struct iw_cq_attr *attr,
+                              uintptr_t size,
+                              uint32_t depth);
+
+// Creates a completion queue with attributes. Allocates.
+//
+// # Safety
+// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out` is null
+// or valid for writes of one value.
+int32_t iw_cq_create_with(struct iw_ctx *ctx,
+                          const struct iw_cq_attr *attr,
+                          struct iw_cq *out);
+
 // Changes the depth of a completion queue, with work outstanding. A larger depth takes effect when the cores have
 // processed the change.
 //
@@ -1565,6 +1609,25 @@ int32_t iw_srq_create(struct iw_ctx *ctx,
                       uint32_t depth,
                       uint32_t max_sge,
                       struct iw_srq *out);
+
+// Sets the defaults: `depth` receives of `max_sge` elements, all cores. `size` is sizeof(struct iw_srq_attr): programs call
+// `iw_srq_attr_init`, which passes it.
+//
+// # Safety
+// `attr` is null or valid for writes of `size` bytes.
+int32_t iw_srq_attr_init_sized(struct iw_srq_attr *attr,
+                               uintptr_t size,
+                               uint32_t depth,
+                               uint32_t max_sge);
+
+// Creates a shared receive queue with attributes. Allocates.
+//
+// # Safety
+// As for `iw_cq_create_with`.
+int32_t iw_srq_create_with(struct iw_ctx *ctx,
+                           struct iw_pd pd,
+                           const struct iw_srq_attr *attr,
+                           struct iw_srq *out);
 
 // Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 cancels.
 //
@@ -1639,6 +1702,18 @@ static inline int32_t iw_conn_params_init(struct iw_conn_params *params)
 static inline int32_t iw_qp_attr_init(struct iw_qp_attr *attr, struct iw_cq cq)
 {
     return iw_qp_attr_init_sized(attr, sizeof(struct iw_qp_attr), cq);
+}
+
+/* Sets the defaults of `attr`: see iw_cq_attr_init_sized. */
+static inline int32_t iw_cq_attr_init(struct iw_cq_attr *attr, uint32_t depth)
+{
+    return iw_cq_attr_init_sized(attr, sizeof(struct iw_cq_attr), depth);
+}
+
+/* Sets the defaults of `attr`: see iw_srq_attr_init_sized. */
+static inline int32_t iw_srq_attr_init(struct iw_srq_attr *attr, uint32_t depth, uint32_t max_sge)
+{
+    return iw_srq_attr_init_sized(attr, sizeof(struct iw_srq_attr), depth, max_sge);
 }
 
 /* Takes completions: see iw_cq_poll_sized. */

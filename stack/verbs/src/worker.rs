@@ -124,6 +124,15 @@ impl Worker {
     /// The workers of one stack pass frames to each other. A thread that pauses them until a deadline must poll all
     /// of them again after one had work.
     pub fn poll(&mut self, budget: usize) -> PollResult {
+        if self.sleeper.is_some() {
+            return self.poll_sleeper(budget);
+        }
+        self.inner.poll(budget)
+    }
+
+    /// [`Worker::poll`] of a worker that may sleep.
+    #[inline(never)]
+    fn poll_sleeper(&mut self, budget: usize) -> PollResult {
         if self.armed {
             self.disarm();
         }

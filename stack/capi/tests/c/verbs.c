@@ -282,6 +282,23 @@ static void questions(void)
     ANSWERS(IW_OK, iw_srq_query(pair.near.ctx, srq, &shared));
     CHECK(shared.depth >= 8 && shared.posted == 1 && shared.max_sge == 2 && shared.users == 0);
     ANSWERS(IW_OK, iw_srq_destroy(pair.near.ctx, srq));
+    struct iw_cq_attr bound;
+    struct iw_srq_attr bound_srq;
+    struct iw_cq of_core;
+    ANSWERS(IW_OK, iw_cq_attr_init(&bound, 4));
+    ANSWERS(IW_OK, iw_srq_attr_init(&bound_srq, 4, 1));
+    bound.core = bound_srq.core = 0;
+    ANSWERS(IW_OK, iw_cq_create_with(pair.near.ctx, &bound, &of_core));
+    ANSWERS(IW_OK, iw_cq_query(pair.near.ctx, of_core, &cq));
+    CHECK(cq.depth == 4 && cq.core == 0);
+    ANSWERS(IW_OK, iw_cq_destroy(pair.near.ctx, of_core));
+    ANSWERS(IW_OK, iw_srq_create_with(pair.near.ctx, pair.near.pd, &bound_srq, &srq));
+    ANSWERS(IW_OK, iw_srq_query(pair.near.ctx, srq, &shared));
+    CHECK(shared.depth == 4 && shared.core == 0);
+    ANSWERS(IW_OK, iw_srq_destroy(pair.near.ctx, srq));
+    bound.core = bound_srq.core = 1;
+    ANSWERS(IW_E_VALUE, iw_cq_create_with(pair.near.ctx, &bound, &of_core));
+    ANSWERS(IW_E_VALUE, iw_srq_create_with(pair.near.ctx, pair.near.pd, &bound_srq, &srq));
     int32_t count = iw_stack_counters(pair.near.stack);
     CHECK(count > 10);
     for (int32_t i = 0; i < count; i++) {

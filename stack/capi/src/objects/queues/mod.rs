@@ -5,10 +5,10 @@ mod qp;
 
 use std::os::fd::AsRawFd;
 
-use verbs::{Completion, CompletionQueue, QueuePair, SharedReceiveQueue};
+use verbs::{Completion, CompletionQueue, CqAttr, QueuePair, SharedReceiveQueue, SrqAttr};
 
 use super::context::{iw_ctx, iw_pd};
-use crate::boundary::{OutList, call, with, write_out, write_sized};
+use crate::boundary::{ApiError, OutList, call, read_sized, with, write_init, write_out, write_sized, *};
 pub use completion::*;
 pub use qp::*;
 
@@ -66,6 +66,56 @@ pub unsafe extern "C" fn iw_cq_create(ctx: *mut iw_ctx, depth: u32, out: *mut iw
         let cq = with(ctx, |context| Ok(context.create_cq(depth)?))?;
         write_out(out, "out", iw_cq { id: cq.to_bits() })
     })
+}
+
+/// The attributes of a new completion queue. `iw_cq_attr_init` sets the defaults.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_cq_attr {
+    /// sizeof(struct iw_cq_attr).
+    pub size: u32,
+    /// Requests that may be posted and not reaped.
+    pub depth: u32,
+    /// The core whose queue pairs may use it; negative: all cores, each with a ring of this depth.
+    pub core: i32,
+}
+
+/// Sets the defaults: `depth` requests, all cores. `size` is sizeof(struct iw_cq_attr): programs call `iw_cq_attr_init`,
+/// which passes it.
+///
+/// # Safety
+/// `attr` is null or valid for writes of `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_cq_attr_init_sized(attr: *mut iw_cq_attr, size: usize, depth: u32) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe { write_init(attr, size, "attr", iw_cq_attr { size: 0, depth, core: -1 }) })
+}
+
+/// Creates a completion queue with attributes. Allocates.
+///
+/// # Safety
+/// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out` is null
+/// or valid for writes of one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_cq_create_with(
+    ctx: *mut iw_ctx,
+    attr: *const iw_cq_attr,
+    out: *mut iw_cq,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        write_out(out, "out", iw_cq { id: 0 })?;
+        let attr = read_sized(attr, iw_cq_attr { size: 0, depth: 0, core: -1 }, "attr")?;
+        let attr = CqAttr { depth: attr.depth, core: to_core(attr.core)? };
+        let cq = with(ctx, |context| Ok(context.create_cq_with(&attr)?))?;
+        write_out(out, "out", iw_cq { id: cq.to_bits() })
+    })
+}
+
+/// Returns the core of an attribute.
+pub(super) fn to_core(core: i32) -> Result<Option<u16>, ApiError> {
+    let wrong = || fault!(IW_E_VALUE, "attr.core = {core}: below iw_stack_cores");
+    if core < 0 { Ok(None) } else { u16::try_from(core).map(Some).map_err(|_| wrong()) }
 }
 
 /// Changes the depth of a completion queue, with work outstanding. A larger depth takes effect when the cores have
@@ -154,6 +204,8 @@ pub struct iw_cq_info {
     pub reserved_cqes: u32,
     /// Uses by queue pairs: one that sends and receives into it counts twice.
     pub users: u32,
+    /// The core that it is bound to; -1: none.
+    pub core: i32,
 }
 
 /// Returns the state of a completion queue.
@@ -166,7 +218,11 @@ pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_cq(cq.to_rust())?))?;
         let (depth, reserved_cqes, users) = (info.depth, info.reserved_cqes, info.users);
-        write_sized(out, "out", iw_cq_info { size: 0, depth, reserved_cqes, users })
+        write_sized(
+            out,
+            "out",
+            iw_cq_info { size: 0, depth, reserved_cqes, users, core: from_core(info.core) },
+        )
     })
 }
 
@@ -201,6 +257,62 @@ pub unsafe extern "C" fn iw_srq_create(
     })
 }
 
+/// The attributes of a new shared receive queue. `iw_srq_attr_init` sets the defaults.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_srq_attr {
+    /// sizeof(struct iw_srq_attr).
+    pub size: u32,
+    /// Receives on each core.
+    pub depth: u32,
+    /// Elements of a receive.
+    pub max_sge: u32,
+    /// The core whose queue pairs may use it; negative: all cores, each with a ring of this depth.
+    pub core: i32,
+}
+
+/// Sets the defaults: `depth` receives of `max_sge` elements, all cores. `size` is sizeof(struct iw_srq_attr): programs call
+/// `iw_srq_attr_init`, which passes it.
+///
+/// # Safety
+/// `attr` is null or valid for writes of `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_srq_attr_init_sized(
+    attr: *mut iw_srq_attr,
+    size: usize,
+    depth: u32,
+    max_sge: u32,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe { write_init(attr, size, "attr", iw_srq_attr { size: 0, depth, max_sge, core: -1 }) })
+}
+
+/// Creates a shared receive queue with attributes. Allocates.
+///
+/// # Safety
+/// As for `iw_cq_create_with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_srq_create_with(
+    ctx: *mut iw_ctx,
+    pd: iw_pd,
+    attr: *const iw_srq_attr,
+    out: *mut iw_srq,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        write_out(out, "out", iw_srq { id: 0 })?;
+        let attr = read_sized(attr, iw_srq_attr { size: 0, depth: 0, max_sge: 1, core: -1 }, "attr")?;
+        let attr = SrqAttr { depth: attr.depth, max_sge: attr.max_sge as usize, core: to_core(attr.core)? };
+        let srq = with(ctx, |context| Ok(context.create_srq_with(pd.to_rust(), &attr)?))?;
+        write_out(out, "out", iw_srq { id: srq.to_bits() })
+    })
+}
+
+/// Returns a core as a result has it.
+fn from_core(core: Option<u16>) -> i32 {
+    core.map_or(-1, i32::from)
+}
+
 /// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 cancels.
 ///
 /// # Safety
@@ -225,6 +337,8 @@ pub struct iw_srq_info {
     pub max_sge: u32,
     /// Queue pairs that use it.
     pub users: u32,
+    /// The core that it is bound to; -1: none.
+    pub core: i32,
 }
 
 /// Returns the state of a shared receive queue.
@@ -237,7 +351,11 @@ pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut i
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_srq(srq.to_rust())?))?;
         let (depth, posted, max_sge, users) = (info.depth, info.posted, info.max_sge as u32, info.users);
-        write_sized(out, "out", iw_srq_info { size: 0, depth, posted, max_sge, users })
+        write_sized(
+            out,
+            "out",
+            iw_srq_info { size: 0, depth, posted, max_sge, users, core: from_core(info.core) },
+        )
     })
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbs::{KeepAlive, QpAttr, QpInfo, QpState, ReceiveShare};
 
-use super::{iw_cq, iw_qp, iw_srq};
+use super::{iw_cq, iw_qp, iw_srq, to_core};
 use crate::boundary::{ApiError, call, read_sized, with, write_init, write_out, write_sized, *};
 use crate::objects::address::iw_addr;
 use crate::objects::connect::iw_negotiated;
@@ -261,8 +261,7 @@ impl iw_qp_attr {
     }
 
     fn to_rust(self) -> Result<QpAttr, ApiError> {
-        let wrong = || fault!(IW_E_VALUE, "attr.core = {}: below iw_stack_cores", self.core);
-        let core = if self.core < 0 { None } else { Some(u16::try_from(self.core).map_err(|_| wrong())?) };
+        let core = to_core(self.core)?;
         Ok(QpAttr {
             send_cq: self.send_cq.to_rust(),
             recv_cq: self.recv_cq.to_rust(),
