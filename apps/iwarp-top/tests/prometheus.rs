@@ -39,7 +39,7 @@ impl Exporter {
         let mut stream = self.connect();
         stream.write_all(request).expect("sent");
         let mut response = Vec::new();
-        // A server that closes with unread bytes resets: what came before still counts.
+        // A server that closes with unread bytes resets: the data before the reset still counts.
         let _ = stream.read_to_end(&mut response);
         String::from_utf8(response).expect("text")
     }

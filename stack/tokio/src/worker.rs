@@ -33,7 +33,7 @@ pub async fn run_worker(mut worker: Worker) -> io::Result<Infallible> {
             yield_now().await;
             continue;
         }
-        // An edge after this is seen by the next wait. What came before is handled by the next poll.
+        // An edge after this is seen by the next wait. An earlier one is handled by the next poll.
         wake.readable().await?.clear_ready();
     }
 }

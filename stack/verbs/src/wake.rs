@@ -1,6 +1,6 @@
 //! Wake-ups of a thread that waits at a descriptor: a context's for events, and a core that sleeps.
 //!
-//! The thread arms the signal, checks once more that there is nothing to do, and waits. Whoever publishes something for it
+//! The thread arms the signal, checks once more that there is nothing to do, and waits. A thread that publishes work for it
 //! fires the signal afterwards; the descriptor is written only if the thread waits. The two sides are ordered by
 //! [`NotifyState`], so no wake-up is lost. Firing an unarmed signal costs a fence and a load, 5 ns.
 

@@ -191,8 +191,8 @@ impl Worker {
     }
 
     /// Does what the configuration says after a poll without work. With `core.idle = "sleep"` this waits, once the worker
-    /// has been idle for `core.sleep_after_us`, until it has to be polled again or `stop` says so. Whoever makes `stop` true
-    /// must wake the worker afterwards ([`WorkerThread`] does) or accept that it wakes within 250 ms, when it checks the
+    /// has been idle for `core.sleep_after_us`, until it has to be polled again or `stop` says so. A thread that makes `stop`
+    /// true must wake the worker afterwards ([`WorkerThread`] does) or accept that it wakes within 250 ms, when it checks the
     /// link.
     pub fn idle(&mut self, stop: impl Fn() -> bool) {
         let Some(sleeper) = &mut self.sleeper else { return idle(self.idle) };

@@ -30,7 +30,7 @@ pub struct RawConn {
     una: u32,
     /// The stream from `una` on.
     outbox: Vec<u8>,
-    /// The end of what has arrived without a gap, and what the peer was told of it.
+    /// The end of what has arrived without a gap, and what was acknowledged to the peer.
     pub(super) rcv_nxt: u32,
     pub(super) told: u32,
     /// The first bytes of the peer's stream, for its start-up frame.
@@ -119,7 +119,7 @@ impl RawConn {
         self.way.segment(tcp)
     }
 
-    /// An acknowledgement of what the peer was told, with this window in bytes.
+    /// A repeated acknowledgement, with this window in bytes.
     pub(super) fn ack(&self, window_bytes: u32) -> TcpRepr<'static> {
         let window_len = u16::try_from(window_bytes >> WINDOW_SCALE).unwrap_or(u16::MAX);
         TcpRepr { window_len, ..self.at(self.snd_nxt()) }
