@@ -81,7 +81,8 @@ pub fn create_cq(input: &mut Input<'_>, program: &mut Program, end: usize) {
 pub fn cq(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let Some(cq) = pick(input, &program.ends, end, |end| &end.cqs) else { return };
-    let mut info = iw_cq_info { size: size_of::<iw_cq_info>() as u32, depth: 0, reserved_cqes: 0, users: 0, core: 0 };
+    let mut info =
+        iw_cq_info { size: size_of::<iw_cq_info>() as u32, depth: 0, reserved_cqes: 0, users: 0, core: 0 };
     let mut descriptor = -1;
     // SAFETY: a handle of this library, and places for values.
     unsafe {
@@ -100,7 +101,14 @@ pub fn srq(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(pd) = pick(input, &program.ends, end, |end| &end.pds) else { return };
     let known = pick(input, &program.ends, end, |end| &end.srqs);
     let (kind, mut made) = (input.u8() % 8, iw_srq::default());
-    let mut info = iw_srq_info { size: size_of::<iw_srq_info>() as u32, depth: 0, posted: 0, max_sge: 0, users: 0, core: 0 };
+    let mut info = iw_srq_info {
+        size: size_of::<iw_srq_info>() as u32,
+        depth: 0,
+        posted: 0,
+        max_sge: 0,
+        users: 0,
+        core: 0,
+    };
     // SAFETY: a handle of this library, and places for values.
     unsafe {
         match (kind, known) {
@@ -179,7 +187,8 @@ unsafe fn ports(input: &mut Input<'_>, ctx: *mut iw_ctx) {
 pub fn worker(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let (stack, mut made) = (program.ends[end].stack, null_mut());
     let Some(worker) = pick(input, &program.ends, end, |end| &end.workers) else { return };
-    let mut polled = iw_poll_result { size: size_of::<iw_poll_result>() as u32, reserved: 0, work: 0, idle_ns: 0 };
+    let mut polled =
+        iw_poll_result { size: size_of::<iw_poll_result>() as u32, reserved: 0, work: 0, idle_ns: 0 };
     // SAFETY: handles of this library, and places for values.
     unsafe {
         match input.u8() % 16 {

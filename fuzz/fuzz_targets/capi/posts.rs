@@ -52,7 +52,14 @@ pub fn send(input: &mut Input<'_>, program: &mut Program, end: usize) {
     // SAFETY: a handle of this library, requests whose lists are as long as they say, and a place for the number.
     unsafe {
         let list = pointer(input, wrs.as_mut_ptr());
-        good(iw_post_send_sized(ctx, qp, list, size_of::<iw_send_wr>(), count as u32, pointer(input, &mut posted)));
+        good(iw_post_send_sized(
+            ctx,
+            qp,
+            list,
+            size_of::<iw_send_wr>(),
+            count as u32,
+            pointer(input, &mut posted),
+        ));
     }
     // Where the number was not asked for, all may have been posted.
     program.posted += if posted == 0 { count as u64 } else { posted.into() };
@@ -143,7 +150,9 @@ pub fn reap(input: &mut Input<'_>, program: &mut Program, end: usize) {
     // SAFETY: the struct is made of numbers.
     let mut wcs: Box<[iw_wc]> = vec![unsafe { std::mem::zeroed() }; count].into_boxed_slice();
     // SAFETY: a handle of this library, and places for as many completions.
-    let reaped = unsafe { iw_cq_poll_sized(ctx, cq, pointer(input, wcs.as_mut_ptr()), size_of::<iw_wc>(), count as u32) };
+    let reaped = unsafe {
+        iw_cq_poll_sized(ctx, cq, pointer(input, wcs.as_mut_ptr()), size_of::<iw_wc>(), count as u32)
+    };
     if !good(reaped) {
         return;
     }

@@ -283,7 +283,14 @@ impl End {
 
 impl Memory {
     pub fn of(handle: *mut iw_mr, bytes: Option<Bytes>) -> Self {
-        let mut info = iw_mr_info { size: size_of::<iw_mr_info>() as u32, stag: 0, offset: 0, length: 0, access: 0, reserved: 0 };
+        let mut info = iw_mr_info {
+            size: size_of::<iw_mr_info>() as u32,
+            stag: 0,
+            offset: 0,
+            length: 0,
+            access: 0,
+            reserved: 0,
+        };
         // SAFETY: a handle of this library, and a place for the value.
         must(unsafe { iw_mr_query(handle, &mut info) });
         Memory { handle, info, bytes }
