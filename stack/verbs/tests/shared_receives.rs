@@ -5,8 +5,8 @@ mod common;
 
 use common::{Pair, contents};
 use ironwarp::{
-    CompletionQueue, CompletionStatus, Event, PostError, QpAttr, QpState, QueuePair, RecvWr, Region, SendWr,
-    SharedReceiveQueue, VerbsError,
+    CompletionQueue, CompletionStatus, Event, PostError, QpAttr, QpState, QueuePair, RecvWr, Region,
+    RemoteMemory, SendWr, SharedReceiveQueue, VerbsError,
 };
 
 const OK: CompletionStatus = CompletionStatus::Success;
@@ -104,6 +104,32 @@ fn a_post_always_refills_the_queue() {
         post(&mut shared.pair, srq, &shared.inbox, slot);
     }
     assert_eq!(shared.pair.far.counter("verbs_cq_overruns"), 0);
+}
+
+/// A completion queue that is as deep as the queues that use it is enough, also with unsignaled requests: the entries that
+/// they reserved are free when they are done, and a message finds one.
+#[test]
+fn unsignaled_requests_leave_entries_for_shared_receives() {
+    const DEPTH: u32 = 4;
+    let mut pair = Pair::new();
+    let (inbox, target) = (pair.far.memory(&[0; 1024]), pair.near.memory(&[0; 64]));
+    let srq = pair.far.ctx.create_srq(pair.far.pd, DEPTH, 1).unwrap();
+    let cq = pair.far.ctx.create_cq(2 * DEPTH).unwrap();
+    post(&mut pair, srq, &inbox, 0);
+    let far_attr = QpAttr { send_cq: cq, recv_cq: cq, srq: Some(srq), send_depth: DEPTH, ..QpAttr::new(cq) };
+    let (near, far) = pair.connect_with(&QpAttr::new(pair.near.cq), &far_attr);
+    let place = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    for round in 0..100u32 {
+        let bytes = round.to_be_bytes();
+        let write = SendWr::write_inline(1, &bytes, place).unsignaled();
+        pair.far.ctx.post_send(far, &write).unwrap();
+        pair.until("the Write", |_| contents(&target)[..4] == bytes);
+        pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"message")).unwrap();
+        let mut reaped = [ironwarp::Completion::default(); 2];
+        pair.until("the message", |pair| pair.far.ctx.poll_cq(cq, &mut reaped).unwrap() == 1);
+        assert_eq!((reaped[0].status, reaped[0].byte_len), (OK, 7), "round {round}");
+        post(&mut pair, srq, &inbox, 0);
+    }
 }
 
 /// SRQ_LIMIT: raised once for each arming, when fewer receives than the limit remain.

@@ -288,6 +288,12 @@ impl AppCq {
         }
     }
 
+    /// Returns whether cores reserve entries too.
+    #[inline]
+    pub(super) fn core_reserves(&self) -> bool {
+        self.core_reserves
+    }
+
     /// Returns the state of the queue.
     pub(super) fn info(&self) -> CqInfo {
         CqInfo { core: self.core, depth: self.depth, reserved_cqes: self.reserved_cqes(), users: self.users }

@@ -199,9 +199,22 @@ impl AppQp {
         if !self.sq.has_room(1) {
             return Err(PostError::QueueFull);
         }
+        self.release_shared_cqes(cq);
         cq.reserve_cqe()?;
         self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| PostError::QueueFull)?;
         Ok(())
+    }
+
+    /// Releases the entries of this queue pair's unsignaled requests that are done, if cores reserve entries of the queue
+    /// too: a core that finds the queue full ends a connection, so no entry may wait for a post that finds it full.
+    #[inline]
+    fn release_shared_cqes(&mut self, cq: &mut AppCq) {
+        if cq.core_reserves() {
+            let unsignaled = self.take_unsignaled();
+            if unsignaled > 0 {
+                cq.release(unsignaled);
+            }
+        }
     }
 
     /// Posts all of them, or none.
@@ -211,6 +224,7 @@ impl AppQp {
         if !self.sq.has_room(wrs.len()) {
             return Err(PostError::QueueFull);
         }
+        self.release_shared_cqes(cq);
         for reserved_cqes in 0..wrs.len() {
             cq.reserve_cqe().inspect_err(|_| cq.release(reserved_cqes as u32))?;
         }
