@@ -25,6 +25,8 @@ pub enum Test {
     WriteBw,
     /// Bandwidth of RDMA Reads in one direction.
     ReadBw,
+    /// Bandwidth of RDMA Writes and RDMA Reads that alternate on each queue pair: data flows in both directions.
+    ReadWriteBw,
     /// Latency of an atomic operation on a word of the server.
     AtomicLat,
     /// Rate of atomic operations on words of the server; their sum is checked.
@@ -154,6 +156,9 @@ pub struct Case {
     pub rate: Option<f64>,
     /// The receiver checks every byte.
     pub validate: bool,
+    /// The receives of all queue pairs of an end come from one shared receive queue.
+    #[serde(default)]
+    pub srq: bool,
     /// The operation of an atomic test. `None` for other tests.
     #[serde(default)]
     pub operation: Option<AtomicKind>,
@@ -181,7 +186,16 @@ impl Test {
         use Test::*;
         !matches!(
             self,
-            SendBw | WriteBw | WriteImmBw | ReadBw | AtomicBw | ConnRate | FrameBw | TcpBw | SmoltcpBw
+            SendBw
+                | WriteBw
+                | WriteImmBw
+                | ReadBw
+                | ReadWriteBw
+                | AtomicBw
+                | ConnRate
+                | FrameBw
+                | TcpBw
+                | SmoltcpBw
         )
     }
 
@@ -203,6 +217,11 @@ impl Test {
     /// Returns whether each message of a bandwidth test consumes a receive of the server.
     pub const fn consumes_receives(self) -> bool {
         matches!(self, Test::SendBw | Test::WriteImmBw)
+    }
+
+    /// Returns whether the messages consume receives, which a shared receive queue may hold.
+    pub const fn has_receives(self) -> bool {
+        self.consumes_receives() || matches!(self, Test::SendLat | Test::ImmLat | Test::WriteImmLat)
     }
 
     /// Returns whether the connections need the operations of RFC 7306.
@@ -264,6 +283,7 @@ impl Case {
             bidirectional: false,
             rate: None,
             validate: false,
+            srq: false,
             operation: None,
             locked: false,
             words: 1,

@@ -122,6 +122,12 @@ pub struct TestResult {
     pub verified_bytes: Option<u64>,
     /// Messages lost, late or wrong.
     pub errors: Option<u64>,
+    /// Whether receives came from a shared receive queue.
+    #[serde(default)]
+    pub srq: Option<bool>,
+    /// Messages of each queue pair over the rounds that count, warm-up included, where a bandwidth test has several.
+    #[serde(default)]
+    pub messages_by_qp: Option<Vec<u64>>,
     /// Remarks about the figures.
     pub notes: Vec<String>,
     /// Comparisons with baselines of the same rounds.
@@ -223,6 +229,7 @@ impl TestResult {
             signal_every: ours.then_some(case.signal_every),
             bidirectional: ours.then_some(case.bidirectional),
             rate: case.rate.filter(|_| ours),
+            srq: (ours && case.test.has_receives()).then_some(case.srq),
             operation: case.operation,
             words: case.operation.map(|_| case.words),
             atomics: case.operation.map(|_| if case.locked { "locked" } else { "owner" }.to_owned()),
@@ -237,6 +244,7 @@ impl TestResult {
     /// The name in tables: the test and its unusual options.
     pub fn name(&self) -> String {
         let wait = if self.wait == Some(Wait::Block) { " (blocking)" } else { "" };
+        let shared = if self.srq == Some(true) { " (SRQ)" } else { "" };
         let checked = if self.validated { " (checked)" } else { "" };
         let swap = if self.operation == Some(AtomicKind::CmpSwap) { " (swap)" } else { "" };
         let locked = if self.atomics.as_deref() == Some("locked") { " (locked)" } else { "" };
@@ -249,7 +257,7 @@ impl TestResult {
             Some(words) if words > 1 => format!(" ({words} words)"),
             _ => String::new(),
         };
-        format!("{}{swap}{words}{owner}{locked}{wait}{checked}", self.test)
+        format!("{}{swap}{words}{owner}{locked}{shared}{wait}{checked}", self.test)
     }
 }
 
@@ -301,6 +309,7 @@ mod tests {
             "setups_per_s",
             "setups_per_s_per_core",
             "rate",
+            "messages_by_qp",
         ] {
             assert_eq!(json.get(key), Some(&Value::Null), "{key}");
         }

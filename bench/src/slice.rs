@@ -102,6 +102,8 @@ pub struct Slice {
     pub errors: u64,
     /// Bytes compared with the pattern that they should hold.
     pub verified_bytes: u64,
+    /// Completed messages of each queue pair, warm-up included; empty for tests that do not count them.
+    pub messages_by_qp: Vec<u64>,
 }
 
 /// The server's measurement of a slice.
@@ -151,10 +153,17 @@ impl Slice {
         self.server.merge(&other.server);
         self.errors += other.errors;
         self.verified_bytes += other.verified_bytes;
+        self.merge_messages_by_qp(&other.messages_by_qp);
         match (&mut self.latency, other.latency) {
             (Some(latency), Some(other)) => latency.merge(&other),
             (latency, other) => *latency = latency.take().or(other),
         }
+    }
+
+    /// Adds the messages of each queue pair of another slice.
+    pub fn merge_messages_by_qp(&mut self, other: &[u64]) {
+        self.messages_by_qp.resize(self.messages_by_qp.len().max(other.len()), 0);
+        self.messages_by_qp.iter_mut().zip(other).for_each(|(sum, messages)| *sum += messages);
     }
 
     /// Messages a second, `None` without a message or without time.

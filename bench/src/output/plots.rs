@@ -257,7 +257,7 @@ fn colour(result: &TestResult) -> RGBColor {
         (Test::SmoltcpLat | Test::SmoltcpBw, ..) => RGBColor(161, 98, 7),
         (Test::SendLat | Test::SendBw, ..) => RGBColor(29, 91, 191),
         (Test::WriteLat | Test::WriteBw, ..) => RGBColor(13, 148, 136),
-        (Test::ReadLat | Test::ReadBw, ..) => RGBColor(124, 58, 205),
+        (Test::ReadLat | Test::ReadBw | Test::ReadWriteBw, ..) => RGBColor(124, 58, 205),
         (Test::AtomicLat | Test::AtomicBw, ..) => RGBColor(190, 24, 93),
         (Test::ImmLat, ..) => RGBColor(2, 132, 199),
         (Test::WriteImmLat | Test::WriteImmBw, ..) => RGBColor(77, 124, 15),

@@ -217,10 +217,27 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
         vec![format!("{rounds} slices count, {dropped} were dropped because the floor moved{hop}")];
     for result in results {
         let errors = result.errors.filter(|&errors| errors > 0).map(|errors| format!("{errors} errors"));
-        let lines = errors.iter().chain(&result.notes);
+        let shares = result.messages_by_qp.as_deref().and_then(shares_of_qps);
+        let lines = errors.iter().chain(&shares).chain(&result.notes);
         notes.extend(lines.map(|line| format!("{} {}: {line}", result.name(), size(result.bytes))));
     }
     notes
+}
+
+/// Returns the smallest and the largest share of a queue pair, and the fairness index of Jain, 1 if all are equal.
+fn shares_of_qps(messages: &[u64]) -> Option<String> {
+    let (count, sum) = (messages.len() as f64, messages.iter().sum::<u64>() as f64);
+    let squares: f64 = messages.iter().map(|&messages| (messages as f64).powi(2)).sum();
+    let (least, most) = (*messages.iter().min()? as f64, *messages.iter().max()? as f64);
+    let percent = |messages: f64| messages * 100.0 / sum;
+    (sum > 0.0).then(|| {
+        format!(
+            "{count} queue pairs carried {:.1} to {:.1} % of the messages each; fairness index {:.3}",
+            percent(least),
+            percent(most),
+            sum * sum / (count * squares)
+        )
+    })
 }
 
 fn range_text(MedianRange { median, min, max }: MedianRange, decimals: usize) -> String {

@@ -30,6 +30,7 @@ impl CaseTotals {
             sum.elapsed_ns += slice.elapsed_ns;
             sum.client.merge(&slice.client);
             sum.server.merge(&slice.server);
+            sum.merge_messages_by_qp(&slice.messages_by_qp);
             sum.cpu_ns = sum.cpu_ns.zip(slice.cpu_ns).map(|(sum, ns)| sum + ns);
             if let Some(of_slice) = &slice.latency {
                 latency.get_or_insert_default().merge(of_slice);
@@ -49,6 +50,7 @@ impl CaseTotals {
             cpu_percent: EndPercent::of(slice.ends(), EndUsage::cpu_percent),
             busy_percent: EndPercent::of(slice.ends(), EndUsage::busy_percent),
             errors: Some(slice.errors),
+            messages_by_qp: messages_by_qp(slice),
             ..TestResult::unmeasured(case, None)
         }
     }
@@ -79,6 +81,7 @@ impl CaseTotals {
             busy_percent: EndPercent::of(self.sum.ends(), EndUsage::busy_percent),
             verified_bytes: (case.validate || verified_bytes > 0).then_some(verified_bytes),
             errors: Some(self.sum.errors),
+            messages_by_qp: messages_by_qp(&self.sum),
             notes: notes(all),
             against: (!baselines.is_empty()).then(|| {
                 baselines.iter().map(|(other, theirs)| compare(case, rounds, other, theirs)).collect()
@@ -101,6 +104,11 @@ fn of_setups(case: &Case, result: TestResult) -> TestResult {
         gbit_per_s: None,
         ..result
     }
+}
+
+/// The messages of each queue pair where several are counted.
+fn messages_by_qp(slice: &Slice) -> Option<Vec<u64>> {
+    (slice.messages_by_qp.len() > 1).then(|| slice.messages_by_qp.clone())
 }
 
 fn hop(rounds: &Rounds) -> Option<f64> {

@@ -22,6 +22,8 @@ Examples:
   iwarp-perf write-bw --size 1M --mtu 9000 --qps 4 --depth 16 --validate
   iwarp-perf write-bw --duration 60 --interval 1       a line every second
   iwarp-perf send-lat --run-infinitely --interval 5    a line every five seconds, until Ctrl-C
+  iwarp-perf send-bw --qps 8 --srq                 8 queue pairs take their receives from one shared queue
+  iwarp-perf read-write-bw --size 64k              Reads and Writes by turns on each queue pair
   iwarp-perf send-lat --events                     both ends sleep until a completion wakes them
   iwarp-perf write-bw --markers --no-crc           the cost of markers and CRCs
   iwarp-perf atomic-bw --qps 4 --words 16 --depth 8       4 queue pairs on 16 words; their sum is checked
@@ -125,6 +127,9 @@ pub struct Args {
     /// The receiver checks every byte
     #[arg(long)]
     pub validate: bool,
+    /// The receives of all queue pairs of an end come from one shared receive queue; tests of Sends and Immediate Data
+    #[arg(long, alias = "use-srq")]
+    pub srq: bool,
     /// The largest network-layer packet, in bytes; with --config the file sets it
     #[arg(long, default_value_t = 1500, conflicts_with = "config", value_parser = value_parser!(u16).range(576..=9600))]
     pub mtu: u16,

@@ -8,6 +8,7 @@ use ironwarp_bench::{Budget, Case, PathKind, Test, Transport, Wait, WordOwner};
 
 use super::{Args, AtomicsArg, CliExit, Command};
 use crate::plan::Intervals;
+use crate::rdma::QueueSizes;
 
 /// Limits of a case, from the command line or from another machine. A number is in the units of its option.
 pub const BYTES: RangeInclusive<u64> = 1..=1 << 30;
@@ -23,6 +24,8 @@ pub const INLINE: RangeInclusive<i64> = 0..=256;
 pub const WORDS: RangeInclusive<i64> = 1..=65_536;
 /// Bytes of memory that an end may register for one case.
 const MEMORY_MAX: u64 = 1 << 30;
+/// Receives that a shared receive queue of the library may have.
+const SRQ_DEPTH_MAX: u64 = 65_536;
 /// The interval of `--run-infinitely` in seconds, as in perftest.
 const DEFAULT_INTERVAL_S: f64 = 5.0;
 /// The powers of two of `--all-sizes`, as in perftest.
@@ -48,7 +51,7 @@ impl Command {
 fn test_takes(test: Test, option: &str) -> bool {
     let (rdma, tcp) = (test.transport() == Transport::Ironwarp, test.transport() == Transport::KernelTcp);
     let (latency, atomic) = (test.is_latency(), test.is_atomic());
-    let read = matches!(test, Test::ReadLat | Test::ReadBw);
+    let read = matches!(test, Test::ReadLat | Test::ReadBw | Test::ReadWriteBw);
     let one_connection_each =
         ["qps", "all-sizes", "events", "post-list", "signal-every", "bidirectional", "validate"];
     if test.is_connection_setup() && one_connection_each.contains(&option) {
@@ -62,7 +65,9 @@ fn test_takes(test: Test, option: &str) -> bool {
         "post-list" | "signal-every" | "bidirectional" => rdma && !latency && !atomic,
         "inline" => rdma && !read && !atomic && !test.is_immediate(),
         "rate" => rdma && !(atomic && latency),
-        "validate" => test.transport() != Transport::Frames,
+        // A Write and a Read by turns use the same memory.
+        "validate" => test.transport() != Transport::Frames && test != Test::ReadWriteBw,
+        "srq" => rdma && test.has_receives(),
         // perftest has no test of connection set-up.
         "format" => test != Test::ConnRate,
         "wait" | "path" => tcp,
@@ -115,6 +120,10 @@ impl Args {
             let line = "--owner remote: needs --cores 2 or more, because a single core owns every word";
             return Err(line.to_owned().into());
         }
+        if self.srq && self.cores.is_some_and(|cores| cores > 1) {
+            let line = "--srq: needs one polled core at each end, because each core has receives of its own";
+            return Err(line.to_owned().into());
+        }
         let default_bytes = match test {
             Test::ConnRate => 0,
             test if test.is_latency() => 64,
@@ -148,6 +157,7 @@ impl Args {
             bidirectional: self.bidirectional,
             rate: self.rate,
             validate: self.validate,
+            srq: self.srq,
             operation: test.is_atomic().then_some(self.operation),
             locked: self.atomics == AtomicsArg::Locked,
             words: self.words,
@@ -196,7 +206,8 @@ pub fn check_case(case: &Case) -> Result<(), String> {
         && WORDS.contains(&case.words.into());
     let consistent = case.post_list <= case.depth
         && case.test.fixed_bytes().is_none_or(|bytes| bytes == case.bytes)
-        && case.test.is_atomic() == case.operation.is_some();
+        && case.test.is_atomic() == case.operation.is_some()
+        && (!case.srq || case.test.has_receives());
     if !in_range || !consistent {
         return Err("a number of the case is out of its range".to_owned());
     }
@@ -204,7 +215,10 @@ pub fn check_case(case: &Case) -> Result<(), String> {
 }
 
 fn check_limits(case: &Case) -> Result<(), String> {
-    check_memory(case).and_then(|()| check_signals(case)).and_then(|()| check_connections(case))
+    check_memory(case)?;
+    check_signals(case)?;
+    check_connections(case)?;
+    check_srq(case)
 }
 
 fn check_memory(case: &Case) -> Result<(), String> {
@@ -224,6 +238,17 @@ fn check_connections(case: &Case) -> Result<(), String> {
     }
     let (test, depth, most) = (case.test, case.depth, CONNECTIONS.end());
     Err(format!("--depth {depth}: {test} takes 1 to {most} connections at a time"))
+}
+
+/// A shared receive queue holds the receives of all queue pairs.
+fn check_srq(case: &Case) -> Result<(), String> {
+    let receives = QueueSizes::of(case).shared_receives(case);
+    if !case.srq || receives <= SRQ_DEPTH_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "--srq: --qps × --depth need {receives} receives; a shared receive queue holds {SRQ_DEPTH_MAX}"
+    ))
 }
 
 fn check_signals(case: &Case) -> Result<(), String> {

@@ -71,6 +71,10 @@ fn options_that_do_not_apply_to_a_test_are_rejected() {
         ("conn-rate --validate", "--validate does not apply to conn-rate"),
         ("conn-rate --events", "--events does not apply to conn-rate"),
         ("conn-rate --all-sizes", "--all-sizes does not apply to conn-rate"),
+        ("write-bw --srq", "--srq does not apply to write-bw"),
+        ("atomic-lat --srq", "--srq does not apply to atomic-lat"),
+        ("read-write-bw --validate", "--validate does not apply to read-write-bw"),
+        ("read-write-bw --inline 64", "--inline does not apply to read-write-bw"),
         ("tcp-bw --markers", "--markers does not apply to tcp-bw"),
         ("frame-lat --no-crc", "--no-crc does not apply to frame-lat"),
         ("suite --interval 1", "--interval does not apply to suite"),
@@ -108,6 +112,17 @@ fn an_error_shows_the_memory_that_exceeds_the_limit() {
 fn a_work_request_is_signalled_before_the_queue_is_full() {
     let text = error("write-bw --depth 4 --signal-every 8");
     assert_eq!(text, "--signal-every 8: at most the depth, which is 4");
+}
+
+#[test]
+fn a_shared_receive_queue_holds_the_receives_of_all_queue_pairs_on_one_core() {
+    let text = error("send-bw --srq --qps 1024 --depth 64 --size 64");
+    assert_eq!(text, "--srq: --qps × --depth need 139264 receives; a shared receive queue holds 65536");
+    assert!(error("send-bw --srq --cores 2").starts_with("--srq: needs one polled core at each end"));
+    let given = args("send-bw --srq").expect("valid").cases(Test::SendBw, PathKind::Memif).expect("fits");
+    assert_eq!((given[0].srq, check_case(&given[0])), (true, Ok(())));
+    let other = Case { test: Test::WriteBw, ..given[0].clone() };
+    assert!(check_case(&other).is_err(), "a Write consumes no receive");
 }
 
 #[test]

@@ -315,6 +315,7 @@ fn combine(case: &Case, slices: Vec<Slice>) -> Slice {
         cpu_ns: slices.iter().map(|slice| slice.cpu_ns.map(|ns| scaled(slice, ns))).sum(),
         errors: slices.iter().map(|slice| slice.errors).sum(),
         verified_bytes: slices.iter().map(|slice| slice.verified_bytes).sum(),
+        messages_by_qp: slices.iter().flat_map(|slice| &slice.messages_by_qp).copied().collect(),
         latency: slices.into_iter().filter_map(|slice| slice.latency).reduce(merge),
     }
 }

@@ -18,5 +18,5 @@ pub use device::{open_loopback_workers, open_pair};
 pub use endpoint::{Endpoint, Incoming, RdmaError, SleepCounts};
 pub use frames::{frames_client, frames_server};
 pub use loopback::LoopbackWorker;
-pub use open_case::AtomicWords;
+pub use open_case::{AtomicWords, QueueSizes};
 pub use slices::sum_of;

@@ -3,16 +3,18 @@
 //! `source` holds what is sent, written, and read by the peer; `sink` holds what arrives. Both are divided into slots of
 //! one message. Without validation one slot serves all messages, as in perftest.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use ironwarp::{
-    Access, AlignedBuf, CompletionQueue, Extensions, Framing, QpAttr, QueuePair, RecvWr, Region,
-    RemoteMemory, STag, SendWr, Sge,
+    Access, AlignedBuf, Completion, CompletionQueue, Extensions, Framing, QpAttr, QueuePair, RecvWr, Region,
+    RemoteMemory, STag, SendWr, Sge, SharedReceiveQueue,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
+use ironwarp_types::QpNum;
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -38,9 +40,29 @@ pub struct OpenCase {
     pub case: Case,
     pub cq: CompletionQueue,
     pub qps: Vec<QpContext>,
+    /// Where receives come from if queue pairs have none of their own.
+    srq: Option<SharedReceives>,
     /// The words of an atomic test, each in its own cache line: one set, or one set per core. Operations change only the
     /// server's.
     pub words: AtomicWords,
+}
+
+/// A shared receive queue, and what tells its arrivals apart.
+struct SharedReceives {
+    queue: SharedReceiveQueue,
+    /// The index of each queue pair by its number.
+    by_number: HashMap<QpNum, usize>,
+}
+
+/// A message that arrived in a receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Arrived {
+    /// The queue pair that received it.
+    pub index: usize,
+    /// The queue pair that the memory of the receive belongs to: another one with a shared receive queue.
+    pub memory_of: usize,
+    /// The slot there.
+    pub slot: usize,
 }
 
 /// Sets of words, which several servers can share.
@@ -127,6 +149,11 @@ impl QueueSizes {
         let (sends, reads) = (requests + SPARE_SENDS, case.depth.min(READS_MAX));
         QueueSizes { source_slots, sink_slots, receives, sends, reads }
     }
+
+    /// Receives of a queue that all queue pairs share.
+    pub fn shared_receives(&self, case: &Case) -> u64 {
+        u64::from(self.receives + SPARE_RECEIVES) * u64::from(case.qps)
+    }
 }
 
 impl OpenCase {
@@ -136,7 +163,7 @@ impl OpenCase {
         let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(cqes)?;
         let words = shared.map_or_else(|| words(endpoint, case), Ok)?;
-        let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), words };
+        let mut open = OpenCase { words, ..OpenCase::without_qps(case, cq) };
         match open.create_qps(endpoint, sizes) {
             Ok(()) => Ok(open),
             // A server continues after a case that failed, so its resources are freed.
@@ -144,9 +171,27 @@ impl OpenCase {
         }
     }
 
+    /// A case whose queue pairs the test creates itself.
+    pub fn without_qps(case: &Case, cq: CompletionQueue) -> Self {
+        OpenCase { case: case.clone(), cq, qps: Vec::new(), srq: None, words: AtomicWords::default() }
+    }
+
     fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<()> {
+        if self.case.srq {
+            // A message needs a receive on its core, and a post chooses the core.
+            if endpoint.has_several_cores() {
+                return Err(RdmaError::SharedReceiveCores);
+            }
+            let (pd, depth) = (endpoint.pd, sizes.shared_receives(&self.case) as u32);
+            let queue = endpoint.retry_while_busy(|ctx| ctx.create_srq(pd, depth, 1))?;
+            self.srq = Some(SharedReceives { queue, by_number: HashMap::new() });
+        }
         for index in 0..self.case.qps {
-            let mut qp_ctx = QpContext::new(endpoint, &self.case, sizes, self.cq, index)?;
+            let queues = (self.cq, self.srq.as_ref().map(|srq| srq.queue));
+            let mut qp_ctx = QpContext::new(endpoint, &self.case, sizes, queues, index)?;
+            if let Some(srq) = &mut self.srq {
+                srq.by_number.insert(qp_ctx.qp.num(), index as usize);
+            }
             qp_ctx.words = self.words.iter().cycle().nth(index as usize).map(stag_and_to);
             self.qps.push(qp_ctx);
         }
@@ -154,6 +199,32 @@ impl OpenCase {
             self.post_receives(endpoint, index, u64::from(sizes.receives + SPARE_RECEIVES))?;
         }
         Ok(())
+    }
+
+    /// Returns where a message arrived.
+    #[inline(always)]
+    pub fn arrived(&self, completion: &Completion) -> Arrived {
+        let (memory_of, slot) = qp_and_slot(completion.wr_id);
+        let index = match &self.srq {
+            None => memory_of,
+            // Every queue pair of the case is in the map.
+            Some(srq) => srq.by_number.get(&completion.qp).copied().unwrap_or(memory_of),
+        };
+        Arrived { index, memory_of, slot }
+    }
+
+    /// Returns whether receives come from a shared receive queue.
+    #[inline(always)]
+    pub fn has_srq(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    /// Posts a receive for the one in which a message arrived.
+    pub fn replace_receive(&mut self, endpoint: &mut Endpoint, arrived: Arrived) -> Result<()> {
+        let Some(srq) = &self.srq else { return self.post_receive(endpoint, arrived.index) };
+        let scatter = &self.qps[arrived.memory_of].scatter[arrived.slot];
+        let wr = RecvWr::new(wr_id(arrived.memory_of, arrived.slot), scatter);
+        Ok(endpoint.ctx.post_srq_recv(srq.queue, &wr)?)
     }
 
     /// Posts the next receive of a queue pair.
@@ -167,6 +238,9 @@ impl OpenCase {
 
     /// Posts the next receives of a queue pair, in lists.
     pub fn post_receives(&mut self, endpoint: &mut Endpoint, index: usize, count: u64) -> Result<()> {
+        if self.has_srq() {
+            return self.share_receives(endpoint, index, count);
+        }
         let qp_ctx = &mut self.qps[index];
         let end = qp_ctx.receives_posted + count;
         while qp_ctx.receives_posted < end {
@@ -181,8 +255,22 @@ impl OpenCase {
         Ok(())
     }
 
+    /// Posts the first receives in the memory of a queue pair to the shared receive queue.
+    fn share_receives(&mut self, endpoint: &mut Endpoint, index: usize, count: u64) -> Result<()> {
+        let slots = self.qps[index].scatter.len() as u64;
+        (0..count).try_for_each(|receive| {
+            let slot = (receive % slots) as usize;
+            self.replace_receive(endpoint, Arrived { index, memory_of: index, slot })
+        })
+    }
+
     pub fn destroy(&self, endpoint: &mut Endpoint) -> Result<()> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
+        if let Some(srq) = &self.srq
+            && !endpoint.destroy_srq(srq.queue, CM_TIMEOUT)
+        {
+            return Err(RdmaError::Timeout("giving queue pairs back"));
+        }
         match endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
             true => Ok(()),
             false => Err(RdmaError::Timeout("giving queue pairs back")),
@@ -236,7 +324,7 @@ impl QpContext {
         endpoint: &mut Endpoint,
         case: &Case,
         sizes: QueueSizes,
-        cq: CompletionQueue,
+        (cq, srq): (CompletionQueue, Option<SharedReceiveQueue>),
         index: u32,
     ) -> Result<Self> {
         let bytes = case.bytes as usize;
@@ -259,6 +347,7 @@ impl QpContext {
             ird: sizes.reads as u16,
             ord: sizes.reads as u16,
             core: endpoint.core_of(index),
+            srq,
             ..QpAttr::new(cq)
         };
         let pd = endpoint.pd;
@@ -321,9 +410,15 @@ impl QpContext {
             (Test::SendLat | Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
             (Test::SendLat | Test::SendBw, None) => SendWr::send(id, &self.gather[slot]),
             (Test::WriteLat | Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, there),
-            (Test::ReadLat | Test::ReadBw, _) => SendWr::read(id, &self.scatter[slot], self.remote.source(0)),
+            (Test::ReadLat | Test::ReadBw, _) => self.read_wr(id, slot),
             _ => SendWr::write(id, &self.gather[slot], there),
         }
+    }
+
+    /// A Read of the peer's first message.
+    #[inline(always)]
+    pub fn read_wr(&self, id: u64, slot: usize) -> SendWr<'_> {
+        SendWr::read(id, &self.scatter[slot], self.remote.source(0))
     }
 
     /// Whether a slot of the sink holds a message's pattern in all but its last `skipped_tail_bytes` bytes.

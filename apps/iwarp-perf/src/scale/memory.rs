@@ -27,6 +27,7 @@ Examples:
   iwarp-perf qp-memory                                      2000 queue pairs at each end, depth 128
   iwarp-perf qp-memory --qps 30000 --send-depth 16 --recv-depth 16 --json out.json
   iwarp-perf qp-memory --qps 100000 --send-depth 1 --recv-depth 1    both ends in one process
+  iwarp-perf qp-memory --send-depth 1 --recv-depth 1 --reads 1       without room for many Reads
 
 Exit codes: 0 success, 1 the memory could not be measured, 2 bad arguments.";
 
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// Outstanding receives of a queue pair
     #[arg(long, default_value_t = 128, value_parser = value_parser!(u32).range(1..=65_536))]
     recv_depth: u32,
+    /// Outstanding Reads of a queue pair in each direction, its IRD and ORD
+    #[arg(long, default_value_t = 16, value_parser = value_parser!(u16).range(0..=64))]
+    reads: u16,
     /// Writes the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -70,6 +74,7 @@ struct Report {
     queue_pairs: u32,
     send_depth: u32,
     recv_depth: u32,
+    reads: u16,
     resident_bytes_per_qp: Figures,
     /// Of the whole process: both ends, with what they have once.
     resident_bytes_both_ends: f64,
@@ -87,9 +92,9 @@ pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
     let args: Args = parse_args(arguments)?;
     let measured = measure(&args).map_err(CliExit::failed)?;
     let figures = measured.per_qp;
-    let Args { qps, send_depth, recv_depth, .. } = args;
+    let Args { qps, send_depth, recv_depth, reads, .. } = args;
     print_stdout(format_args!(
-        "{qps} idle queue pairs at each end, send depth {send_depth}, receive depth {recv_depth}\n\
+        "{qps} idle queue pairs at each end, send depth {send_depth}, receive depth {recv_depth}, IRD and ORD {reads}\n\
          resident bytes of one queue pair:\n\
          {:>12.0}  tables, for each of limits.queue_pairs\n\
          {:>12.0}  queues, when it is created\n\
@@ -117,6 +122,7 @@ fn report(args: &Args, measured: Measured) -> Report {
         queue_pairs: args.qps,
         send_depth: args.send_depth,
         recv_depth: args.recv_depth,
+        reads: args.reads,
         resident_bytes_per_qp: measured.per_qp,
         resident_bytes_both_ends: measured.both_ends,
     }
@@ -128,7 +134,13 @@ fn measure(args: &Args) -> Result<Measured, AnyError> {
     let _first = Ends::open(1, 1)?;
     let (_smallest, fixed_bytes) = growth(|| Ends::open(1, 1))?;
     let (mut ends, all_bytes) = growth(|| Ends::open(args.qps, 1))?;
-    let attr_of = |cq| QpAttr { send_depth: args.send_depth, recv_depth: args.recv_depth, ..QpAttr::new(cq) };
+    let attr_of = |cq| QpAttr {
+        send_depth: args.send_depth,
+        recv_depth: args.recv_depth,
+        ird: args.reads,
+        ord: args.reads,
+        ..QpAttr::new(cq)
+    };
     let (qps, created_bytes) = growth(|| {
         let client = ends.client.create_qps(args.qps, &attr_of(ends.client.cq))?;
         Ok((client, ends.server.create_qps(args.qps, &attr_of(ends.server.cq))?))

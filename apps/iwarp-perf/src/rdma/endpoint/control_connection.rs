@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ironwarp::{CompletionQueue, ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
+use ironwarp::{
+    CompletionQueue, ConnectFailure, ConnectionRequest, Context, Event, QueuePair, SharedReceiveQueue,
+    VerbsError, Worker,
+};
 
 use super::super::control_channel::{ControlChannel, check_greeting, greeting, is_greeting};
 use super::{Endpoint, RdmaError, Result};
@@ -190,8 +193,22 @@ impl Endpoint {
 
     /// Destroys a completion queue once its queue pairs are gone. Returns whether that was within `timeout`.
     pub fn destroy_cq(&mut self, cq: CompletionQueue, timeout: Duration) -> bool {
+        self.retry_until(timeout, |ctx| ctx.destroy_cq(cq))
+    }
+
+    /// The same for a shared receive queue.
+    pub fn destroy_srq(&mut self, srq: SharedReceiveQueue, timeout: Duration) -> bool {
+        self.retry_until(timeout, |ctx| ctx.destroy_srq(srq))
+    }
+
+    /// Polls until `step` succeeds. Returns whether that was within `timeout`.
+    fn retry_until(
+        &mut self,
+        timeout: Duration,
+        mut step: impl FnMut(&mut Context) -> Result<(), VerbsError>,
+    ) -> bool {
         let start = Instant::now();
-        while self.ctx.destroy_cq(cq).is_err() {
+        while step(&mut self.ctx).is_err() {
             self.poll();
             while self.poll_event().is_some() {}
             if start.elapsed() > timeout {

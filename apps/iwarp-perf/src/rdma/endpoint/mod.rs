@@ -62,6 +62,8 @@ pub enum RdmaError {
     NoDevice,
     #[error("a completion came to a queue that was armed, and no event with it: a wake-up was lost")]
     NoEvent,
+    #[error("--srq: needs one polled core at each end, because each core has receives of its own")]
+    SharedReceiveCores,
     #[error("waiting for an event: {0}")]
     Event(std::io::Error),
     #[error("--pcap: {0}")]
@@ -170,6 +172,11 @@ impl Endpoint {
     pub fn core_of(&self, index: u32) -> Option<u16> {
         let round_robin = || (index % u32::from(self.cores)) as u16;
         self.own_core.or_else(|| (self.cores > 1).then(round_robin))
+    }
+
+    /// Whether several cores are polled.
+    pub fn has_several_cores(&self) -> bool {
+        self.cores > 1
     }
 
     /// The owner core of each set of words.

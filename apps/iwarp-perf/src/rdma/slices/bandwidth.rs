@@ -17,7 +17,7 @@ use ironwarp_bench::{Budget, Case, ServerSlice, Slice, StopCondition, StopSignal
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::endpoint::{Endpoint, Result};
-use super::super::open_case::{OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
+use super::super::open_case::{Arrived, OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
 use super::linger;
 use super::ready_queue::ReadyQueue;
 use super::timer::Timer;
@@ -95,6 +95,7 @@ impl BandwidthTest {
     pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         self.begin();
         let posted_before = self.posted;
+        let completed_before: Vec<u64> = self.completed_by_qp().collect();
         let mut timer = Timer::new(until, self.open.case.rate);
         while !timer.is_over(self.completed) {
             let allowed = timer.allowance(self.posted - posted_before);
@@ -103,8 +104,19 @@ impl BandwidthTest {
         }
         self.drain(endpoint, until)?;
         let slice = timer.slice(self.completed, self.open.case.bytes);
-        let slice = Slice { errors: self.errors, verified_bytes: self.verified_bytes, ..slice };
+        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
+        let slice = Slice {
+            errors: self.errors,
+            verified_bytes: self.verified_bytes,
+            messages_by_qp: by_qp.collect(),
+            ..slice
+        };
         Ok((slice, self.posted - posted_before))
+    }
+
+    /// Messages of each queue pair that are complete, over all slices.
+    fn completed_by_qp(&self) -> impl Iterator<Item = u64> {
+        self.qp_states.iter().map(|qp_state| qp_state.completed)
     }
 
     /// The server's part of a slice.
@@ -134,19 +146,26 @@ impl BandwidthTest {
         let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
         for index_in_batch in 0..count {
             let completion = self.reaped[index_in_batch];
-            let (index, slot) = qp_and_slot(completion.wr_id);
             match completion.opcode {
-                CompletionOpcode::Receive if completion.byte_len == 0 => {
-                    self.on_empty_send(endpoint, index)?
+                CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate => {
+                    self.on_receive(endpoint, &completion)?;
                 }
-                CompletionOpcode::Receive => self.on_message(endpoint, index, slot)?,
-                CompletionOpcode::ReceiveImmediate => {
-                    self.on_immediate(endpoint, index, completion.immediate)?
-                }
-                _ => self.on_complete(index)?,
+                _ => self.on_complete(qp_and_slot(completion.wr_id).0)?,
             }
         }
         Ok(())
+    }
+
+    fn on_receive(&mut self, endpoint: &mut Endpoint, completion: &Completion) -> Result<()> {
+        let arrived = self.open.arrived(completion);
+        match completion.opcode {
+            CompletionOpcode::ReceiveImmediate => {
+                self.on_immediate(arrived.index, completion.immediate)?;
+            }
+            _ if completion.byte_len == 0 => return self.on_empty_send(endpoint, arrived),
+            _ => self.check_arrived(arrived.index, (arrived.memory_of, arrived.slot))?,
+        }
+        self.return_credit(endpoint, arrived)
     }
 
     /// Posts on every queue pair with free slots, at most `allowed` messages in all.
@@ -216,8 +235,9 @@ impl BandwidthTest {
         Ok(endpoint.ctx.post_send(self.open.qps[index].qp, &wr)?)
     }
 
-    fn on_empty_send(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
-        self.open.post_receive(endpoint, index)?;
+    fn on_empty_send(&mut self, endpoint: &mut Endpoint, arrived: Arrived) -> Result<()> {
+        self.open.replace_receive(endpoint, arrived)?;
+        let index = arrived.index;
         if self.open.case.test.consumes_receives() {
             self.qp_states[index].credits += self.credit_batch;
             self.ready.push(index);
@@ -248,25 +268,37 @@ impl BandwidthTest {
     }
 
     /// Immediate Data has the number of the message written before it (RFC 7306 s6).
-    fn on_immediate(&mut self, endpoint: &mut Endpoint, index: usize, octets: [u8; 8]) -> Result<()> {
+    fn on_immediate(&mut self, index: usize, octets: [u8; 8]) -> Result<()> {
         let message = self.qp_states[index].received;
         self.errors += u64::from(octets != message.to_be_bytes());
         let slot = slot_of(&self.open.qps[index], message);
-        self.on_message(endpoint, index, slot)
+        self.check_arrived(index, (index, slot))
     }
 
-    fn on_message(&mut self, endpoint: &mut Endpoint, index: usize, slot: usize) -> Result<()> {
+    /// Counts a message of queue pair `index`, and checks the slot of memory that holds it where the case is validated.
+    fn check_arrived(&mut self, index: usize, (memory_of, slot): (usize, usize)) -> Result<()> {
         let message = self.qp_states[index].received;
         self.qp_states[index].received += 1;
         self.arrived += 1;
         if self.open.case.validate {
-            self.check(index, slot, message)?;
+            self.check(memory_of, slot, message)?;
+        }
+        Ok(())
+    }
+
+    /// Posts a receive for the one that a message consumed, and returns credits in batches. A credit is returned after its
+    /// receive is posted. Receives of a queue pair's own are posted in batches too.
+    fn return_credit(&mut self, endpoint: &mut Endpoint, arrived: Arrived) -> Result<()> {
+        let Arrived { index, .. } = arrived;
+        if self.open.has_srq() {
+            self.open.replace_receive(endpoint, arrived)?;
         }
         self.qp_states[index].credits_to_return += 1;
         if self.qp_states[index].credits_to_return >= self.credit_batch {
             self.qp_states[index].credits_to_return -= self.credit_batch;
-            // A credit is returned after its receive is posted.
-            self.open.post_receives(endpoint, index, self.credit_batch)?;
+            if !self.open.has_srq() {
+                self.open.post_receives(endpoint, index, self.credit_batch)?;
+            }
             self.post_empty_send(endpoint, index)?;
         }
         Ok(())
@@ -336,7 +368,9 @@ fn post_messages(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message
     for (message, number) in messages.zip(&numbers) {
         let slot = slot_of(qp_ctx, message);
         let id = wr_id(index, slot);
-        let mut wr = qp_ctx.message_wr(case, id, slot, inline);
+        let is_read = case.test == Test::ReadWriteBw && message % 2 == 1;
+        let mut wr =
+            if is_read { qp_ctx.read_wr(id, slot) } else { qp_ctx.message_wr(case, id, slot, inline) };
         if case.test == Test::WriteImmBw {
             wrs.push(wr.unsignaled());
             wr = SendWr::immediate(id, number);

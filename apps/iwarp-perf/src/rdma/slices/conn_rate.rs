@@ -10,7 +10,6 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -83,7 +82,7 @@ impl ConnRateTest {
         let message = endpoint.ctx.register(endpoint.pd, bytes, Access::LOCAL_WRITE)?;
         let cq = endpoint.ctx.create_cq(case.depth * CQES_PER_CONNECTION)?;
         Ok(ConnRateTest {
-            open: OpenCase { case: case.clone(), cq, qps: Vec::new(), words: Arc::default() },
+            open: OpenCase::without_qps(case, cq),
             peer: None,
             from: None,
             message,

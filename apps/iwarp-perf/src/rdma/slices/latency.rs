@@ -14,7 +14,7 @@ use ironwarp_bench::{
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::endpoint::{Endpoint, RdmaError, Result};
-use super::super::open_case::{OpenCase, qp_and_slot, wr_id};
+use super::super::open_case::{Arrived, OpenCase, wr_id};
 
 /// Completions reaped at a time.
 const REAP: usize = 16;
@@ -26,13 +26,16 @@ pub struct LatencyTest {
     pub open: OpenCase,
     /// The queue pair of the next message.
     next_index: usize,
+    /// Where the last message arrived.
+    last_arrived: Arrived,
     /// Kept between polls: clearing it takes longer than polling an empty queue.
     reaped: Box<[Completion; REAP]>,
 }
 
 impl LatencyTest {
     pub fn new(open: OpenCase) -> Self {
-        LatencyTest { open, next_index: 0, reaped: Box::new([Completion::default(); REAP]) }
+        let reaped = Box::new([Completion::default(); REAP]);
+        LatencyTest { open, next_index: 0, last_arrived: Arrived::default(), reaped }
     }
 
     /// The client's part of a slice. In an open loop a round trip is timed from its intended start.
@@ -87,12 +90,19 @@ impl LatencyTest {
         let (slot, skipped_tail_bytes) = match case.test {
             // Immediate Data is not placed in memory.
             Test::ImmLat => return Ok(true),
+            Test::SendLat if self.open.has_srq() => return self.is_intact_in_receive(message),
             Test::SendLat => ((qp_ctx.received - 1) % qp_ctx.scatter.len() as u64, 0),
             // The last byte is the message number.
             Test::WriteLat => (0, 1),
             _ => (0, 0),
         };
         Ok(!case.validate || qp_ctx.sink_matches(case, slot as usize, message, skipped_tail_bytes)?)
+    }
+
+    /// Whether the memory of the last receive holds the pattern of number `message`.
+    fn is_intact_in_receive(&self, message: u64) -> Result<bool> {
+        let (case, Arrived { memory_of, slot, .. }) = (&self.open.case, self.last_arrived);
+        Ok(!case.validate || self.open.qps[memory_of].sink_matches(case, slot, message, 0)?)
     }
 
     /// Posts a message. Only a Read is signaled: for the others the reply implies completion, and a sleeping end must be
@@ -133,9 +143,10 @@ impl LatencyTest {
     ) -> Result<Completion> {
         loop {
             let count = endpoint.poll_or_wait_completions(self.open.cq, &mut *self.reaped)?;
-            if let Some(completion) = self.reaped[..count].iter().find(|completion| completion.opcode == kind)
-            {
-                return Ok(*completion);
+            let reaped = self.reaped[..count].iter();
+            if let Some(&completion) = reaped.clone().find(|completion| completion.opcode == kind) {
+                self.last_arrived = self.open.arrived(&completion);
+                return Ok(completion);
             }
             if until.halted() {
                 return Err(RdmaError::Halted);
@@ -175,9 +186,7 @@ impl LatencyTest {
         if test != Test::SendLat && !test.is_immediate() && !self.is_announced() {
             return Ok(());
         }
-        // The queue pair before the next one.
-        let index = self.next_index.checked_sub(1).unwrap_or(self.open.qps.len() - 1);
-        self.open.post_receive(endpoint, index)
+        self.open.replace_receive(endpoint, self.last_arrived)
     }
 
     /// The server's part of a slice.
@@ -218,7 +227,9 @@ impl LatencyTest {
             return Ok(());
         }
         for index_in_batch in 0..count {
-            if let Some(index) = self.received_at(index_in_batch) {
+            if let Some(arrived) = self.received_at(index_in_batch) {
+                let index = arrived.index;
+                self.last_arrived = arrived;
                 let octets = self.reaped[index_in_batch].immediate;
                 let expected = (self.open.qps[index].received + 1).to_be_bytes();
                 server.errors += u64::from(self.open.case.test.is_immediate() && octets != expected);
@@ -227,19 +238,19 @@ impl LatencyTest {
         }
         endpoint.poll();
         for index_in_batch in 0..count {
-            if let Some(index) = self.received_at(index_in_batch) {
-                self.open.post_receive(endpoint, index)?;
+            if let Some(arrived) = self.received_at(index_in_batch) {
+                self.open.replace_receive(endpoint, arrived)?;
             }
         }
         Ok(())
     }
 
-    /// The queue pair that received the message of a completion, if it is one of a receive.
-    fn received_at(&self, index_in_batch: usize) -> Option<usize> {
+    /// Where the message of a completion arrived, if it is one of a receive.
+    fn received_at(&self, index_in_batch: usize) -> Option<Arrived> {
         let completion = &self.reaped[index_in_batch];
         let is_receive =
             matches!(completion.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate);
-        is_receive.then(|| qp_and_slot(completion.wr_id).0)
+        is_receive.then(|| self.open.arrived(completion))
     }
 
     fn reply_to_write(&mut self, endpoint: &mut Endpoint, server: &mut ServerSlice) -> Result<()> {
