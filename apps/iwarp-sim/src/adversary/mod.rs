@@ -2,7 +2,7 @@
 //!
 //! [`RawConn`] is a connection whose segments are built one by one, with a [`Habit`] that abuses it. [`Visitors`] are
 //! such connections on a simulated link. [`Adversary`] lists the kinds of hostile packets with the [`Bounds`] of their
-//! cost, and [`cost`] sends them to a whole node. `docs/security.md` has the table.
+//! cost, and `cost` sends them to a whole node. `docs/security.md` has the table.
 
 mod bounds;
 mod conn;
