@@ -196,7 +196,7 @@ impl Worker {
     /// link.
     pub fn idle(&mut self, stop: impl Fn() -> bool) {
         let Some(sleeper) = &mut self.sleeper else { return idle(self.idle) };
-        if !sleeper.is_tired(self.inner.now()) {
+        if !sleeper.idle_long_enough(self.inner.now()) {
             return core::hint::spin_loop();
         }
         if !self.arm() {

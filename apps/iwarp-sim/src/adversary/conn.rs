@@ -32,7 +32,7 @@ pub struct RawConn {
     outbox: Vec<u8>,
     /// The end of what has arrived without a gap, and what was acknowledged to the peer.
     pub(super) rcv_nxt: u32,
-    pub(super) told: u32,
+    pub(super) last_ack: u32,
     /// The first bytes of the peer's stream, for its start-up frame.
     heard: Vec<u8>,
     /// The habit, and the state that it keeps.
@@ -59,7 +59,7 @@ impl RawConn {
             una: iss,
             outbox: Vec::new(),
             rcv_nxt: 0,
-            told: 0,
+            last_ack: 0,
             heard: Vec::new(),
             habit: None,
             cursor: 0,
@@ -111,7 +111,7 @@ impl RawConn {
 
     /// A segment without payload and flags but ACK.
     pub(super) fn at(&self, seq: u32) -> TcpRepr<'static> {
-        plain(self.ports, seq, Some(self.told))
+        plain(self.ports, seq, Some(self.last_ack))
     }
 
     /// The frame of a segment.
@@ -145,7 +145,7 @@ impl RawConn {
             if self.state == ConnState::Opening && arrived.ack == self.iss.wrapping_add(1) {
                 self.state = ConnState::Open;
                 self.una = arrived.ack;
-                (self.rcv_nxt, self.told) = (arrived.seq.wrapping_add(1), arrived.seq.wrapping_add(1));
+                (self.rcv_nxt, self.last_ack) = (arrived.seq.wrapping_add(1), arrived.seq.wrapping_add(1));
             }
             out.push(self.frame(&self.ack(WINDOW_BYTES)));
             return;
@@ -174,7 +174,7 @@ impl RawConn {
         match self.habit {
             Some(habit) => habit.on_data(self, out),
             None => {
-                self.told = self.rcv_nxt;
+                self.last_ack = self.rcv_nxt;
                 out.push(self.frame(&self.ack(WINDOW_BYTES)));
             }
         }

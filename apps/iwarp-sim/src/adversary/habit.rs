@@ -68,7 +68,7 @@ impl Habit {
             Habit::NoReading => unread_room(conn),
             Habit::Gaps | Habit::Probes | Habit::Repeats => WINDOW_BYTES,
         };
-        conn.told = conn.rcv_nxt;
+        conn.last_ack = conn.rcv_nxt;
         out.push(conn.frame(&conn.ack(window)));
     }
 
@@ -77,8 +77,8 @@ impl Habit {
         match self {
             Habit::SackSplit => split(conn, out),
             Habit::OneByteAcks => {
-                if conn.told != conn.rcv_nxt {
-                    conn.told = conn.told.wrapping_add(1);
+                if conn.last_ack != conn.rcv_nxt {
+                    conn.last_ack = conn.last_ack.wrapping_add(1);
                     out.push(conn.frame(&conn.ack(WINDOW_BYTES)));
                 }
             }
@@ -107,20 +107,20 @@ fn unread_room(conn: &RawConn) -> u32 {
 
 /// Reports the next three of every second byte.
 fn split(conn: &mut RawConn, out: &mut Vec<Vec<u8>>) {
-    let span = conn.rcv_nxt.wrapping_sub(conn.told);
+    let span = conn.rcv_nxt.wrapping_sub(conn.last_ack);
     if span < BLOCKS_BYTES + 2 {
         return;
     }
-    let mut from = conn.cursor.wrapping_sub(conn.told);
+    let mut from = conn.cursor.wrapping_sub(conn.last_ack);
     if from + BLOCKS_BYTES > span {
         from = 1;
     }
     let block = |number: u32| {
-        let start = conn.told.wrapping_add(from + 2 * number);
+        let start = conn.last_ack.wrapping_add(from + 2 * number);
         Some((start, start.wrapping_add(1)))
     };
     let sack_ranges = [block(0), block(1), block(2)];
-    conn.cursor = conn.told.wrapping_add(from + BLOCKS_BYTES);
+    conn.cursor = conn.last_ack.wrapping_add(from + BLOCKS_BYTES);
     out.push(conn.frame(&TcpRepr { sack_ranges, ..conn.ack(WINDOW_BYTES) }));
 }
 

@@ -127,7 +127,7 @@ impl Sleeper {
     }
 
     /// Returns whether the worker has been idle for long enough to sleep.
-    pub(crate) fn is_tired(&mut self, now: Nanos) -> bool {
+    pub(crate) fn idle_long_enough(&mut self, now: Nanos) -> bool {
         let since = *self.idle_since.get_or_insert(now);
         now.since(since) >= self.sleep_after
     }
