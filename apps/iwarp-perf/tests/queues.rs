@@ -1,4 +1,4 @@
-//! Runs over memory with several queue pairs: shared receive queues, Reads and Writes by turns, the share of each.
+//! Runs over memory with several queue pairs: shared receive queues, Reads and Writes alternately, the share of each.
 
 use std::process::{Command, Output};
 
@@ -52,7 +52,7 @@ fn a_test_without_receives_says_nothing_of_shared_queues() {
 }
 
 #[test]
-fn reads_and_writes_by_turns_are_counted_for_each_queue_pair() {
+fn reads_and_writes_alternately_are_counted_for_each_queue_pair() {
     let result = result_of("read-write-bw --qps 4 --size 20000 --depth 4 --iterations 400 --warmup 0");
     assert_eq!((&result["test"], &result["errors"]), (&"read-write-bw".into(), &0.into()));
     let counts = by_qp(&result);

@@ -23,7 +23,7 @@ Examples:
   iwarp-perf write-bw --duration 60 --interval 1       a line every second
   iwarp-perf send-lat --run-infinitely --interval 5    a line every five seconds, until Ctrl-C
   iwarp-perf send-bw --qps 8 --srq                 8 queue pairs take their receives from one shared queue
-  iwarp-perf read-write-bw --size 64k              Reads and Writes by turns on each queue pair
+  iwarp-perf read-write-bw --size 64k              Reads and Writes alternately on each queue pair
   iwarp-perf send-lat --events                     both ends sleep until a completion wakes them
   iwarp-perf write-bw --markers --no-crc           the cost of markers and CRCs
   iwarp-perf atomic-bw --qps 4 --words 16 --depth 8       4 queue pairs on 16 words; their sum is checked

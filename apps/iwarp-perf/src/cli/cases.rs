@@ -65,7 +65,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "post-list" | "signal-every" | "bidirectional" => rdma && !latency && !atomic,
         "inline" => rdma && !read && !atomic && !test.is_immediate(),
         "rate" => rdma && !(atomic && latency),
-        // A Write and a Read by turns use the same memory.
+        // A Write and a Read alternately use the same memory.
         "validate" => test.transport() != Transport::Frames && test != Test::ReadWriteBw,
         "srq" => rdma && test.has_receives(),
         // perftest has no test of connection set-up.
