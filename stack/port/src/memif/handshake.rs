@@ -1,0 +1,252 @@
+//! The start and the end of a link: the messages of both roles, over the socket.
+//!
+//! The server says hello; the client asks for an interface, passes its memory and its rings one message at a time, each
+//! acknowledged, and connects. The link is up once the server has said `connected`. It ends with a message, with a closed
+//! socket (a killed peer is no more than that), or with a [`RingFault`](super::ring::RingFault) of a queue.
+//!
+//! [`Control::poll`] does what is there to do and never blocks. Its work is bounded: [`MESSAGES_MAX`] messages a call, and
+//! [`START_LIMIT`] for a start. A client's memory is new for each link, so an earlier peer has no access to a later link.
+#![forbid(unsafe_code)]
+
+mod client;
+mod server;
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ironwarp_stats::{CoreStats, Counter};
+use parking_lot::Mutex;
+
+use super::ring::{RxRing, TxRing};
+use super::socket::{Channel, Listener, Received};
+use super::wire::{Disconnect, Message};
+use super::{MemifConfig, MemifError, MemifRole};
+use client::ClientStart;
+use server::ServerStart;
+
+/// Messages handled in one call.
+const MESSAGES_MAX: usize = 64;
+/// Peers accepted in one call.
+const ACCEPTS_MAX: usize = 4;
+/// How long the start of a link may take.
+const START_LIMIT: Duration = Duration::from_secs(2);
+/// The interval between two attempts of a client to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The rings of one queue pair.
+pub(super) struct QueueRings {
+    pub(super) rx: RxRing,
+    pub(super) tx: TxRing,
+}
+
+/// What the queues of a device share.
+pub(super) struct Shared {
+    /// Changes with every link that comes up or ends.
+    pub(super) generation: AtomicU64,
+    pub(super) up: AtomicBool,
+    /// The generation of the link that a queue found broken; 0: none.
+    pub(super) broken: AtomicU64,
+    /// Rings that the queues have not taken yet.
+    rings: Mutex<Vec<Option<QueueRings>>>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Shared {
+            generation: AtomicU64::new(1),
+            up: AtomicBool::new(false),
+            broken: AtomicU64::new(0),
+            rings: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Takes the rings of a queue and the generation that they belong to.
+    pub(super) fn take(&self, queue: usize) -> (u64, Option<QueueRings>) {
+        let mut rings = self.rings.lock();
+        (self.generation.load(Ordering::Acquire), rings.get_mut(queue).and_then(Option::take))
+    }
+
+    fn publish(&self, rings: Vec<QueueRings>) {
+        let mut place = self.rings.lock();
+        self.up.store(!rings.is_empty(), Ordering::Release);
+        *place = rings.into_iter().map(Some).collect();
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Why a peer is dropped: what is counted, and what it is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal(pub(super) Counter, pub(super) &'static str);
+
+/// A message that does not belong here.
+pub(super) const UNEXPECTED: Refusal = Refusal(Counter::PortMemifBadMessage, "Unexpected message");
+
+/// The socket of this end.
+enum Role {
+    Server(Listener),
+    Client(PathBuf),
+}
+
+/// How far the link is.
+enum Stage {
+    Server(Box<ServerStart>),
+    Client(Box<ClientStart>),
+    Up,
+}
+
+/// A connected peer.
+struct Peer {
+    channel: Channel,
+    since: Instant,
+    stage: Stage,
+}
+
+/// What follows a message.
+pub(super) enum Step {
+    /// The start goes on.
+    Continue,
+    /// The link is up with these rings.
+    Up(Vec<QueueRings>),
+    /// The peer has said that it ends.
+    End,
+    /// The channel is broken.
+    Closed,
+}
+
+/// The control side of a device.
+pub(super) struct Control {
+    config: MemifConfig,
+    shared: Arc<Shared>,
+    role: Role,
+    peer: Option<Peer>,
+    retry_at: Instant,
+}
+
+impl Control {
+    /// Creates the server's socket. A client connects later.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub(super) fn new(config: MemifConfig, shared: Arc<Shared>) -> Result<Self, MemifError> {
+        let role = match config.role {
+            MemifRole::Server => Role::Server(Listener::bind(&config.socket)?),
+            MemifRole::Client => Role::Client(config.socket.clone()),
+        };
+        Ok(Control { config, shared, role, peer: None, retry_at: Instant::now() })
+    }
+
+    /// Handles what has arrived.
+    pub(super) fn poll(&mut self, now: Instant, stats: &CoreStats) {
+        self.end_broken_link(stats);
+        self.find_peer(now, stats);
+        for _ in 0..MESSAGES_MAX {
+            let Some(peer) = &mut self.peer else { return };
+            let result = match peer.channel.receive() {
+                Received::Nothing => break,
+                Received::Closed => Ok(Step::Closed),
+                Received::Malformed => Err(Refusal(Counter::PortMemifBadMessage, "Invalid message")),
+                Received::Message(message, fd) => peer.on_message(message, fd, &self.config),
+            };
+            self.on_step(result, stats);
+        }
+        let late =
+            |peer: &Peer| !matches!(peer.stage, Stage::Up) && now.duration_since(peer.since) > START_LIMIT;
+        if self.peer.as_ref().is_some_and(late) {
+            self.on_step(Err(Refusal(Counter::PortMemifTimeouts, "Start took too long")), stats);
+        }
+    }
+
+    /// Ends the link that a queue found broken.
+    fn end_broken_link(&mut self, stats: &CoreStats) {
+        let broken = self.shared.broken.swap(0, Ordering::AcqRel);
+        if broken != 0 && broken == self.shared.generation.load(Ordering::Acquire) {
+            // The queue has counted the reason.
+            self.drop_peer(Some("Broken ring"), stats);
+        }
+    }
+
+    fn find_peer(&mut self, now: Instant, stats: &CoreStats) {
+        match &self.role {
+            Role::Server(listener) => {
+                for channel in core::iter::from_fn(|| listener.accept()).take(ACCEPTS_MAX) {
+                    if self.peer.is_some() {
+                        stats.count(Counter::PortMemifRefused);
+                        let end = Message::Disconnect(Disconnect::new("Already connected"));
+                        let _ = channel.send(&end, "", None);
+                        continue;
+                    }
+                    if ServerStart::hello(&channel, &self.config) {
+                        let stage = Stage::Server(Box::default());
+                        self.peer = Some(Peer { channel, since: now, stage });
+                    }
+                }
+            }
+            Role::Client(path) if self.peer.is_none() && now >= self.retry_at => {
+                self.retry_at = now + RETRY_INTERVAL;
+                let stage = Stage::Client(Box::default());
+                self.peer = Channel::connect(path).map(|channel| Peer { channel, since: now, stage });
+            }
+            Role::Client(_) => {}
+        }
+    }
+
+    fn on_step(&mut self, result: Result<Step, Refusal>, stats: &CoreStats) {
+        match result {
+            Ok(Step::Continue) => {}
+            Ok(Step::Up(rings)) => {
+                stats.count(Counter::PortMemifConnects);
+                if let Some(peer) = &mut self.peer {
+                    peer.stage = Stage::Up;
+                }
+                self.shared.publish(rings);
+            }
+            Ok(Step::End | Step::Closed) => self.drop_peer(None, stats),
+            Err(Refusal(counter, reason)) => {
+                stats.count(counter);
+                self.drop_peer(Some(reason), stats);
+            }
+        }
+    }
+
+    /// Closes the channel. If the link was up, the queues lose their rings.
+    fn drop_peer(&mut self, reason: Option<&str>, stats: &CoreStats) {
+        let Some(peer) = self.peer.take() else { return };
+        if let Some(reason) = reason {
+            let _ = peer.channel.send(&Message::Disconnect(Disconnect::new(reason)), "", None);
+        }
+        if matches!(peer.stage, Stage::Up) {
+            stats.count(Counter::PortMemifDisconnects);
+            self.shared.publish(Vec::new());
+        }
+    }
+}
+
+impl Drop for Control {
+    /// Tells the peer, and takes the rings from queues that are still polled.
+    fn drop(&mut self) {
+        if let Some(peer) = &self.peer {
+            let _ = peer.channel.send(&Message::Disconnect(Disconnect::new("Device closed")), "", None);
+        }
+        self.shared.publish(Vec::new());
+    }
+}
+
+impl Peer {
+    fn on_message(
+        &mut self,
+        message: Message,
+        fd: Option<std::os::fd::OwnedFd>,
+        config: &MemifConfig,
+    ) -> Result<Step, Refusal> {
+        match (&mut self.stage, message) {
+            (_, Message::Disconnect(_)) => Ok(Step::End),
+            (Stage::Server(start), message) => start.on_message(message, fd, &self.channel, config),
+            (Stage::Client(start), message) => start.on_message(message, &self.channel, config),
+            // A late acknowledgement changes nothing.
+            (Stage::Up, Message::Ack) => Ok(Step::Continue),
+            (Stage::Up, _) => Err(UNEXPECTED),
+        }
+    }
+}

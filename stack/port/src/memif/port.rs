@@ -1,0 +1,207 @@
+//! The port of one queue pair.
+//!
+//! The port of the first queue also runs the control side of the device, at most once a millisecond, and whenever it is asked
+//! for the state of the link. It drives the start of a link, so it must be polled or asked for that.
+#![forbid(unsafe_code)]
+
+use core::cell::RefCell;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ironwarp_stats::{CoreStats, Counter};
+
+use super::handshake::{Control, QueueRings, Shared};
+use super::pool::{MemifFrame, MemifSealed, Pool};
+use super::ring::RingFault;
+use super::{MemifConfig, MemifError};
+use crate::{Burst, LinkState, Port, PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
+
+/// Entries of the table between hashes and queues: the peer sends from the queue of the core that owns the flow.
+const TABLE_ENTRIES: u16 = 128;
+/// Calls between two looks at the clock.
+const CALLS_PER_LOOK: u32 = 256;
+/// The interval at which the socket is read.
+const CONTROL_INTERVAL: Duration = Duration::from_millis(1);
+/// Empty polls after which a port yields its thread, so that both ends may share a processor.
+const POLLS_TO_YIELD: u32 = 1024;
+
+/// One queue pair of a memif.
+pub struct MemifPort {
+    rings: Option<QueueRings>,
+    /// The link that the rings belong to.
+    generation: u64,
+    calls_to_look: u32,
+    polls_to_yield: u32,
+    rx_pool: Pool,
+    tx_pool: Pool,
+    stats: CoreStats,
+    caps: PortCaps,
+    queue: usize,
+    shared: Arc<Shared>,
+    /// In the port of the first queue.
+    control: Option<RefCell<ControlClock>>,
+}
+
+/// The control side, and when it ran last.
+struct ControlClock {
+    control: Control,
+    next: Instant,
+}
+
+impl MemifPort {
+    /// Opens one end of a link: one port for each queue pair, which counts into its page of `stats`. A server creates its
+    /// socket now.
+    ///
+    /// # Errors
+    /// [`MemifError`].
+    pub fn open_queues(config: &MemifConfig, stats: Vec<CoreStats>) -> Result<Vec<Self>, MemifError> {
+        config.validate()?;
+        if stats.len() != usize::from(config.queues) {
+            return Err(MemifError::Setting("one page of counters for each queue pair"));
+        }
+        let shared = Shared::new();
+        let control = Control::new(config.clone(), shared.clone())?;
+        let mut control = Some(RefCell::new(ControlClock { control, next: Instant::now() }));
+        let port = |(queue, stats)| MemifPort {
+            rings: None,
+            generation: 0,
+            calls_to_look: 0,
+            polls_to_yield: POLLS_TO_YIELD,
+            rx_pool: Pool::new(config.rx_frames, config.frame_bytes()),
+            tx_pool: Pool::new(config.tx_frames, config.frame_bytes()),
+            stats,
+            caps: caps_of(config),
+            queue,
+            shared: shared.clone(),
+            control: control.take(),
+        };
+        Ok(stats.into_iter().enumerate().map(port).collect())
+    }
+
+    /// Opens one end of a link with one queue pair.
+    ///
+    /// # Errors
+    /// As [`MemifPort::open_queues`].
+    pub fn open(config: &MemifConfig, stats: CoreStats) -> Result<Self, MemifError> {
+        let mut ports = Self::open_queues(config, vec![stats])?;
+        ports.pop().ok_or(MemifError::Setting("a link has 1 to 255 queue pairs"))
+    }
+
+    /// Returns whether the peer is connected. In the port of the first queue this also reads the socket.
+    pub fn link(&self) -> LinkState {
+        self.run_control(Instant::now());
+        LinkState { up: self.shared.up.load(Ordering::Acquire), speed_mbps: None }
+    }
+
+    /// Returns the numbers of free private buffers: to receive, and to send. Walks the pools.
+    pub fn free_frames(&self) -> (usize, usize) {
+        (self.rx_pool.free_frames(), self.tx_pool.free_frames())
+    }
+
+    fn run_control(&self, now: Instant) {
+        if let Some(Ok(mut clock)) = self.control.as_ref().map(RefCell::try_borrow_mut) {
+            clock.next = now + CONTROL_INTERVAL;
+            clock.control.poll(now, &self.stats);
+        }
+    }
+
+    /// Looks at the clock now and then, and takes the rings of a new link.
+    #[inline]
+    fn keep_up(&mut self) {
+        self.calls_to_look = self.calls_to_look.wrapping_sub(1);
+        if self.calls_to_look == u32::MAX {
+            self.look();
+        }
+        if self.shared.generation.load(Ordering::Acquire) != self.generation {
+            self.take_rings();
+        }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        self.calls_to_look = CALLS_PER_LOOK;
+        let Some(clock) = &mut self.control else { return };
+        let now = Instant::now();
+        if now >= clock.get_mut().next {
+            self.run_control(now);
+        }
+    }
+
+    #[cold]
+    fn take_rings(&mut self) {
+        (self.generation, self.rings) = self.shared.take(self.queue);
+    }
+
+    /// Ends the link of a peer that broke it.
+    #[cold]
+    fn on_fault(&mut self, RingFault(reason): RingFault) {
+        self.stats.count(reason);
+        self.rings = None;
+        self.shared.broken.store(self.generation, Ordering::Release);
+    }
+
+    #[cold]
+    fn yield_thread(&mut self) {
+        self.polls_to_yield = POLLS_TO_YIELD;
+        std::thread::yield_now();
+    }
+}
+
+impl Port for MemifPort {
+    type Frame = MemifFrame;
+
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    #[inline]
+    fn rx_burst(&mut self, into: &mut Burst<MemifFrame>) {
+        self.keep_up();
+        let before = into.len();
+        if let Some(rings) = &mut self.rings
+            && let Err(fault) = rings.rx.receive(into, &mut self.rx_pool, &self.stats)
+        {
+            self.on_fault(fault);
+        }
+        if into.len() != before {
+            self.polls_to_yield = POLLS_TO_YIELD;
+            return;
+        }
+        self.polls_to_yield -= 1;
+        if self.polls_to_yield == 0 {
+            self.yield_thread();
+        }
+    }
+
+    /// Sends frames. Without a peer they are dropped, as by a cable that is not plugged in.
+    #[inline]
+    fn tx_burst(&mut self, from: &mut Burst<MemifSealed>) {
+        if from.is_empty() {
+            return;
+        }
+        self.keep_up();
+        let Some(rings) = &mut self.rings else { return from.clear() };
+        match rings.tx.send(from) {
+            Ok(sent) => self.stats.add(Counter::PortTxFrames, sent as u64),
+            Err(fault) => self.on_fault(fault),
+        }
+    }
+
+    #[inline]
+    fn alloc(&mut self) -> Option<MemifFrame> {
+        self.tx_pool.take()
+    }
+}
+
+fn caps_of(config: &MemifConfig) -> PortCaps {
+    PortCaps {
+        mac: config.mac,
+        mtu_bytes: config.mtu_bytes,
+        rx_checksum: false,
+        tx_offloads: TxOffloads::empty(),
+        rss_hash: false,
+        spread: Spread::Toeplitz { entries: TABLE_ENTRIES, key: SHARED_RSS_KEY },
+        numa_node: None,
+    }
+}

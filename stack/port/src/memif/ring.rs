@@ -1,0 +1,322 @@
+//! One direction of one queue pair: frames into a ring, and frames out of it.
+//!
+//! In both directions the client owns the buffers. From client to server, the head counts frames that were sent and the tail
+//! those that were received. From server to client, the head counts empty buffers that were offered and the tail those that
+//! were filled. Both are 16-bit and wrap; a slot is the index modulo the ring's size.
+//!
+//! An end writes its own index once a burst, and only if it has changed. It reads the peer's index once a receive burst, and
+//! for sending only when the room it knows of is used up, so an idle poll is one load. Each descriptor is read once, into a
+//! private copy that is checked before use.
+//!
+//! What the peer can do wrong is a [`RingFault`], which ends the link, or a frame that is dropped and counted.
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use ironwarp_stats::{CoreStats, Counter};
+
+use super::pool::{MemifFrame, MemifSealed, Pool};
+use super::region::{Descriptor, NEXT, Region, RingWords};
+use crate::{Burst, Sealed};
+
+/// The most descriptors of one frame.
+const CHAIN_MAX: u16 = 16;
+
+/// The peer broke the ring; the link ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RingFault(pub(super) Counter);
+
+/// Where the buffers of a ring are.
+#[derive(Clone)]
+pub(super) enum Buffers {
+    /// The client's, known to this end: buffer n at `first + n * bytes` of region 0.
+    Ours { region: Arc<Region>, first: u32, bytes: u32 },
+    /// The peer's, as its descriptors say.
+    Theirs(Arc<[Arc<Region>]>),
+}
+
+impl Buffers {
+    /// Writes the descriptors of a ring whose buffers are this end's.
+    fn describe_all(&self, words: &RingWords) {
+        let Buffers::Ours { first, bytes, .. } = self else { return };
+        for slot in 0..words.slots() {
+            let offset = first + u32::from(slot) * bytes;
+            words.set_descriptor(slot, Descriptor { flags: 0, region: 0, len: *bytes, offset });
+        }
+    }
+}
+
+/// A ring that this end receives from.
+pub(super) struct RxRing {
+    words: RingWords,
+    buffers: Buffers,
+    /// The next slot to receive.
+    next: u16,
+}
+
+/// A frame of a ring, or what is wrong with it.
+enum Taken {
+    Frame(MemifFrame),
+    Dropped(Counter),
+    /// The pool is empty: the frame stays.
+    NoBuffer,
+}
+
+impl RxRing {
+    /// Returns the ring after the link is up. The client offers all its buffers.
+    pub(super) fn new(words: RingWords, buffers: Buffers) -> Self {
+        words.mask_interrupt();
+        if let Buffers::Ours { .. } = buffers {
+            buffers.describe_all(&words);
+            words.head().store(words.slots(), Ordering::Release);
+        } else {
+            words.tail().store(0, Ordering::Release);
+        }
+        RxRing { words, buffers, next: 0 }
+    }
+
+    /// Appends frames to `into`, up to its room.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the peer's index is more than a ring ahead.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        into: &mut Burst<MemifFrame>,
+        pool: &mut Pool,
+        stats: &CoreStats,
+    ) -> Result<(), RingFault> {
+        let ours = matches!(self.buffers, Buffers::Ours { .. });
+        let theirs = if ours { self.words.tail() } else { self.words.head() };
+        let waiting = theirs.load(Ordering::Acquire).wrapping_sub(self.next);
+        if waiting == 0 {
+            return Ok(());
+        }
+        if waiting > self.words.slots() {
+            return Err(RingFault(Counter::PortMemifBadIndex));
+        }
+        self.take_frames(waiting, into, pool, stats);
+        let published = if ours { self.words.head() } else { self.words.tail() };
+        let index = if ours { self.next.wrapping_add(self.words.slots()) } else { self.next };
+        published.store(index, Ordering::Release);
+        Ok(())
+    }
+
+    #[inline]
+    fn take_frames(
+        &mut self,
+        mut waiting: u16,
+        into: &mut Burst<MemifFrame>,
+        pool: &mut Pool,
+        stats: &CoreStats,
+    ) {
+        let before = into.len();
+        // Damaged frames count against the burst too, so that the work of a call is bounded.
+        for _ in 0..into.remaining_capacity() {
+            if waiting == 0 {
+                break;
+            }
+            let (taken, slots) = self.take_frame(waiting, pool);
+            match taken {
+                Taken::Frame(frame) => into.push(frame),
+                Taken::Dropped(reason) => stats.count(reason),
+                Taken::NoBuffer => break,
+            }
+            self.release(slots);
+            waiting -= slots;
+        }
+        stats.add(Counter::PortRxFrames, (into.len() - before) as u64);
+    }
+
+    /// Returns the next frame and the number of its descriptors, at least one and at most `waiting`.
+    #[inline]
+    fn take_frame(&self, waiting: u16, pool: &mut Pool) -> (Taken, u16) {
+        let Some(mut frame) = pool.take() else { return (Taken::NoBuffer, 0) };
+        let mut slots = 0;
+        let mut reason = None;
+        loop {
+            let (flags, copied) = self.append(self.next.wrapping_add(slots), &mut frame);
+            slots += 1;
+            // The rest of a frame that is dropped is skipped.
+            reason = reason.or(copied.err());
+            if flags & NEXT == 0 {
+                break;
+            }
+            if slots == waiting || slots == CHAIN_MAX {
+                reason = reason.or(Some(Counter::PortMemifBadChain));
+                break;
+            }
+        }
+        match reason {
+            None => (Taken::Frame(frame), slots),
+            Some(reason) => (Taken::Dropped(reason), slots),
+        }
+    }
+
+    /// Copies the buffer of one slot to the end of `frame`. Returns the descriptor's flags, and what is wrong with it.
+    #[inline]
+    fn append(&self, slot: u16, frame: &mut MemifFrame) -> (u16, Result<(), Counter>) {
+        match &self.buffers {
+            Buffers::Ours { region, first, bytes } => {
+                let (flags, len) = self.words.flags_and_len(slot);
+                let at = *first as usize + usize::from(slot & (self.words.slots() - 1)) * *bytes as usize;
+                let fits = len <= *bytes;
+                (flags, if fits { copy(region, at, len, frame) } else { Err(Counter::PortMemifBadLength) })
+            }
+            Buffers::Theirs(regions) => {
+                let seen = self.words.descriptor(slot);
+                let copied = match regions.get(usize::from(seen.region)) {
+                    Some(region) => copy(region, seen.offset as usize, seen.len, frame),
+                    None => Err(Counter::PortMemifBadRegion),
+                };
+                (seen.flags, copied)
+            }
+        }
+    }
+
+    /// Takes slots from the ring, and in the client refills them.
+    #[inline]
+    fn release(&mut self, slots: u16) {
+        for _ in 0..slots {
+            if let Buffers::Ours { bytes, .. } = self.buffers {
+                // The offset is as it was, unless the peer broke it for itself.
+                self.words.set_first(self.next, 0, 0, bytes);
+            }
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+}
+
+/// Copies `len` bytes at `offset` of a region to the end of `frame`.
+#[inline]
+fn copy(region: &Region, offset: usize, len: u32, frame: &mut MemifFrame) -> Result<(), Counter> {
+    let len = len as usize;
+    if len == 0 {
+        return Err(Counter::PortMemifBadLength);
+    }
+    if !region.contains(offset, len) {
+        return Err(Counter::PortMemifBadOffset);
+    }
+    let room = frame.extend(len).ok_or(Counter::PortRxTooLong)?;
+    if region.read(offset, room) { Ok(()) } else { Err(Counter::PortMemifBadOffset) }
+}
+
+/// A ring that this end sends on.
+pub(super) struct TxRing {
+    words: RingWords,
+    buffers: Buffers,
+    /// The next slot to fill.
+    next: u16,
+    /// Free slots that are known.
+    free: u16,
+}
+
+impl TxRing {
+    /// Returns the ring after the link is up.
+    pub(super) fn new(words: RingWords, buffers: Buffers) -> Self {
+        buffers.describe_all(&words);
+        let ours = matches!(buffers, Buffers::Ours { .. });
+        let index = if ours { words.head() } else { words.tail() };
+        index.store(0, Ordering::Release);
+        TxRing { words, buffers, next: 0, free: 0 }
+    }
+
+    /// Sends frames from the front of `from` and removes them, as many as there is room for. Returns their number.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the peer's index or an offered buffer is wrong.
+    #[inline]
+    pub(super) fn send(&mut self, from: &mut Burst<MemifSealed>) -> Result<usize, RingFault> {
+        let mut sent = 0;
+        let result = loop {
+            let Some(frame) = from.get(sent) else { break Ok(()) };
+            match self.put(frame.bytes()) {
+                Ok(true) => sent += 1,
+                Ok(false) => break Ok(()),
+                Err(fault) => break Err(fault),
+            }
+        };
+        if sent > 0 {
+            let ours = matches!(self.buffers, Buffers::Ours { .. });
+            let index = if ours { self.words.head() } else { self.words.tail() };
+            index.store(self.next, Ordering::Release);
+            from.drain(..sent);
+        }
+        result.map(|()| sent)
+    }
+
+    /// Copies one frame into the ring. Returns `false` if there is no room for all of it.
+    #[inline]
+    fn put(&mut self, mut bytes: &[u8]) -> Result<bool, RingFault> {
+        let mut slots = 0;
+        loop {
+            if slots == self.free {
+                self.look_for_room()?;
+                if slots == self.free {
+                    return Ok(false);
+                }
+            }
+            let slot = self.next.wrapping_add(slots);
+            let (region, offset, room, number) = self.buffer(slot)?;
+            let (part, rest) = bytes.split_at(bytes.len().min(room));
+            if !region.write(offset, part) {
+                return Err(RingFault(Counter::PortMemifBadOffset));
+            }
+            let flags = if rest.is_empty() { 0 } else { NEXT };
+            self.words.set_first(slot, flags, number, part.len() as u32);
+            slots += 1;
+            if rest.is_empty() {
+                self.next = self.next.wrapping_add(slots);
+                self.free -= slots;
+                return Ok(true);
+            }
+            if slots == CHAIN_MAX {
+                // The client offers buffers too small for a frame of this link.
+                return Err(RingFault(Counter::PortMemifBadLength));
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Returns the buffer of a slot: region, offset, bytes, and the region's number.
+    #[inline]
+    fn buffer(&self, slot: u16) -> Result<(&Region, usize, usize, u16), RingFault> {
+        match &self.buffers {
+            Buffers::Ours { region, first, bytes } => {
+                let offset = first + u32::from(slot & (self.words.slots() - 1)) * bytes;
+                Ok((region, offset as usize, *bytes as usize, 0))
+            }
+            Buffers::Theirs(regions) => {
+                let offered = self.words.descriptor(slot);
+                let region = regions.get(usize::from(offered.region));
+                let region = region.ok_or(RingFault(Counter::PortMemifBadRegion))?;
+                if offered.len == 0 {
+                    return Err(RingFault(Counter::PortMemifBadLength));
+                }
+                if !region.contains(offered.offset as usize, offered.len as usize) {
+                    return Err(RingFault(Counter::PortMemifBadOffset));
+                }
+                Ok((region, offered.offset as usize, offered.len as usize, offered.region))
+            }
+        }
+    }
+
+    /// Reads the peer's index.
+    #[cold]
+    fn look_for_room(&mut self) -> Result<(), RingFault> {
+        let slots = self.words.slots();
+        let free = match self.buffers {
+            Buffers::Ours { .. } => {
+                let unread = self.next.wrapping_sub(self.words.tail().load(Ordering::Acquire));
+                slots.checked_sub(unread)
+            }
+            Buffers::Theirs(_) => {
+                let offered = self.words.head().load(Ordering::Acquire).wrapping_sub(self.next);
+                Some(offered).filter(|offered| *offered <= slots)
+            }
+        };
+        self.free = free.ok_or(RingFault(Counter::PortMemifBadIndex))?;
+        Ok(())
+    }
+}
