@@ -306,7 +306,7 @@ impl Client {
         }
         if self.endpoint.is_linked() {
             self.endpoint.poll_for(EXIT_DELAY / 20);
-            if self.endpoint.is_memif() {
+            if self.endpoint.is_dpdk_memif() {
                 std::thread::sleep(EXIT_DELAY);
             }
         }

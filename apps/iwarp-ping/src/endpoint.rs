@@ -1,6 +1,6 @@
 //! One end: its stack, worker, context and link.
 //!
-//! The thread that pings also polls the worker. A memif must not be polled while its peer starts or stops, since the
+//! The thread that pings also polls the worker. A memif of DPDK's driver must not be polled while its peer starts or stops, since the
 //! driver removes its rings during a poll. So the loop stops until the link is up again.
 
 use core::net::SocketAddr;
@@ -114,6 +114,8 @@ pub struct Endpoint {
     pub(crate) cq: CompletionQueue,
     worker: Worker,
     memif: bool,
+    /// A memif of DPDK's driver, which must not be polled while its peer comes or goes.
+    dpdk_memif: bool,
     poll_count: u32,
     /// The limit of connections.
     pub(crate) connections_max: usize,
@@ -141,6 +143,7 @@ impl Endpoint {
             cq,
             worker,
             memif: config.ports() == 1 && matches!(config.port.device, DeviceConfig::Memif { .. }),
+            dpdk_memif: config.ports() == 1 && config.port.device.is_dpdk_memif(),
             poll_count: 0,
             connections_max: connections as usize,
             _stack: stack,
@@ -227,7 +230,7 @@ impl Endpoint {
     /// thread and must not be closed meanwhile.
     pub(crate) fn wait_for_peer_exit(&mut self) {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        if self.is_memif()
+        if self.is_dpdk_memif()
             && self.worker.link_up()
             && self.wait_for_link(false, &NEVER, Some(PEER_EXIT_TIMEOUT))
         {
@@ -236,8 +239,8 @@ impl Endpoint {
     }
 
     /// Returns whether the end of this program removes the device of the peer.
-    pub(crate) fn is_memif(&self) -> bool {
-        self.memif
+    pub(crate) fn is_dpdk_memif(&self) -> bool {
+        self.dpdk_memif
     }
 }
 

@@ -241,7 +241,7 @@ impl Server {
             }
         } else if self.sessions.is_empty()
             && std::mem::take(&mut self.client_left)
-            && self.endpoint.is_memif()
+            && self.endpoint.is_dpdk_memif()
         {
             self.wait_for_next_client(stop);
         }

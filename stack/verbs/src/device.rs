@@ -105,7 +105,7 @@ impl Device {
                     "has two ends, which `Stack::ring_pair` opens together",
                 ));
             }
-            DeviceConfig::Memif { role, socket, id, buffer_bytes, secret } => {
+            DeviceConfig::Memif { role, socket, id, buffer_bytes, secret, .. } => {
                 let secret = secret.as_ref().map(|secret| MemifSecret(secret.0.clone()));
                 let memif = Memif { secret, ..memif(config, *role, socket, *id, *buffer_bytes) };
                 Device::Virtual(Vdev::memif(index, &memif)?)

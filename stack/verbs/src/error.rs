@@ -181,11 +181,13 @@ pub enum SetupError {
     #[cfg(feature = "dpdk")]
     #[error(transparent)]
     Device(#[from] ironwarp_port::dpdk::DpdkError),
+    /// The memif of this library's own driver could not be opened.
+    #[error(transparent)]
+    Memif(#[from] ironwarp_port::memif::MemifError),
     /// This machine lacks what the configuration requires, or the process lacks the permission.
     #[error(transparent)]
     Host(#[from] crate::host::Finding),
     /// A further port could not be opened.
-    #[cfg(feature = "dpdk")]
     #[error("fabrics, entry {number}: {error}")]
     Fabric {
         /// The number of the port: the first entry of `fabrics` is 1, since 0 is `port` and `net`.

@@ -29,6 +29,7 @@ mod device;
 mod error;
 mod event;
 pub mod host;
+mod memif;
 mod numbers;
 mod objects;
 mod shared;

@@ -207,6 +207,10 @@ impl StackBuilder {
         if !self.memory.is_empty() {
             return stack_parts.finish(self.memory, Vec::new());
         }
+        if crate::memif::is_wanted(&stack_parts.shared.config)? {
+            let ports = stack_parts.open_memifs()?;
+            return stack_parts.finish(ports, Vec::new());
+        }
         #[cfg(feature = "dpdk")]
         {
             let (ports, rx_descriptors) = stack_parts.open(self.eal)?.into_iter().unzip();
@@ -320,9 +324,17 @@ impl StackParts {
     }
 
     /// Returns the counters of each core for one port. Those of the first port are the core's own.
-    #[cfg(feature = "dpdk")]
     fn stats_for_port(&self, port: u8) -> Vec<CoreStats> {
         (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
+    }
+
+    /// Opens each port with this library's own memif.
+    fn open_memifs(&self) -> Result<Vec<Vec<ironwarp_port::memif::MemifPort>>, SetupError> {
+        let open = |port| {
+            let ports = crate::memif::open(&self.shared.config, port, self.stats_for_port(port_number(port)));
+            ports.map_err(|error| with_port_number(port, error))
+        };
+        (0..self.shared.config.ports()).map(open).collect()
     }
 
     /// Opens the device of each port. Returns its queues and their receive descriptors.
@@ -491,7 +503,6 @@ fn port_number(ports: usize) -> u8 {
 }
 
 /// Adds the number of the port to an error.
-#[cfg(feature = "dpdk")]
 fn with_port_number(port: usize, error: SetupError) -> SetupError {
     if port == 0 { error } else { SetupError::Fabric { number: port, error: Box::new(error) } }
 }

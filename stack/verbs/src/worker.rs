@@ -283,6 +283,9 @@ impl Worker {
         if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::memory::MemoryPort>>() {
             return Some(visit.visit(port));
         }
+        if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::memif::MemifPort>>() {
+            return Some(visit.visit(port));
+        }
         #[cfg(feature = "dpdk")]
         if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::dpdk::DpdkPort>>() {
             return Some(visit.visit(port));

@@ -41,6 +41,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 const UNSAFE_FOLDERS: &[&str] = &[
     "dpdk-sys",
     "stack/port/src/dpdk",
+    // Memory that another process maps and writes.
+    "stack/port/src/memif",
     "stack/mem",
     "stack/rings",
     "stack/arch",

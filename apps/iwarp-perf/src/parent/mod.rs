@@ -99,7 +99,7 @@ fn configuration(args: &Args) -> Result<(String, Config), CliExit> {
         format!("port.device.{kind} connects two ends of one process: use --pair {kind}")
     } else if count != 1 {
         format!("core.count = {count}: must be 1; several cores need --pair and --cores")
-    } else if !cfg!(feature = "dpdk") {
+    } else if !cfg!(feature = "dpdk") && config.port.device.needs_dpdk() {
         "this build has no DPDK: build with the feature `dpdk`".to_owned()
     } else {
         return Ok((text, config));

@@ -19,8 +19,10 @@ pub const PORT: u16 = 18515;
 /// How two ends on one machine are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum PairKind {
-    /// Shared memory between two processes (DPDK's memif)
+    /// Shared memory between two processes (DPDK's memif; memif-native in a build without DPDK)
     Memif,
+    /// The same without DPDK: this project's own memif, which does not trust its peer
+    MemifNative,
     /// Two ports of one process connected back to back (DPDK's ring), a thread for each end
     Ring,
     /// Buffers of one process, a thread for each end: no DPDK, no device, for first tries
@@ -46,13 +48,14 @@ impl PairKind {
 
     /// Returns whether this build supports the pair.
     pub fn is_built_in(self) -> bool {
-        cfg!(feature = "dpdk") || self == PairKind::Memory
+        let native = matches!(self, PairKind::Memory | PairKind::Memif | PairKind::MemifNative);
+        cfg!(feature = "dpdk") || native
     }
 
     /// Returns what connects the ends.
     pub fn path(self) -> PathKind {
         match self {
-            PairKind::Memif => PathKind::Memif,
+            PairKind::Memif | PairKind::MemifNative => PathKind::Memif,
             PairKind::Ring => PathKind::Ring,
             PairKind::Memory => PathKind::Memory,
             PairKind::VethAfPacket | PairKind::VethAfXdp => PathKind::Veth,
@@ -87,10 +90,15 @@ impl PairKind {
         // A thread that sleeps may wake up on a polled processor, and threads of several cores are not pinned.
         let exclusive = cores.is_distinct() && app_core_is_free && !events && count == 1;
         let (client, server, device, placement) = match self {
-            PairKind::Memif => {
+            PairKind::Memif | PairKind::MemifNative => {
                 let socket = folder.join("memif.sock");
-                let end = |role: &str| format!("device.memif = {{ role = \"{role}\", socket = {socket:?} }}");
-                (end("client"), end("server"), "net_memif0", ServerPlacement::Process)
+                let native = self == PairKind::MemifNative || !cfg!(feature = "dpdk");
+                let (driver, device) =
+                    if native { (", driver = \"native\"", "memif-native") } else { ("", "net_memif0") };
+                let end = |role: &str| {
+                    format!("device.memif = {{ role = \"{role}\", socket = {socket:?}{driver} }}")
+                };
+                (end("client"), end("server"), device, ServerPlacement::Process)
             }
             PairKind::Ring => {
                 let end = |number: u8| format!("device.ring = {{ end = {number} }}");

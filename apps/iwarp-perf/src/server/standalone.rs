@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ironwarp::config::DeviceConfig;
 use ironwarp::{Config, ConnectionRequest, Worker};
 use ironwarp_bench::StopSignal;
 use ironwarp_bench::host::pin;
@@ -68,8 +67,7 @@ impl StandaloneServer {
             endpoint.capture(path, "server")?;
         }
         addresses.iter().try_for_each(|address| endpoint.listen(*address))?;
-        let memif =
-            setup.config.ports() == 1 && matches!(setup.config.port.device, DeviceConfig::Memif { .. });
+        let memif = setup.config.ports() == 1 && setup.config.port.device.is_dpdk_memif();
         if memif {
             endpoint.watch_link();
         }

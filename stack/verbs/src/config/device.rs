@@ -89,6 +89,9 @@ pub enum DeviceConfig {
         /// At most 23 bytes that both ends know: a server maps the memory of no other client.
         #[serde(default)]
         secret: Option<Secret>,
+        /// Whose driver: DPDK's, or this library's, which does not trust its peer.
+        #[serde(default)]
+        driver: MemifDriver,
     },
     /// Two ports of one process linked back to back: this is one of them.
     Ring {
@@ -152,6 +155,16 @@ impl DeviceConfig {
             DeviceConfig::Vhost { .. } => "vhost",
             DeviceConfig::Pci { .. } => "pci",
         }
+    }
+
+    /// Returns whether DPDK drives the device.
+    pub fn needs_dpdk(&self) -> bool {
+        !matches!(self, DeviceConfig::Memory {} | DeviceConfig::Memif { driver: MemifDriver::Native, .. })
+    }
+
+    /// Returns whether the device is a memif of DPDK's driver. It must not be polled while its peer comes or goes.
+    pub fn is_dpdk_memif(&self) -> bool {
+        matches!(self, DeviceConfig::Memif { driver: MemifDriver::Dpdk, .. })
     }
 
     fn validate(&self, mtu: u16) -> Result<(), ConfigError> {
@@ -246,6 +259,23 @@ pub enum MemifRole {
     Server,
     /// Connects to it.
     Client,
+}
+
+/// The drivers of a memif link. Either works with either at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemifDriver {
+    /// DPDK's net_memif. It trusts the peer.
+    Dpdk,
+    /// This library's own: without DPDK, and it checks everything that the peer writes.
+    Native,
+}
+
+impl Default for MemifDriver {
+    /// Returns DPDK's driver in a build with DPDK.
+    fn default() -> Self {
+        if cfg!(feature = "dpdk") { MemifDriver::Dpdk } else { MemifDriver::Native }
+    }
 }
 
 /// Whether DPDK's memory comes from hugepages.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig, Secret};
+pub use device::{DeviceConfig, EalConfig, Hugepages, MemifDriver, MemifRole, PortConfig, Secret};
 pub use fabrics::FabricConfig;
 pub use limits::{
     AtomicExecution, DdpConfig, Extensions, IdlePolicy, LimitsConfig, MpaConfig, RdmapConfig, RtrKind,

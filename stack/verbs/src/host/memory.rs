@@ -9,7 +9,7 @@ const PAGE_MIB: u64 = 2;
 impl Host {
     /// Checks whether there are as many hugepages as the configuration requires.
     pub(super) fn check_memory(&self, config: &Config) -> Vec<Finding> {
-        if matches!(config.port.device, DeviceConfig::Memory {}) {
+        if !config.port.device.needs_dpdk() {
             return Vec::new();
         }
         let needed = u64::from(needed_mib(config));

@@ -16,7 +16,7 @@ mod socket;
 use core::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, DeviceConfig};
+use crate::config::{Config, DeviceConfig, MemifDriver, MemifRole};
 #[cfg(feature = "dpdk")]
 pub(crate) use memory::needed_mib;
 pub use netlink::{Link, Links};
@@ -136,11 +136,15 @@ impl Host {
             DeviceConfig::AfXdp { interface } => {
                 self.check_interface("port.device.af_xdp.interface", interface, config)
             }
-            DeviceConfig::Memif { role, socket, .. } => self.check_socket(
-                "port.device.memif.socket",
-                *role == crate::config::MemifRole::Server,
-                socket,
-            ),
+            // This library's client connects when its server comes. Abstract names have no file.
+            DeviceConfig::Memif { role, socket, driver: MemifDriver::Native, .. }
+                if *role == MemifRole::Client || socket.as_os_str().as_encoded_bytes().starts_with(b"@") =>
+            {
+                Vec::new()
+            }
+            DeviceConfig::Memif { role, socket, .. } => {
+                self.check_socket("port.device.memif.socket", *role == MemifRole::Server, socket)
+            }
             DeviceConfig::Vhost { socket } => self.check_socket("port.device.vhost.socket", true, socket),
             DeviceConfig::Pci { address } => self.check_nic(address, config),
         };

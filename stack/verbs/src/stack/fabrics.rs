@@ -17,6 +17,12 @@ impl HasLink for MemoryPort {
     }
 }
 
+impl HasLink for ironwarp_port::memif::MemifPort {
+    fn link(&self) -> LinkState {
+        ironwarp_port::memif::MemifPort::link(self)
+    }
+}
+
 #[cfg(feature = "dpdk")]
 impl HasLink for ironwarp_port::dpdk::DpdkPort {
     fn link(&self) -> LinkState {

@@ -1,0 +1,66 @@
+//! From a configured memif to a port of this library's own driver (`driver = "native"`), which needs no DPDK.
+
+use ironwarp_port::memif::{MemifConfig, MemifPort, MemifRole, MemifSecret};
+use ironwarp_stats::CoreStats;
+use ironwarp_types::MacAddr;
+
+use crate::config::{self, Config, DeviceConfig, MemifDriver};
+use crate::error::SetupError;
+use crate::host::{Host, Severity};
+
+/// Returns whether the ports are of this driver: all of them, or none.
+pub(crate) fn is_wanted(config: &Config) -> Result<bool, SetupError> {
+    let native =
+        |device: &DeviceConfig| matches!(device, DeviceConfig::Memif { driver: MemifDriver::Native, .. });
+    let count = config.port_configs().filter(|port| native(&port.device)).count();
+    let problem = "with driver = \"native\" cannot be combined with ports of DPDK in one stack";
+    match count {
+        0 => Ok(false),
+        count if count == config.ports() => Ok(true),
+        _ => Err(SetupError::Port("memif", problem)),
+    }
+}
+
+/// Opens the link of a port, by its number, with a queue pair for each core.
+pub(crate) fn open(
+    config: &Config,
+    number: usize,
+    stats: Vec<CoreStats>,
+) -> Result<Vec<MemifPort>, SetupError> {
+    let config = &config.for_port(number);
+    for finding in Host::local().check_device(config) {
+        match finding.severity {
+            Severity::Fault => return Err(SetupError::Host(finding)),
+            Severity::Warning => tracing::warn!("{finding}"),
+            Severity::Good => tracing::debug!("{finding}"),
+        }
+    }
+    let DeviceConfig::Memif { role, socket, id, buffer_bytes, secret, .. } = &config.port.device else {
+        return Err(SetupError::Port(config.port.device.kind(), "is no memif"));
+    };
+    let port = &config.port;
+    let memif = MemifConfig {
+        role: match role {
+            config::MemifRole::Server => MemifRole::Server,
+            config::MemifRole::Client => MemifRole::Client,
+        },
+        socket: socket.clone(),
+        id: *id,
+        secret: secret.as_ref().map(|secret| MemifSecret(secret.0.clone())),
+        mac: random_mac()?,
+        mtu_bytes: port.mtu,
+        buffer_bytes: u16::try_from(*buffer_bytes).unwrap_or(u16::MAX),
+        ring_log2: port.ring_size.trailing_zeros() as u8,
+        rx_frames: port.rx_frames as usize,
+        tx_frames: port.tx_frames as usize,
+        queues: config.core.count,
+    };
+    Ok(MemifPort::open_queues(&memif, stats)?)
+}
+
+/// Returns a locally administered address of one station.
+fn random_mac() -> Result<MacAddr, SetupError> {
+    let random = getrandom::u64().map_err(|error| SetupError::Entropy(error.to_string()))?;
+    let [_, _, third, fourth, fifth, sixth, _, _] = random.to_be_bytes();
+    Ok(MacAddr([0x02, 0xfe, third, fourth, fifth, sixth]))
+}
