@@ -1,0 +1,201 @@
+//! Server and client as two processes over the library's own memif: alone, killed in the middle of traffic in either role, and
+//! with DPDK's driver at the other end.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// Seconds after which `timeout` kills a process, and the test fails.
+const DEADLINE: &str = "60";
+/// Pings until it is stopped.
+const ENDLESS: &str = "-v -S 20 -C 1000000000";
+
+/// A folder with the configurations of both sides. One test runs at a time on the machine, since two polled loops use two
+/// processors.
+struct Lab {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl Lab {
+    /// Takes the driver of each side.
+    fn new(server: &str, client: &str) -> Self {
+        let path = std::env::temp_dir().join("ironwarp-vdev.lock");
+        // Another user may own it.
+        let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
+        lock.lock().expect("the lock");
+        let lab = Lab { folder: TempDir::new().expect("a writable folder"), _lock: lock };
+        for (role, host, driver) in [("server", 1, server), ("client", 2, client)] {
+            let text = format!(
+                "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n\
+                 [port]\nmtu = 9000\ndevice.memif = {{ role = \"{role}\", socket = {:?}, secret = \"s\", driver = \"{driver}\" }}\n\
+                 ring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n\
+                 [net]\naddress = \"10.99.5.{host}/24\"\n[core]\nidle = \"yield\"\n",
+                lab.socket()
+            );
+            std::fs::write(lab.file(role), text).expect("a writable folder");
+        }
+        lab
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.file("m.sock")
+    }
+
+    fn command(&self, role: &str, line: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "--kill-after=1", DEADLINE, env!("CARGO_BIN_EXE_iwarp-ping")]);
+        command.arg(format!("--{role}")).arg("--config").arg(self.file(role)).args(line.split(' '));
+        command.env("RUNTIME_DIRECTORY", self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a process, and waits for a line with these words.
+    fn start(&self, role: &str, line: &str, words: &str) -> Running {
+        let mut command = self.command(role, line);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut running = Running(child.expect("timeout starts"));
+        let out = running.0.stdout.take().expect("piped");
+        let mut out = BufReader::new(out);
+        let mut text = String::new();
+        while !text.contains(words) {
+            text.clear();
+            let more = out.read_line(&mut text).expect("text") > 0;
+            assert!(more, "no line with {words}: {}", running.errors());
+        }
+        // The rest is read and dropped, so that the process never waits for this end.
+        std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
+        running
+    }
+
+    fn server(&self) -> Running {
+        self.start("server", "--persistent", "listening")
+    }
+
+    fn client(&self) -> Running {
+        self.start("client", &format!("-a 10.99.5.1 {ENDLESS}"), "rdma-ping-10:")
+    }
+
+    #[track_caller]
+    fn pinged(&self, line: &str) {
+        let output = self.command("client", &format!("-a 10.99.5.1 {line} --verify")).output();
+        let Output { status, stderr, .. } = output.expect("timeout starts");
+        assert!(status.success(), "{line}: {}", String::from_utf8_lossy(&stderr));
+    }
+}
+
+/// A process, and the process `timeout` above it.
+struct Running(Child);
+
+impl Running {
+    /// Kills the program itself, as the kernel does when memory is short.
+    fn kill(mut self) {
+        let children = format!("/proc/{0}/task/{0}/children", self.0.id());
+        let children = std::fs::read_to_string(children).expect("the program runs");
+        let program =
+            children.trim().parse().ok().and_then(rustix::process::Pid::from_raw).expect("one child");
+        rustix::process::kill_process(program, rustix::process::Signal::KILL).expect("it runs");
+        assert!(!self.0.wait().expect("its status").success());
+    }
+
+    fn errors(&mut self) -> String {
+        let mut text = String::new();
+        self.0.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+        text
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.0.try_wait().expect("its status").is_none()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.0),
+            rustix::process::Signal::TERM,
+        );
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn texts_of_every_size_come_back_whole_to_one_client_after_another() {
+    let lab = Lab::new("native", "native");
+    let _server = lab.server();
+    for line in ["-C 200 -S 1", "-C 200 -S 100", "-C 50 -S 65536"] {
+        lab.pinged(line);
+    }
+}
+
+/// A killed client is a closed socket: the server ends its connection and serves the next client.
+#[test]
+fn a_server_whose_clients_are_killed_in_traffic_serves_the_next_one() {
+    let lab = Lab::new("native", "native");
+    let mut server = lab.server();
+    for _ in 0..3 {
+        lab.client().kill();
+        assert!(server.is_running());
+    }
+    lab.pinged("-C 20");
+    assert!(server.is_running());
+}
+
+/// A killed server leaves its socket's file. Its client ends with an error; the next server takes the file's place.
+#[test]
+fn a_client_whose_server_is_killed_in_traffic_ends_with_an_error() {
+    let lab = Lab::new("native", "native");
+    for _ in 0..2 {
+        let server = lab.server();
+        let mut client = lab.client();
+        server.kill();
+        assert!(lab.socket().exists());
+        let errors = client.errors();
+        assert!(errors.contains("link"), "{errors}");
+        assert_eq!(client.0.wait().expect("its status").code(), Some(1));
+    }
+    let _server = lab.server();
+    lab.pinged("-C 20");
+}
+
+#[test]
+fn a_second_server_on_the_socket_is_refused_by_name() {
+    let lab = Lab::new("native", "native");
+    let mut server = lab.server();
+    let second = lab.command("server", "--persistent").output().expect("timeout starts");
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("m.sock"), "{second:?}");
+    assert!(server.is_running());
+    lab.pinged("-C 20");
+}
+
+/// Either driver at either end; DPDK's process is killed in traffic too.
+#[cfg(feature = "dpdk")]
+#[test]
+fn it_speaks_with_dpdks_driver_in_both_roles_and_survives_its_kill() {
+    for (server, client) in [("native", "dpdk"), ("dpdk", "native")] {
+        let lab = Lab::new(server, client);
+        let mut serving = lab.server();
+        for line in ["-C 200 -S 1", "-C 50 -S 65536"] {
+            lab.pinged(line);
+        }
+        if server == "native" {
+            lab.client().kill();
+            assert!(serving.is_running());
+            lab.pinged("-C 20");
+        } else {
+            let mut pinging = lab.client();
+            serving.kill();
+            let errors = pinging.errors();
+            assert!(errors.contains("link"), "{errors}");
+        }
+    }
+}
