@@ -64,3 +64,46 @@ fn random_mac() -> Result<MacAddr, SetupError> {
     let [_, _, third, fourth, fifth, sixth, _, _] = random.to_be_bytes();
     Ok(MacAddr([0x02, 0xfe, third, fourth, fifth, sixth]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(first: &str, second: &str) -> Config {
+        let device = |socket: &str, driver: &str| {
+            format!("device.memif = {{ role = \"server\", socket = \"/run/{socket}\"{driver} }}")
+        };
+        let (first, second) = (device("a", first), device("b", second));
+        let text = format!(
+            "[port]\n{first}\n[net]\naddress = \"10.0.0.1/24\"\n\
+             [[fabrics]]\nport = {{ {second} }}\nnet = {{ address = \"10.0.1.1/24\" }}\n"
+        );
+        Config::from_toml(&text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn all_ports_of_a_stack_have_one_driver() {
+        let (native, dpdk) = (", driver = \"native\"", ", driver = \"dpdk\"");
+        assert!(is_wanted(&config(native, native)).is_ok_and(|wanted| wanted));
+        assert!(is_wanted(&config(dpdk, dpdk)).is_ok_and(|wanted| !wanted));
+        let mixed = is_wanted(&config(dpdk, native)).expect_err("two drivers").to_string();
+        assert!(mixed.contains("cannot be combined"), "{mixed}");
+        let default = is_wanted(&config("", "")).expect("one driver");
+        assert_eq!(default, !cfg!(feature = "dpdk"));
+        assert_eq!(config("", "").port.device.needs_dpdk(), cfg!(feature = "dpdk"));
+    }
+
+    #[test]
+    fn an_unknown_driver_is_named_with_those_that_exist() {
+        let text = "[port]\ndevice.memif = { role = \"client\", socket = \"/run/a\", driver = \"vpp\" }\n\
+                    [net]\naddress = \"10.0.0.1/24\"\n";
+        let error = Config::from_toml(text).expect_err("no such driver").to_string();
+        assert!(error.contains("`vpp`") && error.contains("`native`"), "{error}");
+    }
+
+    #[test]
+    fn each_port_has_an_address_of_its_own() {
+        let [one, other] = [0, 1].map(|_| random_mac().expect("random bytes").0);
+        assert!(one[0] == 0x02 && one != other);
+    }
+}

@@ -291,7 +291,17 @@ fn two_cores_over_a_tap_with_two_queues() {
 #[test]
 fn two_cores_over_memif_with_two_queues() {
     alone("two_cores_over_memif_with_two_queues", Needs::Nothing, |lab| {
-        over_memif(lab, |_, _| String::new());
+        over_memif(lab, "dpdk", |_, _| String::new());
+    });
+}
+
+/// The same with the library's own driver, and with a second link.
+#[test]
+fn two_cores_over_the_native_memif_with_two_queues_and_two_fabrics() {
+    alone("two_cores_over_the_native_memif_with_two_queues_and_two_fabrics", Needs::Nothing, |lab| {
+        if let Some(far) = over_memif(lab, "native", |host, role| second_memif(lab, "native", host, role)) {
+            both_ports_worked(&far);
+        }
     });
 }
 
@@ -299,22 +309,25 @@ fn two_cores_over_memif_with_two_queues() {
 #[test]
 fn two_cores_over_two_fabrics_of_memif() {
     alone("two_cores_over_two_fabrics_of_memif", Needs::Nothing, |lab| {
-        let second = |host: u8, role: &str| {
-            let socket = lab.path("second.sock");
-            format!(
-                "[[fabrics]]\nport = {{ device.memif = {{ role = \"{role}\", socket = {socket:?} }}, ring_size = 256, \
-                 rx_frames = 4096, tx_frames = 2048 }}\nnet = {{ address = \"10.79.0.{host}/24\" }}\n"
-            )
-        };
-        if let Some(far) = over_memif(lab, second) {
+        if let Some(far) = over_memif(lab, "dpdk", |host, role| second_memif(lab, "dpdk", host, role)) {
             both_ports_worked(&far);
         }
     });
 }
 
+fn second_memif(lab: &Lab, driver: &str, host: u8, role: &str) -> String {
+    let socket = lab.path("second.sock");
+    format!(
+        "[[fabrics]]\nport = {{ device.memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"{driver}\" }}, \
+         ring_size = 256, rx_frames = 4096, tx_frames = 2048 }}\nnet = {{ address = \"10.79.0.{host}/24\" }}\n"
+    )
+}
+
 /// Runs the client in its own process and returns what it left behind. The client itself returns `None`.
-fn over_memif(lab: &Lab, fabrics: impl Fn(u8, &str) -> String) -> Option<End> {
-    let device = |role| format!("memif = {{ role = \"{role}\", socket = {:?} }}", lab.path("m.sock"));
+fn over_memif(lab: &Lab, driver: &str, fabrics: impl Fn(u8, &str) -> String) -> Option<End> {
+    let socket = lab.path("m.sock");
+    let device =
+        |role| format!("memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"{driver}\" }}");
     let end = |host, role| {
         open_all(host, &device(role), &fabrics(host, role)).unwrap_or_else(|error| panic!("{error}"))
     };

@@ -184,6 +184,16 @@ pub mod tests {
     }
 
     #[test]
+    fn a_native_pair_names_its_driver_and_needs_no_dpdk() {
+        let session = PairKind::MemifNative.session(9000, CORES, ONE_CORE, Path::new("/run/x"));
+        for config in [session.client_config, session.server_setup.config] {
+            assert!(config.expect("a device").contains("driver = \"native\""));
+        }
+        assert_eq!(PairKind::MemifNative.name(), "memif-native");
+        assert!(PairKind::MemifNative.is_built_in() && PairKind::Memif.is_built_in());
+    }
+
+    #[test]
     fn the_ends_of_a_veth_pair_open_their_interfaces_in_two_namespaces() {
         for (pair, key) in [(PairKind::VethAfPacket, "af_packet"), (PairKind::VethAfXdp, "af_xdp")] {
             let session = pair.session(1500, CORES, ONE_CORE, Path::new("/run/x"));
