@@ -10,14 +10,17 @@
 
 mod client;
 mod server;
+mod thread;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironwarp_stats::{CoreStats, Counter};
 use parking_lot::Mutex;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::ring::{RxRing, TxRing};
 use super::socket::{Channel, Listener, Received};
@@ -25,6 +28,7 @@ use super::wire::{Disconnect, Message};
 use super::{MemifConfig, MemifError, MemifRole};
 use client::ClientStart;
 use server::ServerStart;
+pub(super) use thread::ControlThread;
 
 /// Messages handled in one call.
 const MESSAGES_MAX: usize = 64;
@@ -76,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Why a peer is dropped: what is counted, and what it is told.
+/// Why a peer is dropped: what is counted, and the reason that is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal(pub(super) Counter, pub(super) &'static str);
 
@@ -122,6 +126,8 @@ pub(super) struct Control {
     role: Role,
     peer: Option<Peer>,
     retry_at: Instant,
+    /// Readable when a peer waits, or a message.
+    events: OwnedFd,
 }
 
 impl Control {
@@ -134,7 +140,26 @@ impl Control {
             MemifRole::Server => Role::Server(Listener::bind(&config.socket)?),
             MemifRole::Client => Role::Client(config.socket.clone()),
         };
-        Ok(Control { config, shared, role, peer: None, retry_at: Instant::now() })
+        let events = epoll::create(CreateFlags::CLOEXEC).map_err(MemifError::system)?;
+        if let Role::Server(listener) = &role {
+            epoll::add(&events, listener, EventData::new_u64(0), EventFlags::IN)
+                .map_err(MemifError::system)?;
+        }
+        Ok(Control { config, shared, role, peer: None, retry_at: Instant::now(), events })
+    }
+
+    /// Returns the descriptor that is readable when there is something to handle.
+    pub(super) fn events(&self) -> &OwnedFd {
+        &self.events
+    }
+
+    /// Returns how long there is nothing to do unless something arrives. `None`: no limit.
+    pub(super) fn wait_limit(&self) -> Option<Duration> {
+        match (&self.peer, &self.role) {
+            (None, Role::Client(_)) => Some(RETRY_INTERVAL),
+            (Some(Peer { stage: Stage::Up, .. }), _) | (None, Role::Server(_)) => None,
+            (Some(_), _) => Some(START_LIMIT / 4),
+        }
     }
 
     /// Handles what has arrived.
@@ -177,7 +202,9 @@ impl Control {
                         let _ = channel.send(&end, "", None);
                         continue;
                     }
-                    if ServerStart::hello(&channel, &self.config) {
+                    let event = EventData::new_u64(0);
+                    let watched = epoll::add(&self.events, &channel, event, EventFlags::IN).is_ok();
+                    if watched && ServerStart::hello(&channel, &self.config) {
                         let stage = Stage::Server(Box::default());
                         self.peer = Some(Peer { channel, since: now, stage });
                     }
@@ -186,7 +213,10 @@ impl Control {
             Role::Client(path) if self.peer.is_none() && now >= self.retry_at => {
                 self.retry_at = now + RETRY_INTERVAL;
                 let stage = Stage::Client(Box::default());
-                self.peer = Channel::connect(path).map(|channel| Peer { channel, since: now, stage });
+                let channel = Channel::connect(path).filter(|channel| {
+                    epoll::add(&self.events, channel, EventData::new_u64(0), EventFlags::IN).is_ok()
+                });
+                self.peer = channel.map(|channel| Peer { channel, since: now, stage });
             }
             Role::Client(_) => {}
         }
@@ -237,7 +267,7 @@ impl Peer {
     fn on_message(
         &mut self,
         message: Message,
-        fd: Option<std::os::fd::OwnedFd>,
+        fd: Option<OwnedFd>,
         config: &MemifConfig,
     ) -> Result<Step, Refusal> {
         match (&mut self.stage, message) {

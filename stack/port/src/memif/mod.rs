@@ -141,6 +141,12 @@ impl MemifConfig {
     }
 }
 
+impl MemifError {
+    fn system(source: rustix::io::Errno) -> Self {
+        MemifError::System(source.into())
+    }
+}
+
 /// Why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MemifError {
@@ -152,6 +158,9 @@ pub enum MemifError {
         "memif: {0} is in use, another process listens there: end it, or name another socket at both ends"
     )]
     InUse(PathBuf),
+    /// The system refused a descriptor or the thread of the control side.
+    #[error("memif: {0}")]
+    System(std::io::Error),
     /// The socket cannot be created.
     #[error("memif: the socket {path} cannot be created: {source}")]
     Socket {

@@ -1,17 +1,15 @@
 //! The port of one queue pair.
 //!
-//! The port of the first queue also runs the control side of the device, at most once a millisecond, and whenever it is asked
-//! for the state of the link. It drives the start of a link, so it must be polled or asked for that.
+//! The control side of the device is a thread of its own, which sleeps unless a peer comes, speaks or goes. It hands the rings of a
+//! link over by a generation number, which each port compares once a burst.
 #![forbid(unsafe_code)]
 
-use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ironwarp_stats::{CoreStats, Counter};
 
-use super::handshake::{Control, QueueRings, Shared};
+use super::handshake::{Control, ControlThread, QueueRings, Shared};
 use super::pool::{MemifFrame, MemifSealed, Pool};
 use super::ring::RingFault;
 use super::{MemifConfig, MemifError};
@@ -19,10 +17,6 @@ use crate::{Burst, LinkState, Port, PortCaps, SHARED_RSS_KEY, Spread, TxOffloads
 
 /// Entries of the table between hashes and queues: the peer sends from the queue of the core that owns the flow.
 const TABLE_ENTRIES: u16 = 128;
-/// Calls between two looks at the clock.
-const CALLS_PER_LOOK: u32 = 256;
-/// The interval at which the socket is read.
-const CONTROL_INTERVAL: Duration = Duration::from_millis(1);
 /// Empty polls after which a port yields its thread, so that both ends may share a processor.
 const POLLS_TO_YIELD: u32 = 1024;
 
@@ -31,7 +25,6 @@ pub struct MemifPort {
     rings: Option<QueueRings>,
     /// The link that the rings belong to.
     generation: u64,
-    calls_to_look: u32,
     polls_to_yield: u32,
     rx_pool: Pool,
     tx_pool: Pool,
@@ -39,14 +32,7 @@ pub struct MemifPort {
     caps: PortCaps,
     queue: usize,
     shared: Arc<Shared>,
-    /// In the port of the first queue.
-    control: Option<RefCell<ControlClock>>,
-}
-
-/// The control side, and when it ran last.
-struct ControlClock {
-    control: Control,
-    next: Instant,
+    control: Arc<ControlThread>,
 }
 
 impl MemifPort {
@@ -62,11 +48,11 @@ impl MemifPort {
         }
         let shared = Shared::new();
         let control = Control::new(config.clone(), shared.clone())?;
-        let mut control = Some(RefCell::new(ControlClock { control, next: Instant::now() }));
+        let first = stats.first().cloned().unwrap_or_else(CoreStats::detached);
+        let control = Arc::new(ControlThread::start(control, first)?);
         let port = |(queue, stats)| MemifPort {
             rings: None,
             generation: 0,
-            calls_to_look: 0,
             polls_to_yield: POLLS_TO_YIELD,
             rx_pool: Pool::new(config.rx_frames, config.frame_bytes()),
             tx_pool: Pool::new(config.tx_frames, config.frame_bytes()),
@@ -74,7 +60,7 @@ impl MemifPort {
             caps: caps_of(config),
             queue,
             shared: shared.clone(),
-            control: control.take(),
+            control: control.clone(),
         };
         Ok(stats.into_iter().enumerate().map(port).collect())
     }
@@ -88,9 +74,9 @@ impl MemifPort {
         ports.pop().ok_or(MemifError::Setting("a link has 1 to 255 queue pairs"))
     }
 
-    /// Returns whether the peer is connected. In the port of the first queue this also reads the socket.
+    /// Returns whether the peer is connected.
     pub fn link(&self) -> LinkState {
-        self.run_control(Instant::now());
+        self.control.poll();
         LinkState { up: self.shared.up.load(Ordering::Acquire), speed_mbps: None }
     }
 
@@ -99,32 +85,11 @@ impl MemifPort {
         (self.rx_pool.free_frames(), self.tx_pool.free_frames())
     }
 
-    fn run_control(&self, now: Instant) {
-        if let Some(Ok(mut clock)) = self.control.as_ref().map(RefCell::try_borrow_mut) {
-            clock.next = now + CONTROL_INTERVAL;
-            clock.control.poll(now, &self.stats);
-        }
-    }
-
-    /// Looks at the clock now and then, and takes the rings of a new link.
+    /// Takes the rings of a new link.
     #[inline]
     fn keep_up(&mut self) {
-        self.calls_to_look = self.calls_to_look.wrapping_sub(1);
-        if self.calls_to_look == u32::MAX {
-            self.look();
-        }
         if self.shared.generation.load(Ordering::Acquire) != self.generation {
             self.take_rings();
-        }
-    }
-
-    #[cold]
-    fn look(&mut self) {
-        self.calls_to_look = CALLS_PER_LOOK;
-        let Some(clock) = &mut self.control else { return };
-        let now = Instant::now();
-        if now >= clock.get_mut().next {
-            self.run_control(now);
         }
     }
 
@@ -139,6 +104,7 @@ impl MemifPort {
         self.stats.count(reason);
         self.rings = None;
         self.shared.broken.store(self.generation, Ordering::Release);
+        self.control.wake();
     }
 
     #[cold]
