@@ -126,7 +126,19 @@ fn a_target_serves_a_file_over_memif() {
         }
     }
     assert_eq!(writes, 2002);
+
+    // SIGHUP, as `systemctl reload` sends it: a second namespace, without an end of the program.
+    let more = "[[subsystem.namespace]]\nnsid = 2\nbackend.null = { mib = 1 }\n";
+    let mut file = std::fs::OpenOptions::new().append(true).open(at("target.toml")).expect("a file");
+    file.write_all(more.as_bytes()).expect("written");
     let id = Pid::from_child(&child.0);
+    kill_process(id, Signal::HUP).expect("sent");
+    let mut line = String::new();
+    while !line.contains("\"nsid\":2") {
+        line.clear();
+        assert!(lines.read_line(&mut line).expect("a line") > 0, "the program ended");
+    }
+    assert!(text(&run(&["identify"], b"").stdout).contains("namespace 2: 2048 blocks of 512 bytes"));
     kill_process(id, Signal::INT).expect("sent");
     assert!(child.0.wait().expect("it ends").success());
 }
