@@ -1,6 +1,7 @@
 //! The command line.
 
 mod host;
+mod publish;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::namespaces::Namespaces;
 use iwarp_nvmf::serve::Appliance;
 
+use publish::Publisher;
 use report::Report;
 
 const PROGRAM: &str = "iwarp-nvmf";
@@ -116,12 +118,14 @@ fn serve(
         }
     };
     let mut report = Report::default();
+    let mut publisher = Publisher::new(config.stack.stats.page.as_deref());
     let interval = interval.map(Duration::from_secs);
     let mut next = interval.map(|interval| Instant::now() + interval);
     let control = |namespaces: &mut Namespaces| {
         if reload_now.swap(false, Ordering::Relaxed) {
             reload(namespaces, path);
         }
+        publisher.publish(namespaces.target());
         if let Some((at, interval)) = next.as_mut().zip(interval)
             && Instant::now() >= *at
         {
