@@ -76,7 +76,7 @@ impl Region {
         // A file that has no seals at all fails here.
         let seals = fcntl_get_seals(file).map_err(|_| RegionFault::Unsealed)?;
         let system = fstatfs(file).map_err(|_| RegionFault::Unsealed)?;
-        if !seals.contains(SealFlags::SHRINK) || i64::from(system.f_type) != TMPFS_MAGIC {
+        if !seals.contains(SealFlags::SHRINK) || system.f_type != TMPFS_MAGIC {
             return Err(RegionFault::Unsealed);
         }
         let there = fstat(file).map_err(|_| RegionFault::Size)?.st_size;
