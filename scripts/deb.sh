@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Debian package: programs, manual pages, completions, units, configurations, documentation.
+# Builds the Debian package: programs, libraries, manual pages, completions, units, configurations, documentation.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +10,7 @@ usage: scripts/deb.sh [--debug] [FOLDER]
 Builds the programs with Debian's shared DPDK and packs FOLDER/ironwarp_VERSION-1_ARCH.deb (FOLDER: the build folder's dist).
 The package depends on DPDK's packages, so all of Debian's network drivers work, those for NVIDIA's cards among them, and
 fixes of DPDK arrive with Debian's. scripts/release.sh makes an archive for machines without DPDK.
+Inside are iwarp-run with the libraries that replace rdma-core's for its programs, and libironwarp with its header.
 Needs cargo-deb, which is built into the build folder when it is not installed.
 
   --debug  build without optimisation for speed, which takes less time
@@ -20,10 +21,10 @@ examples:
 TXT
 }
 
-profile=dist built=dist folder=
+profile=dist built=dist folder= libraries=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --debug) profile=dev built=debug ;;
+        --debug) profile=dev built=debug libraries=(--debug) ;;
         -h | --help) usage; exit 0 ;;
         -*) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
         *) [ -z "$folder" ] || { usage >&2; exit 2; }; folder=$1 ;;
@@ -34,9 +35,9 @@ done
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 require_cargo
-install_packages build
+install_packages build verbs
 
-PROGRAMS=(iwarp-nvmf iwarp-perf iwarp-ping iwarp-responder iwarp-top)
+PROGRAMS=(iwarp-nvmf iwarp-perf iwarp-ping iwarp-responder iwarp-run iwarp-top)
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target" "${folder:=$target/dist}"
 target=$(cd "$target" && pwd)
@@ -61,6 +62,13 @@ for program in "${PROGRAMS[@]}"; do
     strip -o "$tree/usr/bin/$program" "$target/$built/$program"
     "$target/$built/$program" --generate-docs "$share" >/dev/null
 done
+# iwarp-run looks there; programs of rdma-core that it does not start keep the system's libraries.
+scripts/install-verbs.sh "${libraries[@]}" "$tree/usr/lib/ironwarp/verbs" >/dev/null
+rm "$tree/usr/lib/ironwarp/iwarp-run"
+scripts/install-capi.sh "${libraries[@]}" "$tree/usr" >/dev/null
+sed -i 's|^prefix=.*|prefix=/usr|' "$tree"/usr/lib/pkgconfig/*.pc
+strip --strip-unneeded "$tree"/usr/lib/libironwarp.so.1 "$tree"/usr/lib/ironwarp/verbs/libibverbs.so.1
+strip --strip-debug "$tree"/usr/lib/libironwarp.a
 gzip -9n "$share"/man/man1/*
 # Debian's zsh looks there.
 mv "$share/zsh/site-functions" "$share/zsh/vendor-completions"

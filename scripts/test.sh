@@ -8,9 +8,10 @@ usage() {
 usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
-dependencies, build without DPDK, static DPDK, scripts, the library for C, RDMA programs over the replacement libraries, tests (unit, property, documentation, devices),
-instruction counts, simulator, loom, Miri, AddressSanitizer, a minute of fuzzing, two minutes of soak, interop-smoke (Linux
-siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
+dependencies, build without DPDK, static DPDK, scripts, the library for C, RDMA programs over the replacement libraries,
+tests (unit, property, documentation, devices), instruction counts, simulator, loom, Miri, AddressSanitizer, a minute of
+fuzzing, two minutes of soak, interop-smoke (Linux siw in a virtual machine, both roles). Stages that do not depend on
+time run side by side. Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -71,18 +72,64 @@ count() {
     while read -r line; do skip "${line#*SKIPPED: }"; done < <(grep -aoE 'SKIPPED: .*' "$1" | sort -u)
 }
 
+wanted() {
+    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]
+}
+
+# stage NAME COMMAND...: runs a stage and reports it.
 stage() {
-    local name=$1 start=$SECONDS log=$logs/$1.log before=$failed
+    wanted "$1" || return 0
+    run_stage "$@"
+    report "$1"
+}
+
+# begin NAME COMMAND...: starts a stage beside those that follow. Most stages leave a processor idle for half of their time:
+# compilers wait for each other, and valgrind and Miri have one thread.
+beside=()
+begin() {
+    wanted "$1" || return 0
+    # A process group of its own, so that Ctrl-C ends it with all of its children.
+    set -m
+    run_stage "$@" &
+    set +m
+    beside+=("$1")
+}
+
+# Waits for the stages that were begun and reports them.
+finish() {
+    wait
+    local name
+    for name in "${beside[@]}"; do report "$name"; done
+    beside=()
+}
+
+end_beside() {
+    local job
+    for job in $(jobs -p); do kill -- "-$job" 2>/dev/null; done
+}
+trap end_beside EXIT
+trap 'exit 130' INT TERM
+
+run_stage() {
+    local name=$1 start=$SECONDS status=0
     shift
-    if [ ${#only[@]} -gt 0 ] && [[ ! " ${only[*]} " == *" $name "* ]]; then return; fi
-    if "$@" >"$log" 2>&1; then
+    rm -f "$logs/$name.status"
+    "$@" >"$logs/$name.log" 2>&1 || status=$?
+    echo "$status $((SECONDS - start))" >"$logs/$name.status"
+}
+
+report() {
+    local name=$1 log=$logs/$1.log before=$failed status=1 seconds=0
+    # Without the file it was ended from outside.
+    [ ! -e "$logs/$name.status" ] || read -r status seconds <"$logs/$name.status"
+    if [ "$status" -eq 0 ]; then
         grep -qE '^test result: ' "$log" || passed=$((passed + 1))
         count "$log"
-        printf '%-13s ok      %4d s\n' "$name" $((SECONDS - start))
+        printf '%-13s ok      %4d s\n' "$name" "$seconds"
     else
         count "$log"
         [ "$failed" -gt "$before" ] || failed=$((failed + 1))
-        printf '%-13s FAILED  %4d s   %s\n' "$name" $((SECONDS - start)) "$log"
+        printf '%-13s FAILED  %4d s   %s\n' "$name" "$seconds" "$log"
         grep -aE '^(error|test .* FAILED|---- )|panicked at' "$log" | head -20
         tail -30 "$log"
     fi
@@ -224,6 +271,8 @@ run_script_tests() {
 
 stage format format
 stage conformance scripts/conformance.sh --strict
+# It has a build folder of its own.
+begin static static_dpdk
 stage lints lints
 if cargo deny --version >/dev/null 2>&1; then
     stage deny deny
@@ -231,19 +280,19 @@ else
     skip 'deny: cargo-deny is not installed'
 fi
 stage no-dpdk without_dpdk
-stage static static_dpdk
+finish
 stage scripts run_script_tests
 stage capi capi
 stage verbs-programs verbs_programs
 stage tests cargo test --workspace --locked --no-fail-fast
-stage instructions instructions
-stage simulator simulator
-stage loom loom
 if cargo +nightly miri --version >/dev/null 2>&1; then
-    stage miri scripts/sanitizers.sh --quick miri
+    begin miri scripts/sanitizers.sh --quick miri
 else
     skip 'miri: no nightly toolchain with Miri'
 fi
+begin instructions instructions
+stage simulator simulator
+stage loom loom
 if rustc +nightly --version >/dev/null 2>&1; then
     stage address scripts/sanitizers.sh --quick address
 else
@@ -256,6 +305,7 @@ elif cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install --quiet --lo
 else
     skip 'fuzz: cargo-fuzz cannot be installed'
 fi
+finish
 stage soak soak
 if [ "$interop" -eq 1 ]; then
     stage interop whole_matrix

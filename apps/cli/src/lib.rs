@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use tracing_appender::non_blocking::NonBlockingBuilder;
 pub use tracing_appender::non_blocking::WorkerGuard as LogGuard;
 use tracing_subscriber::EnvFilter;
@@ -143,17 +145,38 @@ pub fn start_log(filter: &str) -> Result<LogGuard, String> {
 /// `timeout` and shells may deliver one Ctrl-C twice. A second Ctrl-C of the user comes later than this.
 const DOUBLE_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 
-/// Returns a flag that Ctrl-C sets. The second Ctrl-C ends the process at once with exit code 1.
+/// Returns a flag that Ctrl-C, SIGTERM and SIGHUP set. The second signal ends the process at once with exit code 1.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>, String> {
+    watch_signals(None)
+}
+
+/// Returns a flag that Ctrl-C and SIGTERM set, as [`on_interrupt`], and one that SIGHUP sets: the request of a service
+/// manager to read the configuration again. The program clears the second one.
+pub fn on_interrupt_or_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), String> {
+    let reload = Arc::new(AtomicBool::new(false));
+    Ok((watch_signals(Some(reload.clone()))?, reload))
+}
+
+/// Starts the thread that waits for signals. SIGHUP sets `reload` if there is one, else it is as Ctrl-C.
+fn watch_signals(reload: Option<Arc<AtomicBool>>) -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
+    let failed = |error| format!("no handler for Ctrl-C: {error}");
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let (flag, mut first) = (stop.clone(), None);
-    let handler = move || {
-        flag.store(true, Ordering::Relaxed);
-        if first.get_or_insert_with(Instant::now).elapsed() > DOUBLE_SIGNAL_WINDOW {
-            std::process::exit(1);
+    let watch = move || {
+        for signal in signals.forever() {
+            match &reload {
+                Some(reload) if signal == SIGHUP => reload.store(true, Ordering::Relaxed),
+                _ => {
+                    flag.store(true, Ordering::Relaxed);
+                    if first.get_or_insert_with(Instant::now).elapsed() > DOUBLE_SIGNAL_WINDOW {
+                        std::process::exit(1);
+                    }
+                }
+            }
         }
     };
-    ctrlc::set_handler(handler).map_err(|error| format!("no handler for Ctrl-C: {error}"))?;
+    std::thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
     Ok(stop)
 }
 

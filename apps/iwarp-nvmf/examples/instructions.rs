@@ -55,7 +55,7 @@ fn main() -> Result<(), Failure> {
     let (stack, worker) = Stack::builder(config).memory_port(near).build_one()?;
     let settings = HostSettings::new("10.0.0.2:4420".parse()?, "nqn.2014-08.org.example:null");
     let mut host = Host::new(&stack, vec![worker], settings)?;
-    let (_stack, _target, mut cores) =
+    let (_namespaces, mut cores) =
         Appliance::open(&TargetConfig::from_toml(TARGET)?, Some(vec![far]))?.into_cores();
     let mut reactor = cores.remove(0).start()?;
     host.connect(&mut || turn(&mut reactor))?;

@@ -100,7 +100,7 @@ pub struct SubsystemConfig {
 }
 
 /// A namespace.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceConfig {
     /// NSID.

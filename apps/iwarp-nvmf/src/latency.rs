@@ -51,6 +51,12 @@ impl LatencySnapshot {
         LatencySnapshot { counts: pairs.map(|(now, then)| now.wrapping_sub(*then)).collect() }
     }
 
+    /// Returns the largest latency in nanoseconds and the count of each bucket that is not empty, in ascending order.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, &count)| (upper_ns(bucket), count))
+    }
+
     /// Returns the latency in nanoseconds that `percent` of the counted ones do not exceed; 0 without any.
     pub fn percentile_ns(&self, percent: f64) -> u64 {
         let total: u64 = self.counts.iter().sum();
@@ -105,6 +111,7 @@ mod tests {
         let all = histogram.snapshot();
         assert_eq!((all.percentile_ns(50.0), all.percentile_ns(99.0)), (11, 11));
         assert!(all.percentile_ns(100.0) > 1 << 39);
+        assert_eq!(all.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [99, 1]);
         histogram.record(1000);
         assert_eq!(histogram.snapshot().since(&all).percentile_ns(0.1), 1023);
         assert_eq!(LatencyHistogram::default().snapshot().percentile_ns(50.0), 0);

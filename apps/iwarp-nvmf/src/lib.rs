@@ -6,7 +6,7 @@
 //! | [`target`] | subsystems, controllers, queues and commands, without a network |
 //! | [`backend`] | memory, null, files and block devices by io_uring |
 //! | [`transport`] | a reactor for each core: RDMA connections, data buffers |
-//! | [`config`], [`serve`] | a whole target from a TOML file |
+//! | [`config`], [`serve`], [`namespaces`] | a whole target from a TOML file, and its namespaces from a changed one |
 //! | [`host`] | an initiator for tests and measurements |
 //!
 //! The data of a Write is pulled by RDMA Read into the memory that is written to disk, the data of a Read is pushed by RDMA
@@ -19,6 +19,7 @@ pub mod backend;
 pub mod config;
 pub mod host;
 pub mod latency;
+pub mod namespaces;
 pub mod serve;
 pub mod target;
 pub mod transport;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use ironwarp::memory::MemoryPort;
@@ -11,22 +12,23 @@ use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, Region, Stack, Wor
 use crate::NvmfError;
 use crate::backend::{Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
 use crate::config::{BackendConfig, NamespaceConfig, TargetConfig};
+use crate::namespaces::Namespaces;
 use crate::target::{
     ADMIN_QUEUE_ENTRIES, IoCounters, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
 };
 use crate::transport::arena::{ArenaLimits, CoreMemory};
-use crate::transport::{Arrivals, CoreLimits, Device, Reactor, arrivals, entries_reserved};
+use crate::transport::{Arrivals, CoreLimits, Device, DeviceChange, Reactor, arrivals, entries_reserved};
 
 /// The time that connections have to close after a stop. Later ones are reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a waiting thread looks whether it has to stop.
-const STOP_CHECK: Duration = Duration::from_millis(50);
+/// How often the first thread looks whether there is something to do.
+const CONTROL_INTERVAL: Duration = Duration::from_millis(50);
 /// The largest depth of a core's completion queue.
 const COMPLETIONS_MAX: u32 = 1 << 20;
 
 /// The medium of a namespace, shared by all cores.
 #[derive(Clone)]
-enum Medium {
+pub(crate) enum Medium {
     Memory(Arc<Region>),
     Null { zeros: Arc<Region>, sink: Arc<Region> },
     File(Arc<FileMedium>),
@@ -34,8 +36,7 @@ enum Medium {
 
 /// A target that has not been distributed to threads yet.
 pub struct Appliance {
-    stack: Stack,
-    target: Arc<Target>,
+    namespaces: Namespaces,
     cores: Vec<Core>,
 }
 
@@ -47,6 +48,7 @@ pub struct Core {
     pd: ProtectionDomain,
     limits: CoreLimits,
     arrivals: Arrivals,
+    changes: Receiver<DeviceChange>,
     media: Vec<(Medium, Arc<IoCounters>)>,
     listeners: Vec<core::net::SocketAddr>,
     processor: Option<usize>,
@@ -73,15 +75,7 @@ impl Appliance {
             for namespace in &one.namespaces {
                 let (medium, bytes) =
                     open_medium(&contexts[0], pd, namespace, config.limits.transfer_kib * 1024)?;
-                let block_shift = namespace.block_bytes.ilog2() as u8;
-                let info = NamespaceInfo {
-                    backend: media.len(),
-                    block_shift,
-                    blocks: bytes >> block_shift,
-                    read_only: namespace.read_only,
-                    uuid: namespace.uuid(&one.nqn),
-                };
-                let made = Namespace::new(info);
+                let made = Namespace::new(namespace_info(namespace, &one.nqn, media.len(), bytes));
                 media.push((medium, made.counters.clone()));
                 namespaces.insert(namespace.nsid, made);
             }
@@ -92,33 +86,36 @@ impl Appliance {
         let target = Arc::new(Target::new(target_limits(config), subsystems, config.listeners.clone()));
         let limits = core_limits(config);
         let mut ends = arrivals(workers.len());
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers.len()).map(|_| channel()).unzip();
+        let namespaces = Namespaces::new(stack, pd, target.clone(), senders, (config, media.len()));
         let mut cores = Vec::new();
-        for (worker, arrivals) in workers.into_iter().zip(ends.drain(..)) {
+        for ((worker, arrivals), changes) in workers.into_iter().zip(ends.drain(..)).zip(receivers) {
             let processor = worker.processor();
             let listeners = if worker.core() == 0 { config.listeners.clone() } else { Vec::new() };
             let (target, media, ctx) = (target.clone(), media.clone(), contexts.remove(0));
-            cores.push(Core { target, worker, ctx, pd, limits, arrivals, media, listeners, processor });
+            cores.push(Core {
+                target,
+                worker,
+                ctx,
+                pd,
+                limits,
+                arrivals,
+                changes,
+                media,
+                listeners,
+                processor,
+            });
         }
-        Ok(Appliance { stack, target, cores })
+        Ok(Appliance { namespaces, cores })
     }
 
-    /// Returns what all cores share.
-    pub fn target(&self) -> &Arc<Target> {
-        &self.target
-    }
-
-    /// Returns the stack.
-    pub fn stack(&self) -> &Stack {
-        &self.stack
-    }
-
-    /// Returns the cores, each for its thread.
-    pub fn into_cores(self) -> (Stack, Arc<Target>, Vec<Core>) {
-        (self.stack, self.target, self.cores)
+    /// Returns the namespaces, which can change while the cores serve, and the cores, each for its thread.
+    pub fn into_cores(self) -> (Namespaces, Vec<Core>) {
+        (self.namespaces, self.cores)
     }
 
     /// Serves until `stop` is set, with a thread for each core; then closes the connections. `ready` is called when the
-    /// target listens, and `report` every `interval`, if there is one.
+    /// target listens, and `control` some twenty times a second.
     ///
     /// # Errors
     ///
@@ -127,9 +124,9 @@ impl Appliance {
         self,
         stop: &AtomicBool,
         ready: impl FnOnce() + Send,
-        (interval, mut report): (Option<Duration>, impl FnMut(&Target)),
+        mut control: impl FnMut(&mut Namespaces),
     ) -> Result<(), NvmfError> {
-        let (_stack, target, cores) = self.into_cores();
+        let (mut namespaces, cores) = self.into_cores();
         let mut ready = Some(ready);
         std::thread::scope(|scope| {
             let threads: Vec<_> = cores
@@ -144,8 +141,9 @@ impl Appliance {
                     })
                 })
                 .collect();
-            if let Some(interval) = interval {
-                every(interval, stop, || report(&target));
+            while !stop.load(Ordering::Relaxed) {
+                control(&mut namespaces);
+                std::thread::sleep(CONTROL_INTERVAL);
             }
             let mut outcome = Ok(());
             for thread in threads {
@@ -172,7 +170,7 @@ impl Core {
             (self.worker, self.ctx),
             self.pd,
             self.limits,
-            self.arrivals,
+            (self.arrivals, self.changes),
             |memory| media.into_iter().map(|one| device(one, memory)).collect(),
         )?;
         self.listeners.iter().try_for_each(|&at| reactor.listen(at))?;
@@ -199,19 +197,6 @@ impl Core {
     }
 }
 
-/// Calls `act` every `interval` until `stop` is set.
-fn every(interval: Duration, stop: &AtomicBool, mut act: impl FnMut()) {
-    let mut next = Instant::now() + interval;
-    while !stop.load(Ordering::Relaxed) {
-        let now = Instant::now();
-        if now >= next {
-            act();
-            next += interval;
-        }
-        std::thread::sleep(next.saturating_duration_since(now).min(STOP_CHECK));
-    }
-}
-
 /// Closes the connections of a reactor. Those that are open after two seconds are reset.
 ///
 /// # Errors
@@ -230,7 +215,25 @@ pub fn drain(reactor: &mut Reactor) -> Result<(), NvmfError> {
     Ok(())
 }
 
-fn open_medium(
+/// Returns what a namespace on the device `backend` with a medium of `bytes` is made of.
+pub(crate) fn namespace_info(
+    namespace: &NamespaceConfig,
+    nqn: &str,
+    backend: usize,
+    bytes: u64,
+) -> NamespaceInfo {
+    let block_shift = namespace.block_bytes.ilog2() as u8;
+    NamespaceInfo {
+        backend,
+        block_shift,
+        blocks: bytes >> block_shift,
+        read_only: namespace.read_only,
+        uuid: namespace.uuid(nqn),
+    }
+}
+
+/// Opens what a namespace's blocks are in, and returns its size in bytes.
+pub(crate) fn open_medium(
     ctx: &Context,
     pd: ProtectionDomain,
     namespace: &NamespaceConfig,
@@ -260,6 +263,7 @@ fn open_medium(
                     std::io::Error::other("shorter than a logical block; make it with truncate --size");
                 return Err(system(empty));
             }
+            medium.check_block(namespace.block_bytes).map_err(system)?;
             if *direct && !medium.is_direct {
                 tracing::warn!("{} has no O_DIRECT: the page cache is used", path.display());
             }
@@ -268,7 +272,11 @@ fn open_medium(
     }
 }
 
-fn device((medium, counters): (Medium, Arc<IoCounters>), memory: &CoreMemory) -> Result<Device, NvmfError> {
+/// Makes the device of a medium for one core.
+pub(crate) fn device(
+    (medium, counters): (Medium, Arc<IoCounters>),
+    memory: &CoreMemory,
+) -> Result<Device, NvmfError> {
     let backend: Box<dyn Backend> = match medium {
         Medium::Memory(region) => Box::new(MemoryBackend::new(region)),
         Medium::Null { zeros, sink } => Box::new(NullBackend::new(zeros, sink)),

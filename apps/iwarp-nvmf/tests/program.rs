@@ -61,10 +61,11 @@ fn a_target_serves_a_file_over_memif() {
         )
     };
     let target = format!(
-        "listeners = [\"10.98.0.1:4420\"]\n[stack.eal]\n{}[stack.core]\nidle = \"yield\"\n[stack.port]\n{}\
+        "listeners = [\"10.98.0.1:4420\"]\n[stack.stats]\npage = \"{}\"\n[stack.eal]\n{}[stack.core]\nidle = \"yield\"\n[stack.port]\n{}\
          [stack.net]\naddress = \"10.98.0.1/24\"\n[limits]\nbuffers = 16\ncapsules = 1024\n[[subsystem]]\n\
          nqn = \"nqn.2014-08.org.example:disk\"\nallow_any_host = true\n[[subsystem.namespace]]\nnsid = 1\n\
          backend.file = {{ path = \"{}\" }}\n",
+        at("page"),
         eal("target"),
         device("server"),
         at("disk")
@@ -126,7 +127,34 @@ fn a_target_serves_a_file_over_memif() {
         }
     }
     assert_eq!(writes, 2002);
+
+    // SIGHUP, as `systemctl reload` sends it: a second namespace, without an end of the program.
+    let more = "[[subsystem.namespace]]\nnsid = 2\nbackend.null = { mib = 1 }\n";
+    let mut file = std::fs::OpenOptions::new().append(true).open(at("target.toml")).expect("a file");
+    file.write_all(more.as_bytes()).expect("written");
     let id = Pid::from_child(&child.0);
+    kill_process(id, Signal::HUP).expect("sent");
+    let mut line = String::new();
+    while !line.contains("\"nsid\":2") {
+        line.clear();
+        assert!(lines.read_line(&mut line).expect("a line") > 0, "the program ended");
+    }
+    assert!(text(&run(&["identify"], b"").stdout).contains("namespace 2: 2048 blocks of 512 bytes"));
+
+    // What iwarp-top shows: the counts since the start, beside the page of counters, until the end.
+    let published = at("page.namespaces");
+    let counts = || -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(&published).expect("it is there")).expect("JSON")
+    };
+    while counts()["namespaces"].as_array().map(Vec::len) != Some(2) {
+        assert!(lines.read_line(&mut line).expect("a line") > 0, "the program ended");
+    }
+    let all = counts();
+    let first = &all["namespaces"][0];
+    assert_eq!((&first["nsid"], &first["writes"]), (&1.into(), &2002.into()));
+    let pairs = first["latency_ns"].as_array().expect("pairs");
+    assert!(pairs.iter().filter_map(|pair| pair[1].as_u64()).sum::<u64>() >= 4003, "{first}");
     kill_process(id, Signal::INT).expect("sent");
     assert!(child.0.wait().expect("it ends").success());
+    assert!(!std::path::Path::new(&published).exists());
 }

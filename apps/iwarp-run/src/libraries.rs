@@ -34,13 +34,13 @@ pub(crate) fn find(requested: Option<&Path>) -> Result<PathBuf, CliExit> {
     Ok(folder)
 }
 
-/// `lib` beside the program, `../lib`, or where the build puts them.
+/// Where the Debian package has them, `lib` beside the program, `../lib`, or where the build puts them.
 fn beside_program() -> Result<PathBuf, CliExit> {
     let program = std::env::current_exe().map_err(CliExit::bad_arguments)?;
     let folder = program.parent().unwrap_or(Path::new("."));
-    let places = ["lib", "../lib", "../verbs/lib"].map(|place| folder.join(place));
+    let places = ["../lib/ironwarp/verbs", "lib", "../lib", "../verbs/lib"].map(|place| folder.join(place));
     let found = places.iter().find(|place| place.join(NAMES[0]).exists());
-    Ok(found.unwrap_or(&places[0]).clone())
+    Ok(found.unwrap_or(&folder.join("lib")).clone())
 }
 
 #[cfg(test)]

@@ -5,11 +5,9 @@
 
 mod cli;
 
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -84,10 +82,8 @@ fn trace(trial: Trial, args: &Args) -> ExitCode {
 }
 
 fn run(trials: &[Trial], args: &Args) -> ExitCode {
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen_stop = stop.clone();
     // Without this handler, Ctrl-C ends the program at once, which is the default.
-    let _ = ctrlc::set_handler(move || seen_stop.store(true, Ordering::Relaxed));
+    let stop = ironwarp_cli::on_interrupt().unwrap_or_default();
     let jobs = args.jobs.map(usize::from).unwrap_or_else(processors);
     let bar = progress(trials.len() as u64);
     // A seed that panics is reported as failed. The default panic message would garble the progress bar.

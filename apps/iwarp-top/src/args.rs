@@ -22,7 +22,7 @@ Exit codes: 0 success, 1 the page could not be read, 2 bad arguments.";
 const INTERVAL_MIN: f64 = 0.01;
 const INTERVAL_MAX: f64 = 3600.0;
 
-/// Live counters of a running process: per core, and drops by reason
+/// Live counters of a running process: per core, drops by reason, and the NVMe namespaces of iwarp-nvmf
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-top", version, after_help = EXAMPLES)]
 pub(crate) struct Args {

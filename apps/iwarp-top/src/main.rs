@@ -10,6 +10,7 @@
 mod args;
 mod listen;
 mod metrics;
+mod namespaces;
 mod screen;
 mod snapshot;
 

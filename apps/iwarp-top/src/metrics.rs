@@ -1,7 +1,7 @@
 //! A page in the text format of Prometheus.
 //!
 //! Each counter becomes `ironwarp_NAME_total` with label `core`; one that is counted by port has label `port` too.
-//! `ironwarp_up` is 1 while the process counts. The page may be of any build or damaged: a name that Prometheus does not
+//! NVMe namespaces are `ironwarp_nvmf_NAME_total` with labels `nqn` and `nsid`, and a histogram of seconds. `ironwarp_up` is 1 while the process counts. The page may be of any build or damaged: a name that Prometheus does not
 //! allow is left out. The size is bounded by what `ironwarp_stats` reads.
 
 use std::fmt::Write;
@@ -9,6 +9,7 @@ use std::path::Path;
 
 use ironwarp_stats::{CounterInfo, ReadError, Sample, StatsReader};
 
+use crate::namespaces::{self, Namespace};
 use crate::snapshot::{PORT_LAYERS, has_ended};
 
 /// The type of the text.
@@ -17,7 +18,13 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// Reads the page as it is now. A page that is absent, incomplete or left by an ended process gives `ironwarp_up 0` alone.
 pub(crate) fn scrape(page: &Path) -> String {
     match read(page) {
-        Ok((reader, sample)) => metrics(&reader, &sample),
+        Ok((reader, sample)) => {
+            let mut text = metrics(&reader, &sample);
+            if let Some(namespaces) = namespaces::read(page, reader.pid()) {
+                namespace_metrics(&mut text, &namespaces.all);
+            }
+            text
+        }
         Err(error) => {
             tracing::info!("{}: {error}", page.display());
             up(0)
@@ -68,6 +75,46 @@ fn metrics(reader: &StatsReader, sample: &Sample) -> String {
         }
     }
     text
+}
+
+/// The counters of namespaces: name, meaning, value.
+type NamespaceCounter = (&'static str, &'static str, fn(&Namespace) -> u64);
+const NAMESPACE_COUNTERS: [NamespaceCounter; 5] = [
+    ("reads", "Read and Compare commands.", |one| one.reads),
+    ("writes", "Write commands.", |one| one.writes),
+    ("read_bytes", "Bytes read.", |one| one.read_bytes),
+    ("written_bytes", "Bytes written.", |one| one.written_bytes),
+    ("media_errors", "Commands that the backend failed.", |one| one.media_errors),
+];
+
+fn namespace_metrics(text: &mut String, namespaces: &[Namespace]) {
+    for (name, help, value) in NAMESPACE_COUNTERS {
+        let _ = writeln!(text, "# HELP ironwarp_nvmf_{name}_total {help}");
+        let _ = writeln!(text, "# TYPE ironwarp_nvmf_{name}_total counter");
+        for one in namespaces {
+            let _ = writeln!(text, "ironwarp_nvmf_{name}_total{{{}}} {}", labels(one), value(one));
+        }
+    }
+    let name = "ironwarp_nvmf_latency_seconds";
+    let _ = writeln!(text, "# HELP {name} From the arrival of a command to its response.");
+    let _ = writeln!(text, "# TYPE {name} histogram");
+    for one in namespaces {
+        let labels = labels(one);
+        let mut seen = 0u64;
+        for (upper_ns, count) in &one.latency_ns {
+            seen = seen.saturating_add(*count);
+            let upper = *upper_ns as f64 / 1e9;
+            let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{upper}\"}} {seen}");
+        }
+        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {seen}");
+        let _ = writeln!(text, "{name}_count{{{labels}}} {seen}");
+    }
+}
+
+/// The labels of a namespace. What Prometheus does not take in a label is escaped.
+fn labels(one: &Namespace) -> String {
+    let nqn = one.nqn.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("nqn=\"{nqn}\",nsid=\"{}\"", one.nsid)
 }
 
 /// Whether a name may be part of a metric's name. It stands behind a prefix, so it may begin with a digit.

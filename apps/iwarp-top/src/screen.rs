@@ -1,5 +1,5 @@
 //! A snapshot as a screen of text: a column for each core, and for each port if there are several; then drops by
-//! reason.
+//! reason, and NVMe namespaces if the process exports any.
 
 use std::fmt::Write;
 
@@ -46,6 +46,9 @@ pub(crate) fn screen(snapshot: &Snapshot<'_>) -> String {
     drops(&mut text, snapshot, snapshot.cores(), |_| true);
     if snapshot.ports().count() > 1 {
         ports(&mut text, snapshot);
+    }
+    if let Some(namespaces) = &snapshot.namespaces {
+        text.push_str(&namespaces.screen(snapshot.namespaces_before.as_ref()));
     }
     text
 }

@@ -1,10 +1,12 @@
 //! A snapshot of a page: the value of every counter and its rate since the snapshot before, by core and by port.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ironwarp_stats::{CounterInfo, ReadError, Sample, StatsReader};
 use serde_json::{Map, Value, json};
+
+use crate::namespaces::{self, Namespaces};
 
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
@@ -13,8 +15,10 @@ pub(crate) const PORT_LAYERS: [&str; 2] = ["port", "net"];
 
 /// The process and its page.
 pub(crate) struct ObservedProcess {
+    page: PathBuf,
     reader: StatsReader,
     last: Option<(Instant, Sample)>,
+    last_namespaces: Option<Namespaces>,
 }
 
 /// One snapshot.
@@ -24,6 +28,9 @@ pub(crate) struct Snapshot<'a> {
     now: Sample,
     /// The sample before, and the seconds since then.
     before: Option<(f64, Sample)>,
+    /// NVMe namespaces, if the process exports any; and those of the snapshot before.
+    pub(crate) namespaces: Option<Namespaces>,
+    pub(crate) namespaces_before: Option<Namespaces>,
     cores: usize,
     ports: usize,
 }
@@ -37,7 +44,8 @@ pub(crate) enum Column {
 
 impl ObservedProcess {
     pub(crate) fn open(page: &Path) -> Result<Self, ReadError> {
-        Ok(ObservedProcess { reader: StatsReader::open(page)?, last: None })
+        let reader = StatsReader::open(page)?;
+        Ok(ObservedProcess { page: page.to_owned(), reader, last: None, last_namespaces: None })
     }
 
     /// Returns whether the process that counts has ended.
@@ -50,7 +58,10 @@ impl ObservedProcess {
         let last = self.last.replace((at, now.clone()));
         let before = last.map(|(then, sample)| (at.duration_since(then).as_secs_f64(), sample));
         let (pid, cores, ports) = (self.reader.pid(), self.reader.cores(), self.reader.ports());
-        Ok(Snapshot { pid, counters: self.reader.counters(), now, before, cores, ports })
+        let namespaces = namespaces::read(&self.page, pid);
+        let namespaces_before = std::mem::replace(&mut self.last_namespaces, namespaces.clone());
+        let counters = self.reader.counters();
+        Ok(Snapshot { pid, counters, now, before, namespaces, namespaces_before, cores, ports })
     }
 }
 
@@ -99,7 +110,11 @@ impl Snapshot<'_> {
     pub(crate) fn json(&self) -> Value {
         let cores: Vec<_> = self.cores().map(|core| self.column_json(core)).collect();
         let ports: Vec<_> = self.ports().map(|port| self.column_json(port)).collect();
-        json!({ "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores, "ports": ports })
+        let mut all = json!({ "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores, "ports": ports });
+        if let (Some(namespaces), Some(all)) = (&self.namespaces, all.as_object_mut()) {
+            all.insert("namespaces".to_owned(), namespaces.json(self.namespaces_before.as_ref()));
+        }
+        all
     }
 
     fn column_json(&self, column: Column) -> Value {

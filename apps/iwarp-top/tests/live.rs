@@ -175,3 +175,28 @@ fn what_is_no_page_is_named_and_bad_arguments_are_refused_in_one_line() {
     let help = String::from_utf8(run(&["--help"]).stdout).expect("text");
     assert!(help.contains("Examples:") && help.contains("stats"), "{help}");
 }
+
+/// The namespaces of iwarp-nvmf: on the screen, and in the JSON with percentiles.
+#[test]
+fn a_process_that_exports_namespaces_shows_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page");
+    let _page = StatsPage::create(&path, 1).expect("a writable folder");
+    let text = format!(
+        r#"{{"schema":1,"pid":{},"controllers":2,"namespaces":[{{"nqn":"nqn.2014-08.org.example:disk","nsid":3,"reads":5,
+        "writes":2,"read_bytes":20480,"written_bytes":8192,"media_errors":1,"latency_ns":[[1500,4],[9000,3]]}}]}}"#,
+        std::process::id()
+    );
+    std::fs::write(folder.path().join("page.namespaces"), text).expect("written");
+    let path = path.to_str().expect("text");
+    let screen = String::from_utf8(run(&[path, "--once"]).stdout).expect("text");
+    let row = screen.lines().find(|line| line.contains("org.example:disk 3")).expect(&screen);
+    assert!(screen.contains("2 controllers") && row.contains("1.5"), "{screen}");
+    let look: Value = serde_json::from_slice(&run(&[path, "--once", "--json"]).stdout).expect("JSON");
+    let namespace = &look["namespaces"][0];
+    assert_eq!((&namespace["nsid"], &namespace["reads"]), (&3.into(), &5.into()));
+    assert_eq!(
+        (&namespace["latency_us"]["p50"], &namespace["latency_us"]["max"]),
+        (&1.5.into(), &9.0.into())
+    );
+}

@@ -155,3 +155,29 @@ fn an_address_that_cannot_be_bound_is_named() {
         assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{arguments:?}: {said}");
     }
 }
+
+/// A process that exports NVMe namespaces: its counts and the histogram have labels, and a name cannot break a line.
+#[test]
+fn namespaces_are_counters_and_a_histogram() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page");
+    let _page = StatsPage::create(&path, 1).expect("a writable folder");
+    let text = format!(
+        r#"{{"schema":1,"pid":{},"controllers":1,"namespaces":[{{"nqn":"nqn.a\"b\nc","nsid":3,"reads":5,"writes":2,
+        "read_bytes":20480,"written_bytes":8192,"media_errors":1,"latency_ns":[[1000,4],[2000,3]]}}]}}"#,
+        std::process::id()
+    );
+    std::fs::write(folder.path().join("page.namespaces"), text).expect("written");
+    let exporter = Exporter::start(&path);
+    let page = exporter.get("/metrics");
+    let labels = r#"nqn="nqn.a\"b\nc",nsid="3""#;
+    for line in [
+        format!("ironwarp_nvmf_reads_total{{{labels}}} 5"),
+        format!("ironwarp_nvmf_written_bytes_total{{{labels}}} 8192"),
+        format!("ironwarp_nvmf_latency_seconds_bucket{{{labels},le=\"0.000001\"}} 4"),
+        format!("ironwarp_nvmf_latency_seconds_bucket{{{labels},le=\"+Inf\"}} 7"),
+    ] {
+        assert!(page.lines().any(|one| one == line), "{line}\n{page}");
+    }
+    assert_eq!(exporter.interrupt(), Some(0));
+}

@@ -14,7 +14,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,6 +60,25 @@ impl FileMedium {
             kind.len()
         };
         Ok(FileMedium { file, bytes, is_direct })
+    }
+
+    /// Checks that blocks of `bytes` can be read: O_DIRECT takes whole sectors of the disk only.
+    ///
+    /// # Errors
+    ///
+    /// The disk has larger sectors, or cannot be read.
+    pub fn check_block(&self, bytes: u32) -> io::Result<()> {
+        let mut block = Box::new(Zeros([0; ZEROS_BYTES]));
+        let Some(block) = block.0.get_mut(..bytes as usize) else { return Ok(()) };
+        match self.file.read_at(block, 0) {
+            Err(error) if self.is_direct && error.raw_os_error() == Some(libc::EINVAL) => {
+                let text = format!(
+                    "O_DIRECT does not take blocks of {bytes} bytes: raise block_bytes, or direct = false"
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+            outcome => outcome.map(drop),
+        }
     }
 
     /// Returns its size in bytes.
@@ -337,5 +356,26 @@ fn block_error(stage: Stage, error: i32) -> BlockError {
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => BlockError::NoSpace,
         error if stage == Stage::Read => BlockError::Read(error),
         error => BlockError::Write(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every disk has sectors of at least 512 bytes, so O_DIRECT never takes 100.
+    #[test]
+    fn a_block_smaller_than_a_sector_is_named() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let path = folder.path().join("disk");
+        std::fs::write(&path, vec![0; 8192]).expect("written");
+        let open = |direct| FileMedium::open(&path, FileOptions { direct, read_only: true }).expect("open");
+        let direct = open(true);
+        if direct.is_direct {
+            let error = direct.check_block(100).expect_err("too small").to_string();
+            assert!(error.contains("100") && error.contains("block_bytes"), "{error}");
+        }
+        assert!(direct.check_block(4096).is_ok());
+        assert!(open(false).check_block(100).is_ok());
     }
 }

@@ -1,19 +1,22 @@
 //! The command line.
 
 mod host;
+mod publish;
 mod report;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use ironwarp_cli::{CliExit, on_interrupt, parse_args, print_stdout, start_log};
+use ironwarp_cli::{CliExit, on_interrupt_or_reload, parse_args, print_stdout, start_log};
 use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::config::TargetConfig;
+use iwarp_nvmf::namespaces::Namespaces;
 use iwarp_nvmf::serve::Appliance;
 
+use publish::Publisher;
 use report::Report;
 
 const PROGRAM: &str = "iwarp-nvmf";
@@ -46,7 +49,7 @@ struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Serve the namespaces of a configuration until Ctrl-C
+    /// Serve the namespaces of a configuration until Ctrl-C. SIGHUP reads it again and adds, changes and removes namespaces
     Serve {
         /// The configuration, a TOML file as configs/nvmf/memif.toml
         #[arg(long, value_name = "FILE")]
@@ -77,8 +80,8 @@ fn run() -> Result<(), CliExit> {
         Command::Check { config } => check(config),
         Command::Host(command) => host::run(command),
         Command::Serve { config, interval } => {
-            let stop = on_interrupt().map_err(CliExit::Failed)?;
-            let outcome = serve(config, *interval, &stop);
+            let (stop, reload) = on_interrupt_or_reload().map_err(CliExit::Failed)?;
+            let outcome = serve(config, *interval, (&stop, &reload));
             #[cfg(feature = "dpdk")]
             ironwarp::cleanup_dpdk();
             outcome
@@ -102,8 +105,12 @@ fn check(config: &Path) -> Result<(), CliExit> {
     Ok(())
 }
 
-fn serve(config: &Path, interval: Option<u64>, stop: &AtomicBool) -> Result<(), CliExit> {
-    let config = TargetConfig::from_file(config).map_err(CliExit::bad_arguments)?;
+fn serve(
+    path: &Path,
+    interval: Option<u64>,
+    (stop, reload_now): (&AtomicBool, &AtomicBool),
+) -> Result<(), CliExit> {
+    let config = TargetConfig::from_file(path).map_err(CliExit::bad_arguments)?;
     let appliance = Appliance::open(&config, None).map_err(start_error)?;
     let ready = || {
         for at in &config.listeners {
@@ -111,8 +118,30 @@ fn serve(config: &Path, interval: Option<u64>, stop: &AtomicBool) -> Result<(), 
         }
     };
     let mut report = Report::default();
+    let mut publisher = Publisher::new(config.stack.stats.page.as_deref());
     let interval = interval.map(Duration::from_secs);
-    appliance.run(stop, ready, (interval, |target| report.print(target))).map_err(start_error)
+    let mut next = interval.map(|interval| Instant::now() + interval);
+    let control = |namespaces: &mut Namespaces| {
+        if reload_now.swap(false, Ordering::Relaxed) {
+            reload(namespaces, path);
+        }
+        publisher.publish(namespaces.target());
+        if let Some((at, interval)) = next.as_mut().zip(interval)
+            && Instant::now() >= *at
+        {
+            report.print(namespaces.target());
+            *at += interval;
+        }
+    };
+    appliance.run(stop, ready, control).map_err(start_error)
+}
+
+/// Reads the configuration again. A bad one changes nothing.
+fn reload(namespaces: &mut Namespaces, path: &Path) {
+    match TargetConfig::from_file(path) {
+        Ok(config) => eprintln!("{PROGRAM}: reloaded: {}", namespaces.reload(&config)),
+        Err(error) => eprintln!("{PROGRAM}: not reloaded: {error}"),
+    }
 }
 
 fn start_error(error: NvmfError) -> CliExit {

@@ -33,7 +33,7 @@ pub struct CoreIo {
     /// The core's memory.
     pub memory: CoreMemory,
     /// By the number in [`crate::target::NamespaceInfo::backend`].
-    pub backends: Vec<Device>,
+    pub backends: Devices,
     /// Slots that wait for a buffer, room in a queue, or a backend: connection and slot.
     pub waiting: VecDeque<(u32, u16)>,
     /// Completions of backends.
@@ -42,6 +42,46 @@ pub struct CoreIo {
     pub now_ns: u64,
     /// The same in milliseconds.
     pub now_ms: u64,
+}
+
+/// The devices of a core, by their numbers. A removed one leaves its place empty.
+#[derive(Default)]
+pub struct Devices(Vec<Option<Device>>);
+
+impl Devices {
+    /// Returns the device of a number.
+    #[inline]
+    pub fn get(&self, at: usize) -> Option<&Device> {
+        self.0.get(at)?.as_ref()
+    }
+
+    /// Returns the device of a number.
+    #[inline]
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut Device> {
+        self.0.get_mut(at)?.as_mut()
+    }
+
+    /// Puts a device at a number, or removes it.
+    pub(super) fn set(&mut self, at: usize, device: Option<Device>) {
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
+        }
+        if let Some(place) = self.0.get_mut(at) {
+            *place = device;
+        }
+    }
+
+    /// Returns the numbers of the devices that have to be polled.
+    pub(super) fn polled(&self) -> Vec<usize> {
+        let needs_poll = |at: &usize| self.get(*at).is_some_and(|one| one.backend.needs_poll());
+        (0..self.0.len()).filter(needs_poll).collect()
+    }
+}
+
+impl FromIterator<Device> for Devices {
+    fn from_iter<I: IntoIterator<Item = Device>>(devices: I) -> Self {
+        Devices(devices.into_iter().map(Some).collect())
+    }
 }
 
 /// A namespace's backend on this core, and its counts.
@@ -412,6 +452,17 @@ impl Connection {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    /// Returns whether a command uses a device, or waits to.
+    pub(super) fn uses_device(&self, at: usize) -> bool {
+        self.slots.iter().any(|slot| {
+            let command = match &slot.state {
+                State::Waiting(Next::Run(Step::Io { command, .. })) => Some(command),
+                _ => slot.command.as_ref(),
+            };
+            command.is_some_and(|command| command.backend == at)
+        })
     }
 
     /// Releases what the slots hold, except what backends still use.

@@ -7,6 +7,7 @@
 //! Source: NVM Express over Fabrics 1.1, 2; NVMe RDMA transport, RDMA_CM format 0.
 
 pub mod arena;
+mod changes;
 mod connection;
 mod io;
 mod listener;
@@ -15,6 +16,7 @@ mod wr_id;
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use ironwarp::{
@@ -22,12 +24,14 @@ use ironwarp::{
     Worker,
 };
 
-pub use connection::{CoreIo, Device};
+pub use changes::{DeviceChange, OpenDevice};
+pub use connection::{CoreIo, Device, Devices};
 pub use listener::{Arrival, Arrivals, arrivals, entries_reserved};
 
 use crate::NvmfError;
 use crate::target::Target;
 use arena::{ArenaLimits, CoreMemory};
+use changes::Changes;
 use connection::Connection;
 use wr_id::{Kind, WrId};
 
@@ -96,11 +100,13 @@ pub struct Reactor {
     next_housekeeping_ms: u64,
     /// Indices of backends that have to be polled.
     polled_backends: Vec<usize>,
+    changes: Changes,
     counters: CoreCounters,
 }
 
 impl Reactor {
-    /// A reactor for a worker. `open` makes the backends, in the order of their numbers.
+    /// A reactor for a worker. `open` makes the backends, in the order of their numbers; `changes` adds and removes
+    /// others later.
     ///
     /// # Errors
     ///
@@ -110,13 +116,13 @@ impl Reactor {
         (worker, mut ctx): (Worker, Context),
         pd: ProtectionDomain,
         limits: CoreLimits,
-        arrivals: Arrivals,
+        (arrivals, changes): (Arrivals, Receiver<DeviceChange>),
         open: impl FnOnce(&CoreMemory) -> Result<Vec<Device>, NvmfError>,
     ) -> Result<Self, NvmfError> {
         let cq = ctx.create_cq(limits.completions)?;
         let memory = CoreMemory::new(&ctx, pd, limits.arena)?;
-        let backends = open(&memory)?;
-        let polled_backends = (0..backends.len()).filter(|&at| backends[at].backend.needs_poll()).collect();
+        let backends: Devices = open(&memory)?.into_iter().collect();
+        let polled_backends = backends.polled();
         let now_ns = worker.now().0;
         let now_ms = now_ns / 1_000_000;
         let io = CoreIo {
@@ -142,6 +148,7 @@ impl Reactor {
             arrivals,
             next_housekeeping_ms: now_ms,
             polled_backends,
+            changes: Changes::new(changes),
             counters: CoreCounters::default(),
         })
     }
@@ -338,6 +345,7 @@ impl Reactor {
         let pending = std::mem::take(&mut self.pending_destroy);
         pending.into_iter().try_for_each(|qp| self.destroy(qp))?;
         self.target.expire_keep_alive(self.io.now_ms);
+        self.apply_changes();
         for connection in self.connections.iter_mut().flatten() {
             if connection.is_ended {
                 continue;

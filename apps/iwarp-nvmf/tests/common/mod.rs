@@ -5,6 +5,7 @@ use ironwarp::memory::{MemoryConfig, pair_of_queues};
 use ironwarp::{Config, MacAddr, Stack};
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{Host, HostSettings};
+use iwarp_nvmf::namespaces::Namespaces;
 use iwarp_nvmf::serve::Appliance;
 use iwarp_nvmf::target::Target;
 use iwarp_nvmf::transport::{CoreUsage, Reactor};
@@ -44,7 +45,7 @@ pub struct TargetSide {
     /// One for each core.
     pub reactors: Vec<Reactor>,
     pub target: Arc<Target>,
-    pub stack: Stack,
+    pub namespaces: Namespaces,
 }
 
 impl TargetSide {
@@ -70,9 +71,10 @@ impl Pair {
             Stack::builder(host_config).memory_port(near.remove(0)).build().expect("a stack");
         let host = Host::new(&host_stack, workers, settings).expect("a host");
         let appliance = Appliance::open(config, Some(far)).expect("a target");
-        let (stack, target, cores) = appliance.into_cores();
+        let (namespaces, cores) = appliance.into_cores();
+        let target = namespaces.target().clone();
         let reactors = cores.into_iter().map(|core| core.start().expect("a reactor")).collect();
-        Pair { host, side: TargetSide { reactors, target, stack }, _host_stack: host_stack }
+        Pair { host, side: TargetSide { reactors, target, namespaces }, _host_stack: host_stack }
     }
 
     /// A pair whose host is connected with this many I/O queues.

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint};
 use core::ptr;
 use std::time::{Duration, Instant};
 
-use verbs::{QpAttr, QpState, QueuePair, VerbsError};
+use verbs::{CompletionQueue, Limits, QpAttr, QpState, QueuePair, SharedReceiveQueue, VerbsError};
 
 use super::{Cq, Pd, Srq};
 use crate::device::AsyncSource;
@@ -117,7 +117,29 @@ extern "C" fn ibv_query_qp_data_in_order(
     0
 }
 
-fn check_cap(cap: &sys::ibv_qp_cap, limits: &verbs::Limits) -> Outcome {
+/// What the stack makes a queue pair of.
+fn attributes(
+    init: &sys::ibv_qp_init_attr,
+    limits: &Limits,
+    (send_cq, recv_cq): (CompletionQueue, CompletionQueue),
+    srq: Option<SharedReceiveQueue>,
+) -> QpAttr {
+    let reads = limits.read_depth.min(crate::device::READS_MAX);
+    QpAttr {
+        recv_cq,
+        srq,
+        send_depth: (2 * init.cap.max_send_wr).max(1),
+        recv_depth: init.cap.max_recv_wr.max(1),
+        max_sge: init.cap.max_send_sge.max(init.cap.max_recv_sge).max(1) as usize,
+        // Every slot has the room, and programs of hardware that rounds up depend on it.
+        inline_bytes: limits.inline_bytes,
+        ird: reads,
+        ord: reads,
+        ..QpAttr::new(send_cq)
+    }
+}
+
+fn check_cap(cap: &sys::ibv_qp_cap, limits: &Limits) -> Outcome {
     let fits = cap.max_send_wr <= SEND_DEPTH_MAX
         && cap.max_recv_wr <= RECV_DEPTH_MAX
         && cap.max_send_sge as usize <= limits.max_sge
@@ -150,19 +172,7 @@ impl State {
         let stack = &mut self.device()?.context;
         let limits = stack.limits();
         check_cap(&init.cap, &limits)?;
-        let reads = limits.read_depth.min(crate::device::READS_MAX);
-        let attr = QpAttr {
-            recv_cq,
-            srq: srq.map(|srq| srq.0),
-            send_depth: (2 * init.cap.max_send_wr).max(1),
-            recv_depth: init.cap.max_recv_wr.max(1),
-            max_sge: init.cap.max_send_sge.max(init.cap.max_recv_sge).max(1) as usize,
-            // Every slot has the room, and programs of hardware that rounds up depend on it.
-            inline_bytes: limits.inline_bytes,
-            ird: reads,
-            ord: reads,
-            ..QpAttr::new(send_cq)
-        };
+        let attr = attributes(init, &limits, (send_cq, recv_cq), srq.map(|srq| srq.0));
         let handle = stack.create_qp(domain, &attr)?;
         init.cap.max_inline_data = limits.inline_bytes as u32;
         let info = stack.query_qp(handle)?;

@@ -1,0 +1,90 @@
+//! The counts of the namespaces, in a file beside the page of the stack's counters.
+//!
+//! `stats.page` with the extension `namespaces` is replaced every second, and removed at the end. iwarp-top shows it. It is
+//! JSON: `pid`, and for each namespace its names, counts since the start, and `latency_ns`, the largest value and
+//! the number of each bucket of its histogram that is not empty. A file that cannot be written is reported once.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use iwarp_nvmf::target::{IoCounters, Target};
+use serde_json::{Value, json};
+
+/// The version of the JSON.
+const SCHEMA: u32 = 1;
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The owner may write, everyone may read, as the page.
+const FILE_MODE: u32 = 0o644;
+
+/// The file, if the configuration has a page.
+pub(super) struct Publisher {
+    path: Option<PathBuf>,
+    next: Instant,
+}
+
+impl Publisher {
+    /// A file beside `page`.
+    pub(super) fn new(page: Option<&Path>) -> Self {
+        Publisher { path: page.map(|page| page.with_added_extension("namespaces")), next: Instant::now() }
+    }
+
+    /// Writes the counts if it is time.
+    pub(super) fn publish(&mut self, target: &Target) {
+        let Some(path) = self.path.as_deref().filter(|_| Instant::now() >= self.next) else { return };
+        self.next = Instant::now() + INTERVAL;
+        if let Err(error) = replace(path, &counts(target)) {
+            tracing::warn!("{}: {error}: iwarp-top does not show the namespaces", path.display());
+            self.path = None;
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // It is gone already if someone has removed it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Readers see the old text or the new one, never a part. Links are not followed: the new file is always created.
+fn replace(path: &Path, text: &Value) -> io::Result<()> {
+    let new = path.with_added_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new)?;
+    writeln!(file, "{text}")?;
+    fs::rename(&new, path)
+}
+
+fn counts(target: &Target) -> Value {
+    let mut namespaces = Vec::new();
+    for subsystem in target.subsystems() {
+        for (&nsid, namespace) in subsystem.namespaces().iter() {
+            namespaces.push(namespace_counts(subsystem.nqn(), nsid, &namespace.counters));
+        }
+    }
+    let controllers = target.controllers().len();
+    json!({ "schema": SCHEMA, "pid": std::process::id(), "controllers": controllers, "namespaces": namespaces })
+}
+
+fn namespace_counts(nqn: &str, nsid: u32, counters: &IoCounters) -> Value {
+    let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    json!({
+        "nqn": nqn,
+        "nsid": nsid,
+        "reads": value(&counters.reads),
+        "writes": value(&counters.writes),
+        "read_bytes": value(&counters.read_bytes),
+        "written_bytes": value(&counters.written_bytes),
+        "media_errors": value(&counters.media_errors),
+        "latency_ns": counters.latency.snapshot().buckets().collect::<Vec<_>>(),
+    })
+}
