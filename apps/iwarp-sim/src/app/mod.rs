@@ -431,7 +431,7 @@ impl App {
 const CLOSE_TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// Time limit of sessions whose stream may have been damaged, counted from the end of all faults.
-const CORRUPTED_SESSION_TIMEOUT: Nanos = Nanos::from_secs(20);
+pub(crate) const CORRUPTED_SESSION_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// How often a host arms the limit of its shared receive queue, polls in a million.
 const ARM_PPM: u32 = 30_000;

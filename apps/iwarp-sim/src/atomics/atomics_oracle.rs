@@ -51,6 +51,8 @@ pub struct AtomicsConn {
     pub bad_atomic_posted: bool,
     /// The client's context was dropped.
     pub context_dropped: bool,
+    /// Damaged frames have ended it: any error may be reported, or none.
+    pub is_damaged: bool,
     /// Connection attempts so far.
     pub attempts: u32,
     /// Time of the next attempt.
@@ -171,6 +173,7 @@ impl AtomicsConn {
             revoked_names: [false; NAMES],
             bad_atomic_posted: false,
             context_dropped: false,
+            is_damaged: false,
             attempts: 0,
             is_over: false,
         }
@@ -206,7 +209,7 @@ impl AtomicsConn {
         let is_planned =
             matches!(self.plan.ending, AtomicsConnEnding::Graceful | AtomicsConnEnding::Revoked { .. });
         let is_reported = is_planned && client.terminates + server.terminates > 0;
-        if !(self.bad_atomic_posted || is_reported) || self.context_dropped {
+        if !(self.bad_atomic_posted || is_reported) || self.context_dropped || self.is_damaged {
             return Ok(());
         }
         let missed = client.was_aborted && !server.terminated_on_clean_link;

@@ -156,6 +156,11 @@ impl AtomicsApp {
                     self.oracle.borrow_mut().totals.flushed += 1;
                     Ok(())
                 }
+                // The error that a failed CRC or a damaged header has become.
+                _ if self.oracle.borrow().undetected_corruption => {
+                    conn_qp.has_failed = true;
+                    Ok(())
+                }
                 status => Err(format!("{request:?} failed with {status:?}")),
             };
         }

@@ -54,12 +54,20 @@ impl AtomicsApp {
     /// RFC 7306 s8: only a bad request ends a connection by a Terminate, which names the error. The error of an
     /// invalidated tag is that of an unknown tag.
     fn on_terminated(&mut self, conn: usize, sent: bool, terminate: Terminate) -> Result<(), String> {
-        let faulty = self.oracle.borrow().faulty;
-        self.oracle.borrow_mut().totals.terminated += 1;
+        let (faulty, undetected_corruption) = {
+            let mut oracle = self.oracle.borrow_mut();
+            oracle.totals.terminated += 1;
+            (oracle.faulty, oracle.undetected_corruption)
+        };
         let conn = &mut self.atomics_oracle.borrow_mut().conns[conn];
         let end = &mut conn.endpoints[self.role];
         end.terminates += 1;
         end.terminated_on_clean_link = sent && !faulty;
+        if undetected_corruption {
+            // A failed CRC, or whatever the damage became.
+            (conn.is_ending, conn.is_damaged) = (true, true);
+            return Ok(());
+        }
         let found = (terminate.layer, terminate.etype, terminate.code);
         if conn.may_be_refused() && found == BadAtomic::Unknown.terminate() && sent == (self.role == SERVER) {
             conn.is_ending = true;
@@ -81,6 +89,7 @@ impl AtomicsApp {
 
     fn on_ended(&mut self, now: Nanos, conn: usize, reason: DisconnectReason) -> Result<(), String> {
         self.complete_unsignaled(conn)?;
+        let undetected_corruption = self.oracle.borrow().undetected_corruption;
         let was_heard = {
             let conn = &mut self.atomics_oracle.borrow_mut().conns[conn];
             conn.endpoints[self.role].was_aborted = matches!(
@@ -89,6 +98,9 @@ impl AtomicsApp {
             );
             // The peer may have received the connection request of a client whose attempt failed.
             let was_heard = self.role == SERVER && conn.endpoints[CLIENT].stage != EndpointStage::Up;
+            if undetected_corruption && !was_heard {
+                (conn.is_ending, conn.is_damaged) = (true, true);
+            }
             if !conn.is_ending && !was_heard {
                 return Err(format!("the connection ended by {reason:?}, with work left"));
             }
@@ -107,6 +119,11 @@ impl AtomicsApp {
     fn on_request(&mut self, now: Nanos, request: ConnectionRequest, private_data: &PrivateData) {
         let named = session_of(private_data).filter(|conn| *conn < self.atomics_oracle.borrow().conns.len());
         let Some(conn) = named else {
+            if self.oracle.borrow().undetected_corruption {
+                // The client gets the rejection, or nothing, and tries again.
+                let _ = self.ctx.reject(&request, b"damaged");
+                return;
+            }
             return self.report_failure(
                 usize::MAX,
                 &format!("a connection request has the private data {private_data:?}"),

@@ -7,6 +7,7 @@ use ironwarp_types::Nanos;
 
 use super::conn_qp::ConnQp;
 use super::{AtomicsApp, CLIENT, PORT, SERVER};
+use crate::app::CORRUPTED_SESSION_TIMEOUT;
 use crate::app::lifecycle::session_private_data;
 use crate::atomics::atomics_oracle::{AtomicsConn, Endpoint, EndpointStage, NAMES};
 use crate::plan::{AtomicsConnEnding, addresses_of};
@@ -38,6 +39,10 @@ impl AtomicsApp {
     }
 
     fn drive_connection(&mut self, now: Nanos, conn: usize) -> Result<(), VerbsError> {
+        let hopeless = {
+            let oracle = self.oracle.borrow();
+            oracle.undetected_corruption && now > oracle.healed_at + CORRUPTED_SESSION_TIMEOUT
+        };
         let (stage, not_before, left_alone) = {
             let conn = &self.atomics_oracle.borrow().conns[conn];
             let left_alone = conn.ended_at.is_some_and(|at| now >= at + PEER_GONE_TIMEOUT);
@@ -46,6 +51,12 @@ impl AtomicsApp {
         match stage {
             EndpointStage::Waiting if self.role == CLIENT && now >= not_before => self.connect(conn)?,
             EndpointStage::Connecting | EndpointStage::Up | EndpointStage::Closing if left_alone => {
+                self.destroy_and_leave(now, conn)
+            }
+            // With a damaged length field, the receiver waits for bytes that are never sent, and no side detects that.
+            EndpointStage::Up | EndpointStage::Closing if hopeless => {
+                self.atomics_oracle.borrow_mut().conns[conn].is_damaged = true;
+                self.start_ending(conn, stage);
                 self.destroy_and_leave(now, conn)
             }
             EndpointStage::Connecting => self.post_receives(conn)?,
