@@ -3,9 +3,9 @@
 
 use std::net::SocketAddr;
 
-use ironwarp_mem::{Access, AccessScope, CoreMem};
+use ironwarp_mem::{Access, AccessScope, CoreMem, MemLimits};
 use ironwarp_port::memory::{MemoryConfig, pair};
-use ironwarp_types::MacAddr;
+use ironwarp_types::{CoreId, MacAddr};
 
 use super::*;
 use crate::{

@@ -1,0 +1,254 @@
+//! A stack under construction: its shared state and its ports, before they are assembled into workers.
+//!
+//! Takes a configuration and the ports of each core, gives a [`Stack`] and its workers. Errors name the key or the resource;
+//! those of further ports have the port's number.
+
+use std::io;
+use std::sync::Arc;
+
+use ironwarp_arch::clock::TscClock;
+use ironwarp_mem::{MemLimits, MemTable};
+use ironwarp_net::{FlowHasher, Steering};
+use ironwarp_port::instrument::{Instrumented, WallClock};
+use ironwarp_port::{LinkState, Port};
+use ironwarp_stats::{CoreStats, PageDimensions, StatsPage};
+use ironwarp_types::{Clock, CoreId, Nanos};
+
+use super::fabrics::{CorePorts, HasLink};
+use super::{Stack, StackClock, numa};
+use crate::config::{Config, ConfigError, in_range};
+use crate::context::{InterfaceAddress, PortInfo};
+use crate::core_loop::{CoreLoop, CoreParts, core_mesh, local_mac, remote_atomics_mesh, steered_frames};
+use crate::error::SetupError;
+use crate::host::offloads;
+use crate::shared::{DeviceFacts, PortState, StackShared};
+use crate::worker::{RxDescriptors, Sleeper, Worker};
+
+/// A stack without its ports.
+pub(super) struct StackParts {
+    pub(super) shared: Arc<StackShared>,
+    pub(super) stats: StatsPage,
+}
+
+impl StackParts {
+    pub(super) fn new(config: Config) -> Result<Self, SetupError> {
+        config.validate()?;
+        let mem = MemTable::new(mem_limits(&config)).map_err(SetupError::Regions)?;
+        Self::with_memory(config, mem)
+    }
+
+    pub(super) fn with_memory(config: Config, mem: MemTable) -> Result<Self, SetupError> {
+        mem.share_lines_after(config.rdmap.atomic_share_after);
+        let cores = config.core.count;
+        let rows = PageDimensions { cores, ports: port_number(config.ports()) };
+        let stats = match &config.stats.page {
+            Some(path) => StatsPage::create_with_ports(path, rows).map_err(SetupError::StatsPage)?,
+            None => StatsPage::private_with_ports(rows),
+        };
+        let shared = StackShared::new(config, mem, cores.into()).map_err(system("eventfd"))?;
+        Ok(StackParts { shared, stats })
+    }
+
+    /// Returns the counters of each core for one port. Those of the first port are the core's own.
+    fn stats_for_port(&self, port: u8) -> Vec<CoreStats> {
+        (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
+    }
+
+    /// Opens each port with this library's own memif.
+    pub(super) fn open_memifs(&self) -> Result<Vec<Vec<ironwarp_port::memif::MemifPort>>, SetupError> {
+        let open = |port| {
+            let ports = crate::memif::open(&self.shared.config, port, self.stats_for_port(port_number(port)));
+            ports.map_err(|error| with_port_number(port, error))
+        };
+        (0..self.shared.config.ports()).map(open).collect()
+    }
+
+    /// Opens the device of each port. Returns its queues and their receive descriptors.
+    #[cfg(feature = "dpdk")]
+    pub(super) fn open(
+        &self,
+        eal: Option<ironwarp_port::dpdk::Eal>,
+    ) -> Result<Vec<(Vec<ironwarp_port::dpdk::DpdkPort>, RxDescriptors)>, SetupError> {
+        let config = &self.shared.config;
+        let examine = |port| crate::device::examine(config, port, eal.is_some());
+        (0..config.ports())
+            .try_for_each(|port| examine(port).map_err(|error| with_port_number(port, error)))?;
+        let open = |port| {
+            let ports =
+                crate::device::open(config, port, eal.clone(), self.stats_for_port(port_number(port)));
+            ports.map_err(|error| with_port_number(port, error))
+        };
+        (0..config.ports()).map(open).collect()
+    }
+
+    /// Builds the workers over `ports`, by port and then by core, as are their receive descriptors. Devices beyond the
+    /// end of `rx_descriptors` have none.
+    pub(super) fn finish<P: Port + Send + HasLink>(
+        self,
+        ports: Vec<Vec<P>>,
+        rx_descriptors: Vec<RxDescriptors>,
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
+    where
+        CoreLoop<Instrumented<P, WallClock>, StackClock>: Send,
+    {
+        let clocks = StackClocks {
+            core: StackClock(TscClock::calibrated()),
+            capture: WallClock,
+            link_poll_interval: LINK_POLL_INTERVAL,
+        };
+        let rx_descriptors = by_core(rx_descriptors, ports.len(), self.shared.config.core.count);
+        let fabrics = self.instrument(ports, &clocks)?;
+        self.assemble(fabrics, |port| port.port_mut().link(), &clocks, secret()?, rx_descriptors)
+    }
+
+    /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
+    pub(super) fn instrument<P: Port, C, W: Clock + Clone + 'static>(
+        &self,
+        ports: Vec<Vec<P>>,
+        clocks: &StackClocks<C, W>,
+    ) -> Result<CorePorts<Instrumented<P, W>>, SetupError> {
+        let config = &self.shared.config;
+        let there = ports.len();
+        in_range("fabrics", config.ports(), there..=there, "as many ports as are given")?;
+        let mut fabrics = CorePorts::new(config.core.count);
+        for (number, queues) in ports.into_iter().enumerate() {
+            let there = queues.len().try_into().unwrap_or(u16::MAX);
+            in_range("core.count", config.core.count, there..=there, "as many as there are ports")?;
+            let name = config.port_name(number);
+            if let Some(port) = queues.first() {
+                tracing::info!("{name}: {}", offloads::summary(port.caps(), config.core.count));
+                fabrics.merge_spread(port.caps().spread);
+            }
+            for (core, port) in (0..).zip(queues) {
+                if let Some(mismatch) = numa::mismatch(port.caps().numa_node, config.core.processor_of(core))
+                {
+                    tracing::warn!("{name}, core {core}: {mismatch}");
+                }
+                let stats = self.stats.port(self::port_number(number), core);
+                fabrics.add_port(core, Instrumented::new(port, clocks.capture.clone(), stats));
+            }
+        }
+        Ok(fabrics)
+    }
+
+    pub(super) fn assemble<P: Port, C: Clock + Clone + 'static, W>(
+        self,
+        mut fabrics: CorePorts<P>,
+        link: fn(&mut P) -> LinkState,
+        clocks: &StackClocks<C, W>,
+        secret: [u64; 2],
+        rx_descriptors: Vec<RxDescriptors>,
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
+    where
+        CoreLoop<P, C>: Send,
+    {
+        let config = &self.shared.config;
+        let steering = Steering::new(config.core.count, fabrics.spread());
+        let ports = port_states(config, fabrics.first_core(), link)?;
+        self.shared.set_devices(DeviceFacts { ports, steering, hasher: FlowHasher::new(secret) });
+        let other_cores = core_mesh(steering, steered_frames(config));
+        let mut workers = Vec::new();
+        let mut rx_descriptors = rx_descriptors.into_iter();
+        let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);
+        for (((core, (ports, controls)), other_cores), remote_atomics) in
+            (0..).zip(fabrics.into_cores()).zip(other_cores).zip(remote_atomics)
+        {
+            let stats = self.stats.core(core);
+            let port_stats =
+                (0..port_number(config.ports())).map(|port| self.stats.port(port, core)).collect();
+            let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
+            let (clock, link_poll_interval) = (clocks.core.clone(), clocks.link_poll_interval);
+            let parts = CoreParts {
+                core,
+                clock,
+                ports,
+                link,
+                link_poll_interval,
+                mem,
+                stats,
+                port_stats,
+                other_cores,
+                remote_atomics,
+                secret,
+            };
+            let looped = CoreLoop::new(self.shared.clone(), parts)?;
+            let signal = self.shared.cores.get(usize::from(core)).and_then(|core| core.wake.clone());
+            let devices = rx_descriptors.next().unwrap_or_default();
+            let sleeper = signal.map(|signal| Sleeper::new(signal, devices, &config.core));
+            let sleeper = sleeper.transpose().map_err(system("the descriptors of a worker that sleeps"))?;
+            workers.push(Worker::new(Box::new(looped), controls, (core, &config.core), sleeper));
+        }
+        Ok((Stack { shared: self.shared, stats: self.stats }, workers))
+    }
+}
+
+/// Returns what contexts can read of the ports.
+fn port_states<P: Port>(
+    config: &Config,
+    ports: &mut [P],
+    link: fn(&mut P) -> LinkState,
+) -> Result<Box<[PortState]>, ConfigError> {
+    let state = |(number, port): (usize, &mut P)| {
+        let config = config.for_port(number);
+        let (address, _) = config.net.parse()?;
+        let all = config.net.prefixes()?;
+        let addresses =
+            all.iter().map(|prefix| InterfaceAddress { address: prefix.addr, prefix_len: prefix.len });
+        let caps = port.caps();
+        Ok(PortState::new(PortInfo {
+            device: config.port.device.kind(),
+            mac: local_mac(&config, caps.mac, address),
+            mtu_bytes: config.port.mtu.min(caps.mtu_bytes),
+            memory_node: caps.numa_node,
+            addresses: addresses.collect(),
+            link: link(port),
+        }))
+    };
+    ports.iter_mut().enumerate().map(state).collect()
+}
+
+/// Returns for each core the receive descriptors of its queues, by port, from those of each port.
+fn by_core(by_port: Vec<RxDescriptors>, ports: usize, cores: u16) -> Vec<RxDescriptors> {
+    let mut by_port: Vec<_> = by_port.into_iter().map(Vec::into_iter).collect();
+    let mut of_core = || {
+        let mut found: RxDescriptors = by_port.iter_mut().map(|queues| queues.next().flatten()).collect();
+        found.resize_with(ports, || None);
+        found
+    };
+    (0..cores).map(|_| of_core()).collect()
+}
+
+/// Names the operation of a system error.
+fn system(what: &'static str) -> impl Fn(io::Error) -> SetupError {
+    move |source| SetupError::System { what, source }
+}
+
+/// Converts a number of ports, which is small.
+pub(super) fn port_number(ports: usize) -> u8 {
+    u8::try_from(ports).unwrap_or(u8::MAX)
+}
+
+/// Adds the number of the port to an error.
+fn with_port_number(port: usize, error: SetupError) -> SetupError {
+    if port == 0 { error } else { SetupError::Fabric { number: port, error: Box::new(error) } }
+}
+
+/// The clock of the loop, the clock of captures, and the interval of link checks.
+pub(super) struct StackClocks<C, W> {
+    pub(super) core: C,
+    pub(super) capture: W,
+    pub(super) link_poll_interval: Nanos,
+}
+
+/// The interval of link checks: some drivers ask the kernel.
+const LINK_POLL_INTERVAL: Nanos = Nanos::from_millis(250);
+
+pub(super) fn mem_limits(config: &Config) -> MemLimits {
+    MemLimits { regions_max: config.limits.regions, cores_max: config.core.count }
+}
+
+/// Returns 128 random bits from the system.
+fn secret() -> Result<[u64; 2], SetupError> {
+    let word = || getrandom::u64().map_err(|error| SetupError::Entropy(error.to_string()));
+    Ok([word()?, word()?])
+}
