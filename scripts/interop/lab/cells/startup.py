@@ -56,12 +56,12 @@ def rtr_both(lab):
 
 @cell("start-up/peer-to-peer/we-offer-write")
 def rtr_our_write(lab):
-    call(lab, 20, 3000, sections='[mpa]\nindications = ["write"]\n')
+    call(lab, 20, 3000, sections='[mpa]\nrtr_kinds = ["write"]\n')
 
 
 @cell("start-up/peer-to-peer/we-offer-read")
 def rtr_our_read(lab):
-    call(lab, 20, 3000, sections='[mpa]\nindications = ["read"]\n')
+    call(lab, 20, 3000, sections='[mpa]\nrtr_kinds = ["read"]\n')
 
 
 @cell("start-up/peer-to-peer/we-offer-none")
