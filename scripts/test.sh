@@ -190,9 +190,9 @@ static_dpdk() {
         timeout 120 "$target/debug/examples/dpdk_cost"
 }
 
-# Instructions of small operations against their budgets: exact, unlike times.
+# Instructions of small operations, and of hostile packets, against their budgets and bounds: exact, unlike times.
 instructions() {
-    install_packages counts && scripts/instruction-counts.sh --check
+    install_packages counts && scripts/instruction-counts.sh --check && scripts/adversary-costs.sh
 }
 
 # Whole nodes over faulty links, with assertions on; each seed twice, with TCP's fast path on and off. The summary counts
