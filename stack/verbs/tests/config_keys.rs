@@ -64,3 +64,34 @@ fn is_explained(text: &str, table: &str, key: &str) -> bool {
     }
     false
 }
+
+/// The sections that the cells of the interop lab add to a configuration have no key that the parser does not know.
+#[test]
+fn the_interop_lab_names_known_keys() {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/interop/lab");
+    let files = |folder: &Path| fs::read_dir(folder).expect("the folder is there").flatten();
+    let mut found = 0;
+    for file in files(&lab).chain(files(&lab.join("cells"))) {
+        let Ok(text) = fs::read_to_string(file.path()) else { continue };
+        for (table, key) in text.lines().flat_map(keys_in_strings) {
+            assert!(
+                known_keys(table).contains(&key),
+                "{}: [{table}] has no key {key}",
+                file.path().display()
+            );
+            found += 1;
+        }
+    }
+    assert!(found >= 8, "only {found} keys found: the cells write them in another way");
+}
+
+/// The keys of the tables in the strings of a line of Python, where lines of TOML end with `\n`.
+fn keys_in_strings(line: &str) -> Vec<(&'static str, String)> {
+    let mut keys = Vec::new();
+    for table in TABLES.into_iter().filter(|table| !table.is_empty()) {
+        let Some((_, rest)) = line.split_once(&format!("[{table}]\\n")) else { continue };
+        let entries = rest.split("\\n").map_while(|entry| entry.split_once(" = "));
+        keys.extend(entries.map(|(key, _)| (table, key.split('.').next().unwrap_or(key).to_owned())));
+    }
+    keys
+}
