@@ -50,7 +50,7 @@ impl StackParts {
     }
 
     /// Returns the counters of each core for one port. Those of the first port are the core's own.
-    fn stats_for_port(&self, port: u8) -> Vec<CoreStats> {
+    pub(super) fn stats_for_port(&self, port: u8) -> Vec<CoreStats> {
         (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
     }
 
