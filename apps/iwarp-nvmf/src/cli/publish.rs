@@ -8,11 +8,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use iwarp_nvmf::target::{IoCounters, Target};
-use serde_json::{Value, json};
+use iwarp_nvmf::target::Target;
+use serde::Serialize;
+
+use super::report::Counts;
 
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
@@ -36,7 +37,7 @@ impl Publisher {
     pub(super) fn publish(&mut self, target: &Target) {
         let Some(path) = self.path.as_deref().filter(|_| Instant::now() >= self.next) else { return };
         self.next = Instant::now() + INTERVAL;
-        if let Err(error) = replace(path, &counts(target)) {
+        if let Err(error) = replace(path, &contents(target)) {
             tracing::warn!("{}: {error}: iwarp-top does not show the namespaces", path.display());
             self.path = None;
         }
@@ -53,38 +54,48 @@ impl Drop for Publisher {
 }
 
 /// Readers see the old text or the new one, never a part. Links are not followed: the new file is always created.
-fn replace(path: &Path, text: &Value) -> io::Result<()> {
+fn replace(path: &Path, contents: &File) -> io::Result<()> {
     let new = path.with_added_extension("new");
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new)?;
-    writeln!(file, "{text}")?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new)?;
+    let mut file = io::BufWriter::new(file);
+    serde_json::to_writer(&mut file, contents)?;
+    writeln!(file)?;
+    file.flush()?;
     fs::rename(&new, path)
 }
 
-fn counts(target: &Target) -> Value {
+/// The file's contents.
+#[derive(Serialize)]
+struct File {
+    schema: u32,
+    pid: u32,
+    controllers: usize,
+    namespaces: Vec<Namespace>,
+}
+
+/// A namespace and its counts since the start.
+#[derive(Serialize)]
+struct Namespace {
+    nqn: String,
+    nsid: u32,
+    #[serde(flatten)]
+    counts: Counts,
+    latency_ns: Vec<(u64, u64)>,
+}
+
+fn contents(target: &Target) -> File {
     let mut namespaces = Vec::new();
     for subsystem in target.subsystems() {
         for (&nsid, namespace) in subsystem.namespaces().iter() {
-            namespaces.push(namespace_counts(subsystem.nqn(), nsid, &namespace.counters));
+            let counts = Counts::of(&namespace.counters);
+            let latency_ns = counts.latency.buckets().collect();
+            namespaces.push(Namespace { nqn: subsystem.nqn().to_owned(), nsid, counts, latency_ns });
         }
     }
-    let controllers = target.controllers().len();
-    json!({ "schema": SCHEMA, "pid": std::process::id(), "controllers": controllers, "namespaces": namespaces })
-}
-
-fn namespace_counts(nqn: &str, nsid: u32, counters: &IoCounters) -> Value {
-    let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    json!({
-        "nqn": nqn,
-        "nsid": nsid,
-        "reads": value(&counters.reads),
-        "writes": value(&counters.writes),
-        "read_bytes": value(&counters.read_bytes),
-        "written_bytes": value(&counters.written_bytes),
-        "media_errors": value(&counters.media_errors),
-        "latency_ns": counters.latency.snapshot().buckets().collect::<Vec<_>>(),
-    })
+    let (pid, controllers) = (std::process::id(), target.controllers().len());
+    File { schema: SCHEMA, pid, controllers, namespaces }
 }

@@ -6,20 +6,22 @@ use std::sync::atomic::Ordering;
 use ironwarp_cli::print_stdout;
 use iwarp_nvmf::latency::LatencySnapshot;
 use iwarp_nvmf::target::{IoCounters, Target};
+use serde::Serialize;
 
 /// The counts of a namespace at a moment.
-#[derive(Clone)]
-struct Counts {
+#[derive(Clone, Serialize)]
+pub(super) struct Counts {
     reads: u64,
     writes: u64,
     read_bytes: u64,
     written_bytes: u64,
     media_errors: u64,
-    latency: LatencySnapshot,
+    #[serde(skip)]
+    pub(super) latency: LatencySnapshot,
 }
 
 impl Counts {
-    fn of(counters: &IoCounters) -> Self {
+    pub(super) fn of(counters: &IoCounters) -> Self {
         Counts {
             reads: counters.reads.load(Ordering::Relaxed),
             writes: counters.writes.load(Ordering::Relaxed),
@@ -42,6 +44,17 @@ impl Counts {
     }
 }
 
+/// A line.
+#[derive(Serialize)]
+struct Line<'a> {
+    nqn: &'a str,
+    nsid: u32,
+    controllers: usize,
+    #[serde(flatten)]
+    counts: &'a Counts,
+    latency_us: serde_json::Value,
+}
+
 /// The counts at the last line.
 #[derive(Default)]
 pub(super) struct Report {
@@ -58,13 +71,16 @@ impl Report {
                 let before = self.last.insert((subsystem.nqn().to_owned(), nsid), now.clone());
                 let counts = before.map_or(now.clone(), |before| now.since(&before));
                 let us = |percent| counts.latency.percentile_ns(percent) as f64 / 1e3;
-                let line = serde_json::json!({
-                    "nqn": subsystem.nqn(), "nsid": nsid, "controllers": controllers,
-                    "reads": counts.reads, "writes": counts.writes,
-                    "read_bytes": counts.read_bytes, "written_bytes": counts.written_bytes,
-                    "media_errors": counts.media_errors,
-                    "latency_us": { "p50": us(50.0), "p99": us(99.0), "p99.9": us(99.9), "max": us(100.0) },
-                });
+                let line = Line {
+                    nqn: subsystem.nqn(),
+                    nsid,
+                    controllers,
+                    counts: &counts,
+                    latency_us: serde_json::json!({
+                        "p50": us(50.0), "p99": us(99.0), "p99.9": us(99.9), "max": us(100.0)
+                    }),
+                };
+                let line = serde_json::json!(line);
                 print_stdout(format!("{line}\n"));
             }
         }

@@ -13,16 +13,16 @@
 //! order.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use ironwarp::{Context, PostError, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::arena::{BufferId, CoreMemory};
+use super::devices::Devices;
 use super::wr_id::WrId;
 use crate::NvmfError;
-use crate::backend::{Backend, BlockCompletion};
-use crate::target::{CapsuleLimits, IoCommand, IoCounters, Queue, Response, Step};
+use crate::backend::BlockCompletion;
+use crate::target::{CapsuleLimits, IoCommand, Queue, Response, Step};
 use crate::wire::sgl::DataPointer;
 use crate::wire::{SQE_BYTES, SubmissionQueueEntry};
 
@@ -42,54 +42,6 @@ pub struct CoreIo {
     pub now_ns: u64,
     /// The same in milliseconds.
     pub now_ms: u64,
-}
-
-/// The devices of a core, by their numbers. A removed one leaves its place empty.
-#[derive(Default)]
-pub struct Devices(Vec<Option<Device>>);
-
-impl Devices {
-    /// Returns the device of a number.
-    #[inline]
-    pub fn get(&self, at: usize) -> Option<&Device> {
-        self.0.get(at)?.as_ref()
-    }
-
-    /// Returns the device of a number.
-    #[inline]
-    pub fn get_mut(&mut self, at: usize) -> Option<&mut Device> {
-        self.0.get_mut(at)?.as_mut()
-    }
-
-    /// Puts a device at a number, or removes it.
-    pub(super) fn set(&mut self, at: usize, device: Option<Device>) {
-        if self.0.len() <= at {
-            self.0.resize_with(at + 1, || None);
-        }
-        if let Some(place) = self.0.get_mut(at) {
-            *place = device;
-        }
-    }
-
-    /// Returns the numbers of the devices that have to be polled.
-    pub(super) fn polled(&self) -> Vec<usize> {
-        let needs_poll = |at: &usize| self.get(*at).is_some_and(|one| one.backend.needs_poll());
-        (0..self.0.len()).filter(needs_poll).collect()
-    }
-}
-
-impl FromIterator<Device> for Devices {
-    fn from_iter<I: IntoIterator<Item = Device>>(devices: I) -> Self {
-        Devices(devices.into_iter().map(Some).collect())
-    }
-}
-
-/// A namespace's backend on this core, and its counts.
-pub struct Device {
-    /// The backend.
-    pub backend: Box<dyn Backend>,
-    /// The counts.
-    pub counters: Arc<IoCounters>,
 }
 
 /// What a command does next.

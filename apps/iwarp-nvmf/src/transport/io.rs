@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::arena::BufferId;
-use super::connection::{Connection, CoreIo, Data, Device, Next, State, Then};
+use super::connection::{Connection, CoreIo, Data, Next, State, Then};
+use super::devices::Device;
 use super::wr_id::WrId;
 use crate::NvmfError;
 use crate::backend::{BlockError, BlockOperation, BlockRequest, Submission};

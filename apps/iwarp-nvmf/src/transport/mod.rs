@@ -7,8 +7,8 @@
 //! Source: NVM Express over Fabrics 1.1, 2; NVMe RDMA transport, RDMA_CM format 0.
 
 pub mod arena;
-mod changes;
 mod connection;
+mod devices;
 mod io;
 mod listener;
 mod wr_id;
@@ -24,15 +24,15 @@ use ironwarp::{
     Worker,
 };
 
-pub use changes::{DeviceChange, OpenDevice};
-pub use connection::{CoreIo, Device, Devices};
+pub use connection::CoreIo;
+pub use devices::{Device, DeviceChange, Devices, OpenDevice};
 pub use listener::{Arrival, Arrivals, arrivals, entries_reserved};
 
 use crate::NvmfError;
 use crate::target::Target;
 use arena::{ArenaLimits, CoreMemory};
-use changes::Changes;
 use connection::Connection;
+use devices::Changes;
 use wr_id::{Kind, WrId};
 
 /// Completions taken from the queue at once.

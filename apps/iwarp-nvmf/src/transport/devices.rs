@@ -1,16 +1,67 @@
-//! Devices that are added and removed while a core serves.
+//! The devices of a core, and their change while it serves.
 //!
 //! Takes [`DeviceChange`]s of another thread, at most one housekeeping interval after they were sent. A device is removed
 //! when no command of this core uses it any more, so a backend never disappears below a request.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
+use super::Reactor;
 use super::arena::CoreMemory;
-use super::{Device, Reactor};
 use crate::NvmfError;
+use crate::backend::Backend;
+use crate::target::IoCounters;
 
 /// Milliseconds for which a device without commands is kept: RDMA Writes from its memory may still be in the send queue.
 const REMOVE_DELAY_MS: u64 = 1000;
+
+/// A namespace's backend on this core, and its counts.
+pub struct Device {
+    /// The backend.
+    pub backend: Box<dyn Backend>,
+    /// The counts.
+    pub counters: Arc<IoCounters>,
+}
+
+/// The devices of a core, by their numbers. A removed one leaves its place empty.
+#[derive(Default)]
+pub struct Devices(Vec<Option<Device>>);
+
+impl Devices {
+    /// Returns the device of a number.
+    #[inline]
+    pub fn get(&self, at: usize) -> Option<&Device> {
+        self.0.get(at)?.as_ref()
+    }
+
+    /// Returns the device of a number.
+    #[inline]
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut Device> {
+        self.0.get_mut(at)?.as_mut()
+    }
+
+    /// Puts a device at a number, or removes it.
+    pub(super) fn set(&mut self, at: usize, device: Option<Device>) {
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
+        }
+        if let Some(place) = self.0.get_mut(at) {
+            *place = device;
+        }
+    }
+
+    /// Returns the numbers of the devices that have to be polled.
+    pub(super) fn polled(&self) -> Vec<usize> {
+        let needs_poll = |at: &usize| self.get(*at).is_some_and(|one| one.backend.needs_poll());
+        (0..self.0.len()).filter(needs_poll).collect()
+    }
+}
+
+impl FromIterator<Device> for Devices {
+    fn from_iter<I: IntoIterator<Item = Device>>(devices: I) -> Self {
+        Devices(devices.into_iter().map(Some).collect())
+    }
+}
 
 /// Makes a device with the memory of the core that will use it.
 pub type OpenDevice = Box<dyn FnOnce(&CoreMemory) -> Result<Device, NvmfError> + Send>;
