@@ -250,7 +250,7 @@ namespace_cells() {
     inside=()
 }
 
-# fio's server end writes what the client sends; the client's end checks what it reads back.
+# A transfer of fio in each of its modes. Only its errors are looked for: no byte is compared.
 fio_cells() {
     local verb common
     for verb in write read send; do
