@@ -2,60 +2,34 @@
 //! with DPDK's driver at the other end.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
+mod memif_lab;
+
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use tempfile::TempDir;
+use memif_lab::Side;
 
-/// Seconds after which `timeout` kills a process, and the test fails.
-const DEADLINE: &str = "60";
 /// Pings until it is stopped.
 const ENDLESS: &str = "-v -S 20 -C 1000000000";
 
-/// A folder with the configurations of both sides. One test runs at a time on the machine, since two polled loops use two
-/// processors.
-struct Lab {
-    folder: TempDir,
-    _lock: File,
-}
+/// Both sides, each with its driver.
+struct Lab(memif_lab::Lab);
 
 impl Lab {
     /// Takes the driver of each side.
     fn new(server: &str, client: &str) -> Self {
-        let path = std::env::temp_dir().join("ironwarp-vdev.lock");
-        // Another user may own it.
-        let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
-        lock.lock().expect("the lock");
-        let lab = Lab { folder: TempDir::new().expect("a writable folder"), _lock: lock };
-        for (role, host, driver) in [("server", 1, server), ("client", 2, client)] {
-            let text = format!(
-                "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n\
-                 [port]\nmtu = 9000\ndevice.memif = {{ role = \"{role}\", socket = {:?}, secret = \"s\", driver = \"{driver}\" }}\n\
-                 ring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n\
-                 [net]\naddress = \"10.99.5.{host}/24\"\n[core]\nidle = \"yield\"\n",
-                lab.socket()
-            );
-            std::fs::write(lab.file(role), text).expect("a writable folder");
-        }
-        lab
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.file("m.sock")
+        Lab(memif_lab::Lab::new(|role| {
+            let (host, driver) = if role == "server" { (1, server) } else { (2, client) };
+            Side {
+                device: format!(", secret = \"s\", driver = \"{driver}\""),
+                port: "mtu = 9000\n",
+                net: format!("address = \"10.99.5.{host}/24\"\n"),
+            }
+        }))
     }
 
     fn command(&self, role: &str, line: &str) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["--foreground", "--kill-after=1", DEADLINE, env!("CARGO_BIN_EXE_iwarp-ping")]);
-        command.arg(format!("--{role}")).arg("--config").arg(self.file(role)).args(line.split(' '));
-        command.env("RUNTIME_DIRECTORY", self.folder.path()).stdin(Stdio::null());
-        command
+        self.0.command(role, line)
     }
 
     /// Starts a process, and waits for a line with these words.
@@ -157,7 +131,7 @@ fn a_client_whose_server_is_killed_in_traffic_ends_with_an_error() {
         let server = lab.server();
         let mut client = lab.client();
         server.kill();
-        assert!(lab.socket().exists());
+        assert!(lab.0.file("m.sock").exists());
         let errors = client.errors();
         assert!(errors.contains("link"), "{errors}");
         assert_eq!(client.0.wait().expect("its status").code(), Some(1));

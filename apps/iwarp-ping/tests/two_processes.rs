@@ -2,65 +2,44 @@
 #![cfg(feature = "dpdk")]
 #![forbid(unsafe_code)]
 
-use std::fs::File;
+mod memif_lab;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use memif_lab::Side;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-ping");
-/// Seconds after which a process is killed, by `timeout`, and the test fails.
-const DEADLINE: &str = "60";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The addresses of both sides, for both families.
 const SERVER: &str = "10.99.0.1";
 const SERVER6: &str = "fd00:99::1";
 
-/// A folder of one test with the configurations of both sides. One test runs at a time on the machine, since two
-/// polled loops use two processors.
-struct Lab {
-    folder: TempDir,
-    _lock: File,
-}
+/// Both sides, with addresses of both families.
+struct Lab(memif_lab::Lab);
 
 impl Lab {
     fn new() -> Self {
-        let path = std::env::temp_dir().join("ironwarp-vdev.lock");
-        // Another user may own it.
-        let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
-        lock.lock().expect("the lock");
-        let lab = Lab { folder: TempDir::new().expect("a writable folder"), _lock: lock };
-        for (role, host) in [("server", 1), ("client", 2)] {
-            let text = format!(
-                "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n\
-                 [port]\ndevice.memif = {{ role = \"{role}\", socket = {:?} }}\n\
-                 ring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n\
-                 [net]\naddress = \"10.99.0.{host}/24\"\naddresses = [\"fd00:99::{host}/64\"]\ndad_probes_ipv6 = 0\n\
-                 [core]\nidle = \"yield\"\n",
-                lab.file("m.sock")
+        Lab(memif_lab::Lab::new(|role| {
+            let host = if role == "server" { 1 } else { 2 };
+            let net = format!(
+                "address = \"10.99.0.{host}/24\"\naddresses = [\"fd00:99::{host}/64\"]\ndad_probes_ipv6 = 0\n"
             );
-            std::fs::write(lab.file(role), text).expect("a writable folder");
-        }
-        lab
+            Side { device: String::new(), port: "", net }
+        }))
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.0.file(name)
     }
 
     fn command(&self, role: &str, line: &str) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["--foreground", "--kill-after=1", DEADLINE, PROGRAM, &format!("--{role}"), "--config"]);
-        command.arg(self.file(role)).args(line.split(' ').filter(|word| !word.is_empty()));
-        // DPDK's files, which it leaves behind, are removed with the folder.
-        command.env("RUNTIME_DIRECTORY", self.folder.path()).stdin(Stdio::null());
-        command
+        self.0.command(role, line)
     }
 
     fn client(&self, line: &str) -> Output {

@@ -71,7 +71,7 @@ impl Report {
                 let before = self.last.insert((subsystem.nqn().to_owned(), nsid), now.clone());
                 let counts = before.map_or(now.clone(), |before| now.since(&before));
                 let us = |percent| counts.latency.percentile_ns(percent) as f64 / 1e3;
-                let line = Line {
+                let line = serde_json::json!(Line {
                     nqn: subsystem.nqn(),
                     nsid,
                     controllers,
@@ -79,8 +79,7 @@ impl Report {
                     latency_us: serde_json::json!({
                         "p50": us(50.0), "p99": us(99.0), "p99.9": us(99.9), "max": us(100.0)
                     }),
-                };
-                let line = serde_json::json!(line);
+                });
                 print_stdout(format!("{line}\n"));
             }
         }

@@ -128,6 +128,8 @@ pub(super) struct Control {
     retry_at: Instant,
     /// Readable when a peer waits, or a message.
     events: OwnedFd,
+    /// No peer could be accepted, for example without a free descriptor: the socket stays readable.
+    accept_failed: bool,
 }
 
 impl Control {
@@ -145,7 +147,8 @@ impl Control {
             epoll::add(&events, listener, EventData::new_u64(0), EventFlags::IN)
                 .map_err(MemifError::system)?;
         }
-        Ok(Control { config, shared, role, peer: None, retry_at: Instant::now(), events })
+        let retry_at = Instant::now();
+        Ok(Control { config, shared, role, peer: None, retry_at, events, accept_failed: false })
     }
 
     /// Returns the descriptor that is readable when there is something to handle.
@@ -160,6 +163,11 @@ impl Control {
             (Some(Peer { stage: Stage::Up, .. }), _) | (None, Role::Server(_)) => None,
             (Some(_), _) => Some(START_LIMIT / 4),
         }
+    }
+
+    /// Returns how long the thread has to pause although there is something to handle.
+    pub(super) fn take_pause(&mut self) -> Option<Duration> {
+        core::mem::take(&mut self.accept_failed).then_some(RETRY_INTERVAL)
     }
 
     /// Handles what has arrived.
@@ -195,7 +203,16 @@ impl Control {
     fn find_peer(&mut self, now: Instant, stats: &CoreStats) {
         match &self.role {
             Role::Server(listener) => {
-                for channel in core::iter::from_fn(|| listener.accept()).take(ACCEPTS_MAX) {
+                for _ in 0..ACCEPTS_MAX {
+                    let channel = match listener.accept() {
+                        Ok(Some(channel)) => channel,
+                        Ok(None) => break,
+                        Err(_) => {
+                            stats.count(Counter::PortMemifAcceptErrors);
+                            self.accept_failed = true;
+                            break;
+                        }
+                    };
                     if self.peer.is_some() {
                         stats.count(Counter::PortMemifRefused);
                         let end = Message::Disconnect(Disconnect::new("Already connected"));

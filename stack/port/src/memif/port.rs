@@ -108,6 +108,12 @@ impl MemifPort {
     }
 
     #[cold]
+    fn drop_all(&mut self, from: &mut Burst<MemifSealed>) {
+        self.stats.add(Counter::PortMemifNoPeer, from.len() as u64);
+        from.clear();
+    }
+
+    #[cold]
     fn yield_thread(&mut self) {
         self.polls_to_yield = POLLS_TO_YIELD;
         std::thread::yield_now();
@@ -140,14 +146,14 @@ impl Port for MemifPort {
         }
     }
 
-    /// Sends frames. Without a peer they are dropped, as by a cable that is not plugged in.
+    /// Sends frames. Without a peer they are dropped and counted, as by a cable that is not plugged in.
     #[inline]
     fn tx_burst(&mut self, from: &mut Burst<MemifSealed>) {
         if from.is_empty() {
             return;
         }
         self.keep_up();
-        let Some(rings) = &mut self.rings else { return from.clear() };
+        let Some(rings) = &mut self.rings else { return self.drop_all(from) };
         match rings.tx.send(from) {
             Ok(sent) => self.stats.add(Counter::PortTxFrames, sent as u64),
             Err(fault) => self.on_fault(fault),

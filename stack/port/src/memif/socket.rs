@@ -57,9 +57,16 @@ impl Listener {
     }
 
     /// Returns the next peer that waits.
-    pub(super) fn accept(&self) -> Option<Channel> {
+    ///
+    /// # Errors
+    /// What the system reports; one that waits still does so, and the socket stays readable.
+    pub(super) fn accept(&self) -> Result<Option<Channel>, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        accept_with(&self.socket, flags).ok().map(|socket| Channel { socket })
+        match accept_with(&self.socket, flags) {
+            Ok(socket) => Ok(Some(Channel { socket })),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -215,9 +222,9 @@ mod tests {
     fn messages_and_descriptors_cross_an_abstract_socket() {
         let name = PathBuf::from(format!("@ironwarp-test-{}", std::process::id()));
         let listener = Listener::bind(&name).expect("a free name");
-        assert!(listener.accept().is_none());
+        assert!(matches!(listener.accept(), Ok(None)));
         let client = Channel::connect(&name).expect("a listener");
-        let server = listener.accept().expect("a peer");
+        let server = listener.accept().expect("descriptors").expect("a peer");
         assert!(matches!(server.receive(), Received::Nothing));
         let file = std::fs::File::open("/dev/null").expect("a file");
         assert!(client.send(&Message::Connect, "x", Some(file.as_fd())));

@@ -84,6 +84,15 @@ fn frames_of_every_length_cross_in_both_directions() {
 }
 
 #[test]
+fn frames_without_a_peer_are_dropped_and_counted() {
+    let folder = folder();
+    let (mut port, stats) = server(&folder.path().join("m"));
+    assert!(send(&mut port, &[1; 60]) && send(&mut port, &[1; 60]));
+    assert_eq!((stats.read(Counter::PortMemifNoPeer), stats.read(Counter::PortTxFrames)), (2, 0));
+    assert_eq!(port.free_frames(), (256, 256));
+}
+
+#[test]
 fn a_full_ring_leaves_frames_and_a_long_run_wraps_the_indices() {
     let folder = folder();
     let path = folder.path().join("m");

@@ -63,14 +63,16 @@ impl ControlThread {
 }
 
 impl Inner {
-    fn poll(&self) {
-        self.control.lock().poll(Instant::now(), &self.stats);
-    }
-
     fn run(&self, events: &OwnedFd) {
         while !self.stop.load(Ordering::Acquire) {
-            self.poll();
-            let limit = self.control.lock().wait_limit();
+            let (limit, pause) = {
+                let mut control = self.control.lock();
+                control.poll(Instant::now(), &self.stats);
+                (control.wait_limit(), control.take_pause())
+            };
+            if let Some(pause) = pause {
+                std::thread::sleep(pause);
+            }
             let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
             let mut found = [const { MaybeUninit::<Event>::uninit() }; 4];
             // An interrupted wait is a wake-up without a reason.

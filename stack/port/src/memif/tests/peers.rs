@@ -201,7 +201,7 @@ impl EvilServer {
         let mut channel = None;
         until("the client", || {
             client.link();
-            channel = self.listener.accept();
+            channel = self.listener.accept().expect("a free descriptor");
             channel.is_some()
         });
         self.channel.set(channel);
