@@ -1,8 +1,9 @@
 //! A page in the text format of Prometheus.
 //!
 //! Each counter becomes `ironwarp_NAME_total` with label `core`; one that is counted by port has label `port` too.
-//! NVMe namespaces are `ironwarp_nvmf_NAME_total` with labels `nqn` and `nsid`, and a histogram of seconds. `ironwarp_up` is 1 while the process counts. The page may be of any build or damaged: a name that Prometheus does not
-//! allow is left out. The size is bounded by what `ironwarp_stats` reads.
+//! NVMe namespaces are `ironwarp_nvmf_NAME_total` with labels `nqn` and `nsid`, and a histogram of latencies in seconds.
+//! `ironwarp_up` is 1 while the process counts. The page may be of any build or damaged: a name that Prometheus does not
+//! allow is left out. The size is bounded by what `ironwarp_stats` and [`namespaces`] read.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -87,6 +88,10 @@ const NAMESPACE_COUNTERS: [NamespaceCounter; 5] = [
     ("media_errors", "Commands that the backend failed.", |one| one.media_errors),
 ];
 
+/// The bounds of the histogram's buckets are 1, 2 and 5 of each. They never change, as Prometheus expects.
+const LATENCY_DECADES_NS: [u64; 7] =
+    [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
+
 fn namespace_metrics(text: &mut String, namespaces: &[Namespace]) {
     for (name, help, value) in NAMESPACE_COUNTERS {
         let _ = writeln!(text, "# HELP ironwarp_nvmf_{name}_total {help}");
@@ -100,14 +105,19 @@ fn namespace_metrics(text: &mut String, namespaces: &[Namespace]) {
     let _ = writeln!(text, "# TYPE {name} histogram");
     for one in namespaces {
         let labels = labels(one);
-        let mut seen = 0u64;
-        for (upper_ns, count) in &one.latency_ns {
-            seen = seen.saturating_add(*count);
-            let upper = *upper_ns as f64 / 1e9;
-            let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{upper}\"}} {seen}");
+        let counted = |most_ns: u64| {
+            let below = one.latency_ns.iter().filter(|(upper_ns, _)| *upper_ns <= most_ns);
+            below.fold(0u64, |sum, (_, count)| sum.saturating_add(*count))
+        };
+        for decade_ns in LATENCY_DECADES_NS {
+            for bound_ns in [1, 2, 5].map(|part| part * decade_ns) {
+                let (seconds, count) = (bound_ns as f64 / 1e9, counted(bound_ns));
+                let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{seconds}\"}} {count}");
+            }
         }
-        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {seen}");
-        let _ = writeln!(text, "{name}_count{{{labels}}} {seen}");
+        let all = counted(u64::MAX);
+        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {all}");
+        let _ = writeln!(text, "{name}_count{{{labels}}} {all}");
     }
 }
 
