@@ -142,6 +142,14 @@ impl<P: Port> Wire<P> {
         }
     }
 
+    /// Drops the frames that wait for the device and returns their number. TCP sends them again.
+    #[cold]
+    pub fn discard_waiting(&mut self) -> usize {
+        let count = self.waiting.len();
+        self.waiting.clear();
+        count
+    }
+
     /// Returns the number of frames that wait for the device, and of looped frames.
     #[inline]
     pub fn waiting_frames(&self) -> usize {

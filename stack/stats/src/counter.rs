@@ -35,6 +35,7 @@ counters! {
     "port" {
         PortRxFrames = "port_rx_frames": "Frames received.",
         PortTxFrames = "port_tx_frames": "Frames that the device took.",
+        PortTxLinkDown = "port_tx_link_down": "Frames to send dropped because the device has no link and takes none.",
         PortRxCopied = "port_rx_copied": "Frames copied on arrival: they came in several buffers or their sender still held them.",
         PortRxTooLong = "port_rx_too_long": "Frames in several buffers that were too long for one, dropped.",
         PortRxNoBuffer = "port_rx_no_buffer": "Frames to be copied on arrival that found no buffer, dropped.",

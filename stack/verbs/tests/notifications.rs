@@ -54,6 +54,24 @@ fn link_down_and_up_raise_events() {
     assert_eq!((pair.near.counter("verbs_link_changes"), pair.far.counter("verbs_link_changes")), (2, 0));
 }
 
+/// Some drivers take no frame while the link is down. A core drops such frames, since it does not sleep while some wait.
+#[test]
+fn frames_that_a_device_without_a_link_refuses_are_dropped_and_counted() {
+    let (mut pair, cable) = cabled();
+    let (near, _) = pair.connect();
+    let target = pair.far.memory(&[0; 8]);
+    cable.limit_tx_burst(0);
+    cable.set_link(false);
+    pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"waits", remote(&target))).unwrap();
+    pair.until("the drop", |pair| pair.near.counter("port_tx_link_down") > 0);
+    let waiting = |pair: &Pair| pair.near.worker.resource_usage().waiting_frames;
+    pair.until("an empty burst", |pair| waiting(pair) == 0);
+    cable.limit_tx_burst(u64::MAX);
+    cable.set_link(true);
+    pair.until("the Write", |pair| pair.near.completions.len() == 1);
+    assert_eq!((pair.near.completions[0].status, &contents(&target)[..5]), (OK, &b"waits"[..]));
+}
+
 /// A list costs one doorbell, however long it is; requests that are posted and processed one by one cost one each.
 #[test]
 fn a_list_rings_the_doorbell_once() {

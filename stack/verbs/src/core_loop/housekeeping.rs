@@ -134,6 +134,11 @@ impl<P: Port> NetHousekeeping<P> {
     /// Returns the new state of a port's link if it changed. Connections live on until TCP's user timeout.
     pub(super) fn check_link(&mut self, dp: &mut DataPath<P>, now: Nanos, port: u8) -> Option<bool> {
         let (up, lost) = (self.is_link_up(dp, port), self.links_down & 1 << port != 0);
+        if !up {
+            // Some drivers take nothing without a link, and a core with waiting frames would never sleep.
+            let dropped = dp.wires.at_mut(port).discard_waiting();
+            dp.stats.add(Counter::PortTxLinkDown, dropped as u64);
+        }
         if up != lost {
             return None;
         }
