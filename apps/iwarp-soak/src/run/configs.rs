@@ -93,7 +93,7 @@ impl Setup {
              [net]\naddress = \"{address}\"\n{gateway}\
              [core]\nidle = \"yield\"\n\
              [tcp]\nuser_timeout_ms = 60000\ntime_wait_ms = 500\n\
-             [mpa]\nstartup_timeout_ms = 60000\n\
+             [mpa]\nstartup_timeout_ms = 60000\nterminate_timeout_ms = 60000\n\
              [limits]\nqueue_pairs = {limit}\nhalf_open = {limit}\nregions = {}\n",
             8 * limit + 64
         )

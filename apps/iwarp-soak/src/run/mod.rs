@@ -218,7 +218,7 @@ impl Part {
         let is_aftermath = self.last_kill.is_some_and(|at| at.elapsed() < KILL_AFTERMATH);
         for end in self.ends.iter_mut().filter(|end| !end.is_killed) {
             end.read_reports();
-            end.samples.take(end.pid());
+            end.sample();
             self.faults.extend(end.take_failures());
             let lost = std::mem::take(&mut end.lost);
             if !is_aftermath {

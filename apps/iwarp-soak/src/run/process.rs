@@ -83,6 +83,13 @@ impl Process {
         })
     }
 
+    /// Takes a sample of its memory and descriptors if it is time.
+    pub(super) fn sample(&mut self) {
+        let open = self.counts.values().filter_map(|counts| counts.get("open")).sum();
+        let pid = self.pid();
+        self.samples.take(pid, open);
+    }
+
     /// Its name in results.
     pub(super) fn name(&self) -> &'static str {
         match self.role {

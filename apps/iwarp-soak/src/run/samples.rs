@@ -12,6 +12,9 @@ const SAMPLES_MIN: usize = 40;
 /// Growth of resident memory between the second and the last quarter of a life that is no leak: buffers of connections
 /// that come and go.
 const GROWTH_KIB_MAX: u64 = 2048;
+/// What a connection may add beside, and what stays when it is gone: its buffers, queues and tables. After a client is
+/// killed, the server has its connections and those of the next one.
+const CONNECTION_KIB: u64 = 256;
 
 /// Samples of a process.
 #[derive(Default)]
@@ -19,11 +22,13 @@ pub(super) struct Samples {
     last: Option<Instant>,
     rss_kib: Vec<u64>,
     descriptors: Vec<u64>,
+    /// The most connections until then.
+    connections: Vec<u64>,
 }
 
 impl Samples {
-    /// Takes a sample if it is time.
-    pub(super) fn take(&mut self, pid: Pid) {
+    /// Takes a sample of a process with this number of connections if it is time.
+    pub(super) fn take(&mut self, pid: Pid, connections: u64) {
         if self.last.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
@@ -37,6 +42,7 @@ impl Samples {
         if let Some(rss) = rss {
             self.rss_kib.push(rss);
             self.descriptors.push(descriptors);
+            self.connections.push(connections.max(self.connections.last().copied().unwrap_or(0)));
         }
     }
 
@@ -45,9 +51,10 @@ impl Samples {
         if self.rss_kib.len() < SAMPLES_MIN {
             return None;
         }
-        let [(early, late), (early_fds, late_fds)] =
-            [&self.rss_kib, &self.descriptors].map(|values| quarters(values));
-        if late > early + GROWTH_KIB_MAX.max(early / 100) {
+        let [(early, late), (early_fds, late_fds), (few, many)] =
+            [&self.rss_kib, &self.descriptors, &self.connections].map(|values| quarters(values));
+        let growth_max = GROWTH_KIB_MAX.max(early / 100) + (many - few) * CONNECTION_KIB;
+        if late > early + growth_max {
             return Some(format!("memory grew from {early} to {late} KiB"));
         }
         (late_fds > early_fds).then(|| format!("descriptors grew from {early_fds} to {late_fds}"))
@@ -88,7 +95,8 @@ mod tests {
 
     fn samples(rss_kib: impl Iterator<Item = u64>) -> Samples {
         let rss_kib: Vec<u64> = rss_kib.collect();
-        Samples { last: None, descriptors: vec![9; rss_kib.len()], rss_kib }
+        let [descriptors, connections] = [9, 64].map(|count| vec![count; rss_kib.len()]);
+        Samples { last: None, descriptors, connections, rss_kib }
     }
 
     #[test]
@@ -99,6 +107,11 @@ mod tests {
         assert_eq!(samples((0..30).map(|at| at * 10_000)).growth(), None);
         let leak = samples((0..100).map(|at| 50_000 + at * 100)).growth();
         assert!(leak.is_some_and(|text| text.starts_with("memory grew")));
+        // More connections than ever need more memory.
+        let mut grown = samples((0..100).map(|at| if at < 60 { 50_000 } else { 60_000 }));
+        assert!(grown.growth().is_some());
+        grown.connections[60..].fill(128);
+        assert_eq!(grown.growth(), None);
         let mut leak = samples((0..100).map(|_| 50_000));
         leak.descriptors = (0..100).map(|at| 9 + at / 50).collect();
         assert_eq!(leak.growth(), Some("descriptors grew from 9 to 10".to_owned()));
