@@ -159,6 +159,7 @@ impl State {
         let events = EventQueue::new()?;
         let mut raw = sys::verbs_context {
             query_port: Some(query::query_port_ex),
+            query_device_ex: Some(query::query_device_ex),
             sz: size_of::<sys::verbs_context>() as _,
             ..Default::default()
         };

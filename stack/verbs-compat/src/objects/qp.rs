@@ -323,6 +323,8 @@ impl State {
         let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
         let info = self.device()?.context.query_qp(found.handle)?;
         let state = match info.state {
+            // The kernel's iWARP devices have no earlier state.
+            QpState::Idle if found.raw.state == sys::IBV_QPS_RESET => sys::IBV_QPS_INIT,
             QpState::Idle => found.raw.state,
             QpState::Connecting => sys::IBV_QPS_INIT,
             QpState::Established => sys::IBV_QPS_RTS,
