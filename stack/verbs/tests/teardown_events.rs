@@ -399,7 +399,7 @@ fn aborting_an_idle_queue_pair_flushes_its_receives_and_what_is_posted_later() {
     node.ctx.abort(qp).unwrap();
     scene.until("two completions", |scene| scene.node.completions.len() == 2);
     let node = &mut scene.node;
-    assert_eq!(node.ctx.qp_state(qp), Ok(QpState::Error));
+    assert_eq!(node.ctx.qp_state(qp).unwrap(), QpState::Error);
     node.ctx.post_send(qp, &SendWr::send_inline(3, b"late")).unwrap();
     scene.until("the send", |scene| scene.node.completions.len() == 3);
     scene.node.ctx.post_recv(qp, &RecvWr::new(4, &[])).unwrap();
@@ -408,7 +408,7 @@ fn aborting_an_idle_queue_pair_flushes_its_receives_and_what_is_posted_later() {
     assert_eq!(told(&scene), Vec::<&str>::new());
     let node = &mut scene.node;
     let connected = node.ctx.connect(qp, PEER.parse().unwrap(), b"");
-    assert_eq!(connected, Err(VerbsError::WrongState(QpState::Error)));
+    assert!(matches!(connected, Err(VerbsError::WrongState(QpState::Error))), "{connected:?}");
     node.ctx.abort(qp).unwrap();
     scene.turns(10);
     assert_eq!(scene.node.completions.len(), 4, "a second abort changes nothing");
