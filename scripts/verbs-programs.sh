@@ -241,7 +241,8 @@ namespace_cells() {
     for name in "$@"; do
         case $name in
             qperf-rc_lat) cell "$name" 'latency' @ qperf -- qperf -cm1 -t 1 "$server" rc_lat ;;
-            qperf-rc_bw) cell "$name" 'bw' @ qperf -- qperf -cm1 -t 1 "$server" rc_bw ;;
+            # The kernel may keep the port of the cell before for a minute.
+            qperf-rc_bw) cell "$name" 'bw' @ qperf -lp 19766 -- qperf -lp 19766 -cm1 -t 1 "$server" rc_bw ;;
             fi_pingpong-*) libfabric_cell "$name" ;;
             mpi-*) mpi_cell "$name" "${name#mpi-}" ;;
         esac

@@ -30,11 +30,12 @@ mpi_cell() {
 
 # libfabric_cell NAME: libfabric's endpoints for connections (msg), and those for datagrams above them (rdm).
 libfabric_cell() {
-    local kind=${1#fi_pingpong-} size=1024 options
-    [ "$kind" = rdm-all ] && size=all
+    local kind=${1#fi_pingpong-} size=1024 options limit=$limit
+    # Up to 6 MiB.
+    [ "$kind" = rdm-all ] && size=all limit=240
     options=(-p verbs -e msg)
     [ "$kind" = msg ] || options=(-p 'verbs;ofi_rxm' -e rdm)
-    cell "$1" '^(1k|1024) ' fi_pingpong "${options[@]}" -I 20 -S "$size" -- fi_pingpong "${options[@]}" -I 20 -S "$size" "$server"
+    cell "$1" '^(1k|1024) ' fi_pingpong "${options[@]}" -I 10 -S "$size" -- fi_pingpong "${options[@]}" -I 10 -S "$size" "$server"
 }
 
 # Debian's pyverbs is for Debian's Python, whatever else is in PATH.
