@@ -61,7 +61,9 @@ impl End {
         let work = self.worker.poll(1).work;
         while let Some(event) = self.ctx.poll_event() {
             match event {
-                Event::ConnectRequest { request, .. } => self.ctx.accept(request, self.qp, b"").expect("accept"),
+                Event::ConnectRequest { request, .. } => {
+                    self.ctx.accept(request, self.qp, b"").expect("accept")
+                }
                 Event::Established { .. } => self.is_up = true,
                 Event::Disconnected { .. } | Event::ConnectFailed { .. } => panic!("{event:?}"),
                 _ => {}
