@@ -6,7 +6,7 @@ BUILD_PACKAGES=(build-essential pkg-config libdpdk-dev libclang-dev)
 # The headers of rdma-core, whose layouts the replacement of its libraries uses.
 VERBS_PACKAGES=(libibverbs-dev librdmacm-dev)
 # Programs that run over that replacement.
-VERBS_PROGRAMS=(rdmacm-utils ibverbs-utils perftest qperf fio libfabric-bin)
+VERBS_PROGRAMS=(rdmacm-utils ibverbs-utils perftest qperf fio libfabric-bin openmpi-bin libopenmpi-dev python3-pyverbs)
 TEST_PACKAGES=(iproute2 ethtool tshark python3 "${VERBS_PACKAGES[@]}" "${VERBS_PROGRAMS[@]}")
 # The packages for counting instructions.
 COUNTS_PACKAGES=(valgrind)

@@ -55,10 +55,11 @@ skipped=0
 # The name of a cell's memif.
 pair=
 limit=60
-# What runs the programs: nothing, or a network namespace.
-inside=()
-namespace=iwvp-$$
-trap 'ip netns del "$namespace" 2>/dev/null; rm -f "${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}/iwarp-run-$(id -u)/vp$$-"*' EXIT
+# shellcheck source=scripts/verbs/network.sh
+. scripts/verbs/network.sh
+# shellcheck source=scripts/verbs/libraries.sh
+. scripts/verbs/libraries.sh
+trap 'delete_namespace; rm -f "${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}/iwarp-run-$(id -u)/vp$$-"*' EXIT
 
 # end ROLE LOG COMMAND...: one end of the pair.
 end() {
@@ -198,6 +199,8 @@ smoke_cells() {
     perftest ib_write_lat ib_write_lat -n 50 -s 64
     perftest ib_read_lat ib_read_lat -n 100 -s 64
     perftest ib_atomic_lat ib_atomic_lat -n 100
+    pyverbs_cell
+    namespace_cells fi_pingpong-rdm mpi-2
 }
 
 more_cells() {
@@ -222,42 +225,43 @@ more_cells() {
     perftest ib_write_bw-qps ib_write_bw -n 100 -q 4
     perftest ib_send_bw-list ib_send_bw -n 200 -l 8
     fio_cells
-    namespace_cells
-}
-
-# Programs that talk over the kernel's TCP first, to the address that they use for RDMA, or that look for a network interface
-# with it. In a network namespace the kernel has both addresses too.
-make_namespace() {
-    ip netns add "$namespace" && ip -n "$namespace" link set lo up &&
-        ip -n "$namespace" link add iw0 type veth peer name iw1 && ip -n "$namespace" link set iw0 up &&
-        ip -n "$namespace" link set iw1 up &&
-        ip -n "$namespace" address add "$server/24" dev iw0 && ip -n "$namespace" address add "$client/24" dev iw0
+    pyverbs_tests_cell
+    namespace_cells qperf-rc_lat qperf-rc_bw fi_pingpong-msg fi_pingpong-rdm-all mpi-4
 }
 
 namespace_cells() {
-    local name
-    if ! make_namespace 2>/dev/null; then
-        for name in qperf-rc_lat qperf-rc_bw fi_pingpong-msg; do
+    local name processes=4
+    if ! { make_namespace "$processes" && make_switch "$processes"; } 2>/dev/null; then
+        for name in "$@"; do
             wanted "$name" && report "$name" skipped 0 'no network namespace can be made'
         done
         return
     fi
     inside=(ip netns exec "$namespace")
-    cell qperf-rc_lat 'latency' @ qperf -- qperf -cm1 -t 1 "$server" rc_lat
-    cell qperf-rc_bw 'bw' @ qperf -- qperf -cm1 -t 1 "$server" rc_bw
-    cell fi_pingpong-msg '^ *1k|1024' fi_pingpong -p verbs -e msg -I 50 -S 1024 -- \
-        fi_pingpong -p verbs -e msg -I 50 -S 1024 "$server"
+    for name in "$@"; do
+        case $name in
+            qperf-rc_lat) cell "$name" 'latency' @ qperf -- qperf -cm1 -t 1 "$server" rc_lat ;;
+            # The kernel may keep the port of the cell before for a minute.
+            qperf-rc_bw) cell "$name" 'bw' @ qperf -lp 19766 -- qperf -lp 19766 -cm1 -t 1 "$server" rc_bw ;;
+            fi_pingpong-*) libfabric_cell "$name" ;;
+            mpi-*) mpi_cell "$name" "${name#mpi-}" ;;
+        esac
+    done
     inside=()
+    delete_namespace
 }
 
-# A transfer of fio in each of its modes. Only its errors are looked for: no byte is compared.
+# A transfer of fio in each of its modes. Of Sends the receiver checks every byte. Of Writes and Reads fio compares nothing,
+# because its engine transfers between buffers at fixed places and completes no request at the passive side.
 fio_cells() {
-    local verb common
+    local verb common checks
     for verb in write read send; do
-        common=(--ioengine=rdma --port=8888 --bs=64k --size=2m --iodepth=4 --name=rdma)
+        common=(--ioengine=rdma --port=8888 --bs=64k --size=4m --iodepth=4 --name=rdma)
+        checks=()
+        [ "$verb" = send ] && checks=(--verify=crc32c --verify_interval=4k --verify_fatal=1)
         cell "fio-$verb" 'err= 0' \
-            fio "${common[@]}" --rw=read -- \
-            fio "${common[@]}" --hostname="$server" --verb="$verb" --rw=write
+            fio "${common[@]}" "${checks[@]}" --rw=read -- \
+            fio "${common[@]}" "${checks[@]}" --hostname="$server" --verb="$verb" --rw=write
     done
 }
 

@@ -35,6 +35,8 @@ else
     require_cargo
     # The profile of cargo test, so that one of the two builds serves both.
     cargo build --quiet --locked --workspace --bins
+    # No cell of the short run needs the replacement libraries.
+    [[ " $* " == *" --smoke "* ]] || scripts/install-verbs.sh --debug "$build/verbs/lib" >/dev/null
 fi
 status=0
 # No cell of the short run needs the storage programs.

@@ -87,6 +87,14 @@ fn user_folder() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
+/// Returns a folder like `/sys` with the library's device, for programs that look for a device there first.
+pub(crate) fn sysfs_folder() -> Result<PathBuf, String> {
+    let folder = user_folder()?.join("sys");
+    let device = folder.join("class/infiniband/ironwarp0");
+    fs::create_dir_all(&device).map_err(|error| format!("{}: {error}", device.display()))?;
+    Ok(folder)
+}
+
 fn private_folder(folder: &Path, own: u32) -> Result<(), String> {
     let created = fs::DirBuilder::new().mode(0o700).create(folder);
     if let Err(error) = created

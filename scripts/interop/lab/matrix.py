@@ -119,6 +119,15 @@ class Lab:
             words += ["--pcap", str(self.cell_folder / f"wire-{next(self.captures)}.pcapng")]
         return self._start(name, words, SETTINGS + self.fabric.config() + sections)
 
+    def dropin(self, *command, sections=""):
+        """Starts somebody else's RDMA program over our libraries, which `scripts/install-verbs.sh` installs."""
+        if not (self.programs / "../verbs/lib/libibverbs.so.1").exists():
+            raise Skipped("the replacement libraries are not installed beside the programs")
+        config = SETTINGS + self.fabric.config() + sections
+        node = Node(self.programs, self.cell_folder, "iwarp-run", command, config, config_first=True)
+        self.nodes.append(node)
+        return node
+
     def nvmf(self, *arguments, sections):
         """Starts the storage program, whose configuration has the stack's as a part."""
         stack = re.sub(r"^\[", "[stack.", SETTINGS + self.fabric.config(), flags=re.MULTILINE)

@@ -24,12 +24,14 @@ idle = "yield"
 class Node:
     """A program that runs. What it prints goes to files in the cell's folder."""
 
-    def __init__(self, programs, folder, name, arguments, config_text):
+    def __init__(self, programs, folder, name, arguments, config_text, config_first=False):
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / f"{name}.toml"
         config.write_text(config_text)
         self.name, self.out, self.err = name, folder / f"{name}.out", folder / f"{name}.err"
-        command = ["setpriv", "--pdeathsig", "KILL", "--", str(programs / name), *arguments, "--config", str(config)]
+        of_config = ["--config", str(config)]
+        words = [*of_config, *arguments] if config_first else [*arguments, *of_config]
+        command = ["setpriv", "--pdeathsig", "KILL", "--", str(programs / name), *words]
         # DPDK's own files go there.
         environment = {**os.environ, "RUNTIME_DIRECTORY": str(folder), "XDG_RUNTIME_DIR": str(folder)}
         with open(self.out, "w") as out, open(self.err, "w") as err:

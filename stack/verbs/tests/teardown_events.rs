@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use common::messages::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send, tagged, terminate};
 use common::peer::{PEER, Scene};
 use ironwarp::{
-    CompletionStatus, ConnectFailure, ConnectParams, DisconnectReason, Event, Nanos, QueuePair, RemoteMemory,
-    STag, SendWr, Terminate,
+    CompletionStatus, ConnectFailure, ConnectParams, DisconnectReason, Event, Nanos, PostError, QpAttr,
+    QpState, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Terminate, VerbsError,
 };
 use ironwarp_tcp::TcpEvents;
 
@@ -384,4 +384,51 @@ fn a_terminate_is_sent_when_the_pool_is_empty() {
     closes(&mut scene);
     scene.peer.close();
     assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
+}
+
+/// RDMAC verbs s6.2.4: in the error state every request is flushed, those that were posted before and those that follow.
+/// No connection ended, so no event says so.
+#[test]
+fn aborting_an_idle_queue_pair_flushes_its_receives_and_what_is_posted_later() {
+    let mut scene = Scene::new(|_| {});
+    let qp = scene.qp();
+    let node = &mut scene.node;
+    node.ctx.post_recvs(qp, &[RecvWr::new(1, &[]), RecvWr::new(2, &[])]).unwrap();
+    let early = node.ctx.post_send(qp, &SendWr::send_inline(9, b"early"));
+    assert_eq!(early, Err(PostError::WrongState(QpState::Idle)));
+    node.ctx.abort(qp).unwrap();
+    scene.until("two completions", |scene| scene.node.completions.len() == 2);
+    let node = &mut scene.node;
+    assert_eq!(node.ctx.qp_state(qp).unwrap(), QpState::Error);
+    node.ctx.post_send(qp, &SendWr::send_inline(3, b"late")).unwrap();
+    scene.until("the send", |scene| scene.node.completions.len() == 3);
+    scene.node.ctx.post_recv(qp, &RecvWr::new(4, &[])).unwrap();
+    scene.until("the receive", |scene| scene.node.completions.len() == 4);
+    assert_eq!(statuses(&scene), [(1, FLUSHED), (2, FLUSHED), (3, FLUSHED), (4, FLUSHED)]);
+    assert_eq!(told(&scene), Vec::<&str>::new());
+    let node = &mut scene.node;
+    let connected = node.ctx.connect(qp, PEER.parse().unwrap(), b"");
+    assert!(matches!(connected, Err(VerbsError::WrongState(QpState::Error))), "{connected:?}");
+    node.ctx.abort(qp).unwrap();
+    scene.turns(10);
+    assert_eq!(scene.node.completions.len(), 4, "a second abort changes nothing");
+    scene.node.ctx.destroy_qp(qp).unwrap();
+    scene.until("the destruction", |scene| scene.node.ctx.query_cq(scene.node.cq).unwrap().users == 0);
+}
+
+/// Receives of a shared queue stay for its other queue pairs; the event says that this one takes none any more.
+#[test]
+fn aborting_an_idle_queue_pair_takes_no_shared_receive() {
+    let mut scene = Scene::new(|_| {});
+    let node = &mut scene.node;
+    let srq = node.ctx.create_srq(node.pd, 4, 1).unwrap();
+    node.ctx.post_srq_recv(srq, &RecvWr::new(1, &[])).unwrap();
+    let attr = QpAttr { srq: Some(srq), ..QpAttr::new(node.cq) };
+    let qp = node.ctx.create_qp(node.pd, &attr).unwrap();
+    node.ctx.abort(qp).unwrap();
+    let last = |event: &Event| matches!(event, Event::LastWqeReached { qp: one } if *one == qp).then_some(());
+    scene.event("the last receive", last);
+    scene.turns(10);
+    assert_eq!(statuses(&scene), []);
+    assert_eq!(scene.node.ctx.query_srq(srq).unwrap().posted, 1);
 }

@@ -261,9 +261,9 @@ pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     call(|| unsafe { with(ctx, |context| Ok(context.disconnect(qp.to_rust())?)) })
 }
 
-/// Moves a connected queue pair to the error state: resets the connection and completes every posted request as
-/// flushed. IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not established. The queue
-/// pair stays, so that its completions can be reaped before it is destroyed.
+/// Moves a queue pair to the error state: resets its connection and completes every posted request as flushed.
+/// IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not established; neither if the
+/// queue pair was idle. The queue pair stays, so that its completions can be reaped before it is destroyed.
 ///
 /// # Safety
 /// `ctx` is null or a handle of this library.

@@ -254,7 +254,6 @@ static void orders(void)
     ANSWERS(IW_E_STATE, iw_post_recv(ctx, qp, &(struct iw_recv_wr){0}, 1, NULL));
     ANSWERS(IW_E_STATE, iw_post_send(ctx, qp, &(struct iw_send_wr){0}, 1, NULL));
     ANSWERS(IW_E_STATE, iw_disconnect(ctx, qp));
-    ANSWERS(IW_E_STATE, iw_abort(ctx, qp));
     ANSWERS(IW_OK, iw_qp_destroy(ctx, qp));
     ANSWERS(IW_E_NO_QP, iw_qp_destroy(ctx, qp));
     ANSWERS(IW_E_NO_QP, iw_qp_query(ctx, qp, &info));

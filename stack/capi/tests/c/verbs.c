@@ -232,6 +232,28 @@ static void abort_connection(void)
     CHECK(read(fd, count, 8) == 8);
 }
 
+/* A queue pair without a connection is moved to the error state. */
+static void abort_idle(void)
+{
+    struct iw_qp connected = pair.near.qp;
+    struct iw_qp_attr attr;
+    struct iw_qp_info info = {.size = sizeof info};
+    struct iw_send_wr wr = request(IW_WR_SEND, 13);
+    ANSWERS(IW_OK, iw_qp_attr_init(&attr, pair.near.cq));
+    ANSWERS(IW_OK, iw_qp_create(pair.near.ctx, pair.near.pd, &attr, &pair.near.qp));
+    post_recv(&pair.near, 12, 0, 16);
+    ANSWERS(IW_OK, iw_abort(pair.near.ctx, pair.near.qp));
+    await_completion(&pair, &pair.near, IW_WC_RECV, 12);
+    CHECK(pair.near.wc.status == IW_WC_WR_FLUSH_ERR);
+    ANSWERS(IW_OK, iw_qp_query(pair.near.ctx, pair.near.qp, &info));
+    CHECK(info.state == IW_QP_ERROR);
+    post(wr);
+    await_completion(&pair, &pair.near, IW_WC_SEND, 13);
+    CHECK(pair.near.wc.status == IW_WC_WR_FLUSH_ERR);
+    ANSWERS(IW_OK, iw_qp_destroy(pair.near.ctx, pair.near.qp));
+    pair.near.qp = connected;
+}
+
 /* Memory of the library's, and the end of a tag that nobody can use any more. */
 static void memory(void)
 {
@@ -385,6 +407,7 @@ int main(void)
     immediates();
     notify();
     sources();
+    abort_idle();
     memory();
     pair_join_again(&pair, IW_EXTENSIONS_RFC7306, IW_EXTENSIONS_RFC7306);
     abort_connection();

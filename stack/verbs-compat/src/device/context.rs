@@ -3,6 +3,9 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::mem::{offset_of, size_of};
 use core::ptr;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
 
 use super::{is_configured, query};
 use crate::engine::{
@@ -156,6 +159,7 @@ impl State {
         let events = EventQueue::new()?;
         let mut raw = sys::verbs_context {
             query_port: Some(query::query_port_ex),
+            query_device_ex: Some(query::query_device_ex),
             sz: size_of::<sys::verbs_context>() as _,
             ..Default::default()
         };
@@ -291,9 +295,18 @@ extern "C" fn ibv_query_device(context: *mut sys::ibv_context, attr: *mut sys::i
     }))
 }
 
+/// The folder of the kernel's files. As in rdma-core, the environment may name another one.
+const SYSFS_VARIABLE: &str = "SYSFS_PATH";
+
+/// Open MPI requires the folder `class/infiniband` in it.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    c"/sys".as_ptr()
+    static PATH: OnceLock<CString> = OnceLock::new();
+    let path = PATH.get_or_init(|| {
+        let chosen = std::env::var_os(SYSFS_VARIABLE).filter(|path| !path.is_empty());
+        chosen.and_then(|path| CString::new(path.into_vec()).ok()).unwrap_or_else(|| c"/sys".into())
+    });
+    path.as_ptr()
 }
 
 #[unsafe(no_mangle)]

@@ -13,6 +13,9 @@ use crate::sys;
 /// Reads that a queue pair may have outstanding: the structures of librdmacm have eight bits for it.
 pub(crate) const READS_MAX: u16 = 128;
 
+/// The number of a manufacturer is an OUI; this is nobody's, as with Linux's soft RoCE. Programs take 0 for an error.
+const VENDOR_NONE: u32 = 0xff_ffff;
+
 const PORT: u32 = 1;
 /// Codes of InfiniBand for the state of a link.
 const PHYS_STATE_POLLING: u8 = 2;
@@ -28,6 +31,7 @@ pub(super) fn device_attr(device: &Device) -> sys::ibv_device_attr {
         sys_image_guid: u64::from_ne_bytes(device.guid()),
         max_mr_size: u64::MAX >> 1,
         page_size_cap: 0xffff_f000,
+        vendor_id: VENDOR_NONE,
         max_qp: clamp_int(limits.queue_pairs),
         // A Write with Immediate Data takes two places.
         max_qp_wr: clamp_int(SEND_DEPTH_MAX),
@@ -54,6 +58,26 @@ pub(super) fn device_attr(device: &Device) -> sys::ibv_device_attr {
         *place = byte as _;
     }
     attr
+}
+
+/// Attributes that are not set here are those of hardware.
+pub(super) unsafe extern "C" fn query_device_ex(
+    context: *mut sys::ibv_context,
+    _input: *const sys::ibv_query_device_ex_input,
+    into: *mut sys::ibv_device_attr_ex,
+    bytes: usize,
+) -> c_int {
+    as_number(with_port(context, PORT, |device| {
+        let orig_attr = device_attr(device);
+        let attr = sys::ibv_device_attr_ex {
+            device_cap_flags_ex: orig_attr.device_cap_flags.into(),
+            phys_port_cnt_ex: orig_attr.phys_port_cnt.into(),
+            orig_attr,
+            ..Default::default()
+        };
+        // SAFETY: the program passes a place of as many bytes.
+        unsafe { copy_prefix(&attr, into, bytes) }
+    }))
 }
 
 fn port_attr(device: &mut Device) -> sys::ibv_port_attr {

@@ -1,7 +1,7 @@
 //! Queue pairs.
 //!
 //! A connection manager connects them; iWARP has no other way. So `ibv_modify_qp` to INIT, RTR and RTS only checks and
-//! records, while ERR aborts the connection. Destruction is synchronous, as programs expect: nothing of the queue pair is
+//! records, while ERR resets the connection and flushes, and SQD closes it. Destruction is synchronous, as programs expect: nothing of the queue pair is
 //! left in its completion queues.
 
 use core::ffi::{c_int, c_uint};
@@ -289,18 +289,32 @@ impl State {
         }
         match attr.qp_state {
             sys::IBV_QPS_INIT | sys::IBV_QPS_RTR | sys::IBV_QPS_RTS => {}
-            sys::IBV_QPS_ERR | sys::IBV_QPS_SQD => {
+            sys::IBV_QPS_ERR => {
                 let handle = found.handle;
-                match self.device()?.context.abort(handle) {
-                    // It has no connection.
-                    Ok(()) | Err(VerbsError::WrongState(_)) => {}
-                    Err(error) => return Err(error.into()),
+                self.device()?.context.abort(handle)?;
+                self.advance_until(|state| {
+                    let Ok(device) = state.device() else { return true };
+                    device.context.qp_state(handle).is_ok_and(|now| now == QpState::Error)
+                });
+            }
+            sys::IBV_QPS_SQD => {
+                let (handle, recorded) = (found.handle, found.raw.state);
+                let stack = &mut self.device()?.context;
+                match stack.qp_state(handle)? {
+                    // It has no connection, whatever the program recorded.
+                    QpState::Idle if matches!(recorded, sys::IBV_QPS_RTS | sys::IBV_QPS_SQD) => {}
+                    QpState::Idle | QpState::Error => return Err(EINVAL),
+                    QpState::Draining => {}
+                    QpState::Connecting | QpState::Established => {
+                        stack.disconnect(handle)?;
+                        self.advance();
+                    }
                 }
-                self.advance();
             }
             _ => return Err(EINVAL),
         }
-        found.raw.state = attr.qp_state;
+        // SAFETY: as above; running the worker may have used the object.
+        unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.raw.state = attr.qp_state;
         Ok(())
     }
 
@@ -309,6 +323,8 @@ impl State {
         let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
         let info = self.device()?.context.query_qp(found.handle)?;
         let state = match info.state {
+            // The kernel's iWARP devices have no earlier state.
+            QpState::Idle if found.raw.state == sys::IBV_QPS_RESET => sys::IBV_QPS_INIT,
             QpState::Idle => found.raw.state,
             QpState::Connecting => sys::IBV_QPS_INIT,
             QpState::Established => sys::IBV_QPS_RTS,

@@ -82,6 +82,40 @@ static void check_memory(void) {
     CHECK(other && ibv_dereg_mr(other) == 0 && ibv_dereg_mr(other) == EINVAL);
 }
 
+static void take(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status, struct ibv_wc *wc) {
+    int count;
+    while ((count = ibv_poll_cq(cq, 1, wc)) == 0) {}
+    if (wc->wr_id != id || wc->status != status) fprintf(stderr, "id %d: %s\n", (int)wc->wr_id, ibv_wc_status_str(wc->status));
+    CHECK(count == 1 && wc->wr_id == id && wc->status == status);
+}
+
+/* A queue pair that was never connected: SQD flushes nothing; ERR flushes what is posted, before and later. */
+static void check_states_without_connection(struct ibv_cq *cq) {
+    struct ibv_qp_init_attr attr = queue_attr(cq);
+    struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+    struct ibv_recv_wr first = {.wr_id = 31}, second = {.wr_id = 32}, *bad_recv;
+    struct ibv_send_wr send = {.wr_id = 33, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad_send;
+    struct ibv_qp_attr modify = {.qp_state = IBV_QPS_SQD}, found;
+    struct ibv_wc wc;
+    CHECK(qp && ibv_post_recv(qp, &first, &bad_recv) == 0 && ibv_post_recv(qp, &second, &bad_recv) == 0);
+    CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == EINVAL);
+    for (modify.qp_state = IBV_QPS_INIT; modify.qp_state <= IBV_QPS_SQD; modify.qp_state++)
+        CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == 0);
+    CHECK(ibv_query_qp(qp, &found, IBV_QP_STATE, &attr) == 0 && found.qp_state == IBV_QPS_SQD);
+    CHECK(ibv_post_send(qp, &send, &bad_send) == EINVAL && ibv_poll_cq(cq, 1, &wc) == 0);
+    modify.qp_state = IBV_QPS_ERR;
+    CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_ERR);
+    CHECK(ibv_query_qp(qp, &found, IBV_QP_STATE, &attr) == 0 && found.qp_state == IBV_QPS_ERR);
+    take(cq, 31, IBV_WC_WR_FLUSH_ERR, &wc);
+    take(cq, 32, IBV_WC_WR_FLUSH_ERR, &wc);
+    CHECK(ibv_post_send(qp, &send, &bad_send) == 0);
+    take(cq, 33, IBV_WC_WR_FLUSH_ERR, &wc);
+    CHECK(ibv_post_recv(qp, &first, &bad_recv) == 0);
+    take(cq, 31, IBV_WC_WR_FLUSH_ERR, &wc);
+    CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == 0);
+    CHECK(ibv_destroy_qp(qp) == 0);
+}
+
 static void check_queues(void) {
     FAILS_WITH(ibv_create_cq(context, 0, NULL, NULL, 0), EINVAL);
     FAILS_WITH(ibv_create_cq(context, 1 << 30, NULL, NULL, 0), EINVAL);
@@ -124,6 +158,7 @@ static void check_queues(void) {
     CHECK(ibv_post_send(qp, &send, &bad_send) == EINVAL && ibv_post_recv(qp, &good, &bad_recv) == EINVAL);
     struct ibv_wc wc;
     CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+    check_states_without_connection(cq);
     CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_cq(cq) == EINVAL && ibv_poll_cq(cq, 1, &wc) < 0);
     CHECK(ibv_destroy_comp_channel(channel) == 0 && ibv_destroy_comp_channel(channel) == EINVAL);
 }
@@ -134,13 +169,6 @@ static struct rdma_cm_event *next_event(struct rdma_event_channel *channel, enum
     if (event->event != type) fprintf(stderr, "got %s (%d)\n", rdma_event_str(event->event), event->status);
     CHECK(event->event == type);
     return event;
-}
-
-static void take(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status, struct ibv_wc *wc) {
-    int count;
-    while ((count = ibv_poll_cq(cq, 1, wc)) == 0) {}
-    if (wc->wr_id != id || wc->status != status) fprintf(stderr, "id %d: %s\n", (int)wc->wr_id, ibv_wc_status_str(wc->status));
-    CHECK(count == 1 && wc->wr_id == id && wc->status == status);
 }
 
 static void check_operations(struct ibv_qp *qp, struct ibv_cq *cq, struct ibv_qp *peer, struct ibv_cq *peer_cq) {

@@ -133,10 +133,16 @@ impl Context {
                 None => Ok(core),
             };
         }
-        let busy = |core: &u16| self.shared.cores.get(usize::from(*core)).map(|core| core.queue_pairs());
+        Ok(requested.unwrap_or_else(|| self.least_used_core()))
+    }
+
+    /// Returns the core with the fewest queue pairs.
+    fn least_used_core(&self) -> u16 {
+        let queue_pairs =
+            |core: &u16| self.shared.cores.get(usize::from(*core)).map(|core| core.queue_pairs());
         let there = (0..self.cores.len() as u16)
             .filter(|core| self.shared.cores.get(usize::from(*core)).is_some_and(|core| !core.is_dropped()));
-        Ok(requested.or_else(|| there.min_by_key(busy)).unwrap_or(LEADER))
+        there.min_by_key(queue_pairs).unwrap_or(LEADER)
     }
 
     /// Accepts a request with an idle queue pair. The peer's application gets `private_data`. A request that is
@@ -233,19 +239,33 @@ impl Context {
         self.mark_closing(qp)
     }
 
-    /// Moves a connected queue pair to the error state: resets the connection, and completes every posted request with
+    /// Moves a queue pair to the error state: resets its connection, and completes every posted request with
     /// [`FlushedInError`](crate::CompletionStatus::FlushedInError). [`Event::Disconnected`](crate::Event::Disconnected) follows, or
-    /// [`Event::ConnectFailed`](crate::Event::ConnectFailed) if the connection was not established. The queue pair stays,
-    /// so that its completions can be reaped before it is destroyed.
+    /// [`Event::ConnectFailed`](crate::Event::ConnectFailed) if the connection was not established. Neither follows if the
+    /// queue pair was idle, which cannot be connected any more. The queue pair stays, so that its completions can be reaped
+    /// before it is destroyed.
     ///
     /// # Errors
     ///
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
-    /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
+    /// - [`VerbsError::LimitReached`] if the queue pair was idle, and the stack or this context has no free slot.
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn abort(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
-        let (core, slot) = self.assigned(qp)?;
-        self.send_control(core, ControlMessage::Abort { slot })
+        match self.assigned(qp) {
+            Ok((core, slot)) => self.send_control(core, ControlMessage::Abort { slot }),
+            Err(VerbsError::WrongState(_)) => self.abort_idle(qp),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Completions are written by a core, so the queue pair gets one.
+    #[cold]
+    fn abort_idle(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        let core = self.requested_core(qp)?.unwrap_or_else(|| self.least_used_core());
+        self.check_control_room(core.into(), 2)?;
+        let (slot, half) = self.assign_core(qp, core, None)?;
+        self.send_control(core.into(), ControlMessage::CreateQp(half))?;
+        self.send_control(core.into(), ControlMessage::Abort { slot })
     }
 
     /// One step of an orderly shutdown. Closes every connection of this context as [`Context::disconnect`] does, and

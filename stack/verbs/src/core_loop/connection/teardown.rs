@@ -42,7 +42,8 @@ impl ConnectionManager {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Setup(_) => self.fail_connect(dp, now, slot, ConnectFailure::Closed),
-            Lifecycle::Idle | Lifecycle::Ended => {}
+            Lifecycle::Idle => self.abort_idle(dp, slot),
+            Lifecycle::Ended => {}
             _ => {
                 dp.abort_conn(now, slot);
                 self.enter_ended(dp, slot, DisconnectReason::Aborted);
@@ -67,13 +68,24 @@ impl ConnectionManager {
         self.abort_passives(dp, now);
     }
 
-    /// A queue pair that never had a connection: its receives are flushed.
+    /// The worker of a queue pair that never had a connection ends: its receives are flushed.
     fn end_idle<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (context, handle) = (qp.context, qp.handle);
         qp.enter(Lifecycle::Ended);
         dp.abort_stream(slot);
         self.send_event(context, Event::QueuePairFatal { qp: handle });
+    }
+
+    /// The application moved a queue pair without a connection to the error state.
+    fn abort_idle<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        let (context, handle, uses_srq) = (qp.context, qp.handle, qp.uses_srq());
+        qp.enter(Lifecycle::Ended);
+        dp.abort_stream(slot);
+        if uses_srq {
+            self.send_event(context, Event::LastWqeReached { qp: handle });
+        }
     }
 
     /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
