@@ -258,7 +258,7 @@ fio_cells() {
     for verb in write read send; do
         common=(--ioengine=rdma --port=8888 --bs=64k --size=4m --iodepth=4 --name=rdma)
         checks=()
-        [ "$verb" = send ] && checks=(--verify=crc32c --verify_interval=4k --verify_fatal=1)
+        [ "$verb" = send ] && checks=(--verify=crc32c --verify_interval=4k --verify_fatal=1 --verify_state_save=0)
         cell "fio-$verb" 'err= 0' \
             fio "${common[@]}" "${checks[@]}" --rw=read -- \
             fio "${common[@]}" "${checks[@]}" --hostname="$server" --verb="$verb" --rw=write
