@@ -107,7 +107,26 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         (0..=255).flat_map(|call: u8| [call, 1, 64, 64, 2, 0, 0, 0, 0, 0, 0, 0]).collect(),
     ));
     all.extend(capi().map(|(name, steps)| ("capi", name, [&[0][..], &steps].concat())));
+    all.extend(memif().map(|(name, script)| ("memif", name, script)));
     all
+}
+
+/// Steps of a peer of a memif: a start, frames in both directions, the start message by message, another peer.
+fn memif() -> [(&'static str, Vec<u8>); 4] {
+    let send = [2, 10, 63, 0];
+    let offer = |ring| vec![6, ring, 4, 0, 64, 0];
+    let client = [vec![0, 0], offer(0), vec![1], offer(1), send.to_vec(), vec![11, 0], offer(0), vec![1]];
+    let chains = [vec![2, 0], vec![6, 0, 4, 1, 200, 0, 1], vec![6, 1, 8, 0, 100, 0, 2, 3, 220, 5]];
+    let server = [vec![1, 0], send.to_vec(), vec![5, 3, 2, 0, 1], send.to_vec(), vec![10, 0, 9, 11, 0]];
+    // Init, a region of sealed memory, two rings, Connect.
+    let ring = |direction| vec![7, 4, direction, 0, 0, 0, 0, 0, 9];
+    let messages = [vec![0, 9, 7, 2, 0, 0, 0, 0, 9, 7, 3, 0, 0, 7, 9], ring(1), ring(0), vec![7, 5, 0, 9, 1]];
+    [
+        ("client", client.concat()),
+        ("chains", chains.concat()),
+        ("server", server.concat()),
+        ("messages", messages.concat()),
+    ]
 }
 
 /// Calls of the C API over an established connection.

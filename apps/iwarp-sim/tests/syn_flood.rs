@@ -10,13 +10,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ironwarp_port::memory::MemoryConfig;
-use ironwarp_sim::{LinkConfig, Node, SimNet};
+use ironwarp_sim::Node;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::Nanos;
-use iwarp_sim::tcp::network::{SynFlooder, UnicastSwitch};
-use iwarp_sim::tcp::{Connector, EndCounts, IronwarpNode, IronwarpSetup, SharedNode, Task, link_address};
+use iwarp_sim::adversary::star::{ATTACKER, CLIENT, FRAME_COST, SERVER, StarNet, device, star};
+use iwarp_sim::tcp::network::SynFlooder;
+use iwarp_sim::tcp::{Connector, EndCounts, IronwarpNode, IronwarpSetup, SharedNode, Task};
 
 struct Counting;
 
@@ -60,22 +60,14 @@ impl Node for Watched {
     }
 }
 
-const CLIENT: u8 = 1;
-const SERVER: u8 = 2;
-const FORGER: u8 = 3;
+const FORGER: u8 = ATTACKER;
 const BULK_PORT: u16 = 4_420;
 const CALL_PORT: u16 = 4_421;
 const SYNS: u64 = 1_000_000;
 const SYN_EVERY: Nanos = Nanos(500);
-const FRAME_COST: Nanos = Nanos(100);
 /// The connections have reached their steady rate by then.
 const START: Nanos = Nanos::from_millis(20);
 const CALLS: u64 = 200;
-
-fn device(host: u8) -> MemoryConfig {
-    let mac = link_address(host);
-    MemoryConfig { mac, rx_frames: 8_192, tx_frames: 8_192, rx_ring_frames: 1_024, ..MemoryConfig::default() }
-}
 
 fn host(host: u8, port: ironwarp_port::memory::MemoryPort) -> SharedNode<IronwarpNode> {
     let tcp = TcpConfig { connections_max: 512, rcv_window_bytes: 256 << 10, ..TcpConfig::default() };
@@ -97,24 +89,8 @@ struct Run {
     refused: u64,
 }
 
-fn cable(gbit_s: u64) -> LinkConfig {
-    LinkConfig {
-        rate_bits_per_s: gbit_s * 1_000_000_000,
-        delay: Nanos::from_micros(5),
-        ..LinkConfig::default()
-    }
-}
-
 fn run(syns: u64) -> Run {
-    let mut net: SimNet<Box<dyn Node>> = SimNet::new(11);
-    let [c, s, f] = [CLIENT, SERVER, FORGER].map(|host| net.add_port(&device(host)));
-    let behind = [CLIENT, SERVER, FORGER].map(|host| (host, net.add_port(&device(100 + host))));
-    for ((port, gbit_s), (_, (switch_port, _))) in [(c.0, 4), (s.0, 10), (f.0, 10)].into_iter().zip(&behind) {
-        net.connect(port, *switch_port, cable(gbit_s));
-    }
-    let switch_ids = [behind[0].1.0, behind[1].1.0, behind[2].1.0];
-    let switch = UnicastSwitch::new(behind.into_iter().map(|(host, (_, port))| (host, port)).collect());
-    net.add_node(Box::new(switch), &switch_ids);
+    let (mut net, [c, s, f]) = star(11);
     let (client, server) = (host(CLIENT, c.1), host(SERVER, s.1));
     let bulk = Task { sends: 1 << 40, expects: 1 << 40, ..Task::default() };
     let call = Task { sends: 2_000, expects: 1_000, ..Task::default() };
@@ -136,8 +112,7 @@ fn run(syns: u64) -> Run {
     let watched = net.add_node(Box::new(Watched(server.clone())), &[s.0]);
     net.set_frame_cost(watched, FRAME_COST);
     net.add_node(Box::new(forger.clone()), &[f.0]);
-    let until =
-        |net: &mut SimNet<Box<dyn Node>>, at| net.run_until(at).unwrap_or_else(|error| panic!("{error}"));
+    let until = |net: &mut StarNet, at| net.run_until(at).unwrap_or_else(|error| panic!("{error}"));
     until(&mut net, START);
     let before = taken(&client) + taken(&server);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed);

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 const EXAMPLES: &str = "\
 Examples:
   iwarp-soak --minutes 30                               ten minutes each over memif, ring and tap
+  iwarp-soak --device memif-native --minutes 10         shared memory whose ends are killed
   iwarp-soak --device memif --minutes 2 --queue-pairs 16
   iwarp-soak --device tap --minutes 5 --seed 7          the same failures in the same order again
   iwarp-soak --minutes 10 --json result.json
@@ -75,8 +76,10 @@ pub(crate) struct EndArgs {
 /// A device between the two ends.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Device {
-    /// Two processes over shared memory
+    /// Two processes over shared memory, with DPDK's driver
     Memif,
+    /// The same with this library's driver; processes are killed
+    MemifNative,
     /// Two threads of one process over DPDK rings
     Ring,
     /// Two processes with a tap each, between which Linux routes; processes are killed and links go down

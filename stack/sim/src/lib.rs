@@ -46,6 +46,6 @@ mod trace;
 pub use clock::VirtualClock;
 pub use heap::EventHeap;
 pub use link::{Bursts, Link, LinkConfig, LinkCounts};
-pub use net::{LinkId, NodeId, PortId, SimError, SimNet, Watch};
+pub use net::{ArrivalCost, LinkId, NodeId, PortId, SimError, SimNet, Watch};
 pub use node::{FnNode, Node};
 pub use trace::TraceHash;

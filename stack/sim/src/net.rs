@@ -5,6 +5,7 @@
 //! frames that the node sent are put on their links. A node is polled at most once in the duration of one loop
 //! iteration, so time always advances.
 
+use std::collections::VecDeque;
 use std::io;
 
 use ironwarp_port::instrument::{Capture, CaptureInterface, Direction};
@@ -82,6 +83,9 @@ pub struct SimNet<N> {
 /// Checks a frame that a port has sent, before the link gets it, and returns the error.
 pub type Watch = Box<dyn FnMut(Nanos, PortId, &[u8]) -> Result<(), String>>;
 
+/// Returns the time that a received frame takes beyond [`SimNet::set_frame_cost`].
+pub type ArrivalCost = Box<dyn Fn(&[u8]) -> Nanos>;
+
 impl<N: Node> SimNet<N> {
     /// Returns an empty network. All randomness follows from `seed`.
     pub fn new(seed: u64) -> Self {
@@ -107,6 +111,12 @@ impl<N: Node> SimNet<N> {
     /// Sets the additional time that a node takes for every frame that it receives or sends, by default zero.
     pub fn set_frame_cost(&mut self, id: NodeId, cost: Nanos) {
         self.nodes[id.0].frame_cost = cost;
+    }
+
+    /// Sets the additional time that a node takes for a frame that it receives, by the frame's bytes. The frames of a node with
+    /// several queues must cost the same.
+    pub fn set_arrival_cost(&mut self, id: NodeId, cost: ArrivalCost) {
+        self.nodes[id.0].arrival_cost = Some(cost);
     }
 
     /// Adds a port. The port itself is for the node that will own it.
@@ -138,7 +148,8 @@ impl<N: Node> SimNet<N> {
         }
         let ports = ports.to_vec();
         let (wakes_at, busy_until, frame_cost) = (None, Nanos::ZERO, Nanos::ZERO);
-        self.nodes.push(NodeSlot { node, ports, wakes_at, busy_until, frame_cost });
+        let (arrival_cost, costs) = (None, VecDeque::new());
+        self.nodes.push(NodeSlot { node, ports, wakes_at, busy_until, frame_cost, arrival_cost, costs });
         self.wake(id);
         id
     }
@@ -267,11 +278,14 @@ impl<N: Node> SimNet<N> {
         if let Some(tap) = &port.tap {
             tap.record(at, Direction::Inbound, &frame)?;
         }
+        let owner = port.owner;
         if !port.far.inject(&frame) {
             port.refused += 1;
             self.trace.add(TRACE_REFUSED, at, to.0, &[]);
+        } else if let Some(owner) = owner {
+            let slot = &mut self.nodes[owner.0];
+            slot.costs.extend(slot.arrival_cost.as_ref().map(|cost| cost(&frame)));
         }
-        let owner = port.owner;
         self.spare.push(frame);
         if let Some(owner) = owner {
             self.wake_at(owner, at);
@@ -293,7 +307,9 @@ impl<N: Node> SimNet<N> {
         let received = waiting.saturating_sub(self.waiting_frames(id));
         let (sent, is_stuck) = self.collect_all(at, id)?;
         let slot = &mut self.nodes[id.0];
-        slot.busy_until = at + self.loop_time + slot.frame_cost.times((received + sent) as u64);
+        let arrived = slot.costs.drain(..received.min(slot.costs.len()));
+        let extra = arrived.fold(Nanos::ZERO, |sum, cost| sum + cost);
+        slot.busy_until = at + self.loop_time + slot.frame_cost.times((received + sent) as u64) + extra;
         if let Some(next) = next {
             self.wake_at(id, next);
         }
@@ -393,6 +409,9 @@ struct NodeSlot<N> {
     wakes_at: Option<Nanos>,
     busy_until: Nanos,
     frame_cost: Nanos,
+    arrival_cost: Option<ArrivalCost>,
+    /// The costs of the frames in its receive rings, oldest first.
+    costs: VecDeque<Nanos>,
 }
 
 struct PortSlot {

@@ -308,6 +308,17 @@ fn frames_cost_a_node_its_time() {
     assert_eq!(world.numbers(), (0..6).collect::<Vec<_>>());
 }
 
+/// The same as above, if every frame costs the same by its bytes.
+#[test]
+fn a_frame_costs_its_node_what_its_bytes_say() {
+    let mut world = world(1, 6, LinkConfig { delay: Nanos(400), ..LinkConfig::ideal() });
+    let cost = |frame: &[u8]| if frame.is_empty() { Nanos::ZERO } else { Nanos(2_300) };
+    world.net.set_arrival_cost(world.nodes[1], Box::new(cost));
+    let world = world.run();
+    assert_eq!(world.net.node(world.nodes[1]).polls, [0, 400, 2_900, 7_700].map(Nanos));
+    assert_eq!(world.numbers(), (0..6).collect::<Vec<_>>());
+}
+
 #[test]
 fn a_full_receive_ring_refuses_and_the_net_counts_it() {
     let mut net = SimNet::new(1);

@@ -84,6 +84,11 @@ impl RawConn {
         self.una.wrapping_add(self.outbox.len() as u32)
     }
 
+    /// Bytes of its stream that the peer has not acknowledged.
+    pub fn unacked_bytes(&self) -> usize {
+        self.outbox.len()
+    }
+
     /// Returns whether a frame belongs to it.
     pub fn owns(&self, arrived: &Arrived) -> bool {
         arrived.ports == [self.ports[1], self.ports[0]]

@@ -4,12 +4,13 @@
 //! lets the core process them, [`Run::account`] counts what it sent and what it holds, and the connections react. Only
 //! [`Run::work`] is the cost of the packets; an example program counts its instructions with callgrind.
 
+use super::acceptor::PORT;
 use super::conn::{ConnState, RawConn};
-use super::packets;
 use super::segment::{Arrived, Way};
-use super::victim::{MEMORY_BYTES, PORT, VICTIM, Victim};
-use super::{Adversary, Habit};
-use crate::hostile::frames::{Damage, PeerSender, WRITE, tagged};
+use super::stream::{self, Needs};
+use super::victim::{VICTIM, Victim};
+use super::{Adversary, Habit, packets};
+use crate::hostile::frames::PeerSender;
 use ironwarp::Nanos;
 
 /// What the packets of a run have cost.
@@ -51,12 +52,6 @@ const CONNS_BATCH: u32 = 8;
 /// The time between two steps.
 const STEP: Nanos = Nanos::from_micros(100);
 
-/// The payload of an honest Send.
-const SMALL: [u8; 64] = [0x5a; 64];
-
-/// Outstanding Reads of a connection that has the victim send. The victim's memory is read by each.
-const READS: u32 = 8;
-
 impl Run {
     /// A victim whose adversary has established what its packets need.
     pub fn new(kind: Adversary) -> Result<Self, String> {
@@ -68,7 +63,7 @@ impl Run {
         let (conns, replies) = (Vec::new(), Vec::new());
         let mut run =
             Run { victim, kind, conns, replies, number: 0, next_port: 2_000, cost: Cost::default() };
-        if run.needs_conn() {
+        if kind.needs() == Needs::Conn {
             run.connect()?;
         }
         if let Adversary::Habit(habit) = kind {
@@ -77,24 +72,14 @@ impl Run {
         Ok(run)
     }
 
-    fn needs_conn(&self) -> bool {
-        use Adversary::*;
-        let without =
-            [Garbage, ArpRequests, Solicitations, Echoes, Unknown, Syns, Startups, BadCrcs, BadStags];
-        !without.contains(&self.kind)
-    }
-
     /// Establishes a connection and its stream.
     fn connect(&mut self) -> Result<(), String> {
         let mut conn = self.open()?;
         let mut out = Vec::new();
-        conn.send(b"MPA ID Req Frame\x40\x01\x00\x00", &mut out);
+        conn.send(stream::REQUEST, &mut out);
         self.exchange(&mut conn, out);
-        if !conn.heard().starts_with(b"MPA ID Rep Frame") {
-            return Err(format!("the reply to a start-up frame is {:02x?}", conn.heard()));
-        }
-        let markers = conn.heard()[16] & 0x80 != 0;
-        self.conns.push((conn, PeerSender::new(markers)));
+        let sender = stream::started(conn.heard()).ok_or("no reply to a start-up frame")??;
+        self.conns.push((conn, sender));
         Ok(())
     }
 
@@ -121,17 +106,11 @@ impl Run {
         }
     }
 
-    /// A connection adopts its habit. For those about acknowledgements the victim has something to send: Reads.
+    /// A connection adopts its habit.
     fn adopt(&mut self, habit: Habit) {
-        let (stag, to) = self.victim.place();
+        let place = self.victim.place();
         for (conn, sender) in &mut self.conns {
-            conn.begin(habit);
-            if habit.is_about_acknowledgements() {
-                for _ in 0..READS {
-                    let read = sender.read(stag, to, MEMORY_BYTES as u32);
-                    conn.send(&sender.fpdu(&read, Damage::None), &mut self.replies);
-                }
-            }
+            stream::adopt(habit, place, (conn, sender), &mut self.replies);
         }
     }
 
@@ -139,7 +118,7 @@ impl Run {
     pub fn load(&mut self) -> Result<(), String> {
         let mut out = core::mem::take(&mut self.replies);
         match self.kind {
-            Adversary::Startups | Adversary::BadCrcs | Adversary::BadStags => self.fresh_conns(&mut out)?,
+            kind if kind.needs() == Needs::FreshConn => self.fresh_conns(&mut out)?,
             Adversary::Habit(_) => {
                 let conn = self.conns.first_mut().ok_or("no connection")?;
                 (0..BATCH).for_each(|_| conn.0.step(&mut out));
@@ -154,64 +133,36 @@ impl Run {
     /// Packets that need a connection each, whose last packet they are.
     fn fresh_conns(&mut self, out: &mut Vec<Vec<u8>>) -> Result<(), String> {
         self.conns.clear();
-        let (stag, to) = self.victim.place();
+        let place = self.victim.place();
         for _ in 0..CONNS_BATCH {
             if self.kind == Adversary::Startups {
-                let mut conn = self.open()?;
-                conn.send(&[0xa5; 64], out);
+                let conn = self.open()?;
                 self.conns.push((conn, PeerSender::new(false)));
-                continue;
-            }
-            self.connect()?;
-            let Some((conn, sender)) = self.conns.last_mut() else { continue };
-            let (stag, damage) = if self.kind == Adversary::BadCrcs {
-                (stag, Damage::Crc)
             } else {
-                (stag ^ 0x55, Damage::None)
-            };
-            conn.send(&sender.fpdu(&tagged(WRITE, stag, to, &SMALL), damage), out);
+                self.connect()?;
+            }
+            if let Some((conn, sender)) = self.conns.last_mut() {
+                stream::next_packets(self.kind, place, (conn, sender), out);
+            }
         }
         Ok(())
     }
 
     /// Packets of no connection, or of one that stays.
     fn loose(&mut self, out: &mut Vec<Vec<u8>>) {
-        let (stag, to) = self.victim.place();
-        for _ in 0..BATCH {
+        let place = self.victim.place();
+        // One FPDU byte by byte is more than enough packets for a step.
+        let batch = if self.kind == Adversary::OneByteSegments { 1 } else { BATCH };
+        for _ in 0..batch {
             self.number += 1;
-            let number = self.number;
             let conn = self.conns.first_mut();
-            match (self.kind, conn) {
-                (Adversary::Garbage, _) => out.push(packets::garbage(WAY, PORT, number)),
-                (Adversary::ArpRequests, _) => out.push(packets::arp_request(WAY, number)),
-                (Adversary::ArpFlaps, _) => out.push(packets::arp_flap(WAY, number)),
-                (Adversary::Solicitations, _) => out.push(packets::solicitation(WAY, number)),
-                (Adversary::Echoes, _) => out.push(packets::echo(WAY, number)),
-                (Adversary::Unknown, _) => out.push(packets::unknown(WAY, PORT, number)),
-                (Adversary::Syns, _) => out.push(packets::forged_syn(WAY, PORT, number)),
-                (Adversary::IcmpErrors, Some((conn, _))) => {
-                    out.push(packets::icmp_error(WAY, conn.ports, number));
+            let ports = conn.as_ref().map_or([0; 2], |(conn, _)| conn.ports);
+            match (packets::of_kind(self.kind, WAY, ports, self.number), conn) {
+                (Some(packet), _) => out.push(packet),
+                (None, Some((conn, sender))) => {
+                    stream::next_packets(self.kind, place, (conn, sender), out);
                 }
-                (Adversary::Honest, Some((conn, sender))) => {
-                    let send = sender.send(&SMALL, None);
-                    conn.send(&sender.fpdu(&send, Damage::None), out);
-                }
-                (Adversary::OneByteSegments, Some((conn, sender))) => {
-                    let bytes = sender.fpdu(&tagged(WRITE, stag, to, &SMALL), Damage::None);
-                    bytes.iter().for_each(|byte| conn.send(&[*byte], out));
-                    // One FPDU is more than enough packets for a step.
-                    return;
-                }
-                (Adversary::TinyFpdus, Some((conn, sender))) => {
-                    let many =
-                        (0..TINY_FPDUS).flat_map(|_| sender.fpdu(&tagged(WRITE, 0, 0, &[]), Damage::None));
-                    conn.send(&many.collect::<Vec<u8>>(), out);
-                }
-                (Adversary::Markers, Some((conn, sender))) => {
-                    let bytes = sender.fpdu(&tagged(WRITE, stag, to, &[0x77; MARKED_BYTES]), Damage::None);
-                    conn.send(&bytes, out);
-                }
-                _ => {}
+                (None, None) => {}
             }
         }
     }
@@ -231,7 +182,7 @@ impl Run {
                 conn.on_segment(&arrived, &mut self.replies);
             }
         }
-        if matches!(self.kind, Adversary::Startups | Adversary::BadCrcs | Adversary::BadStags) {
+        if self.kind.needs() == Needs::FreshConn {
             let resets: Vec<Vec<u8>> = self.conns.iter().map(|(conn, _)| conn.reset()).collect();
             self.replies.clear();
             self.victim.inject(&resets);
@@ -265,7 +216,7 @@ impl Run {
 
     /// Receives that the victim has completed.
     pub fn received(&self) -> u64 {
-        self.victim.received
+        self.victim.received()
     }
 
     /// A counter of the victim; `None` if there is none of this name.
@@ -273,9 +224,3 @@ impl Run {
         self.victim.counter(name)
     }
 }
-
-/// FPDUs of 20 bytes in a full segment.
-const TINY_FPDUS: usize = 70;
-
-/// The payload of an FPDU with markers in one segment.
-const MARKED_BYTES: usize = 1_340;

@@ -8,8 +8,26 @@ use smoltcp::wire::{
     Icmpv4Packet, Icmpv4Repr, IpProtocol, Ipv4Repr,
 };
 
+use super::Adversary;
+use super::acceptor::PORT;
 use super::segment::{Way, plain, syn};
 use crate::tcp::link_address;
+
+/// Packet `number` of a kind that needs no stream; `None` for the other kinds. `ports` are those of the adversary's
+/// connection, if it has one.
+pub fn of_kind(kind: Adversary, way: Way, ports: [u16; 2], number: u32) -> Option<Vec<u8>> {
+    Some(match kind {
+        Adversary::Garbage => garbage(way, PORT, number),
+        Adversary::ArpRequests => arp_request(way, number),
+        Adversary::ArpFlaps => arp_flap(way, number),
+        Adversary::Solicitations => solicitation(way, number),
+        Adversary::Echoes => echo(way, number),
+        Adversary::IcmpErrors => icmp_error(way, ports, number),
+        Adversary::Unknown => unknown(way, PORT, number),
+        Adversary::Syns => forged_syn(way, PORT, number),
+        _ => return None,
+    })
+}
 
 /// A neighbour of the victim that does not exist.
 fn forged(number: u32) -> Ipv4Addr {

@@ -14,7 +14,7 @@ use smoltcp::wire::{
 
 use super::ironwarp_node::link_address;
 
-/// A switch: it forwards a frame to the port of its destination address, or drops it.
+/// A switch: it forwards a frame to the port of its destination address, a group's to all others, or drops it.
 pub struct UnicastSwitch {
     /// Each port with the number of its host.
     ports: Vec<(u8, MemoryPort)>,
@@ -31,12 +31,21 @@ impl UnicastSwitch {
         UnicastSwitch { ports, received: Burst::new(), unknown: 0, lost: 0 }
     }
 
-    fn forward(&mut self, frame: &MemoryFrame) {
-        let to = frame.bytes().first_chunk::<6>().map(|mac| mac[5]);
-        let Some((_, port)) = self.ports.iter_mut().find(|(host, _)| Some(*host) == to) else {
-            self.unknown += 1;
-            return;
-        };
+    fn forward(&mut self, from: usize, frame: &MemoryFrame) {
+        let Some(mac) = frame.bytes().first_chunk::<6>() else { return };
+        let (is_group, to) = (mac[0] & 1 == 1, mac[5]);
+        let mut found = false;
+        for at in 0..self.ports.len() {
+            if if is_group { at != from } else { self.ports[at].0 == to } {
+                self.copy_to(at, frame);
+                found = true;
+            }
+        }
+        self.unknown += u64::from(!found);
+    }
+
+    fn copy_to(&mut self, at: usize, frame: &MemoryFrame) {
+        let Some((_, port)) = self.ports.get_mut(at) else { return };
         let copy = port.alloc().map(|mut copy| {
             copy.resize(frame.bytes().len());
             copy.bytes_mut().copy_from_slice(frame.bytes());
@@ -59,7 +68,7 @@ impl Node for UnicastSwitch {
             }
             let mut burst = core::mem::take(&mut self.received);
             is_busy |= burst.is_full();
-            burst.drain(..).for_each(|frame| self.forward(&frame));
+            burst.drain(..).for_each(|frame| self.forward(at, &frame));
             self.received = burst;
         }
         is_busy.then_some(now)

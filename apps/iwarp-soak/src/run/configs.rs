@@ -66,16 +66,8 @@ impl Setup {
     /// follow each other, so that only a killed process ends a connection.
     fn text(&self, end: usize, queue_pairs: u32) -> String {
         let (device, mtu) = match self.device {
-            Device::Memif => {
-                let role = ["server", "client"][end];
-                (
-                    format!(
-                        "memif = {{ role = \"{role}\", socket = {:?} }}",
-                        self.folder.path().join("memif.sock")
-                    ),
-                    9000,
-                )
-            }
+            Device::Memif => (self.memif(end, "dpdk"), 9000),
+            Device::MemifNative => (self.memif(end, "native"), 9000),
             Device::Ring => (format!("ring = {{ end = {end} }}"), 9000),
             Device::Tap => (format!("tap = {{ interface = \"{}\" }}", TAPS[end]), 1500),
         };
@@ -97,6 +89,11 @@ impl Setup {
              [limits]\nqueue_pairs = {limit}\nhalf_open = {limit}\nregions = {}\n",
             8 * limit + 64
         )
+    }
+
+    fn memif(&self, end: usize, driver: &str) -> String {
+        let (role, socket) = (["server", "client"][end], self.folder.path().join("memif.sock"));
+        format!("memif = {{ role = \"{role}\", driver = \"{driver}\", socket = {socket:?} }}")
     }
 
     /// Called when the device of an end is open: gives the kernel's end of a tap its address.
@@ -124,6 +121,7 @@ impl Device {
     pub(super) fn name(self) -> &'static str {
         match self {
             Device::Memif => "memif",
+            Device::MemifNative => "memif-native",
             Device::Ring => "ring",
             Device::Tap => "tap",
         }

@@ -43,18 +43,22 @@ pub(super) enum Step {
     Restart(usize),
 }
 
-/// Draws a failure that a device can have. A process whose peer over memif or ring is killed may crash in DPDK's driver or
-/// is killed with it, so that happens over tap only.
+/// Draws a failure that a device can have. A process whose peer over DPDK's memif or over rings is killed may crash or is
+/// killed with it, so that happens over taps and the native memif only.
 pub(super) fn draw(rng: &mut SeededEntropy, device: Device) -> Failure {
     let all = [
         Failure::BadFrames,
         Failure::HeavyLoss,
         Failure::Silence,
         Failure::Suspend,
-        Failure::LinkDown,
         Failure::Kill,
+        Failure::LinkDown,
     ];
-    let kinds = if device == Device::Tap { all.len() } else { all.len() - 2 };
+    let kinds = match device {
+        Device::Tap => all.len(),
+        Device::MemifNative => all.len() - 1,
+        Device::Memif | Device::Ring => all.len() - 2,
+    };
     all[rng.below(kinds as u64) as usize]
 }
 

@@ -268,7 +268,7 @@ impl Part {
             self.faults.push(format!("{operations} operations in {seconds:.0} s"));
         }
         print_stdout(format_args!(
-            "{:<6} {seconds:.0} s: {operations} operations, {:.1} GB, {} connects, {} aborts, {} lost by killed peers, \
+            "{:<12} {seconds:.0} s: {operations} operations, {:.1} GB, {} connects, {} aborts, {} lost by killed peers, \
              failures {}, memory {}, {}\n",
             self.device.name(),
             count("bytes") as f64 / 1e9,

@@ -151,6 +151,34 @@ impl Control {
         Ok(Control { config, shared, role, peer: None, retry_at, events, accept_failed: false })
     }
 
+    /// Returns the control side of a connected peer, without a socket to find others.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn with_peer(
+        config: MemifConfig,
+        shared: Arc<Shared>,
+        channel: Channel,
+        (now, stats): (Instant, &CoreStats),
+    ) -> Self {
+        let events = epoll::create(CreateFlags::CLOEXEC).expect("a descriptor");
+        let (role, retry_at) = (Role::Client(PathBuf::new()), now + Duration::from_secs(1 << 32));
+        let mut control =
+            Control { config, shared, role, peer: None, retry_at, events, accept_failed: false };
+        control.set_peer(channel, (now, stats));
+        control
+    }
+
+    /// Connects a peer in place of the last one, which is gone.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn set_peer(&mut self, channel: Channel, (now, stats): (Instant, &CoreStats)) {
+        self.drop_peer(None, stats);
+        let stage = match self.config.role {
+            MemifRole::Server if ServerStart::hello(&channel, &self.config) => Stage::Server(Box::default()),
+            MemifRole::Server => return,
+            MemifRole::Client => Stage::Client(Box::default()),
+        };
+        self.peer = Some(Peer { channel, since: now, stage });
+    }
+
     /// Returns the descriptor that is readable when there is something to handle.
     pub(super) fn events(&self) -> &OwnedFd {
         &self.events

@@ -13,6 +13,8 @@
 #![allow(unsafe_code)]
 
 mod handshake;
+#[cfg(any(test, fuzzing))]
+mod hostile;
 mod pool;
 mod port;
 mod region;
@@ -22,6 +24,8 @@ mod socket;
 mod tests;
 mod wire;
 
+#[cfg(fuzzing)]
+pub use hostile::{Reached, hostile_peer};
 pub use pool::{MemifFrame, MemifSealed};
 pub use port::MemifPort;
 

@@ -161,11 +161,19 @@ impl Channel {
         sendmsg(self.socket.as_fd(), &[IoSlice::new(&bytes)], &mut control, flags) == Ok(MESSAGE_BYTES)
     }
 
-    /// Sends what may be no message.
-    #[cfg(test)]
-    pub(super) fn send_raw(&self, bytes: &[u8]) {
-        let sent = rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-        assert_eq!(sent, Ok(bytes.len()));
+    /// Returns two connected sockets.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn pair() -> (Self, Self) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (one, other) = pair.expect("two descriptors");
+        (Channel { socket: one }, Channel { socket: other })
+    }
+
+    /// Sends what may be no message. Returns `false` if the peer is gone, or does not read.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn try_send_raw(&self, bytes: &[u8]) -> bool {
+        rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) == Ok(bytes.len())
     }
 
     /// Receives a message. Descriptors beyond the first are closed.

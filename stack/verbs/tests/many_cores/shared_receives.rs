@@ -49,3 +49,34 @@ fn a_post_refills_the_core_that_consumed_the_receive() {
         }
     }
 }
+
+/// RFC 5041 s7.2, semantics "Completions and threads": a core uses its own ring. A message that finds it empty ends its stream
+/// with "no buffer", also if another core's ring has receives. The limit event comes before, and names no core.
+#[test]
+fn a_core_whose_ring_is_empty_takes_no_receive_of_another_core() {
+    let mut bench = Plan { cores: 2, rule: None, tune: |_| () }.bench();
+    let srq = bench.far.ctx.create_srq(bench.far.pd, 16, 1).unwrap();
+    bench.far.srq = Some(srq);
+    let inbox = bench.far.memory(&[0; 8]);
+    (0..8).for_each(|_| post(&mut bench, srq, &inbox));
+    bench.far.ctx.arm_srq(srq, 2).unwrap();
+    let qp = bench.connect([Some(0)])[0];
+    let is_low = |event: &Event| matches!(event, Event::SrqLimitReached { srq: low } if *low == srq);
+    for message in 0..4u32 {
+        let send = SendWr::send_inline(message.into(), b"a word").unsignaled();
+        bench.near.ctx.post_send(qp, &send).unwrap();
+        bench.until("a message", |bench| !bench.far.completions.is_empty());
+        assert_eq!(bench.far.completions.remove(0).status, CompletionStatus::Success);
+        (0..4).for_each(|_| bench.turn());
+        assert_eq!(bench.far.events.iter().any(is_low), message >= 2, "message {message}");
+    }
+    assert_eq!(bench.far.ctx.query_srq(srq).unwrap().posted, 4, "the other core's ring is full");
+    bench.near.ctx.post_send(qp, &SendWr::send_inline(9, b"none").unsignaled()).unwrap();
+    let told = |event: &Event| {
+        matches!(event, Event::Terminated { sent: false, terminate, .. }
+            if (terminate.layer, terminate.etype, terminate.code) == (1, 2, 2))
+    };
+    bench.until("the end", |bench| bench.near.events.iter().any(told));
+    assert_eq!(bench.far.counter("verbs_srq_empty_disconnects"), 1);
+    assert_eq!(bench.far.ctx.query_srq(srq).unwrap().posted, 4);
+}

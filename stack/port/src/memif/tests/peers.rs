@@ -73,7 +73,7 @@ impl Client {
     }
 
     pub(super) fn send_raw(&self, bytes: &[u8]) {
-        self.channel.send_raw(bytes);
+        assert!(self.channel.try_send_raw(bytes));
     }
 
     pub(super) fn send(&self, message: &Message, fd: Option<&OwnedFd>) {
