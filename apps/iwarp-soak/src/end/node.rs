@@ -70,11 +70,6 @@ impl Node {
         }
     }
 
-    /// Returns whether frames to send can leave: over a memif they cannot once the other end is gone.
-    fn may_send(&self) -> bool {
-        self.ctx.query_port(0).is_ok_and(|port| port.link.up)
-    }
-
     /// Names what the core still holds; empty when it holds nothing.
     pub(super) fn held(&self) -> String {
         let ResourceUsage {
@@ -100,7 +95,7 @@ impl Node {
             ("flows", flows),
             ("received frames", rx_frames),
             ("retained units", tx_units),
-            ("frames to send", if self.may_send() { waiting_frames } else { 0 }),
+            ("frames to send", waiting_frames),
             ("regions", regions),
             ("atomic requests", remote_atomics_outstanding),
         ];
