@@ -66,12 +66,20 @@ impl Means {
     }
 }
 
-/// Advances the raw remainder `state` over `bytes`.
-#[inline]
+/// Advances the raw remainder `state` over `bytes`. A short input costs one call and no more.
+#[inline(always)]
 fn advance(means: Means, state: u32, bytes: &[u8]) -> u32 {
     match means {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         Means::Instruction(sse42) if bytes.len() <= ONE_LANE_BYTES_MAX => sse42.advance(state, bytes),
+        _ => advance_otherwise(means, state, bytes),
+    }
+}
+
+/// [`advance`] over a long input, or without the instruction.
+#[inline(never)]
+fn advance_otherwise(means: Means, state: u32, bytes: &[u8]) -> u32 {
+    match means {
         #[cfg(any(test, miri))]
         Means::Tables => portable::advance(state, bytes),
         #[cfg(not(miri))]

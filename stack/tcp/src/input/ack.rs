@@ -125,8 +125,9 @@ impl Conn {
         }
     }
 
-    /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo.
-    #[inline(always)]
+    /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo. Not inlined: the caller has no
+    /// register left for the connection.
+    #[inline(never)]
     pub(super) fn on_plain_ack_advance<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,

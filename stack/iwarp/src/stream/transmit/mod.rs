@@ -145,7 +145,7 @@ impl Stream {
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         self.sender.unit_sum = None;
         let is_usual = self.state == StreamState::Open && self.sender.gate == Gate::Open;
