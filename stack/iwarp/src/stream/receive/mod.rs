@@ -120,7 +120,7 @@ impl Stream {
 
     /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
     /// `crc` is that of the first FPDU, if it was computed before. [`Stream::error`] says why the stream ended, if it did.
-    #[inline(never)]
+    #[inline(always)]
     pub fn on_contiguous<C: StreamCallbacks>(
         &mut self,
         bytes: &[u8],
