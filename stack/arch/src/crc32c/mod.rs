@@ -22,7 +22,7 @@ const ONE_LANE_BYTES_MAX: usize = 256;
 /// ```
 /// assert_eq!(ironwarp_arch::crc32c(b"123456789"), 0xe306_9283);
 /// ```
-#[inline]
+#[inline(always)]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
@@ -33,7 +33,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// use ironwarp_arch::{crc32c, crc32c_append};
 /// assert_eq!(crc32c_append(crc32c(b"1234"), b"56789"), crc32c(b"123456789"));
 /// ```
-#[inline]
+#[inline(always)]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     !advance(Means::available(), !crc, bytes)
 }
