@@ -26,8 +26,8 @@ pub fn sum(bytes: &[u8]) -> u32 {
 /// Returns the 16-bit sum: carries are added at the low end (RFC 1071 s1).
 #[inline]
 pub fn fold(sum: u32) -> u16 {
-    let once = (sum & 0xffff) + (sum >> 16);
-    ((once & 0xffff) + (once >> 16)) as u16
+    // The upper half of this addition is the sum of both halves, and the carry of the lower half is the end-around carry.
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// Returns the part of a piece's sum in the sum of the whole if the piece begins at byte `offset`: at an odd offset
@@ -176,9 +176,8 @@ pub(crate) fn network_sum(sum: u64) -> u32 {
 
 #[inline(always)]
 fn fold_wide(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    fold(sum as u32)
+    // As in `fold`.
+    fold((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
 }
 
 #[cfg(test)]

@@ -105,6 +105,25 @@ impl DoorbellReceiver {
         self.rescan.next().or_else(|| self.queue_ids.pop())
     }
 
+    /// Calls `each` with the numbers of the queues that may have work, at most `most`, as [`DoorbellReceiver::next`] would
+    /// return them. Numbers that arrive meanwhile may stay.
+    #[inline(always)]
+    pub fn take_up_to(&mut self, most: usize, mut each: impl FnMut(u32)) {
+        if self.overflowed.load(Ordering::Relaxed) || !self.rescan.is_empty() {
+            return self.take_in_rescan(most, &mut each);
+        }
+        for _ in 0..self.queue_ids.available().min(most) {
+            let Some(id) = self.queue_ids.pop() else { return };
+            each(id);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_in_rescan(&mut self, most: usize, each: &mut dyn FnMut(u32)) {
+        (0..most).map_while(|_| self.next()).for_each(each);
+    }
+
     /// Returns whether [`DoorbellReceiver::next`] returns a number.
     #[inline]
     pub fn has_entries(&mut self) -> bool {
@@ -158,6 +177,28 @@ mod tests {
         bells[2].clear();
         assert!(sender.ring(0, &bells[2]));
         assert_eq!([receiver.next(), receiver.next()], [Some(0), None]);
+    }
+
+    #[test]
+    fn numbers_are_taken_up_to_a_limit_also_after_an_overflow() {
+        let (mut sender, mut receiver) = channel(2);
+        let taken = |receiver: &mut DoorbellReceiver, most: usize| {
+            let mut ids = Vec::new();
+            receiver.take_up_to(most, |id| ids.push(id));
+            ids
+        };
+        let bells: [DoorbellFlag; 3] = core::array::from_fn(|_| DoorbellFlag::default());
+        assert!(sender.ring(1, &bells[0]) && sender.ring(0, &bells[1]));
+        assert_eq!(
+            [taken(&mut receiver, 1), taken(&mut receiver, 8), taken(&mut receiver, 8)],
+            [vec![1], vec![0], vec![]]
+        );
+        for bell in &bells {
+            bell.clear();
+            assert!(sender.ring(0, bell));
+        }
+        assert_eq!([taken(&mut receiver, 1), taken(&mut receiver, 8)], [vec![0], vec![1, 0, 0]]);
+        assert!(!receiver.has_entries());
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl<T> Producer<T> {
     ///
     /// # Errors
     /// Returns the value if the ring is full.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, value: T) -> Result<(), T> {
         self.stage(value)?;
         self.publish();
@@ -85,7 +85,7 @@ impl<T> Producer<T> {
     ///
     /// # Errors
     /// Returns the value if the ring is full.
-    #[inline]
+    #[inline(always)]
     pub fn stage(&mut self, value: T) -> Result<(), T> {
         if !self.has_room(1) {
             return Err(value);

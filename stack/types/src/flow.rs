@@ -40,6 +40,15 @@ pub struct FlowKeyV4 {
     pub ports: u32,
 }
 
+impl FlowKeyV4 {
+    /// Returns the local and the remote port.
+    #[inline(always)]
+    pub fn ports(self) -> [u16; 2] {
+        let [i, j, k, l] = self.ports.to_le_bytes();
+        [u16::from_be_bytes([k, l]), u16::from_be_bytes([i, j])]
+    }
+}
+
 impl From<&Flow> for FlowKeyV4 {
     fn from(flow: &Flow) -> Self {
         let Flow { local: SocketAddr::V4(local), remote: SocketAddr::V4(remote) } = flow else {

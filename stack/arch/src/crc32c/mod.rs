@@ -22,7 +22,7 @@ const ONE_LANE_BYTES_MAX: usize = 256;
 /// ```
 /// assert_eq!(ironwarp_arch::crc32c(b"123456789"), 0xe306_9283);
 /// ```
-#[inline]
+#[inline(always)]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
@@ -33,7 +33,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// use ironwarp_arch::{crc32c, crc32c_append};
 /// assert_eq!(crc32c_append(crc32c(b"1234"), b"56789"), crc32c(b"123456789"));
 /// ```
-#[inline]
+#[inline(always)]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     !advance(Means::available(), !crc, bytes)
 }
@@ -66,12 +66,20 @@ impl Means {
     }
 }
 
-/// Advances the raw remainder `state` over `bytes`.
-#[inline]
+/// Advances the raw remainder `state` over `bytes`. A short input costs one call and no more.
+#[inline(always)]
 fn advance(means: Means, state: u32, bytes: &[u8]) -> u32 {
     match means {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         Means::Instruction(sse42) if bytes.len() <= ONE_LANE_BYTES_MAX => sse42.advance(state, bytes),
+        _ => advance_otherwise(means, state, bytes),
+    }
+}
+
+/// [`advance`] over a long input, or without the instruction.
+#[inline(never)]
+fn advance_otherwise(means: Means, state: u32, bytes: &[u8]) -> u32 {
+    match means {
         #[cfg(any(test, miri))]
         Means::Tables => portable::advance(state, bytes),
         #[cfg(not(miri))]

@@ -43,7 +43,7 @@ pub const fn mulpdu(room: usize) -> usize {
 /// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]`. Returns its length, or 0 if `room` is too short.
 ///
 /// The CRC covers this private copy, so memory that changes during the call cannot put a wrong CRC on the wire.
-#[inline]
+#[inline(always)]
 pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     let whole = fpdu_bytes(ulpdu_bytes);
     let Ok(length) = u16::try_from(ulpdu_bytes) else { return 0 };

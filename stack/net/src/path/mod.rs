@@ -66,6 +66,12 @@ pub struct Path {
 const _: () = assert!(size_of::<Path>() <= 64);
 
 impl Path {
+    /// Returns the sum of the pseudo-header without its length: the same in both directions.
+    #[inline(always)]
+    pub(crate) fn pseudo_sum(&self) -> u32 {
+        self.pseudo_sum.into()
+    }
+
     /// Returns the path from a local address to a station of the same family. `mtu_bytes` limits the IP packet;
     /// `offloads` are those of the device.
     pub(crate) fn new(

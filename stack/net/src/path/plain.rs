@@ -121,9 +121,8 @@ impl PlainSegment {
     }
 }
 
-/// Returns the 16-bit sum of a sum of fewer than 2^16 words.
+/// Returns the 16-bit sum.
 #[inline(always)]
 fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    checksum::fold((sum & 0xffff) as u32 + (sum >> 16) as u32)
+    checksum::fold((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
 }

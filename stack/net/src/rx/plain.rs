@@ -17,11 +17,12 @@ use ironwarp_types::{Ecn, FlowKeyV4, Seq};
 
 use super::tcp::TCP_BYTES_MIN;
 use super::{HEADERS_V4_BYTES, word32, word64};
-use crate::checksum;
+use crate::checksum::{self, fold};
 use crate::family::Address;
 use crate::ip;
 use crate::link::ETHERNET_BYTES;
 use crate::net::Net;
+use crate::path::Path;
 
 /// The length of the timestamps option after two NOPs (RFC 7323 appendix A).
 const TIMESTAMPS_BYTES: usize = 12;
@@ -74,13 +75,15 @@ impl Net {
         self.hasher.hash_key_v4(key)
     }
 
-    /// Returns whether the addresses of a plain frame of a connection are still acceptable and its checksums correct.
+    /// Returns whether the addresses of a plain frame of a connection are still acceptable and its checksums correct. `path`
+    /// is the connection's.
     /// `sum` returns the sum of the segment, as [`checksum::sum`](ironwarp_arch::checksum::sum): it gets the octets from
     /// the TCP header on and the length of that header. It is called if the device has not verified the checksum.
     #[inline(always)]
     pub fn accepts_plain(
         &self,
         frame: &PlainFrame<'_>,
+        path: &Path,
         rx: RxMeta,
         sum: impl FnOnce(&[u8], usize) -> u32,
     ) -> bool {
@@ -89,8 +92,9 @@ impl Net {
         let l4 = frame.l4;
         let l4_sum = || {
             let segment = sum(l4, usize::from(frame.start()) - HEADERS_V4_BYTES);
-            local.sum() + remote.sum() + u32::from(ip::TCP) + l4.len() as u32 + segment
+            path.pseudo_sum() + l4.len() as u32 + segment
         };
+        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
         self.local.accepts_connected_v4(remote, local)
             && checksum::is_correct(rx.ip_checksum, || header.map_or(0, checksum::sum_header))
             && checksum::is_correct(rx.l4_checksum, l4_sum)
@@ -106,7 +110,7 @@ impl PlainFrame<'_> {
 
     /// Returns the remote and the local address.
     #[inline(always)]
-    fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
+    pub(super) fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
         let address = |word: u32| Ipv4Addr::from_bits(word.swap_bytes());
         (address(word32::<26>(self.header)), address(word32::<30>(self.header)))
     }

@@ -6,13 +6,12 @@ use crate::{Frame, RxMeta, Sealed, TxMeta};
 /// A frame with one owner.
 pub struct MemoryFrame {
     handle: Handle,
-    rx: RxMeta,
 }
 
 impl MemoryFrame {
     /// Returns an empty frame in a buffer without other handles.
     pub(super) fn new(handle: Handle) -> Self {
-        MemoryFrame { handle, rx: RxMeta::default() }
+        MemoryFrame { handle }
     }
 
     /// Returns a received frame, a copy of `bytes`, or `None` if the buffer is too short.
@@ -33,30 +32,37 @@ impl MemoryFrame {
 impl Frame for MemoryFrame {
     type Sealed = MemorySealed;
 
+    #[inline]
     fn bytes(&self) -> &[u8] {
         self.handle.bytes()
     }
 
+    #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         self.handle.bytes_mut()
     }
 
+    #[inline]
     fn capacity(&self) -> usize {
         self.handle.capacity()
     }
 
+    #[inline]
     fn resize(&mut self, len: usize) {
         self.handle.resize(len);
     }
 
+    #[inline]
     fn rx(&self) -> RxMeta {
-        self.rx
+        self.handle.rx()
     }
 
+    #[inline]
     fn set_rx(&mut self, rx: RxMeta) {
-        self.rx = rx;
+        self.handle.set_rx(rx);
     }
 
+    #[inline]
     fn seal(self, tx: TxMeta) -> MemorySealed {
         MemorySealed { handle: self.handle, tx }
     }
@@ -71,6 +77,7 @@ pub struct MemorySealed {
 
 impl MemorySealed {
     /// Returns what the device must fill in.
+    #[inline]
     pub fn tx(&self) -> TxMeta {
         self.tx
     }
@@ -82,6 +89,7 @@ impl MemorySealed {
 }
 
 impl Sealed for MemorySealed {
+    #[inline]
     fn bytes(&self) -> &[u8] {
         self.handle.bytes()
     }

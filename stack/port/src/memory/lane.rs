@@ -110,7 +110,7 @@ impl Lane {
                 break;
             }
             let Some(sealed) = from.pop_front() else { break };
-            entrance.deliver(&sealed);
+            entrance.deliver(sealed.bytes(), sealed.tx());
         }
     }
 
@@ -137,10 +137,8 @@ impl Lane {
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
         let mut ring = self.ring.lock();
-        while !into.is_full()
-            && let Some(frame) = ring.pop_front()
-        {
-            into.push(frame);
+        for _ in 0..ring.len().min(into.remaining_capacity()) {
+            into.extend(ring.pop_front());
         }
         self.waiting.store(ring.len(), Ordering::Release);
     }
@@ -158,10 +156,10 @@ impl Entrance<'_> {
         self.ring.len() < self.lane.depth
     }
 
-    /// Copies a sent frame into the ring, which has room.
+    /// Copies a sent frame into the ring, which has room. The device fills in what `tx` says.
     #[inline]
-    pub(super) fn deliver(&mut self, sealed: &MemorySealed) {
-        self.arrive(sealed.bytes(), sealed.tx(), None);
+    pub(super) fn deliver(&mut self, bytes: &[u8], tx: TxMeta) {
+        self.arrive(bytes, tx, None);
     }
 
     /// Copies the frame to a buffer of the receiver. Returns `false`, and counts the loss, if the pool is empty or the

@@ -3,23 +3,31 @@
 //! Dropping the last handle of a buffer returns the buffer to its pool. Handles are dropped under the lock of the free
 //! list: of two threads that drop a handle at the same time, exactly one returns the buffer.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// The free buffers of one pool.
+use crate::{Checksum, RxMeta};
+
+/// The buffers of one port or queue. When the pool is gone, buffers that are still in use are freed with their last handle.
 pub(super) struct Pool {
-    free: Mutex<Vec<Arc<Buffer>>>,
+    free: Arc<FreeList>,
 }
+
+/// The free buffers of one pool. It has no capacity once the pool is gone.
+struct FreeList(Mutex<Vec<Arc<Buffer>>>);
 
 struct Buffer {
     bytes: Box<[u8]>,
-    home: Weak<Pool>,
+    home: Option<Arc<FreeList>>,
+    /// The receive metadata of the frame in the buffer, as [`pack`] stores it.
+    rx: AtomicU64,
 }
 
 impl Buffer {
-    fn new(bytes: usize, home: Weak<Pool>) -> Self {
-        Buffer { bytes: vec![UNWRITTEN; bytes].into(), home }
+    fn new(bytes: usize, home: Option<Arc<FreeList>>) -> Self {
+        Buffer { bytes: vec![UNWRITTEN; bytes].into(), home, rx: AtomicU64::new(pack(RxMeta::default())) }
     }
 }
 
@@ -29,28 +37,40 @@ const UNWRITTEN: u8 = 0xa5;
 impl Pool {
     /// `frames` buffers of `frame_bytes` each.
     pub(super) fn new(frames: usize, frame_bytes: usize) -> Arc<Pool> {
-        Arc::new_cyclic(|home| {
-            let buffer = || Arc::new(Buffer::new(frame_bytes, home.clone()));
-            Pool { free: Mutex::new((0..frames).map(|_| buffer()).collect()) }
-        })
+        let free = Arc::new(FreeList(Mutex::new(Vec::with_capacity(frames))));
+        let buffer = || Arc::new(Buffer::new(frame_bytes, Some(free.clone())));
+        free.0.lock().extend((0..frames).map(|_| buffer()));
+        Arc::new(Pool { free })
     }
 
-    /// Takes a free buffer. Its handle has length 0.
+    /// Takes a free buffer. Its handle has length 0 and no receive metadata.
     #[inline]
     pub(super) fn take(&self) -> Option<Handle> {
-        let buffer = self.free.lock().pop()?;
+        let buffer = self.free.0.lock().pop()?;
+        buffer.rx.store(pack(RxMeta::default()), Ordering::Relaxed);
         Some(Handle { buffer: Some(buffer), len: 0 })
     }
 
     /// Returns the number of free buffers.
     pub(super) fn free_frames(&self) -> usize {
-        self.free.lock().len()
+        self.free.0.lock().len()
     }
+}
 
+impl Drop for Pool {
+    /// Buffers refer to the list and the list to buffers, so the list must be emptied.
+    fn drop(&mut self) {
+        let buffers = core::mem::take(&mut *self.free.0.lock());
+        drop(buffers);
+    }
+}
+
+impl FreeList {
+    #[inline]
     fn let_go(&self, buffer: Arc<Buffer>) {
-        let mut free = self.free.lock();
+        let mut free = self.0.lock();
         // Clones come only from a live handle, so a count of one cannot grow while the lock is held.
-        if Arc::strong_count(&buffer) == 1 {
+        if Arc::strong_count(&buffer) == 1 && free.len() < free.capacity() {
             free.push(buffer);
         } else {
             // Dropped while the lock is held, so that the next thread sees the lower count.
@@ -70,7 +90,7 @@ pub(super) struct Handle {
 impl Handle {
     /// A buffer of no pool.
     pub(super) fn detached(bytes: usize) -> Self {
-        Handle { buffer: Some(Arc::new(Buffer::new(bytes, Weak::new()))), len: 0 }
+        Handle { buffer: Some(Arc::new(Buffer::new(bytes, None))), len: 0 }
     }
 
     #[inline]
@@ -80,6 +100,7 @@ impl Handle {
     }
 
     /// Returns the writable bytes; empty if the buffer has another handle.
+    #[inline]
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_mut().and_then(Arc::get_mut);
         buffer.and_then(|buffer| buffer.bytes.get_mut(..self.len)).unwrap_or_default()
@@ -96,10 +117,26 @@ impl Handle {
         true
     }
 
+    /// Returns the receive metadata of the frame.
+    #[inline]
+    pub(super) fn rx(&self) -> RxMeta {
+        self.buffer.as_ref().map_or(RxMeta::default(), |buffer| unpack(buffer.rx.load(Ordering::Relaxed)))
+    }
+
+    /// Replaces the receive metadata of the frame.
+    #[inline]
+    pub(super) fn set_rx(&mut self, rx: RxMeta) {
+        if let Some(buffer) = &self.buffer {
+            buffer.rx.store(pack(rx), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.bytes.len())
     }
 
+    #[inline]
     pub(super) fn resize(&mut self, len: usize) {
         self.len = len.min(self.capacity());
     }
@@ -109,15 +146,65 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
         // A buffer without a pool is freed.
-        if let Some(home) = buffer.home.upgrade() {
+        if let Some(home) = buffer.home.clone() {
             home.let_go(buffer);
         }
     }
 }
 
+/// Receive metadata in one word: the hash, whether there is one, and two bits for each checksum.
+#[inline(always)]
+const fn pack(rx: RxMeta) -> u64 {
+    let hash = match rx.rss_hash {
+        Some(hash) => 1 << 32 | hash as u64,
+        None => 0,
+    };
+    hash | (rx.ip_checksum as u64) << 34 | (rx.l4_checksum as u64) << 36
+}
+
+#[inline(always)]
+fn unpack(word: u64) -> RxMeta {
+    // The usual case: the device computes nothing.
+    if word == 0 { RxMeta::default() } else { unpack_fields(word) }
+}
+
+#[inline(never)]
+fn unpack_fields(word: u64) -> RxMeta {
+    let checksum = |at: u32| match word >> at & 3 {
+        0 => Checksum::Unknown,
+        1 => Checksum::Good,
+        _ => Checksum::Bad,
+    };
+    RxMeta {
+        rss_hash: (word >> 32 & 1 == 1).then_some(word as u32),
+        ip_checksum: checksum(34),
+        l4_checksum: checksum(36),
+    }
+}
+
+// The values that `unpack` expects.
+const _: () = assert!(Checksum::Unknown as u8 == 0 && Checksum::Good as u8 == 1 && Checksum::Bad as u8 == 2);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn receive_metadata_is_what_was_set_until_the_buffer_returns() {
+        let pool = Pool::new(1, 64);
+        let mut frame = pool.take().unwrap();
+        for rss_hash in [None, Some(0), Some(u32::MAX)] {
+            for ip_checksum in [Checksum::Unknown, Checksum::Good, Checksum::Bad] {
+                for l4_checksum in [Checksum::Unknown, Checksum::Good, Checksum::Bad] {
+                    let rx = RxMeta { rss_hash, ip_checksum, l4_checksum };
+                    frame.set_rx(rx);
+                    assert_eq!(frame.rx(), rx);
+                }
+            }
+        }
+        drop(frame);
+        assert_eq!(pool.take().unwrap().rx(), RxMeta::default());
+    }
 
     #[test]
     fn a_buffer_returns_when_its_last_handle_goes() {

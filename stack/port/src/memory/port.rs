@@ -89,15 +89,20 @@ impl MemoryPort {
             _ => None,
         };
         let knobs = self.control.knobs();
-        let mut send = |sealed| match (accept(&self.caps, knobs, sealed), &mut entrance) {
-            (Some(sealed), Some(entrance)) if entrance.has_room() => entrance.deliver(&sealed),
-            (Some(sealed), _) => self.tx_ring.push_back(sealed),
-            (None, _) => {}
-        };
-        match from.len() {
-            // The usual case, which needs no iterator.
-            1 if count == 1 => from.pop().into_iter().for_each(send),
-            _ => from.drain(..count).for_each(&mut send),
+        let (leaving, _) = from.split_at_checked(count).unwrap_or((from.as_slice(), &[]));
+        for sealed in leaving {
+            let bytes = sealed.bytes();
+            let Some(tx) = accept(&self.caps, knobs, bytes, sealed.tx()) else { continue };
+            match &mut entrance {
+                Some(entrance) if entrance.has_room() => entrance.deliver(bytes, tx),
+                _ => self.tx_ring.push_back(sealed.clone().with_tx(tx)),
+            }
+        }
+        drop(entrance);
+        if count < from.len() {
+            from.drain(..count);
+        } else {
+            while from.pop().is_some() {}
         }
     }
 
@@ -118,24 +123,23 @@ impl MemoryPort {
     }
 }
 
-/// Accepts one frame for transmission. Drops it if it is too long or lost, or if the link is down.
+/// Returns what the device fills in of a frame, or `None` if it is too long or lost, or if the link is down.
 #[inline(always)]
-fn accept(caps: &PortCaps, knobs: &Knobs, sealed: MemorySealed) -> Option<MemorySealed> {
+fn accept(caps: &PortCaps, knobs: &Knobs, bytes: &[u8], asked: TxMeta) -> Option<TxMeta> {
     count(&knobs.taken);
-    if sealed.bytes().len() > usize::from(caps.mtu_bytes) + LINK_BYTES_MAX {
+    if bytes.len() > usize::from(caps.mtu_bytes) + LINK_BYTES_MAX {
         count(&knobs.too_long);
         return None;
     }
     if !knobs.link_up() || knobs.loses_next() {
         return None;
     }
-    let asked = sealed.tx();
     let claimed = caps.tx_offloads & asked.offloads;
     if claimed == asked.offloads {
-        return Some(sealed);
+        return Some(asked);
     }
     count(&knobs.offloads_refused);
-    Some(sealed.with_tx(TxMeta { offloads: claimed, ..asked }))
+    Some(TxMeta { offloads: claimed, ..asked })
 }
 
 impl Port for MemoryPort {

@@ -116,17 +116,30 @@ impl CongestionWindow {
     }
 
     /// Bytes were acknowledged while no loss was known, or in slow start after a timeout.
-    #[inline(always)]
     pub(crate) fn on_ack(&mut self, acked: Acked) {
-        let used = acked.una_before.lt(self.cwnd_limited_until);
+        self.on_ack_at(acked.now, acked.una_before, || acked);
+    }
+
+    /// [`CongestionWindow::on_ack`] that asks for the other values only if they matter.
+    #[inline(always)]
+    pub(crate) fn on_ack_at(&mut self, now: Nanos, una_before: Seq, acked: impl FnOnce() -> Acked) {
+        let used = una_before.lt(self.cwnd_limited_until);
         if !used {
-            self.cwnd_limited_until = acked.una_before;
+            self.cwnd_limited_until = una_before;
         }
-        self.on_ecn_feedback(&acked);
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) if !used => cubic.on_app_limited(now),
+            Algorithm::NewReno(_) if !used => {}
+            _ => self.on_used_or_marked(&acked(), used),
+        }
+    }
+
+    /// Not inlined: connections that do not fill their window call it for DCTCP only.
+    #[inline(never)]
+    fn on_used_or_marked(&mut self, acked: &Acked, used: bool) {
+        self.on_ecn_feedback(acked);
         if used {
-            self.grow(&acked);
-        } else if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.on_app_limited(acked.now);
+            self.grow(acked);
         }
     }
 
@@ -138,8 +151,6 @@ impl CongestionWindow {
         }
     }
 
-    /// Not inlined: connections that do not fill their window never call it.
-    #[inline(never)]
     fn grow(&mut self, acked: &Acked) {
         let mut beyond = acked.bytes;
         if self.cwnd < self.ssthresh {

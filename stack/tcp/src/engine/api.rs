@@ -70,6 +70,9 @@ impl<P: Port> Tcp<P> {
             |tcp, slot, round| {
                 let conn = tcp.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
                 conn.is_some_and(|conn| {
+                    if conn.may_wait_for_reply(round) {
+                        return conn.ack.pending;
+                    }
                     let mut io = TcpIo::for_path(&conn.path, now, wires, &mut tcp.shared);
                     conn.send_due_acks(&mut io, round)
                 })

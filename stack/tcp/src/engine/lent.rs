@@ -151,12 +151,13 @@ impl<P: Port> Tcp<P> {
         };
         let header = PlainHeader::from(&plain);
         let slot = self.slots.get(at as usize)?;
-        if !slot.conn.as_ref()?.is_predicted(&header) {
+        let conn = slot.conn.as_ref()?;
+        if !conn.is_predicted(&header) {
             return None;
         }
         let id = ConnId { slot: at, generation: slot.generation };
         let sum = |segment: &[u8], header_bytes| reader.sum(id, segment, header_bytes);
-        net.accepts_plain(&plain, frame.rx(), sum).then_some((at, header))
+        net.accepts_plain(&plain, &conn.path, frame.rx(), sum).then_some((at, header))
     }
 }
 

@@ -14,7 +14,7 @@ mod syn;
 use bitflags::bitflags;
 use ironwarp_net::{PlainFrame, PlainSegment, TcpSegment};
 use ironwarp_port::Frame;
-use ironwarp_types::{Ecn, Flow, Seq};
+use ironwarp_types::{Ecn, Flow, FlowKeyV4, Seq};
 
 use crate::queue::Piece;
 
@@ -186,9 +186,9 @@ impl TxHeader {
 
     /// Returns the header as [`Path::write_plain`](ironwarp_net::Path::write_plain) takes it.
     #[inline(always)]
-    pub(crate) fn plain(&self, flow: &Flow, ident: u16) -> PlainSegment {
+    pub(crate) fn plain(&self, key: FlowKeyV4, ident: u16) -> PlainSegment {
         PlainSegment {
-            ports: [flow.local.port(), flow.remote.port()],
+            ports: key.ports(),
             seq: self.seq,
             ack: self.ack,
             flags: self.flags.bits(),

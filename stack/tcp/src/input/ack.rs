@@ -12,7 +12,7 @@ use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::output::TcpIo;
 use crate::queue::UnitState;
-use crate::recovery::delivered_unit;
+use crate::recovery::{Delivered, delivered_unit};
 
 impl Conn {
     /// Fifth step.
@@ -125,8 +125,9 @@ impl Conn {
         }
     }
 
-    /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo.
-    #[inline(always)]
+    /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo. Not inlined: the caller has no
+    /// register left for the connection.
+    #[inline(never)]
     pub(super) fn on_plain_ack_advance<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -136,12 +137,14 @@ impl Conn {
         let una_before = self.snd.snd_una;
         let bytes = self.advance_una(io, ack, events);
         let snd = &mut self.snd;
-        snd.cc.on_ack(Acked {
-            now: io.now,
+        let now = io.now;
+        let (snd_nxt, srtt) = (&snd.snd_nxt, &snd.rtt);
+        snd.cc.on_ack_at(now, una_before, || Acked {
+            now,
             bytes,
             una_before,
-            snd_nxt: snd.snd_nxt,
-            srtt: snd.rtt.srtt(),
+            snd_nxt: *snd_nxt,
+            srtt: srtt.srtt(),
             echo: false,
         });
         // RFC 6298 s5.2 and s5.3: every ACK of new data restarts the timer while data is outstanding.
@@ -215,19 +218,20 @@ impl Conn {
         if snd.recovery.slow_path {
             self.release_acked_in_recovery(io);
         } else {
-            let (mut bytes, mut last) = (0, None);
+            let (mut bytes, mut last) =
+                (0, Delivered { sent_at: Nanos::ZERO, seq_end: una, retransmitted: false });
             io.shared.tx.drop_front_while(&mut snd.retained, |unit, _| {
                 let is_done = unit.seq_end().leq(una);
                 if is_done {
                     bytes += u32::from(unit.len);
-                    last = Some(delivered_unit(unit));
+                    last = delivered_unit(unit);
                 }
                 is_done
             });
             snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
             // A unit that only a window probe has carried has no transmission time.
-            if let Some(unit) = last.filter(|unit| unit.sent_at != Nanos::ZERO) {
-                snd.recovery.rack.on_delivered(io.now, unit);
+            if last.sent_at != Nanos::ZERO {
+                snd.recovery.rack.on_delivered(io.now, last);
             }
         }
         let snd = &mut self.snd;

@@ -170,17 +170,18 @@ impl Conn {
         self.ack.schedule_immediate(&mut io.shared.acks, self.slot, count);
     }
 
-    /// Sends the due ACKs and returns whether one is still pending.
+    /// Returns whether the flush has nothing to do: the ACK is of this iteration, and a reply may still carry it, or a reply
+    /// has carried it.
     #[inline]
-    pub(crate) fn send_due_acks<P: Port>(&mut self, io: &mut TcpIo<'_, P>, round: u16) -> bool {
-        let aged = self.ack.since != round;
-        // The common case: an ACK of this iteration that a reply may still carry, or one that a reply has carried.
-        let may_wait = self.ack.immediate == 0 && !(aged && self.ack.pending) && self.state.is_live();
-        if may_wait { self.ack.pending } else { self.send_immediate_acks(io, aged) }
+    pub(crate) fn may_wait_for_reply(&self, round: u16) -> bool {
+        let is_due = self.ack.pending && self.ack.since != round;
+        self.ack.immediate == 0 && !is_due && self.state.is_live()
     }
 
+    /// Sends the due ACKs and returns whether one is still pending.
     #[inline(never)]
-    fn send_immediate_acks<P: Port>(&mut self, io: &mut TcpIo<'_, P>, aged: bool) -> bool {
+    pub(crate) fn send_due_acks<P: Port>(&mut self, io: &mut TcpIo<'_, P>, round: u16) -> bool {
+        let aged = self.ack.since != round;
         if !self.state.is_live() {
             self.ack = PendingAck::default();
         }

@@ -13,7 +13,7 @@ mod transmit;
 use ironwarp_net::Path;
 use ironwarp_port::{Frame, Port, TxMeta, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{Flow, Nanos, Seq};
+use ironwarp_types::{Flow, FlowKeyV4, Nanos, Seq};
 
 pub(crate) use acks::AckQueue;
 
@@ -178,25 +178,31 @@ impl<P: Port> TcpIo<'_, P> {
         allowed
     }
 
-    /// Returns a frame of `len` bytes to fill.
+    /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has none.
     #[inline(always)]
+    fn usual_frame(&mut self, len: usize) -> Option<P::Frame> {
+        if self.shared.spare.is_some() {
+            return None;
+        }
+        let mut frame = self.wire.alloc()?;
+        if frame.capacity() < len {
+            return None;
+        }
+        frame.resize(len);
+        Some(frame)
+    }
+
+    /// Returns a frame of `len` bytes to fill: the spare one, or another if it was allocated for another port and is too
+    /// small.
     fn frame(&mut self, len: usize) -> Option<P::Frame> {
-        let frame = if self.shared.spare.is_none() { self.wire.alloc() } else { self.spare_frame(len) };
-        if let Some(mut frame) = frame
-            && frame.capacity() >= len
-        {
+        let has_room = |frame: &P::Frame| frame.capacity() >= len;
+        let frame = self.shared.spare.take().filter(has_room).or_else(|| self.wire.alloc().filter(has_room));
+        if let Some(mut frame) = frame {
             frame.resize(len);
             return Some(frame);
         }
         self.count(Counter::TcpTxNoBuffer);
         None
-    }
-
-    /// Returns the spare frame, or another if it was allocated for another port and is too small.
-    #[cold]
-    #[inline(never)]
-    fn spare_frame(&mut self, len: usize) -> Option<P::Frame> {
-        self.shared.spare.take().filter(|spare| spare.capacity() >= len).or_else(|| self.wire.alloc())
     }
 
     /// Returns a frame of up to `len` bytes from the terminate reserve. It may be shorter, since it may come from another
@@ -239,29 +245,31 @@ impl<P: Port> TcpIo<'_, P> {
         header: &TxHeader,
         more_options_bytes: usize,
     ) -> SealedOf<P> {
-        let meta = self.write_headers(frame.bytes_mut(), path, flow, header, (more_options_bytes, None));
+        let key = FlowKeyV4::from(flow);
+        let meta =
+            self.write_headers(frame.bytes_mut(), path, (flow, key), header, (more_options_bytes, None));
         frame.seal(meta)
     }
 
-    /// Writes all headers of a frame. `payload_sum` is the sum of its payload, if that is known. Returns the metadata to
-    /// seal it with.
+    /// Writes all headers of a frame. `key` is the key of `flow`, and `payload_sum` the sum of the payload, if that is known.
+    /// Returns the metadata to seal the frame with.
     #[inline(always)]
     fn write_headers(
         &mut self,
         frame: &mut [u8],
         path: &Path,
-        flow: &Flow,
+        (flow, key): (&Flow, FlowKeyV4),
         header: &TxHeader,
         (more_options_bytes, payload_sum): (usize, Option<u32>),
     ) -> TxMeta {
         self.shared.ident = self.shared.ident.wrapping_add(1);
         let ident = self.shared.ident;
         if more_options_bytes == 0
-            && let Some(meta) = path.write_plain(frame, &header.plain(flow, ident), payload_sum)
+            && let Some(meta) = path.write_plain(frame, &header.plain(key, ident), payload_sum)
         {
             return meta;
         }
-        write_general_headers(frame, path, flow, header, (more_options_bytes, ident))
+        write_general_headers(frame, path, flow, *header, (more_options_bytes, ident))
     }
 
     #[inline]
@@ -307,7 +315,7 @@ fn write_general_headers(
     frame: &mut [u8],
     path: &Path,
     flow: &Flow,
-    header: &TxHeader,
+    header: TxHeader,
     (more_options_bytes, ident): (usize, u16),
 ) -> TxMeta {
     let l4_at = path.header_bytes();

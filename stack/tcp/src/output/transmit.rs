@@ -19,7 +19,7 @@ use crate::stream::UnitSource;
 
 impl Conn {
     /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to send.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn transmit<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -132,12 +132,41 @@ impl Conn {
             return Err(Blocked::Pool);
         }
         let payload_at = self.payload_at();
-        let emss = usize::from(self.snd.emss);
-        let mut frame = match io.frame(payload_at + emss) {
+        let frame_bytes = payload_at + usize::from(self.snd.emss);
+        match io.usual_frame(frame_bytes) {
+            Some(frame) => self.pull_into(io, source, frame, payload_at),
+            None => self.pull_into_any(io, source, frame_bytes, payload_at),
+        }
+    }
+
+    /// [`Conn::pull`] with the spare frame, or one of the terminate reserve.
+    #[cold]
+    #[inline(never)]
+    fn pull_into_any<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+        frame_bytes: usize,
+        payload_at: usize,
+    ) -> Result<usize, Blocked> {
+        let frame = match io.frame(frame_bytes) {
             Some(frame) => frame,
-            None if source.is_last() => io.take_terminate_reserve(payload_at + emss).ok_or(Blocked::Pool)?,
+            None if source.is_last() => io.take_terminate_reserve(frame_bytes).ok_or(Blocked::Pool)?,
             None => return Err(Blocked::Pool),
         };
+        self.pull_into(io, source, frame, payload_at)
+    }
+
+    /// Pulls one unit into `frame` and sends it.
+    #[inline(always)]
+    fn pull_into<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+        mut frame: P::Frame,
+        payload_at: usize,
+    ) -> Result<usize, Blocked> {
+        let emss = usize::from(self.snd.emss);
         let bytes = frame.bytes_mut();
         let len = source.fill(bytes.get_mut(payload_at..).unwrap_or_default()).min(emss);
         if len == 0 {
@@ -146,7 +175,7 @@ impl Conn {
         }
         let header = self.data_header(io.now);
         let segment = bytes.get_mut(..payload_at + len).unwrap_or_default();
-        let meta = io.write_headers(segment, &self.path, &self.flow, &header, (0, source.sum()));
+        let meta = io.write_headers(segment, &self.path, (&self.flow, self.key), &header, (0, source.sum()));
         frame.resize(payload_at + len);
         self.retain_and_send(io, frame.seal(meta), payload_at as u16, len as u16)
     }

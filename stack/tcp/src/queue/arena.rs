@@ -200,15 +200,15 @@ impl<T> Arena<T> {
     #[inline(always)]
     pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
         let (mut at, mut last, mut count) = (list.head, NIL, 0u16);
-        while let Some(node) = self.nodes.get_mut(at as usize)
+        while let Some(node) = self.nodes.get(at as usize)
             && node.value.as_ref().is_some_and(|value| is_done(value, at))
         {
-            node.value = None;
             (last, at, count) = (at, node.next, count + 1);
         }
         let Some(last) = self.nodes.get_mut(last as usize) else { return };
         last.next = self.free;
-        (self.free, list.head) = (list.head, at);
+        let first = list.head;
+        (self.free, list.head) = (first, at);
         if at == NIL {
             list.tail = NIL;
         }
@@ -218,6 +218,13 @@ impl<T> Arena<T> {
         let beyond = (list.len - emergency_nodes).saturating_sub(list.reserve).min(count - emergency_nodes);
         self.shared_left += u32::from(beyond);
         list.len -= count;
+        // After the loop above, which keeps its values in registers because it calls nothing.
+        let mut at = first;
+        for _ in 0..count {
+            let Some(node) = self.nodes.get_mut(at as usize) else { return };
+            node.value = None;
+            at = node.next;
+        }
     }
 
     /// Removes everything.

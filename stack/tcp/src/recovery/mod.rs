@@ -22,7 +22,7 @@ mod tlp;
 
 use ironwarp_types::Seq;
 
-pub(crate) use rack::Rack;
+pub(crate) use rack::{Delivered, Rack};
 pub(crate) use scoreboard::{Scoreboard, delivered_unit, join_lost_parts, split_unit};
 pub(crate) use tlp::tlp_timeout;
 

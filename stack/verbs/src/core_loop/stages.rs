@@ -168,14 +168,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(always)]
     fn on_arrival(&mut self, now: Nanos, arrival: Arrival<Read>) {
         match arrival {
-            Arrival::Read(read) => {
-                let ended = read.ended();
-                self.dp.after_read(read);
-                if let Some(slot) = ended {
-                    self.on_stream_end(now, slot);
-                }
-            }
+            Arrival::Read(read) if read.is_done() => {}
+            Arrival::Read(read) => self.after_read(now, read),
             Arrival::Events(conn, events) => self.on_tcp_events(now, conn, events),
+        }
+    }
+
+    /// Lists the queue pair of a segment that was read, or ends its stream.
+    #[inline(never)]
+    fn after_read(&mut self, now: Nanos, read: Read) {
+        let ended = read.ended();
+        self.dp.after_read(read);
+        if let Some(slot) = ended {
+            self.on_stream_end(now, slot);
         }
     }
 
@@ -390,10 +395,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The transmit stage: a scheduling round for each sender.
     pub(super) fn transmit(&mut self, now: Nanos) {
         let (dp, cm) = (&mut self.dp, &mut self.cm);
-        let prefetches = dp.tx_ready.len() > 1 && dp.has_many_connections();
-        for _ in 0..dp.tx_ready.len() {
-            // At least one port has room. `Conn::send_next` checks the sender's own port.
-            if !dp.wires.any_has_room() {
+        let senders = dp.tx_ready.len();
+        let prefetches = senders > 1 && dp.has_many_connections();
+        for _ in 0..senders {
+            // At least one port has room. `Conn::send_next` checks the sender's own port, which is enough for one sender.
+            if senders > 1 && !dp.wires.any_has_room() {
                 return;
             }
             if prefetches {

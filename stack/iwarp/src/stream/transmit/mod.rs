@@ -15,7 +15,7 @@ mod segment_space;
 mod sender;
 mod whole_message;
 
-use ironwarp_mem::Access;
+use ironwarp_mem::{Access, CoreMem};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::STag;
@@ -145,7 +145,7 @@ impl Stream {
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         self.sender.unit_sum = None;
         let is_usual = self.state == StreamState::Open && self.sender.gate == Gate::Open;
@@ -335,7 +335,7 @@ impl Stream {
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return Ok(None);
         };
-        self.copy_payload(wqe, view, payload)?;
+        self.copy_payload(wqe, view.memory, payload)?;
         self.message_header(wqe, last, header);
         let written = self.encode_fpdu(room, header_bytes + payload_bytes);
         self.advance_message(wqe, payload_bytes, last);
@@ -358,10 +358,11 @@ impl Stream {
     fn copy_payload(
         &mut self,
         wqe: &SendWqe,
-        view: MemoryView<'_>,
+        memory: &CoreMem,
         payload: &mut [u8],
     ) -> Result<(), CompletionStatus> {
         if !wqe.is_inline() {
+            let view = MemoryView { memory, scope: self.access_scope() };
             let copied = self.sender.cursor.gather(wqe.gather(), view, payload);
             return copied.map_err(|_| CompletionStatus::LocalProtection);
         }

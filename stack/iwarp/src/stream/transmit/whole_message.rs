@@ -4,6 +4,7 @@
 //! next, where a message is cut, and why a request fails.
 
 use ironwarp_arch::one_pass::BYTES_MIN;
+use ironwarp_mem::CoreMem;
 use ironwarp_stats::Counter;
 
 use super::FENCES;
@@ -34,10 +35,9 @@ impl Stream {
         if ulpdu_bytes > MULPDU_BYTES_MAX || fpdu::fpdu_bytes(ulpdu_bytes) > room.len() {
             return None;
         }
-        let view = MemoryView { memory: io.memory, scope: self.access_scope() };
         let written = match payload_bytes < BYTES_MIN {
-            true => self.message_in_passes(wqe, view, room, header_bytes),
-            false => self.long_message(wqe, view, room, header_bytes),
+            true => self.message_in_passes(wqe, io.memory, room, header_bytes),
+            false => self.long_message(wqe, io.memory, room, header_bytes),
         };
         if written == 0 {
             self.sender.cursor = SgeCursor::default();
@@ -53,15 +53,16 @@ impl Stream {
     fn long_message(
         &mut self,
         wqe: &SendWqe,
-        view: MemoryView<'_>,
+        memory: &CoreMem,
         room: &mut [u8],
         header_bytes: usize,
     ) -> usize {
+        let view = MemoryView { memory, scope: self.access_scope() };
         let is_eligible = self.crc && !wqe.is_inline();
         let payload_bytes = wqe.message_bytes() as usize;
         match OnePassFpdu::new(room, header_bytes, payload_bytes).filter(|_| is_eligible) {
             Some(fpdu) => self.message_in_one_pass(fpdu, wqe, view, true).unwrap_or(0),
-            None => self.message_in_passes(wqe, view, room, header_bytes),
+            None => self.message_in_passes(wqe, memory, room, header_bytes),
         }
     }
 
@@ -70,7 +71,7 @@ impl Stream {
     fn message_in_passes(
         &mut self,
         wqe: &SendWqe,
-        view: MemoryView<'_>,
+        memory: &CoreMem,
         room: &mut [u8],
         header_bytes: usize,
     ) -> usize {
@@ -79,7 +80,7 @@ impl Stream {
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return 0;
         };
-        if self.copy_payload(wqe, view, payload).is_err() {
+        if self.copy_payload(wqe, memory, payload).is_err() {
             return 0;
         }
         self.message_header(wqe, true, header);

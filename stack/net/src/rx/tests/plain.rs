@@ -7,9 +7,11 @@
 
 use ironwarp_port::memory::MemoryFrame;
 use ironwarp_port::{Frame, RxMeta};
-use ironwarp_types::{Ecn, FlowKeyV4, Seq};
+use ironwarp_types::{Ecn, FlowKeyV4, MacAddr, Seq};
 use proptest::prelude::*;
 
+use crate::net::Net;
+use crate::rx::plain::PlainFrame;
 use crate::testing::{Bench, tcp_frame, with_ip};
 
 /// Replaces the header's length and flags, and puts `options` before the payload. Both checksums are correct.
@@ -33,6 +35,13 @@ fn timestamps() -> [u8; 12] {
     [1, 1, 8, 10, 0, 0, 1, 2, 0, 0, 3, 4]
 }
 
+/// [`Net::accepts_plain`](crate::Net::accepts_plain) for a connection of the frame's addresses.
+fn accepts(net: &Net, plain: &PlainFrame<'_>, sum: impl FnOnce(&[u8], usize) -> u32) -> bool {
+    let (remote, local) = plain.addresses();
+    let path = net.path_over(local.into(), remote.into(), MacAddr([2; 6]));
+    net.accepts_plain(plain, &path, RxMeta::default(), sum)
+}
+
 fn is_plain(bytes: &[u8]) -> bool {
     Bench::new().net.plain_frame(&MemoryFrame::detached(bytes, 2_048)).is_some()
 }
@@ -45,7 +54,7 @@ fn the_fields_of_a_plain_frame_are_those_of_its_header() {
     let segment = bench.receive(&bytes).expect("a segment");
     let arrived = MemoryFrame::detached(&bytes, 2_048);
     let plain = bench.net.plain_frame(&arrived).expect("a plain frame");
-    assert!(bench.net.accepts_plain(&plain, RxMeta::default(), |segment, header_bytes| {
+    assert!(accepts(&bench.net, &plain, |segment, header_bytes| {
         assert_eq!((header_bytes, &segment[header_bytes..]), (32, &b"payload"[..]));
         crate::checksum::sum(segment)
     }));
@@ -126,7 +135,7 @@ proptest! {
         let arrived = MemoryFrame::detached(&bytes, 2_048);
         let plain = bench.net.plain_frame(&arrived);
         let sum = |segment: &[u8], _| crate::checksum::sum(segment);
-        if let Some(plain) = plain.filter(|plain| bench.net.accepts_plain(plain, RxMeta::default(), sum)) {
+        if let Some(plain) = plain.filter(|plain| accepts(&bench.net, plain, sum)) {
             let (key, hash) = (plain.key(), bench.net.hash_of(plain.key()));
             // The flow of a connection has a unicast remote address: others are refused by the general path.
             if let Some(segment) = bench.receive(&bytes) {

@@ -72,11 +72,10 @@ impl ConnectionManager {
         let mut has_contexts_to_serve = self.core_shared.new_contexts.is_waiting();
         for channel in self.contexts.iter_mut().flatten() {
             has_contexts_to_serve |= !channel.is_idle();
-            for _ in 0..DOORBELL_BUDGET {
-                let Some(slot) = channel.doorbell.next() else { break };
+            channel.doorbell.take_up_to(DOORBELL_BUDGET, |slot| {
                 dp.work += 1;
                 dp.on_doorbell(slot);
-            }
+            });
         }
         has_contexts_to_serve
     }

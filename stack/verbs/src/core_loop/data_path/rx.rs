@@ -1,5 +1,7 @@
 //! Received bytes: FPDUs to placements, deliveries and completions; acknowledgements to completions.
 
+use core::num::NonZero;
+
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
 use ironwarp_iwarp::StreamError;
@@ -41,22 +43,45 @@ pub(crate) struct RxException {
 /// What is left to do for a queue pair that has read the payload of a predicted segment.
 pub(crate) struct Read {
     slot: u32,
-    /// The stream ended.
-    ended: bool,
-    /// The stream or TCP has something to send.
-    wants_tx: bool,
-    /// A delivery waits until no core uses a steering tag.
-    waits: bool,
+    /// The bits below, and [`Read::TAKEN`].
+    left: NonZero<u8>,
 }
 
 // The result of a call, in one register.
 const _: () = assert!(size_of::<Option<Read>>() == 8);
 
 impl Read {
+    /// Always set.
+    const TAKEN: NonZero<u8> = NonZero::<u8>::MIN;
+    /// The stream ended.
+    const ENDED: u8 = 2;
+    /// The stream or TCP has something to send.
+    const WANTS_TX: u8 = 4;
+    /// A delivery waits until no core uses a steering tag.
+    const WAITS: u8 = 8;
+
+    #[inline(always)]
+    fn new(slot: u32, ended: bool, wants_tx: bool, waits: bool) -> Self {
+        let bit = |bit: u8, is_set: bool| if is_set { bit } else { 0 };
+        let bits = bit(Self::ENDED, ended) | bit(Self::WANTS_TX, wants_tx) | bit(Self::WAITS, waits);
+        Read { slot, left: Self::TAKEN | bits }
+    }
+
+    /// Returns whether nothing is left to do: the usual case.
+    #[inline(always)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == Self::TAKEN
+    }
+
+    #[inline]
+    fn has(&self, bit: u8) -> bool {
+        self.left.get() & bit != 0
+    }
+
     /// Returns the queue pair if its stream ended.
     #[inline]
     pub(crate) fn ended(&self) -> Option<u32> {
-        self.ended.then_some(self.slot)
+        self.has(Self::ENDED).then_some(self.slot)
     }
 }
 
@@ -94,8 +119,9 @@ impl<F: Frame> PayloadReader<F, Read> for LentReader<'_> {
     }
 
     /// Completes what the segment acknowledges, then checks, places and delivers its FPDUs. `None` if the connection is
-    /// not in full operation, or if the stream needs its bytes in TCP's queue.
-    #[inline(always)]
+    /// not in full operation, or if the stream needs its bytes in TCP's queue. Not inlined: the stream needs registers of
+    /// its own.
+    #[inline(never)]
     fn read(&mut self, lent: Lent<'_, F>) -> Option<Read> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
         let qp = self.qps.at(slot)?;
@@ -110,7 +136,7 @@ impl<F: Frame> PayloadReader<F, Read> for LentReader<'_> {
         lent.bytes.consume(bytes);
         let writable = lent.events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT);
         let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
-        Some(Read { slot, ended, wants_tx, waits: stream.awaits_quiescence() })
+        Some(Read::new(slot, ended, wants_tx, stream.awaits_quiescence()))
     }
 }
 
@@ -167,12 +193,12 @@ impl<P: Port> DataPath<P> {
     }
 
     /// Lists a queue pair that has read lent payload, if it has to send or to wait.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn after_read(&mut self, read: Read) {
-        if read.waits {
+        if read.has(Read::WAITS) {
             self.wait_for_quiescence(read.slot);
         }
-        if read.wants_tx {
+        if read.has(Read::WANTS_TX) {
             self.enqueue_tx(read.slot);
         }
     }

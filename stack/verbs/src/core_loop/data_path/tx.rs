@@ -68,6 +68,18 @@ impl<P: Port> DataPath<P> {
         qp.tx_queued = false;
         let Some(conn) = qp.conn else { return TxOutcome::default() };
         match &qp.lifecycle {
+            // The usual case, decided by itself.
+            Lifecycle::Running(Running { holdoff_until, .. }) if now >= *holdoff_until => {
+                self.serve_stream(now, slot, conn)
+            }
+            _ => self.serve_qp_in_any_state(now, slot, conn),
+        }
+    }
+
+    #[inline(never)]
+    fn serve_qp_in_any_state(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
+        match &qp.lifecycle {
             // FPDUs are held back; sent bytes may need a retransmission.
             Lifecycle::Running(Running { holdoff_until, .. })
             | Lifecycle::Draining(Draining { holdoff_until, .. })
