@@ -43,7 +43,7 @@ impl Command {
                 both_ends || matches!(option, "size" | "duration" | "iterations" | "mtu" | "cores")
             }
             Command::Atomics => both_ends || matches!(option, "duration" | "iterations" | "mtu" | "cores"),
-            Command::Server => always || option == "pcap",
+            Command::Server => always || matches!(option, "pcap" | "clients" | "client-timeout"),
         }
     }
 }
@@ -72,7 +72,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "format" => test != Test::ConnRate,
         "wait" | "path" => tcp,
         "pair" | "pcap" | "stats-page" => !tcp,
-        "quick" | "port" => false,
+        "quick" | "port" | "clients" | "client-timeout" => false,
         _ => true,
     }
 }
