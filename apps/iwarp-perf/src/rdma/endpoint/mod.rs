@@ -63,6 +63,8 @@ pub enum RdmaError {
     ControlConnect(SocketAddr, String),
     #[error("no device in this run")]
     NoDevice,
+    #[error("no window in this test")]
+    NoWindow,
     #[error("a completion came to a queue that was armed, and no event with it: a wake-up was lost")]
     NoEvent,
     #[error("--srq: needs one polled core at each end, because each core has receives of its own")]
