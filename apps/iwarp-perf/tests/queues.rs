@@ -54,6 +54,16 @@ fn a_reply_invalidates_the_window_of_its_request() {
     }
 }
 
+/// Atomic operations are posted in turn, so no queue pair is left out.
+#[test]
+fn the_operations_of_each_queue_pair_are_reported() {
+    let result = result_of("atomic-bw --qps 4 --depth 8 --iterations 2000");
+    let counts = by_qp(&result);
+    assert_eq!(counts.len(), 4);
+    assert!(counts.iter().all(|&operations| operations > 0), "{counts:?}");
+    assert!(Some(counts.iter().sum()) >= result["iterations"].as_u64(), "{result}");
+}
+
 #[test]
 fn both_ends_take_their_receives_from_shared_queues() {
     let result = result_of("send-bw --srq --qps 4 --size 64 --depth 8 --bidirectional --iterations 2000");
