@@ -15,7 +15,7 @@ machine. The comparison with siw is measured by scripts/interop/run.sh --compare
   --only NAME  only this run; may be given several times
 
 Names: suite, rate-frame, rate-send, rate-write, rate-read, rate-write-imm, rate-send-list, rate-write-list,
-rate-write-alone, scaling, atomics, instruction-counts, segment-cost
+rate-write-alone, conn-rate, scaling, atomics, instruction-counts, segment-cost
 
 examples:
   scripts/results.sh
@@ -23,7 +23,7 @@ examples:
 TXT
 }
 
-NAMES=" suite rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone scaling atomics instruction-counts segment-cost "
+NAMES=" suite rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone conn-rate scaling atomics instruction-counts segment-cost "
 quick=()
 seconds=5
 only=
@@ -86,6 +86,7 @@ rate write-imm write-imm-bw
 rate send-list send-bw "${lists[@]}"
 rate write-list write-bw "${lists[@]}"
 rate write-alone write-bw --qps 64 --depth 1
+perf conn-rate conn-rate --pair memif --duration "$seconds" --depth 64
 perf scaling scaling --pair ring --duration "$seconds"
 perf atomics atomics --pair ring --duration "$seconds"
 cost instruction-counts

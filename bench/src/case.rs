@@ -37,6 +37,8 @@ pub enum Test {
     ImmLat,
     /// Round trip of an RDMA Write with Immediate Data.
     WriteImmLat,
+    /// Round trip of a Send with the STag of a window bound for it and the Send with Invalidate that answers it.
+    SendInvLat,
     /// Rate and latency of connection set-up: connect, MPA start-up, disconnect.
     ConnRate,
     /// Round trip of a raw frame: the floor of every latency.
@@ -221,7 +223,8 @@ impl Test {
 
     /// Returns whether the messages consume receives, which a shared receive queue may hold.
     pub const fn has_receives(self) -> bool {
-        self.consumes_receives() || matches!(self, Test::SendLat | Test::ImmLat | Test::WriteImmLat)
+        self.consumes_receives()
+            || matches!(self, Test::SendLat | Test::SendInvLat | Test::ImmLat | Test::WriteImmLat)
     }
 
     /// Returns whether the connections need the operations of RFC 7306.
@@ -235,6 +238,11 @@ impl Test {
             Test::AtomicLat | Test::AtomicBw | Test::ImmLat => Some(8),
             _ => None,
         }
+    }
+
+    /// Returns the smallest message, in bytes: a Send with Invalidate answers one that holds an STag.
+    pub const fn bytes_min(self) -> u64 {
+        if matches!(self, Test::SendInvLat) { 4 } else { 1 }
     }
 
     /// Returns the protocol that carries the bytes.

@@ -1,4 +1,4 @@
-//! Runs over memory with several queue pairs: shared receive queues, Reads and Writes alternately, the share of each.
+//! Runs over memory with several queue pairs: shared receive queues, Reads and Writes alternately, windows, the share of each.
 
 use std::process::{Command, Output};
 
@@ -29,12 +29,39 @@ fn by_qp(result: &Value) -> Vec<u64> {
 
 #[test]
 fn messages_keep_their_queue_pair_in_receives_of_a_shared_queue() {
-    for test in ["send-lat", "send-bw", "write-imm-bw", "write-imm-lat"] {
+    for test in ["send-lat", "send-inv-lat", "send-bw", "write-imm-bw", "write-imm-lat"] {
         let result =
             result_of(&format!("{test} --srq --qps 3 --size 3000 --iterations 90 --warmup 9 --validate"));
         assert_eq!((&result["errors"], &result["srq"]), (&0.into(), &true.into()), "{test}");
         assert!(result["verified_bytes"].as_u64() >= Some(3000), "{test}: {result}");
     }
+}
+
+/// RFC 5040 s5.3: each reply invalidates the STag of the window that its request advertised, which the client checks.
+#[test]
+fn a_reply_invalidates_the_window_of_its_request() {
+    for (options, bytes) in [
+        ("--qps 3 --validate", 64),
+        ("--size 4", 4),
+        ("--size 20000 --validate", 20_000),
+        ("--events --validate", 64),
+        ("--qps 2 --cores 2 --validate", 64),
+    ] {
+        let line = format!("send-inv-lat --iterations 20 --warmup 2 {options}");
+        let result = result_of(&line);
+        assert_eq!((&result["errors"], &result["bytes"]), (&0.into(), &bytes.into()), "{line}");
+        assert!(result["rtt_ns"]["p50"].is_u64(), "{line}");
+    }
+}
+
+/// Atomic operations are posted in turn, so no queue pair is left out.
+#[test]
+fn the_operations_of_each_queue_pair_are_reported() {
+    let result = result_of("atomic-bw --qps 4 --depth 8 --iterations 2000");
+    let counts = by_qp(&result);
+    assert_eq!(counts.len(), 4);
+    assert!(counts.iter().all(|&operations| operations > 0), "{counts:?}");
+    assert!(Some(counts.iter().sum()) >= result["iterations"].as_u64(), "{result}");
 }
 
 #[test]

@@ -198,6 +198,7 @@ fn pairs_over_dpdk_devices_check_every_byte() {
             "send-bw --validate",
             "atomic-bw --qps 2 --cores 2 --words 4",
             "imm-lat",
+            "send-inv-lat --qps 2 --validate",
             "conn-rate",
             "smoltcp-lat",
             "smoltcp-bw --validate",

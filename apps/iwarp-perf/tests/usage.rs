@@ -26,6 +26,7 @@ fn is_percent(value: &Value) -> bool {
 fn every_rdma_test_has_the_processor_time_and_the_busy_polls_of_each_end() {
     for test in [
         "send-lat",
+        "send-inv-lat",
         "write-lat",
         "read-lat",
         "atomic-lat",

@@ -256,6 +256,7 @@ fn colour(result: &TestResult) -> RGBColor {
         (Test::FrameLat | Test::FrameBw, ..) => RGBColor(120, 128, 140),
         (Test::SmoltcpLat | Test::SmoltcpBw, ..) => RGBColor(161, 98, 7),
         (Test::SendLat | Test::SendBw, ..) => RGBColor(29, 91, 191),
+        (Test::SendInvLat, ..) => RGBColor(99, 102, 241),
         (Test::WriteLat | Test::WriteBw, ..) => RGBColor(13, 148, 136),
         (Test::ReadLat | Test::ReadBw | Test::ReadWriteBw, ..) => RGBColor(124, 58, 205),
         (Test::AtomicLat | Test::AtomicBw, ..) => RGBColor(190, 24, 93),

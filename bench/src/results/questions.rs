@@ -58,17 +58,35 @@ pub const QUESTIONS: &[Question] = &[
         ],
     },
     Question {
+        title: "How does a 64 B round trip compare with stock smoltcp's?",
+        text: "Both over memif, MTU 1500; ratios are ours to smoltcp's in the same round. smoltcp carries a byte stream, without \
+               the layers of iWARP and its CRC.",
+        rows: &[
+            row("smoltcp", SUITE, SMOLTCP_64, Figure::RoundTrip, NoGoal),
+            row("Send to smoltcp, p50", SUITE, SEND_64, SMOLTCP_P50, NoGoal),
+            row("Write to smoltcp, p50", SUITE, WRITE_64, SMOLTCP_P50, NoGoal),
+            row("Read to smoltcp, p50", SUITE, READ_64, SMOLTCP_P50, NoGoal),
+        ],
+    },
+    Question {
         title: "How much bandwidth have 1 MiB Writes?",
-        text: "Over memif, with CRC, one core at each end, one queue pair; goodput to that of raw frames over memif and of \
-               kernel TCP over veth in the same round.",
+        text: "Over memif, with CRC, one core at each end, one queue pair; goodput to that of raw frames and of stock smoltcp \
+               over memif, and of kernel TCP over veth, in the same round.",
         rows: &[
             row("MTU 9000", SUITE, WRITE_9000, GBIT, NoGoal),
             row("MTU 9000, to raw frames", SUITE, WRITE_9000, FRAME_GBIT, AtLeast(0.35)),
             row("MTU 9000, to TCP", SUITE, WRITE_9000, TCP_GBIT, AtLeast(4.0)),
+            row("MTU 9000, to smoltcp", SUITE, WRITE_9000, SMOLTCP_GBIT, NoGoal),
             row("MTU 1500", SUITE, WRITE_1500, GBIT, NoGoal),
             row("MTU 1500, to raw frames", SUITE, WRITE_1500, FRAME_GBIT, AtLeast(0.3)),
             row("MTU 1500, to TCP", SUITE, WRITE_1500, TCP_GBIT, AtLeast(2.5)),
+            row("MTU 1500, to smoltcp", SUITE, WRITE_1500, SMOLTCP_GBIT, NoGoal),
         ],
+    },
+    Question {
+        title: "How many connections a second are set up and closed?",
+        text: "Over memif, one core at each end: queue pairs are created, connected, closed and destroyed, 64 at a time.",
+        rows: &[row("connections", "conn-rate.json", "test=conn-rate", SETUPS, NoGoal)],
     },
     Question {
         title: "How many 64 B messages a second has one core?",
@@ -211,6 +229,7 @@ const FRAME_64: &str = "test=frame-lat bytes=64";
 const SEND_64: &str = "test=send-lat bytes=64 validated=false";
 const WRITE_64: &str = "test=write-lat bytes=64 validated=false";
 const READ_64: &str = "test=read-lat bytes=64 validated=false";
+const SMOLTCP_64: &str = "test=smoltcp-lat bytes=64";
 const TCP_64: &str = "test=tcp-lat bytes=64 path=veth wait=spin";
 const SEND_MEMIF: &str = "test=send-lat transport=ironwarp path=memif crc=false";
 const SEND_MEMIF_CRC: &str = "test=send-lat transport=ironwarp path=memif crc=true";
@@ -237,6 +256,9 @@ const FRAME_P999: Figure = against("frame-lat", "ratio_p999");
 const TCP_P50: Figure = against("tcp-lat", "ratio_p50");
 const FRAME_GBIT: Figure = against("frame-bw", "ratio_gbit");
 const TCP_GBIT: Figure = against("tcp-bw", "ratio_gbit");
+const SMOLTCP_P50: Figure = against("smoltcp-lat", "ratio_p50");
+const SMOLTCP_GBIT: Figure = against("smoltcp-bw", "ratio_gbit");
+const SETUPS: Figure = Figure::Value { key: "/setups_per_s", scale: 1e3, unit: "k/s" };
 const SEND_BW_SIW: Figure = gbit_to("test=send-bw transport=siw");
 const WRITE_BW_SIW: Figure = gbit_to("test=write-bw transport=siw");
 const READ_BW_SIW: Figure = gbit_to("test=read-bw transport=siw");

@@ -39,7 +39,8 @@ pub enum CompletionStatus {
     /// The peer's response does not match the Read or atomic operation: another buffer, another offset, too long or
     /// too short.
     BadResponse,
-    /// The queue pair cannot carry out the request: a Read without a sink element, or with an ORD of 0.
+    /// The queue pair cannot carry out the request: a Read without a sink element, with an ORD of 0, or without memory for
+    /// the first one.
     LocalOperation,
     /// A window or fast region cannot be bound: it is already bound, it or the region belongs to another protection
     /// domain, or the region does not allow it.

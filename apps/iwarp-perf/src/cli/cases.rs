@@ -43,7 +43,7 @@ impl Command {
                 both_ends || matches!(option, "size" | "duration" | "iterations" | "mtu" | "cores")
             }
             Command::Atomics => both_ends || matches!(option, "duration" | "iterations" | "mtu" | "cores"),
-            Command::Server => always || option == "pcap",
+            Command::Server => always || matches!(option, "pcap" | "clients" | "client-timeout"),
         }
     }
 }
@@ -63,7 +63,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "qps" | "cores" | "events" | "connect" | "app-core" | "markers" | "no-crc" => rdma,
         "depth" => rdma && !latency,
         "post-list" | "signal-every" | "bidirectional" => rdma && !latency && !atomic,
-        "inline" => rdma && !read && !atomic && !test.is_immediate(),
+        "inline" => rdma && !read && !atomic && !test.is_immediate() && test != Test::SendInvLat,
         "rate" => rdma && !(atomic && latency),
         // A Write and a Read alternately use the same memory.
         "validate" => test.transport() != Transport::Frames && test != Test::ReadWriteBw,
@@ -72,7 +72,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "format" => test != Test::ConnRate,
         "wait" | "path" => tcp,
         "pair" | "pcap" | "stats-page" => !tcp,
-        "quick" | "port" => false,
+        "quick" | "port" | "clients" | "client-timeout" => false,
         _ => true,
     }
 }
@@ -131,7 +131,7 @@ impl Args {
         };
         let bytes = test.fixed_bytes().or(self.size).unwrap_or(default_bytes);
         let sizes: Vec<u64> = match self.all_sizes {
-            true => ALL_SIZES.map(|power| 1 << power).collect(),
+            true => ALL_SIZES.map(|power| 1 << power).filter(|&bytes| bytes >= test.bytes_min()).collect(),
             false => vec![bytes],
         };
         let cases: Vec<Case> = sizes.into_iter().map(|bytes| self.case(test, bytes, device)).collect();
@@ -215,10 +215,19 @@ pub fn check_case(case: &Case) -> Result<(), String> {
 }
 
 fn check_limits(case: &Case) -> Result<(), String> {
+    check_size(case)?;
     check_memory(case)?;
     check_signals(case)?;
     check_connections(case)?;
     check_srq(case)
+}
+
+fn check_size(case: &Case) -> Result<(), String> {
+    let (test, bytes, least) = (case.test, case.bytes, case.test.bytes_min());
+    if bytes >= least || test.is_connection_setup() {
+        return Ok(());
+    }
+    Err(format!("--size {bytes}: {test} takes {least} bytes or more, because messages hold a steering tag"))
 }
 
 fn check_memory(case: &Case) -> Result<(), String> {

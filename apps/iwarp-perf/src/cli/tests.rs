@@ -48,6 +48,9 @@ fn options_that_do_not_apply_to_a_test_are_rejected() {
         ("atomic-bw --signal-every 4", "--signal-every does not apply to atomic-bw"),
         ("atomic-lat --rate 5", "--rate does not apply to atomic-lat"),
         ("imm-lat --all-sizes", "--all-sizes does not apply to imm-lat"),
+        ("send-inv-lat --inline 64", "--inline does not apply to send-inv-lat"),
+        ("send-lat --clients 2", "--clients does not apply to send-lat"),
+        ("suite --client-timeout 2", "--client-timeout does not apply to suite"),
         ("write-imm-lat --inline 4", "--inline does not apply to write-imm-lat"),
         ("read-bw --atomics locked", "--atomics does not apply to read-bw"),
         ("scaling --qps 2", "--qps does not apply to scaling"),
@@ -252,4 +255,14 @@ fn an_address_may_have_a_port() {
     {
         assert!(size::address(text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn a_send_with_invalidate_has_room_for_a_steering_tag() {
+    let text = error("send-inv-lat --size 3");
+    assert_eq!(text, "--size 3: send-inv-lat takes 4 bytes or more, because messages hold a steering tag");
+    let given = args("send-inv-lat --all-sizes").expect("valid").cases(Test::SendInvLat, PathKind::Memif);
+    assert_eq!(given.expect("fits").first().map(|case| case.bytes), Some(4));
+    let case = Case::new(Test::SendInvLat, 3, 1500, PathKind::Memif);
+    assert!(check_case(&case).is_err(), "from another machine");
 }

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
@@ -34,7 +35,9 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     if args.command == Command::Server {
         let (text, config) = configuration(args)?;
         let _log = start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
-        let setup = standalone::Setup { text, config, port: args.port, pcap: args.pcap.clone() };
+        let (clients, client_timeout) = (args.clients, Duration::from_secs(args.client_timeout));
+        let pcap = args.pcap.clone();
+        let setup = standalone::Setup { text, config, port: args.port, pcap, clients, client_timeout };
         return standalone::run(&setup, args.config.as_deref().unwrap_or(Path::new("")));
     }
     let folder = WorkDir::new().map_err(|error| format!("a temporary folder: {error}"))?;

@@ -91,6 +91,10 @@ pub struct ControlChannel {
     poll_count: u32,
     last_tx: Instant,
     last_rx: Instant,
+    /// The time without a message after which the peer has gone.
+    peer_timeout: Duration,
+    /// The connection ended because the peer sent nothing.
+    pub is_peer_silent: bool,
     /// Ends the connection when set.
     halt: Option<Arc<AtomicBool>>,
 }
@@ -129,10 +133,17 @@ impl ControlChannel {
             poll_count: 0,
             last_tx: now,
             last_rx: now,
+            peer_timeout: PEER_TIMEOUT,
+            is_peer_silent: false,
             halt,
         };
         (0..RECEIVES as usize).try_for_each(|slot| control.post_receive(ctx, slot))?;
         Ok(control)
+    }
+
+    /// Sets the time without a message after which the peer has gone. It sends heartbeats while it is idle.
+    pub fn with_peer_timeout(self, peer_timeout: Duration) -> Self {
+        ControlChannel { peer_timeout, ..self }
     }
 
     /// Closes the channel to both threads.
@@ -229,8 +240,9 @@ impl ControlChannel {
         if self.halt.as_ref().is_some_and(|halt| halt.load(Ordering::Relaxed)) {
             return Err("this end was stopped".to_owned());
         }
-        if self.last_rx.elapsed() > PEER_TIMEOUT {
-            return Err(format!("nothing was heard of it for {} s", PEER_TIMEOUT.as_secs()));
+        if self.last_rx.elapsed() > self.peer_timeout {
+            self.is_peer_silent = true;
+            return Err(format!("nothing was heard of it for {} s", self.peer_timeout.as_secs()));
         }
         if self.last_tx.elapsed() > HEARTBEAT_INTERVAL && self.credits > 0 {
             return self.send(ctx, DATA, &[]);

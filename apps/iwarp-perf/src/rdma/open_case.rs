@@ -10,7 +10,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use ironwarp::{
     Access, AlignedBuf, Completion, CompletionQueue, Extensions, Framing, QpAttr, QueuePair, RecvWr, Region,
-    RemoteMemory, STag, SendWr, Sge, SharedReceiveQueue,
+    RemoteMemory, STag, SendWr, Sge, SharedReceiveQueue, Window,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
@@ -80,6 +80,8 @@ pub struct QpContext {
     pub remote: RemoteBuffers,
     /// The words of this end in an atomic test.
     words: Option<(u32, u64)>,
+    /// Bound to the sink anew for each message of a test of Send with Invalidate.
+    pub window: Option<Window>,
     /// Negotiated framing, on the client once connected.
     pub framing: Option<Framing>,
     /// One gather list per slot of `source`.
@@ -332,7 +334,10 @@ impl QpContext {
             Ok(endpoint.ctx.register(endpoint.pd, pages(bytes * slots as usize)?, access)?)
         };
         let source = region(sizes.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-        let sink = region(sizes.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let has_window = case.test == Test::SendInvLat;
+        let bind = if has_window { Access::BIND } else { Access::empty() };
+        let sink = region(sizes.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE | bind)?;
+        let window = has_window.then(|| endpoint.ctx.create_window(endpoint.pd)).transpose()?;
         let slots = |region: &Region| -> Result<Vec<[Sge; 1]>> {
             (0..region.len() / bytes)
                 .map(|slot| Ok([region.slice(slot * bytes, case.bytes as u32)?]))
@@ -358,6 +363,7 @@ impl QpContext {
             sink,
             remote: RemoteBuffers::default(),
             words: None,
+            window,
             framing: None,
             gather,
             scatter,
@@ -368,6 +374,11 @@ impl QpContext {
         // Reads always return message 0.
         qp_ctx.fill_source(case, 0, 0)?;
         Ok(qp_ctx)
+    }
+
+    /// The slot of the receive that the last message consumed, without a shared receive queue.
+    pub fn last_slot(&self) -> usize {
+        ((self.received - 1) % self.scatter.len() as u64) as usize
     }
 
     /// Fills a slot of the source with a message's pattern, where the case is validated.
@@ -408,7 +419,7 @@ impl QpContext {
         let there = self.remote.sink(slot as u64 * case.bytes);
         match (case.test, inline) {
             (Test::SendLat | Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
-            (Test::SendLat | Test::SendBw, None) => SendWr::send(id, &self.gather[slot]),
+            (Test::SendLat | Test::SendBw | Test::SendInvLat, None) => SendWr::send(id, &self.gather[slot]),
             (Test::WriteLat | Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, there),
             (Test::ReadLat | Test::ReadBw, _) => self.read_wr(id, slot),
             _ => SendWr::write(id, &self.gather[slot], there),

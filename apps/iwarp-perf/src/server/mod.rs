@@ -1,5 +1,6 @@
 //! The server: does what the client requests, and serves each slice until the client stops it.
 
+mod clients;
 pub mod standalone;
 
 use std::collections::HashMap;
@@ -8,6 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ironwarp::Event;
 use ironwarp_bench::baseline::namespaces::enter_namespace;
@@ -41,8 +43,8 @@ pub fn serve(socket: UnixStream, endpoint: Option<Endpoint>) {
         Err(error) => return eprintln!("server: {error}"),
     };
     let mut server = ServerSession::new(channel, stop, endpoint);
-    if let Err(Failure::Failed(line)) = server.run() {
-        let _ = server.channel.send(&FromServer::Failed(line));
+    if let Err(failure) = server.run() {
+        server.report(&failure);
     }
 }
 
@@ -61,6 +63,8 @@ fn message_handler(stop: Arc<StopSignal>) -> impl FnMut(ToServer) -> Dispatch<To
 pub enum Failure {
     /// The client closed the stream.
     Gone,
+    /// A remote client requested nothing for this time.
+    Silent(Duration),
     /// Something failed, in one line.
     Failed(String),
 }
@@ -111,6 +115,8 @@ struct ServerSession {
     listen: Option<SocketAddr>,
     /// The address of a client on another machine.
     remote: Option<IpAddr>,
+    /// The time that a remote client has for its next request.
+    client_timeout: Duration,
     /// Connections of the group that have already ended.
     ended: usize,
     /// This is a thread of the client's process.
@@ -121,8 +127,19 @@ impl ServerSession {
     fn new(channel: Channel<ToServer>, stop: Arc<StopSignal>, endpoint: Option<Endpoint>) -> Self {
         let (sockets, cases, rdma) = (HashMap::new(), Vec::new(), Vec::new());
         let is_thread = endpoint.is_some();
-        let (listen, remote, ended) = (None, None, 0);
-        ServerSession { channel, stop, sockets, cases, endpoint, rdma, listen, remote, ended, is_thread }
+        ServerSession {
+            channel,
+            stop,
+            sockets,
+            cases,
+            endpoint,
+            rdma,
+            listen: None,
+            remote: None,
+            client_timeout: Duration::MAX,
+            ended: 0,
+            is_thread,
+        }
     }
 
     /// Waits for the next message of the client. A remote client is reached by polling the endpoint.
@@ -130,9 +147,13 @@ impl ServerSession {
         let Some(endpoint) = self.endpoint.as_mut().filter(|_| self.remote.is_some()) else {
             return Ok(self.channel.recv()?);
         };
+        let start = Instant::now();
         loop {
             if let Some(message) = self.channel.try_recv()? {
                 return Ok(message);
+            }
+            if start.elapsed() > self.client_timeout {
+                return Err(Failure::Silent(self.client_timeout));
             }
             endpoint.poll();
             // The client may disconnect before its `Release` arrives.
@@ -140,6 +161,16 @@ impl ServerSession {
                 self.ended += 1;
             }
         }
+    }
+
+    /// Sends the client why its session ends, if it is still there.
+    fn report(&self, failure: &Failure) {
+        let line = match failure {
+            Failure::Gone => return,
+            Failure::Silent(limit) => format!("dropped: no request for {} s", limit.as_secs()),
+            Failure::Failed(line) => line.clone(),
+        };
+        let _ = self.channel.send(&FromServer::Failed(line));
     }
 
     fn run(&mut self) -> Result<(), Failure> {

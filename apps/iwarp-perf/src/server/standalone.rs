@@ -1,8 +1,11 @@
-//! `iwarp-perf server`: serves one client after another until Ctrl-C.
+//! `iwarp-perf server`: serves several clients at a time until Ctrl-C.
 //!
-//! A client that exits, speaks another version or asks for too much ends only its own run. A memif must not be polled
-//! while its peer connects or disconnects, because the driver removes its rings meanwhile. The loop therefore pauses
-//! after a client until the link is down and up again. A client that is killed can still crash a server over memif.
+//! Each client has a thread, a context and a protection domain. A client that exits, falls silent, speaks another version or
+//! asks for too much ends only its own run. A client beyond `--clients` is rejected at once.
+//!
+//! A DPDK memif has one peer, and must not be polled while that connects or disconnects, because the driver removes its
+//! rings meanwhile. The loop therefore pauses after a client until the link is down and up again. A client that is killed
+//! can still crash a server over such a memif.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,17 +14,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ironwarp::{Config, ConnectionRequest, Worker};
-use ironwarp_bench::StopSignal;
+use ironwarp::{Config, Worker};
 use ironwarp_bench::host::pin;
 use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 
-use super::{Failure, ServerSession, message_handler};
-use crate::control::{Channel, FromServer};
-use crate::rdma::{Endpoint, Incoming, RdmaError};
+use super::clients::{Client, Ended};
+use crate::rdma::{Endpoint, Newcomer, RdmaError, SharedEndpoint};
 
-/// The time between two checks of a link that is not polled.
-const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The time between two checks: of a link that is not polled, and for clients while others poll.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// Polls between two checks for clients, and of the link, while there is none.
+const POLLS_PER_CHECK: u32 = 64;
 
 /// The setup of a server.
 pub struct Setup {
@@ -33,24 +36,53 @@ pub struct Setup {
     pub port: u16,
     /// The file for the frames of the server, pcapng.
     pub pcap: Option<PathBuf>,
+    /// Clients at a time.
+    pub clients: u16,
+    /// The time after which a silent client is dropped.
+    pub client_timeout: Duration,
 }
 
 /// Serves until Ctrl-C.
 pub fn run(setup: &Setup, source: &Path) -> Result<ExitCode, CliExit> {
+    check_contexts(setup)?;
     let halt = on_interrupt().map_err(CliExit::Failed)?;
-    let served = StandaloneServer::open(setup, halt).and_then(|mut server| server.run(source));
-    let served = served.map_err(CliExit::failed)?;
-    print_stdout(format_args!("stopped; served {served} clients\n"));
+    let tally = StandaloneServer::open(setup, halt).and_then(|mut server| server.run(source));
+    let Tally { served, silent, busy } = tally.map_err(CliExit::failed)?;
+    print_stdout(format_args!(
+        "stopped; served {served} clients, dropped {silent} that were silent, rejected {busy} while busy\n"
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
+/// Each client needs a context, and the listener another one.
+fn check_contexts(setup: &Setup) -> Result<(), CliExit> {
+    let (clients, contexts) = (u32::from(setup.clients), setup.config.limits.contexts);
+    if clients < contexts {
+        return Ok(());
+    }
+    let most = contexts.saturating_sub(1);
+    Err(format!("--clients {clients}: at most {most} with limits.contexts = {contexts}").into())
+}
+
+/// Counts of a server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// Clients that were admitted, silent ones too.
+    served: u64,
+    silent: u64,
+    busy: u64,
+}
+
 struct StandaloneServer {
-    endpoint: Option<Endpoint>,
+    shared: SharedEndpoint,
     /// The addresses that it listens on: every address of every port.
     addresses: Vec<SocketAddr>,
-    /// The device is a memif, which must not be polled while its peer connects or disconnects. False with several
+    /// The device is a DPDK memif, which must not be polled while its peer connects or disconnects. False with several
     /// ports, because no port waits for another.
     memif: bool,
+    client_timeout: Duration,
+    clients: Vec<Client>,
+    tally: Tally,
     halt: Arc<AtomicBool>,
 }
 
@@ -71,71 +103,97 @@ impl StandaloneServer {
         if memif {
             endpoint.watch_link();
         }
-        Ok(StandaloneServer { endpoint: Some(endpoint), addresses, memif, halt })
+        let shared = SharedEndpoint::new(endpoint, setup.clients.into())?;
+        let (client_timeout, clients, tally) = (setup.client_timeout, Vec::new(), Tally::default());
+        Ok(StandaloneServer { shared, addresses, memif, client_timeout, clients, tally, halt })
     }
 
-    fn run(&mut self, source: &Path) -> Result<u32, RdmaError> {
+    fn run(&mut self, source: &Path) -> Result<Tally, RdmaError> {
         let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         let (source, addresses) = (source.display(), addresses.join(", "));
         print_stdout(format_args!("serving {source} at {addresses}; Ctrl-C stops\n"));
-        let mut served = 0;
-        while !self.halt.load(Ordering::Relaxed) {
-            self.wait_for_link(true)?;
-            let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-            if let Incoming::Request(request, remote) = endpoint.wait_for_client(&self.halt)? {
-                served += 1;
-                let ended = self.serve(request, remote)?;
-                print_stdout(format_args!("{remote}: served; {ended}\n"));
-                self.wait_for_link(false)?;
+        self.wait_for_link(true);
+        while !self.is_halted() {
+            self.poll();
+            while let Some(newcomer) = self.shared.arrivals.next_client() {
+                self.admit(newcomer);
+            }
+            self.join_ended();
+        }
+        self.clients.drain(..).map(Client::join).for_each(drop);
+        Ok(Tally { busy: self.shared.arrivals.busy(), ..self.tally })
+    }
+
+    fn is_halted(&self) -> bool {
+        self.halt.load(Ordering::Relaxed)
+    }
+
+    /// Polls while there is no client. The threads of clients poll for this one too.
+    fn poll(&self) {
+        if !self.clients.is_empty() {
+            return std::thread::sleep(CHECK_INTERVAL);
+        }
+        if self.memif && !self.shared.with_worker(|worker| worker.link_up()) {
+            self.wait_for_link(true);
+        }
+        (0..POLLS_PER_CHECK).for_each(|_| self.shared.poll());
+    }
+
+    /// Starts the thread of a client.
+    fn admit(&mut self, newcomer: Newcomer) {
+        let remote = newcomer.remote;
+        let endpoint = match self.shared.client(remote.ip()) {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                eprintln!("iwarp-perf: {remote} was turned away: {error}");
+                return self.shared.arrivals.reject(newcomer, &format!("busy: {error}"));
+            }
+        };
+        match Client::start(endpoint, newcomer, self.client_timeout, self.halt.clone()) {
+            Ok(client) => {
+                self.tally.served += 1;
+                self.clients.push(client);
+            }
+            // Its request times out.
+            Err(error) => {
+                eprintln!("iwarp-perf: {remote} was turned away: a thread: {error}");
+                self.shared.arrivals.dismiss(remote.ip());
             }
         }
-        Ok(served)
+    }
+
+    /// Prints how sessions ended, and lets further clients take their places.
+    fn join_ended(&mut self) {
+        for client in self.clients.extract_if(.., |client| client.has_ended()) {
+            let remote = client.remote;
+            match client.join() {
+                Ended::Served(how) => print_stdout(format_args!("{remote}: served; {how}\n")),
+                Ended::Silent(how) => {
+                    self.tally.silent += 1;
+                    tracing::warn!("{remote}: dropped: {how}");
+                    print_stdout(format_args!("{remote}: dropped; {how}\n"));
+                }
+            }
+            self.shared.arrivals.dismiss(remote.ip());
+            if self.memif {
+                wait_for_link(&self.shared, false, &self.halt);
+            }
+        }
     }
 
     /// Waits without polling until the link of a memif is up or down.
-    fn wait_for_link(&mut self, up: bool) -> Result<(), RdmaError> {
-        let (memif, halt) = (self.memif, self.halt.clone());
-        let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-        endpoint.with_worker(|worker: &mut Worker| {
-            while memif && worker.link_up() != up && !halt.load(Ordering::Relaxed) {
-                std::thread::sleep(LINK_POLL_INTERVAL);
-            }
-        })
-    }
-
-    /// Serves one client. Returns how its session ended.
-    fn serve(&mut self, request: ConnectionRequest, remote: SocketAddr) -> Result<String, RdmaError> {
-        let mut endpoint = self.endpoint.take().ok_or(RdmaError::NoDevice)?;
-        let stop = Arc::new(StopSignal::default());
-        let closed = stop.clone();
-        let (channel, carrier) =
-            Channel::over_carrier(message_handler(stop.clone()), move || closed.raise(0));
-        let accepted = endpoint.accept_client(request, carrier, self.halt.clone());
-        let mut server = ServerSession::new(channel, stop, Some(endpoint));
-        server.remote = Some(remote.ip());
-        let outcome = accepted.map_err(Failure::from).and_then(|()| server.run());
-        let ended = server.finish(outcome);
-        self.endpoint = server.endpoint.take();
-        ended
+    fn wait_for_link(&self, up: bool) {
+        if self.memif {
+            wait_for_link(&self.shared, up, &self.halt);
+        }
     }
 }
 
-impl ServerSession {
-    /// Closes the control channel to a remote client and destroys its queue pairs. Returns how the session ended.
-    fn finish(&mut self, outcome: Result<(), Failure>) -> Result<String, RdmaError> {
-        if let Err(Failure::Failed(line)) = &outcome {
-            let _ = self.channel.send(&FromServer::Failed(line.clone()));
+/// Waits without polling until a link is up or down.
+fn wait_for_link(shared: &SharedEndpoint, up: bool, halt: &AtomicBool) {
+    shared.with_worker(|worker: &mut Worker| {
+        while worker.link_up() != up && !halt.load(Ordering::Relaxed) {
+            std::thread::sleep(CHECK_INTERVAL);
         }
-        let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-        let why = endpoint.control_loss().map(str::to_owned);
-        // The last message is still to be carried; the client disconnects after it.
-        endpoint.close_control(false);
-        self.rdma.drain(..).flatten().try_for_each(|open| open.destroy(endpoint))?;
-        Ok(match (outcome, why) {
-            (Ok(()), _) => "the client closed the session".to_owned(),
-            (Err(Failure::Failed(line)), None) => format!("failed: {line}"),
-            (Err(_), Some(why)) => format!("the client was dropped: {why}"),
-            (Err(Failure::Gone), None) => "the client exited".to_owned(),
-        })
-    }
+    });
 }

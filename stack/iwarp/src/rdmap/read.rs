@@ -103,25 +103,35 @@ pub struct OutstandingRequest {
     pub atomic: bool,
 }
 
-/// The outstanding Reads and atomic operations, oldest first: at most ORD together (RFC 7306 s5.2).
+/// The outstanding Reads and atomic operations, oldest first: at most ORD together (RFC 7306 s5.2). The first one
+/// allocates the memory of all: most queue pairs have none.
 #[derive(Debug)]
 pub struct OutstandingRequests {
     reads: VecDeque<OutstandingRequest>,
-    ord: usize,
+    ord: u16,
+    /// The ORD of creation.
+    depth: u16,
 }
 
 impl OutstandingRequests {
     /// Creates a queue for at most `ord` requests.
     pub fn new(ord: u16) -> Self {
-        OutstandingRequests { reads: VecDeque::with_capacity(ord.max(RTR_READS).into()), ord: ord.into() }
+        OutstandingRequests { reads: VecDeque::new(), ord, depth: ord.max(RTR_READS) }
     }
 
     /// Sets the negotiated ORD. The depth of creation is the upper limit.
     pub fn set_ord(&mut self, ord: u16) {
-        self.ord = usize::from(ord).min(self.reads.capacity());
+        self.ord = ord.min(self.depth);
     }
 
-    /// Adds the ready-to-receive indication, always the first Read of a connection. ORD does not limit it.
+    /// Allocates the queue at its first use. Returns whether it has memory.
+    #[inline]
+    pub fn reserve(&mut self) -> bool {
+        self.reads.capacity() > 0 || allocate(&mut self.reads, self.depth)
+    }
+
+    /// Adds the ready-to-receive indication, always the first Read of a connection. ORD does not limit it. The caller has
+    /// reserved memory.
     pub fn push_rtr(&mut self, read: OutstandingRequest) {
         if self.reads.is_empty() {
             self.reads.push_back(read);
@@ -130,12 +140,12 @@ impl OutstandingRequests {
 
     /// RFC 5040 s6.1: returns whether another request may be outstanding.
     pub fn has_room(&self) -> bool {
-        self.reads.len() < self.ord
+        self.reads.len() < self.ord.into()
     }
 
     /// Returns the largest number of outstanding requests.
     pub fn ord(&self) -> usize {
-        self.ord
+        self.ord.into()
     }
 
     /// Returns the number of outstanding requests.
@@ -148,9 +158,9 @@ impl OutstandingRequests {
         self.reads.is_empty()
     }
 
-    /// Adds a request. The caller has checked that there is room.
+    /// Adds a request. The caller has checked that there is room, and reserved memory.
     pub fn push(&mut self, read: OutstandingRequest) {
-        debug_assert!(self.has_room());
+        debug_assert!(self.has_room() && self.reads.capacity() > 0);
         if self.has_room() {
             self.reads.push_back(read);
         }
@@ -215,6 +225,13 @@ impl OutstandingRequests {
     }
 }
 
+/// Allocates the memory of a queue of `depth` entries, which it keeps. Returns whether there was memory.
+#[cold]
+#[inline(never)]
+pub(super) fn allocate<T>(queue: &mut VecDeque<T>, depth: u16) -> bool {
+    queue.try_reserve_exact(depth.into()).is_ok()
+}
+
 impl OutstandingRequest {
     fn continues_at(&self, header: &Tagged) -> Result<(), DdpFault> {
         if header.stag != self.sink_stag {
@@ -235,6 +252,7 @@ mod tests {
         let mut reads = OutstandingRequests::new(1);
         let (seq, invalidates, atomic) = (0, false, false);
         let (sink_stag, sink_to) = (STag(5), 100);
+        assert!(reads.reserve());
         reads.push(OutstandingRequest { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic });
         reads
     }
@@ -285,11 +303,27 @@ mod tests {
             invalidates: false,
             atomic: false,
         };
+        assert!(reads.reserve());
         reads.push(wide);
         assert!(
             reads.accepts_out_of_order(&segment(5, 5, false), 10)
                 && !reads.accepts_out_of_order(&segment(5, 15, false), 10)
         );
+    }
+
+    #[test]
+    fn the_first_request_allocates_the_memory_of_all() {
+        let mut reads = OutstandingRequests::new(16);
+        assert_eq!((reads.reads.capacity(), reads.ord(), reads.has_room()), (0, 16, true));
+        assert!(reads.reserve());
+        assert_eq!(reads.reads.capacity(), 16);
+        reads.set_ord(20);
+        assert_eq!(reads.ord(), 16, "the depth of creation is the limit");
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_reported() {
+        assert!(!allocate(&mut VecDeque::<[u8; 1 << 50]>::new(), u16::MAX));
     }
 
     /// RFC 5041 s5.2: a zero-length message's steering tag and offset are not checked.

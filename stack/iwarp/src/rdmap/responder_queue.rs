@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use ironwarp_mem::WordError;
 use ironwarp_types::CoreId;
 
-use super::read::{READ_REQUEST_BYTES, RTR_READS};
+use super::read::{READ_REQUEST_BYTES, RTR_READS, allocate};
 use super::{AtomicRequest, Opcode, READ_QUEUE, ReadRequest, TerminatedHeaders};
 use crate::ddp::{UNTAGGED_BYTES, Untagged};
 
@@ -96,11 +96,14 @@ impl ResponderEntry {
     }
 }
 
-/// The responses to Reads and atomic operations, oldest first: at most IRD (RFC 7306 s5.2).
+/// The responses to Reads and atomic operations, oldest first: at most IRD (RFC 7306 s5.2). The first one allocates the
+/// memory of all, which a peer cannot make more.
 #[derive(Debug)]
 pub struct ResponderQueue {
     responses: VecDeque<ResponderEntry>,
-    ird: usize,
+    ird: u16,
+    /// The IRD of creation.
+    depth: u16,
     /// The number of oldest entries that were forwarded, completed or not.
     begun: u16,
     /// The number of those that are not completed.
@@ -114,10 +117,10 @@ pub struct ResponderQueue {
 impl ResponderQueue {
     /// Creates a queue for at most `ird` responses.
     pub fn new(ird: u16) -> Self {
-        let responses = VecDeque::with_capacity(ird.max(RTR_READS).into());
         ResponderQueue {
-            responses,
-            ird: ird.into(),
+            responses: VecDeque::new(),
+            ird,
+            depth: ird.max(RTR_READS),
             begun: 0,
             forwarded: 0,
             owner: CoreId(0),
@@ -127,12 +130,18 @@ impl ResponderQueue {
 
     /// Sets the negotiated IRD. The depth of creation is the upper limit.
     pub fn set_ird(&mut self, ird: u16) {
-        self.ird = usize::from(ird).min(self.responses.capacity());
+        self.ird = ird.min(self.depth);
     }
 
     /// Returns whether a buffer of queue 1 is free.
     pub fn has_room(&self) -> bool {
-        self.responses.len() < self.ird
+        self.responses.len() < self.ird.into()
+    }
+
+    /// Allocates the queue at its first use. Returns whether it has memory.
+    #[inline]
+    pub fn reserve(&mut self) -> bool {
+        self.responses.capacity() > 0 || allocate(&mut self.responses, self.depth)
     }
 
     /// Returns whether no response is pending.
@@ -146,9 +155,9 @@ impl ResponderQueue {
         self.responses.front().filter(|entry| entry.is_ready())
     }
 
-    /// Adds a response. The caller has checked that there is room.
+    /// Adds a response. The caller has checked that there is room, and reserved memory.
     pub fn push(&mut self, response: ResponderEntry) {
-        debug_assert!(self.has_room());
+        debug_assert!(self.has_room() && self.responses.capacity() > 0);
         if self.has_room() {
             self.responses.push_back(response);
         }
@@ -269,6 +278,7 @@ mod tests {
 
     fn queue(requests: &[PeerRequest]) -> ResponderQueue {
         let mut queue = ResponderQueue::new(16);
+        assert!(queue.reserve());
         (1..).zip(requests).for_each(|(msn, kind)| queue.push(entry(*kind, msn)));
         queue
     }

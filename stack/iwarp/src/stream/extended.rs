@@ -167,6 +167,7 @@ impl Stream {
         }
         let request = AtomicRequest::decode(payload, profile)?;
         let word = io.memory.word(&self.atomic_target(&request)).map_err(RdmapFault::from)?;
+        self.reserve_responses()?;
         let owner = if self.config.atomic_locked { None } else { word.claim().err() };
         if let Some(owner) = owner {
             io.callbacks.prepare_forward(owner);

@@ -219,7 +219,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream that has not started. Allocates all memory that it will need.
+    /// Creates a stream that has not started. Allocates all memory that it will need, except for its first outstanding Read
+    /// of each direction.
     pub fn new(config: StreamConfig) -> Self {
         Stream {
             config,
@@ -384,7 +385,7 @@ impl core::fmt::Debug for Stream {
 /// The default IRD and ORD of a queue pair.
 const DEFAULT_READ_DEPTH: usize = 16;
 
-/// The stream of an idle queue pair takes at most 2 KiB. Not counted is what the application sizes: 16 octets for each
+/// The stream of a queue pair, with the queues of its Reads, takes at most 2 KiB. Not counted is what the application sizes: 16 octets for each
 /// slot of the send ring ([`DoneWhen`](complete::DoneWhen)).
 const _: () = assert!(
     size_of::<Stream>()

@@ -58,6 +58,8 @@ impl Stream {
                 let ulp = Opcode::Write.control();
                 Some(Tagged { last: true, ulp, stag: RTR_STAG, tagged_offset: 0 }.encode(out))
             }
+            // Without memory for the Read nothing is written. The indication is tried again.
+            Rtr::Read if !self.outstanding.reserve() => None,
             Rtr::Read => {
                 let out = room.ulpdu(UNTAGGED_BYTES + READ_REQUEST_BYTES)?;
                 untagged(Opcode::ReadRequest, READ_QUEUE, *read_msn).encode(out);

@@ -32,9 +32,7 @@ pub(super) struct AppQp {
     _number: QpNumber,
     pub(super) pd: ProtectionDomain,
     sq: SlotProducer<SendWqe>,
-    /// Unused with a shared receive queue.
-    rq: SlotProducer<RecvWqe>,
-    srq: Option<SharedReceiveQueue>,
+    receives: Receives,
     /// The core to connect from.
     core: Option<u16>,
     bell: Arc<DoorbellFlag>,
@@ -61,6 +59,23 @@ pub(super) struct AppQp {
     destroyed: bool,
 }
 
+/// Where the receives of a queue pair come from.
+enum Receives {
+    Own(SlotProducer<RecvWqe>),
+    Shared(SharedReceiveQueue),
+}
+
+impl Receives {
+    fn srq(&self) -> Option<SharedReceiveQueue> {
+        if let Receives::Shared(srq) = self { Some(*srq) } else { None }
+    }
+
+    /// Returns the depth of an own queue, and the number of its receives that are outstanding.
+    fn depth_and_outstanding(&mut self) -> (u32, u32) {
+        if let Receives::Own(rq) = self { (rq.depth(), rq.outstanding()) } else { (0, 0) }
+    }
+}
+
 impl Context {
     /// Creates a queue pair in `pd`, not connected.
     ///
@@ -81,15 +96,17 @@ impl Context {
         let (sq, sq_core) = slots::ring(attr.send_depth as usize);
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
-        let (rq, rq_producer) = if attr.srq.is_some() { (slots::ring(1).0, Some(rq)) } else { (rq, None) };
+        let (receives, rq_producer) = match attr.srq {
+            Some(srq) => (Receives::Shared(srq), Some(rq)),
+            None => (Receives::Own(rq), None),
+        };
         let (bell, shared) = (Arc::new(DoorbellFlag::default()), Arc::new(QpShared::new()));
         let app = AppQp {
             handle: QueuePair { index: 0, num },
             _number: number,
             pd,
             sq,
-            rq,
-            srq: attr.srq,
+            receives,
             core,
             bell: bell.clone(),
             shared: shared.clone(),
@@ -219,12 +236,12 @@ impl Context {
         }
         if app.unassigned.is_some() {
             // No core completes these receives any more: their entries in the queue are free again.
-            let posted = app.rq.outstanding();
+            let (_, posted) = app.receives.depth_and_outstanding();
             if let Ok(cq) = self.cq_mut(app.recv_cq) {
                 cq.release(posted);
             }
         }
-        if let Some(Ok(srq)) = app.srq.map(|srq| self.srq_mut(srq)) {
+        if let Some(Ok(srq)) = app.receives.srq().map(|srq| self.srq_mut(srq)) {
             srq.users -= 1;
         }
         for cq in [app.send_cq, app.recv_cq] {
@@ -260,7 +277,7 @@ impl Context {
         if app.unassigned.is_none() {
             return Err(VerbsError::WrongState(state));
         }
-        let srq = app.srq.map(|srq| self.srq(srq)).transpose()?;
+        let srq = app.receives.srq().map(|srq| self.srq(srq)).transpose()?;
         let queues = QpQueueSlots {
             send_cq: self.cq(app.send_cq)?.slot_on(core)?,
             recv_cq: self.cq(app.recv_cq)?.slot_on(core)?,
@@ -348,18 +365,17 @@ impl AppQp {
 
     /// Returns the state of the queue pair.
     pub(super) fn info(&mut self) -> QpInfo {
-        let (send_depth, own) = (self.sq.depth(), self.srq.is_none());
-        let recv_depth = if own { self.rq.depth() } else { 0 };
+        let (recv_depth, receives_outstanding) = self.receives.depth_and_outstanding();
         QpInfo {
             state: self.state(),
             pd: self.pd,
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
-            srq: self.srq,
-            send_depth,
+            srq: self.receives.srq(),
+            send_depth: self.sq.depth(),
             recv_depth,
             sends_outstanding: self.sq.outstanding(),
-            receives_outstanding: if own { self.rq.outstanding() } else { 0 },
+            receives_outstanding,
             max_sge: self.max_sge,
             inline_bytes: self.inline_bytes,
             negotiated: self.shared.negotiated(),

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -23,14 +23,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polls between two checks of the link.
 const POLLS_PER_LINK_CHECK: u32 = 1 << 10;
-
-/// The result of waiting for a client.
-pub enum Incoming {
-    Request(ConnectionRequest, SocketAddr),
-    Halted,
-    /// The device must not be polled until it has a link.
-    NoLink,
-}
 
 impl Endpoint {
     /// Polls the control connection and detects its loss.
@@ -64,6 +56,11 @@ impl Endpoint {
         self.control_loss.as_deref()
     }
 
+    /// Whether the control connection was lost because the peer sent nothing.
+    pub fn is_peer_silent(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| control.is_peer_silent)
+    }
+
     pub fn is_control_lost(&self) -> bool {
         self.control_loss.is_some()
     }
@@ -71,7 +68,8 @@ impl Endpoint {
     /// Returns the next event of a test's connections. Events of the control connection are handled here.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
-            match self.ctx.poll_event()? {
+            let own = self.ctx.poll_event();
+            match own.or_else(|| self.next_request())? {
                 Event::ConnectRequest { request, private_data, .. } if is_greeting(&private_data) => {
                     self.reject(request, b"busy with another near end");
                 }
@@ -84,6 +82,11 @@ impl Endpoint {
                 other => return Some(other),
             }
         }
+    }
+
+    /// Returns the next connection request of this end's client, where several clients share a listener.
+    fn next_request(&self) -> Option<Event> {
+        self.arrivals.as_ref().and_then(|(arrivals, client)| arrivals.next_of(*client))
     }
 
     fn is_control_qp(&self, qp: QueuePair) -> bool {
@@ -123,36 +126,16 @@ impl Endpoint {
         self.watch_link = true;
     }
 
-    /// Waits for a client. A peer that is none is rejected with a line on standard error.
-    pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming> {
-        while !halt.load(Ordering::Relaxed) {
-            self.poll();
-            if self.is_link_lost() {
-                return Ok(Incoming::NoLink);
-            }
-            let Some(Event::ConnectRequest { request, remote, private_data, .. }) = self.ctx.poll_event()
-            else {
-                continue;
-            };
-            match check_greeting(&private_data) {
-                Ok(()) => return Ok(Incoming::Request(request, remote)),
-                Err(why) => {
-                    eprintln!("iwarp-perf: {remote} was turned away: {why}");
-                    self.reject(request, why.as_bytes());
-                }
-            }
-        }
-        Ok(Incoming::Halted)
-    }
-
-    /// Accepts a client. `halt` ends the connection.
+    /// Accepts a client. The connection ends when `halt` is set, or when the client was silent for `timeout`.
     pub fn accept_client(
         &mut self,
         request: ConnectionRequest,
         carrier: Carrier,
         halt: Arc<AtomicBool>,
+        timeout: Duration,
     ) -> Result<()> {
-        let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt))?);
+        let control = ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt))?;
+        let control = self.control.insert(control.with_peer_timeout(timeout));
         let qp = control.qp;
         self.ctx.accept(request, qp, &greeting())?;
         let start = Instant::now();

@@ -1,10 +1,12 @@
 //! One end of a test: a stack, its workers, and a context.
 
+mod arrivals;
 mod control_connection;
 mod driver;
+mod shared;
 mod sleep;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +19,9 @@ use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{CpuClock, WordOwner};
 use ironwarp_port::instrument::{Capture, CaptureLimits};
 
-pub use control_connection::Incoming;
+pub use arrivals::{Arrivals, Newcomer};
 use driver::Driver;
+pub use shared::SharedEndpoint;
 pub use sleep::SleepCounts;
 
 use super::control_channel::{ControlChannel, POLLS_PER_CONTROL_POLL};
@@ -60,6 +63,8 @@ pub enum RdmaError {
     ControlConnect(SocketAddr, String),
     #[error("no device in this run")]
     NoDevice,
+    #[error("no window in this test")]
+    NoWindow,
     #[error("a completion came to a queue that was armed, and no event with it: a wake-up was lost")]
     NoEvent,
     #[error("--srq: needs one polled core at each end, because each core has receives of its own")]
@@ -98,6 +103,8 @@ pub struct Endpoint {
     own_core: Option<u16>,
     /// The server, where one thread polls both ends.
     server_half: Option<Box<ServerHalf>>,
+    /// The connection requests of this end's client, where several clients share a listener.
+    arrivals: Option<(Arc<Arrivals>, IpAddr)>,
 }
 
 struct Queue<'a> {
@@ -165,6 +172,7 @@ impl Endpoint {
             stack_cores: cores,
             own_core: None,
             server_half: None,
+            arrivals: None,
         })
     }
 
@@ -206,8 +214,8 @@ impl Endpoint {
     /// The clock of this end's threads. `is_alone`: the other end is in another process.
     pub fn cpu_clock(&self, is_alone: bool) -> CpuClock {
         match self.driver {
-            _ if is_alone => CpuClock::Process,
-            Driver::Inline(_) => CpuClock::Thread,
+            _ if is_alone && self.arrivals.is_none() => CpuClock::Process,
+            Driver::Inline(_) | Driver::Shared(_) => CpuClock::Thread,
             _ => CpuClock::Unknown,
         }
     }

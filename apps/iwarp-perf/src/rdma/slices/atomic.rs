@@ -78,12 +78,19 @@ impl AtomicTest {
     /// The client's part of a slice. Also returns the expected sum of the server's words.
     pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         (self.completed, self.errors) = (0, 0);
+        let completed_before: Vec<u64> = self.completed_by_qp().collect();
         let slice = match self.open.case.test.is_latency() {
             true => self.run_latency(endpoint, until)?,
             false => self.run_bandwidth(endpoint, until)?,
         };
-        let slice = Slice { errors: self.errors, verified_bytes: slice.bytes, ..slice };
-        Ok((slice, self.changed))
+        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
+        let (errors, verified_bytes, messages_by_qp) = (self.errors, slice.bytes, by_qp.collect());
+        Ok((Slice { errors, verified_bytes, messages_by_qp, ..slice }, self.changed))
+    }
+
+    /// Operations of each queue pair that are complete, over all slices.
+    fn completed_by_qp(&self) -> impl Iterator<Item = u64> {
+        self.qp_states.iter().map(|qp_state| qp_state.completed)
     }
 
     fn run_bandwidth(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<Slice> {

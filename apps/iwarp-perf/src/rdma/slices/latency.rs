@@ -1,4 +1,4 @@
-//! Round trips: Send, Write, Read, Immediate Data, and Write with Immediate.
+//! Round trips: Send, Send with Invalidate, Write, Read, Immediate Data, and Write with Immediate.
 //!
 //! One message is in flight at a time, on each queue pair in turn. iWARP has no receiver-not-ready, so both ends post
 //! receives ahead and replace each one used. Both ends poll the last byte of a Write, which changes with every message. An
@@ -15,6 +15,7 @@ use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{Arrived, OpenCase, wr_id};
+use super::invalidate::STAG_BYTES;
 
 /// Completions reaped at a time.
 const REAP: usize = 16;
@@ -27,7 +28,7 @@ pub struct LatencyTest {
     /// The queue pair of the next message.
     next_index: usize,
     /// Where the last message arrived.
-    last_arrived: Arrived,
+    pub(super) last_arrived: Arrived,
     /// Kept between polls: clearing it takes longer than polling an empty queue.
     reaped: Box<[Completion; REAP]>,
 }
@@ -65,9 +66,12 @@ impl LatencyTest {
         let (index, test) = (self.next_qp(), self.open.case.test);
         self.open.qps[index].sent += 1;
         let message = self.open.qps[index].sent;
-        self.post_message(endpoint, index, message)?;
+        match test {
+            Test::SendInvLat => self.post_with_window(endpoint, index, message)?,
+            _ => self.post_message(endpoint, index, message)?,
+        }
         let kind = match test {
-            Test::SendLat | Test::WriteLat => CompletionOpcode::Receive,
+            Test::SendLat | Test::SendInvLat | Test::WriteLat => CompletionOpcode::Receive,
             Test::ReadLat => CompletionOpcode::Read,
             _ => CompletionOpcode::ReceiveImmediate,
         };
@@ -76,6 +80,9 @@ impl LatencyTest {
         } else {
             let completion = self.wait_for(endpoint, kind, until)?;
             if test.is_immediate() && completion.immediate != message.to_be_bytes() {
+                return Ok(false);
+            }
+            if test == Test::SendInvLat && !self.is_window_invalidated(index, &completion) {
                 return Ok(false);
             }
         }
@@ -90,19 +97,25 @@ impl LatencyTest {
         let (slot, skipped_tail_bytes) = match case.test {
             // Immediate Data is not placed in memory.
             Test::ImmLat => return Ok(true),
-            Test::SendLat if self.open.has_srq() => return self.is_intact_in_receive(message),
-            Test::SendLat => ((qp_ctx.received - 1) % qp_ctx.scatter.len() as u64, 0),
+            Test::SendLat | Test::SendInvLat if self.open.has_srq() => {
+                return self.is_intact_in_receive(message);
+            }
+            Test::SendLat => (qp_ctx.last_slot(), 0),
+            // The last octets are the STag.
+            Test::SendInvLat => (qp_ctx.last_slot(), STAG_BYTES),
             // The last byte is the message number.
             Test::WriteLat => (0, 1),
             _ => (0, 0),
         };
-        Ok(!case.validate || qp_ctx.sink_matches(case, slot as usize, message, skipped_tail_bytes)?)
+        Ok(!case.validate || qp_ctx.sink_matches(case, slot, message, skipped_tail_bytes)?)
     }
 
     /// Whether the memory of the last receive holds the pattern of number `message`.
     fn is_intact_in_receive(&self, message: u64) -> Result<bool> {
         let (case, Arrived { memory_of, slot, .. }) = (&self.open.case, self.last_arrived);
-        Ok(!case.validate || self.open.qps[memory_of].sink_matches(case, slot, message, 0)?)
+        let skipped_tail_bytes = if case.test == Test::SendInvLat { STAG_BYTES } else { 0 };
+        Ok(!case.validate
+            || self.open.qps[memory_of].sink_matches(case, slot, message, skipped_tail_bytes)?)
     }
 
     /// Posts a message. Only a Read is signaled: for the others the reply implies completion, and a sleeping end must be
@@ -183,7 +196,8 @@ impl LatencyTest {
     /// Posts a receive for the one that the last round trip used.
     fn repost_receive(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         let test = self.open.case.test;
-        if test != Test::SendLat && !test.is_immediate() && !self.is_announced() {
+        let receives = matches!(test, Test::SendLat | Test::SendInvLat) || test.is_immediate();
+        if !receives && !self.is_announced() {
             return Ok(());
         }
         self.open.replace_receive(endpoint, self.last_arrived)
@@ -202,7 +216,7 @@ impl LatencyTest {
     /// One iteration of the server: answers all received requests.
     pub fn serve(&mut self, endpoint: &mut Endpoint, server: &mut ServerSlice) -> Result<()> {
         match self.open.case.test {
-            Test::SendLat | Test::ImmLat | Test::WriteImmLat => self.reply_to_sends(endpoint, server),
+            test if test.has_receives() => self.reply_to_sends(endpoint, server),
             Test::WriteLat if self.is_announced() => self.reply_to_sends(endpoint, server),
             Test::WriteLat => self.reply_to_write(endpoint, server),
             // The stack alone answers Reads.
@@ -275,7 +289,10 @@ impl LatencyTest {
             server.errors += u64::from(!self.is_intact(index, message)?);
             server.verified_bytes += self.open.case.bytes;
         }
-        self.post_message(endpoint, index, message)
+        match test {
+            Test::SendInvLat => self.post_invalidating(endpoint, index, message),
+            _ => self.post_message(endpoint, index, message),
+        }
     }
 
     /// Polls until the client has acknowledged the last messages, or for [`LINGER`].

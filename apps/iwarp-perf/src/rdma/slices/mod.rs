@@ -3,6 +3,7 @@
 mod atomic;
 mod bandwidth;
 mod conn_rate;
+mod invalidate;
 mod latency;
 mod ready_queue;
 mod timer;

@@ -455,10 +455,17 @@ impl Stream {
         }
         let request = ReadRequest::decode(payload).ok_or(RdmapFault::Unspecified)?;
         self.check_source(&request, io)?;
+        self.reserve_responses()?;
         self.responses.push(ResponderEntry::Read(InboundRead { request, msn: header.msn, sent: 0 }));
         self.rx_requests.advance(true, payload.len());
         io.stats.count(Counter::IwarpRxReadRequests);
         Ok(())
+    }
+
+    /// The first request allocates the buffers of queue 1. Without memory it finds none (RFC 5041 s7.1).
+    #[inline]
+    pub(super) fn reserve_responses(&mut self) -> Result<(), StreamFault> {
+        if self.responses.reserve() { Ok(()) } else { Err(DdpFault::NoBuffer.into()) }
     }
 
     /// Returns the size of a free buffer on queue 1. RFC 5040 s5.2.2: the IRD limits their number, and a request

@@ -80,6 +80,9 @@ impl Stream {
         }
         let found = view.memory.resolve(sink.lkey, view.scope, sink.addr, WORD_BYTES, Access::LOCAL_WRITE);
         found.map_err(|_| CompletionStatus::LocalProtection)?;
+        if !self.outstanding.reserve() {
+            return Err(CompletionStatus::LocalOperation);
+        }
         let (stag, tagged_offset) = (wqe.remote_stag, wqe.remote_to);
         let octets = AtomicRequest { identifier: seq, stag, tagged_offset, operation }.encode();
         let written = self.untagged_segment(profile, Opcode::AtomicRequest, &octets, room);

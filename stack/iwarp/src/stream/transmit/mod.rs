@@ -402,6 +402,9 @@ impl Stream {
         mut room: SegmentSpace<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let request = self.checked_request(wqe, view)?;
+        if !self.outstanding.reserve() {
+            return Err(CompletionStatus::LocalOperation);
+        }
         const BYTES: usize = UNTAGGED_BYTES + READ_REQUEST_BYTES;
         let Some(ulpdu) = room.ulpdu(BYTES) else { return Ok(None) };
         let (qn, msn, ulp) = (READ_QUEUE, self.sender.read_msn, Opcode::ReadRequest.control());

@@ -7,7 +7,7 @@ use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
-use super::AppQp;
+use super::{AppQp, Receives};
 use crate::context::Context;
 use crate::context::cq::AppCq;
 use crate::error::PostError;
@@ -270,17 +270,17 @@ impl AppQp {
 
     #[inline(always)]
     fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if self.srq.is_some() {
+        let Receives::Own(rq) = &mut self.receives else {
             return Err(PostError::UsesSharedReceiveQueue);
-        }
+        };
         if wr.scatter.len() > self.max_sge {
             return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: self.max_sge });
         }
-        if !self.rq.has_room(1) {
+        if !rq.has_room(1) {
             return Err(PostError::QueueFull);
         }
         cq.reserve_cqe()?;
-        self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| PostError::QueueFull)?;
+        rq.stage(|slot| write_recv(slot, wr)).map_err(|_| PostError::QueueFull)?;
         Ok(())
     }
 
@@ -288,7 +288,9 @@ impl AppQp {
     /// sees that the connection has ended, and rings.
     #[inline]
     fn publish_recvs(&mut self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
-        self.rq.publish();
+        if let Receives::Own(rq) = &mut self.receives {
+            rq.publish();
+        }
         if self.shared.has_ended_after_publish() {
             self.ring(cores);
         }

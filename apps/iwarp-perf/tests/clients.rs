@@ -1,0 +1,290 @@
+//! Several clients at one server, as real processes: a memif for each, which needs no DPDK.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ironwarp::{
+    Access, AlignedBuf, Config, Context, Event, QpAttr, QueuePair, RecvWr, Region, SendWr, Stack, Worker,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Seconds after which a process is killed, by `timeout`, and the test fails.
+const DEADLINE: &str = "60";
+/// The silence that the server allows, in seconds: more than a busy machine withholds a processor.
+const TIMEOUT: u64 = 5;
+/// The network of each client; the server is `.1`, the client `.2`.
+const NETWORKS: [&str; 2] = ["10.99.0", "10.98.0"];
+
+/// The folder of one test, with the configurations of a server and of a client on each of its networks.
+struct Lab(TempDir);
+
+impl Lab {
+    fn new() -> Self {
+        let lab = Lab(TempDir::new().expect("a writable folder"));
+        let [first, second] = [0, 1].map(|client| lab.device("server", client));
+        let [one, two] = NETWORKS;
+        let server = format!(
+            "[port]\n{first}\n[net]\naddress = \"{one}.1/24\"\n[core]\nidle = \"yield\"\n\
+             [[fabrics]]\nport.{second}\nnet = {{ address = \"{two}.1/24\" }}\n"
+        );
+        std::fs::write(lab.file("server"), server).expect("a writable folder");
+        for client in [0, 1] {
+            std::fs::write(lab.file(&format!("client{client}")), lab.client_config(client))
+                .expect("a writable folder");
+        }
+        lab
+    }
+
+    fn device(&self, role: &str, client: usize) -> String {
+        let socket = self.file(&format!("m{client}.sock"));
+        format!("device.memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"native\" }}")
+    }
+
+    fn client_config(&self, client: usize) -> String {
+        let (device, network) = (self.device("client", client), NETWORKS[client]);
+        format!("[port]\n{device}\n[net]\naddress = \"{network}.2/24\"\n[core]\nidle = \"yield\"\n")
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "--kill-after=1", DEADLINE, env!("CARGO_BIN_EXE_iwarp-perf")]);
+        command.args(line.split(' ')).env("RUNTIME_DIRECTORY", self.0.path());
+        command
+    }
+
+    fn client(&self, client: usize, line: &str) -> Command {
+        let (config, network) = (self.file(&format!("client{client}")), NETWORKS[client]);
+        self.command(&format!("{line} --config {config} --connect {network}.1"))
+    }
+
+    /// Runs a client to its end, which must be without errors.
+    fn measure(&self, client: usize, line: &str) {
+        let json = self.file(&format!("out{client}.json"));
+        let output = self.client(client, &format!("{line} --json {json}")).output().expect("timeout starts");
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr_of(&output));
+        let text = std::fs::read_to_string(&json).expect("written");
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(report["results"][0]["errors"], 0, "{line}");
+    }
+}
+
+fn stderr_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A running server and its standard output.
+struct Server(Child, BufReader<ChildStdout>);
+
+impl Server {
+    fn start(lab: &Lab, options: &str) -> Self {
+        let line = format!("server --config {} --client-timeout {TIMEOUT}{options}", lab.file("server"));
+        let mut child = lab.command(&line).stdout(Stdio::piped()).spawn().expect("timeout starts");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let mut server = Server(child, out);
+        assert!(server.line().contains("serving"));
+        server
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("text");
+        line
+    }
+
+    /// Sends Ctrl-C and returns what the server prints until it ends.
+    fn stop(mut self) -> String {
+        kill(Pid::from_raw(self.0.id() as i32), Signal::SIGINT).expect("it runs");
+        let mut rest = String::new();
+        self.1.read_to_string(&mut rest).expect("text");
+        assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "{rest}");
+        rest
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// A client that measures until it is ended.
+struct Running(Child, BufReader<ChildStderr>);
+
+impl Running {
+    /// Starts a client, and returns when its first slice has begun.
+    fn start(lab: &Lab, client: usize, test: &str) -> Self {
+        let mut command = lab.client(client, &format!("{test} --run-infinitely --log info"));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("timeout starts");
+        let (mut log, mut seen) = (BufReader::new(child.stderr.take().expect("piped")), String::new());
+        while !seen.contains("a slice of ") {
+            assert!(log.read_line(&mut seen).expect("text") > 0, "{seen}");
+        }
+        Running(child, log)
+    }
+
+    /// Sends a signal to the process that `timeout` runs. Returns the exit code and the rest of the log.
+    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+        let children = format!("/proc/{0}/task/{0}/children", self.0.id());
+        let children = std::fs::read_to_string(children).expect("procfs");
+        let parent = children.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("a child");
+        kill(Pid::from_raw(parent), signal).expect("it runs");
+        let mut rest = String::new();
+        self.1.read_to_string(&mut rest).expect("text");
+        (self.0.wait().expect("it ends").code(), rest)
+    }
+}
+
+/// A client that is made of the library: its control connection is established, and it says what the test says.
+struct Hand {
+    ctx: Context,
+    worker: Worker,
+    _stack: Stack,
+    qp: QueuePair,
+    _memory: Region,
+}
+
+impl Hand {
+    fn connect(lab: &Lab, client: usize) -> Self {
+        let config = Config::from_toml(&lab.client_config(client)).expect("valid");
+        let (stack, mut workers) = Stack::builder(config).build().expect("a stack");
+        let (mut ctx, pd) = (stack.context().expect("a context"), stack.alloc_pd());
+        let cq = ctx.create_cq(256).expect("a queue");
+        let attr = QpAttr { send_depth: 64, recv_depth: 32, inline_bytes: 16, ..QpAttr::new(cq) };
+        let qp = ctx.create_qp(pd, &attr).expect("a queue pair");
+        let memory = AlignedBuf::pages(32 * 256).expect("memory");
+        let memory = ctx.register(pd, memory, Access::LOCAL_WRITE).expect("registered");
+        for slot in 0..32 {
+            let scatter = [memory.slice(slot * 256, 256).expect("in range")];
+            ctx.post_recv(qp, &RecvWr::new(0, &scatter)).expect("room");
+        }
+        let mut hand =
+            Hand { ctx, worker: workers.pop().expect("a worker"), _stack: stack, qp, _memory: memory };
+        while !hand.worker.link_up() {
+            hand.worker.poll(1);
+        }
+        let server = format!("{}.1:18515", NETWORKS[client]).parse().expect("an address");
+        hand.ctx.connect(qp, server, br#"{"control":2}"#).expect("it starts");
+        hand.wait_for(|event| matches!(event, Event::Established { .. }));
+        hand
+    }
+
+    fn wait_for(&mut self, is_wanted: impl Fn(&Event) -> bool) {
+        loop {
+            self.worker.poll(1);
+            match self.ctx.poll_event() {
+                Some(event) if is_wanted(&event) => return,
+                Some(Event::ConnectFailed { reason, .. }) => panic!("{reason:?}"),
+                Some(Event::Rejected { private_data, .. }) => panic!("{private_data:?}"),
+                Some(_) => {}
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Sends heartbeats and nothing else until the server disconnects.
+    fn send_heartbeats(&mut self) {
+        let mut last = Instant::now();
+        loop {
+            self.worker.poll(1);
+            if let Some(Event::Disconnected { .. }) = self.ctx.poll_event() {
+                return;
+            }
+            if last.elapsed() > Duration::from_millis(500) {
+                last = Instant::now();
+                let heartbeat = SendWr::send_inline(0, b"D\0\0\0").unsignaled();
+                // The queue pair may be in the error state, which its event reports.
+                let _ = self.ctx.post_send(self.qp, &heartbeat);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_server_serves_two_clients_at_the_same_time() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, "");
+    let first = Running::start(&lab, 0, "send-lat --validate");
+    for test in ["write-bw --validate", "read-lat", "atomic-bw --qps 2", "conn-rate --size 64"] {
+        lab.measure(1, &format!("{test} --iterations 50 --warmup 5"));
+        assert!(server.line().starts_with("10.98.0.2"), "{test}");
+    }
+    let (code, log) = first.end(Signal::SIGINT);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(server.line().contains("the client closed the session"));
+    assert!(server.stop().contains("served 5 clients, dropped 0 that were silent, rejected 0 while busy"));
+}
+
+#[test]
+fn a_client_beyond_the_limit_is_rejected_at_once_as_busy() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --clients 1");
+    let first = Running::start(&lab, 0, "write-bw");
+    let output = lab.client(1, "send-lat --iterations 10").output().expect("timeout starts");
+    assert_eq!(output.status.code(), Some(1));
+    let expected = "10.98.0.1:18515: rejected: busy: serves 1 clients, which is its limit (--clients)";
+    assert!(stderr_of(&output).contains(expected), "{}", stderr_of(&output));
+    let (code, log) = first.end(Signal::SIGINT);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(server.line().contains("the client closed the session"));
+    lab.measure(1, "send-lat --iterations 10");
+    assert!(server.stop().contains("served 2 clients, dropped 0 that were silent, rejected 1 while busy"));
+}
+
+#[test]
+fn a_client_that_sends_nothing_is_dropped_and_delays_no_other() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, "");
+    let mut silent = Hand::connect(&lab, 0);
+    lab.measure(1, "send-lat --iterations 10");
+    let other = server.line();
+    silent.wait_for(|event| matches!(event, Event::Disconnected { .. }));
+    let lines = other + &server.line();
+    assert!(lines.contains("10.98.0.2") && lines.contains("the client closed the session"), "{lines}");
+    assert!(lines.contains(&format!("dropped; nothing was heard of it for {TIMEOUT} s")), "{lines}");
+    assert!(server.stop().contains("served 2 clients, dropped 1 that were silent"));
+}
+
+#[test]
+fn a_client_that_only_sends_heartbeats_is_dropped() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --clients 1");
+    Hand::connect(&lab, 0).send_heartbeats();
+    let line = server.line();
+    assert!(line.contains(&format!("dropped; the client requested nothing for {TIMEOUT} s")), "{line}");
+    lab.measure(1, "send-lat --iterations 10");
+    assert!(server.stop().contains("served 2 clients, dropped 1 that were silent"));
+}
+
+#[test]
+fn a_client_that_is_killed_frees_its_place() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --clients 1");
+    for test in ["send-lat", "write-bw --validate", "atomic-bw"] {
+        let client = Running::start(&lab, 0, test);
+        client.end(Signal::SIGKILL);
+        let line = server.line();
+        assert!(line.contains("dropped"), "{test}: {line}");
+        lab.measure(0, "read-lat --iterations 10");
+        assert!(server.line().contains("the client closed the session"), "{test}");
+    }
+    assert!(server.stop().contains("served 6 clients"));
+}
+
+#[test]
+fn more_clients_than_contexts_are_an_error_with_the_limit() {
+    let lab = Lab::new();
+    let config = lab.file("server");
+    let output = lab.command(&format!("server --config {config} --clients 16")).output().expect("starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr_of(&output).contains("--clients 16: at most 15 with limits.contexts = 16"));
+}
