@@ -220,7 +220,7 @@ impl<T> SlotConsumer<T> {
     #[inline]
     pub fn add_unsignaled(&mut self, n: u32) {
         self.unsignaled = self.unsignaled.wrapping_add(n);
-        self.ring.consumer.unsignaled.store(self.unsignaled, Ordering::Relaxed);
+        self.ring.consumer.unsignaled.store(self.unsignaled, Ordering::Release);
     }
 
     /// Returns the number of slots.
@@ -305,8 +305,15 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 impl<T> Ring<T> {
     #[inline]
     fn claim_unsignaled(&self) -> u32 {
-        let counted = self.consumer.unsignaled.load(Ordering::Relaxed);
-        let mut claimed = self.producer.claimed.load(Ordering::Relaxed);
+        // Acquire: what the posts of the counted requests reserved is visible to the thread that releases it.
+        let counted = self.consumer.unsignaled.load(Ordering::Acquire);
+        let claimed = self.producer.claimed.load(Ordering::Relaxed);
+        if counted == claimed { 0 } else { self.claim_up_to(counted, claimed) }
+    }
+
+    /// Not inlined: the loop would take registers from the code that posts.
+    #[inline(never)]
+    fn claim_up_to(&self, counted: u32, mut claimed: u32) -> u32 {
         loop {
             let more = counted.wrapping_sub(claimed);
             // Another thread may have claimed up to a count that is later than the one read here.

@@ -211,6 +211,26 @@ fn a_destroyed_queue_pair_keeps_its_place_until_its_ends_are_dropped() {
 }
 
 #[test]
+fn a_queue_pair_that_is_destroyed_while_it_connects_flushes_what_is_posted() {
+    let mut pair = Pair::new();
+    let cq = pair.near.ctx.create_cq(4).unwrap();
+    let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(cq)).unwrap();
+    let (mut send, mut recv) = pair.near.ctx.split_qp(near).unwrap();
+    let mut poller = pair.near.ctx.split_cq(cq).unwrap();
+    pair.near.ctx.connect(near, "10.0.0.77:1".parse().unwrap(), b"").unwrap();
+    pair.turn();
+    send.post_send(&SendWr::send_inline(1, b"held")).unwrap();
+    recv.post_recv(&RecvWr::new(2, &[])).unwrap();
+    pair.near.ctx.destroy_qp(near).unwrap();
+    let mut flushed = outcomes(&reap(&mut pair, &mut poller, 2));
+    flushed.sort_by_key(|(id, _)| *id);
+    assert_eq!(flushed, [(1, FLUSHED), (2, FLUSHED)]);
+    drop((send, recv));
+    pair.until("the place to be free", |pair| pair.near.worker.resource_usage().queue_pairs == 0);
+    assert!(pair.near.events.is_empty(), "no event of a destroyed queue pair: {:?}", pair.near.events);
+}
+
+#[test]
 fn a_queue_pair_that_never_connected_ends_when_its_ends_are_dropped() {
     let mut pair = Pair::new();
     let cq = pair.near.ctx.create_cq(4).unwrap();

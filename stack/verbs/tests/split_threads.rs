@@ -20,8 +20,12 @@ const MESSAGES: u64 = 3000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn yielding(address: &str) -> Config {
+    with_idle(address, IdlePolicy::Yield)
+}
+
+fn with_idle(address: &str, idle: IdlePolicy) -> Config {
     let mut config = config(address);
-    config.core.idle = IdlePolicy::Yield;
+    config.core.idle = idle;
     config.tcp.user_timeout_ms = 60_000;
     config
 }
@@ -65,7 +69,17 @@ fn reap_all_of(poller: &mut CqPoller, qps: usize, count: u64) -> HashMap<QpNum, 
 /// The completion queue has room for a few requests, so the threads wait for each other's entries.
 #[test]
 fn two_threads_post_and_a_third_polls() {
-    let mut pair = Pair::over(&Default::default(), yielding);
+    post_from_two_threads(IdlePolicy::Yield);
+}
+
+/// The same with workers that sleep when they have nothing to do: a post of any thread wakes them.
+#[test]
+fn posts_of_two_threads_wake_a_worker_that_sleeps() {
+    post_from_two_threads(IdlePolicy::Sleep);
+}
+
+fn post_from_two_threads(idle: IdlePolicy) {
+    let mut pair = Pair::over(&Default::default(), |address| with_idle(address, idle));
     let cq = pair.near.ctx.create_cq(8).unwrap();
     let far_cq = pair.far.ctx.create_cq(256).unwrap();
     let srq = pair.far.ctx.create_srq(pair.far.pd, 128, 1).unwrap();

@@ -18,7 +18,7 @@ const GROUPS: u32 = 63;
 /// A doorbell for the queues of several threads. Each of them has a clone.
 ///
 /// Cost: the exchange of the flag, as for [`DoorbellSender::ring`](super::DoorbellSender::ring), and two more
-/// read-modify-writes if the flag was clear, about 15 ns together.
+/// read-modify-writes if the flag was clear.
 #[derive(Clone)]
 pub struct SharedDoorbell {
     state: Arc<SharedState>,

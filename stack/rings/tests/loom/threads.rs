@@ -135,6 +135,33 @@ fn unsignaled_requests_are_claimed_once() {
     });
 }
 
+/// A thread that claims a request releases the entry that another thread reserved for it. A debug build checks that there
+/// is one; loom is run in release mode, so the model checks it.
+#[test]
+fn a_thread_that_claims_sees_what_was_reserved() {
+    loom::model(|| {
+        let entries = Arc::new(Reservations::new(2));
+        let (mut sq, mut core_sq) = slots::ring::<usize>(1);
+        let claimer = sq.observer();
+        let posting = thread::spawn({
+            let entries = entries.clone();
+            move || {
+                assert!(entries.try_reserve());
+                sq.post(|_| ()).unwrap();
+            }
+        });
+        let claiming = thread::spawn(move || {
+            let claimed = claimer.claim_unsignaled();
+            assert!(entries.reserved() >= claimed);
+            entries.release(claimed);
+        });
+        let posted = core_sq.refresh();
+        core_sq.add_unsignaled(posted);
+        posting.join().unwrap();
+        claiming.join().unwrap();
+    });
+}
+
 /// One thread polls, another posts, the core completes: the place that the poll freed is there for the completion.
 #[test]
 fn a_reserved_completion_finds_room() {

@@ -86,7 +86,13 @@ impl Context {
             handle: QueuePair { index: 0, num },
             _number: number,
             pd,
-            send: Some(SendEnd { sq, max_sge: attr.max_sge, inline_bytes: attr.inline_bytes }),
+            send: Some(SendEnd {
+                sq,
+                shared: shared.clone(),
+                control: QpControl::default(),
+                max_sge: attr.max_sge,
+                inline_bytes: attr.inline_bytes,
+            }),
             recv: Some(RecvEnd { rq, max_sge: attr.max_sge, uses_srq: attr.srq.is_some() }),
             split: None,
             srq: attr.srq,
@@ -262,6 +268,9 @@ impl AppQp {
     fn set_control(&mut self, control: QpControl) {
         self.control = control;
         self.shared.set_control(control);
+        if let Some(end) = &mut self.send {
+            end.control = control;
+        }
     }
 
     /// Returns the state of the queue pair.

@@ -3,6 +3,8 @@
 //! The context uses them, or threads of their own do ([`split`](crate::context::split)). A request with an error is not
 //! posted. A request is written into the queue's own slot and not copied again.
 
+use std::sync::Arc;
+
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_rings::slots::{SlotObserver, SlotProducer};
@@ -16,6 +18,9 @@ use crate::wr::{RecvWr, SendWr, Source};
 /// The end that posts to the send queue.
 pub(in crate::context) struct SendEnd {
     pub(super) sq: SlotProducer<SendWqe>,
+    pub(super) shared: Arc<QpShared>,
+    /// As last published by the context.
+    pub(super) control: QpControl,
     pub(super) max_sge: usize,
     pub(super) inline_bytes: usize,
 }
@@ -28,7 +33,7 @@ pub(in crate::context) struct RecvEnd {
     pub(super) uses_srq: bool,
 }
 
-/// What posting reads of the queue pair.
+/// What posting receives reads of the queue pair.
 pub(in crate::context) struct QpView<'a> {
     pub(in crate::context) shared: &'a QpShared,
     pub(in crate::context) control: &'a QpControl,
@@ -71,17 +76,22 @@ impl QpView<'_> {
 }
 
 impl SendEnd {
+    /// Reads what the context has published. For threads other than the context's.
+    #[inline]
+    pub(in crate::context) fn refresh(&mut self) {
+        self.control = self.shared.control();
+    }
+
     /// Checks a request, reserves an entry for its completion and writes it. The core sees it after
     /// [`SendEnd::publish`].
     #[inline(always)]
     pub(in crate::context) fn stage(
         &mut self,
-        view: &QpView<'_>,
         cq: &mut impl CqEntries,
         wr: &SendWr<'_>,
     ) -> Result<(), PostError> {
-        self.check_may_send(view)?;
-        self.check_send(view.control, wr)?;
+        self.check_may_send()?;
+        self.check_send(wr)?;
         if !self.sq.has_room(1) {
             return Err(PostError::QueueFull);
         }
@@ -94,12 +104,11 @@ impl SendEnd {
     /// Stages all of them, or none.
     pub(in crate::context) fn stage_all(
         &mut self,
-        view: &QpView<'_>,
         cq: &mut impl CqEntries,
         wrs: &[SendWr<'_>],
     ) -> Result<(), PostError> {
-        self.check_may_send(view)?;
-        wrs.iter().try_for_each(|wr| self.check_send(view.control, wr))?;
+        self.check_may_send()?;
+        wrs.iter().try_for_each(|wr| self.check_send(wr))?;
         if !self.sq.has_room(wrs.len()) {
             return Err(PostError::QueueFull);
         }
@@ -139,10 +148,11 @@ impl SendEnd {
     }
 
     #[inline]
-    fn check_may_send(&self, view: &QpView<'_>) -> Result<(), PostError> {
-        let state = view.shared.state();
-        if view.control.closing || matches!(state, QpState::Idle | QpState::Draining | QpState::Error) {
-            self.check_not_closing(view)?;
+    fn check_may_send(&self) -> Result<(), PostError> {
+        if self.control.closing
+            || matches!(self.shared.state(), QpState::Idle | QpState::Draining | QpState::Error)
+        {
+            self.check_not_closing()?;
         }
         Ok(())
     }
@@ -150,7 +160,8 @@ impl SendEnd {
     /// RFC 5041 s6.2.1: after a disconnect was requested, further requests are errors. Those after the end are
     /// flushed.
     #[cold]
-    fn check_not_closing(&self, view: &QpView<'_>) -> Result<(), PostError> {
+    fn check_not_closing(&self) -> Result<(), PostError> {
+        let view = QpView { shared: &self.shared, control: &self.control };
         match view.state() {
             // A worker that was dropped has flushed what was posted, and nobody flushes what would follow.
             QpState::Error if self.sq.is_abandoned() => Err(PostError::WorkerDropped),
@@ -161,18 +172,18 @@ impl SendEnd {
 
     /// Checks operations that need extensions of the connection.
     #[cold]
-    fn check_extended(control: &QpControl, wr: &SendWr<'_>) -> Result<(), PostError> {
+    fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let has = |profile: &Rfc7306Profile| profile.swap || wr.opcode != SendOpcode::Swap;
-        control.extensions.filter(has).ok_or(PostError::NoSuchOperation)?;
+        self.control.extensions.filter(has).ok_or(PostError::NoSuchOperation)?;
         match wr.source {
             Source::Atomic([sink], _) if sink.len != 8 => Err(PostError::AtomicSinkLength),
             _ => Ok(()),
         }
     }
 
-    fn check_send(&self, control: &QpControl, wr: &SendWr<'_>) -> Result<(), PostError> {
+    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         if wr.opcode.is_extended() {
-            return Self::check_extended(control, wr);
+            return self.check_extended(wr);
         }
         let (requested, bytes) = match wr.source {
             Source::Inline(bytes) if bytes.len() > self.inline_bytes => {

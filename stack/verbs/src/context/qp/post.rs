@@ -40,8 +40,8 @@ impl Context {
         let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.send_cq.table_index());
-        let (end, view) = app.sender()?;
-        end.stage(&view, cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
+        let end = app.sender()?;
+        end.stage(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
         end.publish();
         app.ring(&mut self.cores);
         Ok(())
@@ -59,9 +59,9 @@ impl Context {
         let send_cq = app.send_cq;
         let cq = self.cqs.get_mut(send_cq.table_index());
         let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
-        let (end, view) = app.sender().map_err(|error| (0, error))?;
+        let end = app.sender().map_err(|error| (0, error))?;
         let mut posted = 0;
-        let outcome = wrs.iter().try_for_each(|wr| end.stage(&view, cq, wr).map(|()| posted += 1));
+        let outcome = wrs.iter().try_for_each(|wr| end.stage(cq, wr).map(|()| posted += 1));
         if posted > 0 {
             end.publish();
             app.ring(&mut self.cores);
@@ -93,8 +93,8 @@ impl Context {
         let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.send_cq.table_index());
-        let (end, view) = app.sender()?;
-        end.stage_all(&view, cq.ok_or(PostError::UnknownCompletionQueue)?, wrs)?;
+        let end = app.sender()?;
+        end.stage_all(cq.ok_or(PostError::UnknownCompletionQueue)?, wrs)?;
         end.publish();
         app.ring(&mut self.cores);
         Ok(())
@@ -186,12 +186,11 @@ impl Context {
 impl AppQp {
     /// Returns the end that sends.
     #[inline(always)]
-    fn sender(&mut self) -> Result<(&mut SendEnd, QpView<'_>), PostError> {
+    fn sender(&mut self) -> Result<&mut SendEnd, PostError> {
         if self.send.is_none() {
             self.regain();
         }
-        let view = QpView { shared: &self.shared, control: &self.control };
-        Ok((self.send.as_mut().ok_or(PostError::Split)?, view))
+        self.send.as_mut().ok_or(PostError::Split)
     }
 
     /// Returns the end that posts receives.

@@ -97,10 +97,9 @@ impl SendPoster {
     fn try_post_sends(&mut self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
         let end = self.end.as_mut().filter(|_| !self.home.is_closed());
         let end = end.ok_or((0, PostError::UnknownQueuePair))?;
-        let control = self.link.shared.control();
-        let view = QpView { shared: &self.link.shared, control: &control };
+        end.refresh();
         let mut posted = 0;
-        let outcome = wrs.iter().try_for_each(|wr| end.stage(&view, &mut self.cq, wr).map(|()| posted += 1));
+        let outcome = wrs.iter().try_for_each(|wr| end.stage(&mut self.cq, wr).map(|()| posted += 1));
         if posted > 0 {
             end.publish();
             self.link.ring();
@@ -122,8 +121,8 @@ impl SendPoster {
 
     fn try_post_all(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let end = self.end.as_mut().filter(|_| !self.home.is_closed()).ok_or(PostError::UnknownQueuePair)?;
-        let control = self.link.shared.control();
-        end.stage_all(&QpView { shared: &self.link.shared, control: &control }, &mut self.cq, wrs)?;
+        end.refresh();
+        end.stage_all(&mut self.cq, wrs)?;
         end.publish();
         self.link.ring();
         Ok(())
