@@ -3,6 +3,7 @@
 //! The context creates and connects the objects, then splits their queues. Each end is used by one thread at a time.
 #![forbid(unsafe_code)]
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,10 @@ const MESSAGES: usize = 1000;
 
 /// Receives that are posted before the connection.
 const RECEIVES: u32 = 64;
+
+/// Receives that no message has been sent for. A Send without a receive at the peer ends the connection, so a real program
+/// would carry such credits in its messages.
+static CREDITS: AtomicU32 = AtomicU32::new(RECEIVES);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -61,7 +66,9 @@ fn main() -> Result<(), Failure> {
 /// Posts all messages. A full completion queue empties as the other thread polls.
 fn post(mut sends: SendPoster) -> Result<(), Failure> {
     for number in 0..MESSAGES {
-        wait(|| match sends.post_send(&SendWr::send_inline(number as u64, b"from a thread")) {
+        wait(|| Ok((CREDITS.load(Ordering::Acquire) > 0).then_some(())))?;
+        CREDITS.fetch_sub(1, Ordering::Relaxed);
+        wait(|| match sends.post_send(&SendWr::send_inline(number as u64, b"")) {
             Err(PostError::CqFull | PostError::QueueFull) => Ok(None),
             outcome => Ok(Some(outcome?)),
         })?;
@@ -87,7 +94,10 @@ fn reap(
 /// Posts a receive for each one that was consumed, until the other thread has seen the last message.
 fn replace(mut receives: SrqPoster, consumed: &std::sync::mpsc::Receiver<usize>) -> Result<(), Failure> {
     for count in consumed {
-        (0..count).try_for_each(|_| receives.post_recv(&RecvWr::new(0, &[])))?;
+        for _ in 0..count {
+            receives.post_recv(&RecvWr::new(0, &[]))?;
+            CREDITS.fetch_add(1, Ordering::Release);
+        }
     }
     Ok(())
 }
