@@ -5,6 +5,7 @@
  * Calls return 0 or a count, or a negative IW_E_*: iw_error_text returns a text for each, iw_last_error the details of the last
  * one. No call blocks on a peer. A handle (struct iw_stack, iw_worker, iw_ctx, iw_mr) is used by one thread at a time: a
  * second one gets IW_E_CONCURRENT_CALL, a closed handle IW_E_HANDLE. Different threads may use different handles at once.
+ * Threads that share a connection use the handles of iw_qp_split, iw_cq_split and iw_srq_split.
  * "Safety" states what the library cannot check.
  */
 
@@ -89,6 +90,9 @@
 
 // The operating system reported an error.
 #define IW_E_SYSTEM -23
+
+// The queue is split from the context: `iw_qp_split`, `iw_cq_split`, `iw_srq_split`. Close its end first.
+#define IW_E_SPLIT -24
 
 // Errors.
 #define IW_LOG_ERROR 1
@@ -423,6 +427,9 @@
 // A capture file. Workers of any stack record into it (`iw_worker_start_capture`).
 struct iw_capture;
 
+// Polls a completion queue that was split from its context. Used by one thread at a time.
+struct iw_cq_poller;
+
 // One application thread's side of a stack. Used by one thread at a time.
 struct iw_ctx;
 
@@ -436,6 +443,15 @@ struct iw_mr;
 // A memory window: a tag that IW_WR_BIND makes valid for the peer of one queue pair. Any thread may use the handle,
 // one at a time. It outlives its context.
 struct iw_mw;
+
+// Posts to the receive queue of a queue pair that was split from its context. Used by one thread at a time.
+struct iw_recv_poster;
+
+// Posts to the send queue of a queue pair that was split from its context. Used by one thread at a time.
+struct iw_send_poster;
+
+// Posts to a shared receive queue that was split from its context. Used by one thread at a time.
+struct iw_srq_poster;
 
 // A stack: one or more devices, their addresses, and the configured number of cores.
 struct iw_stack;
@@ -1682,6 +1698,114 @@ int32_t iw_qp_query(struct iw_ctx *ctx,
 int32_t iw_qp_destroy(struct iw_ctx *ctx,
                       struct iw_qp qp);
 
+// Splits a queue pair from its context: `send` gets the end that posts to the send queue, `recv` the one that posts
+// receives, each for any one thread. The context's calls that post fail with IW_E_SPLIT until the end is closed.
+// Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its place
+// until both ends are closed and `iw_event_poll` is called. Allocates.
+//
+// # Safety
+// `ctx` is null or a handle of this library; `send` and `recv` are null or valid for writes of one pointer.
+int32_t iw_qp_split(struct iw_ctx *ctx,
+                    struct iw_qp qp,
+                    struct iw_send_poster **send,
+                    struct iw_recv_poster **recv);
+
+// Splits a completion queue from its context: `poller` gets the end that polls it on any one thread. `iw_cq_poll` and
+// `iw_cq_resize` fail with IW_E_SPLIT until the end is closed. Allocates.
+//
+// # Safety
+// `ctx` is null or a handle of this library; `poller` is null or valid for writes of one pointer.
+int32_t iw_cq_split(struct iw_ctx *ctx,
+                    struct iw_cq cq,
+                    struct iw_cq_poller **poller);
+
+// Splits a shared receive queue from its context: `poster` gets the end that posts to it from any one thread.
+// `iw_srq_post_recv` fails with IW_E_SPLIT until the end is closed. Allocates.
+//
+// # Safety
+// `ctx` is null or a handle of this library; `poster` is null or valid for writes of one pointer.
+int32_t iw_srq_split(struct iw_ctx *ctx, struct iw_srq srq, struct iw_srq_poster **poster);
+
+// Posts requests in order, as `iw_post_send_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
+// Programs call `iw_send_poster_post`.
+//
+// # Safety
+// As for `iw_post_send_sized`.
+int32_t iw_send_poster_post_sized(struct iw_send_poster *poster,
+                                  const struct iw_send_wr *wrs,
+                                  uintptr_t size,
+                                  uint32_t count,
+                                  uint32_t *posted);
+
+// Posts receives in order, as `iw_post_recv_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
+// Programs call `iw_recv_poster_post`.
+//
+// # Safety
+// As for `iw_post_send_sized`.
+int32_t iw_recv_poster_post_sized(struct iw_recv_poster *poster,
+                                  const struct iw_recv_wr *wrs,
+                                  uintptr_t size,
+                                  uint32_t count,
+                                  uint32_t *posted);
+
+// Posts receives to a shared queue in order, as `iw_srq_post_recv_sized`. IW_E_NO_SRQ if the queue was destroyed, or its
+// context closed. Programs call `iw_srq_poster_post`.
+//
+// # Safety
+// As for `iw_post_send_sized`.
+int32_t iw_srq_poster_post_sized(struct iw_srq_poster *poster,
+                                 const struct iw_recv_wr *wrs,
+                                 uintptr_t size,
+                                 uint32_t count,
+                                 uint32_t *posted);
+
+// Moves up to `count` completions into `wcs`, as `iw_cq_poll_sized`. IW_E_NO_CQ if the queue was destroyed, or its context
+// closed, and every completion is reaped. Programs call `iw_cq_poller_poll`.
+//
+// # Safety
+// `poller` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
+int32_t iw_cq_poller_poll_sized(struct iw_cq_poller *poller,
+                                struct iw_wc *wcs,
+                                uintptr_t size,
+                                uint32_t count);
+
+// Requests one event at the queue's descriptor, as `iw_cq_arm`.
+//
+// # Safety
+// `poller` is null or a handle of this library.
+int32_t iw_cq_poller_arm(struct iw_cq_poller *poller, int32_t solicited_only);
+
+// Stores the queue's descriptor, as `iw_cq_fd`. It is open until the poller is closed and the queue destroyed.
+//
+// # Safety
+// `poller` is null or a handle of this library; `fd` is null or valid for writes of one value.
+int32_t iw_cq_poller_fd(const struct iw_cq_poller *poller,
+                        int32_t *fd);
+
+// Closes an end: the context posts to the send queue again. Also after the context is closed.
+//
+// # Safety
+// `poster` is null or a handle of this library.
+int32_t iw_send_poster_close(struct iw_send_poster *poster);
+
+// Closes an end: the context posts to the receive queue again. Also after the context is closed.
+//
+// # Safety
+// `poster` is null or a handle of this library.
+int32_t iw_recv_poster_close(struct iw_recv_poster *poster);
+
+// Closes an end: the context posts to the shared receive queue again. Also after the context is closed.
+//
+// # Safety
+// `poster` is null or a handle of this library.
+int32_t iw_srq_poster_close(struct iw_srq_poster *poster);
+
+// Closes an end: the context polls the completion queue again. Also after the context is closed.
+//
+// # Safety
+// `poller` is null or a handle of this library.
+int32_t iw_cq_poller_close(struct iw_cq_poller *poller);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
@@ -1741,6 +1865,33 @@ static inline int32_t iw_srq_post_recv(struct iw_ctx *ctx, struct iw_srq srq, co
                                        uint32_t count, uint32_t *posted)
 {
     return iw_srq_post_recv_sized(ctx, srq, wrs, sizeof(struct iw_recv_wr), count, posted);
+}
+
+/* Posts sends to a split queue pair: see iw_send_poster_post_sized. */
+static inline int32_t iw_send_poster_post(struct iw_send_poster *poster, const struct iw_send_wr *wrs, uint32_t count,
+                                          uint32_t *posted)
+{
+    return iw_send_poster_post_sized(poster, wrs, sizeof(struct iw_send_wr), count, posted);
+}
+
+/* Posts receives to a split queue pair: see iw_recv_poster_post_sized. */
+static inline int32_t iw_recv_poster_post(struct iw_recv_poster *poster, const struct iw_recv_wr *wrs, uint32_t count,
+                                          uint32_t *posted)
+{
+    return iw_recv_poster_post_sized(poster, wrs, sizeof(struct iw_recv_wr), count, posted);
+}
+
+/* Posts receives to a split shared queue: see iw_srq_poster_post_sized. */
+static inline int32_t iw_srq_poster_post(struct iw_srq_poster *poster, const struct iw_recv_wr *wrs, uint32_t count,
+                                         uint32_t *posted)
+{
+    return iw_srq_poster_post_sized(poster, wrs, sizeof(struct iw_recv_wr), count, posted);
+}
+
+/* Takes completions of a split queue: see iw_cq_poller_poll_sized. */
+static inline int32_t iw_cq_poller_poll(struct iw_cq_poller *poller, struct iw_wc *wcs, uint32_t count)
+{
+    return iw_cq_poller_poll_sized(poller, wcs, sizeof(struct iw_wc), count);
 }
 
 #endif /* IRONWARP_INLINE_H */

@@ -33,6 +33,12 @@ fn a_program_in_c_shares_words_with_its_peers() {
 }
 
 #[test]
+fn a_program_in_c_shares_a_connection_between_threads() {
+    let program = compile("split", &source("split.c"), &[SANITIZED, &["-pthread"]].concat());
+    assert_eq!(printed(&program, &[]), "three threads shared a connection\n");
+}
+
+#[test]
 fn misuse_gets_error_numbers_and_nothing_is_touched_that_should_not_be() {
     let program = compile("misuse", &source("misuse.c"), SANITIZED);
     assert_eq!(printed(&program, &[]), "every misuse got its number\n");

@@ -3,6 +3,7 @@
 //! - [`spsc`] moves values: control messages, completions, notifications, frames between cores.
 //! - [`slots`] is a work queue written and read in place: a slot belongs to the consumer until it is released.
 //! - [`doorbell`] lists the queues that have new work, each at most once.
+//! - [`reservations`] counts the entries of a completion queue that several threads reserve.
 //! - [`mailbox`] carries calls from one core to another. Each call has a slot for its reply. There is no shared index: a
 //!   mark in the slot shows that it is filled.
 //! - [`notify`] is the armed flag behind an event descriptor.
@@ -22,6 +23,7 @@ pub mod doorbell;
 mod end_state;
 pub mod mailbox;
 pub mod notify;
+pub mod reservations;
 pub mod slots;
 pub mod spsc;
 pub mod state;

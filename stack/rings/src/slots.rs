@@ -9,7 +9,8 @@
 //! place, any number of times and in any order, until it releases them. So a request stays readable until its work is
 //! acknowledged, and is never copied. A slot changes owners by a release store of the index that its owner advances, and
 //! an acquire load of that index on the other side. Requests have 32-bit sequence numbers, which wrap. The consumer also
-//! publishes the number of requests that completed without a completion entry.
+//! publishes the number of requests that completed without a completion entry. Any thread may claim them through a
+//! [`SlotObserver`]: each is claimed once.
 //! Slots are aligned to cache lines, so a request that fits in one costs one line transfer.
 
 use core::fmt;
@@ -35,7 +36,7 @@ const DEPTH_MAX: usize = 1 << 20;
 pub fn ring<T: Default>(depth: usize) -> (SlotProducer<T>, SlotConsumer<T>) {
     let depth = depth.clamp(1, DEPTH_MAX).next_power_of_two();
     let ring = Arc::new(Ring {
-        producer: CachePadded::new(EndState::new()),
+        producer: CachePadded::new(ProducerState { end: EndState::new(), claimed: AtomicU32::new(0) }),
         consumer: CachePadded::new(ConsumerState { end: EndState::new(), unsignaled: AtomicU32::new(0) }),
         slots: (0..depth).map(|_| Slot(UnsafeCell::new(T::default()))).collect(),
     });
@@ -119,7 +120,7 @@ impl<T> SlotProducer<T> {
     pub fn publish(&mut self) {
         if self.tail != self.staged {
             self.tail = self.staged;
-            self.ring.producer.publish(self.tail);
+            self.ring.producer.end.publish(self.tail);
         }
     }
 
@@ -149,10 +150,15 @@ impl<T> SlotProducer<T> {
         self.ring.slots.len() as u32
     }
 
-    /// Returns the number of requests that completed without a completion entry, modulo 2^32.
+    /// Claims the requests that completed without a completion entry and were not claimed, and returns their number.
     #[inline]
-    pub fn unsignaled(&self) -> u32 {
-        self.ring.consumer.unsignaled.load(Ordering::Relaxed)
+    pub fn claim_unsignaled(&self) -> u32 {
+        self.ring.claim_unsignaled()
+    }
+
+    /// Returns an observer of the queue, for any thread.
+    pub fn observer(&self) -> SlotObserver<T> {
+        SlotObserver { ring: self.ring.clone() }
     }
 
     /// Returns whether the consumer was dropped.
@@ -165,7 +171,7 @@ impl<T> SlotProducer<T> {
 impl<T> Drop for SlotProducer<T> {
     fn drop(&mut self) {
         self.publish();
-        self.ring.producer.mark_dropped();
+        self.ring.producer.end.mark_dropped();
     }
 }
 
@@ -173,7 +179,7 @@ impl<T> SlotConsumer<T> {
     /// Reads the producer's index for newly published requests. Returns the sequence number after the last.
     #[inline]
     pub fn refresh(&mut self) -> u32 {
-        self.cached_tail = self.ring.producer.published();
+        self.cached_tail = self.ring.producer.end.published();
         self.cached_tail
     }
 
@@ -214,7 +220,7 @@ impl<T> SlotConsumer<T> {
     #[inline]
     pub fn add_unsignaled(&mut self, n: u32) {
         self.unsignaled = self.unsignaled.wrapping_add(n);
-        self.ring.consumer.unsignaled.store(self.unsignaled, Ordering::Relaxed);
+        self.ring.consumer.unsignaled.store(self.unsignaled, Ordering::Release);
     }
 
     /// Returns the number of slots.
@@ -226,7 +232,7 @@ impl<T> SlotConsumer<T> {
     /// Returns whether the producer was dropped. Its published requests are still there.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.producer.is_dropped()
+        self.ring.producer.end.is_dropped()
     }
 }
 
@@ -236,12 +242,49 @@ impl<T> Drop for SlotConsumer<T> {
     }
 }
 
+/// Reads the indices of a queue and claims its unsignaled requests, beside the two ends. It reaches no slot.
+pub struct SlotObserver<T> {
+    ring: Arc<Ring<T>>,
+}
+
+impl<T> Clone for SlotObserver<T> {
+    fn clone(&self) -> Self {
+        SlotObserver { ring: self.ring.clone() }
+    }
+}
+
+impl<T> SlotObserver<T> {
+    /// Returns the number of slots.
+    pub fn depth(&self) -> u32 {
+        self.ring.slots.len() as u32
+    }
+
+    /// Returns the number of requests that were published and not released, as they are seen now.
+    pub fn outstanding(&self) -> u32 {
+        let head = self.ring.consumer.end.published();
+        // Read after `head`, so it is not before it.
+        self.ring.producer.end.published().wrapping_sub(head).min(self.depth())
+    }
+
+    /// As [`SlotProducer::claim_unsignaled`].
+    pub fn claim_unsignaled(&self) -> u32 {
+        self.ring.claim_unsignaled()
+    }
+}
+
 struct Ring<T> {
     /// Publishes `tail`.
-    producer: CachePadded<EndState>,
+    producer: CachePadded<ProducerState>,
     /// Publishes `head`.
     consumer: CachePadded<ConsumerState>,
     slots: Box<[Slot<T>]>,
+}
+
+/// The words beside the producer, in one cache line.
+struct ProducerState {
+    end: EndState,
+    /// Requests without a completion entry that were claimed, modulo 2^32.
+    claimed: AtomicU32,
 }
 
 /// The words that the consumer publishes, in one cache line.
@@ -255,11 +298,41 @@ struct Slot<T>(UnsafeCell<T>);
 
 // SAFETY: the protocol above gives each slot one owner at a time, and requests move only with their ring.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; a shared `Ring` is reachable only through one producer and one consumer, neither of which is
-// `Sync`, so no two threads ever hold references to one slot.
+// SAFETY: as above; the slots of a shared `Ring` are reachable only through one producer and one consumer, neither of
+// which is `Sync`, so no two threads ever hold references to one slot. Observers read atomic words.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
+    #[inline]
+    fn claim_unsignaled(&self) -> u32 {
+        // Acquire: what the posts of the counted requests reserved is visible to the thread that releases it.
+        let counted = self.consumer.unsignaled.load(Ordering::Acquire);
+        let claimed = self.producer.claimed.load(Ordering::Relaxed);
+        if counted == claimed { 0 } else { self.claim_up_to(counted, claimed) }
+    }
+
+    /// Not inlined: the loop would take registers from the code that posts.
+    #[inline(never)]
+    fn claim_up_to(&self, counted: u32, mut claimed: u32) -> u32 {
+        loop {
+            let more = counted.wrapping_sub(claimed);
+            // Another thread may have claimed up to a count that is later than the one read here.
+            if more == 0 || more > u32::MAX / 2 {
+                return 0;
+            }
+            let claim = self.producer.claimed.compare_exchange(
+                claimed,
+                counted,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match claim {
+                Ok(_) => return more,
+                Err(other) => claimed = other,
+            }
+        }
+    }
+
     #[inline(always)]
     fn slot(&self, seq: u32) -> &UnsafeCell<T> {
         let slot_index = seq as usize & (self.slots.len() - 1);
@@ -339,7 +412,7 @@ mod tests {
         let before_wrap = u32::MAX - 2;
         (producer.tail, producer.staged, producer.cached_head) = (before_wrap, before_wrap, before_wrap);
         (consumer.head, consumer.cached_tail) = (before_wrap, before_wrap);
-        producer.ring.producer.publish(before_wrap);
+        producer.ring.producer.end.publish(before_wrap);
         producer.ring.consumer.end.publish(before_wrap);
         for value in 0..20 {
             let seq = producer.post(|slot| *slot = value).unwrap();
@@ -355,12 +428,31 @@ mod tests {
     }
 
     #[test]
-    fn the_unsignaled_counter_wraps_and_the_producer_reads_it() {
+    fn unsignaled_requests_are_claimed_once_also_where_their_count_wraps() {
         let (producer, mut consumer) = ring::<u64>(1);
-        consumer.add_unsignaled(u32::MAX);
-        assert_eq!(producer.unsignaled(), u32::MAX);
+        let observer = producer.observer();
+        consumer.unsignaled = u32::MAX - 1;
+        producer.ring.producer.claimed.store(u32::MAX - 1, Ordering::Relaxed);
+        consumer.add_unsignaled(1);
+        assert_eq!((producer.claim_unsignaled(), observer.claim_unsignaled()), (1, 0));
         consumer.add_unsignaled(3);
-        assert_eq!(producer.unsignaled(), 2);
+        assert_eq!((observer.claim_unsignaled(), producer.claim_unsignaled()), (3, 0));
+        assert_eq!(producer.ring.producer.claimed.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn an_observer_sees_what_is_published_and_not_released() {
+        let (mut producer, mut consumer) = ring::<u64>(3);
+        let observer = producer.observer();
+        producer.post(|slot| *slot = 1).unwrap();
+        producer.stage(|slot| *slot = 2).unwrap();
+        assert_eq!((observer.depth(), observer.outstanding(), producer.outstanding()), (4, 1, 2));
+        producer.publish();
+        consumer.refresh();
+        consumer.release_to(1);
+        assert_eq!(observer.outstanding(), 1);
+        drop((producer, consumer));
+        assert_eq!(observer.outstanding(), 1);
     }
 
     #[test]

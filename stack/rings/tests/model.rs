@@ -163,7 +163,9 @@ fn requests_pass_between_two_threads_with_delayed_releases() {
                 thread::yield_now();
             }
         }
-        while producer.unsignaled() < STREAM {
+        let mut claimed = 0;
+        while claimed < STREAM {
+            claimed += producer.claim_unsignaled();
             thread::yield_now();
         }
     });

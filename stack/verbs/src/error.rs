@@ -26,6 +26,9 @@ pub enum PostError {
     /// The queue pair's receives come from a shared queue.
     #[error("the queue pair takes its receives from a shared queue")]
     UsesSharedReceiveQueue,
+    /// The queue was split from this context: another end posts to it.
+    #[error("the queue is split from the context; post with its own end, or drop that first")]
+    Split,
     /// The queue pair is not in a state that allows the call.
     #[error("the queue pair is {0:?}, which does not allow this")]
     WrongState(crate::QpState),
@@ -93,6 +96,9 @@ pub enum VerbsError {
     /// The shared receive queue is still used by a queue pair.
     #[error("the shared receive queue is used by a queue pair")]
     SharedReceiveQueueInUse,
+    /// The queue was split from this context: another end posts to it or polls it.
+    #[error("the queue is split from the context; use its own end, or drop that first")]
+    Split,
     /// More work requests are outstanding than the new depth.
     #[error("{reserved_cqes} places are promised, which is more than {requested}")]
     CqDepthTooSmall {
@@ -163,6 +169,7 @@ impl From<PostError> for VerbsError {
             PostError::UnknownQueuePair => VerbsError::UnknownQueuePair,
             PostError::UnknownCompletionQueue => VerbsError::UnknownCompletionQueue,
             PostError::UnknownSharedReceiveQueue => VerbsError::UnknownSharedReceiveQueue,
+            PostError::Split => VerbsError::Split,
             PostError::WrongState(state) => VerbsError::WrongState(state),
             PostError::CqFull => VerbsError::CqFull,
             other => VerbsError::Post(other),

@@ -179,6 +179,29 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Returns the queue pair of the event.
+    pub(crate) fn qp(&self) -> Option<QueuePair> {
+        match *self {
+            Event::Established { qp, .. }
+            | Event::Rejected { qp, .. }
+            | Event::ConnectFailed { qp, .. }
+            | Event::Terminated { qp, .. }
+            | Event::PeerLacksAtomics { qp, .. }
+            | Event::Disconnected { qp, .. }
+            | Event::CommunicationEstablished { qp }
+            | Event::QueuePairFatal { qp }
+            | Event::CompletionQueueError { qp, .. }
+            | Event::SrqShareExceeded { qp, .. }
+            | Event::LastWqeReached { qp } => Some(qp),
+            Event::ConnectRequest { .. }
+            | Event::SrqLimitReached { .. }
+            | Event::Link { .. }
+            | Event::ListenFailed { .. } => None,
+        }
+    }
+}
+
 /// The connection parameters that a peer offers (RFC 5044 s7.1.1, RFC 6581 s9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MpaRequestInfo {

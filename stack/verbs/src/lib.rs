@@ -11,6 +11,7 @@
 //! | [`CompletionQueue`] | where work requests end |
 //! | [`QueuePair`] | a connection's send and receive queues |
 //! | [`SharedReceiveQueue`] | receives for many queue pairs |
+//! | [`SendPoster`], [`RecvPoster`], [`SrqPoster`], [`CqPoller`] | ends of queues, for threads of their own |
 //! | [`Event`] | an event of a connection |
 //!
 //! `examples/first.rs` shows all of them in one page; `examples/reactor.rs` shows an application that owns `main` and
@@ -40,7 +41,8 @@ mod wr;
 
 pub use config::{Config, ConfigError, Extensions, IdlePolicy};
 pub use context::{
-    Context, CqInfo, DrainProgress, InterfaceAddress, Limits, PortInfo, ProtectionDomain, QpInfo, SrqInfo,
+    Context, CqInfo, CqPoller, DrainProgress, InterfaceAddress, Limits, PortInfo, ProtectionDomain, QpInfo,
+    RecvPoster, SendPoster, SrqInfo, SrqPoster,
 };
 #[cfg(feature = "dpdk")]
 pub use device::cleanup_dpdk;

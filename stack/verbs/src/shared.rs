@@ -4,8 +4,9 @@
 
 mod listening;
 mod ports;
+mod reservations;
 
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
@@ -16,6 +17,7 @@ use ironwarp_types::{Flow, PdId};
 
 use listening::ListeningAddresses;
 pub(crate) use ports::PortState;
+pub(crate) use reservations::CqReservations;
 
 use crate::config::{Config, IdlePolicy, LimitsConfig};
 use crate::context::LacksAtomicsCache;
@@ -182,44 +184,6 @@ impl CoreShared {
 
     pub(crate) fn is_dropped(&self) -> bool {
         self.worker_dropped.load(Ordering::Acquire)
-    }
-}
-
-/// The account of a completion queue's entries once cores reserve some too, as for shared receives. Depth and
-/// reservations are one word, so that no reservation exceeds a depth that is being lowered.
-pub(crate) struct CqReservations(AtomicU64);
-
-const DEPTH_SHIFT: u32 = 32;
-
-impl CqReservations {
-    pub(crate) fn new(depth: u32) -> Self {
-        CqReservations(AtomicU64::new(u64::from(depth) << DEPTH_SHIFT))
-    }
-
-    /// Reserves an entry. Returns whether there was one.
-    pub(crate) fn try_reserve(&self) -> bool {
-        let more = |word: u64| ((word as u32) < (word >> DEPTH_SHIFT) as u32).then(|| word + 1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    /// Releases reservations.
-    pub(crate) fn release(&self, count: u32) {
-        debug_assert!(count <= self.reserved_cqes());
-        self.0.fetch_sub(count.into(), Ordering::Relaxed);
-    }
-
-    pub(crate) fn reserved_cqes(&self) -> u32 {
-        self.0.load(Ordering::Relaxed) as u32
-    }
-
-    /// Takes over earlier reservations.
-    pub(crate) fn init(&self, reserved_cqes: u32, depth: u32) {
-        self.0.store(u64::from(depth) << DEPTH_SHIFT | u64::from(reserved_cqes), Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_depth(&self, depth: u32) {
-        let with = |word: u64| Some(u64::from(depth) << DEPTH_SHIFT | u64::from(word as u32));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
     }
 }
 

@@ -56,6 +56,7 @@ impl AsFd for WakeSignal {
 
 /// A sender to a core, which wakes the core; also when it is dropped, because the core looks for senders that are gone.
 /// `None`: the core never sleeps.
+#[derive(Clone)]
 pub(crate) struct CoreWaker(pub(crate) Option<Arc<WakeSignal>>);
 
 impl CoreWaker {

@@ -24,6 +24,11 @@ fn a_pinned_worker_wakes_a_sleeping_application() {
     assert_eq!(run("pinned"), "1 completion: Receive 7 bytes, Success\n");
 }
 
+#[test]
+fn three_threads_share_a_connection() {
+    assert_eq!(run("threads"), "1000 messages\n");
+}
+
 /// The application owns `main` and DPDK.
 #[cfg(feature = "dpdk")]
 #[test]

@@ -50,6 +50,8 @@ pub const IW_E_WORKER_CLOSED: i32 = -21;
 pub const IW_E_MEMORY: i32 = -22;
 /// The operating system reported an error.
 pub const IW_E_SYSTEM: i32 = -23;
+/// The queue is split from the context: `iw_qp_split`, `iw_cq_split`, `iw_srq_split`. Close its end first.
+pub const IW_E_SPLIT: i32 = -24;
 
 /// Returns a text for an error number. Any thread; never freed, never null.
 #[unsafe(no_mangle)]
@@ -84,6 +86,7 @@ pub(super) fn text_of(code: i32) -> &'static CStr {
         IW_E_WORKER_CLOSED => c"the worker has been closed",
         IW_E_MEMORY => c"the memory cannot be registered so, or has no word there",
         IW_E_SYSTEM => c"the operating system refused",
+        IW_E_SPLIT => c"the queue is split from the context; use its own end, or close that first",
         _ => c"an unknown error number",
     }
 }
@@ -94,7 +97,7 @@ mod tests {
 
     #[test]
     fn every_number_has_a_text_of_its_own() {
-        let mut texts: Vec<_> = (IW_E_SYSTEM..=IW_OK).map(text_of).collect();
+        let mut texts: Vec<_> = (IW_E_SPLIT..=IW_OK).map(text_of).collect();
         texts.push(text_of(i32::MIN));
         let count = texts.len();
         texts.sort_unstable();

@@ -143,6 +143,7 @@ impl From<VerbsError> for ApiError {
             VerbsError::WorkerDropped | VerbsError::Post(PostError::WorkerDropped) => IW_E_WORKER_CLOSED,
             VerbsError::Register(_) | VerbsError::Word(_) => IW_E_MEMORY,
             VerbsError::System { .. } => IW_E_SYSTEM,
+            VerbsError::Split => IW_E_SPLIT,
             _ => IW_E_VALUE,
         };
         ApiError::with_detail(code, error)

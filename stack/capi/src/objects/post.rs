@@ -3,12 +3,12 @@
 use core::mem::offset_of;
 
 use arrayvec::ArrayVec;
-use verbs::{AtomicOp, Context, PostError, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge};
+use verbs::{AtomicOp, PostError, RecvWr, RemoteMemory, STag, SendWr, Sge};
 
 use super::context::iw_ctx;
 use super::memory::{iw_fast_mr, iw_mw, parse_access};
-use super::queues::{iw_qp, iw_srq};
-use crate::boundary::{ApiError, call, read_list, read_slice, with, write_optional, *};
+use super::queues::{SendTarget, iw_qp, iw_srq};
+use crate::boundary::{ApiError, HandleKind, call, read_list, read_slice, with, write_optional, *};
 
 /// A part of registered memory.
 #[derive(Clone, Copy)]
@@ -156,10 +156,11 @@ pub unsafe extern "C" fn iw_post_send_sized(
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
-        let (qp, mut done) = (qp.to_rust(), 0);
+        let mut done = 0;
         let outcome = with(ctx, |context| {
+            let mut target = (context, qp.to_rust());
             read_list(wrs, (size, count as usize), iw_send_wr::EMPTY, "wrs", |some| {
-                post_sends(context, qp, some, &mut done)
+                post_sends(&mut target, some, &mut done)
             })
         });
         write_optional(posted, "posted", done as u32)?;
@@ -203,10 +204,7 @@ pub unsafe extern "C" fn iw_srq_post_recv_sized(
     // SAFETY: guaranteed by the caller.
     unsafe {
         post_recvs(ctx, wrs, (size, count), posted, |context, wrs| {
-            let numbered = wrs.iter().enumerate();
-            numbered
-                .into_iter()
-                .try_for_each(|(at, wr)| context.post_srq_recv(srq, wr).map_err(|error| (at, error)))
+            post_each_srq(wrs, |wr| context.post_srq_recv(srq, wr))
         })
     }
 }
@@ -220,20 +218,19 @@ const INLINE_BYTES_MAX: u32 = 256;
 
 /// # Safety
 /// The requests' pointers are null or point to as much as they say.
-unsafe fn post_sends(
-    context: &mut Context,
-    qp: QueuePair,
+pub(super) unsafe fn post_sends(
+    target: &mut impl SendTarget,
     wrs: &[iw_send_wr],
     done: &mut usize,
 ) -> Result<(), ApiError> {
     // An empty list still checks whether the queue pair exists.
     if wrs.is_empty() {
-        context.post_sends(qp, &[]).map_err(|(_, error)| error)?;
+        target.post_sends(&[]).map_err(|(_, error)| error)?;
     }
     for run in wrs.chunk_by(|one, next| !one.is_alone() && !next.is_alone()) {
         for chunk in run.chunks(CHUNK) {
             // SAFETY: guaranteed by the caller.
-            unsafe { post_chunk(context, qp, chunk, done) }?;
+            unsafe { post_chunk(target, chunk, done) }?;
         }
     }
     Ok(())
@@ -242,8 +239,7 @@ unsafe fn post_sends(
 /// # Safety
 /// As for [`post_sends`].
 unsafe fn post_chunk(
-    context: &mut Context,
-    qp: QueuePair,
+    target: &mut impl SendTarget,
     chunk: &[iw_send_wr],
     done: &mut usize,
 ) -> Result<(), ApiError> {
@@ -251,7 +247,7 @@ unsafe fn post_chunk(
         && one.is_alone()
     {
         // SAFETY: guaranteed by the caller.
-        unsafe { one.post_alone(context, qp) }?;
+        unsafe { one.post_alone(target) }?;
         *done += 1;
         return Ok(());
     }
@@ -268,7 +264,7 @@ unsafe fn post_chunk(
             }
         }
     }
-    match context.post_sends(qp, &requests) {
+    match target.post_sends(&requests) {
         Ok(()) => *done += requests.len(),
         Err((posted, error)) => {
             *done += posted;
@@ -280,19 +276,19 @@ unsafe fn post_chunk(
 
 /// # Safety
 /// As for `iw_post_send_sized`.
-unsafe fn post_recvs(
-    ctx: *mut iw_ctx,
+pub(super) unsafe fn post_recvs<K: HandleKind>(
+    handle: *const K,
     wrs: *const iw_recv_wr,
     (size, count): (usize, u32),
     posted: *mut u32,
-    post: impl Fn(&mut Context, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
+    post: impl Fn(&mut K::Body, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let mut done = 0;
-        let outcome = with(ctx, |context| {
+        let outcome = with(handle, |body| {
             read_list(wrs, (size, count as usize), iw_recv_wr::EMPTY, "wrs", |some| {
-                some.chunks(CHUNK).try_for_each(|chunk| post_recv_chunk(context, chunk, &mut done, &post))
+                some.chunks(CHUNK).try_for_each(|chunk| post_recv_chunk(body, chunk, &mut done, &post))
             })
         });
         write_optional(posted, "posted", done as u32)?;
@@ -300,13 +296,21 @@ unsafe fn post_recvs(
     })
 }
 
+/// Posts receives one by one.
+pub(super) fn post_each_srq(
+    wrs: &[RecvWr<'_>],
+    mut post: impl FnMut(&RecvWr<'_>) -> Result<(), PostError>,
+) -> Result<(), (usize, PostError)> {
+    wrs.iter().enumerate().try_for_each(|(at, wr)| post(wr).map_err(|error| (at, error)))
+}
+
 /// # Safety
 /// As for [`post_sends`].
-unsafe fn post_recv_chunk(
-    context: &mut Context,
+unsafe fn post_recv_chunk<B>(
+    body: &mut B,
     chunk: &[iw_recv_wr],
     done: &mut usize,
-    post: &impl Fn(&mut Context, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
+    post: &impl Fn(&mut B, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
 ) -> Result<(), ApiError> {
     let mut requests = ArrayVec::<RecvWr<'_>, CHUNK>::new();
     let mut refused = Ok(());
@@ -320,7 +324,7 @@ unsafe fn post_recv_chunk(
             }
         }
     }
-    let outcome = post(context, &requests);
+    let outcome = post(body, &requests);
     *done += outcome.as_ref().map_or_else(|(posted, _)| *posted, |()| requests.len());
     outcome.map_err(|(_, error)| error)?;
     refused
@@ -341,7 +345,7 @@ impl iw_recv_wr {
 }
 
 impl iw_send_wr {
-    const EMPTY: Self = iw_send_wr {
+    pub(super) const EMPTY: Self = iw_send_wr {
         wr_id: 0,
         opcode: 0,
         flags: 0,
@@ -370,10 +374,10 @@ impl iw_send_wr {
 
     /// # Safety
     /// As for [`iw_send_wr::request`]; the handles are null or handles of this library.
-    unsafe fn post_alone(&self, context: &mut Context, qp: QueuePair) -> Result<(), ApiError> {
+    unsafe fn post_alone(&self, target: &mut impl SendTarget) -> Result<(), ApiError> {
         if self.opcode == IW_WR_WRITE_IMMEDIATE {
             // SAFETY: guaranteed by the caller.
-            return Ok(context.post_all(qp, &unsafe { self.write_and_immediate() }?)?);
+            return Ok(target.post_all(&unsafe { self.write_and_immediate() }?)?);
         }
         // SAFETY: as above.
         let over = unsafe { self.sink() }?;
@@ -386,8 +390,8 @@ impl iw_send_wr {
         // SAFETY: as above.
         unsafe {
             match self.opcode {
-                IW_WR_BIND => with(self.window, |window| window.post(context, qp, bind)),
-                _ => with(self.fast_mr, |region| region.post(context, qp, register)),
+                IW_WR_BIND => with(self.window, |window| window.post(target, bind)),
+                _ => with(self.fast_mr, |region| region.post(target, register)),
             }
         }
     }

@@ -8,6 +8,7 @@
 
 mod endings;
 mod mailbox;
+mod threads;
 
 use ironwarp_rings::doorbell::{self, DoorbellFlag};
 use ironwarp_rings::notify::NotifyState;
@@ -127,7 +128,7 @@ fn a_producer_that_sees_a_slot_free_sees_it_counted_as_unsignaled() {
             consumer.release_to(1);
         });
         if producer.has_room(1) {
-            assert_eq!(producer.unsignaled(), 1);
+            assert_eq!(producer.claim_unsignaled(), 1);
         }
         worker.join().unwrap();
     });

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use ironwarp_iwarp::Completion;
 use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
+use ironwarp_types::QpNum;
 use rustix::event::EventfdFlags;
 
+use super::split::{CqPoller, Home, Loan};
 use super::{Context, CqInfo};
 use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{CqCore, CqParts};
@@ -28,11 +30,11 @@ pub(super) struct AppCq {
     serial: u32,
     /// The core that it is bound to.
     pub(super) core: Option<u16>,
-    /// One ring and one slot for each core that writes to it.
-    rings: Box<[CompletionRing]>,
+    /// The end that polls, unless it is split.
+    end: Option<CqEnd>,
+    split: Option<Loan<CqEnd>>,
+    /// One slot for each core that writes to it.
     slots: Box<[u32]>,
-    /// The ring that the next poll starts with.
-    next: usize,
     depth: u32,
     /// The depth of a resize, until every core writes to its new ring.
     resize_depth: Option<u32>,
@@ -41,9 +43,19 @@ pub(super) struct AppCq {
     /// The shared account, once cores reserve entries too; it replaces `reserved_cqes`.
     reservations: Arc<CqReservations>,
     core_reserves: bool,
+    /// Other threads post requests that complete here.
+    has_threads: bool,
     pub(super) users: u32,
     armed: Arc<NotifyState>,
     eventfd: Arc<OwnedFd>,
+}
+
+/// The end of a completion queue that polls.
+pub(super) struct CqEnd {
+    /// One ring for each core that writes to the queue.
+    rings: Box<[CompletionRing]>,
+    /// The ring that the next poll starts with.
+    next: usize,
 }
 
 /// One core's completions: the ring, and its successor in a resize.
@@ -118,14 +130,15 @@ impl Context {
         let cq = AppCq {
             serial,
             core,
-            rings: Box::default(),
+            end: None,
+            split: None,
             slots: Box::default(),
-            next: 0,
             depth,
             resize_depth: None,
             reserved_cqes: 0,
             reservations,
             core_reserves: false,
+            has_threads: false,
             users: 0,
             armed,
             eventfd,
@@ -153,7 +166,8 @@ impl Context {
             rings.push(CompletionRing { current: consumer, next: None });
         }
         let app = self.cq_mut(handle)?;
-        (app.rings, app.slots) = (rings.into(), slots.into());
+        app.end = Some(CqEnd { rings: rings.into(), next: 0 });
+        app.slots = slots.into();
         Ok(())
     }
 
@@ -167,6 +181,7 @@ impl Context {
     ///
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
     /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::Split`] if the queue is split from the context.
     /// - [`VerbsError::CqDepthTooSmall`] if more requests are outstanding than `depth`.
     /// - [`VerbsError::Busy`] during another resize or if a core's control queue is full.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
@@ -175,7 +190,7 @@ impl Context {
         let cores = cores_of(self.cq(cq)?.core, self.cores.len());
         cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
         let app = self.cq_mut(cq)?;
-        if app.rings.iter().any(|ring| ring.next.is_some()) {
+        if app.own_end()?.rings.iter().any(|ring| ring.next.is_some()) {
             return Err(VerbsError::Busy);
         }
         app.apply_shrink(depth)?;
@@ -183,7 +198,7 @@ impl Context {
             let (ring, consumer) = spsc::channel(depth as usize);
             let app = self.cq_mut(cq)?;
             let slot = app.slots[at];
-            app.rings[at].next = Some(consumer);
+            app.own_end()?.rings[at].next = Some(consumer);
             app.resize_depth = Some(depth);
             self.send_control(core, ControlMessage::ResizeCq { slot, ring })?;
         }
@@ -194,9 +209,40 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::Split`] if the queue is split from the context.
     pub fn poll_cq(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, VerbsError> {
-        Ok(self.cq_mut(cq)?.poll(into))
+        let app = self.cq_mut(cq)?;
+        if app.end.is_none() {
+            app.own_end()?;
+        }
+        Ok(app.poll(into))
+    }
+
+    /// Splits a completion queue from the context: the returned end polls it on any one thread. Its queue pairs and
+    /// attributes stay with the context. Once the end is dropped, the context polls again.
+    ///
+    /// From then on each entry costs two read-modify-writes, to reserve and to release it.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
+    /// - [`VerbsError::Split`] if it is split already.
+    /// - [`VerbsError::Busy`] during a resize.
+    pub fn split_cq(&mut self, cq: CompletionQueue) -> Result<CqPoller, VerbsError> {
+        let app = self.cq_mut(cq)?;
+        app.own_end()?;
+        app.apply_resize();
+        if app.resize_depth.is_some() {
+            return Err(VerbsError::Busy);
+        }
+        app.enable_core_reservations();
+        let end = app.end.take().ok_or(VerbsError::Split)?;
+        let home = Arc::new(Home::default());
+        app.split = Some(Loan::new(&home));
+        let (reservations, armed, eventfd) =
+            (app.reservations.clone(), app.armed.clone(), app.eventfd.clone());
+        Ok(CqPoller::new(cq, end, home, reservations, (armed, eventfd)))
     }
 
     /// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one.
@@ -288,7 +334,39 @@ impl AppCq {
         }
     }
 
-    /// Returns whether cores reserve entries too.
+    /// Lets other threads post requests that complete here.
+    pub(super) fn share_with_threads(&mut self) {
+        self.enable_core_reservations();
+        self.has_threads = true;
+    }
+
+    pub(super) fn has_threads(&self) -> bool {
+        self.has_threads
+    }
+
+    /// Returns the shared account.
+    pub(super) fn reservations(&self) -> Arc<CqReservations> {
+        self.reservations.clone()
+    }
+
+    /// Takes a queue pair's send queue out of the account.
+    pub(super) fn remove_send_queue(&self, qp: QpNum) {
+        if self.has_threads {
+            self.reservations.remove_send_queue(qp);
+        }
+    }
+
+    /// Returns the end that polls, also after the thread that had it dropped it.
+    #[cold]
+    fn own_end(&mut self) -> Result<&mut CqEnd, VerbsError> {
+        if let Some(end) = self.split.as_ref().and_then(Loan::take_back) {
+            self.end = Some(end);
+            self.split = None;
+        }
+        self.end.as_mut().ok_or(VerbsError::Split)
+    }
+
+    /// Returns whether cores or other threads reserve entries too.
     #[inline]
     pub(super) fn core_reserves(&self) -> bool {
         self.core_reserves
@@ -322,7 +400,8 @@ impl AppCq {
 
     /// Applies the depth of a resize once every core writes to its new ring. Returns whether the depth grew.
     pub(super) fn apply_resize(&mut self) -> bool {
-        if self.resize_depth.is_none() || !self.rings.iter().all(CompletionRing::has_switched) {
+        let has_switched = |end: &CqEnd| end.rings.iter().all(CompletionRing::has_switched);
+        if self.resize_depth.is_none() || !self.end.as_ref().is_some_and(has_switched) {
             return false;
         }
         let depth = self.resize_depth.take().unwrap_or(self.depth);
@@ -332,10 +411,7 @@ impl AppCq {
     }
 
     fn poll(&mut self, into: &mut [Completion]) -> usize {
-        let reaped = match &mut self.rings[..] {
-            [ring] => ring.reap(into),
-            _ => self.poll_round_robin(into),
-        };
+        let reaped = self.end.as_mut().map_or(0, |end| end.reap(into));
         if reaped > 0 {
             self.release(reaped as u32);
         }
@@ -344,10 +420,21 @@ impl AppCq {
         }
         reaped
     }
+}
+
+impl CqEnd {
+    /// Moves completions into `into` and returns their number.
+    #[inline(always)]
+    pub(super) fn reap(&mut self, into: &mut [Completion]) -> usize {
+        match &mut self.rings[..] {
+            [ring] => ring.reap(into),
+            _ => self.reap_round_robin(into),
+        }
+    }
 
     /// Several rings: each poll starts with the next.
     #[inline(never)]
-    fn poll_round_robin(&mut self, into: &mut [Completion]) -> usize {
+    fn reap_round_robin(&mut self, into: &mut [Completion]) -> usize {
         let (first, mut reaped) = (self.next, 0);
         let rings = (first..self.rings.len()).chain(0..first);
         for ring in rings {
@@ -356,6 +443,11 @@ impl AppCq {
         }
         self.next = if first + 1 < self.rings.len() { first + 1 } else { 0 };
         reaped
+    }
+
+    /// Returns whether no core writes to the queue any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.rings.iter().all(|ring| ring.current.is_abandoned())
     }
 }
 

@@ -7,12 +7,15 @@
 //!
 //! Objects are named by small copyable handles. A handle of a destroyed object, or of another context, is an error
 //! and never another object.
+//!
+//! The queues of an object can be split from the context, so that other threads post and poll ([`split`]).
 
 mod connect;
 mod cq;
 mod qp;
 mod query;
 mod query_port;
+mod split;
 mod srq;
 mod table;
 
@@ -26,6 +29,7 @@ pub use connect::DrainProgress;
 pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Limits, QpInfo, SrqInfo};
 pub use query_port::{InterfaceAddress, PortInfo};
+pub use split::{CqPoller, RecvPoster, SendPoster, SrqPoster};
 
 use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, context_channel};
 use crate::error::{PostError, VerbsError};
@@ -34,7 +38,7 @@ use crate::objects::{CompletionQueue, QueuePair};
 use crate::shared::{ContextQuota, StackShared};
 use crate::wake::{CoreWaker, WakeSignal};
 use cq::AppCq;
-use qp::AppQp;
+use qp::{AppQp, SplitDestroy};
 use srq::AppSrq;
 use table::Table;
 
@@ -65,6 +69,8 @@ pub struct Context {
     qps: Table<AppQp>,
     cqs: Table<AppCq>,
     srqs: Table<AppSrq>,
+    /// Queue pairs that were destroyed while other threads had their ends.
+    split_destroys: Vec<SplitDestroy>,
     /// `Cell` makes the context `!Sync`: one thread at a time.
     _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
 }
@@ -115,6 +121,7 @@ impl Context {
             qps: Table::new(),
             cqs: Table::new(),
             srqs: Table::new(),
+            split_destroys: Vec::new(),
             _not_sync: core::marker::PhantomData,
         })
     }
@@ -327,13 +334,18 @@ impl Context {
     /// Without an event, it releases the memory of some regions that were dropped and that no core uses any more: the
     /// destructors of their owners run on threads of the application that call a context, and not on a core.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if !self.split_destroys.is_empty() {
+            self.continue_split_destroys();
+        }
         for core in 0..self.cores.len() {
             while let Some(notification) = self.next_notification(core) {
                 match notification {
                     Notification::Event(Event::SrqLimitReached { srq }) if !self.consume_arming(srq) => {}
                     Notification::Event(event) => {
                         self.note_event(&event);
-                        return Some(event);
+                        if self.split_destroys.is_empty() || !self.is_of_split_destroy(&event) {
+                            return Some(event);
+                        }
                     }
                     Notification::PeerHasAtomics(peer) => self.uncache_lacks_atomics(peer),
                     Notification::QpReturned(qp) => self.on_qp_returned(&qp),

@@ -5,25 +5,28 @@
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
-use ironwarp_iwarp::rdmap::Rfc7306Profile;
-use ironwarp_iwarp::{RecvWqe, SendWqe};
 use ironwarp_rings::doorbell::DoorbellFlag;
-use ironwarp_rings::slots::{self, SlotProducer};
+use ironwarp_rings::slots;
 use ironwarp_types::Flow;
 
 use super::{Context, ProtectionDomain, QpInfo};
 use crate::config::{AtomicExecution, Extensions};
-use crate::core_loop::channel::ControlMessage;
 use crate::core_loop::{QpCore, QpQueueSlots, QpSetup, SrqSlot};
-use crate::error::{PostError, VerbsError};
+use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 use crate::numbers::QpNumber;
-use crate::objects::{CompletionQueue, QpAttr, QpShared, QpState, QueuePair, SharedReceiveQueue};
+use crate::objects::{CompletionQueue, QpAttr, QpControl, QpShared, QpState, QueuePair, SharedReceiveQueue};
 use crate::shared::{SlotLease, SlotTable};
 
+mod destroy;
+pub(super) mod ends;
 mod post;
+mod split;
 
-pub(super) use post::write_recv;
+pub(super) use destroy::SplitDestroy;
+pub(super) use ends::write_recv;
+use ends::{QpView, RecvEnd, SendEnd};
+use split::SplitQp;
 
 /// The application's half of a queue pair.
 pub(super) struct AppQp {
@@ -31,49 +34,30 @@ pub(super) struct AppQp {
     /// Keeps the number from being given again.
     _number: QpNumber,
     pub(super) pd: ProtectionDomain,
-    sq: SlotProducer<SendWqe>,
-    receives: Receives,
+    /// The end that sends, unless another thread has it.
+    send: Option<SendEnd>,
+    /// The end that posts receives, unless another thread has it.
+    recv: Option<RecvEnd>,
+    split: Option<Box<SplitQp>>,
+    srq: Option<SharedReceiveQueue>,
     /// The core to connect from.
     core: Option<u16>,
     bell: Arc<DoorbellFlag>,
     shared: Arc<QpShared>,
     max_sge: usize,
     inline_bytes: usize,
-    /// The operations of its connection besides those of RFC 5040.
-    extensions: Option<Rfc7306Profile>,
+    /// As published to `shared`.
+    control: QpControl,
     /// The read depths that it was created for.
     reads: ReadDepths,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
-    /// Sends completed without an entry whose reserved entries were released.
-    unsignaled_seen: u32,
-    /// The core and the slot there, once assigned.
-    assigned: Option<(u16, u32)>,
     /// The addresses of its connection, once established.
     flow: Option<Flow>,
     /// The core's half until it is assigned.
     unassigned: Option<Box<QpCore>>,
-    /// The application requested a disconnect, processed by the core or not.
-    closing: bool,
     /// The application destroyed it; the core's half is on its way back.
     destroyed: bool,
-}
-
-/// Where the receives of a queue pair come from.
-enum Receives {
-    Own(SlotProducer<RecvWqe>),
-    Shared(SharedReceiveQueue),
-}
-
-impl Receives {
-    fn srq(&self) -> Option<SharedReceiveQueue> {
-        if let Receives::Shared(srq) = self { Some(*srq) } else { None }
-    }
-
-    /// Returns the depth of an own queue, and the number of its receives that are outstanding.
-    fn depth_and_outstanding(&mut self) -> (u32, u32) {
-        if let Receives::Own(rq) = self { (rq.depth(), rq.outstanding()) } else { (0, 0) }
-    }
 }
 
 impl Context {
@@ -96,33 +80,36 @@ impl Context {
         let (sq, sq_core) = slots::ring(attr.send_depth as usize);
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
-        let (receives, rq_producer) = match attr.srq {
-            Some(srq) => (Receives::Shared(srq), Some(rq)),
-            None => (Receives::Own(rq), None),
-        };
+        let (rq, rq_producer) = if attr.srq.is_some() { (None, Some(rq)) } else { (Some(rq), None) };
         let (bell, shared) = (Arc::new(DoorbellFlag::default()), Arc::new(QpShared::new()));
         let app = AppQp {
             handle: QueuePair { index: 0, num },
             _number: number,
             pd,
-            sq,
-            receives,
+            send: Some(SendEnd {
+                sq,
+                shared: shared.clone(),
+                control: QpControl::default(),
+                max_sge: attr.max_sge,
+                inline_bytes: attr.inline_bytes,
+            }),
+            recv: Some(RecvEnd { rq, max_sge: attr.max_sge }),
+            split: None,
+            srq: attr.srq,
             core,
             bell: bell.clone(),
             shared: shared.clone(),
             max_sge: attr.max_sge,
             inline_bytes: attr.inline_bytes,
-            extensions: None,
+            control: QpControl::default(),
             reads: attr.reads(),
             send_cq: attr.send_cq,
             recv_cq: attr.recv_cq,
-            unsignaled_seen: 0,
-            assigned: None,
             flow: None,
             unassigned: None,
-            closing: false,
             destroyed: false,
         };
+        self.add_send_queue(&app);
         let index = self.qps.insert(app);
         let handle = QueuePair { index, num };
         let (pd, mut attr) = (domain, attr.clone());
@@ -190,67 +177,6 @@ impl Context {
         Ok(self.qp(qp)?.reads)
     }
 
-    /// Destroys a queue pair at once: an open connection is reset, and posted requests complete as flushed.
-    ///
-    /// # Errors
-    ///
-    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
-    pub fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
-        match self.qp(qp)?.assigned {
-            Some((core, slot)) => {
-                self.send_control(core.into(), ControlMessage::DestroyQp { slot })?;
-                self.qp_mut(qp)?.destroyed = true;
-                Ok(())
-            }
-            None => {
-                self.remove_qp(qp);
-                Ok(())
-            }
-        }
-    }
-
-    /// Releases the entries in `cq` reserved for sends that completed without an entry. Returns whether there were
-    /// any.
-    #[cold]
-    pub(super) fn reclaim(&mut self, cq: CompletionQueue) -> bool {
-        let mut reclaimed = 0;
-        for app in self.qps.iter_mut().filter(|app| app.send_cq == cq) {
-            reclaimed += app.take_unsignaled();
-        }
-        let Ok(cq) = self.cq_mut(cq) else { return false };
-        cq.release(reclaimed);
-        cq.apply_resize() || reclaimed > 0
-    }
-
-    /// Removes a queue pair whose core's half came back.
-    pub(super) fn on_qp_returned(&mut self, half: &QpCore) {
-        self.remove_qp(half.handle());
-    }
-
-    fn remove_qp(&mut self, qp: QueuePair) {
-        let Some(mut app) = self.qps.remove(qp.index) else { return };
-        if let Ok(cq) = self.cq_mut(app.send_cq) {
-            cq.release(app.take_unsignaled());
-            cq.apply_resize();
-        }
-        if app.unassigned.is_some() {
-            // No core completes these receives any more: their entries in the queue are free again.
-            let (_, posted) = app.receives.depth_and_outstanding();
-            if let Ok(cq) = self.cq_mut(app.recv_cq) {
-                cq.release(posted);
-            }
-        }
-        if let Some(Ok(srq)) = app.receives.srq().map(|srq| self.srq_mut(srq)) {
-            srq.users -= 1;
-        }
-        for cq in [app.send_cq, app.recv_cq] {
-            if let Ok(cq) = self.cq_mut(cq) {
-                cq.users -= 1;
-            }
-        }
-    }
-
     /// Records the addresses of a connection.
     pub(super) fn set_flow(&mut self, qp: QueuePair, flow: Flow) {
         if let Ok(app) = self.qp_mut(qp) {
@@ -277,7 +203,7 @@ impl Context {
         if app.unassigned.is_none() {
             return Err(VerbsError::WrongState(state));
         }
-        let srq = app.receives.srq().map(|srq| self.srq(srq)).transpose()?;
+        let srq = app.srq.map(|srq| self.srq(srq)).transpose()?;
         let queues = QpQueueSlots {
             send_cq: self.cq(app.send_cq)?.slot_on(core)?,
             recv_cq: self.cq(app.recv_cq)?.slot_on(core)?,
@@ -289,27 +215,29 @@ impl Context {
         let app = self.qp_mut(qp)?;
         let mut half = app.unassigned.take().ok_or(VerbsError::WrongState(state))?;
         half.assign_slot(lease, queues, extensions);
-        app.extensions = extensions;
-        app.assigned = Some((core, slot));
+        app.set_control(QpControl { assigned: Some((core, slot)), extensions, ..app.control });
+        // After the slot is published: a thread that sees this state rings the core.
         app.shared.set(QpState::Connecting);
         Ok((slot, half))
     }
 
     /// Marks that the queue pair accepts no more requests.
     pub(super) fn mark_closing(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
-        self.qp_mut(qp)?.closing = true;
+        let app = self.qp_mut(qp)?;
+        app.set_control(QpControl { closing: true, ..app.control });
         Ok(())
     }
 
     /// Returns the queue pairs whose connection has not ended.
     pub(super) fn connected_qps(&self) -> Vec<QueuePair> {
-        let live = |app: &&AppQp| app.assigned.is_some() && !app.destroyed && app.state() != QpState::Error;
+        let live =
+            |app: &&AppQp| app.control.assigned.is_some() && !app.destroyed && app.state() != QpState::Error;
         self.qps.iter().filter(live).map(|app| app.handle).collect()
     }
 
     pub(super) fn assigned(&self, qp: QueuePair) -> Result<(usize, u32), VerbsError> {
         let app = self.qp(qp)?;
-        let (core, slot) = app.assigned.ok_or(VerbsError::WrongState(app.shared.state()))?;
+        let (core, slot) = app.control.assigned.ok_or(VerbsError::WrongState(app.shared.state()))?;
         Ok((core.into(), slot))
     }
 
@@ -334,55 +262,37 @@ impl AppQp {
 
     /// Returns the state. It is draining from the application's request until the connection has ended.
     fn state(&self) -> QpState {
-        match self.shared.state() {
-            QpState::Error => QpState::Error,
-            _ if self.closing => QpState::Draining,
-            state => state,
+        QpView { shared: &self.shared, control: &self.control }.state()
+    }
+
+    fn set_control(&mut self, control: QpControl) {
+        self.control = control;
+        self.shared.set_control(control);
+        if let Some(end) = &mut self.send {
+            end.control = control;
         }
-    }
-
-    /// Returns the number of sends that completed without an entry since the last call.
-    fn take_unsignaled(&mut self) -> u32 {
-        let unsignaled = self.sq.unsignaled();
-        unsignaled.wrapping_sub(core::mem::replace(&mut self.unsignaled_seen, unsignaled))
-    }
-
-    /// RFC 5041 s6.2.1: after a disconnect was requested, further requests are errors. Those after the end are
-    /// flushed.
-    #[cold]
-    fn check_not_closing(&self) -> Result<(), PostError> {
-        match self.state() {
-            QpState::Error => self.check_not_abandoned(),
-            state => Err(PostError::WrongState(state)),
-        }
-    }
-
-    /// A worker that was dropped has flushed what was posted, and nobody flushes what would follow.
-    #[cold]
-    fn check_not_abandoned(&self) -> Result<(), PostError> {
-        if self.sq.is_abandoned() { Err(PostError::WorkerDropped) } else { Ok(()) }
     }
 
     /// Returns the state of the queue pair.
     pub(super) fn info(&mut self) -> QpInfo {
-        let (recv_depth, receives_outstanding) = self.receives.depth_and_outstanding();
+        let (sends, receives) = (self.sends(), self.receives());
         QpInfo {
             state: self.state(),
             pd: self.pd,
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
-            srq: self.receives.srq(),
-            send_depth: self.sq.depth(),
-            recv_depth,
-            sends_outstanding: self.sq.outstanding(),
-            receives_outstanding,
+            srq: self.srq,
+            send_depth: sends.depth,
+            recv_depth: receives.depth,
+            sends_outstanding: sends.outstanding,
+            receives_outstanding: receives.outstanding,
             max_sge: self.max_sge,
             inline_bytes: self.inline_bytes,
             negotiated: self.shared.negotiated(),
             framing: self.shared.framing(),
             local: self.flow.map(|flow| flow.local),
             remote: self.flow.map(|flow| flow.remote),
-            core: self.assigned.map(|(core, _)| core),
+            core: self.control.assigned.map(|(core, _)| core),
             ird: self.reads.ird,
             ord: self.reads.ord,
         }

@@ -4,13 +4,16 @@
 //! entry when it is posted, since its completion queue is not known yet. The entry is reserved when a message
 //! consumes the receive.
 
+use std::sync::Arc;
+
 use ironwarp_iwarp::RecvWqe;
-use ironwarp_rings::slots::{self, SlotProducer};
+use ironwarp_rings::slots::{self, SlotObserver, SlotProducer};
 use ironwarp_types::PdId;
 use ironwarp_types::limits::SGE_MAX;
 
 use super::cq::{check_core, cores_of, slot_in};
 use super::qp::write_recv;
+use super::split::{Home, Loan, SrqPoster};
 use super::{Context, ProtectionDomain, SrqInfo};
 use crate::core_loop::SrqCore;
 use crate::core_loop::channel::ControlMessage;
@@ -29,13 +32,28 @@ pub(super) struct AppSrq {
     pub(super) pd: PdId,
     /// The core that it is bound to.
     pub(super) core: Option<u16>,
-    /// One ring and one slot for each core that takes receives from it.
-    rings: Box<[SlotProducer<RecvWqe>]>,
+    /// The end that posts, unless it is split.
+    end: Option<SrqEnd>,
+    split: Option<SplitSrq>,
+    /// One slot for each core that takes receives from it.
     slots: Box<[u32]>,
     max_sge: usize,
     pub(super) users: u32,
     /// Whether the application waits for the event of its limit.
     is_armed: bool,
+}
+
+/// The end of a shared receive queue that posts.
+pub(super) struct SrqEnd {
+    /// One ring for each core that takes receives from it.
+    rings: Box<[SlotProducer<RecvWqe>]>,
+    max_sge: usize,
+}
+
+/// What the context keeps of a queue whose end is split.
+struct SplitSrq {
+    loan: Loan<SrqEnd>,
+    rings: Box<[SlotObserver<RecvWqe>]>,
 }
 
 impl Context {
@@ -79,7 +97,8 @@ impl Context {
             serial,
             pd,
             core,
-            rings: Box::default(),
+            end: None,
+            split: None,
             slots: Box::default(),
             max_sge,
             users: 0,
@@ -107,7 +126,8 @@ impl Context {
             rings.push(producer);
         }
         let app = self.srq_mut(handle)?;
-        (app.rings, app.slots) = (rings.into(), places.into());
+        app.end = Some(SrqEnd { rings: rings.into(), max_sge: app.max_sge });
+        app.slots = places.into();
         Ok(())
     }
 
@@ -116,20 +136,32 @@ impl Context {
     /// # Errors
     ///
     /// - [`PostError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`PostError::Split`] if the queue is split from the context.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
     /// - [`PostError::QueueFull`] if the queue has no free slot.
     pub fn post_srq_recv(&mut self, srq: SharedReceiveQueue, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let app = self.srq_mut(srq).map_err(|_| PostError::UnknownSharedReceiveQueue)?;
-        if wr.scatter.len() > app.max_sge {
-            return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: app.max_sge });
+        match &mut app.end {
+            Some(end) => end.post(wr),
+            None => app.regain().ok_or(PostError::Split)?.post(wr),
         }
-        // Reads what each core has consumed: streams end on a core without receives.
-        let emptiest = match &mut app.rings[..] {
-            [_] => Some(0),
-            rings => (0..rings.len()).min_by_key(|at| rings[*at].outstanding()),
-        };
-        let ring = emptiest.and_then(|at| app.rings.get_mut(at)).ok_or(PostError::QueueFull)?;
-        ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| PostError::QueueFull)
+    }
+
+    /// Splits a shared receive queue from the context: the returned end posts to it from any one thread. Limits and
+    /// queries stay with the context. Once the end is dropped, the context posts again.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`VerbsError::Split`] if it is split already.
+    pub fn split_srq(&mut self, srq: SharedReceiveQueue) -> Result<SrqPoster, VerbsError> {
+        let app = self.srq_mut(srq)?;
+        app.regain();
+        let end = app.end.take().ok_or(VerbsError::Split)?;
+        let home = Arc::new(Home::default());
+        let rings = end.rings.iter().map(SlotProducer::observer).collect();
+        app.split = Some(SplitSrq { loan: Loan::new(&home), rings });
+        Ok(SrqPoster::new(srq, end, home))
     }
 
     /// Requests one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are
@@ -191,15 +223,48 @@ impl Context {
 }
 
 impl AppSrq {
+    /// Takes the end back if the thread that had it dropped it.
+    #[cold]
+    fn regain(&mut self) -> Option<&mut SrqEnd> {
+        if let Some(end) = self.split.as_ref().and_then(|split| split.loan.take_back()) {
+            self.end = Some(end);
+            self.split = None;
+        }
+        self.end.as_mut()
+    }
+
     /// Returns the state of the queue.
     pub(super) fn info(&mut self) -> SrqInfo {
-        let depth = self.rings.iter().map(SlotProducer::depth).sum();
-        let posted = self.rings.iter_mut().map(SlotProducer::outstanding).sum();
+        let observed = |ring: &SlotObserver<RecvWqe>| (ring.depth(), ring.outstanding());
+        let own = |ring: &mut SlotProducer<RecvWqe>| (ring.depth(), ring.outstanding());
+        let add = |(depth, posted), more: (u32, u32)| (depth + more.0, posted + more.1);
+        let (depth, posted) = match (&mut self.end, &self.split) {
+            (Some(end), _) => end.rings.iter_mut().map(own).fold((0, 0), add),
+            (None, Some(split)) => split.rings.iter().map(observed).fold((0, 0), add),
+            (None, None) => (0, 0),
+        };
         SrqInfo { core: self.core, depth, posted, max_sge: self.max_sge, users: self.users }
     }
 
     /// Returns the slot on a core, unless the queue is bound to another one.
     pub(super) fn slot_on(&self, core: u16) -> Result<u32, VerbsError> {
         slot_in(&self.slots, self.core, core)
+    }
+}
+
+impl SrqEnd {
+    /// Posts one receive to the core that has the fewest.
+    #[inline]
+    pub(super) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if wr.scatter.len() > self.max_sge {
+            return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: self.max_sge });
+        }
+        // Reads what each core has consumed: streams end on a core without receives.
+        let emptiest = match &mut self.rings[..] {
+            [_] => Some(0),
+            rings => (0..rings.len()).min_by_key(|at| rings[*at].outstanding()),
+        };
+        let ring = emptiest.and_then(|at| self.rings.get_mut(at)).ok_or(PostError::QueueFull)?;
+        ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| PostError::QueueFull)
     }
 }

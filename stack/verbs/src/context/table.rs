@@ -47,10 +47,6 @@ impl<T> Table<T> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten()
     }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().flatten()
-    }
 }
 
 #[cfg(test)]

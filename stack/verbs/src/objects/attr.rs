@@ -8,7 +8,7 @@ use ironwarp_rings::state::SharedState;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
 use super::timeouts::QpTimeouts;
-use super::{CompletionQueue, KeepAlive, SharedReceiveQueue};
+use super::{CompletionQueue, KeepAlive, QpControl, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 
@@ -186,11 +186,27 @@ pub(crate) struct QpShared {
     state: SharedState,
     /// The result of start-up, packed into one word; 0 before.
     negotiated: AtomicU64,
+    /// A [`QpControl`], written by the context.
+    control: AtomicU64,
 }
 
 impl QpShared {
     pub(crate) fn new() -> Self {
-        QpShared { state: SharedState::new(QpState::Idle as u8), negotiated: AtomicU64::new(0) }
+        QpShared {
+            state: SharedState::new(QpState::Idle as u8),
+            negotiated: AtomicU64::new(0),
+            control: AtomicU64::new(0),
+        }
+    }
+
+    /// Publishes what the context decided. A thread that sees a later state sees it.
+    pub(crate) fn set_control(&self, control: QpControl) {
+        self.control.store(control.to_bits(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn control(&self) -> QpControl {
+        QpControl::from_bits(self.control.load(Ordering::Acquire))
     }
 
     pub(crate) fn state(&self) -> QpState {

@@ -4,6 +4,7 @@
 //! destroyed object, or of another context, is an error and never another object.
 
 mod attr;
+mod control;
 mod params;
 mod timeouts;
 
@@ -11,6 +12,7 @@ use ironwarp_types::QpNum;
 
 pub use attr::{CqAttr, Framing, QpAttr, QpState, ReceiveShare, SrqAttr};
 pub(crate) use attr::{QpShared, WORK_DEPTH_MAX, check_range};
+pub(crate) use control::QpControl;
 pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
 pub(crate) use params::{CmParams, MpaParams};
 pub use timeouts::KeepAlive;

@@ -4,10 +4,11 @@
 //! in advance, so that a program can send it to the peer in the same list of requests. A refused request does not
 //! consume a tag.
 
-use verbs::{Context, FastRegion, ProtectionDomain, QueuePair, Quiescence, STag, SendWr, Window};
+use verbs::{FastRegion, ProtectionDomain, Quiescence, STag, SendWr, Window};
 
 use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, write_sized, *};
 use crate::objects::context::{iw_ctx, iw_pd};
+use crate::objects::queues::SendTarget;
 
 /// A memory window: a tag that IW_WR_BIND makes valid for the peer of one queue pair. Any thread may use the handle,
 /// one at a time. It outlives its context.
@@ -184,18 +185,17 @@ impl<T: HasStag> Bindable<T> {
     /// Posts the binding of `request` with the next tag, and takes another one.
     pub(crate) fn post<'a>(
         &mut self,
-        context: &mut Context,
-        qp: QueuePair,
+        target: &mut impl SendTarget,
         request: impl FnOnce(&T) -> Result<SendWr<'a>, ApiError>,
     ) -> Result<(), ApiError> {
         // Checked here, since the core could only end the connection; tags of another stack are meaningless to it.
-        if context.query_qp(qp)?.pd != self.pd {
+        if target.pd()? != self.pd {
             return Err(fault!(
                 IW_E_VALUE,
                 "what is bound and the queue pair are of different protection domains"
             ));
         }
-        context.post_send(qp, &request(&self.tag)?)?;
+        target.post_all(&[request(&self.tag)?])?;
         self.posted = self.tag.stag();
         self.invalidation = None;
         self.tag.next_stag();

@@ -2,15 +2,21 @@
 
 mod completion;
 mod qp;
+mod split;
+mod target;
 
 use std::os::fd::AsRawFd;
 
-use verbs::{Completion, CompletionQueue, CqAttr, QueuePair, SharedReceiveQueue, SrqAttr};
+use verbs::{Completion, CompletionQueue, CqAttr, QueuePair, SharedReceiveQueue, SrqAttr, VerbsError};
 
 use super::context::{iw_ctx, iw_pd};
-use crate::boundary::{ApiError, OutList, call, read_sized, with, write_init, write_out, write_sized, *};
+use crate::boundary::{
+    ApiError, HandleKind, OutList, call, read_sized, with, write_init, write_out, write_sized, *,
+};
 pub use completion::*;
 pub use qp::*;
+pub use split::*;
+pub(crate) use target::SendTarget;
 
 /// A completion queue. 0 means none.
 #[derive(Clone, Copy, Default)]
@@ -143,15 +149,32 @@ pub unsafe extern "C" fn iw_cq_poll_sized(
     count: u32,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
+    unsafe { poll_into(ctx, wcs, (size, count), |context, some| context.poll_cq(cq.to_rust(), some)) }
+}
+
+/// # Safety
+/// `handle` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
+#[inline]
+unsafe fn poll_into<K: HandleKind>(
+    handle: *const K,
+    wcs: *mut iw_wc,
+    (size, count): (usize, u32),
+    mut poll: impl FnMut(&mut K::Body, &mut [Completion]) -> Result<usize, VerbsError>,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let count = (count as usize).min(i32::MAX as usize);
         let mut room = OutList::new(wcs, size, count, "wcs")?;
-        with(ctx, |context| {
+        with(handle, |body| {
             let mut reaped = 0;
             while reaped < count {
                 let mut some = [Completion::default(); CHUNK];
                 let (some, _) = some.split_at_mut((count - reaped).min(CHUNK));
-                let found = context.poll_cq(cq.to_rust(), some)?;
+                let found = match poll(body, some) {
+                    // What was reaped is returned first.
+                    Err(_) if reaped > 0 => break,
+                    found => found?,
+                };
                 some.iter().take(found).for_each(|one| room.push(iw_wc::from(one)));
                 reaped += found;
                 if found < some.len() {

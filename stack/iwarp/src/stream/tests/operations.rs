@@ -317,7 +317,7 @@ fn unsignalled_sends_produce_no_completion() {
     }
     run(&mut a, &mut b);
     assert_eq!(ids(&a.log.sends), [(2, OK)]);
-    assert_eq!((a.sq.unsignaled(), a.sends.head()), (2, 3));
+    assert_eq!((a.sq.claim_unsignaled(), a.sends.head()), (2, 3));
 }
 
 #[test]

@@ -3,16 +3,13 @@
 //!
 //! A request with an error is not posted. A request is written into the queue's own slot and not copied again.
 
-use ironwarp_iwarp::rdmap::Rfc7306Profile;
-use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
-use ironwarp_types::limits::MESSAGE_BYTES_MAX;
-
-use super::{AppQp, Receives};
+use super::AppQp;
+use super::ends::{QpView, RecvEnd, SendEnd};
 use crate::context::Context;
-use crate::context::cq::AppCq;
+use crate::core_loop::channel::CoreChannel;
 use crate::error::PostError;
-use crate::objects::{QpState, QueuePair};
-use crate::wr::{RecvWr, SendWr, Source};
+use crate::objects::QueuePair;
+use crate::wr::{RecvWr, SendWr};
 
 impl Context {
     /// Posts one request to the send queue.
@@ -20,6 +17,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`PostError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`PostError::Split`] if it is split from the context.
     /// - [`PostError::WrongState`] if the queue pair is idle or draining.
     /// - [`PostError::QueueFull`] or [`PostError::CqFull`] if a queue has no free slot.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
@@ -42,8 +40,9 @@ impl Context {
         let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.send_cq.table_index());
-        app.stage_send(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
-        app.sq.publish();
+        let end = app.sender()?;
+        end.stage(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
+        end.publish();
         app.ring(&mut self.cores);
         Ok(())
     }
@@ -60,10 +59,11 @@ impl Context {
         let send_cq = app.send_cq;
         let cq = self.cqs.get_mut(send_cq.table_index());
         let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
+        let end = app.sender().map_err(|error| (0, error))?;
         let mut posted = 0;
-        let outcome = wrs.iter().try_for_each(|wr| app.stage_send(cq, wr).map(|()| posted += 1));
+        let outcome = wrs.iter().try_for_each(|wr| end.stage(cq, wr).map(|()| posted += 1));
         if posted > 0 {
-            app.sq.publish();
+            end.publish();
             app.ring(&mut self.cores);
         }
         match outcome {
@@ -93,8 +93,9 @@ impl Context {
         let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.send_cq.table_index());
-        app.stage_all(cq.ok_or(PostError::UnknownCompletionQueue)?, wrs)?;
-        app.sq.publish();
+        let end = app.sender()?;
+        end.stage_all(cq.ok_or(PostError::UnknownCompletionQueue)?, wrs)?;
+        end.publish();
         app.ring(&mut self.cores);
         Ok(())
     }
@@ -104,6 +105,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`PostError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`PostError::Split`] if it is split from the context.
     /// - [`PostError::UsesSharedReceiveQueue`] if its receives come from a shared queue.
     /// - [`PostError::QueueFull`] or [`PostError::CqFull`] if a queue has no free slot.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
@@ -123,9 +125,12 @@ impl Context {
         let app = self.qps.get_mut(qp.index);
         let app = app.filter(|app| app.is(qp)).ok_or(PostError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.recv_cq.table_index());
-        app.check_worker()?;
-        app.stage_recv(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
-        app.publish_recvs(&mut self.cores);
+        let (end, view) = app.receiver()?;
+        end.check_worker(&view)?;
+        end.stage(cq.ok_or(PostError::UnknownCompletionQueue)?, wr)?;
+        if end.publish(&view) {
+            app.ring(&mut self.cores);
+        }
         Ok(())
     }
 
@@ -149,13 +154,14 @@ impl Context {
         let app = app.filter(|app| app.is(qp)).ok_or((0, PostError::UnknownQueuePair))?;
         let cq = self.cqs.get_mut(app.recv_cq.table_index());
         let cq = cq.ok_or((0, PostError::UnknownCompletionQueue))?;
-        app.check_worker().map_err(|error| (0, error))?;
+        let (end, view) = app.receiver().map_err(|error| (0, error))?;
+        end.check_worker(&view).map_err(|error| (0, error))?;
         let outcome = wrs
             .iter()
             .enumerate()
-            .try_for_each(|(posted, wr)| app.stage_recv(cq, wr).map_err(|error| (posted, error)));
-        if !matches!(outcome, Err((0, _))) {
-            app.publish_recvs(&mut self.cores);
+            .try_for_each(|(posted, wr)| end.stage(cq, wr).map_err(|error| (posted, error)));
+        if !matches!(outcome, Err((0, _))) && end.publish(&view) {
+            app.ring(&mut self.cores);
         }
         outcome
     }
@@ -178,127 +184,28 @@ impl Context {
 }
 
 impl AppQp {
-    #[inline]
-    fn check_may_send(&self) -> Result<(), PostError> {
-        if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining | QpState::Error) {
-            self.check_not_closing()?;
+    /// Returns the end that sends.
+    #[inline(always)]
+    fn sender(&mut self) -> Result<&mut SendEnd, PostError> {
+        if self.send.is_none() {
+            self.regain();
         }
-        Ok(())
+        self.send.as_mut().ok_or(PostError::Split)
     }
 
-    /// Checks that somebody is left to flush what is posted.
-    #[inline]
-    fn check_worker(&self) -> Result<(), PostError> {
-        if self.shared.state() == QpState::Error { self.check_not_abandoned() } else { Ok(()) }
+    /// Returns the end that posts receives.
+    #[inline(always)]
+    fn receiver(&mut self) -> Result<(&mut RecvEnd, QpView<'_>), PostError> {
+        if self.recv.is_none() {
+            self.regain();
+        }
+        let view = QpView { shared: &self.shared, control: &self.control };
+        Ok((self.recv.as_mut().ok_or(PostError::Split)?, view))
     }
 
     #[inline(always)]
-    fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.check_may_send()?;
-        self.check_send(wr)?;
-        if !self.sq.has_room(1) {
-            return Err(PostError::QueueFull);
-        }
-        self.release_shared_cqes(cq);
-        cq.reserve_cqe()?;
-        self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| PostError::QueueFull)?;
-        Ok(())
-    }
-
-    /// Releases the entries of this queue pair's unsignaled requests that are done, if cores reserve entries of the queue
-    /// too: a core that finds the queue full ends a connection, so no entry may wait for a post that finds it full.
-    #[inline]
-    fn release_shared_cqes(&mut self, cq: &mut AppCq) {
-        if cq.core_reserves() {
-            let unsignaled = self.take_unsignaled();
-            if unsignaled > 0 {
-                cq.release(unsignaled);
-            }
-        }
-    }
-
-    /// Posts all of them, or none.
-    fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.check_may_send()?;
-        wrs.iter().try_for_each(|wr| self.check_send(wr))?;
-        if !self.sq.has_room(wrs.len()) {
-            return Err(PostError::QueueFull);
-        }
-        self.release_shared_cqes(cq);
-        for reserved_cqes in 0..wrs.len() {
-            cq.reserve_cqe().inspect_err(|_| cq.release(reserved_cqes as u32))?;
-        }
-        wrs.iter()
-            .try_for_each(|wr| self.sq.stage(|slot| write_send(slot, wr)).map(drop))
-            .map_err(|_| PostError::QueueFull)
-    }
-
-    /// Checks operations that need extensions of the connection.
-    #[cold]
-    fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let has = |profile: &Rfc7306Profile| profile.swap || wr.opcode != SendOpcode::Swap;
-        self.extensions.filter(has).ok_or(PostError::NoSuchOperation)?;
-        match wr.source {
-            Source::Atomic([sink], _) if sink.len != 8 => Err(PostError::AtomicSinkLength),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if wr.opcode.is_extended() {
-            return self.check_extended(wr);
-        }
-        let (requested, bytes) = match wr.source {
-            Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
-                return Err(PostError::InlineTooLong { requested: bytes.len(), allowed: self.inline_bytes });
-            }
-            Source::Inline(bytes) => (0, bytes.len() as u64),
-            // The usual cases first; a list takes longer.
-            Source::Gather([sge]) => (1, u64::from(sge.len)),
-            Source::Gather(sge_list) => (sge_list.len(), sge_list.iter().map(|sge| u64::from(sge.len)).sum()),
-            // Checked already.
-            Source::Atomic(..) => return Ok(()),
-        };
-        if requested > self.max_sge {
-            return Err(PostError::TooManySges { requested, allowed: self.max_sge });
-        }
-        if wr.opcode.is_read() && requested != 1 {
-            return Err(PostError::ReadSinkCount);
-        }
-        if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(PostError::MessageTooLong(bytes)) } else { Ok(()) }
-    }
-
-    #[inline(always)]
-    fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        let Receives::Own(rq) = &mut self.receives else {
-            return Err(PostError::UsesSharedReceiveQueue);
-        };
-        if wr.scatter.len() > self.max_sge {
-            return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: self.max_sge });
-        }
-        if !rq.has_room(1) {
-            return Err(PostError::QueueFull);
-        }
-        cq.reserve_cqe()?;
-        rq.stage(|slot| write_recv(slot, wr)).map_err(|_| PostError::QueueFull)?;
-        Ok(())
-    }
-
-    /// Pairs with the core's half in `QpCore::enter`: either the core finds the receives when it flushes, or this thread
-    /// sees that the connection has ended, and rings.
-    #[inline]
-    fn publish_recvs(&mut self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
-        if let Receives::Own(rq) = &mut self.receives {
-            rq.publish();
-        }
-        if self.shared.has_ended_after_publish() {
-            self.ring(cores);
-        }
-    }
-
-    #[inline(always)]
-    fn ring(&self, cores: &mut [crate::core_loop::channel::CoreChannel]) {
-        let Some((core, slot)) = self.assigned else { return };
+    fn ring(&self, cores: &mut [CoreChannel]) {
+        let Some((core, slot)) = self.control.assigned else { return };
         if let Some(channel) = cores.get_mut(usize::from(core)) {
             // A flag that was set already is in a doorbell that the core has not served, so the core does not sleep.
             if channel.doorbell.ring(slot, &self.bell) {
@@ -306,27 +213,4 @@ impl AppQp {
             }
         }
     }
-}
-
-#[inline(always)]
-fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
-    slot.wr_id = wr.wr_id;
-    slot.opcode = wr.opcode;
-    slot.flags = wr.flags;
-    slot.remote_stag = wr.remote.stag;
-    slot.remote_to = wr.remote.tagged_offset;
-    slot.access = wr.access;
-    match wr.source {
-        Source::Gather(sge_list) => slot.set_gather(sge_list),
-        Source::Atomic([sink], operation) => slot.set_atomic(operation, *sink),
-        Source::Inline(bytes) => {
-            slot.flags.insert(SendFlags::INLINE);
-            slot.set_inline(bytes);
-        }
-    }
-}
-
-pub(in crate::context) fn write_recv(slot: &mut RecvWqe, wr: &RecvWr<'_>) {
-    slot.wr_id = wr.wr_id;
-    slot.set_scatter(wr.scatter);
 }
