@@ -321,7 +321,8 @@ fn entries_of_other_queue_pairs_unsignaled_requests_are_reclaimed() {
     let (near_attr, far_attr) =
         (QpAttr { send_cq: cq, ..QpAttr::new(pair.near.cq) }, QpAttr::new(pair.far.cq));
     let near = [(); 3].map(|()| {
-        (pair.near.events.clear(), pair.far.events.clear());
+        pair.near.events.clear();
+        pair.far.events.clear();
         pair.connect_with(&near_attr, &far_attr).0
     });
     let mut split = [near[0], near[1]].map(|qp| pair.near.ctx.split_qp(qp).unwrap().0);

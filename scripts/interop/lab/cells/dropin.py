@@ -2,7 +2,6 @@
 
 import shutil
 
-from fabric import HOST_DEVICES
 from guest import ADDRESS as GUEST
 from matrix import cell
 from outcome import Skipped, check
@@ -42,7 +41,7 @@ def guest_reaches_us(lab, ours_listens, guest_calls, said, is_last):
     return went_well
 
 
-@cell("programs/rping", HOST_DEVICES)
+@cell("programs/rping", ("af_packet", "tap"))
 def rping(lab):
     ours = lab.fabric.ours
     options = "-C 20 -S 5000 -V -v"

@@ -64,5 +64,49 @@ unsafe extern "C-unwind" {
 fn wait_readable(fd: c_int) -> Outcome {
     let mut ready = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: the structure lives through the call.
-    if unsafe { poll(&raw mut ready, 1, -1) } < 0 { Err(last_errno()) } else { Ok(()) }
+    if unsafe { poll(&raw mut ready, 1, -1) } >= 0 {
+        return Ok(());
+    }
+    let error = last_errno();
+    if error.0 == libc::EINTR && !program_interrupts() { Ok(()) } else { Err(error) }
+}
+
+/// Returns whether a handler of the program may end its waiting calls: one without SA_RESTART, as with rdma-core's `read`.
+/// DPDK's tap driver has a handler for a real-time signal of each received frame, which must not.
+fn program_interrupts() -> bool {
+    (1..libc::SIGRTMIN()).any(|signal| {
+        // SAFETY: zeros are a valid value, which the call replaces.
+        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+        // SAFETY: the structure lives through the call, which changes no handler.
+        let known = unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) } == 0;
+        let has_handler = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+        known && has_handler && action.sa_flags & libc::SA_RESTART == 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" fn on_signal(_signal: c_int) {}
+
+    fn handle(signal: c_int, flags: c_int) {
+        // SAFETY: zeros are a valid value; the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = on_signal as *const () as usize;
+            action.sa_flags = flags;
+            assert_eq!(libc::sigaction(signal, &raw const action, core::ptr::null_mut()), 0);
+        }
+    }
+
+    #[test]
+    fn only_a_handler_of_the_program_without_restart_ends_a_wait() {
+        let before = program_interrupts();
+        handle(libc::SIGRTMIN() + 1, 0);
+        handle(libc::SIGUSR1, libc::SA_RESTART);
+        assert_eq!(program_interrupts(), before);
+        handle(libc::SIGUSR2, 0);
+        assert!(program_interrupts());
+    }
 }
