@@ -89,7 +89,8 @@ fn post_from_two_threads(idle: IdlePolicy) {
     let near_attr = QpAttr { send_cq: cq, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr { recv_cq: far_cq, srq: Some(srq), ..QpAttr::new(pair.far.cq) };
     let qps = [(); 2].map(|()| {
-        (pair.near.events.clear(), pair.far.events.clear());
+        pair.near.events.clear();
+        pair.far.events.clear();
         pair.connect_with(&near_attr, &far_attr).0
     });
     let mut sends = qps.map(|qp| pair.near.ctx.split_qp(qp).unwrap().0);
@@ -138,7 +139,8 @@ fn every_request_that_was_posted_while_its_queue_pair_is_destroyed_completes() {
     let mut pair = Pair::over(&Default::default(), yielding);
     for round in 0..30 {
         let cq = pair.near.ctx.create_cq(64).unwrap();
-        (pair.near.events.clear(), pair.far.events.clear());
+        pair.near.events.clear();
+        pair.far.events.clear();
         let (near_attr, far_attr) = (QpAttr::new(cq), QpAttr::new(pair.far.cq));
         let (near, far) = pair.connect_with(&near_attr, &far_attr);
         let (mut send, mut recv) = pair.near.ctx.split_qp(near).unwrap();
