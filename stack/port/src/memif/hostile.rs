@@ -176,7 +176,7 @@ impl Link {
         }
     }
 
-    /// The control side handles what has arrived, and the peer reads what it is told.
+    /// The control side handles what has arrived, and the peer reads what was sent to it.
     fn poll(&mut self) {
         self.control.poll(self.now, &self.stats);
         self.peer.listen();
@@ -311,7 +311,7 @@ impl Peer {
         self.region = Some(region);
     }
 
-    /// Reads what it is told. As a server it maps the client's memory.
+    /// Reads what was sent to it. As a server it maps the client's memory.
     fn listen(&mut self) {
         while let Received::Message(message, fd) = self.channel.receive() {
             match (message, fd) {
