@@ -3,7 +3,7 @@
 mod common;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,10 +30,14 @@ fn with_idle(address: &str, idle: IdlePolicy) -> Config {
     config
 }
 
-/// Posts again while a queue is full.
-fn post_all_of(send: &mut SendPoster, messages: u64) {
+/// Posts as many Sends as half of the receives that the peer has posted allow, and again while a queue is full.
+fn post_all(send: &mut SendPoster, receives_posted: &AtomicU64) {
     let give_up = Instant::now() + PATIENCE;
-    for id in 0..messages {
+    for id in 0..MESSAGES {
+        while id >= receives_posted.load(Ordering::Acquire) / 2 {
+            assert!(Instant::now() < give_up, "no receive in {PATIENCE:?}");
+            thread::yield_now();
+        }
         let send_wr = SendWr::send_inline(id, &[]);
         let wr = if id % 3 == 0 { send_wr } else { send_wr.unsignaled() };
         loop {
@@ -84,8 +88,8 @@ fn post_from_two_threads(idle: IdlePolicy) {
     let far_cq = pair.far.ctx.create_cq(256).unwrap();
     let srq = pair.far.ctx.create_srq(pair.far.pd, 128, 1).unwrap();
     let mut receives = pair.far.ctx.split_srq(srq).unwrap();
-    // The sender waits for no receive: enough for all messages that can be on their way.
     (0..128).for_each(|id| receives.post_recv(&RecvWr::new(id, &[])).unwrap());
+    let receives_posted = AtomicU64::new(128);
     let near_attr = QpAttr { send_cq: cq, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr { recv_cq: far_cq, srq: Some(srq), ..QpAttr::new(pair.far.cq) };
     let qps = [(); 2].map(|()| {
@@ -100,13 +104,15 @@ fn post_from_two_threads(idle: IdlePolicy) {
     let (replace, replaced) = std::sync::mpsc::channel();
     let (sent, received) = thread::scope(|threads| {
         let [one, other] = &mut sends;
-        threads.spawn(|| post_all_of(one, MESSAGES));
-        threads.spawn(|| post_all_of(other, MESSAGES));
+        threads.spawn(|| post_all(one, &receives_posted));
+        threads.spawn(|| post_all(other, &receives_posted));
+        let posted = &receives_posted;
         threads.spawn(move || {
             for id in replaced {
                 while receives.post_recv(&RecvWr::new(id, &[])).is_err() {
                     thread::yield_now();
                 }
+                posted.fetch_add(1, Ordering::Release);
             }
         });
         let receiving = threads.spawn(move || {

@@ -13,6 +13,8 @@ static struct iw_send_poster *sends;
 static struct iw_recv_poster *receives;
 static struct iw_cq_poller *poller;
 static atomic_int all_polled;
+/* Receives posted so far: a Send without one would end the connection. */
+static atomic_ulong receives_posted;
 
 static void *post_sends(void *unused)
 {
@@ -20,6 +22,11 @@ static void *post_sends(void *unused)
     for (uint64_t id = 0; id < MESSAGES;) {
         struct iw_send_wr wr;
         uint32_t posted = 9;
+        CHECK(iw_now_ns() < limit);
+        if (id == atomic_load(&receives_posted)) {
+            sched_yield();
+            continue;
+        }
         memset(&wr, 0, sizeof wr);
         wr.wr_id = id;
         wr.flags = IW_SEND_INLINE | IW_SEND_SIGNALED;
@@ -30,7 +37,6 @@ static void *post_sends(void *unused)
         CHECK(posted == (is == IW_OK));
         id += posted;
         sched_yield();
-        CHECK(iw_now_ns() < limit);
     }
     return unused;
 }
@@ -60,6 +66,7 @@ static void post_recv(uint64_t wr_id)
     uint32_t posted = 0;
     ANSWERS(IW_OK, iw_recv_poster_post(receives, &wr, 1, &posted));
     CHECK(posted == 1);
+    atomic_fetch_add(&receives_posted, 1);
 }
 
 /* The program polls both workers here, so the threads need no other one. */
