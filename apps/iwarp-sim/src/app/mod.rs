@@ -56,6 +56,8 @@ pub struct App {
     /// How long it sleeps after a poll without work.
     poll_delay: Nanos,
     work: usize,
+    /// Whether a core has run since the last poll.
+    core_has_run: bool,
 }
 
 /// The longest sleep, which bounds the number of steps of an idle session.
@@ -93,11 +95,16 @@ impl App {
             next_poll_at: Nanos::ZERO,
             poll_delay: plan.poll_interval,
             work: 0,
+            core_has_run: false,
         })
     }
 }
 
 impl HostApp for App {
+    fn on_core_polled(&mut self) {
+        self.core_has_run = true;
+    }
+
     fn is_due(&self, now: Nanos) -> bool {
         now >= self.next_poll_at
     }
@@ -118,7 +125,10 @@ impl HostApp for App {
             self.listens = self.listen().is_ok();
         }
         self.poll_events(now);
-        self.check_srq_limit();
+        // A core that stands still has seen neither the limit nor the messages.
+        if core::mem::take(&mut self.core_has_run) {
+            self.check_srq_limit();
+        }
         // A destroyed queue pair is forgotten when all its completions are known.
         if self.has_destroyed() {
             self.reap_all(now)
