@@ -5,6 +5,7 @@
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
+use std::time::Duration;
 
 use super::{CmId, IdState};
 use crate::device::static_text;
@@ -49,6 +50,9 @@ pub(crate) struct EventDetails<'a> {
     pub(crate) qp_num: u32,
 }
 
+/// How long a channel is kept for a thread that is about to wait.
+const LAST_WAIT: Duration = Duration::from_millis(5);
+
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut sys::rdma_event_channel {
     as_pointer(with(State::create_event_channel))
@@ -56,6 +60,9 @@ extern "C" fn rdma_create_event_channel() -> *mut sys::rdma_event_channel {
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_destroy_event_channel(channel: *mut sys::rdma_event_channel) {
+    // Another thread may be between two waits, as rping's is at its end. One that waits stays there; one that comes later
+    // gets an error, by which rping ends.
+    std::thread::sleep(LAST_WAIT);
     as_minus_one(with(|state| state.destroy_event_channel(channel)));
 }
 
