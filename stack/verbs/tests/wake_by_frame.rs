@@ -16,6 +16,7 @@ use ironwarp::{
     QueuePair, RecvWr, Region, SendWr, Stack, Worker,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use vdev_lab::{Lab, Needs, alone, system};
 
 /// The sleeper's address.
@@ -23,7 +24,7 @@ const NEAR: &str = "10.78.0.1:4791";
 /// Messages, each sent when the worker sleeps.
 const MESSAGES: u64 = 10;
 /// Longer than the timer of a device without a descriptor.
-const QUIET_MS: i64 = 50;
+const QUIET_MS: u64 = 50;
 /// The time limit of a test; the lab's own limit is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -95,10 +96,18 @@ impl End {
     }
 }
 
-fn is_readable(fd: BorrowedFd<'_>, timeout_ms: i64) -> bool {
-    let timeout = Timespec { tv_sec: timeout_ms / 1_000, tv_nsec: timeout_ms % 1_000 * 1_000_000 };
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    poll(&mut fds, Some(&timeout)).expect("a poll") == 1
+/// Waits in full although signals interrupt it: the tap driver raises one for each frame.
+fn is_readable(fd: BorrowedFd<'_>, timeout_ms: u64) -> bool {
+    let until = Instant::now() + Duration::from_millis(timeout_ms);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            ready => return ready.expect("a poll") == 1,
+        }
+    }
 }
 
 /// The far end connects and sends messages to a worker that sleeps before each.
@@ -119,7 +128,7 @@ fn is_woken(mut near: End, mut far: End) {
         let bytes = number.to_be_bytes();
         far.ctx.post_send(far.qp, &SendWr::send_inline(number, &bytes)).expect("room");
         far.turn();
-        assert!(is_readable(near.wake_fd(), PATIENCE.as_millis() as i64), "message {number} did not wake it");
+        assert!(is_readable(near.wake_fd(), PATIENCE.as_millis() as u64), "message {number} did not wake it");
         while near.completions.is_empty() {
             near.turn();
             far.turn();
