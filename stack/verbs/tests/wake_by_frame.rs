@@ -2,13 +2,14 @@
 //! timer does not, because the device has a descriptor.
 //!
 //! The timer is set to a millisecond for devices without one. So a sleep of fifty shows that it is not used, however busy the
-//! machine is: an expired timer makes the descriptor readable for good.
+//! machine is: an expired timer makes the descriptor readable for good. The timer that checks the link wakes it too, four times
+//! a second, so a frame must be seen at the device's own descriptor.
 #![cfg(feature = "dpdk")]
 
 #[path = "../../port/tests/vdev_lab/mod.rs"]
 mod vdev_lab;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -17,6 +18,7 @@ use ironwarp::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use vdev_lab::{Lab, Needs, alone, system};
 
 /// The sleeper's address.
@@ -110,9 +112,27 @@ fn is_readable(fd: BorrowedFd<'_>, timeout_ms: u64) -> bool {
     }
 }
 
+/// The descriptors of the device that a worker's epoll descriptor watches, beside its signal and its timer.
+fn of_device(wake_fd: BorrowedFd<'_>) -> Vec<OwnedFd> {
+    let watched =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", wake_fd.as_raw_fd())).expect("its fdinfo");
+    let numbers =
+        watched.lines().filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok());
+    let is_of_device = |number: &i32| {
+        let target = std::fs::read_link(format!("/proc/self/fd/{number}")).expect("an open descriptor");
+        !target.to_string_lossy().starts_with("anon_inode:")
+    };
+    let process = pidfd_open(getpid(), PidfdFlags::empty()).expect("this process");
+    let duplicate =
+        |number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).expect("an open descriptor");
+    numbers.filter(is_of_device).map(duplicate).collect()
+}
+
 /// The far end connects and sends messages to a worker that sleeps before each.
 fn is_woken(mut near: End, mut far: End) {
     let begun = Instant::now();
+    let device = of_device(near.wake_fd());
+    assert_eq!(device.len(), 1, "the device has one queue");
     near.ctx.listen(NEAR.parse().expect("an address")).expect("room");
     near.turn();
     far.ctx.connect(far.qp, NEAR.parse().expect("an address"), b"").expect("room");
@@ -128,6 +148,10 @@ fn is_woken(mut near: End, mut far: End) {
         let bytes = number.to_be_bytes();
         far.ctx.post_send(far.qp, &SendWr::send_inline(number, &bytes)).expect("room");
         far.turn();
+        assert!(
+            is_readable(device[0].as_fd(), PATIENCE.as_millis() as u64),
+            "message {number} is not at the device"
+        );
         assert!(is_readable(near.wake_fd(), PATIENCE.as_millis() as u64), "message {number} did not wake it");
         while near.completions.is_empty() {
             near.turn();

@@ -11,6 +11,7 @@ use std::fs::DirEntry;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use ironwarp_port::tap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::socket_domain;
@@ -62,7 +63,7 @@ impl Before {
         let duplicates =
             new.iter().filter_map(|number| pidfd_getfd(&process, *number, PidfdGetfdFlags::empty()).ok());
         let found: RxDescriptors =
-            duplicates.filter(|found| self.is_socket_of_kind(found) && is_usable(found)).map(Some).collect();
+            duplicates.filter(|found| self.is_of_queue(found) && is_usable(found)).map(Some).collect();
         match self.kind {
             // The driver duplicates the file of a queue for sending, and a tap device has one queue.
             Kind::Tap if queues == 1 => found.into_iter().take(1).collect(),
@@ -79,15 +80,16 @@ impl Before {
         is_of_kind.then_some(*number)
     }
 
-    fn is_socket_of_kind(&self, found: &OwnedFd) -> bool {
+    /// The tap driver keeps a descriptor that is attached to no queue: no frame makes it readable.
+    fn is_of_queue(&self, found: &OwnedFd) -> bool {
         match self.kind {
-            Kind::Tap => true,
+            Kind::Tap => tap::is_attached(found) == Ok(true),
             Kind::Socket(family) => socket_domain(found).is_ok_and(|domain| domain == family),
         }
     }
 }
 
-/// Returns whether a descriptor can be waited for. The tap driver keeps one open that is attached to no queue.
+/// Returns whether a descriptor can be waited for.
 fn is_usable(found: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(found, PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
