@@ -85,7 +85,7 @@ impl<P: Port> EngineShared<P> {
             && grant.owner != slot
             && self.rx_pressure.on_rx_full(now, grant)
         {
-            self.wheel.arm(grant.owner, now);
+            self.wheel.arm_by(grant.owner, now);
         }
     }
 
@@ -94,14 +94,14 @@ impl<P: Port> EngineShared<P> {
     #[cold]
     pub(crate) fn on_tx_refused(&mut self, now: Nanos, slot: u32) {
         if self.tx_shortage.on_refused(now) {
-            self.wheel.arm(slot, now);
+            self.wheel.arm_by(slot, now);
         }
     }
 
     /// The same for out-of-order bytes that were refused because half of the shared frames are in use.
     pub(crate) fn on_out_of_order_refused(&mut self, now: Nanos, slot: u32) {
         if self.rx.is_half_used() && self.out_of_order_shortage.on_refused(now) {
-            self.wheel.arm(slot, now);
+            self.wheel.arm_by(slot, now);
         }
     }
 
