@@ -41,7 +41,8 @@ install_packages verbs
 cargo build --locked "${flags[@]}" -p ironwarp-verbs-compat -p iwarp-run
 
 archive=$target/$profile/libironwarp_verbs.a
-nm "$archive" 2>/dev/null | grep ' T ibv_open_device$' >/dev/null ||
+# Not nm: with LLVM's plugin for binutils it reads the bitcode of a release build in place of its symbols.
+readelf -sW "$archive" 2>/dev/null | grep ' GLOBAL .* ibv_open_device$' >/dev/null ||
     { echo "$archive is empty: the headers of rdma-core were missing (libibverbs-dev, librdmacm-dev)" >&2; exit 1; }
 
 work=$(mktemp -d)
