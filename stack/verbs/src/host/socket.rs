@@ -10,7 +10,12 @@ use super::{Finding, Host};
 impl Host {
     /// Checks whether the socket can be created, or accepts a connection.
     pub(super) fn check_socket(&self, key: &'static str, is_server: bool, socket: &Path) -> Vec<Finding> {
-        let path = self.path(&socket.to_string_lossy());
+        // A relative name is meant from the working directory, as the driver takes it.
+        let path = if socket.is_absolute() {
+            self.path(&socket.to_string_lossy())
+        } else {
+            Path::new(".").join(socket)
+        };
         let shown = socket.display();
         if !is_server {
             return vec![match UnixStream::connect(&path) {

@@ -227,6 +227,17 @@ fn processors_are_counted_and_named() {
 }
 
 #[test]
+fn a_relative_socket_is_looked_at_from_the_working_directory() {
+    let machine = Machine::new();
+    for name in ["m.sock", "src/m.sock"] {
+        let findings = machine.examine(&format!("vhost = {{ socket = \"{name}\" }}"));
+        assert!(findings.iter().all(|finding| finding.severity == Severity::Good), "{findings:?}");
+    }
+    let absent = machine.only(Severity::Fault, "vhost = { socket = \"absent/m.sock\" }", "");
+    names(&absent, &["absent/m.sock", "its folder does not exist"]);
+}
+
+#[test]
 fn a_socket_is_looked_at_where_it_will_be() {
     let machine = Machine::new();
     let server = "memif = { role = \"server\", socket = \"/run/m.sock\" }";
