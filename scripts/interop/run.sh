@@ -30,6 +30,7 @@ elif [[ " $* " == *" --compare-storage "* ]]; then
     programs=$build/guided/dist
 elif [[ " $* " == *" --compare "* ]]; then
     scripts/build-guided.sh --static-dpdk iwarp-perf
+    scripts/install-verbs.sh "$build/verbs/release/lib" >/dev/null
     programs=$build/guided/dist
 else
     require_cargo
@@ -47,4 +48,4 @@ scripts/interop/build-guest.sh "$build/interop/guest" "${storage[@]}" || status=
 
 # A network namespace without a name ends with its last process, and so does everything in it.
 exec unshare --net -- python3 -B scripts/interop/lab --image "$build/interop/guest" --programs "$programs" \
-    --logs "$build/interop/logs" "$@"
+    --verbs "$build/verbs/release/lib" --logs "$build/interop/logs" "$@"

@@ -25,6 +25,7 @@ def main():
     parser.add_argument("--image", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--programs", type=pathlib.Path, metavar="FOLDER",
                         help="where they lie, built; must come first; without it they are built")
+    parser.add_argument("--verbs", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--logs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--smoke", action="store_true", help="only the shortest proof, over one device")
     parser.add_argument("--device", action="append", choices=DEVICES, help="over this device; may be given several times")
@@ -49,7 +50,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.compare:
         folder = arguments.logs / "compare"
-        return 0 if compare(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only, arguments.json) else 1
+        return 0 if compare(arguments.image, arguments.programs, arguments.verbs, folder, arguments.rounds, arguments.only, arguments.json) else 1
     if arguments.compare_storage:
         folder = arguments.logs / "compare-storage"
         return 0 if compare_storage(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only, arguments.json) else 1

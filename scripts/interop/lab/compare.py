@@ -4,6 +4,7 @@
     af_packet   iwarp-perf, two processes, over another veth without them
     memif       iwarp-perf, two processes, over shared memory
     memif, CRC  the same with the CRC of MPA, which siw leaves out unless told otherwise, and the other two here too
+    perftest    the program that runs over siw, unmodified, over the replacement libraries and the same shared memory, no CRC
 
 The guest is emulated, so only ratios mean anything. Each figure is the median of the rounds. perftest tells half of a
 round trip for Sends and Writes, which is doubled here. Both poll. The emulated processor has no AVX and no carry-less
@@ -34,13 +35,14 @@ TESTS = (
 # The columns of perftest's table: #bytes, #iterations, then these.
 TYPICAL, AVERAGE = 4, 3
 
-TRANSPORTS = ("siw", "af_packet", "memif", "memif, CRC")
+TRANSPORTS = ("siw", "af_packet", "memif", "memif, CRC", "perftest")
 # The same in the JSON: transport, path, CRC.
 KEYS = {
     "siw": ("siw", "veth", False),
     "af_packet": ("ironwarp", "af_packet", False),
     "memif": ("ironwarp", "memif", False),
     "memif, CRC": ("ironwarp", "memif", True),
+    "perftest": ("ironwarp libibverbs", "memif", False),
 }
 
 # On a busy machine perftest sometimes cannot measure its clock's frequency, and measures nothing.
@@ -95,14 +97,29 @@ idle = "yield"
 [mpa]
 crc = false
 """
+MEMIF_CONFIG = """\
+[eal]
+hugepages = "never"
+memory_mib = 128
+[port]
+device.memif = {{ role = "{role}", socket = "/tmp/verbs.sock" }}
+rx_frames = 4096
+tx_frames = 4096
+[net]
+address = "{address}/24"
+[core]
+idle = "yield"
+[mpa]
+crc = false
+"""
 
 
-def compare(image, programs, folder, rounds, patterns, report):
-    """Measures those tests whose names match and prints a table. Writes JSON to the file `report`, unless it is None.
+def compare(image, programs, verbs, folder, rounds, patterns, report):
+    """`verbs` is the folder of the replacement libraries. Measures those tests whose names match and prints a table. Writes JSON to the file `report`, unless it is None.
     Returns whether everything was measured."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    image = with_programs(image, folder, programs, ("iwarp-perf",))
+    image = with_programs(image, folder, programs, ("iwarp-perf",), verbs=verbs)
     guest = Guest(image, folder, ["-netdev", "user,id=n0,restrict=on"], memory_mib=3072, processor=PROCESSOR)
     guest.boot()
     origin = {}
@@ -112,12 +129,16 @@ def compare(image, programs, folder, rounds, patterns, report):
         for name, address in zip("ab", OUR_ADDRESSES):
             text = CONFIG.format(interface=f"w{name}", address=address)
             guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
+        for role, address in zip(("server", "client"), OUR_ADDRESSES):
+            text = MEMIF_CONFIG.format(role=role, address=address)
+            guest.must(f"cat >/tmp/{role}.toml <<'EOF'\n{text}EOF")
         for number in range(rounds):
             for test, tool, factor in (each for each in TESTS if each[0] in figures):
                 figures[test]["siw"].append(perftest(guest, test, tool) * factor)
                 figures[test]["memif"].append(ours(guest, test, "--pair memif --no-crc", origin))
                 figures[test]["memif, CRC"].append(ours(guest, test, "--pair memif", origin))
                 figures[test]["af_packet"].append(ours_over_veth(guest, test, origin))
+                figures[test]["perftest"].append(perftest_over_libraries(guest, test, tool) * factor)
                 text = ", ".join(f"{way} {values[-1]:.4g}" for way, values in figures[test].items())
                 print(f"round {number + 1} of {rounds}: {test}: {text}", flush=True)
     except Failed as failure:
@@ -142,12 +163,34 @@ def perftest(guest, test, tool):
         said = guest.run(f"/sbin/ip netns exec b {tool} -F -R {SIW_ADDRESS}", 100).said
         server.kill()
         server.wait()
-        rows = [line.split() for line in said.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
-        figure = float(rows[-1][TYPICAL if test.endswith("-lat") else AVERAGE]) if rows else 0.0
+        figure = figure_of(test, said)
         if 0 < figure < math.inf:
             return figure
     print(f"{tool} measured nothing: {said.strip()[-200:]}", flush=True)
     return math.nan
+
+
+def perftest_over_libraries(guest, test, tool):
+    """The same over the replacement libraries."""
+    run = "/verbs/iwarp-run --libraries /verbs/lib --config /tmp/{}.toml {} -F -R {}"
+    for _ in range(ATTEMPTS):
+        guest.must("rm -f /tmp/verbs.sock")
+        server = guest.start(run.format("server", tool, ""), 100)
+        guest.must("until test -S /tmp/verbs.sock; do usleep 50000; done")
+        said = guest.run(run.format("client", tool, OUR_ADDRESSES[0]), 100).said
+        server.kill()
+        server.wait()
+        figure = figure_of(test, said)
+        if 0 < figure < math.inf:
+            return figure
+    print(f"{tool} over the replacement libraries measured nothing: {said.strip()[-200:]}", flush=True)
+    return math.nan
+
+
+def figure_of(test, said):
+    """The figure in the last row of perftest's table, or 0."""
+    rows = [line.split() for line in said.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+    return float(rows[-1][TYPICAL if test.endswith("-lat") else AVERAGE]) if rows else 0.0
 
 
 def ours_over_veth(guest, test, origin):

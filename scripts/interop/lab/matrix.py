@@ -66,7 +66,7 @@ class Lab:
             image = with_storage(image, folder)
         self.guest = Guest(image, folder, self.fabric.qemu(), self.fabric.cards())
         self.cell_folder = folder
-        self.nodes, self.capture = [], None
+        self.nodes, self.running_captures = [], []
         # Where frames cannot be captured outside, our own processes capture them.
         self.captures = itertools.count()
         self.changed = self.degraded = False
@@ -75,7 +75,7 @@ class Lab:
         """A folder for what the cell leaves, a capture, and a guest that is up and knows nothing of earlier cells."""
         self.cell_folder = self.folder / name.replace("/", "-")
         self.cell_folder.mkdir(parents=True, exist_ok=True)
-        self.capture = self._capture()
+        self.running_captures = self._start_captures()
         self.up()
 
     def up(self):
@@ -96,7 +96,7 @@ class Lab:
         for node in self.nodes:
             node.kill()
         self.nodes = []
-        self._end_capture()
+        self._end_captures()
         if passed:
             shutil.rmtree(self.cell_folder, ignore_errors=True)
             self._restore()
@@ -109,7 +109,7 @@ class Lab:
 
     def dissect(self):
         """Lets Wireshark look for faults in what was captured. Gives what it has read, in words."""
-        self._end_capture()
+        self._end_captures()
         return f"{check_captures(self.cell_folder, self.fabric.ours)} FPDUs read by Wireshark"
 
     def node(self, name, *arguments, sections=""):
@@ -155,17 +155,23 @@ class Lab:
             self.guest.degrade(None)
         self.changed = self.degraded = False
 
-    def _end_capture(self):
-        if self.capture:
-            self.capture.terminate()
-            self.capture.wait()
-        self.capture = None
+    def _end_captures(self):
+        for capture in self.running_captures:
+            capture.terminate()
+            capture.wait()
+        self.running_captures = []
 
-    def _capture(self):
+    def _start_captures(self):
+        """The first frames for Wireshark, which finds no FPDU in a stream whose start it has not seen; the last ones for a
+        reader, if the cell fails."""
         if not self.fabric.watched:
-            return None
-        command = ["setpriv", "--pdeathsig", "KILL", "--", "dumpcap", "-q", "-i", self.fabric.watched]
-        command += ["-b", "filesize:65536", "-b", "files:2", "-w", str(self.cell_folder / "wire.pcapng")]
+            return []
+        first = ["-a", "filesize:65536", "-w", str(self.cell_folder / "wire.pcapng")]
+        last = ["-b", "filesize:65536", "-b", "files:2", "-w", str(self.cell_folder / "last.pcapng")]
+        return [self._dumpcap(arguments) for arguments in (first, last)]
+
+    def _dumpcap(self, arguments):
+        command = ["setpriv", "--pdeathsig", "KILL", "--", "dumpcap", "-q", "-i", self.fabric.watched, *arguments]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

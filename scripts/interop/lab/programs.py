@@ -15,9 +15,10 @@ DRIVERS = pathlib.Path("/usr/lib/x86_64-linux-gnu/dpdk")
 NAMES = ("bus_pci", "bus_vdev", "mempool_ring", "net_af_packet", "net_e1000", "net_memif", "net_ring", "net_virtio")
 
 
-def with_programs(image, folder, programs, names, scripts=(), storage=False):
-    """An image like `image`, in `folder`, that has programs and scripts of ours in /usr/bin, configurations in /configs; and
-    the storage programs if asked."""
+def with_programs(image, folder, programs, names, scripts=(), storage=False, verbs=None):
+    """An image like `image`, in `folder`, that has programs and scripts of ours in /usr/bin, configurations in /configs; the
+    storage programs if asked; and of a folder of `scripts/install-verbs.sh` the replacement libraries in /verbs/lib and
+    `iwarp-run` beside it."""
     ours = folder / "image"
     tree = folder / "tree"
     for old in (ours, tree):
@@ -32,6 +33,8 @@ def with_programs(image, folder, programs, names, scripts=(), storage=False):
     for driver in _drivers():
         _copy(driver, tree)
         files.append(driver)
+    if verbs:
+        files += _verbs(verbs, tree)
     return _image(image, ours, tree, files, storage)
 
 
@@ -87,6 +90,17 @@ def _stripped(program, tree):
     # Symbols are most of a program, and the guest keeps programs in memory.
     subprocess.run(["strip", "-o", str(place), str(program)], check=True)
     return place
+
+
+def _verbs(folder, tree):
+    libraries = tree / "verbs/lib"
+    libraries.mkdir(parents=True)
+    library = libraries / "libibverbs.so.1"
+    subprocess.run(["strip", "--strip-unneeded", "-o", str(library), str(folder / library.name)], check=True)
+    (libraries / "librdmacm.so.1").symlink_to(library.name)
+    runner = libraries.parent / "iwarp-run"
+    subprocess.run(["strip", "-o", str(runner), str(folder.parent / runner.name)], check=True)
+    return [library, runner]
 
 
 def _drivers():
