@@ -38,7 +38,8 @@ done
 . scripts/packages.sh
 require_cargo
 install_packages verbs
-cargo build --locked "${flags[@]}" -p ironwarp-verbs-compat -p iwarp-run
+read -ra options <<<"$(build_options -p ironwarp-verbs-compat -p iwarp-run)"
+cargo build --locked "${flags[@]}" "${options[@]}"
 
 archive=$target/$profile/libironwarp_verbs.a
 nm "$archive" 2>/dev/null | grep ' T ibv_open_device$' >/dev/null ||
