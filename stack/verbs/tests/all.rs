@@ -10,7 +10,6 @@ mod config_keys;
 mod connections;
 mod drain;
 mod errors;
-mod examples;
 mod fabrics;
 mod fairness;
 mod immediate;
