@@ -22,7 +22,9 @@ case ${1:-} in
     -*) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
 esac
 command -v valgrind >/dev/null || { echo "valgrind is not installed: apt-get install valgrind" >&2; exit 1; }
-cargo build --quiet --release --locked -p iwarp-sim --example adversary-cost
+# As in instruction-counts.sh.
+cargo build --quiet --release --locked --workspace --no-default-features \
+    --example instruction_count --example atomic_instructions --example adversary-cost
 program=${CARGO_TARGET_DIR:-target}/release/examples/adversary-cost
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

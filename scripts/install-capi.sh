@@ -40,7 +40,8 @@ done
 . scripts/packages.sh
 require_cargo
 install_packages build
-cargo build --locked "${flags[@]}" -p ironwarp-capi "${features[@]}"
+read -ra options <<<"$(build_options -p ironwarp-capi)"
+cargo build --locked "${flags[@]}" "${options[@]}" "${features[@]}"
 
 built=${CARGO_TARGET_DIR:-target}/$profile
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)

@@ -38,7 +38,8 @@ done
 . scripts/packages.sh
 require_cargo
 install_packages verbs
-cargo build --locked "${flags[@]}" -p ironwarp-verbs-compat -p iwarp-run
+read -ra options <<<"$(build_options -p ironwarp-verbs-compat -p iwarp-run)"
+cargo build --locked "${flags[@]}" "${options[@]}"
 
 archive=$target/$profile/libironwarp_verbs.a
 # Not nm: with LLVM's plugin for binutils it reads the bitcode of a release build in place of its symbols.

@@ -51,7 +51,10 @@ if ! grep -qw avx2 /proc/cpuinfo; then
     echo "SKIPPED: instruction counts: the budgets are for processors with AVX2"
     exit 0
 fi
-cargo build --quiet --release --locked -p ironwarp --example instruction_count --example atomic_instructions
+# The examples of both scripts that count, in the features of the workspace: one build serves both, and takes most
+# dependencies from any other of the workspace.
+cargo build --quiet --release --locked --workspace --no-default-features \
+    --example instruction_count --example atomic_instructions --example adversary-cost
 examples="${CARGO_TARGET_DIR:-target}/release/examples"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -34,6 +34,16 @@ install_packages() {
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# build_options OPTION...: prints cargo's options that select what a script needs. With IRONWARP_WHOLE_BUILD set they select
+# all that `cargo test --workspace` builds: features, and so artefacts, are the same then, and one build serves all.
+build_options() {
+    if [ -n "${IRONWARP_WHOLE_BUILD:-}" ]; then
+        echo --workspace --lib --bins --tests --examples
+    else
+        echo "$@"
+    fi
+}
+
 # The oldest Rust that builds the workspace: rust-version in Cargo.toml.
 RUST_MIN=1.91
 

@@ -41,7 +41,7 @@ install_packages build
 install_packages test
 
 echo "building"
-cargo build --release --quiet -p iwarp-perf
+cargo build --release --quiet --workspace --bin iwarp-perf
 
 mkdir -p "$(dirname "$json")" "$html"
 program=${CARGO_TARGET_DIR:-target}/release/iwarp-perf

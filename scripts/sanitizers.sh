@@ -44,7 +44,7 @@ address() {
     [ "$quick" -eq 0 ] || features=(--no-default-features)
     RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$folder \
         cargo +nightly build --locked --target "$host" -p ironwarp-capi "${features[@]}"
-    IRONWARP_CAPI_LIBRARY=$folder/$host/debug cargo test --locked -p ironwarp-capi --test programs
+    IRONWARP_CAPI_LIBRARY=$folder/$host/debug cargo test --locked --workspace --test programs
     [ "$quick" -eq 0 ] || return 0
     # The shim is C: its instrumentation comes from the C compiler, the runtime from rustc. DPDK's own memory has no red zones.
     # Leaks are not looked for: DPDK keeps what it allocates at start.

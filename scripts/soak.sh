@@ -34,5 +34,6 @@ if [ "$(id -u)" != 0 ] && [[ " $* " != *" --device "* ]]; then
     echo "SKIPPED: soak over tap: needs root for a network namespace"
     options+=(--device memif --device ring)
 fi
-cargo build --locked -p iwarp-soak
+read -ra selected <<<"$(build_options -p iwarp-soak)"
+cargo build --locked "${selected[@]}"
 exec "${CARGO_TARGET_DIR:-target}/debug/iwarp-soak" --minutes "$minutes" "${options[@]}"

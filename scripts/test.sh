@@ -8,10 +8,10 @@ usage() {
 usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
-dependencies, build without DPDK, static DPDK, scripts, the library for C, RDMA programs over the replacement libraries,
-tests (unit, property, documentation, devices), instruction counts, simulator, loom, Miri, AddressSanitizer, a minute of
-fuzzing, two minutes of soak, interop-smoke (Linux siw in a virtual machine, both roles). Stages that do not depend on
-time run side by side. Ends with `N passed, N failed, N skipped`.
+dependencies, build without DPDK, static DPDK, build, scripts, the library for C, RDMA programs over the replacement
+libraries, tests (unit, property, documentation, devices), AddressSanitizer, a minute of fuzzing, two minutes of soak,
+interop-smoke (Linux siw in a virtual machine, both roles). Stages that do not depend on time run beside all of them, at
+the lowest priority: Miri, instruction counts, simulator, loom. Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -83,16 +83,25 @@ stage() {
     report "$1"
 }
 
-# begin NAME COMMAND...: starts a stage beside those that follow. Most stages leave a processor idle for half of their time:
-# compilers wait for each other, and valgrind and Miri have one thread.
+# begin NAME...: starts stages, one after another, beside all that follow. They get the processor time that others leave:
+# compilers wait for each other, and tests for timers. Each stage is the function of its name.
 beside=()
 begin() {
-    wanted "$1" || return 0
+    local name names=()
+    for name in "$@"; do
+        wanted "$name" || continue
+        names+=("$name")
+        rm -f "$logs/$name.status"
+    done
+    [ ${#names[@]} -gt 0 ] || return 0
     # A process group of its own, so that Ctrl-C ends it with all of its children.
     set -m
-    run_stage "$@" &
+    {
+        renice -n 19 -p "$BASHPID" >/dev/null
+        for name in "${names[@]}"; do run_stage "$name" "$name"; done
+    } &
     set +m
-    beside+=("$1")
+    beside+=("${names[@]}")
 }
 
 # Waits for the stages that were begun and reports them.
@@ -146,15 +155,27 @@ lints() {
 }
 
 # The workspace must build, link and be linted (see above) on a machine without DPDK. The variable makes dpdk-sys find none.
+# Nothing of it runs: its crates are not optimised, while dependencies are those of the other builds.
 without_dpdk() {
-    IRONWARP_NO_DPDK=1 cargo build --workspace --locked --no-default-features
+    local config=$logs/no-dpdk.toml
+    cargo tree --workspace --depth 0 --prefix none --format '{p}' | cut -d' ' -f1 | sort -u |
+        sed -n 's/..*/[profile.dev.package.&]\nopt-level = 0\ndebug = false/p' >"$config" || return
+    IRONWARP_NO_DPDK=1 cargo build --workspace --locked --no-default-features --config "$config"
+}
+
+# All that cargo test builds, once: the features of the whole workspace. The scripts of later stages take it from there.
+whole_build() {
+    cargo build --workspace --locked --lib --bins --tests --examples
+}
+
+miri() {
+    scripts/sanitizers.sh --quick miri
 }
 
 loom() {
-    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
-        cargo test --release --locked -p ironwarp-rings --test loom &&
-        RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
-            cargo test --release --locked -p ironwarp-mem --lib
+    local -x RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom CARGO_PROFILE_RELEASE_LTO=false
+    cargo test --release --locked -p ironwarp-rings --test loom &&
+        cargo test --release --locked -p ironwarp-mem --lib
 }
 
 # Licenses, bans and sources of the dependencies, by deny.toml, and known vulnerabilities where their database can be had.
@@ -184,15 +205,15 @@ soak() {
 
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.
 static_dpdk() {
-    local target=${CARGO_TARGET_DIR:-target}/static
-    CARGO_TARGET_DIR=$target cargo build --locked -p ironwarp-port --features dpdk-static --example dpdk_cost &&
+    local target=${CARGO_TARGET_DIR:-target}
+    cargo build --locked -p ironwarp-port --features dpdk-static --example dpdk_cost &&
         ! readelf -d "$target/debug/examples/dpdk_cost" | grep -q 'NEEDED.*librte' &&
         timeout 120 "$target/debug/examples/dpdk_cost"
 }
 
 # Instructions of small operations, and of hostile packets, against their budgets and bounds: exact, unlike times.
 instructions() {
-    install_packages counts && scripts/instruction-counts.sh --check && scripts/adversary-costs.sh
+    scripts/instruction-counts.sh --check && scripts/adversary-costs.sh
 }
 
 # Whole nodes over faulty links, with assertions on; each seed twice, with TCP's fast path on and off. The summary counts
@@ -269,10 +290,15 @@ run_script_tests() {
     for test in scripts/tests/*.sh; do "$test" || return; done
 }
 
+if cargo +nightly miri --version >/dev/null 2>&1; then
+    begin miri
+else
+    skip 'miri: no nightly toolchain with Miri'
+fi
+! wanted instructions || install_packages counts || exit 1
+begin instructions simulator loom
 stage format format
 stage conformance scripts/conformance.sh --strict
-# It has a build folder of its own.
-begin static static_dpdk
 stage lints lints
 if cargo deny --version >/dev/null 2>&1; then
     stage deny deny
@@ -280,19 +306,13 @@ else
     skip 'deny: cargo-deny is not installed'
 fi
 stage no-dpdk without_dpdk
-finish
+stage static static_dpdk
+stage build whole_build
+! wanted build || export IRONWARP_WHOLE_BUILD=1
 stage scripts run_script_tests
 stage capi capi
 stage verbs-programs verbs_programs
 stage tests cargo test --workspace --locked --no-fail-fast
-if cargo +nightly miri --version >/dev/null 2>&1; then
-    begin miri scripts/sanitizers.sh --quick miri
-else
-    skip 'miri: no nightly toolchain with Miri'
-fi
-begin instructions instructions
-stage simulator simulator
-stage loom loom
 if rustc +nightly --version >/dev/null 2>&1; then
     stage address scripts/sanitizers.sh --quick address
 else
@@ -305,13 +325,13 @@ elif cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install --quiet --lo
 else
     skip 'fuzz: cargo-fuzz cannot be installed'
 fi
-finish
 stage soak soak
 if [ "$interop" -eq 1 ]; then
     stage interop whole_matrix
 else
     stage interop-smoke interop 900 --smoke
 fi
+finish
 
 for reason in "${skips[@]}"; do echo "skipped: $reason"; done
 if [ "$strict" -eq 1 ]; then

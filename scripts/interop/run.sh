@@ -35,7 +35,8 @@ elif [[ " $* " == *" --compare "* ]]; then
 else
     require_cargo
     # The profile of cargo test, so that one of the two builds serves both.
-    cargo build --quiet --locked --workspace --bins
+    read -ra selected <<<"$(build_options --workspace --bins)"
+    cargo build --quiet --locked "${selected[@]}"
     # No cell of the short run needs the replacement libraries.
     [[ " $* " == *" --smoke "* ]] || scripts/install-verbs.sh --debug "$build/verbs/lib" >/dev/null
 fi

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     /// A jumbo frame and a little; Miri takes a second for a kilobyte.
-    const BYTES_MAX: usize = if cfg!(miri) { 300 } else { 9100 };
+    const BYTES_MAX: usize = if cfg!(miri) { 150 } else { 9100 };
 
     /// Lengths of whole segments.
     const LONG: [usize; 2] = if cfg!(miri) { [128, 131] } else { [1460, 9001] };

@@ -1,6 +1,6 @@
 //! Closing a connection: by us, by the peer, and by both.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

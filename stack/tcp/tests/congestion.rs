@@ -1,6 +1,6 @@
 //! Congestion windows on the wire: growth, unused windows, idle periods, marks (RFC 5681, 3168, 8257).
 
-mod common;
+use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;

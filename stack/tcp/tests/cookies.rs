@@ -1,6 +1,6 @@
 //! SYN cookies: connections that open while the queue of half-open connections is full.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

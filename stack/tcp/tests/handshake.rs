@@ -1,6 +1,6 @@
 //! Opening a connection, as the peer sees it on the wire.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

@@ -1,7 +1,7 @@
 //! Invalid and malicious segments: nothing panics, every invariant holds, and connections that the segments do not name
 //! are not affected.
 
-mod common;
+use crate::common;
 
 use common::node::arrived;
 use common::node::{Node, addr, mac};

@@ -1,6 +1,6 @@
 //! Silent peers and ICMP errors: keep-alive, user timeout, path MTU.
 
-mod common;
+use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;

@@ -1,6 +1,6 @@
 //! Payload that is lent in its frame: the bytes, the ACKs and the windows are those of payload that passes the queue.
 
-mod common;
+use crate::common;
 
 use common::pattern::{Pattern, read_all};
 use common::raw::correct_checksums;

@@ -1,7 +1,7 @@
 //! Two engines over a link that loses, repeats and reorders frames, in virtual time. Every byte arrives once, in order
 //! and unchanged, in both directions at once, and the connection closes. A seed reproduces a run exactly.
 
-mod common;
+use crate::common;
 
 use common::link::{Faults, Link, Rng};
 use common::node::{Node, addr};

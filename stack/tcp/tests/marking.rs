@@ -1,6 +1,6 @@
 //! Explicit congestion notification, from the receiver's side.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

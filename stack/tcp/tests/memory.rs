@@ -1,6 +1,6 @@
 //! Receive memory: many connections share few frames, and in-order data always makes progress.
 
-mod common;
+use crate::common;
 
 use common::pattern::bytes_at;
 use common::script::Script;

@@ -1,6 +1,6 @@
 //! The view of the bytes that TCP holds beyond a gap (RFC 5044 appendix A.3).
 
-mod common;
+use crate::common;
 
 use common::pattern::bytes_at;
 use common::script::Script;

@@ -1,6 +1,6 @@
 //! Transmit memory: peers that acknowledge next to nothing keep it from others for a limited time.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

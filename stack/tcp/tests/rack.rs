@@ -1,6 +1,6 @@
 //! Time-based loss detection: RACK (RFC 8985 s6), SACK at the sender (RFC 2018, 6675), duplicate SACK (RFC 2883).
 
-mod common;
+use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;

@@ -1,6 +1,6 @@
 //! Receiving: order, windows and the timing of ACKs.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

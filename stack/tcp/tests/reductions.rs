@@ -1,6 +1,6 @@
 //! Window reductions: their number and size. The timer runs while data is left to send.
 
-mod common;
+use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;

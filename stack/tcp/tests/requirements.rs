@@ -1,6 +1,6 @@
 //! Requirements of RFC 9293 that the other files do not cover, one script each. `docs/conformance.csv` lists them.
 
-mod common;
+use crate::common;
 
 use common::node::{Node, addr};
 use common::pattern::{Pattern, read_all};

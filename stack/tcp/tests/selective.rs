@@ -1,6 +1,6 @@
 //! Selective acknowledgements sent by the receiver.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

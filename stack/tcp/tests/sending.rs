@@ -1,6 +1,6 @@
 //! Sending: units, windows and retransmissions.
 
-mod common;
+use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;

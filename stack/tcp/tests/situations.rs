@@ -1,7 +1,7 @@
 //! Situations in which the TCP scripts of packetdrill put Linux, where an RFC decides the outcome and no other test of
 //! this crate has the situation. `docs/packetdrill.md` has the table of all of them.
 
-mod common;
+use crate::common;
 
 use common::script::Script;
 use common::sender::{RTT, config, sacking, send};

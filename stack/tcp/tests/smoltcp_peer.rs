@@ -1,6 +1,6 @@
 //! Unmodified smoltcp as the peer, in both roles, over a clean and over a lossy link: an independent implementation.
 
-mod common;
+use crate::common;
 
 use std::collections::VecDeque;
 

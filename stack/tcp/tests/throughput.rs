@@ -1,7 +1,7 @@
 //! Throughput of a bulk transfer over a link with a given rate, delay, queue and loss, in virtual time. The result must
 //! reach the figure of a formula. A seed reproduces a run exactly.
 
-mod common;
+use crate::common;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,6 +1,6 @@
 //! Timestamps: negotiation, presence in every segment, and protection against old segments.
 
-mod common;
+use crate::common;
 
 use common::node::addr;
 use common::pattern::Pattern;

@@ -1,6 +1,6 @@
 //! Tail loss probes (RFC 8985 s7).
 
-mod common;
+use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;

@@ -1,7 +1,7 @@
 //! Splitting of units (docs/semantics.md, Units): by the path MTU, by an ACK or SACK edge, by a small window, by the
 //! one-byte probe. In each case the rest of the unit is sent alone, and the next unit is whole.
 
-mod common;
+use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;

@@ -1,6 +1,6 @@
 //! Addresses as an application sees them: free ports to listen on, both ends of a connection, sources of connects, ports.
 
-mod common;
+use crate::common;
 
 use std::net::SocketAddr;
 

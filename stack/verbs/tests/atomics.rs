@@ -1,6 +1,6 @@
 //! Atomic operations from verbs to frames and back (RFC 7306 s5).
 
-mod common;
+use crate::common;
 
 use common::messages::{fpdu, untagged};
 use common::peer::Scene;

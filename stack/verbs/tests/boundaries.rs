@@ -1,6 +1,6 @@
 //! The limits of a handle: after a disconnect, in another stack, beyond its own memory.
 
-mod common;
+use crate::common;
 
 use common::Pair;
 use ironwarp::{

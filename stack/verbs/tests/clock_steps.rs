@@ -1,6 +1,6 @@
 //! A clock that goes back, as after the restore of a virtual machine: connections and timers go on.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Set-up and end of connections, from an application's view.
 
-mod common;
+use crate::common;
 
 use common::{FAR, Pair, config};
 use ironwarp::memory::MemoryConfig;

@@ -1,7 +1,7 @@
 //! Orderly shutdown of a context: every connection is closed, and those that are not done by the deadline are reset.
 #![forbid(unsafe_code)]
 
-mod common;
+use crate::common;
 
 use std::time::{Duration, Instant};
 

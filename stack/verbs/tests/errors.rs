@@ -1,6 +1,6 @@
 //! Errors end one connection, with the Terminate of the RFC, and affect nothing else.
 
-mod common;
+use crate::common;
 
 use common::{Pair, contents};
 use ironwarp::{Access, CompletionStatus, Event, QueuePair, RemoteMemory, STag, SendWr, Terminate};

@@ -2,7 +2,7 @@
 //!
 //! semantics "Many cores": a worker polls a list of ports, so that two fabrics work.
 
-mod common;
+use crate::common;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,7 +1,7 @@
 //! Scheduling by bytes: the delay that a long transfer causes to others, in units; and a silent peer ends what waits
 //! for it.
 
-mod common;
+use crate::common;
 
 use common::{Pair, pattern};
 use ironwarp::instrument::{FaultRates, Faults};

@@ -1,6 +1,6 @@
 //! Immediate Data from verbs to frames and back, and its negotiation by the applications (RFC 7306 s1.1, s6).
 
-mod common;
+use crate::common;
 
 use common::messages::{fpdu, untagged};
 use common::peer::Scene;

@@ -168,6 +168,31 @@ fn no_dependency_requires_a_newer_compiler() {
     }
 }
 
+/// Where Cargo does not look for tests itself, each file is a program of the manifest or a module of `all.rs`.
+#[test]
+fn every_file_of_tests_is_built() {
+    for member in members() {
+        let manifest = parse(&member.join("Cargo.toml"));
+        if manifest["package"].get("autotests").is_none() {
+            continue;
+        }
+        let programs: Vec<PathBuf> = manifest["test"]
+            .as_array()
+            .expect("a list of programs")
+            .iter()
+            .map(|program| member.join(program["path"].as_str().expect("a path")))
+            .collect();
+        let all = fs::read_to_string(member.join("tests/all.rs")).expect("the program of most tests");
+        for entry in fs::read_dir(member.join("tests")).expect("the folder of tests").flatten() {
+            let path = entry.path();
+            let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
+            let is_module = all.lines().any(|line| line == format!("mod {name};"));
+            let is_program = programs.contains(&path) || programs.contains(&path.join("main.rs"));
+            assert!(is_module != is_program, "{} is not built once", path.display());
+        }
+    }
+}
+
 fn version(text: &str) -> (u32, u32) {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))

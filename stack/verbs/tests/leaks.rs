@@ -2,7 +2,7 @@
 //! Terminate, or behind private data (RFC 5042 s6.6). A tap on each side captures every transmitted frame, and the
 //! tests search the capture.
 
-mod common;
+use crate::common;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! The whole stack over a wire that drops, duplicates, reorders and damages frames: every byte arrives once and
 //! unchanged.
 
-mod common;
+use crate::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::instrument::{FaultRates, Faults};

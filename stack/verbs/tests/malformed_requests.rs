@@ -1,7 +1,7 @@
 //! Peers that connect but do not send a valid MPA request (RFC 5044 s7.1.2, s8 code 4): the stack closes TCP without
 //! a message, raises no event, and serves the next peer.
 
-mod common;
+use crate::common;
 
 use common::messages::{NODE, fpdu, reply, request, send};
 use common::peer::Scene;

@@ -1,6 +1,6 @@
 //! Windows, fast regions and invalidation between two nodes: rights and lifetimes.
 
-mod common;
+use crate::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{

@@ -1,6 +1,6 @@
 //! Deregistered memory is released by later calls of the application, and never by a core.
 
-mod common;
+use crate::common;
 
 use common::{Node, Pair};
 use ironwarp::{Access, RemoteMemory, SendWr, StableBytes};

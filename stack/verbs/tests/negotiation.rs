@@ -1,7 +1,7 @@
 //! The parameters that start-up negotiates, in combination (RFC 5044 s4.3, s4.4, s7.1, RFC 6581 s9): read depths,
 //! indications, markers and CRCs.
 
-mod common;
+use crate::common;
 
 use common::messages::{reply, request};
 use common::peer::Scene;

@@ -1,6 +1,6 @@
 //! Networks other than plain IPv4: IPv6, VLANs, several addresses, and a node that connects to itself.
 
-mod common;
+use crate::common;
 
 use std::net::SocketAddr;
 

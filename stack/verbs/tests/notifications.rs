@@ -1,6 +1,6 @@
 //! Events and wake-ups of applications: links, doorbells, notification, queues that change size.
 
-mod common;
+use crate::common;
 
 use common::{Node, Pair, config, contents, pattern};
 use ironwarp::memory::{MemoryConfig, MemoryControl, pair};

@@ -1,6 +1,6 @@
 //! Sends, Writes and Reads between two nodes, from verbs to frames and back.
 
-mod common;
+use crate::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{

@@ -4,7 +4,7 @@
 //! The table's guarantees are those of s5.5. Where the table gives no guarantee, this stack keeps the order, because
 //! TCP does. The test then checks what the stack does.
 
-mod common;
+use crate::common;
 
 use common::contents;
 use common::messages::{fpdu, place, read_request, request, send, tagged, ulpdu};

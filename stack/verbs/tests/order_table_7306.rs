@@ -4,7 +4,7 @@
 //! Where the table gives no guarantee, this stack keeps the order, because TCP does. The model contains the other
 //! outcomes that the table allows.
 
-mod common;
+use crate::common;
 
 use common::contents;
 use common::messages::{

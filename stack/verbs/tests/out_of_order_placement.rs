@@ -1,6 +1,6 @@
 //! Out-of-order placement as an application sees it: the setting changes counters and nothing else.
 
-mod common;
+use crate::common;
 
 use common::{Pair, config, contents, pattern};
 use ironwarp::instrument::{FaultRates, Faults};

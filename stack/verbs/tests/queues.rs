@@ -1,6 +1,6 @@
 //! Completion queues that change their size, notification, queries, and lists of requests.
 
-mod common;
+use crate::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{

@@ -1,7 +1,7 @@
 //! Shares of common resources: of a peer in shared receives (RFC 5042 s6.4.3.1) and in slots of connections in
 //! set-up, of a context in the stack's objects (RFC 5042 s6.4.1).
 
-mod common;
+use crate::common;
 
 use common::Pair;
 use common::peer::{OTHERS, Scene};

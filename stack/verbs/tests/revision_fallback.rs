@@ -1,6 +1,6 @@
 //! The fallback to revision 1 (RFC 6581 s10), for each form in which a peer refuses revision 2.
 
-mod common;
+use crate::common;
 
 use common::messages::{REQUEST, fpdu, reply, request, send};
 use common::peer::Scene;

@@ -3,7 +3,7 @@
 //! Bounds, wrap, rights and the code of each refusal have tests of their own beside the table of regions and the
 //! stream. These tests show what only a whole node can show.
 
-mod common;
+use crate::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::memory::MemoryConfig;

@@ -4,7 +4,7 @@
 //! A receiver cannot rely on segmentation. Linux siw sends its reply and its first FPDU in one segment, and a device
 //! between two hosts may cut anywhere.
 
-mod common;
+use crate::common;
 
 use common::contents;
 use common::messages::{NODE, crc, fpdu, reply, request, send};

@@ -1,7 +1,7 @@
 //! Shared receive queues: which message consumes which receive, limit events, missing receives and missing
 //! completion slots.
 
-mod common;
+use crate::common;
 
 use common::{Pair, contents};
 use ironwarp::{

@@ -1,6 +1,6 @@
 //! Queues that are split from their context: who may post and poll, and what their ends do when objects go.
 
-mod common;
+use crate::common;
 
 use std::os::fd::AsFd;
 

@@ -1,6 +1,6 @@
 //! The order of an iteration's stages, as a peer observes it.
 
-mod common;
+use crate::common;
 
 use common::messages::{fpdu, request, send};
 use common::peer::Scene;

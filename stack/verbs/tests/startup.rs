@@ -1,7 +1,7 @@
 //! The parameters that two stacks of ours negotiate at start-up, and data transfer with all of them. Also how our
 //! initiator ends a connection when a fake peer replies wrongly or never.
 
-mod common;
+use crate::common;
 
 use common::peer::{PEER, Scene};
 use common::{FAR, Pair, config, contents, pattern};

@@ -1,7 +1,7 @@
 //! Each way to end a connection, against a peer that sends only what the test specifies. The tests check what the
 //! peer receives, and the events of our application.
 
-mod common;
+use crate::common;
 
 use std::time::{Duration, Instant};
 

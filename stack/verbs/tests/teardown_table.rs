@@ -4,7 +4,7 @@
 //! Sources: RFC 5040 s5.4, s6.2, RFC 5041 s6.2, RFC 5044 s7.1.2; RDMAC verbs s6.2.4 for the completions.
 //! `timeouts.rs` and `teardown_events.rs` test ends by timeout.
 
-mod common;
+use crate::common;
 
 use common::messages::{fpdu, reply, request, tagged, terminate};
 use common::peer::{PEER, Scene};

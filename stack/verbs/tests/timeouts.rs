@@ -1,6 +1,6 @@
 //! How long a queue pair waits for a silent peer: its own settings take precedence over those of the stack.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Octets that arrive too early: behind a request without a reply, and start-up frames that arrive twice.
 
-mod common;
+use crate::common;
 
 use common::messages::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request};
 use common::peer::Scene;

@@ -1,7 +1,7 @@
 //! A capture of two stacks of ours, as Wireshark shows it. The project's script shows the fields of RFC 7306 and RFC
 //! 6581 beside Wireshark's own dissector. That dissector must find no error in the same frames.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

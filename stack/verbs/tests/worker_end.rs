@@ -1,7 +1,7 @@
 //! A worker that is dropped, or panics, leaves nothing behind that waits: every work request is flushed, every context
 //! gets an event, and every peer sees a reset.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -28,6 +28,9 @@ fn check(crc: u32, bytes: &[u8], to_offset: usize) {
 
 #[test]
 fn every_length_and_alignment_agrees_with_two_passes() {
+    if Kernel::detect().is_none() {
+        return;
+    }
     let bytes: Vec<u8> = (0..9100u32).map(|i| ((i * 77) >> 2) as u8 | 0x80).collect();
     for start in 0..3 {
         for len in (0..1100).chain([1428, 1448, 8192, 8928, 9000]) {
@@ -43,12 +46,15 @@ fn the_largest_words_do_not_overflow() {
     check(0, &[0; 65_536], 1);
 }
 
+/// A jumbo frame and a little. Miri has no kernel to compare.
+const BYTES_MAX: usize = if cfg!(miri) { 2 } else { 9100 };
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 256 }, ..Default::default() })]
 
     #[test]
     fn random_bytes_agree_with_two_passes(
-        bytes in proptest::collection::vec(any::<u8>(), 0..9100),
+        bytes in proptest::collection::vec(any::<u8>(), 0..BYTES_MAX),
         crc in any::<u32>(),
         to_offset in 0usize..64,
     ) {

@@ -34,10 +34,15 @@ pub fn library() -> &'static Path {
 }
 
 /// Cargo builds no shared library for a test, so it is asked to. Returns where cargo puts what it builds without a word
-/// about the profile.
+/// about the profile. `IRONWARP_WHOLE_BUILD` selects as `build_options` of `scripts/packages.sh` does.
 fn build() -> PathBuf {
+    let selected: &[&str] = match std::env::var_os("IRONWARP_WHOLE_BUILD") {
+        Some(_) => &["--workspace", "--lib", "--bins", "--tests", "--examples"],
+        None => &["-p", "ironwarp-capi"],
+    };
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "-p", "ironwarp-capi"])
+        .args(["build", "--locked"])
+        .args(selected)
         .current_dir(here())
         .output()
         .expect("cargo runs");

@@ -136,9 +136,11 @@ mod tests {
     /// RFC7306-5.1.1-06 at every pairing of the words and masks where a carry could go wrong.
     #[test]
     fn fields_are_added_as_the_bit_by_bit_description_does_at_the_edges() {
-        for original in EDGES {
-            for add in EDGES {
-                for mask in EDGES {
+        // Safe arithmetic, of which Miri takes minutes for all.
+        let edges = if cfg!(miri) { &EDGES[3..5] } else { &EDGES[..] };
+        for &original in edges {
+            for &add in edges {
+                for &mask in edges {
                     let expected = added_bit_by_bit(original, add, mask);
                     assert_eq!(fetch_add(original, add, mask), expected, "{original:x} {add:x} {mask:x}");
                 }
@@ -197,7 +199,7 @@ mod tests {
     }
 
     fn config() -> ProptestConfig {
-        let cases = if cfg!(miri) { 16 } else { 4096 };
+        let cases = if cfg!(miri) { 4 } else { 4096 };
         ProptestConfig { cases, ..Default::default() }
     }
 

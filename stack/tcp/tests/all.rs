@@ -1,0 +1,28 @@
+//! The tests that need no process of their own, as one program: each program is compiled and linked with the whole stack.
+
+mod common;
+
+mod closing;
+mod congestion;
+mod cookies;
+mod handshake;
+mod hostile;
+mod keep_alive;
+mod lending;
+mod lossy_pair;
+mod marking;
+mod memory;
+mod out_of_order;
+mod quota;
+mod rack;
+mod receiving;
+mod reductions;
+mod requirements;
+mod selective;
+mod sending;
+mod situations;
+mod smoltcp_peer;
+mod throughput;
+mod timestamps;
+mod tlp;
+mod units;

@@ -1,0 +1,43 @@
+//! The tests that need no process of their own, as one program: each program is compiled and linked with the whole stack.
+
+mod common;
+
+mod addresses;
+mod atomics;
+mod boundaries;
+mod clock_steps;
+mod config_keys;
+mod connections;
+mod drain;
+mod errors;
+mod fabrics;
+mod fairness;
+mod immediate;
+mod leaks;
+mod loss;
+mod malformed_requests;
+mod memory;
+mod memory_release;
+mod negotiation;
+mod networks;
+mod notifications;
+mod operations;
+mod order_table;
+mod order_table_7306;
+mod out_of_order_placement;
+mod queues;
+mod quotas;
+mod revision_fallback;
+mod security;
+mod segmentation;
+mod shared_receives;
+mod split;
+mod stages;
+mod startup;
+mod teardown_events;
+mod teardown_table;
+mod timeouts;
+mod unexpected_startup_bytes;
+mod wireshark;
+mod wording;
+mod worker_end;
