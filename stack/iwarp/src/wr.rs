@@ -251,6 +251,7 @@ impl SendWqe {
 
 impl RecvWqe {
     /// Places the message in the elements of `sges`, in order. Elements after the sixteenth are ignored.
+    #[inline]
     pub fn set_scatter(&mut self, sges: &[Sge]) {
         (self.num_sge, self.len) = write_list(&mut self.list, sges);
     }

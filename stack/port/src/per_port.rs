@@ -44,9 +44,15 @@ impl<T> PerPort<T> {
     #[inline(always)]
     pub fn at(&self, number: u8) -> &T {
         match number.checked_sub(1) {
-            Some(other) => self.others.get(usize::from(other)).unwrap_or(&self.first),
+            Some(other) => self.other(other),
             None => &self.first,
         }
+    }
+
+    /// Not inlined: a core with one port should not compute the address of another port's value.
+    #[inline(never)]
+    fn other(&self, other: u8) -> &T {
+        self.others.get(usize::from(other)).unwrap_or(&self.first)
     }
 
     /// Returns the value of port `number` for changes.

@@ -32,16 +32,19 @@ impl MemoryControl {
     /// Limits the frames that the transmit ring takes of each burst. `u64::MAX`, the default, is no limit.
     pub fn limit_tx_burst(&self, frames: u64) {
         self.knobs.tx_burst_frames.store(frames, Ordering::Relaxed);
+        self.knobs.note_faults();
     }
 
     /// Sets the link up or down. While it is down, frames are dropped in both directions.
     pub fn set_link(&self, up: bool) {
         self.knobs.link_down.store(!up, Ordering::Relaxed);
+        self.knobs.note_faults();
     }
 
     /// Loses every `frames`-th frame that is sent from now on. 0 loses none, as at the start.
     pub fn lose_every(&self, frames: u64) {
         self.knobs.lose_every.store(frames, Ordering::Relaxed);
+        self.knobs.note_faults();
     }
 
     /// What became of the frames until now.
@@ -106,6 +109,8 @@ pub(super) struct Knobs {
     tx_burst_frames: AtomicU64,
     lose_every: AtomicU64,
     link_down: AtomicBool,
+    /// The link is down, loses frames or takes part of a burst.
+    has_faults: AtomicBool,
     pub(super) taken: AtomicU64,
     pub(super) offloads_refused: AtomicU64,
     pub(super) too_long: AtomicU64,
@@ -121,6 +126,7 @@ impl Knobs {
             tx_burst_frames: AtomicU64::new(u64::MAX),
             lose_every: AtomicU64::new(0),
             link_down: AtomicBool::new(false),
+            has_faults: AtomicBool::new(false),
             taken: AtomicU64::new(0),
             offloads_refused: AtomicU64::new(0),
             too_long: AtomicU64::new(0),
@@ -132,6 +138,18 @@ impl Knobs {
 
     pub(super) fn link_up(&self) -> bool {
         !self.link_down.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a sent frame may be lost or stay with its sender.
+    #[inline]
+    pub(super) fn has_faults(&self) -> bool {
+        self.has_faults.load(Ordering::Relaxed)
+    }
+
+    fn note_faults(&self) {
+        let loses = self.lose_every.load(Ordering::Relaxed) != 0;
+        let limits = self.tx_burst_frames.load(Ordering::Relaxed) != u64::MAX;
+        self.has_faults.store(loses || limits || !self.link_up(), Ordering::Relaxed);
     }
 
     /// Returns whether the frame that was counted last is lost.
@@ -157,5 +175,11 @@ impl Knobs {
 
 /// Adds one.
 pub(super) fn count(word: &AtomicU64) {
-    word.fetch_add(1, Ordering::Relaxed);
+    add(word, 1);
+}
+
+/// Adds `n`.
+#[inline]
+pub(super) fn add(word: &AtomicU64, n: usize) {
+    word.fetch_add(n as u64, Ordering::Relaxed);
 }

@@ -10,14 +10,9 @@ pub struct MemoryFrame {
 
 impl MemoryFrame {
     /// Returns an empty frame in a buffer without other handles.
+    #[inline]
     pub(super) fn new(handle: Handle) -> Self {
         MemoryFrame { handle }
-    }
-
-    /// Returns a received frame, a copy of `bytes`, or `None` if the buffer is too short.
-    #[inline]
-    pub(super) fn copy_of(bytes: &[u8], mut handle: Handle) -> Option<Self> {
-        handle.copy_from(bytes).then(|| MemoryFrame::new(handle))
     }
 
     /// Returns a frame of no pool that holds `bytes`, in a buffer of `capacity` bytes or as many as there are.

@@ -4,14 +4,14 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
-use super::control::{Knobs, count};
+use super::control::{Knobs, add, count};
 use super::device::{self, Verdicts};
 use super::frame::{MemoryFrame, MemorySealed};
 use super::packet::Ipv4Tcp;
-use super::pool::Pool;
-use crate::{Burst, Frame, RxMeta, Sealed, TxMeta};
+use super::pool::{NotCopied, Pool, Stock};
+use crate::{Burst, RxMeta, Sealed, TxMeta};
 
 /// The receive queues of one device, and the rule that selects one.
 pub(super) struct Queues {
@@ -73,21 +73,20 @@ impl Queues {
     }
 }
 
-/// One receive queue: its ring and its pool.
+/// One receive queue: its pool with its ring.
 pub(super) struct Lane {
-    ring: Mutex<VecDeque<MemoryFrame>>,
+    pool: Arc<Pool>,
     /// The ring's length, so that polling an empty ring takes no lock.
     waiting: AtomicUsize,
     depth: usize,
-    pool: Arc<Pool>,
     verdicts: Verdicts,
     knobs: Arc<Knobs>,
 }
 
 impl Lane {
+    /// The ring of `pool` holds `depth` frames.
     pub(super) fn new(depth: usize, pool: Arc<Pool>, verdicts: Verdicts, knobs: Arc<Knobs>) -> Self {
-        let ring = Mutex::new(VecDeque::with_capacity(depth));
-        Lane { ring, waiting: AtomicUsize::new(0), depth, pool, verdicts, knobs }
+        Lane { pool, waiting: AtomicUsize::new(0), depth, verdicts, knobs }
     }
 
     pub(super) fn knobs(&self) -> &Arc<Knobs> {
@@ -98,8 +97,35 @@ impl Lane {
         self.pool.free_frames()
     }
 
+    #[inline]
     pub(super) fn waiting_frames(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Copies frames of at most `bytes_max` bytes into the ring, up to the first one that needs the general path: a device
+    /// computes something, there is no room, or the link may lose it. Returns their number.
+    #[inline]
+    pub(super) fn deliver_plain(&self, frames: &[MemorySealed], bytes_max: usize) -> usize {
+        if !self.verdicts.is_empty() || self.knobs.has_faults() {
+            return 0;
+        }
+        let mut stock = self.pool.lock();
+        let mut delivered = 0;
+        for sealed in frames {
+            let bytes = sealed.bytes();
+            let is_plain = sealed.tx().offloads.is_empty() && bytes.len() <= bytes_max;
+            if !is_plain || stock.ring.len() >= self.depth {
+                break;
+            }
+            let Ok(copy) = stock.copy(bytes) else { break };
+            stock.ring.push_back(copy);
+            delivered += 1;
+        }
+        self.waiting.store(stock.ring.len(), Ordering::Release);
+        drop(stock);
+        add(&self.knobs.taken, delivered);
+        add(&self.knobs.delivered, delivered);
+        delivered
     }
 
     /// Moves up to `frames_max` frames from the sender's ring while the receive ring has room.
@@ -121,9 +147,8 @@ impl Lane {
     }
 
     /// Locks the ring for the frames of a burst.
-    #[inline]
     pub(super) fn open(&self) -> Entrance<'_> {
-        Entrance { lane: self, ring: self.ring.lock() }
+        Entrance { lane: self, stock: self.pool.lock() }
     }
 
     /// Appends waiting frames to `into`, up to its room.
@@ -136,44 +161,46 @@ impl Lane {
 
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
-        let mut ring = self.ring.lock();
-        for _ in 0..ring.len().min(into.remaining_capacity()) {
-            into.extend(ring.pop_front());
+        let mut stock = self.pool.lock();
+        while !into.is_full()
+            && let Some(frame) = stock.ring.pop_front()
+        {
+            into.push(MemoryFrame::new(frame));
         }
-        self.waiting.store(ring.len(), Ordering::Release);
+        self.waiting.store(stock.ring.len(), Ordering::Release);
     }
 }
 
 /// A receive ring while a burst enters it. Its frames can be received once it is dropped.
 pub(super) struct Entrance<'a> {
     lane: &'a Lane,
-    ring: MutexGuard<'a, VecDeque<MemoryFrame>>,
+    stock: MutexGuard<'a, Stock>,
 }
 
 impl Entrance<'_> {
-    #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.ring.len() < self.lane.depth
+        self.stock.ring.len() < self.lane.depth
     }
 
     /// Copies a sent frame into the ring, which has room. The device fills in what `tx` says.
-    #[inline]
     pub(super) fn deliver(&mut self, bytes: &[u8], tx: TxMeta) {
         self.arrive(bytes, tx, None);
     }
 
     /// Copies the frame to a buffer of the receiver. Returns `false`, and counts the loss, if the pool is empty or the
     /// buffer too short. The sender does not learn of it, as with a network card.
-    #[inline]
     fn arrive(&mut self, from: &[u8], tx: TxMeta, rx: Option<RxMeta>) -> bool {
-        let Lane { pool, knobs, verdicts, .. } = self.lane;
-        let Some(handle) = pool.take() else {
-            count(&knobs.no_buffer);
-            return false;
-        };
-        let Some(mut frame) = MemoryFrame::copy_of(from, handle) else {
-            count(&knobs.too_long_for_receiver);
-            return false;
+        let Lane { knobs, verdicts, .. } = self.lane;
+        let mut frame = match self.stock.copy(from) {
+            Ok(frame) => frame,
+            Err(NotCopied::NoBuffer) => {
+                count(&knobs.no_buffer);
+                return false;
+            }
+            Err(NotCopied::TooLong) => {
+                count(&knobs.too_long_for_receiver);
+                return false;
+            }
         };
         if !tx.offloads.is_empty() {
             device::fill_checksums(frame.bytes_mut(), tx);
@@ -183,15 +210,14 @@ impl Entrance<'_> {
             None if verdicts.is_empty() => {}
             None => frame.set_rx(verdicts.of(frame.bytes())),
         }
-        self.ring.push_back(frame);
+        self.stock.ring.push_back(frame);
         count(&knobs.delivered);
         true
     }
 }
 
 impl Drop for Entrance<'_> {
-    #[inline]
     fn drop(&mut self) {
-        self.lane.waiting.store(self.ring.len(), Ordering::Release);
+        self.lane.waiting.store(self.stock.ring.len(), Ordering::Release);
     }
 }

@@ -1,32 +1,42 @@
-//! Buffers of one size, allocated at the start and kept in a free list.
+//! Buffers of one size, allocated at the start and kept in a free list, and the ring of frames that wait in them.
 //!
-//! Dropping the last handle of a buffer returns the buffer to its pool. Handles are dropped under the lock of the free
-//! list: of two threads that drop a handle at the same time, exactly one returns the buffer.
+//! Dropping the last handle of a buffer returns the buffer to its pool. Of two threads that drop a handle at the same
+//! time, exactly one returns the buffer.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Checksum, RxMeta};
 
 /// The buffers of one port or queue. When the pool is gone, buffers that are still in use are freed with their last handle.
 pub(super) struct Pool {
-    free: Arc<FreeList>,
+    home: Arc<Home>,
 }
 
-/// The free buffers of one pool. It has no capacity once the pool is gone.
-struct FreeList(Mutex<Vec<Arc<Buffer>>>);
+/// Where the buffers of one pool return to.
+struct Home(Mutex<Stock>);
+
+/// The free buffers of one pool, and the ring of a receive queue. The list has no capacity once the pool is gone.
+///
+/// No [`Handle`] is dropped while the stock is locked, because that locks it.
+#[derive(Default)]
+pub(super) struct Stock {
+    free: Vec<Arc<Buffer>>,
+    pub(super) ring: VecDeque<Handle>,
+}
 
 struct Buffer {
     bytes: Box<[u8]>,
-    home: Option<Arc<FreeList>>,
+    home: Option<Arc<Home>>,
     /// The receive metadata of the frame in the buffer, as [`pack`] stores it.
     rx: AtomicU64,
 }
 
 impl Buffer {
-    fn new(bytes: usize, home: Option<Arc<FreeList>>) -> Self {
+    fn new(bytes: usize, home: Option<Arc<Home>>) -> Self {
         Buffer { bytes: vec![UNWRITTEN; bytes].into(), home, rx: AtomicU64::new(pack(RxMeta::default())) }
     }
 }
@@ -35,46 +45,82 @@ impl Buffer {
 const UNWRITTEN: u8 = 0xa5;
 
 impl Pool {
-    /// `frames` buffers of `frame_bytes` each.
-    pub(super) fn new(frames: usize, frame_bytes: usize) -> Arc<Pool> {
-        let free = Arc::new(FreeList(Mutex::new(Vec::with_capacity(frames))));
-        let buffer = || Arc::new(Buffer::new(frame_bytes, Some(free.clone())));
-        free.0.lock().extend((0..frames).map(|_| buffer()));
-        Arc::new(Pool { free })
+    /// `frames` buffers of `frame_bytes` each, and a ring for `ring_frames` of them.
+    pub(super) fn new(frames: usize, frame_bytes: usize, ring_frames: usize) -> Arc<Pool> {
+        let stock = Stock { free: Vec::with_capacity(frames), ring: VecDeque::with_capacity(ring_frames) };
+        let home = Arc::new(Home(Mutex::new(stock)));
+        let buffer = || Arc::new(Buffer::new(frame_bytes, Some(home.clone())));
+        home.0.lock().free.extend((0..frames).map(|_| buffer()));
+        Arc::new(Pool { home })
     }
 
     /// Takes a free buffer. Its handle has length 0 and no receive metadata.
     #[inline]
     pub(super) fn take(&self) -> Option<Handle> {
-        let buffer = self.free.0.lock().pop()?;
-        buffer.rx.store(pack(RxMeta::default()), Ordering::Relaxed);
+        let buffer = self.lock().take()?;
         Some(Handle { buffer: Some(buffer), len: 0 })
+    }
+
+    /// Locks the free buffers and the ring.
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, Stock> {
+        self.home.0.lock()
     }
 
     /// Returns the number of free buffers.
     pub(super) fn free_frames(&self) -> usize {
-        self.free.0.lock().len()
+        self.lock().free.len()
     }
 }
 
 impl Drop for Pool {
     /// Buffers refer to the list and the list to buffers, so the list must be emptied.
     fn drop(&mut self) {
-        let buffers = core::mem::take(&mut *self.free.0.lock());
-        drop(buffers);
+        let stock = core::mem::take(&mut *self.lock());
+        drop(stock);
     }
 }
 
-impl FreeList {
+/// Why a frame was not copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NotCopied {
+    /// The pool is empty.
+    NoBuffer,
+    /// The frame is longer than a buffer.
+    TooLong,
+}
+
+impl Stock {
+    /// Takes a free buffer without receive metadata.
     #[inline]
-    fn let_go(&self, buffer: Arc<Buffer>) {
-        let mut free = self.0.lock();
-        // Clones come only from a live handle, so a count of one cannot grow while the lock is held.
-        if Arc::strong_count(&buffer) == 1 && free.len() < free.capacity() {
+    fn take(&mut self) -> Option<Arc<Buffer>> {
+        let buffer = self.free.pop()?;
+        buffer.rx.store(pack(RxMeta::default()), Ordering::Relaxed);
+        Some(buffer)
+    }
+
+    /// Copies a frame to a free buffer.
+    #[inline]
+    pub(super) fn copy(&mut self, bytes: &[u8]) -> Result<Handle, NotCopied> {
+        let mut buffer = self.take().ok_or(NotCopied::NoBuffer)?;
+        match Arc::get_mut(&mut buffer).and_then(|buffer| buffer.bytes.get_mut(..bytes.len())) {
+            Some(room) => room.copy_from_slice(bytes),
+            None => {
+                self.free.push(buffer);
+                return Err(NotCopied::TooLong);
+            }
+        }
+        Ok(Handle { buffer: Some(buffer), len: bytes.len() })
+    }
+}
+
+impl Home {
+    /// Keeps a buffer without other handles, or frees it if the pool is gone.
+    #[inline]
+    fn keep(&self, buffer: Arc<Buffer>) {
+        let free = &mut self.0.lock().free;
+        if free.len() < free.capacity() {
             free.push(buffer);
-        } else {
-            // Dropped while the lock is held, so that the next thread sees the lower count.
-            drop(buffer);
         }
     }
 }
@@ -106,17 +152,6 @@ impl Handle {
         buffer.and_then(|buffer| buffer.bytes.get_mut(..self.len)).unwrap_or_default()
     }
 
-    /// Replaces the bytes and the length. Returns `false`, with nothing changed, if the buffer is too short or has another
-    /// handle.
-    #[inline]
-    pub(super) fn copy_from(&mut self, bytes: &[u8]) -> bool {
-        let buffer = self.buffer.as_mut().and_then(Arc::get_mut);
-        let Some(room) = buffer.and_then(|buffer| buffer.bytes.get_mut(..bytes.len())) else { return false };
-        room.copy_from_slice(bytes);
-        self.len = bytes.len();
-        true
-    }
-
     /// Returns the receive metadata of the frame.
     #[inline]
     pub(super) fn rx(&self) -> RxMeta {
@@ -143,12 +178,28 @@ impl Handle {
 }
 
 impl Drop for Handle {
+    #[inline]
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        // A buffer without a pool is freed.
-        if let Some(home) = buffer.home.clone() {
-            home.let_go(buffer);
-        }
+        // Clones come only from a live handle, so a count of one cannot grow.
+        if Arc::strong_count(&buffer) == 1 { keep(buffer) } else { drop_shared(buffer) }
+    }
+}
+
+/// Drops one of several handles. It is the last one after all if another thread dropped its own meanwhile. Not inlined,
+/// because it moves a buffer on the stack.
+#[inline(never)]
+fn drop_shared(buffer: Arc<Buffer>) {
+    if let Some(buffer) = Arc::into_inner(buffer) {
+        keep(Arc::new(buffer));
+    }
+}
+
+/// Returns a buffer without handles to its pool. A buffer without a pool is freed.
+#[inline(never)]
+fn keep(buffer: Arc<Buffer>) {
+    if let Some(home) = buffer.home.clone() {
+        home.keep(buffer);
     }
 }
 
@@ -191,7 +242,7 @@ mod tests {
 
     #[test]
     fn receive_metadata_is_what_was_set_until_the_buffer_returns() {
-        let pool = Pool::new(1, 64);
+        let pool = Pool::new(1, 64, 0);
         let mut frame = pool.take().unwrap();
         for rss_hash in [None, Some(0), Some(u32::MAX)] {
             for ip_checksum in [Checksum::Unknown, Checksum::Good, Checksum::Bad] {
@@ -208,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_buffer_returns_when_its_last_handle_goes() {
-        let pool = Pool::new(1, 64);
+        let pool = Pool::new(1, 64, 0);
         let first = pool.take().unwrap();
         let second = first.clone();
         assert!(pool.take().is_none());
@@ -220,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_shared_buffer_cannot_be_written() {
-        let pool = Pool::new(1, 64);
+        let pool = Pool::new(1, 64, 0);
         let mut first = pool.take().unwrap();
         first.resize(10);
         assert_eq!(first.bytes_mut().len(), 10);
@@ -232,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_buffer_may_outlive_its_pool() {
-        let pool = Pool::new(2, 64);
+        let pool = Pool::new(2, 64, 0);
         let mut kept = pool.take().unwrap();
         kept.resize(64);
         drop(pool);
@@ -242,7 +293,7 @@ mod tests {
 
     #[test]
     fn two_threads_that_let_go_at_once_lose_no_buffer() {
-        let pool = Pool::new(1, 64);
+        let pool = Pool::new(1, 64, 0);
         for _ in 0..2_000 {
             let first = pool.take().expect("the one buffer came back");
             let second = first.clone();

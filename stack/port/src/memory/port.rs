@@ -36,7 +36,7 @@ enum WayOut {
 impl MemoryPort {
     /// Returns the port of queue `queue` of a device that receives from `to_port` and sends to `from_port`.
     pub(super) fn new(config: &MemoryConfig, queue: usize, to_port: &Queues, from_port: Arc<Queues>) -> Self {
-        let tx_pool = Pool::new(config.tx_frames, config.frame_bytes());
+        let tx_pool = Pool::new(config.tx_frames, config.frame_bytes(), 0);
         let to_port = to_port.lane(queue).clone();
         let control = MemoryControl::new(tx_pool.clone(), to_port.clone(), from_port.lane(queue).clone());
         let from_port = match from_port.lanes() {
@@ -80,30 +80,20 @@ impl MemoryPort {
         self.control.knobs().link_up()
     }
 
-    /// Sends the first `count` frames of a burst: directly into the peer's receive ring if none waits before them and that
-    /// ring is the only one.
-    #[inline]
-    fn send(&mut self, from: &mut Burst<MemorySealed>, count: usize) {
-        let mut entrance = match &self.from_port {
-            WayOut::One(lane) if self.tx_ring.is_empty() => Some(lane.open()),
-            _ => None,
-        };
+    /// Sends the rest of a burst on the general path: frames wait in the transmit ring for room in the peer's receive ring.
+    /// `sent` frames of the burst have left.
+    #[inline(never)]
+    fn send(&mut self, from: &mut Burst<MemorySealed>, sent: usize) {
+        self.drain();
         let knobs = self.control.knobs();
-        let (leaving, _) = from.split_at_checked(count).unwrap_or((from.as_slice(), &[]));
-        for sealed in leaving {
-            let bytes = sealed.bytes();
-            let Some(tx) = accept(&self.caps, knobs, bytes, sealed.tx()) else { continue };
-            match &mut entrance {
-                Some(entrance) if entrance.has_room() => entrance.deliver(bytes, tx),
-                _ => self.tx_ring.push_back(sealed.clone().with_tx(tx)),
+        let room = self.tx_ring_frames.saturating_sub(self.tx_ring.len() + sent);
+        let count = from.len().min(room).min(knobs.tx_burst_frames());
+        for sealed in from.drain(..count) {
+            if let Some(tx) = accept(&self.caps, knobs, sealed.bytes(), sealed.tx()) {
+                self.tx_ring.push_back(sealed.with_tx(tx));
             }
         }
-        drop(entrance);
-        if count < from.len() {
-            from.drain(..count);
-        } else {
-            while from.pop().is_some() {}
-        }
+        self.drain();
     }
 
     /// Sends the frames in the transmit ring, as far as the peer's receive ring has room.
@@ -124,7 +114,6 @@ impl MemoryPort {
 }
 
 /// Returns what the device fills in of a frame, or `None` if it is too long or lost, or if the link is down.
-#[inline(always)]
 fn accept(caps: &PortCaps, knobs: &Knobs, bytes: &[u8], asked: TxMeta) -> Option<TxMeta> {
     count(&knobs.taken);
     if bytes.len() > usize::from(caps.mtu_bytes) + LINK_BYTES_MAX {
@@ -161,11 +150,18 @@ impl Port for MemoryPort {
     }
 
     fn tx_burst(&mut self, from: &mut Burst<<MemoryFrame as Frame>::Sealed>) {
-        self.drain();
-        let room = self.tx_ring_frames.saturating_sub(self.tx_ring.len());
-        let count = from.len().min(room).min(self.control.knobs().tx_burst_frames());
-        self.send(from, count);
-        self.drain();
+        let mut sent = 0;
+        if let WayOut::One(lane) = &self.from_port
+            && self.tx_ring.is_empty()
+        {
+            let bytes_max = usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX;
+            sent = lane.deliver_plain(from.get(..self.tx_ring_frames).unwrap_or(from), bytes_max);
+            if sent == from.len() {
+                return from.clear();
+            }
+            drop(from.drain(..sent));
+        }
+        self.send(from, sent);
     }
 
     #[inline]

@@ -9,10 +9,10 @@
 //! prediction, then the checksums. It takes the frame or returns it unchanged, and cannot fail.
 
 use ironwarp_arch::checksum;
-use ironwarp_net::Net;
+use ironwarp_net::{FlowTable, Net};
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::Counter;
-use ironwarp_types::{Nanos, Seq};
+use ironwarp_types::{FlowKeyV4, Nanos, Seq};
 
 use super::{Slot, Tcp};
 use crate::conn::{Conn, State};
@@ -106,13 +106,19 @@ impl<P: Port> Tcp<P> {
         wires: &mut Wires<P>,
         mut reader: impl PayloadReader<P::Frame, R>,
     ) -> Result<Arrival<R>, P::Frame> {
-        let Some((at, header)) = self.predict(net, &frame, &mut reader) else { return Err(frame) };
-        let Some(Slot { generation, conn: Some(conn) }) = self.slots.get_mut(at as usize) else {
+        if !self.shared.config.fast_path {
             return Err(frame);
-        };
-        self.last_predicted = at;
+        }
+        let Some(plain) = net.plain_frame(&frame) else { return Err(frame) };
+        let found = find_plain(&mut self.slots, &self.flows, self.last_predicted, net, plain.key());
+        let Some((id, conn)) = found else { return Err(frame) };
+        let header = PlainHeader::from(&plain);
+        let sum = |segment: &[u8], header_bytes| reader.sum(id, segment, header_bytes);
+        if !conn.is_predicted(&header) || !net.accepts_plain(&plain, &conn.path, frame.rx(), sum) {
+            return Err(frame);
+        }
+        self.last_predicted = id.slot;
         self.shared.stats.count(Counter::TcpRxSegments);
-        let id = ConnId { slot: at, generation: *generation };
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
         let payload = conn.on_predicted(&mut io, &header, &mut events);
@@ -127,38 +133,31 @@ impl<P: Port> Tcp<P> {
         };
         Ok(read.map_or(Arrival::Events(id, events), Arrival::Read))
     }
+}
 
-    /// Returns the connection's slot and the header of a frame with a predicted segment.
-    #[inline(always)]
-    fn predict<R>(
-        &self,
-        net: &Net,
-        frame: &P::Frame,
-        reader: &mut impl PayloadReader<P::Frame, R>,
-    ) -> Option<(u32, PlainHeader)> {
-        if !self.shared.config.fast_path {
-            return None;
-        }
-        let plain = net.plain_frame(frame)?;
-        let key = plain.key();
-        let conn_at = |at: u32| self.slots.get(at as usize).and_then(|slot| slot.conn.as_ref());
-        let has_key = |conn: &Conn| conn.key == key;
-        // A connection that has ended may have the key of its successor.
-        let is_same = |conn: &Conn| has_key(conn) && conn.state == State::Established;
-        let at = match self.last_predicted {
-            at if conn_at(at).is_some_and(is_same) => at,
-            _ => self.flows.lookup(net.hash_of(key), |at| conn_at(at).is_some_and(has_key))?,
-        };
-        let header = PlainHeader::from(&plain);
-        let slot = self.slots.get(at as usize)?;
-        let conn = slot.conn.as_ref()?;
-        if !conn.is_predicted(&header) {
-            return None;
-        }
-        let id = ConnId { slot: at, generation: slot.generation };
-        let sum = |segment: &[u8], header_bytes| reader.sum(id, segment, header_bytes);
-        net.accepts_plain(&plain, &conn.path, frame.rx(), sum).then_some((at, header))
+/// Returns the connection that a plain frame belongs to and its id. `last` is the slot of the last predicted segment.
+#[inline(always)]
+fn find_plain<'a>(
+    slots: &'a mut [Slot],
+    flows: &FlowTable,
+    last: u32,
+    net: &Net,
+    key: FlowKeyV4,
+) -> Option<(ConnId, &'a mut Conn)> {
+    let has_key = |slot: &Slot| slot.conn.as_ref().is_some_and(|conn| conn.key == key);
+    // A connection that has ended may have the key of its successor.
+    let is_same = |slot: &Slot| {
+        slot.conn.as_ref().is_some_and(|conn| conn.key == key && conn.state == State::Established)
+    };
+    let conn_at = |slots: &'a mut [Slot], at: u32| {
+        let slot = slots.get_mut(at as usize)?;
+        Some((ConnId { slot: at, generation: slot.generation }, slot.conn.as_mut()?))
+    };
+    if slots.get(last as usize).is_some_and(is_same) {
+        return conn_at(slots, last);
     }
+    let at = flows.lookup(net.hash_of(key), |at: u32| slots.get(at as usize).is_some_and(has_key))?;
+    conn_at(slots, at)
 }
 
 impl Conn {

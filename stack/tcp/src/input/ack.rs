@@ -235,7 +235,9 @@ impl Conn {
             }
         }
         let snd = &mut self.snd;
-        if io.shared.tx.front(&snd.retained).is_some_and(|unit| unit.seq.lt(snd.snd_una)) {
+        if !snd.retained.is_empty()
+            && io.shared.tx.front(&snd.retained).is_some_and(|unit| unit.seq.lt(snd.snd_una))
+        {
             self.trim_acked(io);
         }
     }

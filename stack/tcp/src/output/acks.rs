@@ -55,6 +55,19 @@ impl AckQueue {
         }
     }
 
+    /// Payload has carried the ACK of a connection, and none of its ACKs is immediate. It leaves the queue if it was
+    /// queued last; otherwise the flush removes it.
+    #[inline]
+    fn on_carried(&mut self, slot: u32) {
+        if self.due.last() == Some(&slot)
+            && let Some(queued) = self.queued.get_mut(slot as usize)
+        {
+            *queued = false;
+            self.due.pop();
+            self.aged = self.aged.min(self.due.len());
+        }
+    }
+
     /// Returns the number of flushes with a non-empty queue. A pending ACK of an earlier round has aged. The counter
     /// wraps; an ACK that could not be sent for a whole cycle waits once more.
     #[inline]
@@ -148,6 +161,14 @@ impl Conn {
     #[inline]
     pub(crate) fn schedule_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.ack.schedule(&mut io.shared.acks, self.slot);
+    }
+
+    /// The payload that was just sent carries the pending ACK.
+    #[inline]
+    pub(super) fn on_ack_carried<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        if core::mem::take(&mut self.ack.pending) && self.ack.immediate == 0 {
+            io.shared.acks.on_carried(self.slot);
+        }
     }
 
     /// Schedules an ACK that leaves in this iteration.
@@ -257,6 +278,24 @@ mod tests {
         assert_eq!(flush(&mut lists, 0), [(2, 1)]);
         assert_eq!(flush(&mut lists, 0), [(3, 2)]);
         assert!(lists.is_empty());
+    }
+
+    #[test]
+    fn an_ack_that_payload_carried_is_not_visited_if_it_was_queued_last() {
+        let mut lists = AckQueue::new(4);
+        lists.schedule(1);
+        lists.schedule(2);
+        lists.schedule(3);
+        assert_eq!(flush(&mut lists, 0), []);
+        lists.on_carried(3);
+        lists.on_carried(1);
+        assert_eq!(flush(&mut lists, 0), [(1, 1), (2, 1)]);
+        lists.schedule(3);
+        lists.on_carried(3);
+        assert!(lists.is_empty());
+        lists.schedule(2);
+        assert_eq!(flush(&mut lists, 0), []);
+        assert_eq!(flush(&mut lists, 0), [(2, 3)]);
     }
 
     #[test]

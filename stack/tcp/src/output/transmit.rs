@@ -26,11 +26,32 @@ impl Conn {
         source: &mut impl UnitSource,
         segments_max: usize,
     ) -> Transmitted {
-        let mut done = Transmitted::default();
         if !self.state.may_send() {
-            return done;
+            return Transmitted::default();
         }
         let snd_nxt = self.snd.snd_nxt;
+        // A small message is one unit. The loop for more is not inlined, since its state would take registers.
+        let done = match self.send_next(io, source) {
+            Ok(bytes) if source.is_empty() && !self.snd.has_data_to_send() => {
+                Transmitted { units: 1, bytes, blocked: Blocked::Source }
+            }
+            Ok(bytes) => self.transmit_more(io, source, segments_max, bytes),
+            Err(blocked) => Transmitted { units: 0, bytes: 0, blocked },
+        };
+        self.after_transmit(io, done.blocked, snd_nxt);
+        done
+    }
+
+    /// Continues after the first segment, of `bytes`.
+    #[inline(never)]
+    fn transmit_more<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+        segments_max: usize,
+        bytes: usize,
+    ) -> Transmitted {
+        let mut done = Transmitted { units: 1, bytes, ..Transmitted::default() };
         while done.units < segments_max {
             match self.send_next(io, source) {
                 Ok(bytes) => {
@@ -47,7 +68,6 @@ impl Conn {
                 }
             }
         }
-        self.after_transmit(io, done.blocked, snd_nxt);
         done
     }
 
@@ -230,7 +250,7 @@ impl Conn {
     #[inline]
     pub(super) fn on_data_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, len: u32) {
         self.snd.on_sent(io.now, len);
-        self.ack.pending = false;
+        self.on_ack_carried(io);
         if self.snd.recovery.slow_path {
             self.snd.recovery.on_sent(len);
         }

@@ -199,6 +199,9 @@ impl<T> Arena<T> {
     /// freed as one chain, and no value is moved.
     #[inline(always)]
     pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
+        if list.len == 1 && list.emergency_nodes == 0 {
+            return self.drop_only_if(list, is_done);
+        }
         let (mut at, mut last, mut count) = (list.head, NIL, 0u16);
         while let Some(node) = self.nodes.get(at as usize)
             && node.value.as_ref().is_some_and(|value| is_done(value, at))
@@ -225,6 +228,21 @@ impl<T> Arena<T> {
             node.value = None;
             at = node.next;
         }
+    }
+
+    /// [`Arena::drop_front_while`] for a list of one value that is not in the emergency reserve.
+    #[inline(always)]
+    fn drop_only_if(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
+        let at = list.head;
+        let Some(node) = self.nodes.get_mut(at as usize) else { return };
+        if !node.value.as_ref().is_some_and(|value| is_done(value, at)) {
+            return;
+        }
+        node.next = self.free;
+        self.free = at;
+        self.shared_left += u32::from(list.reserve == 0);
+        (list.head, list.tail, list.len) = (NIL, NIL, 0);
+        node.value = None;
     }
 
     /// Removes everything.

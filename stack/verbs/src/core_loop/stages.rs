@@ -23,7 +23,7 @@
 //! ```
 
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
-use ironwarp_port::{Burst, Port};
+use ironwarp_port::Port;
 use ironwarp_tcp::{Arrival, ConnId, TcpEvents};
 use ironwarp_types::{Clock, Nanos};
 
@@ -76,9 +76,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             let Some(burst) = &mut self.dp.rx_burst else { return };
             if burst.is_empty() {
                 self.dp.wires.at_mut(port).rx_burst(burst);
-            }
-            if burst.is_empty() {
-                return;
+                if burst.is_empty() {
+                    return;
+                }
             }
             self.on_burst(now, port);
         }
@@ -88,30 +88,34 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// the loop over frames needs.
     #[inline(never)]
     fn on_burst(&mut self, now: Nanos, port: u8) {
-        let Some(mut burst) = self.dp.rx_burst.take() else { return };
+        let Some(burst) = &mut self.dp.rx_burst else { return };
         self.dp.work += burst.len();
         if burst.len() > 1 {
-            if self.dp.has_many_connections() {
-                self.on_burst_of_many(now, port, &mut burst);
-            }
-            // The last frame of an array is cheaper to take than the first.
-            burst.reverse();
+            return self.on_frames(now, port);
         }
+        if let Some(frame) = burst.pop() {
+            self.on_frame(now, port, frame);
+        }
+    }
+
+    /// Handles the frames of a burst of several. On a core with many connections, the state for a frame is prefetched while
+    /// the frames before it are handled.
+    #[inline(never)]
+    fn on_frames(&mut self, now: Nanos, port: u8) {
+        let Some(mut burst) = self.dp.rx_burst.take() else { return };
+        let prefetches = self.dp.has_many_connections();
+        if prefetches {
+            self.dp.hash_burst(port, &burst);
+        }
+        // The last frame of an array is cheaper to take than the first.
+        burst.reverse();
         while let Some(frame) = burst.pop() {
+            if prefetches {
+                self.dp.prefetch_next_frame();
+            }
             self.on_frame(now, port, frame);
         }
         self.dp.rx_burst = Some(burst);
-    }
-
-    /// Handles the frames of a burst on a core with many connections: the state for a frame is prefetched while the frames
-    /// before it are handled.
-    #[inline(never)]
-    fn on_burst_of_many(&mut self, now: Nanos, port: u8, burst: &mut Burst<P::Frame>) {
-        self.dp.hash_burst(port, burst);
-        for frame in burst.drain(..) {
-            self.dp.prefetch_next_frame();
-            self.on_frame(now, port, frame);
-        }
     }
 
     /// Receives one burst of frames that this host sent to itself.
@@ -393,28 +397,47 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The transmit stage: a scheduling round for each sender.
+    #[inline(always)]
     pub(super) fn transmit(&mut self, now: Nanos) {
-        let (dp, cm) = (&mut self.dp, &mut self.cm);
-        let senders = dp.tx_ready.len();
-        let prefetches = senders > 1 && dp.has_many_connections();
+        match self.dp.tx_ready.len() {
+            // `Conn::send_next` checks whether the port has room. The last sender is cheaper to take than the first.
+            1 => {
+                if let Some(source) = self.dp.tx_ready.pop_back() {
+                    self.serve_sender(now, source);
+                }
+            }
+            senders => self.transmit_many(now, senders),
+        }
+    }
+
+    #[inline(never)]
+    fn transmit_many(&mut self, now: Nanos, senders: usize) {
+        let prefetches = self.dp.has_many_connections();
         for _ in 0..senders {
-            // At least one port has room. `Conn::send_next` checks the sender's own port, which is enough for one sender.
-            if senders > 1 && !dp.wires.any_has_room() {
+            // At least one port has room.
+            if !self.dp.wires.any_has_room() {
                 return;
             }
             if prefetches {
-                dp.prefetch_senders();
+                self.dp.prefetch_senders();
             }
-            let Some(source) = dp.tx_ready.pop_front() else { return };
-            match source {
-                TxSource::Qp(slot) => {
-                    let outcome = dp.serve_qp(now, slot);
-                    if !outcome.is_done() {
-                        cm.on_tx_outcome(dp, now, slot, outcome);
-                    }
+            let Some(source) = self.dp.tx_ready.pop_front() else { return };
+            self.serve_sender(now, source);
+        }
+    }
+
+    /// The scheduling round of one sender.
+    #[inline(never)]
+    fn serve_sender(&mut self, now: Nanos, source: TxSource) {
+        let (dp, cm) = (&mut self.dp, &mut self.cm);
+        match source {
+            TxSource::Qp(slot) => {
+                let outcome = dp.serve_qp(now, slot);
+                if !outcome.is_done() {
+                    cm.on_tx_outcome(dp, now, slot, outcome);
                 }
-                TxSource::Passive(slot) => cm.serve_passive(dp, now, slot),
             }
+            TxSource::Passive(slot) => cm.serve_passive(dp, now, slot),
         }
     }
 }

@@ -55,11 +55,20 @@ enum TxChoice {
     Local,
 }
 
+/// A unit that a stream has written.
+struct Filled {
+    bytes: usize,
+    /// The stream had nothing else to send. Work that is posted later rings the doorbell.
+    emptied: bool,
+}
+
 /// A stream as a source of units for TCP.
 pub struct StreamSource<'s, 'i, C> {
     stream: &'s mut Stream,
     io: Io<'i, C>,
     byte_limit: i64,
+    /// The last unit took all that the stream had.
+    emptied: bool,
 }
 
 impl<C> StreamSource<'_, '_, C> {
@@ -75,8 +84,9 @@ impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
         if self.byte_limit <= 0 {
             return 0;
         }
-        let bytes = self.stream.fill(room, &mut self.io);
+        let Filled { bytes, emptied } = self.stream.fill(room, &mut self.io);
         self.byte_limit -= bytes as i64;
+        self.emptied = emptied;
         bytes
     }
 
@@ -87,7 +97,7 @@ impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
 
     #[inline]
     fn is_empty(&mut self) -> bool {
-        self.byte_limit <= 0 || self.stream.has_nothing_to_send(&mut self.io)
+        self.byte_limit <= 0 || self.emptied || self.stream.has_nothing_to_send(&mut self.io)
     }
 
     /// RFC 5040 s5.4: nothing follows a Terminate.
@@ -110,7 +120,7 @@ impl Stream {
         io: Io<'i, C>,
         byte_limit: i64,
     ) -> StreamSource<'s, 'i, C> {
-        StreamSource { stream: self, io, byte_limit }
+        StreamSource { stream: self, io, byte_limit, emptied: false }
     }
 
     /// Returns whether a unit is available now.
@@ -146,12 +156,12 @@ impl Stream {
     }
 
     #[inline(never)]
-    fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+    fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Filled {
         self.sender.unit_sum = None;
         let is_usual = self.state == StreamState::Open && self.sender.gate == Gate::Open;
         match is_usual && self.tx_markers.is_none() {
             true => self.fill_open::<C, false>(room, io),
-            false => self.fill_in_any_state(room, io),
+            false => Filled { bytes: self.fill_in_any_state(room, io), emptied: false },
         }
     }
 
@@ -159,8 +169,8 @@ impl Stream {
     fn fill_in_any_state<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
-                None => self.fill_open::<C, false>(room, io),
-                Some(_) => self.fill_open::<C, true>(room, io),
+                None => self.fill_open::<C, false>(room, io).bytes,
+                Some(_) => self.fill_open::<C, true>(room, io).bytes,
             },
             StreamState::Open => self.fill_gated(room, io),
             StreamState::Terminating => self.fill_terminate(room, io.stats),
@@ -173,9 +183,9 @@ impl Stream {
         &mut self,
         room: &mut [u8],
         io: &mut Io<'_, C>,
-    ) -> usize {
+    ) -> Filled {
         let whole = room.len();
-        let mut used = 0;
+        let (mut used, mut emptied) = (0, false);
         while let Some(left) = room.get_mut(used..) {
             let bytes = match if MARKED { None } else { self.whole_message(left, io) } {
                 Some(bytes) => bytes,
@@ -196,14 +206,15 @@ impl Stream {
                 self.sender.unit_sum = None;
             }
             used += bytes;
-            if self.has_nothing_to_send(io) {
+            emptied = self.has_nothing_to_send(io);
+            if emptied {
                 break;
             }
         }
         if self.config.complete_on_copy && self.state == StreamState::Open {
             self.complete(io);
         }
-        used
+        Filled { bytes: used, emptied }
     }
 
     /// No request of the application may be sent yet, but those that send nothing are carried out: a peer may already

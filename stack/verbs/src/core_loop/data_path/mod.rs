@@ -61,7 +61,7 @@ pub(super) struct DataPath<P: Port> {
     pub(super) tcp: Tcp<P>,
     pub(super) mem: CoreMem,
     pub(super) atomic_execution: AtomicExecution,
-    /// Received frames that wait for the receive stage; `None` while its frames are handled. Boxed, so that taking
+    /// Received frames that wait for the receive stage; `None` while several of them are handled. Boxed, so that taking
     /// it moves one pointer.
     pub(super) rx_burst: Option<Box<Burst<P::Frame>>>,
     /// Where an FPDU of several segments is assembled before its CRC is checked.

@@ -65,20 +65,20 @@ impl<P: Port> DataPath<P> {
     #[inline]
     pub(crate) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
-        qp.tx_queued = false;
-        let Some(conn) = qp.conn else { return TxOutcome::default() };
-        match &qp.lifecycle {
+        match (qp.conn, &qp.lifecycle) {
             // The usual case, decided by itself.
-            Lifecycle::Running(Running { holdoff_until, .. }) if now >= *holdoff_until => {
+            (Some(conn), Lifecycle::Running(Running { holdoff_until, .. })) if now >= *holdoff_until => {
                 self.serve_stream(now, slot, conn)
             }
-            _ => self.serve_qp_in_any_state(now, slot, conn),
+            _ => self.serve_qp_in_any_state(now, slot),
         }
     }
 
     #[inline(never)]
-    fn serve_qp_in_any_state(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
+    fn serve_qp_in_any_state(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
+        qp.tx_queued = false;
+        let Some(conn) = qp.conn else { return TxOutcome::default() };
         match &qp.lifecycle {
             // FPDUs are held back; sent bytes may need a retransmission.
             Lifecycle::Running(Running { holdoff_until, .. })
@@ -115,6 +115,7 @@ impl<P: Port> DataPath<P> {
     #[inline(always)]
     fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
+        qp.tx_queued = false;
         let allowance = qp.deficit + self.quantum.next(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.limited_source(io, allowance);
