@@ -130,6 +130,7 @@ impl Reactor {
             memory,
             backends,
             waiting: VecDeque::new(),
+            reposting: Vec::new(),
             block_completions: Vec::new(),
             now_ns,
             now_ms,
@@ -203,7 +204,19 @@ impl Reactor {
         if self.io.now_ms >= self.next_housekeeping_ms {
             self.housekeeping()?;
         }
+        self.post_receives();
         Ok(busy)
+    }
+
+    /// Posts the receives of this turn's responses. Their next commands may arrive once the worker has sent the responses.
+    fn post_receives(&mut self) {
+        while let Some(index) = self.io.reposting.pop() {
+            let connection = self.connections.get_mut(index as usize).and_then(Option::as_mut);
+            if let Some(connection) = connection.filter(|one| !one.is_ended) {
+                // It fails only while the connection ends.
+                let _ = connection.post_receives(&mut self.io.ctx);
+            }
+        }
     }
 
     /// One step of the end: closes the connections, resets those that are open at the deadline. Returns how many are
