@@ -125,13 +125,15 @@ impl Reactor {
         let polled_backends = backends.polled();
         let now_ns = worker.now().0;
         let now_ms = now_ns / 1_000_000;
+        // A slot waits once, and has one request to a backend.
+        let slots = limits.arena.capsules as usize;
         let io = CoreIo {
             ctx,
             memory,
             backends,
-            waiting: VecDeque::new(),
-            reposting: Vec::new(),
-            block_completions: Vec::new(),
+            waiting: VecDeque::with_capacity(slots),
+            reposting: Vec::with_capacity(limits.connections),
+            block_completions: Vec::with_capacity(slots),
             now_ns,
             now_ms,
         };

@@ -9,7 +9,9 @@ use super::process::Process;
 use crate::args::{Device, Role};
 
 /// The longest failure.
-pub(super) const SPAN_MAX: Duration = Duration::from_secs(6);
+const SPAN_MAX: Duration = Duration::from_secs(4);
+/// The longest cut.
+const CUT_MAX: Duration = Duration::from_secs(6);
 /// How long a link is down.
 pub(super) const LINK_DOWN: Duration = Duration::from_millis(1500);
 
@@ -61,6 +63,11 @@ pub(super) enum Step {
     Kill(usize),
     Restart(usize),
     Reload,
+}
+
+/// The longest failure of a device.
+pub(super) fn span_max(device: Device) -> Duration {
+    if device == Device::Storage { CUT_MAX } else { SPAN_MAX }
 }
 
 /// Draws a failure that a device can have. A process whose peer over DPDK's memif or over rings is killed may crash or is

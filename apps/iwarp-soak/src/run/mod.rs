@@ -162,7 +162,7 @@ impl Part {
                     self.apply(step);
                 }
             }
-            if !self.is_calm && now >= next_failure && now + CALM + failures::SPAN_MAX < end {
+            if !self.is_calm && now >= next_failure && now + CALM + failures::span_max(self.device) < end {
                 let failure = self.draw(now + span / 2 > end);
                 *self.injected.entry(failure.name()).or_default() += 1;
                 let lasts = self.inject(failure);
