@@ -32,15 +32,18 @@ pub(super) struct Samples {
 
 impl Samples {
     /// Takes a sample of a process with this number of connections if it is time.
-    pub(super) fn take(&mut self, pid: Pid, connections: u64) {
+    ///
+    /// For storage, memory that is shared with the other end of a link does not count: it has a fixed size, and a new host
+    /// has used none of it.
+    pub(super) fn take(&mut self, role: Role, pid: Pid, connections: u64) {
         if self.last.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
         self.last = Some(Instant::now());
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let rss = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().split(' ').next()?.parse().ok());
+        let key = if is_storage(role) { "RssAnon:" } else { "VmRSS:" };
+        let rss =
+            status.lines().find_map(|line| line.strip_prefix(key)?.trim().split(' ').next()?.parse().ok());
         let descriptors =
             std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64);
         if let Some(rss) = rss {
@@ -52,8 +55,7 @@ impl Samples {
 
     /// What grew between the second and the last quarter of the life.
     pub(super) fn growth(&self, role: Role) -> Option<String> {
-        let is_storage = matches!(role, Role::Target | Role::Host);
-        if self.rss_kib.len() < if is_storage { STORAGE_SAMPLES_MIN } else { SAMPLES_MIN } {
+        if self.rss_kib.len() < if is_storage(role) { STORAGE_SAMPLES_MIN } else { SAMPLES_MIN } {
             return None;
         }
         let [(early, late), (early_fds, late_fds), (few, many)] =
@@ -71,6 +73,10 @@ impl Samples {
             [&self.rss_kib, &self.descriptors].map(|values| quarters(values));
         json!({ "rss_kib": [early, late], "descriptors": [early_fds, late_fds], "samples": self.rss_kib.len() })
     }
+}
+
+fn is_storage(role: Role) -> bool {
+    matches!(role, Role::Target | Role::Host)
 }
 
 /// The medians of the second and of the last quarter.
