@@ -9,11 +9,13 @@ usage() {
 usage: scripts/soak.sh MINUTES [option of iwarp-soak]...
 
 Each device gets a third of the time. Over tap, processes are killed and links go down; that needs root.
+`--device storage` runs iwarp-nvmf's target and three hosts instead: both are killed, links are cut, namespaces reloaded.
 
 examples:
   scripts/soak.sh 2
   scripts/soak.sh 30 --queue-pairs 64 --json target/soak.json
   scripts/soak.sh 10 --device tap --seed 7
+  scripts/soak.sh 30 --device storage --json target/soak-storage.json
 TXT
 }
 

@@ -200,7 +200,7 @@ fuzz() {
 # Two minutes of random operations over memif, ring and tap, while frames, links and processes fail.
 soak() {
     local json=$logs/soak.json
-    scripts/soak.sh 2 --queue-pairs 16 --json "$json"
+    scripts/soak.sh 2 --queue-pairs 16 --json "$json" && scripts/soak.sh 0.4 --device storage
 }
 
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.

@@ -1,14 +1,16 @@
 //! The instructions of an I/O command between a host and a target of one thread over memory ports, for callgrind.
 //!
-//! The host keeps a depth of commands outstanding. [`measured`] is what callgrind collects for both sides; for the target
-//! alone, collect `Reactor::poll`. Prints the number of measured commands; divide the count by it.
+//! Arguments: `read` or `write`, the commands outstanding, the MTU, and whether the target invalidates the tag of each
+//! command (`invalidate`). After as many commands to warm up, [`measured`] is what both sides do, and [`target_turn`] is the
+//! target's part of it. Prints the number of measured commands, and what the target sent and received for each.
+//! `scripts/storage-cost.sh` runs it and divides the target's instructions by stage.
 //!
 //! ```text
 //! cargo build --release -p iwarp-nvmf --example instructions
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='instructions::measured*' \
-//!     target/release/examples/instructions read 32
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*transport::Reactor::poll*' \
-//!     target/release/examples/instructions read 32
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='instructions::measured' \
+//!     target/release/examples/instructions read 32 9000
+//! valgrind --tool=callgrind --callgrind-out-file=target.out --toggle-collect='instructions::target_turn*' \
+//!     target/release/examples/instructions read 32 1500 invalidate
 //! ```
 #![forbid(unsafe_code)]
 
@@ -25,7 +27,7 @@ const TARGET: &str = "
 listeners = [\"10.0.0.2:4420\"]
 [stack.port]
 device.memory = {}
-mtu = 9000
+mtu = MTU
 [stack.net]
 address = \"10.0.0.2/24\"
 [[subsystem]]
@@ -38,6 +40,9 @@ backend.null = { mib = 1024 }
 
 /// Commands of each of the two phases.
 const COMMANDS: u64 = 2000;
+/// What the target sends and receives for a command.
+const COUNTERS: [&str; 6] =
+    ["tcp_rx_segments", "tcp_tx_segments", "tcp_tx_acks", "tcp_tx_bytes", "iwarp_rx_fpdus", "iwarp_tx_fpdus"];
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
@@ -47,16 +52,21 @@ fn main() -> Result<(), Failure> {
         Some(other) => return Err(format!("{other}: read or write").into()),
     };
     let depth = arguments.next().map_or(Ok(32), |text| text.parse())?;
-    let near = MemoryConfig::default();
+    let mtu: u16 = arguments.next().map_or(Ok(9000), |text| text.parse())?;
+    let invalidate = arguments.next().is_some_and(|text| text == "invalidate");
+    let near = MemoryConfig { mtu_bytes: mtu, ..MemoryConfig::default() };
     let far = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..near.clone() };
     let (near, far) = pair(&near, &far);
     let mut config = Config::in_memory("10.0.0.1/24")?;
-    config.port.mtu = 9000;
+    config.port.mtu = mtu;
     let (stack, worker) = Stack::builder(config).memory_port(near).build_one()?;
-    let settings = HostSettings::new("10.0.0.2:4420".parse()?, "nqn.2014-08.org.example:null");
+    let settings = HostSettings {
+        invalidate,
+        ..HostSettings::new("10.0.0.2:4420".parse()?, "nqn.2014-08.org.example:null")
+    };
     let mut host = Host::new(&stack, vec![worker], settings)?;
-    let (_namespaces, mut cores) =
-        Appliance::open(&TargetConfig::from_toml(TARGET)?, Some(vec![far]))?.into_cores();
+    let target = TargetConfig::from_toml(&TARGET.replace("MTU", &mtu.to_string()))?;
+    let (namespaces, mut cores) = Appliance::open(&target, Some(vec![far]))?.into_cores();
     let mut reactor = cores.remove(0).start()?;
     host.connect(&mut || turn(&mut reactor))?;
     host.connect_io_queues(1, &mut || turn(&mut reactor))?;
@@ -70,8 +80,14 @@ fn main() -> Result<(), Failure> {
         verify: false,
     };
     host.bench(namespace, workload, &mut || turn(&mut reactor))?;
+    let count =
+        |name| namespaces.stack().counters().into_iter().find(|one| one.0 == name).map_or(0, |one| one.1);
+    let before = COUNTERS.map(count);
     measured(&mut host, &mut reactor, (namespace, workload))?;
-    println!("{COMMANDS} measured commands, as many before them, at depth {depth}");
+    println!("{COMMANDS} measured commands");
+    for ((name, before), after) in COUNTERS.iter().zip(before).zip(COUNTERS.map(count)) {
+        println!("{name} {:.3}", (after - before) as f64 / COMMANDS as f64);
+    }
     Ok(())
 }
 
@@ -81,10 +97,16 @@ fn measured(
     reactor: &mut Reactor,
     (namespace, workload): (NamespaceSummary, Workload),
 ) -> Result<(), Failure> {
-    host.bench(namespace, workload, &mut || turn(reactor))?;
+    host.bench(namespace, workload, &mut || target_turn(reactor))?;
     Ok(())
 }
 
+#[inline(never)]
+fn target_turn(reactor: &mut Reactor) {
+    turn(reactor);
+}
+
+#[inline(always)]
 fn turn(reactor: &mut Reactor) {
     if let Err(error) = reactor.poll() {
         panic!("the target ends: {error}");

@@ -9,6 +9,7 @@ const EXAMPLES: &str = "\
 Examples:
   iwarp-soak --minutes 30                               ten minutes each over memif, ring and tap
   iwarp-soak --device memif-native --minutes 10         shared memory whose ends are killed
+  iwarp-soak --device storage --minutes 30              NVMe hosts and a target, which are killed too
   iwarp-soak --device memif --minutes 2 --queue-pairs 16
   iwarp-soak --device tap --minutes 5 --seed 7          the same failures in the same order again
   iwarp-soak --minutes 10 --json result.json
@@ -59,7 +60,7 @@ pub(crate) struct EndArgs {
     /// What it does
     #[arg(long, value_enum)]
     pub(crate) role: Role,
-    /// Its configuration; both ends have two
+    /// Its configuration; both ends have two, a target has one for each reload
     #[arg(long, required = true)]
     pub(crate) config: Vec<PathBuf>,
     /// The address of the server
@@ -71,6 +72,12 @@ pub(crate) struct EndArgs {
     /// The seed of its operations
     #[arg(long)]
     pub(crate) seed: u64,
+    /// Its number among the hosts of storage
+    #[arg(long, default_value_t = 0)]
+    pub(crate) number: u32,
+    /// The folder of the run, for storage
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// A device between the two ends.
@@ -84,6 +91,9 @@ pub(crate) enum Device {
     Ring,
     /// Two processes with a tap each, between which Linux routes; processes are killed and links go down
     Tap,
+    /// An NVMe over Fabrics target and three hosts, four processes over the native memif; hosts, then the target, are
+    /// killed, links are cut, namespaces reloaded
+    Storage,
 }
 
 /// The role of an end.
@@ -95,6 +105,10 @@ pub(crate) enum Role {
     Client,
     /// Both, joined by rings
     Both,
+    /// Serves namespaces
+    Target,
+    /// Reads and writes them
+    Host,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `end` | one end: a client that posts and checks operations, a server that checks and answers messages |
+//! | `storage` | the ends of storage: NVMe hosts that check every block, and their target |
 //! | `run` | the run: starts the ends, injects failures, samples memory, decides |
 //!
 //! Exit codes: 0 success, 1 a run that failed, 2 bad arguments.
@@ -15,6 +16,8 @@ mod args;
 mod end;
 #[cfg(feature = "dpdk")]
 mod run;
+#[cfg(feature = "dpdk")]
+mod storage;
 
 use std::process::ExitCode;
 

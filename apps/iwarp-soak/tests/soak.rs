@@ -1,4 +1,4 @@
-//! Short runs of the program: one that passes, and ones that must not.
+//! Short runs of the program: some that pass, and some that must not.
 #![cfg(feature = "dpdk")]
 #![forbid(unsafe_code)]
 

@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-top", &["stats", "cli"]),
     ("iwarp-run", &["ironwarp", "cli"]),
     ("iwarp-nvmf", &["ironwarp", "cli"]),
-    ("iwarp-soak", &["types", "ironwarp", "cli"]),
+    ("iwarp-soak", &["types", "ironwarp", "cli", "iwarp-nvmf"]),
     ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli"]),
 ];
 

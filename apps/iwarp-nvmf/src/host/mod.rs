@@ -117,6 +117,11 @@ impl Host {
         &mut self.settings
     }
 
+    /// Returns the workers.
+    pub fn workers(&self) -> &[Worker] {
+        &self.workers
+    }
+
     /// Returns CNTLID, after [`Host::connect`].
     pub fn cntlid(&self) -> u16 {
         self.cntlid

@@ -1,10 +1,11 @@
 //! A queue of a host: command identifiers, capsules, data buffers.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ironwarp::{
     Access, AlignedBuf, Completion, CompletionFlags, CompletionOpcode, ConnectParams, Context, FastRegion,
-    QpAttr, QueuePair, RecvWr, Region, SendWr,
+    KeepAlive, QpAttr, QueuePair, RecvWr, Region, SendWr,
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -17,6 +18,11 @@ use crate::wire::{CQE_BYTES, CompletionQueueEntry, SQE_BYTES, SubmissionQueueEnt
 const READS: u16 = 16;
 /// Work requests of a command: a binding, a capsule, an invalidation.
 const SENDS_PER_ENTRY: u32 = 3;
+
+/// TCP's probes of a silent target, given up after some 13 s. A target that has ended the connection while the link was cut
+/// answers them with a reset.
+const KEEP_ALIVE: KeepAlive =
+    KeepAlive { idle: Duration::from_secs(3), interval: Duration::from_secs(1), probes: 10 };
 
 /// The data of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +149,7 @@ impl Host {
             inline_bytes: SQE_BYTES,
             ird: READS,
             ord: 1,
+            keep_alive: Some(KEEP_ALIVE),
             ..QpAttr::new(self.cq)
         };
         let qp = self.ctx.create_qp(self.pd, &attr)?;

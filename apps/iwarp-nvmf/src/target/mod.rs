@@ -94,12 +94,12 @@ impl Target {
 
     /// Ends the controllers whose keep-alive timer has expired (Base 1.4, 7.12). Their queues end when they notice.
     pub fn expire_keep_alive(&self, now_ms: u64) {
-        for controller in self.controllers() {
-            if controller.keep_alive_expired(now_ms) {
-                tracing::warn!("{controller}: the keep-alive timer of {} ms expired", controller.kato_ms());
-                controller.fail();
-                self.remove(&controller);
-            }
+        let is_expired = |one: &&Arc<Controller>| one.keep_alive_expired(now_ms);
+        let expired: Vec<_> = self.lock().by_cntlid.values().filter(is_expired).cloned().collect();
+        for controller in expired {
+            tracing::warn!("{controller}: the keep-alive timer of {} ms expired", controller.kato_ms());
+            controller.fail();
+            self.remove(&controller);
         }
     }
 

@@ -1,7 +1,8 @@
 //! One connection: the commands of one queue, from their capsules to their responses.
 //!
 //! Each entry of the queue has a slot: a receive, the capsule that arrives in it, and the state of its command. The
-//! receive is posted again with the response, so a host never finds less room than its queue has entries.
+//! receives of a turn's responses are posted again in one list before the core sends any of them, so a host never finds
+//! less room than its queue has entries.
 //!
 //! ```text
 //! receive -> start -+-> respond
@@ -36,6 +37,8 @@ pub struct CoreIo {
     pub backends: Devices,
     /// Slots that wait for a buffer, room in a queue, or a backend: connection and slot.
     pub waiting: VecDeque<(u32, u16)>,
+    /// Connections with receives to post at the end of this turn.
+    pub reposting: Vec<u32>,
     /// Completions of backends.
     pub block_completions: Vec<BlockCompletion>,
     /// The time of this turn.
@@ -91,6 +94,9 @@ pub(super) enum Data {
 
 pub(super) struct Slot {
     pub(super) state: State,
+    /// The receive: the entry and the data of its capsule have separate places, so that the data is aligned as a disk
+    /// needs it.
+    receive: [Sge; 2],
     pub(super) entry: SubmissionQueueEntry,
     /// When the capsule arrived.
     pub(super) started_ns: u64,
@@ -112,6 +118,8 @@ pub struct Connection {
     pub(super) queue: Queue,
     pub(super) capsules: Vec<u32>,
     pub(super) slots: Vec<Slot>,
+    /// Slots whose receive is to be posted.
+    reposts: Vec<u16>,
     /// Requests that backends have.
     pub(super) device_requests: u32,
     /// The transport's connection has ended.
@@ -127,6 +135,9 @@ const DIRECTION_MASK: u8 = 0b11;
 /// The data goes to the host.
 const TO_HOST: u8 = 0b10;
 
+/// Receives of a list.
+const RECEIVES: usize = 16;
+
 /// A post found no room now.
 pub(super) fn is_full(error: &PostError) -> bool {
     matches!(error, PostError::QueueFull | PostError::CqFull)
@@ -141,47 +152,56 @@ impl Connection {
         queue: Queue,
         capsules: Vec<u32>,
     ) -> Result<Self, NvmfError> {
-        let slot = |_| Slot {
-            state: State::Receiving,
-            entry: SubmissionQueueEntry::new_zeroed(),
-            started_ns: 0,
-            pointer: None,
-            command: None,
-            data: Data::None,
-            second: None,
-            range: 0,
+        let memory = &io.memory;
+        let slot = |&capsule: &u32| {
+            let receive = [
+                memory.slice(memory.entry_offset(capsule), SQE_BYTES as u32)?,
+                memory.slice(memory.capsule_offset(capsule), memory.limits().capsule_bytes)?,
+            ];
+            Ok(Slot::new(receive))
         };
-        let slots = (0..capsules.len()).map(slot).collect();
-        let connection = Connection {
+        let slots = capsules.iter().map(slot).collect::<Result<Vec<_>, NvmfError>>()?;
+        let count = slots.len() as u16;
+        let mut connection = Connection {
             index,
             accepted_ms: io.now_ms,
             qp,
             queue,
             capsules,
             slots,
+            reposts: (0..count).collect(),
             device_requests: 0,
             is_ended: false,
             must_end: false,
             is_ending: false,
         };
-        for number in 0..connection.slots.len() {
-            connection.post_receive(io, number as u16)?;
-        }
+        connection.post_receives(&mut io.ctx)?;
         Ok(connection)
     }
 
-    /// Posts the receive of a slot: the entry and the data of its capsule have separate places, so that the data is
-    /// aligned as a disk needs it.
+    /// Posts the receives of the slots that have sent their response.
+    pub(super) fn post_receives(&mut self, ctx: &mut Context) -> Result<(), PostError> {
+        let mut outcome = Ok(());
+        for slots in self.reposts.chunks(RECEIVES) {
+            let mut list = [RecvWr::new(0, &[]); RECEIVES];
+            for (receive, &number) in list.iter_mut().zip(slots) {
+                let Some(slot) = self.slots.get(usize::from(number)) else { continue };
+                *receive = RecvWr::new(WrId::receive(self.index, number).0, &slot.receive);
+            }
+            let list = list.get(..slots.len()).unwrap_or_default();
+            outcome = outcome.and(ctx.post_recvs(self.qp, list).map_err(|(_, error)| error));
+        }
+        self.reposts.clear();
+        outcome
+    }
+
+    /// Lets a slot's receive be posted at the end of the turn.
     #[inline]
-    fn post_receive(&self, io: &mut CoreIo, slot: u16) -> Result<(), NvmfError> {
-        let Some(&capsule) = self.capsules.get(usize::from(slot)) else { return Ok(()) };
-        let memory = &io.memory;
-        let scatter = [
-            memory.slice(memory.entry_offset(capsule), SQE_BYTES as u32)?,
-            memory.slice(memory.capsule_offset(capsule), memory.limits().capsule_bytes)?,
-        ];
-        let wr_id = WrId::receive(self.index, slot).0;
-        Ok(io.ctx.post_recv(self.qp, &RecvWr::new(wr_id, &scatter))?)
+    fn repost(&mut self, io: &mut CoreIo, slot: u16) {
+        if self.reposts.is_empty() {
+            io.reposting.push(self.index);
+        }
+        self.reposts.push(slot);
     }
 
     /// A capsule has arrived.
@@ -346,18 +366,14 @@ impl Connection {
                 if let Some(second) = place.second.take() {
                     io.memory.free_buffer(second);
                 }
-                if let Some(device) =
-                    place.command.take().and_then(|command| io.backends.get(command.backend))
-                {
+                let backend = place.command.as_ref().map(|command| command.backend);
+                if let Some(device) = backend.and_then(|at| io.backends.get(at)) {
                     device.counters.latency.record(io.now_ns.saturating_sub(place.started_ns));
                 }
-                (place.data, place.pointer) = (Data::None, None);
+                (place.data, place.pointer, place.command) = (Data::None, None, None);
                 place.state = State::Receiving;
-                match self.post_receive(io, slot) {
-                    // The connection is ending.
-                    Err(NvmfError::Verbs(_)) => Ok(()),
-                    outcome => outcome,
-                }
+                self.repost(io, slot);
+                Ok(())
             }
             Err(error) if is_full(&error) => {
                 self.wait(io, slot, Next::Reply(response));
@@ -426,6 +442,20 @@ impl Connection {
 }
 
 impl Slot {
+    fn new(receive: [Sge; 2]) -> Self {
+        Slot {
+            state: State::Receiving,
+            receive,
+            entry: SubmissionQueueEntry::new_zeroed(),
+            started_ns: 0,
+            pointer: None,
+            command: None,
+            data: Data::None,
+            second: None,
+            range: 0,
+        }
+    }
+
     pub(super) fn release(&mut self, memory: &mut CoreMemory) {
         if let Data::Buffer(buffer) = core::mem::replace(&mut self.data, Data::None) {
             memory.free_buffer(buffer);

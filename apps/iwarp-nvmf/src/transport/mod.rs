@@ -125,12 +125,15 @@ impl Reactor {
         let polled_backends = backends.polled();
         let now_ns = worker.now().0;
         let now_ms = now_ns / 1_000_000;
+        // A slot waits once, and has one request to a backend.
+        let slots = limits.arena.capsules as usize;
         let io = CoreIo {
             ctx,
             memory,
             backends,
-            waiting: VecDeque::new(),
-            block_completions: Vec::new(),
+            waiting: VecDeque::with_capacity(slots),
+            reposting: Vec::with_capacity(limits.connections),
+            block_completions: Vec::with_capacity(slots),
             now_ns,
             now_ms,
         };
@@ -203,7 +206,19 @@ impl Reactor {
         if self.io.now_ms >= self.next_housekeeping_ms {
             self.housekeeping()?;
         }
+        self.post_receives();
         Ok(busy)
+    }
+
+    /// Posts the receives of this turn's responses. Their next commands may arrive once the worker has sent the responses.
+    fn post_receives(&mut self) {
+        while let Some(index) = self.io.reposting.pop() {
+            let connection = self.connections.get_mut(index as usize).and_then(Option::as_mut);
+            if let Some(connection) = connection.filter(|one| !one.is_ended) {
+                // It fails only while the connection ends.
+                let _ = connection.post_receives(&mut self.io.ctx);
+            }
+        }
     }
 
     /// One step of the end: closes the connections, resets those that are open at the deadline. Returns how many are

@@ -5,6 +5,7 @@
 //! ```text
 //! go                                           connect, or listen
 //! faults DROP DUPLICATE REORDER CORRUPT TRUNCATE DELAY      frames in a million, both directions
+//! reload                                       a target's next configuration
 //! stop                                         end all connections, release everything, report, exit
 //! ```
 //!
@@ -21,8 +22,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ironwarp::instrument::{FaultRates, Faults};
-use ironwarp::{Config, PostError, RangeError, RegisterError, SetupError, Stack, VerbsError};
+use ironwarp::instrument::{FaultRates, Faults, PortControl};
+use ironwarp::{Config, PostError, RangeError, RegisterError, ResourceUsage, SetupError, Stack, VerbsError};
 use ironwarp_cli::print_stdout;
 use serde_json::{Value, json};
 
@@ -32,7 +33,7 @@ use node::Node;
 use server::Server;
 
 /// The time between two reports.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The time in which all connections close in order after the order to stop; a retransmission timeout that has grown in
 /// the last failures is part of it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,6 +57,9 @@ pub(crate) enum EndError {
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// A target or a host of storage failed.
+    #[error(transparent)]
+    Nvmf(#[from] iwarp_nvmf::NvmfError),
     /// A thread could not be started, or memory not allocated.
     #[error(transparent)]
     System(#[from] std::io::Error),
@@ -72,9 +76,10 @@ impl From<PostError> for EndError {
 
 /// An order of the run.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+pub(crate) enum Order {
     Go,
     Faults(FaultRates),
+    Reload,
     Stop,
 }
 
@@ -109,6 +114,7 @@ pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
             let mut node = Node::new(Stack::builder(config(0)?).build_one()?)?;
             serve(&mut node, client(), &orders(1).remove(0))
         }
+        Role::Target | Role::Host => crate::storage::run(args),
         Role::Both => {
             let [first, second] = Stack::ring_pair(config(0)?, config(1)?, None)?;
             let (mut near, mut far) = (Node::new(first)?, Node::new(second)?);
@@ -127,7 +133,7 @@ pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
 }
 
 /// Reads orders on a thread of their own, and gives them to each of `ends`.
-fn orders(ends: usize) -> Vec<Receiver<Order>> {
+pub(crate) fn orders(ends: usize) -> Vec<Receiver<Order>> {
     let (senders, receivers): (Vec<Sender<Order>>, Vec<_>) = (0..ends).map(|_| mpsc::channel()).unzip();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -152,6 +158,7 @@ fn parse_order(line: &str) -> Option<Order> {
     match words.next()? {
         "go" => Some(Order::Go),
         "stop" => Some(Order::Stop),
+        "reload" => Some(Order::Reload),
         "faults" => {
             let mut rate = || words.next()?.parse().ok();
             Some(Order::Faults(FaultRates {
@@ -201,8 +208,9 @@ fn work<A: Application>(
             }
             Ok(Order::Faults(rates)) => {
                 seed += 1;
-                node.worker.port_control().set_faults(Faults { seed, rx: rates, tx: rates });
+                set_faults(&[node.worker.port_control()], seed, rates);
             }
+            Ok(Order::Reload) => {}
             Ok(Order::Stop) | Err(mpsc::TryRecvError::Disconnected) => break,
             Err(mpsc::TryRecvError::Empty) => {}
         }
@@ -213,15 +221,38 @@ fn work<A: Application>(
     }
     node.worker.port_control().set_faults(Faults::default());
     close(node, application)?;
-    let counters: serde_json::Map<String, Value> = node
-        .stack
-        .counters()
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(name, count)| (name.to_owned(), count.into()))
-        .collect();
-    report(A::NAME, "stopped", json!({ "counts": application.counts(), "counters": counters }));
+    report(A::NAME, "stopped", json!({ "counts": application.counts(), "counters": nonzero(&node.stack) }));
     Ok(())
+}
+
+/// Injects faults at ports, in both directions.
+pub(crate) fn set_faults(ports: &[PortControl], seed: u64, rates: FaultRates) {
+    ports.iter().for_each(|port| port.set_faults(Faults { seed, rx: rates, tx: rates }));
+}
+
+/// The counters of a stack that are not zero.
+pub(crate) fn nonzero(stack: &Stack) -> serde_json::Map<String, Value> {
+    let counters = stack.counters().into_iter().filter(|(_, count)| *count > 0);
+    counters.map(|(name, count)| (name.to_owned(), count.into())).collect()
+}
+
+/// Names what a core still holds; empty when it holds nothing.
+pub(crate) fn held(usage: ResourceUsage) -> String {
+    let counts = [
+        ("queue pairs", usage.queue_pairs),
+        ("incoming connections", usage.incoming),
+        ("TCP connections", usage.connections),
+        ("flows in TIME-WAIT", usage.time_wait),
+        ("half-open connections", usage.half_open),
+        ("flows", usage.flows),
+        ("received frames", usage.rx_frames),
+        ("retained units", usage.tx_units),
+        ("frames to send", usage.waiting_frames),
+        ("regions", usage.regions),
+        ("atomic requests", usage.remote_atomics_outstanding),
+    ];
+    let held = counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}"));
+    held.collect::<Vec<_>>().join(", ")
 }
 
 /// Closes all connections and waits until the core holds nothing.
@@ -237,7 +268,7 @@ fn close<A: Application>(node: &mut Node, application: &mut A) -> Result<(), End
         node.poll();
         while node.ctx.poll_event().is_some() {}
         is_released = is_released || node.release()?;
-        let held = node.held();
+        let held = held(node.worker.resource_usage());
         if is_released && held.is_empty() {
             return Ok(());
         }
@@ -247,7 +278,7 @@ fn close<A: Application>(node: &mut Node, application: &mut A) -> Result<(), End
     }
 }
 
-fn report(end: &str, event: &str, mut details: Value) {
+pub(crate) fn report(end: &str, event: &str, mut details: Value) {
     details["event"] = event.into();
     details["end"] = end.into();
     print_stdout(format_args!("{details}\n"));

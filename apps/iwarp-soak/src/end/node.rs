@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ironwarp::{
     Access, AlignedBuf, CompletionQueue, Context, KeepAlive, ProtectionDomain, QpAttr, RecvWr, Region,
-    ResourceUsage, SharedReceiveQueue, Stack, VerbsError, Worker, idle,
+    SharedReceiveQueue, Stack, VerbsError, Worker, idle,
 };
 
 use super::EndError;
@@ -68,43 +68,6 @@ impl Node {
             Err(VerbsError::Busy | VerbsError::CompletionQueueInUse) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Names what the core still holds; empty when it holds nothing.
-    pub(super) fn held(&self) -> String {
-        let ResourceUsage {
-            queue_pairs,
-            incoming,
-            connections,
-            time_wait,
-            half_open,
-            flows,
-            rx_frames,
-            tx_units,
-            waiting_frames,
-            regions,
-            remote_atomics_outstanding,
-            ..
-        } = self.worker.resource_usage();
-        let counts = [
-            ("queue pairs", queue_pairs),
-            ("incoming connections", incoming),
-            ("TCP connections", connections),
-            ("flows in TIME-WAIT", time_wait),
-            ("half-open connections", half_open),
-            ("flows", flows),
-            ("received frames", rx_frames),
-            ("retained units", tx_units),
-            ("frames to send", waiting_frames),
-            ("regions", regions),
-            ("atomic requests", remote_atomics_outstanding),
-        ];
-        let held: Vec<String> = counts
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| format!("{count} {name}"))
-            .collect();
-        held.join(", ")
     }
 }
 

@@ -8,8 +8,11 @@ use nix::sched::{CloneFlags, unshare};
 use tempfile::TempDir;
 
 use crate::args::{Device, Role};
+use crate::storage::{self, CONFIGS, HOSTS};
 
 const PORT: u16 = 4791;
+/// The port of a target.
+const NVME_PORT: u16 = 4420;
 /// The taps of the server and of the client.
 const TAPS: [&str; 2] = ["iwsoak0", "iwsoak1"];
 
@@ -26,10 +29,7 @@ impl Setup {
         let folder = TempDir::with_prefix("iwarp-soak.")
             .map_err(|error| format!("no folder for temporary files: {error}"))?;
         let setup = Setup { device, folder };
-        for end in 0..2 {
-            std::fs::write(setup.config(end), setup.text(end, queue_pairs))
-                .map_err(|error| format!("{}: {error}", setup.config(end).display()))?;
-        }
+        setup.write(queue_pairs)?;
         if device == Device::Tap {
             unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(|error| format!("a network namespace needs root: {error}"))?;
@@ -40,18 +40,43 @@ impl Setup {
         Ok(setup)
     }
 
-    /// The server's address.
-    pub(super) fn at(&self) -> SocketAddr {
-        ([10, 97, 0, 1], PORT).into()
+    fn write(&self, queue_pairs: u32) -> Result<(), String> {
+        let write = |path: PathBuf, text: String| {
+            std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        if self.device == Device::Storage {
+            storage::prepare(self.folder()).map_err(|error| format!("the file of a namespace: {error}"))?;
+            (0..CONFIGS).try_for_each(|at| write(self.target_config(at), self.target_text(at)))?;
+            return (0..HOSTS as usize).try_for_each(|at| write(self.host_config(at), self.host_text(at)));
+        }
+        (0..2).try_for_each(|end| write(self.config(end), self.text(end, queue_pairs)))
+    }
+
+    /// The server's address; for storage, that of host `number`'s link.
+    pub(super) fn at(&self, number: usize) -> SocketAddr {
+        match self.device {
+            Device::Storage => ([10, 97, number as u8, 1], NVME_PORT).into(),
+            _ => ([10, 97, 0, 1], PORT).into(),
+        }
     }
 
     /// The configurations of a process.
-    pub(super) fn configs(&self, role: Role) -> Vec<PathBuf> {
+    pub(super) fn configs(&self, role: Role, number: usize) -> Vec<PathBuf> {
         match role {
             Role::Server => vec![self.config(0)],
             Role::Client => vec![self.config(1)],
             Role::Both => vec![self.config(0), self.config(1)],
+            Role::Target => (0..CONFIGS).map(|at| self.target_config(at)).collect(),
+            Role::Host => vec![self.host_config(number)],
         }
+    }
+
+    fn target_config(&self, number: usize) -> PathBuf {
+        self.folder().join(format!("target-{number}.toml"))
+    }
+
+    fn host_config(&self, number: usize) -> PathBuf {
+        self.folder().join(format!("host-{number}.toml"))
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -70,6 +95,7 @@ impl Setup {
             Device::MemifNative => (self.memif(end, "native"), 9000),
             Device::Ring => (format!("ring = {{ end = {end} }}"), 9000),
             Device::Tap => (format!("tap = {{ interface = \"{}\" }}", TAPS[end]), 1500),
+            Device::Storage => (String::new(), 0),
         };
         // Behind taps each end has a network of its own.
         let (address, gateway) = if self.device == Device::Tap {
@@ -96,12 +122,50 @@ impl Setup {
         format!("memif = {{ role = \"{role}\", driver = \"{driver}\", socket = {socket:?} }}")
     }
 
+    /// A configuration of the target: two cores, and a port for each host. A connection ends when three seconds pass
+    /// without an acknowledgement, so that hosts connect again after a cut.
+    fn target_text(&self, number: usize) -> String {
+        let at = |host: usize| format!("\"{}\"", self.at(host));
+        let listeners: Vec<String> = (0..HOSTS as usize).map(at).collect();
+        let further: String = (1..HOSTS as usize)
+            .map(|host| {
+                let (port, address) = (self.port(host, "server"), format!("10.97.{host}.1/24"));
+                format!("[[stack.fabrics]]\nport = {{ {port} }}\nnet = {{ address = \"{address}\" }}\n")
+            })
+            .collect();
+        format!(
+            "listeners = [{}]\n[limits]\ncapsules = 1024\nbuffers = 16\ntransfer_kib = 16\n\
+             [stack]\nport = {{ {} }}\nnet = {{ address = \"10.97.0.1/24\" }}\n{further}\
+             [stack.core]\ncount = 2\nidle = \"yield\"\n{}{}",
+            listeners.join(", "),
+            self.port(0, "server"),
+            storage_tcp("stack.tcp"),
+            storage::namespaces(self.folder(), number)
+        )
+    }
+
+    fn host_text(&self, host: usize) -> String {
+        let (port, tcp) = (self.port(host, "client"), storage_tcp("tcp"));
+        // A link has a queue for each core of both ends; one thread polls both cores of a host.
+        let core = "[core]\ncount = 2\nidle = \"yield\"\n";
+        format!("port = {{ {port} }}\nnet = {{ address = \"10.97.{host}.2/24\" }}\n{core}{tcp}")
+    }
+
+    /// The keys of one end of a host's link.
+    fn port(&self, host: usize, role: &str) -> String {
+        let socket = self.folder().join(format!("memif-{host}.sock"));
+        format!(
+            "device.memif = {{ role = \"{role}\", driver = \"native\", socket = {socket:?} }}, mtu = 1500, \
+             ring_size = 128, rx_frames = 1152, tx_frames = 512"
+        )
+    }
+
     /// Called when the device of an end is open: gives the kernel's end of a tap its address.
     pub(super) fn on_opened(&self, role: Role) -> Result<(), String> {
         let end = match role {
             Role::Server => 0,
             Role::Client => 1,
-            Role::Both => return Ok(()),
+            Role::Both | Role::Target | Role::Host => return Ok(()),
         };
         if self.device == Device::Tap {
             ip(&["addr", "replace", &format!("10.97.{end}.254/24"), "dev", TAPS[end]])?;
@@ -124,8 +188,13 @@ impl Device {
             Device::MemifNative => "memif-native",
             Device::Ring => "ring",
             Device::Tap => "tap",
+            Device::Storage => "storage",
         }
     }
+}
+
+fn storage_tcp(table: &str) -> String {
+    format!("[{table}]\nuser_timeout_ms = 3000\ntime_wait_ms = 500\n")
 }
 
 fn ip(arguments: &[&str]) -> Result<(), String> {

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use ironwarp_types::SeededEntropy;
 
-use crate::args::Device;
+use super::process::Process;
+use crate::args::{Device, Role};
 
 /// The longest failure.
-pub(super) const SPAN_MAX: Duration = Duration::from_secs(4);
+const SPAN_MAX: Duration = Duration::from_secs(4);
+/// The longest cut.
+const CUT_MAX: Duration = Duration::from_secs(6);
 /// How long a link is down.
 pub(super) const LINK_DOWN: Duration = Duration::from_millis(1500);
 
@@ -28,9 +31,27 @@ pub(super) enum Failure {
     Suspend,
     /// Linux takes the link of an end down.
     LinkDown,
-    /// A process is killed and started again.
+    /// A process is killed and started again; of storage, a host.
     Kill,
+    /// The target is killed and started again.
+    KillTarget,
+    /// No frame passes for so long that connections end.
+    Cut,
+    /// The target takes its next configuration.
+    Reload,
 }
+
+/// The failures of storage, in their order at first.
+const STORAGE: [Failure; 8] = [
+    Failure::KillTarget,
+    Failure::Reload,
+    Failure::Kill,
+    Failure::Cut,
+    Failure::BadFrames,
+    Failure::Suspend,
+    Failure::HeavyLoss,
+    Failure::Silence,
+];
 
 /// One step of a failure.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +62,12 @@ pub(super) enum Step {
     Link(bool),
     Kill(usize),
     Restart(usize),
+    Reload,
+}
+
+/// The longest failure of a device.
+pub(super) fn span_max(device: Device) -> Duration {
+    if device == Device::Storage { CUT_MAX } else { SPAN_MAX }
 }
 
 /// Draws a failure that a device can have. A process whose peer over DPDK's memif or over rings is killed may crash or is
@@ -57,9 +84,19 @@ pub(super) fn draw(rng: &mut SeededEntropy, device: Device) -> Failure {
     let kinds = match device {
         Device::Tap => all.len(),
         Device::MemifNative => all.len() - 1,
-        Device::Memif | Device::Ring => all.len() - 2,
+        Device::Memif | Device::Ring | Device::Storage => all.len() - 2,
     };
     all[rng.below(kinds as u64) as usize]
+}
+
+/// Draws a failure of storage after `before` others: each once, then any. A target that has lived for half of the run
+/// stays, so that growth of its memory shows.
+pub(super) fn draw_storage(rng: &mut SeededEntropy, before: usize, target_stays: bool) -> Failure {
+    let any = STORAGE[rng.below(STORAGE.len() as u64) as usize];
+    match STORAGE.get(before).copied().unwrap_or(any) {
+        Failure::KillTarget if target_stays => Failure::Reload,
+        failure => failure,
+    }
 }
 
 impl Failure {
@@ -72,13 +109,18 @@ impl Failure {
             Failure::Suspend => "suspended",
             Failure::LinkDown => "link down",
             Failure::Kill => "killed",
+            Failure::KillTarget => "target killed",
+            Failure::Cut => "cut",
+            Failure::Reload => "reloaded",
         }
     }
 
     /// Its first step, the step that ends it, and the time between them.
-    pub(super) fn steps(self, rng: &mut SeededEntropy, ends: usize) -> (Step, Option<Step>, Duration) {
+    pub(super) fn steps(self, rng: &mut SeededEntropy, ends: &[Process]) -> (Step, Option<Step>, Duration) {
         let over = Some(Step::Faults([0; 6]));
-        let end = rng.below(ends as u64) as usize;
+        // Hosts are killed more often than their target, which is the first end.
+        let first = usize::from(self == Failure::Kill && ends[0].role == Role::Target);
+        let end = first + rng.below((ends.len() - first) as u64) as usize;
         let between =
             |rng: &mut SeededEntropy, low: u64, high: u64| Duration::from_millis(low + rng.below(high - low));
         match self {
@@ -90,6 +132,13 @@ impl Failure {
             Failure::Suspend => (Step::Suspend(end), Some(Step::Resume(end)), between(rng, 100, 3000)),
             Failure::LinkDown => (Step::Link(false), Some(Step::Link(true)), LINK_DOWN),
             Failure::Kill => (Step::Kill(end), Some(Step::Restart(end)), between(rng, 1, 1000)),
+            Failure::KillTarget => (Step::Kill(0), Some(Step::Restart(0)), between(rng, 1, 1000)),
+            Failure::Cut => (
+                Step::Faults([1_000_000, 0, 0, 0, 0, 0]),
+                over,
+                between(rng, 4000, SPAN_MAX.as_millis() as u64),
+            ),
+            Failure::Reload => (Step::Reload, None, Duration::ZERO),
         }
     }
 }
@@ -100,4 +149,21 @@ pub(super) fn text(injected: &BTreeMap<&'static str, u64>) -> String {
         return "none".to_owned();
     }
     injected.iter().map(|(name, count)| format!("{count} × {name}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_has_each_failure_once_and_then_a_target_that_stays() {
+        let mut rng = SeededEntropy::new(1);
+        let first: Vec<Failure> = (0..STORAGE.len()).map(|at| draw_storage(&mut rng, at, false)).collect();
+        assert_eq!(first, STORAGE);
+        let later =
+            |rng: &mut SeededEntropy, stays| (8..200).map(|at| draw_storage(rng, at, stays)).collect();
+        let (early, late): (Vec<_>, Vec<_>) = (later(&mut rng, false), later(&mut rng, true));
+        assert!(STORAGE.iter().all(|failure| early.contains(failure)));
+        assert!(!late.contains(&Failure::KillTarget) && late.contains(&Failure::Kill));
+    }
 }

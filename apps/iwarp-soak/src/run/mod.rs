@@ -17,6 +17,7 @@ use ironwarp_types::{Entropy, SeededEntropy};
 use serde_json::{Value, json};
 
 use crate::args::{Args, Device, Role};
+use crate::storage::{self, HOSTS};
 use configs::Setup;
 use failures::{Failure, LINK_DOWN, Step};
 use process::Process;
@@ -32,6 +33,9 @@ const KILL_AFTERMATH: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(50);
 /// The time without failures at the start of a device's part, and at its end.
 const CALM: Duration = Duration::from_secs(2);
+/// Counts of operations.
+const OPERATIONS: [&str; 8] =
+    ["writes", "reads", "atomics", "sends", "immediates", "zeroes", "compares", "flushes"];
 /// Operations a second below which a part has not tested anything.
 const OPERATIONS_PER_S_MIN: u64 = 10;
 
@@ -92,6 +96,8 @@ struct Part {
     pending: VecDeque<(Instant, Step)>,
     injected: BTreeMap<&'static str, u64>,
     last_kill: Option<Instant>,
+    /// Targets that were killed.
+    epoch: u64,
     /// Sums over processes that are gone.
     counts: BTreeMap<String, u64>,
     faults: Vec<String>,
@@ -111,13 +117,12 @@ impl Part {
             pending: VecDeque::new(),
             injected: BTreeMap::new(),
             last_kill: None,
+            epoch: 0,
             counts: BTreeMap::new(),
             faults: Vec::new(),
         };
-        let roles: &[Role] =
-            if device == Device::Ring { &[Role::Both] } else { &[Role::Server, Role::Client] };
-        for role in roles {
-            let end = part.start_end(*role)?;
+        for (role, number) in roles(device) {
+            let end = part.start_end(role, number)?;
             part.ends.push(end);
         }
         part.started = Instant::now();
@@ -125,9 +130,9 @@ impl Part {
     }
 
     /// Starts an end, waits until its device is open, and lets it begin.
-    fn start_end(&mut self, role: Role) -> Result<Process, String> {
+    fn start_end(&mut self, role: Role, number: usize) -> Result<Process, String> {
         let seed = self.rng.next_u64();
-        let mut end = Process::start(&self.setup, role, self.queue_pairs, seed)?;
+        let mut end = Process::start(&self.setup, (role, number), self.queue_pairs, seed)?;
         let deadline = Instant::now() + START_TIMEOUT;
         while end.ready < end.ends() {
             end.read_reports();
@@ -157,8 +162,8 @@ impl Part {
                     self.apply(step);
                 }
             }
-            if !self.is_calm && now >= next_failure && now + CALM + failures::SPAN_MAX < end {
-                let failure = failures::draw(&mut self.rng, self.device);
+            if !self.is_calm && now >= next_failure && now + CALM + failures::span_max(self.device) < end {
+                let failure = self.draw(now + span / 2 > end);
                 *self.injected.entry(failure.name()).or_default() += 1;
                 let lasts = self.inject(failure);
                 next_failure = Instant::now() + lasts + Duration::from_millis(500 + self.rng.below(2500));
@@ -170,9 +175,19 @@ impl Part {
         }
     }
 
+    fn draw(&mut self, is_late: bool) -> Failure {
+        match self.device {
+            Device::Storage => {
+                let before: u64 = self.injected.values().sum();
+                failures::draw_storage(&mut self.rng, before as usize, is_late)
+            }
+            device => failures::draw(&mut self.rng, device),
+        }
+    }
+
     /// Begins a failure. Returns how long it lasts.
     fn inject(&mut self, failure: Failure) -> Duration {
-        let (first, then, lasts) = failure.steps(&mut self.rng, self.ends.len());
+        let (first, then, lasts) = failure.steps(&mut self.rng, &self.ends);
         self.apply(first);
         if let Some(step) = then {
             self.pending.push_back((Instant::now() + lasts, step));
@@ -181,6 +196,10 @@ impl Part {
     }
 
     fn apply(&mut self, step: Step) {
+        // Hosts of storage connect again, so their connections end sooner than a failure is over.
+        if self.device == Device::Storage && !matches!(step, Step::Reload) {
+            self.last_kill = Some(Instant::now());
+        }
         match step {
             Step::Faults(rates) => {
                 let line = format!("faults {}", rates.map(|rate| rate.to_string()).join(" "));
@@ -198,18 +217,25 @@ impl Part {
                 self.watch();
                 let killed = &mut self.ends[end];
                 killed.kill();
+                if killed.role == Role::Target {
+                    self.epoch += 1;
+                    let stored = storage::next_epoch(self.setup.folder(), self.epoch);
+                    self.faults.extend(stored.err().map(|error| format!("epoch: {error}")));
+                }
                 add(&mut self.counts, &killed.counts);
-                self.faults
-                    .extend(killed.samples.growth().map(|growth| format!("{}: {growth}", killed.name())));
+                self.faults.extend(
+                    killed.samples.growth(killed.role).map(|growth| format!("{}: {growth}", killed.name())),
+                );
             }
             Step::Restart(end) => {
-                let role = self.ends[end].role;
-                match self.start_end(role) {
+                let (role, number) = (self.ends[end].role, self.ends[end].number);
+                match self.start_end(role, number) {
                     Ok(process) => self.ends[end] = process,
                     Err(error) => self.faults.push(error),
                 }
                 self.last_kill = Some(Instant::now());
             }
+            Step::Reload => self.ends[0].order("reload"),
         }
     }
 
@@ -241,7 +267,8 @@ impl Part {
         let mut memory = serde_json::Map::new();
         let mut counters = BTreeMap::new();
         for mut end in std::mem::take(&mut self.ends).into_iter().rev() {
-            self.faults.extend(end.samples.growth().map(|growth| format!("{}: {growth}", end.name())));
+            self.faults
+                .extend(end.samples.growth(end.role).map(|growth| format!("{}: {growth}", end.name())));
             memory.insert(end.name().to_owned(), end.samples.json());
             end.order("stop");
             let deadline = Instant::now() + STOP_TIMEOUT;
@@ -262,8 +289,11 @@ impl Part {
             add(&mut self.counts, &end.counts);
             counters.append(&mut end.counters);
         }
+        if self.device == Device::Storage && self.faults.is_empty() {
+            self.faults.extend(storage::check_disk(self.setup.folder()).err());
+        }
         let count = |name: &str| self.counts.get(name).copied().unwrap_or(0);
-        let operations: u64 = ["writes", "reads", "atomics", "sends", "immediates"].map(count).iter().sum();
+        let operations: u64 = OPERATIONS.map(count).iter().sum();
         if operations < OPERATIONS_PER_S_MIN * seconds as u64 {
             self.faults.push(format!("{operations} operations in {seconds:.0} s"));
         }
@@ -292,14 +322,27 @@ impl Part {
     }
 }
 
+/// The ends of a device, in the order in which they start, with their numbers among those of the same role.
+fn roles(device: Device) -> Vec<(Role, usize)> {
+    match device {
+        Device::Ring => vec![(Role::Both, 0)],
+        Device::Memif | Device::MemifNative | Device::Tap => vec![(Role::Server, 0), (Role::Client, 0)],
+        Device::Storage => {
+            let hosts = (0..HOSTS as usize).map(|number| (Role::Host, number));
+            core::iter::once((Role::Target, 0)).chain(hosts).collect()
+        }
+    }
+}
+
 /// Adds the counts of a process that is gone.
 fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, BTreeMap<String, u64>>) {
-    // The client counts operations, and the server the same connections once more.
-    for (name, count) in counts.get("client").into_iter().flatten() {
-        *sum.entry(name.clone()).or_default() += count;
-    }
-    for (name, count) in counts.get("server").into_iter().flatten() {
-        *sum.entry(format!("server: {name}")).or_default() += count;
+    // Clients and hosts count operations, and the server or the target the same ones once more.
+    for (end, counts) in counts {
+        let is_passive = ["server", "target"].contains(&end.as_str());
+        for (name, count) in counts {
+            let name = if is_passive { format!("{end}: {name}") } else { name.clone() };
+            *sum.entry(name).or_default() += count;
+        }
     }
 }
 

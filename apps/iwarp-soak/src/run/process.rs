@@ -17,6 +17,8 @@ use crate::args::Role;
 /// A process, and what it has reported.
 pub(super) struct Process {
     pub(super) role: Role,
+    /// Its number among the hosts of storage.
+    pub(super) number: usize,
     child: Child,
     orders: ChildStdin,
     reports: Receiver<Value>,
@@ -37,17 +39,26 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts this program as an end.
-    pub(super) fn start(setup: &Setup, role: Role, queue_pairs: u32, seed: u64) -> Result<Self, String> {
+    pub(super) fn start(
+        setup: &Setup,
+        (role, number): (Role, usize),
+        queue_pairs: u32,
+        seed: u64,
+    ) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
         let mut command = Command::new(program);
         let name = match role {
             Role::Server => "server",
             Role::Client => "client",
             Role::Both => "both",
+            Role::Target => "target",
+            Role::Host => "host",
         };
-        command.args(["end", "--role", name, "--at", &setup.at().to_string(), "--seed", &seed.to_string()]);
-        command.args(["--queue-pairs", &queue_pairs.to_string()]);
-        for path in setup.configs(role) {
+        let at = setup.at(number).to_string();
+        command.args(["end", "--role", name, "--at", &at, "--seed", &seed.to_string()]);
+        command.args(["--queue-pairs", &queue_pairs.to_string(), "--number", &number.to_string()]);
+        command.arg("--folder").arg(setup.folder());
+        for path in setup.configs(role, number) {
             command.arg("--config").arg(path);
         }
         // DPDK's own files go with the folder of the run.
@@ -72,6 +83,7 @@ impl Process {
         });
         Ok(Process {
             role,
+            number,
             child,
             orders,
             reports,
@@ -90,7 +102,7 @@ impl Process {
     pub(super) fn sample(&mut self) {
         let open = self.counts.values().filter_map(|counts| counts.get("open")).sum();
         let pid = self.pid();
-        self.samples.take(pid, open);
+        self.samples.take(self.role, pid, open);
     }
 
     /// Its name in results.
@@ -99,6 +111,8 @@ impl Process {
             Role::Server => "server",
             Role::Client => "client",
             Role::Both => "both ends",
+            Role::Target => "target",
+            Role::Host => ["host 0", "host 1", "host 2"][self.number],
         }
     }
 

@@ -5,10 +5,14 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
 
+use crate::args::Role;
+
 /// The interval between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A shorter life has no quarters to compare.
 const SAMPLES_MIN: usize = 40;
+/// The same for an end of storage: its failures are the first to use most of its buffers, one after the other.
+const STORAGE_SAMPLES_MIN: usize = 120;
 /// Growth of resident memory between the second and the last quarter of a life that is no leak: buffers of connections
 /// that come and go.
 const GROWTH_KIB_MAX: u64 = 2048;
@@ -28,15 +32,18 @@ pub(super) struct Samples {
 
 impl Samples {
     /// Takes a sample of a process with this number of connections if it is time.
-    pub(super) fn take(&mut self, pid: Pid, connections: u64) {
+    ///
+    /// For storage, memory that is shared with the other end of a link does not count: it has a fixed size, and a new host
+    /// has used none of it.
+    pub(super) fn take(&mut self, role: Role, pid: Pid, connections: u64) {
         if self.last.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
         self.last = Some(Instant::now());
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let rss = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().split(' ').next()?.parse().ok());
+        let key = if is_storage(role) { "RssAnon:" } else { "VmRSS:" };
+        let rss =
+            status.lines().find_map(|line| line.strip_prefix(key)?.trim().split(' ').next()?.parse().ok());
         let descriptors =
             std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64);
         if let Some(rss) = rss {
@@ -47,8 +54,8 @@ impl Samples {
     }
 
     /// What grew between the second and the last quarter of the life.
-    pub(super) fn growth(&self) -> Option<String> {
-        if self.rss_kib.len() < SAMPLES_MIN {
+    pub(super) fn growth(&self, role: Role) -> Option<String> {
+        if self.rss_kib.len() < if is_storage(role) { STORAGE_SAMPLES_MIN } else { SAMPLES_MIN } {
             return None;
         }
         let [(early, late), (early_fds, late_fds), (few, many)] =
@@ -66,6 +73,10 @@ impl Samples {
             [&self.rss_kib, &self.descriptors].map(|values| quarters(values));
         json!({ "rss_kib": [early, late], "descriptors": [early_fds, late_fds], "samples": self.rss_kib.len() })
     }
+}
+
+fn is_storage(role: Role) -> bool {
+    matches!(role, Role::Target | Role::Host)
 }
 
 /// The medians of the second and of the last quarter.
@@ -101,19 +112,25 @@ mod tests {
 
     #[test]
     fn only_lasting_growth_is_growth() {
-        assert_eq!(samples((0..100).map(|at| 50_000 + at % 7 * 100)).growth(), None);
+        assert_eq!(samples((0..100).map(|at| 50_000 + at % 7 * 100)).growth(Role::Server), None);
         // Growth at the start is no leak, and a short life says nothing.
-        assert_eq!(samples((0..100).map(|at| if at < 20 { 1000 } else { 90_000 })).growth(), None);
-        assert_eq!(samples((0..30).map(|at| at * 10_000)).growth(), None);
-        let leak = samples((0..100).map(|at| 50_000 + at * 100)).growth();
+        assert_eq!(
+            samples((0..100).map(|at| if at < 20 { 1000 } else { 90_000 })).growth(Role::Server),
+            None
+        );
+        assert_eq!(samples((0..30).map(|at| at * 10_000)).growth(Role::Server), None);
+        let leak = samples((0..100).map(|at| 50_000 + at * 100)).growth(Role::Server);
         assert!(leak.is_some_and(|text| text.starts_with("memory grew")));
         // More connections than ever need more memory.
         let mut grown = samples((0..100).map(|at| if at < 60 { 50_000 } else { 60_000 }));
-        assert!(grown.growth().is_some());
+        assert!(grown.growth(Role::Server).is_some());
         grown.connections[60..].fill(128);
-        assert_eq!(grown.growth(), None);
+        assert_eq!(grown.growth(Role::Server), None);
+        let leak = |count: u64| samples((0..count).map(|at| 50_000 + at * 100));
+        assert_eq!(leak(100).growth(Role::Target), None);
+        assert!(leak(120).growth(Role::Target).is_some());
         let mut leak = samples((0..100).map(|_| 50_000));
         leak.descriptors = (0..100).map(|at| 9 + at / 50).collect();
-        assert_eq!(leak.growth(), Some("descriptors grew from 9 to 10".to_owned()));
+        assert_eq!(leak.growth(Role::Server), Some("descriptors grew from 9 to 10".to_owned()));
     }
 }
