@@ -53,7 +53,10 @@ impl AppSrq {
     pub fn new(ctx: &mut Context, plan: SrqPlan, cores: usize) -> Result<SharedAppSrq, VerbsError> {
         let pd = ctx.alloc_pd();
         let srq = ctx.create_srq(pd, plan.depth, plan.sges)?;
-        let landing = ShadowedRegion::new(ctx, pd, plan.depth as usize * plan.room, Access::LOCAL_WRITE)?;
+        // Receives lie anywhere, with gaps. In twice the bytes all of them fit, which credits of several cores need.
+        let spare = if cores > 1 { 2 } else { 1 };
+        let bytes = spare * plan.depth as usize * plan.room;
+        let landing = ShadowedRegion::new(ctx, pd, bytes, Access::LOCAL_WRITE)?;
         Ok(Rc::new(RefCell::new(AppSrq {
             srq,
             plan,
