@@ -19,7 +19,6 @@ mod per_port;
 mod port;
 #[cfg(test)]
 mod sample;
-pub mod tap;
 mod wire;
 
 #[cfg(all(feature = "dpdk", dpdk_missing))]

@@ -32,6 +32,7 @@ mod frame;
 mod pool;
 mod port;
 mod ring;
+pub mod tap;
 mod vdev;
 
 pub use device::{DeviceCounts, PortSettings};

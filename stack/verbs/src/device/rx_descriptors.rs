@@ -11,7 +11,7 @@ use std::fs::DirEntry;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use ironwarp_port::tap;
+use ironwarp_port::dpdk::tap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::socket_domain;

@@ -1,5 +1,4 @@
 //! What the kernel says of a descriptor of a tap interface.
-#![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
 
