@@ -105,7 +105,7 @@ over_native() {
     local field=rtt_ns.p50 size=(--size 64)
     case $1 in
         atomic-lat) size=() ;;
-        *-bw) field=gbit_per_s size=(--size 65536) ;;
+        *-bw) field=gbit_per_s size=(--size 65536 --depth "$depth") ;;
     esac
     "$native" "$1" --pair memif "${size[@]}" --mtu "$mtu" --duration 1 --json "$folder/native.json" >/dev/null
     jq ".results[0].$field" "$folder/native.json"
@@ -113,8 +113,9 @@ over_native() {
 
 median() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
 
-# The MTU of the configuration that iwarp-run makes.
-mtu=1500
+# The MTU of the configuration that iwarp-run makes for a memif, and perftest's number of outstanding requests.
+mtu=9000
+depth=128
 results=()
 printf '%-12s %12s %12s %-8s %s\n' "" libraries native "" ratio
 while IFS=: read -r test command; do

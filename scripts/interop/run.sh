@@ -30,7 +30,6 @@ elif [[ " $* " == *" --compare-storage "* ]]; then
     programs=$build/guided/dist
 elif [[ " $* " == *" --compare "* ]]; then
     scripts/build-guided.sh --static-dpdk iwarp-perf
-    scripts/install-verbs.sh "$build/verbs/release/lib" >/dev/null
     programs=$build/guided/dist
 else
     require_cargo
@@ -40,6 +39,8 @@ else
     # No cell of the short run needs the replacement libraries.
     [[ " $* " == *" --smoke "* ]] || scripts/install-verbs.sh --debug "$build/verbs/lib" >/dev/null
 fi
+verbs=$build/verbs/release/lib
+[[ " $* " != *" --compare "* ]] || scripts/install-verbs.sh "$verbs" >/dev/null
 status=0
 # No cell of the short run needs the storage programs.
 storage=(--storage)
@@ -49,4 +50,4 @@ scripts/interop/build-guest.sh "$build/interop/guest" "${storage[@]}" || status=
 
 # A network namespace without a name ends with its last process, and so does everything in it.
 exec unshare --net -- python3 -B scripts/interop/lab --image "$build/interop/guest" --programs "$programs" \
-    --verbs "$build/verbs/release/lib" --logs "$build/interop/logs" "$@"
+    --verbs "$verbs" --logs "$build/interop/logs" "$@"

@@ -87,22 +87,7 @@ CONFIG = """\
 hugepages = "never"
 memory_mib = 128
 [port]
-device.af_packet = {{ interface = "{interface}" }}
-rx_frames = 4096
-tx_frames = 4096
-[net]
-address = "{address}/24"
-[core]
-idle = "yield"
-[mpa]
-crc = false
-"""
-MEMIF_CONFIG = """\
-[eal]
-hugepages = "never"
-memory_mib = 128
-[port]
-device.memif = {{ role = "{role}", socket = "/tmp/verbs.sock" }}
+device.{device}
 rx_frames = 4096
 tx_frames = 4096
 [net]
@@ -117,8 +102,8 @@ refused_retries = 3
 
 
 def compare(image, programs, verbs, folder, rounds, patterns, report):
-    """`verbs` is the folder of the replacement libraries. Measures those tests whose names match and prints a table. Writes JSON to the file `report`, unless it is None.
-    Returns whether everything was measured."""
+    """Measures those tests whose names match and prints a table; `verbs` is the folder of the replacement libraries. Writes
+    JSON to the file `report`, unless it is None. Returns whether everything was measured."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     image = with_programs(image, folder, programs, ("iwarp-perf",), verbs=verbs)
@@ -129,10 +114,10 @@ def compare(image, programs, verbs, folder, rounds, patterns, report):
     try:
         guest.must(NAMESPACE_SETUP)
         for name, address in zip("ab", OUR_ADDRESSES):
-            text = CONFIG.format(interface=f"w{name}", address=address)
+            text = CONFIG.format(device=f'af_packet = {{ interface = "w{name}" }}', address=address)
             guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
         for role, address in zip(("server", "client"), OUR_ADDRESSES):
-            text = MEMIF_CONFIG.format(role=role, address=address)
+            text = CONFIG.format(device=f'memif = {{ role = "{role}", socket = "/tmp/verbs.sock" }}', address=address)
             guest.must(f"cat >/tmp/{role}.toml <<'EOF'\n{text}EOF")
         for number in range(rounds):
             for test, tool, factor in (each for each in TESTS if each[0] in figures):
