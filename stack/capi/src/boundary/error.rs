@@ -92,8 +92,10 @@ pub(crate) fn call<A: Answer>(body: impl FnOnce() -> Result<A, ApiError>) -> i32
             let message = message.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
             let code = set_last_error(fault!(IW_E_INTERNAL, "{}: {message}", IN_LIBRARY));
             tracing::error!("{IN_LIBRARY}: {message}");
-            // Dropping the panic's payload could panic again.
-            core::mem::forget(payload);
+            // Dropping the panic's payload may panic again; the payload of that one is not dropped.
+            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                core::mem::forget(second);
+            }
             code
         }
     }

@@ -402,13 +402,14 @@ mod tests {
         let value = Sized { size: 1, old: 2, new: 3 };
         let default = Sized { size: 0, old: 0, new: 99 };
         for (size, expected) in [(8, [1, 2, 1, 2, 7, 7]), (16, [1, 2, 3, 0, 1, 2])] {
-            let mut out = [7u32; 16];
+            let mut out = [0x7_0000_0007u64; 8];
             // SAFETY: the array has more bytes than two elements.
             let mut list = unsafe { OutList::new(out.as_mut_ptr().cast::<Sized>(), size, 2, "out") }
                 .map_err(|fault| fault.code)
                 .expect("a good size");
             (0..3).for_each(|_| list.push(value));
-            assert_eq!(out[..6], expected, "elements of {size} bytes; the third is ignored");
+            let words: Vec<u32> = out.iter().flat_map(|two| [*two as u32, (two >> 32) as u32]).collect();
+            assert_eq!(words[..6], expected, "elements of {size} bytes; the third is ignored");
         }
         let numbers: Vec<u64> = (0..3 * 20).map(|at| if at % 3 == 2 { 0 } else { at }).collect();
         for (size, new) in [(8, 99), (24, 1)] {

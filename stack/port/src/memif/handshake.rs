@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod report;
 mod server;
 mod thread;
 
@@ -27,6 +28,7 @@ use super::socket::{Channel, Listener, Received};
 use super::wire::{Disconnect, Message};
 use super::{MemifConfig, MemifError, MemifRole};
 use client::ClientStart;
+use report::Reports;
 use server::ServerStart;
 pub(super) use thread::ControlThread;
 
@@ -113,8 +115,8 @@ pub(super) enum Step {
     Continue,
     /// The link is up with these rings.
     Up(Vec<QueueRings>),
-    /// The peer has said that it ends.
-    End,
+    /// The peer has said that it ends, and why.
+    End(Disconnect),
     /// The channel is broken.
     Closed,
 }
@@ -130,6 +132,7 @@ pub(super) struct Control {
     events: OwnedFd,
     /// No peer could be accepted, for example without a free descriptor: the socket stays readable.
     accept_failed: bool,
+    reports: Reports,
 }
 
 impl Control {
@@ -148,7 +151,8 @@ impl Control {
                 .map_err(MemifError::system)?;
         }
         let retry_at = Instant::now();
-        Ok(Control { config, shared, role, peer: None, retry_at, events, accept_failed: false })
+        let reports = Reports::default();
+        Ok(Control { config, shared, role, peer: None, retry_at, events, accept_failed: false, reports })
     }
 
     /// Returns the control side of a connected peer, without a socket to find others.
@@ -161,8 +165,16 @@ impl Control {
     ) -> Self {
         let events = epoll::create(CreateFlags::CLOEXEC).expect("a descriptor");
         let (role, retry_at) = (Role::Client(PathBuf::new()), now + Duration::from_secs(1 << 32));
-        let mut control =
-            Control { config, shared, role, peer: None, retry_at, events, accept_failed: false };
+        let mut control = Control {
+            config,
+            shared,
+            role,
+            peer: None,
+            retry_at,
+            events,
+            accept_failed: false,
+            reports: Reports::default(),
+        };
         control.set_peer(channel, (now, stats));
         control
     }
@@ -210,12 +222,12 @@ impl Control {
                 Received::Malformed => Err(Refusal(Counter::PortMemifBadMessage, "Invalid message")),
                 Received::Message(message, fd) => peer.on_message(message, fd, &self.config),
             };
-            self.on_step(result, stats);
+            self.on_step(result, now, stats);
         }
         let late =
             |peer: &Peer| !matches!(peer.stage, Stage::Up) && now.duration_since(peer.since) > START_LIMIT;
         if self.peer.as_ref().is_some_and(late) {
-            self.on_step(Err(Refusal(Counter::PortMemifTimeouts, "Start took too long")), stats);
+            self.on_step(Err(Refusal(Counter::PortMemifTimeouts, "Start took too long")), now, stats);
         }
     }
 
@@ -267,7 +279,8 @@ impl Control {
         }
     }
 
-    fn on_step(&mut self, result: Result<Step, Refusal>, stats: &CoreStats) {
+    fn on_step(&mut self, result: Result<Step, Refusal>, now: Instant, stats: &CoreStats) {
+        let starting = self.peer.as_ref().is_some_and(|peer| !matches!(peer.stage, Stage::Up));
         match result {
             Ok(Step::Continue) => {}
             Ok(Step::Up(rings)) => {
@@ -275,11 +288,21 @@ impl Control {
                 if let Some(peer) = &mut self.peer {
                     peer.stage = Stage::Up;
                 }
+                self.reports.link_up();
                 self.shared.publish(rings);
             }
-            Ok(Step::End | Step::Closed) => self.drop_peer(None, stats),
+            Ok(Step::End(end)) => {
+                if starting {
+                    self.reports.refused_by_peer(&self.config, &end, now);
+                }
+                self.drop_peer(None, stats);
+            }
+            Ok(Step::Closed) => self.drop_peer(None, stats),
             Err(Refusal(counter, reason)) => {
                 stats.count(counter);
+                if starting {
+                    self.reports.refused(&self.config, reason, now);
+                }
                 self.drop_peer(Some(reason), stats);
             }
         }
@@ -316,7 +339,7 @@ impl Peer {
         config: &MemifConfig,
     ) -> Result<Step, Refusal> {
         match (&mut self.stage, message) {
-            (_, Message::Disconnect(_)) => Ok(Step::End),
+            (_, Message::Disconnect(end)) => Ok(Step::End(end)),
             (Stage::Server(start), message) => start.on_message(message, fd, &self.channel, config),
             (Stage::Client(start), message) => start.on_message(message, &self.channel, config),
             // A late acknowledgement changes nothing.
