@@ -111,6 +111,7 @@ counters! {
         TcpDropUnexpectedSyn = "tcp_drop_unexpected_syn": "SYNs for connections that exist.",
         TcpSynCookiesSent = "tcp_syn_cookies_sent": "SYN-ACKs with a cookie, sent because too many handshakes were open.",
         TcpSynCookiesValid = "tcp_syn_cookies_valid": "Connections that a returned cookie opened.",
+        TcpSynCookiesEarly = "tcp_syn_cookies_early": "Segments with a valid cookie that overtook the first one of their connection; dropped.",
         TcpSynCookiesInvalid = "tcp_syn_cookies_invalid": "ACKs to a listener with a wrong SYN cookie, counted only while cookies are outstanding.",
         TcpRxIcmp = "tcp_rx_icmp": "ICMP errors that quote a segment in flight.",
         TcpDropIcmp = "tcp_drop_icmp": "ICMP errors that quote nothing in flight.",

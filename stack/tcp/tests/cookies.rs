@@ -92,15 +92,40 @@ fn a_guessed_cookie_is_rejected() {
         s.expect(&[&format!("R {guess}")]);
     }
     // A cookie is invalid for another ISN of the peer and for another port.
-    s.peer(". 2 ack 1 win 100");
-    s.expect(&["R 1"]);
+    for other in ["0", "65537"] {
+        s.peer(&format!(". {other} ack 1 win 100"));
+        s.expect(&["R 1"]);
+    }
     let ours = s.our_numbers;
     s.set_peer_port(50_004);
     s.our_numbers = ours;
     s.peer(". 1 ack 1 win 100");
     s.expect(&["R 1"]);
-    assert_eq!(s.node.read(Counter::TcpSynCookiesInvalid), 5);
+    assert_eq!(s.node.read(Counter::TcpSynCookiesInvalid), 6);
     assert!(s.node.events.is_empty());
+}
+
+/// RFC 4987 s3.6, RFC 9293 s3.10.7.2: a reset would end the connection that the first segment opens when it arrives.
+#[test]
+fn a_segment_that_overtakes_the_first_one_is_dropped_without_a_reset() {
+    for (early, first) in [
+        (". 33 ack 1 win 100", "P. 1:33(32) ack 1 win 100"),
+        ("P. 65536:65546(10) ack 1 win 100", ". 1 ack 1 win 100"),
+    ] {
+        let mut s = flooded(config());
+        s.peer("S 0 win 65535 <mss 1460>");
+        s.sent();
+        s.peer(early);
+        s.expect(&[]);
+        assert_eq!(
+            (s.node.read(Counter::TcpSynCookiesEarly), s.node.read(Counter::TcpSynCookiesInvalid)),
+            (1, 0)
+        );
+        assert!(s.node.established().is_none());
+        s.peer(first);
+        assert!(s.node.established().is_some());
+        assert_eq!(s.node.read(Counter::TcpSynCookiesValid), 1);
+    }
 }
 
 /// A cookie is valid for at least 34 and at most 69 seconds.

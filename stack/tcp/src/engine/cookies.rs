@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   31      30..28   27..0
-//!   | time | MSS   | keyed hash of endpoints, the peer's ISN, time and MSS |       our initial sequence number (ISN)
+//!   | time | MSS   | keyed hash of endpoints, time and MSS, + the peer's ISN |       our initial sequence number (ISN)
 //!
 //!   31..6   5..2           1      0
 //!   | clock | window scale | SACK | ECN |                                          our timestamp, if the peer offers them
@@ -11,7 +11,8 @@
 //! While the queue of half-open connections is full, takes a SYN and gives the sequence number and timestamp of a
 //! stateless SYN-ACK. Takes the ACK of that SYN-ACK and gives the options that the SYN offered. A cookie is valid for
 //! 34 to 68 seconds. Cookies are accepted only while a valid one exists, so guessing is impossible at other times. A
-//! guess succeeds with a probability of 2^-28.
+//! guess succeeds with a probability of 2^-28. A segment that overtook the first one is recognised, since the peer's ISN is
+//! added to the hash: a reset would end a connection that the first segment opens.
 //!
 //! Source: RFC 4987 s3.6 and its appendix A; RFC 7323 s5.4 for the timestamp. The encoding replaces the low 6 bits of
 //! the clock and never exceeds the connection's clock. Without timestamps, window scale, SACK and ECN are not used.
@@ -34,8 +35,21 @@ const HASH_BITS: u32 = (1 << 28) - 1;
 /// Bits of a timestamp that encode the other options.
 const OFFER_BITS: u32 = 0x3f;
 
+/// The most bytes that a peer sends after our SYN-ACK, whose window is not scaled.
+const INITIAL_WINDOW_MAX: u32 = 65_535;
+
 /// A shift that no SYN has; encodes "windows are not scaled".
 const NO_SCALE: u32 = 15;
+
+/// What an ACK without a connection has.
+pub(super) enum Returned {
+    /// A cookie, and the options of the SYN.
+    Valid(SynOptions),
+    /// A cookie, and data behind the first byte: an earlier segment is lost or late.
+    Early,
+    /// No cookie of ours.
+    Invalid,
+}
 
 /// The validity of the cookies that were sent.
 #[derive(Default)]
@@ -66,26 +80,31 @@ impl Cookies {
         Seq(cookie(isn_generator, flow, syn.seq, period, at))
     }
 
-    /// Returns the options of the SYN if the ACK returns a valid cookie.
+    /// Returns whether the ACK returns a cookie, and the options of the SYN.
     pub(super) fn decode_cookie(
         &self,
         now: Nanos,
         isn_generator: &IsnGenerator,
         flow: &Flow,
         ack: &Segment,
-    ) -> Option<SynOptions> {
+    ) -> Returned {
         let (irs, seq) = (ack.seq.minus(1), ack.ack.minus(1).0);
         let (newest, at) = (now.0 >> PERIOD_SHIFT, seq >> 28 & 7);
-        let period = newest.checked_sub((newest ^ u64::from(seq >> 31)) & 1)?;
-        if cookie(isn_generator, flow, irs, period, at) != seq {
-            return None;
+        let Some(period) = newest.checked_sub((newest ^ u64::from(seq >> 31)) & 1) else {
+            return Returned::Invalid;
+        };
+        // The bytes between the first one and this segment.
+        match cookie(isn_generator, flow, irs, period, at).wrapping_sub(seq) & HASH_BITS {
+            0 => {}
+            1..=INITIAL_WINDOW_MAX => return Returned::Early,
+            _ => return Returned::Invalid,
         }
         let mss = MSS.get(at as usize).copied();
         let Some(stamps) = ack.options.timestamps else {
-            return Some(SynOptions { mss, ..SynOptions::default() });
+            return Returned::Valid(SynOptions { mss, ..SynOptions::default() });
         };
         let shift = stamps.tsecr >> 2 & 0xf;
-        Some(SynOptions {
+        Returned::Valid(SynOptions {
             mss,
             window_scale: (shift < NO_SCALE).then_some(shift as u8),
             sack_permitted: stamps.tsecr & 2 != 0,
@@ -109,8 +128,8 @@ pub(super) fn cookie_timestamp(clock: u32, offer: &SynOptions, ecn: bool) -> u32
 }
 
 fn cookie(isn_generator: &IsnGenerator, flow: &Flow, irs: Seq, period: u64, mss_at: u32) -> u32 {
-    let hash = isn_generator.cookie_hash(flow, irs, period << 3 | u64::from(mss_at));
-    ((period & 1) as u32) << 31 | mss_at << 28 | (hash & HASH_BITS)
+    let hash = isn_generator.cookie_hash(flow, period << 3 | u64::from(mss_at));
+    ((period & 1) as u32) << 31 | mss_at << 28 | (hash.wrapping_add(irs.0) & HASH_BITS)
 }
 
 #[cfg(test)]

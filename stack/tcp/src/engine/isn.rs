@@ -36,12 +36,11 @@ impl IsnGenerator {
         Seq(clock.wrapping_add(hasher.finish() as u32))
     }
 
-    /// Returns a keyed hash of a flow, the peer's initial sequence number and the encoded fields of a SYN cookie.
-    pub(super) fn cookie_hash(&self, flow: &Flow, irs: Seq, encoded: u64) -> u32 {
+    /// Returns a keyed hash of a flow and the encoded fields of a SYN cookie.
+    pub(super) fn cookie_hash(&self, flow: &Flow, encoded: u64) -> u32 {
         let mut hasher = self.hasher(4);
         write_address(&mut hasher, flow.local);
         write_address(&mut hasher, flow.remote);
-        hasher.write_u32(irs.0);
         hasher.write_u64(encoded);
         hasher.finish() as u32
     }

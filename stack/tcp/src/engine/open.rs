@@ -7,6 +7,7 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
+use super::cookies::Returned;
 use super::isn::EPHEMERAL_PORTS;
 use super::{Tcp, cookies};
 use crate::conn::{Conn, NewConn};
@@ -165,8 +166,8 @@ impl<P: Port> Tcp<P> {
     }
 
     /// The ACK of a stateless SYN-ACK opens the connection if it returns a valid cookie. Returns `Some` with the slot,
-    /// `Some(None)` if no slot is free, and `None` if there is no valid cookie. Without a free slot no reply is sent,
-    /// and the peer's next segment may return the cookie again.
+    /// `Some(None)` if no slot is free or an earlier segment of the peer is missing, and `None` if there is no valid cookie.
+    /// With `Some(None)` no reply is sent, and the peer's next segment may return the cookie again.
     #[cold]
     pub(super) fn accept_syn_cookie(
         &mut self,
@@ -180,9 +181,16 @@ impl<P: Port> Tcp<P> {
         }
         let flow = arrived.flow;
         let listener = self.listeners.find(flow.local)?;
-        let Some(options) = self.cookies.decode_cookie(now, &self.isn_generator, &flow, ack) else {
-            self.shared.stats.count(Counter::TcpSynCookiesInvalid);
-            return None;
+        let options = match self.cookies.decode_cookie(now, &self.isn_generator, &flow, ack) {
+            Returned::Valid(options) => options,
+            Returned::Early => {
+                self.shared.stats.count(Counter::TcpSynCookiesEarly);
+                return Some(None);
+            }
+            Returned::Invalid => {
+                self.shared.stats.count(Counter::TcpSynCookiesInvalid);
+                return None;
+            }
         };
         let Some(new_conn) = self.reserve_slot(now, flow, arrived.hash, path.clone()) else {
             self.shared.stats.count(Counter::TcpDropConnectionTableFull);
