@@ -3,6 +3,7 @@
 import shutil
 
 from guest import ADDRESS as GUEST
+from cells.startup import RTR
 from matrix import cell
 from outcome import Skipped, check
 
@@ -51,6 +52,8 @@ def rping(lab):
 
 @cell("programs/ucmatose")
 def ucmatose(lab):
+    # The server sends first, which RFC 5044 s7.1.2 allows only after an FPDU of the initiator: siw has to send an RTR.
+    lab.siw(peer_to_peer=1, rtr_type=RTR["write"])
     ours = lab.fabric.ours
     options = "-c 4 -C 10 -S 1000"
     both(lab, ["ucmatose", "-b", ours, *options.split()], f"ucmatose -s {ours} {options}",
