@@ -234,9 +234,17 @@ impl Host {
             turn();
         }
         for queue in std::mem::take(&mut self.queues) {
-            match self.ctx.destroy_qp(queue.qp) {
-                Ok(()) | Err(ironwarp::VerbsError::UnknownQueuePair | ironwarp::VerbsError::Busy) => {}
-                Err(error) => return Err(error.into()),
+            let deadline = Instant::now() + Duration::from_secs(2);
+            loop {
+                match self.ctx.destroy_qp(queue.qp) {
+                    Ok(()) | Err(ironwarp::VerbsError::UnknownQueuePair) => break,
+                    // The core takes requests from a full ring.
+                    Err(ironwarp::VerbsError::Busy) if Instant::now() < deadline => {
+                        self.poll()?;
+                        turn();
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         // The queue pairs come back, and the last acknowledgements are sent.
