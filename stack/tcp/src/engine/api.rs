@@ -224,7 +224,7 @@ impl<P: Port> Tcp<P> {
 
     /// Returns both endpoints while the id is valid.
     pub fn flow(&self, id: ConnId) -> Option<Flow> {
-        self.conn(id).map(|conn| conn.flow)
+        self.conn(id).map(Conn::flow)
     }
 
     /// Returns the listener of a connection that the peer opened.
