@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironwarp_arch::prefetch_read_all;
+use ironwarp_arch::{prefetch_read, prefetch_read_all};
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
@@ -211,10 +211,22 @@ impl QpTable {
         }
     }
 
-    /// Returns the connection of a queue pair.
+    /// Prefetches the indices of a queue pair's send ring, and what the queue pair shares with the application. Returns
+    /// its connection.
     #[inline]
-    pub(crate) fn conn_of(&self, slot: u32) -> Option<ConnId> {
-        self.qps.get(slot as usize)?.as_ref()?.conn
+    pub(crate) fn prefetch_ring(&self, slot: u32) -> Option<ConnId> {
+        let qp = self.qps.get(slot as usize)?.as_ref()?;
+        qp.sq.prefetch();
+        prefetch_read(&*qp.shared);
+        qp.conn
+    }
+
+    /// Prefetches the next request of a queue pair.
+    #[inline]
+    pub(crate) fn prefetch_request(&self, slot: u32) {
+        if let Some(Some(qp)) = self.qps.get(slot as usize) {
+            qp.sq.prefetch_at(qp.sq.tail());
+        }
     }
 
     /// The slots of the table, free ones included.

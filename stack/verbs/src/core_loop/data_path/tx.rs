@@ -41,6 +41,9 @@ impl<P: Port> DataPath<P> {
     /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
     #[inline(always)]
     pub(crate) fn on_doorbell(&mut self, slot: u32) {
+        if self.has_many_connections() {
+            self.prefetch_sender(slot);
+        }
         let Some(qp) = self.qps.at(slot) else { return };
         // The doorbell is cleared before the rings are read, so that later work rings it again.
         qp.shared.bell.clear();
