@@ -14,7 +14,7 @@ Prints the instructions of one operation of each case, both ends together, besid
   --update     writes the counts as the new budgets
   --json FILE  the same as JSON, for `iwarp-perf results`
 
-cases: round-trip idle-poll write-alone read-alone write-list send-list write-large write-large-jumbo set-up
+cases: round-trip idle-poll write-alone write-spread read-alone write-list send-list write-large write-large-jumbo set-up
 atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating; all of them by default
 
 examples:
@@ -25,7 +25,7 @@ TXT
 
 command="scripts/instruction-counts.sh${*:+ $*}"
 budgets=bench/instruction-budgets.txt
-all=(round-trip idle-poll write-alone read-alone write-list send-list write-large write-large-jumbo set-up
+all=(round-trip idle-poll write-alone write-spread read-alone write-list send-list write-large write-large-jumbo set-up
     atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating)
 mode=print json= cases=()
 while [ $# -gt 0 ]; do

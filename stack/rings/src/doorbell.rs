@@ -37,9 +37,8 @@ pub fn channel(queues: usize) -> (DoorbellSender, DoorbellReceiver) {
     )
 }
 
-/// One queue's flag, shared by the two ends. It has a cache line of its own, because other cores set the flags of other queues.
+/// One queue's flag, shared by the two ends. The user pads it to a cache line, because other cores set the flags of other queues.
 #[derive(Debug)]
-#[repr(align(64))]
 pub struct DoorbellFlag {
     pending: AtomicBool,
 }

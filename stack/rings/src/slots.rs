@@ -17,6 +17,7 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crossbeam_utils::CachePadded;
+use ironwarp_arch::{prefetch_read, prefetch_read_all};
 
 use crate::end_state::{EndState, NotSync};
 use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
@@ -204,6 +205,19 @@ impl<T> SlotConsumer<T> {
         // SAFETY: the slot was published. The result borrows `self` and releasing takes `&mut self`, so the slot is not
         // released meanwhile. The producer does not access it before that.
         Some(self.ring.slot(seq).with(|slot| unsafe { &*slot }))
+    }
+
+    /// Prefetches the producer's index and the place of the slots.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch_read(&self.ring.producer);
+        prefetch_read(&self.ring.slots);
+    }
+
+    /// Prefetches the slot of `seq`, published or not.
+    #[inline]
+    pub fn prefetch_at(&self, seq: u32) {
+        prefetch_read_all(self.ring.slot(seq));
     }
 
     /// Returns the slots before `seq` to the producer. Does nothing unless head <= `seq` <= tail.

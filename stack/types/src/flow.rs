@@ -25,6 +25,12 @@ impl Flow {
         }
     }
 
+    /// Returns the local and the remote port.
+    #[inline]
+    pub fn ports(&self) -> [u16; 2] {
+        [self.local.port(), self.remote.port()]
+    }
+
     #[inline(never)]
     fn same_as_ipv6(&self, other: &Flow) -> bool {
         self == other

@@ -34,6 +34,9 @@ const LISTENER: &str = "10.0.0.2:4791";
 /// Requests in one list.
 const LIST: usize = 16;
 
+/// The queue pairs of [`Case::WriteSpread`].
+const SPREAD: usize = 2048;
+
 /// Requests of the send queue.
 const SEND_DEPTH: u32 = 64;
 
@@ -46,6 +49,8 @@ enum Case {
     IdlePoll,
     /// A 64 B Write. Each is posted alone, when the Write before it is complete.
     WriteAlone,
+    /// The same over many queue pairs in turn, whose state is larger than a second-level cache.
+    WriteSpread,
     /// A 64 B Read. Each is posted alone, when the Read before it is complete.
     ReadAlone,
     /// A 64 B Write of a stream of lists of sixteen.
@@ -66,6 +71,7 @@ impl Case {
             "round-trip" => Case::RoundTrip,
             "idle-poll" => Case::IdlePoll,
             "write-alone" => Case::WriteAlone,
+            "write-spread" => Case::WriteSpread,
             "read-alone" => Case::ReadAlone,
             "write-list" => Case::WriteList,
             "send-list" => Case::SendList,
@@ -84,6 +90,7 @@ impl Case {
     fn operations(self) -> u32 {
         match self {
             Case::RoundTrip | Case::WriteAlone | Case::ReadAlone | Case::SetUp => 2000,
+            Case::WriteSpread => 4 * SPREAD as u32,
             Case::IdlePoll => 10_000,
             Case::WriteList | Case::SendList => 16_000,
             Case::WriteLarge | Case::WriteLargeJumbo => 16,
@@ -94,7 +101,10 @@ impl Case {
 fn main() -> Result<(), Failure> {
     let name = std::env::args().nth(1).ok_or("usage: instruction_count CASE")?;
     let case = Case::parse(&name)?;
-    let mut link = Link::connect(case.mtu())?;
+    let mut link = Link::connect(case)?;
+    if case == Case::WriteSpread {
+        link.connect_more(SPREAD - 1)?;
+    }
     link.run(case, case.operations() / 4)?;
     measured(&mut link, case)?;
     println!("{}", case.operations());
@@ -112,15 +122,18 @@ struct Link {
     server: End,
     /// The server's buffer, as the client addresses it.
     remote: RemoteMemory,
+    /// The client's queue pairs besides `client.qp`, and the one that is next.
+    more: Vec<QueuePair>,
+    next: usize,
 }
 
 impl Link {
-    fn connect(mtu: u16) -> Result<Self, Failure> {
-        let port = MemoryConfig { mtu_bytes: mtu, ..MemoryConfig::default() };
+    fn connect(case: Case) -> Result<Self, Failure> {
+        let port = MemoryConfig { mtu_bytes: case.mtu(), ..MemoryConfig::default() };
         let (client_port, server_port) = pair(&port, &port);
         let clock = StepClock::default();
-        let mut client = End::new("10.0.0.1/24", mtu, client_port, clock.clone())?;
-        let mut server = End::new("10.0.0.2/24", mtu, server_port, clock)?;
+        let mut client = End::new("10.0.0.1/24", case, client_port, clock.clone())?;
+        let mut server = End::new("10.0.0.2/24", case, server_port, clock)?;
         server.context.listen(LISTENER.parse()?)?;
         client.context.connect(client.qp, LISTENER.parse()?, b"")?;
         loop {
@@ -132,7 +145,7 @@ impl Link {
             if let Some(Event::Established { .. }) = client.context.poll_event() {
                 let remote =
                     RemoteMemory { stag: server.buffer.stag(), tagged_offset: server.buffer.base_to() };
-                return Ok(Link { client, server, remote });
+                return Ok(Link { client, server, remote, more: Vec::new(), next: 0 });
             }
         }
     }
@@ -147,6 +160,7 @@ impl Link {
                 Ok(())
             }
             Case::WriteAlone => (0..operations).try_for_each(|_| self.write_alone()),
+            Case::WriteSpread => (0..operations).try_for_each(|_| self.write_next()),
             Case::ReadAlone => (0..operations).try_for_each(|_| self.read_alone()),
             Case::WriteList => self.write_lists(operations),
             Case::SendList => self.send_lists(operations),
@@ -164,6 +178,15 @@ impl Link {
 
     fn write_alone(&mut self) -> Result<(), Failure> {
         self.client.context.post_send(self.client.qp, &SendWr::write_inline(1, &SMALL, self.remote))?;
+        while self.poll()? == 0 {}
+        Ok(())
+    }
+
+    /// A Write of the next queue pair. All complete in one queue.
+    fn write_next(&mut self) -> Result<(), Failure> {
+        let qp = self.more.get(self.next).copied().unwrap_or(self.client.qp);
+        self.next = (self.next + 1) % (self.more.len() + 1);
+        self.client.context.post_send(qp, &SendWr::write_inline(1, &SMALL, self.remote))?;
         while self.poll()? == 0 {}
         Ok(())
     }
@@ -229,6 +252,32 @@ impl Link {
         Ok(())
     }
 
+    /// Connects more queue pairs, one at a time.
+    fn connect_more(&mut self, count: usize) -> Result<(), Failure> {
+        for _ in 0..count {
+            let (client, server) = (self.client.create_qp(1)?, self.server.create_qp(1)?);
+            self.client.context.connect(client, LISTENER.parse()?, b"")?;
+            let mut established = 0;
+            while established < 2 {
+                self.client.worker.poll(1);
+                self.server.worker.poll(1);
+                while let Some(event) = self.client.context.poll_event() {
+                    established += usize::from(matches!(event, Event::Established { .. }));
+                }
+                while let Some(event) = self.server.context.poll_event() {
+                    match event {
+                        Event::ConnectRequest { request, .. } => {
+                            self.server.context.accept(request, server, b"")?
+                        }
+                        event => established += usize::from(matches!(event, Event::Established { .. })),
+                    }
+                }
+            }
+            self.more.push(client);
+        }
+        Ok(())
+    }
+
     /// The client disconnects as soon as it is connected.
     fn set_up(&mut self) -> Result<(), Failure> {
         let (client, server) = (self.client.create_qp(1)?, self.server.create_qp(1)?);
@@ -284,9 +333,12 @@ struct End {
 }
 
 impl End {
-    fn new(address: &str, mtu: u16, port: MemoryPort, clock: StepClock) -> Result<Self, Failure> {
+    fn new(address: &str, case: Case, port: MemoryPort, clock: StepClock) -> Result<Self, Failure> {
         let mut config = Config::in_memory(address)?;
-        config.port.mtu = mtu;
+        config.port.mtu = case.mtu();
+        if case == Case::WriteSpread {
+            config.limits.queue_pairs = SPREAD as u32;
+        }
         let (stack, worker) = Stack::builder(config).build_replayable(port, clock, [1, 2])?;
         let mut context = stack.context()?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * SEND_DEPTH)?);

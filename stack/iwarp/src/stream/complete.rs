@@ -25,9 +25,8 @@ pub(super) enum DoneWhen {
 
 /// What was acknowledged, and the condition of each request.
 pub(super) struct SendProgress {
-    /// One entry for each slot of the send ring. The entry of request `seq` is at `seq & mask`.
+    /// One entry for each slot of the send ring, a power of two. The entry of request `seq` is at `seq` modulo their number.
     done_when: Box<[DoneWhen]>,
-    mask: u32,
     /// Payload octets that TCP has pulled.
     pulled_bytes: u64,
     /// Payload octets that the peer has acknowledged.
@@ -45,7 +44,6 @@ impl SendProgress {
         let slots = send_depth.max(1).next_power_of_two();
         SendProgress {
             done_when: vec![DoneWhen::Now; slots as usize].into_boxed_slice(),
-            mask: slots - 1,
             pulled_bytes: 0,
             acked_bytes: 0,
             reads_done: 0,
@@ -72,17 +70,22 @@ impl SendProgress {
         self.set_done_when(seq, DoneWhen::Acked(self.pulled_bytes));
     }
 
+    #[inline(always)]
+    fn index_of(&self, seq: u32) -> usize {
+        seq as usize & (self.done_when.len() - 1)
+    }
+
     /// Sets the condition of request `seq`.
     #[inline]
     pub(super) fn set_done_when(&mut self, seq: u32, condition: DoneWhen) {
-        if let Some(entry) = self.done_when.get_mut((seq & self.mask) as usize) {
+        if let Some(entry) = self.done_when.get_mut(self.index_of(seq)) {
             *entry = condition;
         }
     }
 
     #[inline]
     fn done_when(&self, seq: u32) -> Option<&DoneWhen> {
-        self.done_when.get((seq & self.mask) as usize)
+        self.done_when.get(self.index_of(seq))
     }
 
     pub(super) fn awaits_quiescence(&self) -> bool {

@@ -280,6 +280,11 @@ impl Stream {
         self.receiving && self.may_send() && self.rx_markers.is_none() && self.out_of_order.is_none()
     }
 
+    /// Returns the depths of Reads of its [`StreamConfig`].
+    pub fn depths_at_creation(&self) -> ReadDepths {
+        ReadDepths { ird: self.config.ird, ord: self.config.ord }
+    }
+
     /// Returns the state.
     pub fn state(&self) -> StreamState {
         self.state

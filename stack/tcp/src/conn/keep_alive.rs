@@ -38,11 +38,14 @@ pub struct TcpTimeouts {
 /// The keep-alive state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAliveTimer {
-    settings: Option<KeepAlive>,
-    probes: u8,
+    /// Idle time before the first probe; [`Nanos::MAX`] without keep-alive.
+    idle: Nanos,
+    interval: Nanos,
     probed_at: Nanos,
     /// Idle time after which the timer fires; [`Nanos::MAX`] without keep-alive.
     pub(crate) wait: Nanos,
+    probes_max: u8,
+    probes: u8,
 }
 
 /// The action that the keep-alive timer requires.
@@ -58,9 +61,16 @@ pub(crate) enum KeepAliveAction {
 
 impl KeepAliveTimer {
     pub(crate) fn new(settings: Option<KeepAlive>) -> Self {
-        let settings = settings.map(|settings| KeepAlive { probes: settings.probes.max(2), ..settings });
-        let wait = settings.map_or(Nanos::MAX, |settings| settings.idle);
-        KeepAliveTimer { settings, probes: 0, probed_at: Nanos::ZERO, wait }
+        let never = KeepAlive { idle: Nanos::MAX, interval: Nanos::MAX, probes: 0 };
+        let KeepAlive { idle, interval, probes } = settings.unwrap_or(never);
+        KeepAliveTimer {
+            idle,
+            interval,
+            probed_at: Nanos::ZERO,
+            wait: idle,
+            probes_max: probes.max(2),
+            probes: 0,
+        }
     }
 
     /// A segment of the peer arrived. Returns whether probes were outstanding, in which case the caller must set the
@@ -68,27 +78,29 @@ impl KeepAliveTimer {
     pub(crate) fn on_segment_received(&mut self) -> bool {
         let asked = self.probes > 0;
         if asked {
-            *self = KeepAliveTimer::new(self.settings);
+            (self.probes, self.probed_at, self.wait) = (0, Nanos::ZERO, self.idle);
         }
         asked
     }
 
     /// The timer fired. The peer's last segment arrived at `last_rx_at`.
     pub(crate) fn on_timer(&mut self, now: Nanos, last_rx_at: Nanos) -> KeepAliveAction {
-        let Some(settings) = self.settings else { return KeepAliveAction::Wait };
+        if self.idle == Nanos::MAX {
+            return KeepAliveAction::Wait;
+        }
         if self.probed_at <= last_rx_at {
             self.probes = 0;
-            self.wait = settings.idle;
+            self.wait = self.idle;
         }
         if now.since(last_rx_at) < self.wait {
             return KeepAliveAction::Wait;
         }
-        if self.probes >= settings.probes {
+        if self.probes >= self.probes_max {
             return KeepAliveAction::GiveUp;
         }
         self.probes += 1;
         self.probed_at = now;
-        self.wait = now.since(last_rx_at) + settings.interval;
+        self.wait = now.since(last_rx_at) + self.interval;
         KeepAliveAction::Probe
     }
 }

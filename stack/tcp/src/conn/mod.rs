@@ -12,6 +12,8 @@ mod rtt;
 mod send;
 mod timestamps;
 
+use core::net::SocketAddr;
+
 use ironwarp_net::Path;
 use ironwarp_types::{Flow, FlowKeyV4, Nanos, Seq};
 
@@ -122,8 +124,8 @@ pub(crate) struct Negotiated {
     pub(crate) ecn: bool,
 }
 
-/// A connection.
-#[repr(C, align(64))]
+/// A connection. Its slot aligns it to cache lines.
+#[repr(C)]
 pub(crate) struct Conn {
     pub(crate) rcv: ReceiveSide,
     pub(crate) state: State,
@@ -135,11 +137,12 @@ pub(crate) struct Conn {
     pub(crate) last_rx_at: Nanos,
     /// The connection's slot in the slab, which is also its timer id.
     pub(crate) slot: u32,
+    /// The local and the remote port.
+    pub(crate) ports: [u16; 2],
     /// The flow as received packets hold it.
     pub(crate) key: FlowKeyV4,
     pub(crate) snd: SendSide,
     pub(crate) path: Path,
-    pub(crate) flow: Flow,
     pub(crate) cold: Cold,
 }
 
@@ -180,9 +183,6 @@ pub(crate) struct Cold {
     pub(crate) in_flow_table: bool,
 }
 
-// docs/design-decisions.md allows 2 KiB for an idle connection with its timer and its share of the tables.
-const _: () = assert!(size_of::<Conn>() <= 1024);
-
 /// Arguments of a new connection.
 pub(crate) struct NewConn {
     pub(crate) slot: u32,
@@ -215,8 +215,8 @@ impl Conn {
             slot: new_conn.slot,
             snd: SendSide::new(config, new_conn.iss, emss, new_conn.now),
             path: new_conn.path,
+            ports: new_conn.flow.ports(),
             key: FlowKeyV4::from(&new_conn.flow),
-            flow: new_conn.flow,
             cold: Cold {
                 hash: new_conn.hash,
                 iss: new_conn.iss,
@@ -288,8 +288,17 @@ impl Conn {
         (self.snd.snd_nxt, self.snd.snd_max) = (self.snd.snd_end, self.snd.snd_end);
     }
 
+    /// Returns both endpoints, from the path and the ports.
+    pub(crate) fn flow(&self) -> Flow {
+        let [local, remote] = self.ports;
+        Flow {
+            local: SocketAddr::new(self.path.local_addr(), local),
+            remote: SocketAddr::new(self.path.remote_addr(), remote),
+        }
+    }
+
     fn set_emss(&mut self) {
-        let peer_mss = self.cold.peer_mss.unwrap_or(mss_default(&self.flow));
+        let peer_mss = self.cold.peer_mss.unwrap_or(mss_default(&self.flow()));
         self.snd.emss = emss(peer_mss, self.mtu_bytes() - beyond_ipv4(&self.path), self.opts.timestamps);
         self.snd.cc.on_segment_size(u32::from(self.snd.emss));
     }

@@ -51,7 +51,7 @@ impl Conn {
     /// Limits packets to `mtu_bytes`. Later units are smaller; existing units are split when retransmitted.
     #[cold]
     pub(crate) fn on_path_mtu<P: Port>(&mut self, io: &mut TcpIo<'_, P>, mtu_bytes: u16) {
-        let mtu_bytes = mtu_bytes.max(mtu_floor(&self.flow));
+        let mtu_bytes = mtu_bytes.max(mtu_floor(&self.flow()));
         if mtu_bytes >= self.mtu_bytes() {
             return;
         }

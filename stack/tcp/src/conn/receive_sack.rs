@@ -15,15 +15,15 @@ use crate::header::{SackBlock, SackBlocks};
 pub(crate) struct SackRanges {
     /// Disjoint blocks, the most recent first.
     blocks: SackBlocks,
-    /// RFC 2883: bytes that arrived again, for the next ACK.
-    duplicate: Option<SackBlock>,
+    /// RFC 2883: bytes that arrived again, for the next ACK; empty if there are none.
+    duplicate: SackBlock,
 }
 
 impl SackRanges {
     /// Returns whether there is nothing to report.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.duplicate.is_none()
+        self.blocks.is_empty() && self.duplicate.is_empty()
     }
 
     /// All bytes of an out-of-order segment are held.
@@ -51,7 +51,7 @@ impl SackRanges {
     /// Bytes arrived that had arrived before.
     pub(crate) fn on_duplicate(&mut self, start: Seq, end: Seq) {
         if start.lt(end) {
-            self.duplicate = Some(SackBlock { start, end });
+            self.duplicate = SackBlock { start, end };
         }
     }
 
@@ -70,7 +70,9 @@ impl SackRanges {
 
     /// Returns the blocks of the next ACK, at most `most`.
     pub(crate) fn next_blocks(&mut self, most: usize) -> SackBlocks {
-        self.duplicate.take().into_iter().chain(self.blocks.iter().copied()).take(most).collect()
+        let duplicate = core::mem::take(&mut self.duplicate);
+        let duplicate = (!duplicate.is_empty()).then_some(duplicate);
+        duplicate.into_iter().chain(self.blocks.iter().copied()).take(most).collect()
     }
 
     /// Checks with `holds` that all reported blocks are held.

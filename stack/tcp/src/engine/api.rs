@@ -17,6 +17,7 @@ impl<P: Port> Tcp<P> {
     pub fn prefetch(&self, id: ConnId) {
         if let Some(slot) = self.slots.get(id.slot as usize) {
             ironwarp_arch::prefetch_read_all(slot);
+            self.shared.wheel.prefetch(id.slot);
         }
     }
 
@@ -89,6 +90,11 @@ impl<P: Port> Tcp<P> {
     ) {
         TcpIo { now, wire: wires.first_mut(), shared: &mut self.shared }.ensure_terminate_reserve();
         while let Some(at) = self.shared.wheel.pop_expired(now) {
+            if let Some(slot) =
+                self.shared.wheel.next_in_slot().and_then(|next| self.slots.get(next as usize))
+            {
+                ironwarp_arch::prefetch_read_all(slot);
+            }
             self.on_timer(now, at, wires, events);
         }
         self.relieve_shortages(now, wires, events);
@@ -224,7 +230,7 @@ impl<P: Port> Tcp<P> {
 
     /// Returns both endpoints while the id is valid.
     pub fn flow(&self, id: ConnId) -> Option<Flow> {
-        self.conn(id).map(|conn| conn.flow)
+        self.conn(id).map(Conn::flow)
     }
 
     /// Returns the listener of a connection that the peer opened.

@@ -14,7 +14,8 @@ impl<P: Port> Tcp<P> {
         let mut in_flow_table = 0;
         let (mut received, mut retained, mut half_open) = (0, 0, 0);
         for conn in self.slots.iter().filter_map(|slot| slot.conn.as_ref()) {
-            self.check_conn(conn).map_err(|fault| format!("{:?} in {:?}: {fault}", conn.flow, conn.state))?;
+            self.check_conn(conn)
+                .map_err(|fault| format!("{:?} in {:?}: {fault}", conn.flow(), conn.state))?;
             in_flow_table += usize::from(conn.cold.in_flow_table);
             received +=
                 usize::from(conn.rcv.queues.in_order.len()) + usize::from(conn.rcv.queues.out_of_order.len());

@@ -80,7 +80,9 @@ impl<P: Port> Tcp<P> {
     #[inline]
     pub(super) fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
         self.flows.lookup(hash, |at| match self.slots.get(at as usize) {
-            Some(slot) => slot.conn.as_ref().is_some_and(|conn| conn.flow.same_as(flow)),
+            Some(slot) => {
+                slot.conn.as_ref().is_some_and(|conn| conn.ports == flow.ports() && conn.flow().same_as(flow))
+            }
             None => self.time_wait.flow(at - self.shared.config.connections_max) == Some(flow),
         })
     }
@@ -137,7 +139,7 @@ impl<P: Port> Tcp<P> {
         if let Some(header) = answer
             && io.may_reply()
         {
-            io.send_control(&path, &arrived.flow, header, &[]);
+            io.send_control(&path, arrived.flow.ports(), header, &[]);
         }
     }
 
@@ -162,7 +164,7 @@ impl<P: Port> Tcp<P> {
         let mut io = TcpIo::for_path(&path, now, wires, &mut self.shared);
         if !segment.has(Flags::RST) && io.may_reply() {
             let ack = segment.has(Flags::ACK).then_some(segment.ack);
-            io.send_reset(&path, &arrived.flow, (ack, segment.seq.plus(segment.seq_len())));
+            io.send_reset(&path, arrived.flow.ports(), (ack, segment.seq.plus(segment.seq_len())));
         }
     }
 }

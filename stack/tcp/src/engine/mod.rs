@@ -36,12 +36,16 @@ use isn::IsnGenerator;
 use listeners::Listeners;
 use time_wait::TimeWait;
 
-/// A slot of the slab.
+/// A slot of the slab, in cache lines of its own.
+#[repr(C, align(64))]
 struct Slot {
+    conn: Option<Conn>,
     /// Counts the connections that have used the slot, to detect stale ids.
     generation: u32,
-    conn: Option<Conn>,
 }
+
+// docs/design-decisions.md allows 2 KiB for an idle connection with its timer and its share of the tables.
+const _: () = assert!(size_of::<Slot>() == 832);
 
 /// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate documentation.
 ///

@@ -162,7 +162,7 @@ impl<P: Port> Tcp<P> {
         }
         self.shared.stats.count(Counter::TcpSynCookiesSent);
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
-        io.send_control(&conn.path, &flow, header, options.as_slice());
+        io.send_control(&conn.path, conn.ports, header, options.as_slice());
     }
 
     /// The ACK of a stateless SYN-ACK opens the connection if it returns a valid cookie. Returns `Some` with the slot,

@@ -95,7 +95,7 @@ impl TimeWait {
             return;
         }
         self.free = entry.newer;
-        (entry.flow, entry.hash) = (Some(conn.flow), hash);
+        (entry.flow, entry.hash) = (Some(conn.flow()), hash);
         (entry.snd_nxt, entry.rcv_nxt) = (conn.snd.snd_max, conn.rcv.rcv_nxt);
         entry.ts = conn.opts.timestamps.then_some(conn.ts);
         entry.until = now + self.duration;

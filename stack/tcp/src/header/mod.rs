@@ -14,7 +14,7 @@ mod syn;
 use bitflags::bitflags;
 use ironwarp_net::{PlainFrame, PlainSegment, TcpSegment};
 use ironwarp_port::Frame;
-use ironwarp_types::{Ecn, Flow, FlowKeyV4, Seq};
+use ironwarp_types::{Ecn, Seq};
 
 use crate::queue::Piece;
 
@@ -186,9 +186,9 @@ impl TxHeader {
 
     /// Returns the header as [`Path::write_plain`](ironwarp_net::Path::write_plain) takes it.
     #[inline(always)]
-    pub(crate) fn plain(&self, key: FlowKeyV4, ident: u16) -> PlainSegment {
+    pub(crate) fn plain(&self, ports: [u16; 2], ident: u16) -> PlainSegment {
         PlainSegment {
-            ports: key.ports(),
+            ports,
             seq: self.seq,
             ack: self.ack,
             flags: self.flags.bits(),
@@ -202,11 +202,11 @@ impl TxHeader {
     /// Writes the header and timestamps to the front of `l4`, with a checksum of zero. `more_options_bytes`, a multiple
     /// of four, counts the options that follow.
     #[inline]
-    pub(crate) fn write(&self, l4: &mut [u8], flow: &Flow, more_options_bytes: usize) {
+    pub(crate) fn write(&self, l4: &mut [u8], [local, remote]: [u16; 2], more_options_bytes: usize) {
         let Some((header, options)) = l4.split_first_chunk_mut::<HEADER_BYTES>() else { return };
         let offset = ((self.header_bytes() + more_options_bytes) / 4) as u8;
-        header[0..2].copy_from_slice(&flow.local.port().to_be_bytes());
-        header[2..4].copy_from_slice(&flow.remote.port().to_be_bytes());
+        header[0..2].copy_from_slice(&local.to_be_bytes());
+        header[2..4].copy_from_slice(&remote.to_be_bytes());
         header[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
         header[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
         header[12] = offset << 4;

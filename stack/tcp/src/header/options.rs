@@ -59,10 +59,17 @@ impl Timestamps {
 }
 
 /// A range held by the receiver: `start` is its first sequence number, `end` the one after its last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SackBlock {
     pub(crate) start: Seq,
     pub(crate) end: Seq,
+}
+
+impl SackBlock {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
 }
 
 /// The SACK blocks of one segment. At most four fit the option space (RFC 2018 s3).

@@ -43,7 +43,7 @@ impl Conn {
     fn on_bad_ack_in_syn_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         io.count(Counter::TcpDropUnacceptableAck);
         if !segment.has(Flags::RST) && io.may_reply() {
-            io.send_reset(&self.path, &self.flow, (Some(segment.ack), segment.seq));
+            io.send_reset(&self.path, self.ports, (Some(segment.ack), segment.seq));
         }
     }
 
@@ -107,7 +107,7 @@ impl Conn {
         }
         io.count(Counter::TcpDropUnacceptableAck);
         if io.may_reply() {
-            io.send_reset(&self.path, &self.flow, (Some(segment.ack), segment.seq));
+            io.send_reset(&self.path, self.ports, (Some(segment.ack), segment.seq));
         }
         DONE
     }

@@ -223,7 +223,7 @@ impl Conn {
     pub(crate) fn send_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> bool {
         let header = self.header(io.now, self.snd.ack_seq(), Flags::ACK);
         let blocks = self.sack_option();
-        let sent = io.send_control(&self.path, &self.flow, header, blocks.as_slice());
+        let sent = io.send_control(&self.path, self.ports, header, blocks.as_slice());
         if sent {
             self.ack.pending = false;
             io.count(Counter::TcpTxAcks);

@@ -13,7 +13,7 @@ impl Conn {
     #[cold]
     pub(crate) fn send_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let (header, options) = self.syn(io.now);
-        io.send_control(&self.path, &self.flow, header, options.as_slice());
+        io.send_control(&self.path, self.ports, header, options.as_slice());
         self.snd.snd_nxt = self.cold.iss;
         self.snd.on_sent(io.now, 1);
         self.ack.pending = false;
@@ -91,7 +91,7 @@ impl Conn {
                 ..TxHeader::bare(self.snd.ack_seq(), Seq(0), Flags::RST)
             };
             io.count(Counter::TcpTxResets);
-            io.send_control(&self.path, &self.flow, reset, &[]);
+            io.send_control(&self.path, self.ports, reset, &[]);
         }
         self.state = State::Closed;
         self.snd.timer_at = Nanos::MAX;

@@ -13,7 +13,7 @@ mod transmit;
 use ironwarp_net::Path;
 use ironwarp_port::{Frame, Port, TxMeta, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{Flow, FlowKeyV4, Nanos, Seq};
+use ironwarp_types::{Nanos, Seq};
 
 pub(crate) use acks::AckQueue;
 
@@ -241,35 +241,32 @@ impl<P: Port> TcpIo<'_, P> {
         &mut self,
         mut frame: P::Frame,
         path: &Path,
-        flow: &Flow,
+        ports: [u16; 2],
         header: &TxHeader,
         more_options_bytes: usize,
     ) -> SealedOf<P> {
-        let key = FlowKeyV4::from(flow);
-        let meta =
-            self.write_headers(frame.bytes_mut(), path, (flow, key), header, (more_options_bytes, None));
+        let meta = self.write_headers(frame.bytes_mut(), path, ports, header, (more_options_bytes, None));
         frame.seal(meta)
     }
 
-    /// Writes all headers of a frame. `key` is the key of `flow`, and `payload_sum` the sum of the payload, if that is known.
-    /// Returns the metadata to seal the frame with.
+    /// Writes all headers of a frame. `payload_sum` is the sum of the payload, if that is known. Returns the metadata to seal the frame with.
     #[inline(always)]
     fn write_headers(
         &mut self,
         frame: &mut [u8],
         path: &Path,
-        (flow, key): (&Flow, FlowKeyV4),
+        ports: [u16; 2],
         header: &TxHeader,
         (more_options_bytes, payload_sum): (usize, Option<u32>),
     ) -> TxMeta {
         self.shared.ident = self.shared.ident.wrapping_add(1);
         let ident = self.shared.ident;
         if more_options_bytes == 0
-            && let Some(meta) = path.write_plain(frame, &header.plain(key, ident), payload_sum)
+            && let Some(meta) = path.write_plain(frame, &header.plain(ports, ident), payload_sum)
         {
             return meta;
         }
-        write_general_headers(frame, path, flow, *header, (more_options_bytes, ident))
+        write_general_headers(frame, path, ports, *header, (more_options_bytes, ident))
     }
 
     #[inline]
@@ -283,7 +280,7 @@ impl<P: Port> TcpIo<'_, P> {
     pub(crate) fn send_control(
         &mut self,
         path: &Path,
-        flow: &Flow,
+        ports: [u16; 2],
         header: TxHeader,
         options: &[u8],
     ) -> bool {
@@ -292,20 +289,20 @@ impl<P: Port> TcpIo<'_, P> {
         if let Some(room) = frame.bytes_mut().get_mut(options_at..) {
             room.copy_from_slice(options);
         }
-        let sealed = self.finish(frame, path, flow, &header, options.len());
+        let sealed = self.finish(frame, path, ports, &header, options.len());
         self.push(sealed)
     }
 
     /// RFC 9293 s3.10.7.1: sends a reset that the sender of a segment accepts. `answering` holds the segment's
     /// acknowledgement number, if it has one, and its end.
     #[cold]
-    pub(crate) fn send_reset(&mut self, path: &Path, flow: &Flow, answering: (Option<Seq>, Seq)) {
+    pub(crate) fn send_reset(&mut self, path: &Path, ports: [u16; 2], answering: (Option<Seq>, Seq)) {
         let header = match answering {
             (Some(ack), _) => TxHeader::bare(ack, Seq(0), Flags::RST),
             (None, end) => TxHeader::bare(Seq(0), end, Flags::RST | Flags::ACK),
         };
         self.count(Counter::TcpTxResets);
-        self.send_control(path, flow, header, &[]);
+        self.send_control(path, ports, header, &[]);
     }
 }
 
@@ -314,14 +311,14 @@ impl<P: Port> TcpIo<'_, P> {
 fn write_general_headers(
     frame: &mut [u8],
     path: &Path,
-    flow: &Flow,
+    ports: [u16; 2],
     header: TxHeader,
     (more_options_bytes, ident): (usize, u16),
 ) -> TxMeta {
     let l4_at = path.header_bytes();
     let l4_bytes = frame.len().saturating_sub(l4_at);
     if let Some(l4) = frame.get_mut(l4_at..) {
-        header.write(l4, flow, more_options_bytes);
+        header.write(l4, ports, more_options_bytes);
     }
     path.write(frame, l4_bytes, ident, header.ecn);
     path.finish_tcp(frame, header.header_bytes() + more_options_bytes)

@@ -177,7 +177,7 @@ impl Conn {
             return Err(Blocked::None);
         }
         room.copy_from_slice(range);
-        let sealed = io.finish(frame, &self.path, &self.flow, &header, 0);
+        let sealed = io.finish(frame, &self.path, self.ports, &header, 0);
         if io.push(sealed) { Ok(()) } else { Err(Blocked::Wire) }
     }
 

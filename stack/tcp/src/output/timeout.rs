@@ -130,7 +130,7 @@ impl Conn {
             KeepAliveAction::Probe => {
                 let header = self.header(io.now, self.snd.snd_una.minus(1), Flags::ACK);
                 io.count(Counter::TcpKeepAliveProbes);
-                io.send_control(&self.path, &self.flow, header, &[]);
+                io.send_control(&self.path, self.ports, header, &[]);
             }
             KeepAliveAction::GiveUp => self.abort_on_timeout(io, events),
         }

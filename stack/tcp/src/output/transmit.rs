@@ -195,7 +195,7 @@ impl Conn {
         }
         let header = self.data_header(io.now);
         let segment = bytes.get_mut(..payload_at + len).unwrap_or_default();
-        let meta = io.write_headers(segment, &self.path, (&self.flow, self.key), &header, (0, source.sum()));
+        let meta = io.write_headers(segment, &self.path, self.ports, &header, (0, source.sum()));
         frame.resize(payload_at + len);
         self.retain_and_send(io, frame.seal(meta), payload_at as u16, len as u16)
     }
@@ -266,7 +266,7 @@ impl Conn {
         let payload_at = self.payload_at();
         let frame = io.frame(payload_at).ok_or(Blocked::Pool)?;
         let header = self.header(io.now, self.snd.snd_end, Flags::FIN | Flags::ACK);
-        let sealed = io.finish(frame, &self.path, &self.flow, &header, 0);
+        let sealed = io.finish(frame, &self.path, self.ports, &header, 0);
         let mut unit = Unit::new(sealed.clone(), self.snd.snd_end, 0, payload_at as u16, true);
         self.snd.board.on_sent(&mut unit, io.now);
         if io.shared.tx.push_back(&mut self.snd.retained, unit).is_err() {

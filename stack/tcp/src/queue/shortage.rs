@@ -15,7 +15,7 @@ use ironwarp_types::limits::FPDU_BYTES_MAX;
 use ironwarp_types::{Nanos, Seq};
 
 /// How long a connection may hold nodes of others without progress. 64 KiB in this time are 52 kbit/s.
-const HOLD_MAX: Nanos = Nanos::from_secs(10);
+const HOLD_MAX_MS: u32 = 10_000;
 
 /// The interval of examinations, and the time without a refusal after which the shortage is over.
 const INTERVAL: Nanos = Nanos::from_secs(1);
@@ -33,7 +33,8 @@ pub(crate) struct Shortage {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     shortage: u32,
-    since: Nanos,
+    /// In milliseconds, modulo 2^32.
+    since_ms: u32,
     /// Where the connection was then, and the bytes after which its clock starts again.
     start: Seq,
     due: u32,
@@ -62,11 +63,12 @@ impl Shortage {
     /// Examines a connection that holds `held` bytes which progress from `at` on would free. Returns whether it had no
     /// progress for too long.
     pub(crate) fn is_over_quota(&self, now: Nanos, progress: &mut Progress, at: Seq, held: u32) -> bool {
+        let now_ms = (now.0 / 1_000_000) as u32;
         if progress.shortage != self.id || at.since(progress.start) >= progress.due {
             let due = held.clamp(1, FPDU_BYTES_MAX as u32);
-            *progress = Progress { shortage: self.id, since: now, start: at, due };
+            *progress = Progress { shortage: self.id, since_ms: now_ms, start: at, due };
         }
-        now.since(progress.since) >= HOLD_MAX
+        now_ms.wrapping_sub(progress.since_ms) >= HOLD_MAX_MS
     }
 }
 

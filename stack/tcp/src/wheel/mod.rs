@@ -93,6 +93,22 @@ impl Wheel {
         self.link(id);
     }
 
+    /// Prefetches the node of an id.
+    #[inline]
+    pub fn prefetch(&self, id: u32) {
+        if let Some(node) = self.nodes.get(id as usize) {
+            ironwarp_arch::prefetch_read(node);
+        }
+    }
+
+    /// Returns the id that [`Wheel::pop_expired`] examines next, if it is in the slot of the last one, and prefetches the
+    /// node after it.
+    pub fn next_in_slot(&self) -> Option<u32> {
+        let next = self.levels[0].head(slot_of(self.tick, 0))?;
+        self.prefetch(self.nodes.get(next as usize)?.next);
+        Some(next)
+    }
+
     /// Removes the deadline of an id.
     pub fn disarm(&mut self, id: u32) {
         self.arm(id, Nanos::MAX);

@@ -2,10 +2,10 @@
 //!
 //! Until a queue pair is connected, its core's half is stored here. It is sent to the core of the connection.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
-use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots;
 use ironwarp_types::Flow;
 
@@ -42,18 +42,17 @@ pub(super) struct AppQp {
     srq: Option<SharedReceiveQueue>,
     /// The core to connect from.
     core: Option<u16>,
-    bell: Arc<DoorbellFlag>,
     shared: Arc<QpShared>,
-    max_sge: usize,
-    inline_bytes: usize,
+    max_sge: u16,
+    inline_bytes: u16,
     /// As published to `shared`.
     control: QpControl,
     /// The read depths that it was created for.
     reads: ReadDepths,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
-    /// The addresses of its connection, once established.
-    flow: Option<Flow>,
+    /// The local and the remote address and port of its connection, once established: half the size of a [`Flow`].
+    endpoints: Option<([IpAddr; 2], [u16; 2])>,
     /// The core's half until it is assigned.
     unassigned: Option<Box<QpCore>>,
     /// The application destroyed it; the core's half is on its way back.
@@ -81,7 +80,9 @@ impl Context {
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
         let (rq, rq_producer) = if attr.srq.is_some() { (None, Some(rq)) } else { (Some(rq), None) };
-        let (bell, shared) = (Arc::new(DoorbellFlag::default()), Arc::new(QpShared::new()));
+        let shared = Arc::new(QpShared::new());
+        // At most 16 and 256.
+        let (max_sge, inline_bytes) = (attr.max_sge as u16, attr.inline_bytes as u16);
         let app = AppQp {
             handle: QueuePair { index: 0, num },
             _number: number,
@@ -90,22 +91,21 @@ impl Context {
                 sq,
                 shared: shared.clone(),
                 control: QpControl::default(),
-                max_sge: attr.max_sge,
-                inline_bytes: attr.inline_bytes,
+                max_sge,
+                inline_bytes,
             }),
-            recv: Some(RecvEnd { rq, max_sge: attr.max_sge }),
+            recv: Some(RecvEnd { rq, max_sge }),
             split: None,
             srq: attr.srq,
             core,
-            bell: bell.clone(),
             shared: shared.clone(),
-            max_sge: attr.max_sge,
-            inline_bytes: attr.inline_bytes,
+            max_sge,
+            inline_bytes,
             control: QpControl::default(),
             reads: attr.reads(),
             send_cq: attr.send_cq,
             recv_cq: attr.recv_cq,
-            flow: None,
+            endpoints: None,
             unassigned: None,
             destroyed: false,
         };
@@ -119,7 +119,6 @@ impl Context {
             handle,
             pd,
             recv_pd,
-            bell,
             shared,
             sq: sq_core,
             rq: rq_core,
@@ -180,7 +179,7 @@ impl Context {
     /// Records the addresses of a connection.
     pub(super) fn set_flow(&mut self, qp: QueuePair, flow: Flow) {
         if let Ok(app) = self.qp_mut(qp) {
-            app.flow = Some(flow);
+            app.endpoints = Some(([flow.local.ip(), flow.remote.ip()], flow.ports()));
         }
     }
 
@@ -286,12 +285,12 @@ impl AppQp {
             recv_depth: receives.depth,
             sends_outstanding: sends.outstanding,
             receives_outstanding: receives.outstanding,
-            max_sge: self.max_sge,
-            inline_bytes: self.inline_bytes,
+            max_sge: self.max_sge.into(),
+            inline_bytes: self.inline_bytes.into(),
             negotiated: self.shared.negotiated(),
             framing: self.shared.framing(),
-            local: self.flow.map(|flow| flow.local),
-            remote: self.flow.map(|flow| flow.remote),
+            local: self.endpoints.map(|([ip, _], [port, _])| SocketAddr::new(ip, port)),
+            remote: self.endpoints.map(|([_, ip], [_, port])| SocketAddr::new(ip, port)),
             core: self.control.assigned.map(|(core, _)| core),
             ird: self.reads.ird,
             ord: self.reads.ord,

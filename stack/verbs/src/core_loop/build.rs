@@ -76,6 +76,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             mem: parts.mem,
             atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
+            many_connections: false,
             burst_hashes: BurstHashes::new(),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
+use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::state::SharedState;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
@@ -181,8 +182,12 @@ pub(crate) fn check_range(
     if ok { Ok(()) } else { Err(VerbsError::OutOfRange { what, value, allowed }) }
 }
 
-/// The state of a queue pair that the core writes and the application reads.
+/// What the core and the application share of a queue pair. On a cache line of its own, since both write it.
+#[repr(align(64))]
 pub(crate) struct QpShared {
+    /// The doorbell's flag.
+    pub(crate) bell: DoorbellFlag,
+    /// Written by the core, read by the application.
     state: SharedState,
     /// The result of start-up, packed into one word; 0 before.
     negotiated: AtomicU64,
@@ -193,6 +198,7 @@ pub(crate) struct QpShared {
 impl QpShared {
     pub(crate) fn new() -> Self {
         QpShared {
+            bell: DoorbellFlag::default(),
             state: SharedState::new(QpState::Idle as u8),
             negotiated: AtomicU64::new(0),
             control: AtomicU64::new(0),

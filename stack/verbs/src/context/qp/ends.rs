@@ -21,15 +21,15 @@ pub(in crate::context) struct SendEnd {
     pub(super) shared: Arc<QpShared>,
     /// As last published by the context.
     pub(super) control: QpControl,
-    pub(super) max_sge: usize,
-    pub(super) inline_bytes: usize,
+    pub(super) max_sge: u16,
+    pub(super) inline_bytes: u16,
 }
 
 /// The end that posts to the receive queue.
 pub(in crate::context) struct RecvEnd {
     /// `None`: the queue pair has a shared receive queue.
     pub(super) rq: Option<SlotProducer<RecvWqe>>,
-    pub(super) max_sge: usize,
+    pub(super) max_sge: u16,
 }
 
 /// What posting receives reads of the queue pair.
@@ -185,8 +185,9 @@ impl SendEnd {
             return self.check_extended(wr);
         }
         let (requested, bytes) = match wr.source {
-            Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
-                return Err(PostError::InlineTooLong { requested: bytes.len(), allowed: self.inline_bytes });
+            Source::Inline(bytes) if bytes.len() > self.inline_bytes.into() => {
+                let allowed = self.inline_bytes.into();
+                return Err(PostError::InlineTooLong { requested: bytes.len(), allowed });
             }
             Source::Inline(bytes) => (0, bytes.len() as u64),
             // The usual cases first; a list takes longer.
@@ -195,8 +196,8 @@ impl SendEnd {
             // Checked already.
             Source::Atomic(..) => return Ok(()),
         };
-        if requested > self.max_sge {
-            return Err(PostError::TooManySges { requested, allowed: self.max_sge });
+        if requested > self.max_sge.into() {
+            return Err(PostError::TooManySges { requested, allowed: self.max_sge.into() });
         }
         if wr.opcode.is_read() && requested != 1 {
             return Err(PostError::ReadSinkCount);
@@ -229,8 +230,9 @@ impl RecvEnd {
         let Some(rq) = &mut self.rq else {
             return Err(PostError::UsesSharedReceiveQueue);
         };
-        if wr.scatter.len() > self.max_sge {
-            return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed: self.max_sge });
+        if wr.scatter.len() > self.max_sge.into() {
+            let allowed = self.max_sge.into();
+            return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed });
         }
         if !rq.has_room(1) {
             return Err(PostError::QueueFull);

@@ -208,7 +208,7 @@ impl AppQp {
         let Some((core, slot)) = self.control.assigned else { return };
         if let Some(channel) = cores.get_mut(usize::from(core)) {
             // A flag that was set already is in a doorbell that the core has not served, so the core does not sleep.
-            if channel.doorbell.ring(slot, &self.bell) {
+            if channel.doorbell.ring(slot, &self.shared.bell) {
                 channel.waker.wake();
             }
         }

@@ -82,7 +82,7 @@ impl Context {
             sends: send.observer(),
             receives: recv.observer(),
         }));
-        let link = QpLink { qp, shared: app.shared.clone(), bell: app.bell.clone(), cores };
+        let link = QpLink { qp, shared: app.shared.clone(), cores };
         let send = SendPoster::new(link.clone(), send, send_home, send_cq);
         Ok((send, RecvPoster::new(link, recv, recv_home, recv_cq)))
     }

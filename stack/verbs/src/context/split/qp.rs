@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironwarp_rings::doorbell::{DoorbellFlag, SharedDoorbell};
+use ironwarp_rings::doorbell::SharedDoorbell;
 
 use super::Home;
 use crate::context::qp::ends::{CqEntries, QpView, RecvEnd, SendEnd};
@@ -208,7 +208,6 @@ impl Drop for RecvPoster {
 pub(in crate::context) struct QpLink {
     pub(in crate::context) qp: QueuePair,
     pub(in crate::context) shared: Arc<QpShared>,
-    pub(in crate::context) bell: Arc<DoorbellFlag>,
     pub(in crate::context) cores: Arc<[CoreDoorbell]>,
 }
 
@@ -223,7 +222,7 @@ impl QpLink {
     fn ring(&self) {
         let Some((core, slot)) = self.shared.control().assigned else { return };
         let Some(core) = self.cores.get(usize::from(core)) else { return };
-        if core.doorbell.ring(slot, &self.bell) {
+        if core.doorbell.ring(slot, &self.shared.bell) {
             core.waker.wake();
         }
     }

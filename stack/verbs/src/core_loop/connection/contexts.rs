@@ -107,9 +107,9 @@ impl ConnectionManager {
         match message {
             ControlMessage::CreateQp(mut qp) => {
                 // A doorbell before this message was ignored; set-up finds the work that it announced.
-                qp.bell.clear();
+                qp.shared.bell.clear();
                 qp.context = context;
-                dp.queues.reset_share(qp.slot, qp.handle, qp.share);
+                dp.queues.reset_share(qp.slot(), qp.handle, qp.share);
                 dp.qps.insert(qp);
             }
             ControlMessage::CreateCq(mut cq) => {

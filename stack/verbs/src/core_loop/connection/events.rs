@@ -156,14 +156,14 @@ impl ConnectionManager {
             && running.read_progress_at_arm.is_none()
         {
             running.read_progress_at_arm = qp.stream.read_progress();
-            let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
+            let deadline = now + qp.timeouts(self.timeouts).user_timeout;
             self.arm_qp(slot, deadline);
         }
     }
 
     /// The user timeout of a queue pair.
     pub(crate) fn user_timeout_of<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Nanos {
-        dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts.resolve(self.timeouts).user_timeout)
+        dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts(self.timeouts).user_timeout)
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data

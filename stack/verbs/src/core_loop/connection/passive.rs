@@ -362,7 +362,7 @@ impl ConnectionManager {
         params: &mut CmParams,
     ) -> Option<Negotiated> {
         let MpaParams { reads, rtr, .. } = params.mpa_params;
-        let reads = reads.unwrap_or(dp.qps.at(slot)?.reads);
+        let reads = reads.unwrap_or(dp.qps.at(slot)?.reads());
         let answer = ResponderParams { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
         let decision = self.passives.pending_decision(request)?;
         let (frame, agreed) = decision.accept(answer, params.private_data()).ok()?;

@@ -201,7 +201,7 @@ impl ConnectionManager {
         dp.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = dp.qps.at(slot) {
             qp.conn = Some(conn);
-            dp.tcp.set_timeouts(conn, qp.timeouts.resolve(self.timeouts));
+            dp.tcp.set_timeouts(conn, qp.timeouts(self.timeouts));
         }
     }
 

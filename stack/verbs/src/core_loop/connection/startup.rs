@@ -65,9 +65,10 @@ impl ConnectionManager {
     #[inline(never)]
     pub(crate) fn on_tcp_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
+        let reads = qp.reads();
         let Lifecycle::Setup(Setup::Opening { target }) = &mut qp.lifecycle else { return };
         let params = &mut *target.cm_params;
-        let proposal = proposal(&self.mpa, &params.mpa_params, qp.reads);
+        let proposal = proposal(&self.mpa, &params.mpa_params, reads);
         // The context checked the length of the private data, so this cannot fail.
         if let Ok((initiator, frame)) = Initiator::start(proposal, params.private_data()) {
             params.set_frame(frame);

@@ -23,7 +23,7 @@ impl ConnectionManager {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Running(_) | Lifecycle::AwaitingRtr => {
-                let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
+                let deadline = now + qp.timeouts(self.timeouts).user_timeout;
                 let acked_bytes = qp.conn.map_or(0, |conn| dp.tcp.acked_bytes(conn));
                 let progress = ProgressMark { acked_bytes, read: qp.stream.read_progress() };
                 qp.enter(qp.lifecycle.draining(deadline, progress));
@@ -109,7 +109,7 @@ impl ConnectionManager {
     /// 5041 s6.2.1): the peer may rely on an acknowledgement.
     fn half_close<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = dp.qps.at(slot) {
-            let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
+            let deadline = now + qp.timeouts(self.timeouts).user_timeout;
             qp.enter(qp.lifecycle.half_closed(deadline));
         }
         self.send_fin(dp, now, slot, conn);
@@ -382,7 +382,7 @@ impl ConnectionManager {
         let Some(qp) = dp.qps.at(slot) else { return };
         let acked_bytes = qp.conn.map_or(0, |conn| dp.tcp.acked_bytes(conn));
         let seen = ProgressMark { acked_bytes, read: qp.stream.read_progress() };
-        let next = now + qp.timeouts.resolve(self.timeouts).user_timeout;
+        let next = now + qp.timeouts(self.timeouts).user_timeout;
         let Lifecycle::Draining(Draining { progress, deadline, .. }) = &mut qp.lifecycle else { return };
         if core::mem::replace(progress, seen) == seen {
             return self.end_on_timeout(dp, now, slot);

@@ -84,7 +84,7 @@ fn what_a_core_writes_shares_no_line_with_what_another_writes() {
     const LINE: usize = 64;
     assert_eq!(align_of::<CachePadded<CoreRings<u32>>>() % LINE, 0);
     assert_eq!(size_of::<CachePadded<CoreRings<u32>>>() % LINE, 0);
-    assert_eq!(align_of::<ironwarp_rings::doorbell::DoorbellFlag>() % LINE, 0);
+    assert_eq!(align_of::<crate::objects::QpShared>() % LINE, 0);
     assert_eq!(align_of::<ironwarp_rings::notify::NotifyState>() % LINE, 0);
     assert_eq!(align_of::<CachePadded<crate::shared::CoreShared>>() % LINE, 0);
     type Loop = crate::core_loop::CoreLoop<ironwarp_port::memory::MemoryPort, Still>;

@@ -79,6 +79,8 @@ pub(super) struct DataPath<P: Port> {
     pub(super) stats: CoreStats,
     /// Units of work in this iteration: frames, messages, events.
     pub(super) work: usize,
+    /// The state of all connections is too large for the second-level cache.
+    pub(super) many_connections: bool,
     /// Flow hashes of frames whose state is not prefetched yet.
     pub(super) burst_hashes: prefetch::BurstHashes,
     /// How much of it the doorbell stage did.

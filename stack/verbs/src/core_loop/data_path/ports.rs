@@ -57,6 +57,7 @@ impl<P: Port> DataPath<P> {
     /// Runs TCP's timers. Their events wait in `timer_events`.
     #[inline(always)]
     pub(crate) fn run_tcp_timers(&mut self, now: Nanos) {
+        self.count_connections();
         let timer_events = &mut self.timer_events;
         self.tcp.on_timers(now, &mut self.wires, &mut |conn, events| timer_events.push((conn, events)));
     }

@@ -16,7 +16,7 @@ const CONNECTIONS_MIN: u32 = 256;
 /// How many frames or rounds before its own a queue pair or connection is prefetched.
 const AHEAD: usize = 3;
 
-/// How many rounds before its own the queue pair is prefetched that names the connection.
+/// How many rounds before its own the queue pair is prefetched that names the connection and the send ring.
 const QP_AHEAD: usize = 2 * AHEAD;
 
 /// The flow hashes of the frames of a burst that are not prefetched yet, the last frame first.
@@ -49,16 +49,37 @@ impl<P: Port> DataPath<P> {
         if let Some(TxSource::Qp(slot)) = self.tx_ready.get(QP_AHEAD) {
             self.qps.prefetch(*slot);
         }
-        if let Some(TxSource::Qp(slot)) = self.tx_ready.get(AHEAD)
-            && let Some(conn) = self.qps.conn_of(*slot)
-        {
+        if let Some(TxSource::Qp(slot)) = self.tx_ready.get(AHEAD) {
+            self.prefetch_connection_of(*slot);
+        }
+        if let Some(TxSource::Qp(slot)) = self.tx_ready.get(1) {
+            self.qps.prefetch_request(*slot);
+        }
+    }
+
+    /// Prefetches the state of a queue pair that has new work, all lines at a time: the caller needs them one after the
+    /// other.
+    #[inline(never)]
+    pub(crate) fn prefetch_sender(&self, slot: u32) {
+        self.qps.prefetch(slot);
+        self.prefetch_connection_of(slot);
+    }
+
+    /// Prefetches the connection and the send ring that a queue pair names.
+    fn prefetch_connection_of(&self, slot: u32) {
+        if let Some(conn) = self.qps.prefetch_ring(slot) {
             self.tcp.prefetch(conn);
         }
     }
 
     /// Returns whether the state of all connections is too large for the second-level cache.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_many_connections(&self) -> bool {
-        self.tcp.connections() >= CONNECTIONS_MIN
+        self.many_connections
+    }
+
+    /// Counts the connections. Called in the timer stage, which is often enough.
+    pub(crate) fn count_connections(&mut self) {
+        self.many_connections = self.tcp.connections() >= CONNECTIONS_MIN;
     }
 }

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use ironwarp_arch::prefetch_read_all;
+use ironwarp_arch::{prefetch_read, prefetch_read_all};
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
-use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::{ConnId, TcpEvents};
+use ironwarp_tcp::{ConnId, TcpEvents, TcpTimeouts};
 use ironwarp_types::PdId;
 
 use super::queues::{QpQueueSlots, QpQueues, QueueTable};
@@ -24,7 +23,6 @@ pub(crate) struct QpSetup {
     pub(crate) pd: PdId,
     /// The protection domain of its receives.
     pub(crate) recv_pd: PdId,
-    pub(crate) bell: Arc<DoorbellFlag>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
@@ -58,12 +56,10 @@ impl QpSetup {
 #[repr(align(64))]
 pub(crate) struct QpCore {
     pub(crate) handle: QueuePair,
-    pub(crate) bell: Arc<DoorbellFlag>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
     rq_producer: Option<SlotProducer<RecvWqe>>,
-    pub(crate) slot: u32,
     /// Keeps the slot in use for as long as this half exists.
     lease: Option<SlotLease>,
     queue_slots: QpQueueSlots,
@@ -74,18 +70,16 @@ pub(crate) struct QpCore {
     pub(crate) conn: Option<ConnId>,
     /// The state of its connection.
     pub(crate) lifecycle: Lifecycle,
-    /// The depths of Reads that it was created for.
-    pub(crate) reads: ReadDepths,
     /// The RDMAP stream. It is idle before the connection and ended after it.
     pub(crate) stream: Stream,
     /// Whether it is in the list of senders.
     pub(crate) tx_queued: bool,
     /// Whether it is in the list of quiescence waiters.
     pub(crate) awaits_quiescence: bool,
-    /// The DRR deficit in bytes: negative after an overdraft, which is deducted from the next quantum.
-    pub(crate) deficit: i64,
-    /// The timeouts that the application set.
-    pub(crate) timeouts: QpTimeouts,
+    /// The DRR deficit in bytes: negative after an overdraft, of at most a unit, which is deducted from the next quantum.
+    pub(crate) deficit: i32,
+    /// The timeouts that the application set, if it set any.
+    timeouts: Option<Box<QpTimeouts>>,
     /// FIN events that arrived while a delivery was pending. They are handled after it, in whatever state the
     /// connection is then.
     pub(crate) deferred_close: TcpEvents,
@@ -93,23 +87,21 @@ pub(crate) struct QpCore {
 
 impl QpCore {
     pub(crate) fn new(setup: QpSetup) -> Self {
-        let (stream, reads) = (Stream::new(setup.stream_config()), setup.attr.reads());
+        let stream = Stream::new(setup.stream_config());
         let (timeouts, share) = (setup.attr.timeouts(), setup.attr.srq_share);
+        let timeouts = (timeouts != QpTimeouts::default()).then(|| Box::new(timeouts));
         QpCore {
             handle: setup.handle,
-            bell: setup.bell,
             shared: setup.shared,
             sq: setup.sq,
             rq: setup.rq,
             rq_producer: setup.rq_producer,
-            slot: 0,
             lease: None,
             queue_slots: QpQueueSlots::default(),
             share,
             context: 0,
             conn: None,
             lifecycle: Lifecycle::Idle,
-            reads,
             stream,
             tx_queued: false,
             awaits_quiescence: false,
@@ -119,9 +111,24 @@ impl QpCore {
         }
     }
 
+    /// Returns the depths of Reads that it was created for.
+    pub(crate) fn reads(&self) -> ReadDepths {
+        self.stream.depths_at_creation()
+    }
+
+    /// Returns its slot on the core.
+    pub(crate) fn slot(&self) -> u32 {
+        self.queue_slots.qp
+    }
+
     /// Returns whether its receives come from a shared queue.
     pub(crate) fn uses_srq(&self) -> bool {
         self.rq_producer.is_some()
+    }
+
+    /// Returns the timeouts in effect with the configured `default`.
+    pub(crate) fn timeouts(&self, default: TcpTimeouts) -> TcpTimeouts {
+        self.timeouts.as_deref().map_or(default, |timeouts| timeouts.resolve(default))
     }
 
     pub(crate) fn handle(&self) -> QueuePair {
@@ -136,8 +143,7 @@ impl QpCore {
         extensions: Option<Rfc7306Profile>,
     ) {
         self.stream.set_extensions(extensions);
-        self.slot = lease.slot();
-        self.queue_slots = QpQueueSlots { qp: self.slot, ..queue_slots };
+        self.queue_slots = QpQueueSlots { qp: lease.slot(), ..queue_slots };
         self.lease = Some(lease);
     }
 
@@ -162,6 +168,8 @@ impl QpCore {
     }
 }
 
+const _: () = assert!(size_of::<QpCore>() == 576);
+
 /// All queue pairs of a core, by slot.
 pub(crate) struct QpTable {
     qps: Box<[Option<Box<QpCore>>]>,
@@ -182,7 +190,7 @@ impl QpTable {
     }
 
     pub(crate) fn insert(&mut self, qp: Box<QpCore>) {
-        if let Some(entry) = self.qps.get_mut(qp.slot as usize) {
+        if let Some(entry) = self.qps.get_mut(qp.slot() as usize) {
             *entry = Some(qp);
         }
     }
@@ -203,10 +211,22 @@ impl QpTable {
         }
     }
 
-    /// Returns the connection of a queue pair.
+    /// Prefetches the indices of a queue pair's send ring, and what the queue pair shares with the application. Returns
+    /// its connection.
     #[inline]
-    pub(crate) fn conn_of(&self, slot: u32) -> Option<ConnId> {
-        self.qps.get(slot as usize)?.as_ref()?.conn
+    pub(crate) fn prefetch_ring(&self, slot: u32) -> Option<ConnId> {
+        let qp = self.qps.get(slot as usize)?.as_ref()?;
+        qp.sq.prefetch();
+        prefetch_read(&*qp.shared);
+        qp.conn
+    }
+
+    /// Prefetches the next request of a queue pair.
+    #[inline]
+    pub(crate) fn prefetch_request(&self, slot: u32) {
+        if let Some(Some(qp)) = self.qps.get(slot as usize) {
+            qp.sq.prefetch_at(qp.sq.tail());
+        }
     }
 
     /// The slots of the table, free ones included.
@@ -216,6 +236,6 @@ impl QpTable {
 
     /// The slots of the queue pairs that a context owns.
     pub(crate) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
-        self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot)
+        self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot())
     }
 }

@@ -41,9 +41,12 @@ impl<P: Port> DataPath<P> {
     /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
     #[inline(always)]
     pub(crate) fn on_doorbell(&mut self, slot: u32) {
+        if self.has_many_connections() {
+            self.prefetch_sender(slot);
+        }
         let Some(qp) = self.qps.at(slot) else { return };
         // The doorbell is cleared before the rings are read, so that later work rings it again.
-        qp.bell.clear();
+        qp.shared.bell.clear();
         if qp.shared.state() == QpState::Error {
             return self.flush(slot);
         }
@@ -116,7 +119,7 @@ impl<P: Port> DataPath<P> {
     fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         qp.tx_queued = false;
-        let allowance = qp.deficit + self.quantum.next(slot);
+        let allowance = i64::from(qp.deficit) + self.quantum.next(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.limited_source(io, allowance);
         let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
@@ -126,7 +129,7 @@ impl<P: Port> DataPath<P> {
             self.quantum.on_emptied(slot, sent.bytes);
         }
         // A sender with nothing left to send does not save its quantum.
-        qp.deficit = left.min(0);
+        qp.deficit = left.min(0) as i32;
         let (waits, reads) = (qp.stream.awaits_quiescence(), qp.stream.read_progress().is_some());
         let running = if let Lifecycle::Running(running) = &qp.lifecycle { Some(running) } else { None };
         let read_started = reads && running.is_some_and(|running| running.read_progress_at_arm.is_none());
