@@ -38,6 +38,10 @@ pub(crate) struct Engine {
     waiting: AtomicU32,
     /// Polls of the program. Written under the lock.
     program_polls: AtomicU32,
+    /// A thread of the program is about to sleep in a call of the library. The helper resets it.
+    program_waits: AtomicBool,
+    /// The program has requested an event of a completion queue. The helper resets it.
+    program_expects_event: AtomicBool,
     /// Whether the helper sleeps because there was no work.
     is_napping: AtomicBool,
     /// Set in a child process.
@@ -107,6 +111,8 @@ pub(crate) static ENGINE: Engine = Engine {
     acknowledged: Condvar::new(),
     waiting: AtomicU32::new(0),
     program_polls: AtomicU32::new(0),
+    program_waits: AtomicBool::new(false),
+    program_expects_event: AtomicBool::new(false),
     is_napping: AtomicBool::new(false),
     is_forked: AtomicBool::new(false),
     is_stopping: AtomicBool::new(false),
@@ -177,6 +183,11 @@ impl State {
         let polls = ENGINE.program_polls.load(Ordering::Relaxed);
         ENGINE.program_polls.store(polls.wrapping_add(1), Ordering::Relaxed);
         self.advance()
+    }
+
+    /// Records that the program may wait for a descriptor from now on.
+    pub(crate) fn expect_event(&self) {
+        ENGINE.program_expects_event.store(true, Ordering::Relaxed);
     }
 
     /// Runs the worker if nobody else would soon, so that what was just posted is sent.
