@@ -26,7 +26,7 @@ pub(crate) use wait::wait_for;
 
 use crate::cm::{CmEvent, CmId, EventChannel, Listeners};
 use crate::device::{Context, Device};
-use crate::objects::{CompChannel, Cq, Mr, Pd, Qp, Srq};
+use crate::objects::{CompChannel, Cq, Mr, Mw, Pd, Qp, Srq};
 use crate::sys;
 
 /// The lock, and what is read without it.
@@ -63,6 +63,8 @@ pub(crate) struct State {
     pub(crate) cqs: Vec<*mut sys::ibv_cq>,
     /// Shared receive queues, likewise.
     pub(crate) srqs: Vec<*mut sys::ibv_srq>,
+    /// Memory windows, to find those that are bound to a region.
+    pub(crate) mws: Vec<*mut sys::ibv_mw>,
     /// Open contexts: each gets every asynchronous event of its objects.
     pub(crate) contexts: Vec<*mut sys::verbs_context>,
     pub(crate) listeners: Listeners,
@@ -74,6 +76,7 @@ pub(crate) struct Pools {
     pub(crate) contexts: Pool<Context>,
     pub(crate) pds: Pool<Pd>,
     pub(crate) mrs: Pool<Mr>,
+    pub(crate) mws: Pool<Mw>,
     pub(crate) channels: Pool<CompChannel>,
     pub(crate) cqs: Pool<Cq>,
     pub(crate) qps: Pool<Qp>,
@@ -93,12 +96,14 @@ pub(crate) static ENGINE: Engine = Engine {
         qps: BTreeMap::new(),
         cqs: Vec::new(),
         srqs: Vec::new(),
+        mws: Vec::new(),
         contexts: Vec::new(),
         listeners: Listeners::new(),
         pools: Pools {
             contexts: Pool::new(),
             pds: Pool::new(),
             mrs: Pool::new(),
+            mws: Pool::new(),
             channels: Pool::new(),
             cqs: Pool::new(),
             qps: Pool::new(),
