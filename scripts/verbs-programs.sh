@@ -157,15 +157,15 @@ perftest() {
     cell "$name" '^ *[0-9]+ +[0-9]+ +[0-9.]+' "$program" -R -F "$@" -- "$program" -R -F "$@" "$server"
 }
 
-# Every call with good and bad input, in a program of our own that is compiled with rdma-core's headers and links with its
-# libraries.
-calls_cell() {
-    wanted calls || return 0
-    if ! cc -std=gnu11 -Wall -Wextra -Werror -o "$logs/calls" stack/verbs-compat/tests/c/calls.c -libverbs -lrdmacm; then
-        report calls failed 0 'does not compile: libibverbs-dev, librdmacm-dev'
+# own_program NAME: calls with good and bad input, in a program of our own that is compiled with rdma-core's headers and links
+# with its libraries.
+own_program() {
+    wanted "$1" || return 0
+    if ! cc -std=gnu11 -Wall -Wextra -Werror -o "$logs/$1" "stack/verbs-compat/tests/c/$1.c" -libverbs -lrdmacm; then
+        report "$1" failed 0 'does not compile: libibverbs-dev, librdmacm-dev'
         return
     fi
-    one calls 'calls: [0-9]+ checks passed' 0 "$logs/calls" "$server"
+    one "$1" "$1: [0-9]+ checks passed" 0 "$logs/$1" "$server"
 }
 
 # Without a configuration there is no device, and a wrong one is named.
@@ -191,7 +191,8 @@ configuration_cells() {
 
 smoke_cells() {
     configuration_cells
-    calls_cell
+    own_program calls
+    own_program windows
     one ibv_devinfo 'transport:[[:space:]]+iWARP' 0 ibv_devinfo -v
     cell rping 'ping data: rdma-ping-9' rping -s -a "$server" -V -C 10 -v -- rping -c -a "$server" -V -C 10 -v
     cell ucmatose 'return status 0' ucmatose -b "$server" -- ucmatose -s "$server"

@@ -130,7 +130,7 @@ fn memif() -> [(&'static str, Vec<u8>); 4] {
 }
 
 /// Calls of the C API over an established connection.
-fn capi() -> [(&'static str, Vec<u8>); 4] {
+fn capi() -> [(&'static str, Vec<u8>); 6] {
     const POLL: u8 = 12;
     // A piece of 64 bytes of the first memory.
     let piece = [0, 1, 0, 64, 0];
@@ -149,7 +149,30 @@ fn capi() -> [(&'static str, Vec<u8>); 4] {
         [vec![13, 0, 0, 0, 1, 0, 0, 13, 0, 0, 0, 0, 0, 0], send(9, 1), send(10, 1), send(8, 9)].concat();
     let end = vec![19, 0, 0, 0, 1, 15];
     let local = vec![15, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, POLL];
+    // Queues with attributes, split from their context: a request of each end, and the ends' own calls.
+    let queues =
+        [vec![38, 0, 0, 16, 0, 1, 0, 0, 0, 0, POLL], vec![38, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, POLL]];
+    let ends = [vec![32, 0, 0, 0, 0, 0, 0, 0, 0, POLL], vec![32, 0, 0, 2, 0, 0, 0, 0, POLL]];
+    let shared = vec![32, 0, 0, 3, 0, 0, 0, 0, POLL];
+    let by_end = [&[33, 0, 0][..], &send(1, 1)[4..]].concat();
+    let list = |prefers_srq| {
+        [&[35, 0, 0, 0, prefers_srq, 2][..], &[&[1][..], &piece].concat().repeat(3), &[0, POLL]].concat()
+    };
+    let polled = vec![36, 0, 0, 3, 16, 0, POLL, 36, 0, 0, 0, 1, POLL, 36, 0, 0, 1, 0, POLL];
+    let closed: Vec<u8> = (0..4).flat_map(|kind| [37, 0, kind, 0, POLL]).collect();
+    let parts = [queues.concat(), ends.concat(), shared, by_end, list(0), list(1), polled, closed];
+    // A capture, the log, counters of a core and of a port, a worker that waits, constants.
+    let captured = [
+        vec![39, 0, 4, 0, 0, 0, 0, 0, 0, POLL],
+        [&[39, 0, 4, 0, 0, 6][..], &short(b"cap"), &[0, POLL]].concat(),
+        vec![39, 0, 4, 0, 0, 2, POLL, 39, 0, 4, 0, 0, 4, POLL, 39, 0, 4, 0, 0, 3, POLL],
+    ];
+    let counted = |flag| vec![39, 0, 11, 0, 0, 0, 0, 0, 0, flag, 0, 0, POLL];
+    let waits = vec![39, 0, 0, 0, 1, 0, POLL, 39, 0, 0, 0, 0, POLL, 39, 0, 15, POLL];
+    let host = [captured.concat(), vec![39, 0, 9, 1, 3, POLL], counted(1), counted(0), waits];
     [
+        ("split", parts.concat()),
+        ("host", host.concat()),
         ("messages", [receives(1), messages, reap(0), reap(1), end].concat()),
         ("words", [words, local, reap(0)].concat()),
         ("tags", [tags, reap(0)].concat()),

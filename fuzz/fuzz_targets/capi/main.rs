@@ -6,11 +6,14 @@
 //! A panic is `IW_E_INTERNAL` in C; here it ends the run, as does an error number that no call may return.
 #![no_main]
 
+mod attributes;
 mod connections;
+mod host;
 mod memory;
 mod objects;
 mod posts;
 mod program;
+mod split;
 
 use ironwarp_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// One call by one of the two ends.
 fn call(input: &mut Input<'_>, program: &mut Program) {
     let (kind, end) = (input.u8(), usize::from(input.flag()));
-    match kind % 32 {
+    match kind % 40 {
         0..=5 => posts::send(input, program, end),
         6 | 7 => posts::receive(input, program, end),
         8 => posts::reap(input, program, end),
@@ -52,6 +55,13 @@ fn call(input: &mut Input<'_>, program: &mut Program) {
         28 => objects::context(input, program, end),
         29 => objects::worker(input, program, end),
         30 => objects::counters(input, program, end),
-        _ => objects::open_wrongly(input),
+        31 => objects::open_wrongly(input),
+        32 => split::split(input, program, end),
+        33 | 34 => split::send(input, program, end),
+        35 => split::receive(input, program, end),
+        36 => split::reap(input, program, end),
+        37 => split::close(input, program, end),
+        38 => attributes::create(input, program, end),
+        _ => host::call(input, program, end),
     }
 }

@@ -44,23 +44,26 @@ fn sge(input: &mut Input<'_>, end: &End) -> iw_sge {
 pub fn send(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let Some(qp) = pick(input, &program.ends, end, |end| &end.qps) else { return };
+    send_by(input, program, end, |list, size, count, posted| {
+        // SAFETY: a handle of this library; the rest as `send_by` promises.
+        unsafe { iw_post_send_sized(ctx, qp, list, size, count, posted) }
+    });
+}
+
+/// Calls `post` with requests, their size and number, whose lists are as long as they say, and with a place for the number
+/// of those that were posted.
+pub fn send_by(
+    input: &mut Input<'_>,
+    program: &mut Program,
+    end: usize,
+    post: impl FnOnce(*const iw_send_wr, usize, u32, *mut u32) -> i32,
+) {
     let mut lists = Lists::default();
     let count = 1 + input.below(4) * input.below(3);
     let mut wrs: Box<[iw_send_wr]> =
         (0..count).map(|number| send_wr(input, program, end, number, &mut lists)).collect();
-    let mut posted = 0;
-    // SAFETY: a handle of this library, requests whose lists are as long as they say, and a place for the number.
-    unsafe {
-        let list = pointer(input, wrs.as_mut_ptr());
-        good(iw_post_send_sized(
-            ctx,
-            qp,
-            list,
-            size_of::<iw_send_wr>(),
-            count as u32,
-            pointer(input, &mut posted),
-        ));
-    }
+    let (list, mut posted) = (pointer(input, wrs.as_mut_ptr()), 0);
+    good(post(list, size_of::<iw_send_wr>(), count as u32, pointer(input, &mut posted)));
     // Where the number was not asked for, all may have been posted.
     program.posted += if posted == 0 { count as u64 } else { posted.into() };
 }
@@ -122,6 +125,28 @@ fn tag_of(fast: *mut iw_fast_mr) -> u32 {
 
 pub fn receive(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
+    receive_by(input, program, end, |input, ends, list, count, posted| {
+        let size = size_of::<iw_recv_wr>();
+        let srq = pick(input, ends, end, |end| &end.srqs).filter(|_| input.u8() > 160);
+        // SAFETY: a handle of this library; the rest as `receive_by` promises.
+        unsafe {
+            if let Some(srq) = srq {
+                return iw_srq_post_recv_sized(ctx, srq, list, size, count, posted);
+            }
+            let Some(qp) = pick(input, ends, end, |end| &end.qps) else { return 0 };
+            iw_post_recv_sized(ctx, qp, list, size, count, posted)
+        }
+    });
+}
+
+/// Calls `post` with receives and their number, whose lists are as long as they say, and with a place for the number of
+/// those that were posted.
+pub fn receive_by(
+    input: &mut Input<'_>,
+    program: &mut Program,
+    end: usize,
+    post: impl FnOnce(&mut Input<'_>, &[End; 2], *const iw_recv_wr, u32, *mut u32) -> i32,
+) {
     let mut lists = Lists::default();
     let count = 1 + input.below(6);
     let mut wrs: Box<[iw_recv_wr]> = (0..count)
@@ -131,28 +156,29 @@ pub fn receive(input: &mut Input<'_>, program: &mut Program, end: usize) {
         })
         .collect();
     let (list, mut posted) = (pointer(input, wrs.as_mut_ptr()), 0);
-    let srq = pick(input, &program.ends, end, |end| &end.srqs).filter(|_| input.u8() > 160);
-    // SAFETY: a handle of this library, requests whose lists are as long as they say, and a place for the number.
-    unsafe {
-        if let Some(srq) = srq {
-            good(iw_srq_post_recv_sized(ctx, srq, list, size_of::<iw_recv_wr>(), count as u32, &mut posted));
-        } else if let Some(qp) = pick(input, &program.ends, end, |end| &end.qps) {
-            good(iw_post_recv_sized(ctx, qp, list, size_of::<iw_recv_wr>(), count as u32, &mut posted));
-        }
-    }
+    good(post(input, &program.ends, list, count as u32, &mut posted));
     program.posted += u64::from(posted);
 }
 
 pub fn reap(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let Some(cq) = pick(input, &program.ends, end, |end| &end.cqs) else { return };
+    reap_by(input, program, |places, size, count| {
+        // SAFETY: a handle of this library; the rest as `reap_by` promises.
+        unsafe { iw_cq_poll_sized(ctx, cq, places, size, count) }
+    });
+}
+
+/// Calls `poll` with places for completions, their size and number, and checks what it stored.
+pub fn reap_by(
+    input: &mut Input<'_>,
+    program: &mut Program,
+    poll: impl FnOnce(*mut iw_wc, usize, u32) -> i32,
+) {
     let count = input.below(20);
     // SAFETY: the struct is made of numbers.
     let mut wcs: Box<[iw_wc]> = vec![unsafe { std::mem::zeroed() }; count].into_boxed_slice();
-    // SAFETY: a handle of this library, and places for as many completions.
-    let reaped = unsafe {
-        iw_cq_poll_sized(ctx, cq, pointer(input, wcs.as_mut_ptr()), size_of::<iw_wc>(), count as u32)
-    };
+    let reaped = poll(pointer(input, wcs.as_mut_ptr()), size_of::<iw_wc>(), count as u32);
     if !good(reaped) {
         return;
     }

@@ -7,6 +7,9 @@ use std::ptr::{null, null_mut};
 use capi::*;
 use ironwarp_fuzz::Input;
 
+use crate::host;
+use crate::split::Split;
+
 pub const PORT: u16 = 4791;
 const POOL_BYTES: usize = 4096;
 
@@ -26,6 +29,8 @@ pub struct End {
     pub memory: Vec<Memory>,
     pub windows: Vec<*mut iw_mw>,
     pub fast: Vec<*mut iw_fast_mr>,
+    pub captures: Vec<*mut iw_capture>,
+    pub split: Split,
     /// Connection requests are accepted at once.
     accepts: bool,
 }
@@ -68,7 +73,7 @@ pub struct Program {
 /// Checks an answer. Returns whether the call succeeded.
 #[track_caller]
 pub fn good(answer: i32) -> bool {
-    assert!(answer >= IW_E_SYSTEM && answer != IW_E_INTERNAL, "answer {answer}");
+    assert!(answer >= IW_E_SPLIT && answer != IW_E_INTERNAL, "answer {answer}");
     // SAFETY: both texts are NUL-terminated.
     let (text, last) = unsafe { (CStr::from_ptr(iw_error_text(answer)), CStr::from_ptr(iw_last_error())) };
     assert!(answer >= 0 || !text.is_empty() && !last.to_bytes().contains(&b'\n'));
@@ -163,6 +168,7 @@ impl Program {
 
     /// Ends everything. Then no memory may be in use.
     pub fn close(mut self) {
+        host::end_log();
         self.ends.iter_mut().for_each(End::stop_threads);
         self.ends.iter_mut().for_each(|end| end.memory.retain_mut(|memory| !memory.end()));
         self.poll(4);
@@ -197,6 +203,8 @@ impl End {
             memory: Vec::new(),
             windows: Vec::new(),
             fast: Vec::new(),
+            captures: Vec::new(),
+            split: Split::default(),
             accepts: false,
         };
         // SAFETY: handles of this library, and places for values.
@@ -272,9 +280,12 @@ impl End {
     fn close(&mut self) {
         // SAFETY: handles of this library.
         unsafe {
+            self.captures.iter().for_each(|&capture| _ = good(iw_capture_close(capture)));
             self.windows.drain(..).for_each(|window| _ = good(iw_mw_destroy(window)));
             self.fast.drain(..).for_each(|fast| _ = good(iw_fast_mr_destroy(fast)));
             self.ctxs.iter().for_each(|&ctx| _ = good(iw_ctx_close(ctx)));
+            // The ends of queues outlive their contexts.
+            self.split.close();
             self.workers.iter().for_each(|&worker| _ = good(iw_worker_close(worker)));
             good(iw_stack_close(self.stack));
         }

@@ -30,28 +30,49 @@ fn the_header_is_the_one_that_the_sources_make() {
     assert!(kept == made, "include/ironwarp.h is out of date: IRONWARP_WRITE_HEADER=1 rewrites it");
 }
 
+/// Returns the texts of the source files of a folder and of those in it.
+fn sources(folder: &Path) -> Vec<String> {
+    let mut texts = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            texts.extend(sources(&path));
+        } else {
+            texts.push(fs::read_to_string(path).expect("a source file"));
+        }
+    }
+    texts
+}
+
+/// Returns the names of the exported functions.
+fn exported() -> Vec<String> {
+    let mut names = Vec::new();
+    for text in sources(&here().join("src")) {
+        for line in text.lines().filter(|line| line.contains("extern \"C\" fn iw_")) {
+            let (_, rest) = line.split_once("fn ").expect("a function");
+            let (name, _) = rest.split_once('(').expect("arguments");
+            names.push(name.to_owned());
+        }
+    }
+    assert!(names.len() > 100, "{} functions were found", names.len());
+    names
+}
+
 /// Every exported function is in the header, and its text says which promises it leans on.
 #[test]
 fn every_exported_function_is_declared() {
     let header = fs::read_to_string(here().join("include/ironwarp.h")).expect("the header");
-    let mut exported = 0;
-    for folder in
-        ["src", "src/boundary", "src/host", "src/objects", "src/objects/memory", "src/objects/queues"]
-    {
-        for file in fs::read_dir(here().join(folder)).expect("a folder").flatten() {
-            if file.path().is_dir() {
-                continue;
-            }
-            let text = fs::read_to_string(file.path()).expect("a source file");
-            for line in text.lines().filter(|line| line.contains("extern \"C\" fn iw_")) {
-                let (_, rest) = line.split_once("fn ").expect("a function");
-                let (name, _) = rest.split_once('(').expect("arguments");
-                assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
-                exported += 1;
-            }
-        }
+    for name in exported() {
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
     }
-    assert!(exported > 40, "{exported} functions were found");
+}
+
+#[test]
+fn the_fuzz_target_calls_every_exported_function() {
+    let target = sources(&here().join("../../fuzz/fuzz_targets/capi")).concat();
+    let missing: Vec<String> =
+        exported().into_iter().filter(|name| !target.contains(&format!("{name}("))).collect();
+    assert!(missing.is_empty(), "fuzz/fuzz_targets/capi does not call {missing:?}");
 }
 
 #[test]

@@ -274,6 +274,21 @@ fn a_window_that_is_dropped_or_ended_by_hand_is_dead_at_once() {
     assert_eq!(fixture.core.bind(&again, STREAM), Err(BindError::NotBindable));
 }
 
+#[test]
+fn a_window_names_the_tag_that_is_in_effect() {
+    let fixture = fixture();
+    let mut made = fixture.table.fast_region(PD).unwrap();
+    assert_eq!(made.bound_stag(), None);
+    let (first, over) = (made.next_stag(), fixture.piece());
+    assert_eq!(made.bound_stag(), None, "not bound yet");
+    let binding = Binding { stag: first, over, access: Access::REMOTE_READ, stream_scope: false };
+    fixture.core.bind(&binding, STREAM).unwrap();
+    made.next_stag();
+    assert_eq!(made.bound_stag(), Some(first), "the next tag is only drawn");
+    fixture.core.invalidate(first, STREAM, Invalidator::Local).unwrap();
+    assert_eq!(made.bound_stag(), None);
+}
+
 /// Windows count as regions: a program that makes too many gets an error.
 #[test]
 fn windows_take_places_of_the_table_and_give_them_back() {

@@ -127,6 +127,12 @@ impl Slot {
         (stag_of(found) == stag).then_some((Rights(found as u16), state_of(found)))
     }
 
+    /// Returns the tag that the slot holds, if it is valid.
+    pub(crate) fn live_stag(&self) -> Option<STag> {
+        let found = self.head.load(Ordering::Acquire);
+        (state_of(found) == SlotState::Live).then_some(stag_of(found))
+    }
+
     pub(crate) fn pd(&self) -> PdId {
         PdId(self.pd.load(Ordering::Relaxed))
     }

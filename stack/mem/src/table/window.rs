@@ -38,6 +38,10 @@ impl Child {
         self.stag
     }
 
+    fn bound_stag(&self) -> Option<STag> {
+        self.shared.slots.get(self.slot as usize)?.live_stag()
+    }
+
     fn invalidate(&self) -> Quiescence {
         Quiescence::new(&self.shared, self.shared.invalidate_child(self.slot))
     }
@@ -70,6 +74,11 @@ macro_rules! child {
             /// Returns the tag of the next binding, which no earlier one had.
             pub fn next_stag(&mut self) -> STag {
                 self.0.next_stag()
+            }
+
+            /// Returns the tag of the binding that is in effect. `None`: it is not bound now.
+            pub fn bound_stag(&self) -> Option<STag> {
+                self.0.bound_stag()
             }
 
             /// Ends the current binding at once, for any stream. Safe at any time. The token reports when no core is

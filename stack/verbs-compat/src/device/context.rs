@@ -166,6 +166,9 @@ impl State {
         raw.context = sys::ibv_context {
             device: the_device(),
             ops: sys::ibv_context_ops {
+                alloc_mw: Some(objects::alloc_mw),
+                bind_mw: Some(objects::bind_mw),
+                dealloc_mw: Some(objects::dealloc_mw),
                 poll_cq: Some(objects::poll_cq),
                 req_notify_cq: Some(objects::req_notify_cq),
                 post_srq_recv: Some(objects::post_srq_recv),

@@ -35,12 +35,14 @@ pub(super) fn device_attr(device: &Device) -> sys::ibv_device_attr {
         max_qp: clamp_int(limits.queue_pairs),
         // A Write with Immediate Data takes two places.
         max_qp_wr: clamp_int(SEND_DEPTH_MAX),
-        device_cap_flags: sys::IBV_DEVICE_PORT_ACTIVE_EVENT,
+        device_cap_flags: sys::IBV_DEVICE_PORT_ACTIVE_EVENT | sys::IBV_DEVICE_MEM_WINDOW,
         max_sge: clamp_int(limits.max_sge),
         max_sge_rd: clamp_int(limits.max_read_sge),
         max_cq: clamp_int(limits.completion_queues),
         max_cqe: clamp_int(limits.cq_depth / 4),
+        // Regions and windows share one table.
         max_mr: clamp_int(limits.regions),
+        max_mw: clamp_int(limits.regions),
         max_pd: c_int::MAX,
         max_qp_rd_atom: READS_MAX.min(limits.read_depth).into(),
         max_res_rd_atom: c_int::MAX,

@@ -14,6 +14,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Errno>;
 pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
 pub(crate) const ENODEV: Errno = Errno(libc::ENODEV);
 pub(crate) const EBUSY: Errno = Errno(libc::EBUSY);
+pub(crate) const EPERM: Errno = Errno(libc::EPERM);
 pub(crate) const EAGAIN: Errno = Errno(libc::EAGAIN);
 pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 

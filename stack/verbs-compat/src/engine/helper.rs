@@ -1,17 +1,29 @@
 //! The helper thread: runs the worker while no thread of the program does.
 //!
-//! It looks whether the program polls, every [`PROGRAM_POLLS`] while it does. Without work it polls on for [`SPIN`], yields
-//! its processor until [`BUSY`] has passed, then sleeps, longer the longer nothing happens: an idle process takes about one percent of a processor, and a
-//! peer's first message after a pause up to [`NAP_MAX`] longer.
+//! While the program polls, the helper only looks whether it still does, more rarely the longer the polls have been dense:
+//! each look takes the processor from a program that has only one. When the polls end, the helper runs the worker from its
+//! next look on, and at once if the program waits in a call of the library. A program that requests events has no dense
+//! polls: it may wait at any time, for a descriptor. Without work it polls on for [`SPIN`], yields its processor until [`BUSY`] has passed, then sleeps, longer
+//! the longer nothing happens: an idle process takes about one percent of a processor, and a peer's first message after a
+//! pause up to [`NAP_MAX`] longer.
 
-use core::sync::atomic::Ordering;
-use std::thread;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::{ENGINE, process};
 
-/// The pause while the program polls.
-const PROGRAM_POLLS: Duration = Duration::from_micros(100);
+/// The shortest and the longest time between two looks while the program polls. The longest is that of the scheduler's own
+/// interruptions.
+const LOOK_MIN: Duration = Duration::from_micros(100);
+const LOOK_MAX: Duration = Duration::from_millis(4);
+/// What the time between two looks is of the time for which the polls have been dense: so much longer may a peer's message
+/// take when they end.
+const LOOK_FRACTION: u32 = 16;
+/// Polls are dense if they follow each other within this time on average. A program with fewer may be waiting for memory
+/// in between, where only the helper serves it.
+const DENSE_POLLS: Duration = Duration::from_micros(20);
 /// The time after the last work in which it keeps its processor: the answer to what it sent arrives within it.
 const SPIN: Duration = Duration::from_micros(50);
 /// The time after the last work in which it does not sleep.
@@ -19,6 +31,18 @@ const BUSY: Duration = Duration::from_micros(200);
 /// The shortest and the longest sleep.
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_micros(500);
+
+/// The thread, to wake it from a look.
+static THREAD: OnceLock<Thread> = OnceLock::new();
+
+/// Says that the calling thread of the program stops polling: the helper runs the worker from now on. A system call if the
+/// helper sleeps between two looks.
+pub(super) fn take_over() {
+    ENGINE.program_waits.store(true, Ordering::Relaxed);
+    if let Some(helper) = THREAD.get() {
+        helper.unpark();
+    }
+}
 
 /// Starts the thread. It ends with the process.
 pub(super) fn start() -> std::io::Result<()> {
@@ -30,16 +54,25 @@ pub(super) fn start() -> std::io::Result<()> {
 
 fn run() {
     process::sleep_precisely();
+    // There is one helper.
+    let _ = THREAD.set(thread::current());
     let (mut last_polls, mut last_work) = (0, Instant::now());
+    let mut dense_since = last_work;
     while !ENGINE.is_stopping.load(Ordering::Relaxed) {
-        let polls = ENGINE.program_polls.load(Ordering::Relaxed);
-        if polls != last_polls {
-            last_polls = polls;
-            last_work = Instant::now();
-            thread::sleep(PROGRAM_POLLS);
+        let (polls, now) = (ENGINE.program_polls.load(Ordering::Relaxed), Instant::now());
+        let made = polls.wrapping_sub(last_polls);
+        let (waits, expects_event) = (take(&ENGINE.program_waits), take(&ENGINE.program_expects_event));
+        if waits || expects_event || !are_dense(made, now - last_work) {
+            dense_since = now;
+        }
+        if made > 0 {
+            (last_polls, last_work) = (polls, now);
+        }
+        if made > 0 && !waits {
+            thread::park_timeout(look_interval(now - dense_since));
             continue;
         }
-        let idle = last_work.elapsed();
+        let idle = now - last_work;
         if run_worker() {
             last_work = Instant::now();
         } else if idle < SPIN {
@@ -51,6 +84,24 @@ fn run() {
         }
     }
     process::drain();
+}
+
+/// Resets a flag of the program. Returns whether it was set.
+fn take(flag: &AtomicBool) -> bool {
+    let is_set = flag.load(Ordering::Relaxed);
+    if is_set {
+        flag.store(false, Ordering::Relaxed);
+    }
+    is_set
+}
+
+fn are_dense(polls: u32, within: Duration) -> bool {
+    polls > 0 && DENSE_POLLS.saturating_mul(polls) >= within
+}
+
+/// Returns the time until the next look at a program whose polls have been dense for some time.
+fn look_interval(dense_for: Duration) -> Duration {
+    (dense_for / LOOK_FRACTION).clamp(LOOK_MIN, LOOK_MAX)
 }
 
 /// Runs the worker once unless the program uses it. Returns whether there was work.
@@ -66,4 +117,22 @@ fn nap(idle: Duration) {
     ENGINE.is_napping.store(true, Ordering::Relaxed);
     thread::sleep((idle / 8).clamp(NAP_MIN, NAP_MAX));
     ENGINE.is_napping.store(false, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_rarer_the_longer_the_polls_have_been_dense() {
+        let after_ms = |ms| look_interval(Duration::from_millis(ms)).as_micros();
+        assert_eq!([0, 1, 16, 48, 64, 1000].map(after_ms), [100, 100, 1000, 3000, 4000, 4000]);
+    }
+
+    #[test]
+    fn polls_are_dense_unless_the_program_may_wait_for_memory_between_them() {
+        let within = Duration::from_micros(100);
+        assert!(are_dense(5, within) && !are_dense(4, within) && are_dense(u32::MAX, within));
+        assert!(!are_dense(0, Duration::ZERO), "the helper runs the worker");
+    }
 }

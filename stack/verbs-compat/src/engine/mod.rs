@@ -26,7 +26,7 @@ pub(crate) use wait::wait_for;
 
 use crate::cm::{CmEvent, CmId, EventChannel, Listeners};
 use crate::device::{Context, Device};
-use crate::objects::{CompChannel, Cq, Mr, Pd, Qp, Srq};
+use crate::objects::{CompChannel, Cq, Mr, Mw, Pd, Qp, Srq};
 use crate::sys;
 
 /// The lock, and what is read without it.
@@ -38,6 +38,10 @@ pub(crate) struct Engine {
     waiting: AtomicU32,
     /// Polls of the program. Written under the lock.
     program_polls: AtomicU32,
+    /// A thread of the program is about to sleep in a call of the library. The helper resets it.
+    program_waits: AtomicBool,
+    /// The program has requested an event of a completion queue. The helper resets it.
+    program_expects_event: AtomicBool,
     /// Whether the helper sleeps because there was no work.
     is_napping: AtomicBool,
     /// Set in a child process.
@@ -59,6 +63,8 @@ pub(crate) struct State {
     pub(crate) cqs: Vec<*mut sys::ibv_cq>,
     /// Shared receive queues, likewise.
     pub(crate) srqs: Vec<*mut sys::ibv_srq>,
+    /// Memory windows, to find those that are bound to a region.
+    pub(crate) mws: Vec<*mut sys::ibv_mw>,
     /// Open contexts: each gets every asynchronous event of its objects.
     pub(crate) contexts: Vec<*mut sys::verbs_context>,
     pub(crate) listeners: Listeners,
@@ -70,6 +76,7 @@ pub(crate) struct Pools {
     pub(crate) contexts: Pool<Context>,
     pub(crate) pds: Pool<Pd>,
     pub(crate) mrs: Pool<Mr>,
+    pub(crate) mws: Pool<Mw>,
     pub(crate) channels: Pool<CompChannel>,
     pub(crate) cqs: Pool<Cq>,
     pub(crate) qps: Pool<Qp>,
@@ -89,12 +96,14 @@ pub(crate) static ENGINE: Engine = Engine {
         qps: BTreeMap::new(),
         cqs: Vec::new(),
         srqs: Vec::new(),
+        mws: Vec::new(),
         contexts: Vec::new(),
         listeners: Listeners::new(),
         pools: Pools {
             contexts: Pool::new(),
             pds: Pool::new(),
             mrs: Pool::new(),
+            mws: Pool::new(),
             channels: Pool::new(),
             cqs: Pool::new(),
             qps: Pool::new(),
@@ -107,6 +116,8 @@ pub(crate) static ENGINE: Engine = Engine {
     acknowledged: Condvar::new(),
     waiting: AtomicU32::new(0),
     program_polls: AtomicU32::new(0),
+    program_waits: AtomicBool::new(false),
+    program_expects_event: AtomicBool::new(false),
     is_napping: AtomicBool::new(false),
     is_forked: AtomicBool::new(false),
     is_stopping: AtomicBool::new(false),
@@ -177,6 +188,11 @@ impl State {
         let polls = ENGINE.program_polls.load(Ordering::Relaxed);
         ENGINE.program_polls.store(polls.wrapping_add(1), Ordering::Relaxed);
         self.advance()
+    }
+
+    /// Records that the program may wait for a descriptor from now on.
+    pub(crate) fn expect_event(&self) {
+        ENGINE.program_expects_event.store(true, Ordering::Relaxed);
     }
 
     /// Runs the worker if nobody else would soon, so that what was just posted is sent.

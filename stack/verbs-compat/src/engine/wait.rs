@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use super::{EAGAIN, Outcome, State, last_errno, lock};
+use super::{EAGAIN, Outcome, State, helper, last_errno, lock};
 
 /// How long a waiting call runs the worker itself. An answer of a peer in the same network arrives within this time, and a
 /// thread that sleeps instead takes longer to wake.
@@ -25,6 +25,7 @@ pub(crate) fn wait_for<T>(fd: c_int, mut take: impl FnMut(&mut State) -> Outcome
         }
         has_waited = true;
         if begun.elapsed() > SPIN {
+            helper::take_over();
             wait_readable(fd)?;
         }
     }

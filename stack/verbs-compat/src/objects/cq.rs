@@ -202,6 +202,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_on
     as_number(with(|state| {
         // SAFETY: the lock is held, and no reference is kept.
         let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
+        state.expect_event();
         Ok(state.device()?.context.arm_cq(queue.handle, solicited_only != 0)?)
     }))
 }

@@ -1,8 +1,7 @@
 //! Protection domains and memory regions.
 //!
 //! A tagged offset is an address, as in verbs, and one steering tag serves as local and as remote key. Memory is not pinned:
-//! the worker copies by the processor. Memory windows are absent: programs choose a part of their keys, which a stack that
-//! draws unpredictable keys does not allow.
+//! the worker copies by the processor.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::NonNull;
@@ -21,6 +20,8 @@ pub(crate) struct Pd {
     pub(crate) domain: ProtectionDomain,
     /// Objects in it.
     pub(crate) users: u32,
+    /// What windows without memory are bound to: a region that grants nothing, once a window needed it.
+    pub(super) nothing: Option<Region>,
 }
 
 // SAFETY: the type is `repr(C)` and begins with the structure.
@@ -30,8 +31,8 @@ unsafe impl Object for Pd {
 
 #[repr(C)]
 pub(crate) struct Mr {
-    raw: sys::ibv_mr,
-    region: Region,
+    pub(super) raw: sys::ibv_mr,
+    pub(super) region: Region,
 }
 
 // SAFETY: as above.
@@ -125,7 +126,12 @@ impl State {
         // SAFETY: the lock is held, and no reference is kept.
         unsafe { context_of(context)? };
         let domain = self.device()?.context.alloc_pd();
-        Ok(self.pools.pds.insert(Pd { raw: sys::ibv_pd { context, handle: 0 }, domain, users: 0 }))
+        Ok(self.pools.pds.insert(Pd {
+            raw: sys::ibv_pd { context, handle: 0 },
+            domain,
+            users: 0,
+            nothing: None,
+        }))
     }
 
     fn register(
@@ -158,10 +164,14 @@ impl State {
         Ok(self.pools.mrs.insert(Mr { raw, region }))
     }
 
-    /// Returns when no access to the memory takes place any more.
+    /// Returns when no access to the memory takes place any more. Fails with EBUSY while a window is bound to it.
     fn deregister(&mut self, mr: *mut sys::ibv_mr) -> Outcome {
+        if self.has_window_over(mr) {
+            return Err(EBUSY);
+        }
         // SAFETY: the lock is held, and no reference is kept.
         let Mr { raw, region } = unsafe { self.pools.mrs.remove(mr) }.ok_or(EINVAL)?;
+        self.forget_mr(mr);
         let quiescence = region.deregister();
         self.advance_until(|_| quiescence.poll());
         // SAFETY: as above.
@@ -178,12 +188,13 @@ impl Pd {
     }
 }
 
-fn parse_access(flags: c_uint) -> Outcome<Access> {
-    const NAMES: [(c_uint, Access); 4] = [
+pub(super) fn parse_access(flags: c_uint) -> Outcome<Access> {
+    const NAMES: [(c_uint, Access); 5] = [
         (sys::IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
         (sys::IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (sys::IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
         (sys::IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (sys::IBV_ACCESS_MW_BIND, Access::BIND),
     ];
     let known = NAMES.iter().fold(OPTIONAL, |all, (flag, _)| all | flag);
     if flags & !known != 0 {

@@ -1,4 +1,4 @@
-//! The objects of libibverbs: protection domains, memory regions, completion channels and queues, queue pairs, shared
+//! The objects of libibverbs: protection domains, memory regions and windows, completion channels and queues, queue pairs, shared
 //! receive queues.
 //!
 //! Each begins with the structure that the program sees. The rest is used under the lock of the engine.
@@ -10,6 +10,7 @@ mod poll;
 mod post;
 mod qp;
 mod srq;
+mod window;
 
 pub(crate) use channel::CompChannel;
 pub(crate) use cq::{Cq, destroy_cq, req_notify_cq};
@@ -18,6 +19,7 @@ pub(crate) use poll::poll_cq;
 pub(crate) use post::{post_recv, post_send};
 pub(crate) use qp::{Qp, SEND_DEPTH_MAX, destroy_qp};
 pub(crate) use srq::{Srq, destroy_srq, post_srq_recv};
+pub(crate) use window::{Mw, alloc_mw, bind_mw, dealloc_mw};
 
 use core::ffi::c_int;
 

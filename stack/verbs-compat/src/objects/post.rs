@@ -214,7 +214,7 @@ unsafe fn remote(wr: &sys::ibv_send_wr) -> RemoteMemory {
     RemoteMemory { stag: STag(rdma.rkey), tagged_offset: rdma.remote_addr }
 }
 
-fn with_flags(mut request: SendWr<'_>, flags: u32, signals_all: bool) -> SendWr<'_> {
+pub(super) fn with_flags(mut request: SendWr<'_>, flags: u32, signals_all: bool) -> SendWr<'_> {
     if flags & sys::IBV_SEND_SIGNALED == 0 && !signals_all {
         request = request.unsignaled();
     }

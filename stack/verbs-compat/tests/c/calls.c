@@ -73,7 +73,7 @@ static void check_memory(void) {
     FAILS_WITH(ibv_reg_mr(pd, buffer, 4096, IBV_ACCESS_REMOTE_WRITE), EINVAL);
     FAILS_WITH(ibv_reg_mr(pd, buffer, 4096, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
     FAILS_WITH(ibv_reg_mr_iova2(pd, buffer, 4096, 64, IBV_ACCESS_LOCAL_WRITE), EOPNOTSUPP);
-    FAILS_WITH(ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP);
+    FAILS_WITH(ibv_alloc_mw(pd, IBV_MW_TYPE_2), EOPNOTSUPP);
     mr = ibv_reg_mr(pd, buffer, sizeof buffer,
                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
     CHECK(mr && mr->lkey == mr->rkey && mr->addr == buffer);
