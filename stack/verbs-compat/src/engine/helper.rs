@@ -3,9 +3,11 @@
 //! While the program polls, the helper only looks whether it still does, more rarely the longer the polls have been dense:
 //! each look takes the processor from a program that has only one. When the polls end, the helper runs the worker from its
 //! next look on, and at once if the program waits in a call of the library. A program that requests events has no dense
-//! polls: it may wait at any time, for a descriptor. Without work it polls on for [`SPIN`], yields its processor until [`BUSY`] has passed, then sleeps, longer
-//! the longer nothing happens: an idle process takes about one percent of a processor, and a peer's first message after a
-//! pause up to [`NAP_MAX`] longer.
+//! polls: it may wait for a descriptor at any time.
+//!
+//! Without work it polls on for [`SPIN`], yields its processor until [`BUSY`] has passed, then sleeps, longer the longer
+//! nothing happens: an idle process takes about one percent of a processor, and a peer's first message after a pause up to
+//! [`NAP_MAX`] longer.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
