@@ -41,15 +41,25 @@ impl<P: Port> DataPath<P> {
     /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
     #[inline(always)]
     pub(crate) fn on_doorbell(&mut self, slot: u32) {
-        let Some(qp) = self.qps.at(slot) else { return };
+        if self.on_only_doorbell(slot)
+            && let Some(qp) = self.qps.at(slot)
+            && !core::mem::replace(&mut qp.tx_queued, true)
+        {
+            self.tx_ready.push_back(TxSource::Qp(slot));
+        }
+    }
+
+    /// [`DataPath::on_doorbell`] without listing the queue pair as a sender: returns whether it is to be served.
+    #[inline(always)]
+    pub(crate) fn on_only_doorbell(&mut self, slot: u32) -> bool {
+        let Some(qp) = self.qps.at(slot) else { return false };
         // The doorbell is cleared before the rings are read, so that later work rings it again.
         qp.bell.clear();
         if qp.shared.state() == QpState::Error {
-            return self.flush(slot);
+            self.flush(slot);
+            return false;
         }
-        if !core::mem::replace(&mut qp.tx_queued, true) {
-            self.tx_ready.push_back(TxSource::Qp(slot));
-        }
+        true
     }
 
     /// Lists a queue pair as a sender unless it is listed.
