@@ -49,7 +49,7 @@ pub use link::VlanTag;
 pub use net::Net;
 #[cfg(test)]
 pub(crate) use path::Station;
-pub use path::{Path, PlainSegment};
+pub use path::{Path, PlainSegment, USUAL_HEADER_BYTES};
 pub use received::{IcmpError, IcmpErrorKind, Received};
 pub use route::Route;
 pub use rx::PlainFrame;

@@ -71,7 +71,7 @@ impl<P: Port> Wire<P> {
     }
 
     /// Appends received frames to `into`.
-    #[inline]
+    #[inline(always)]
     pub fn rx_burst(&mut self, into: &mut Burst<P::Frame>) {
         self.port.rx_burst(into);
     }
@@ -123,7 +123,7 @@ impl<P: Port> Wire<P> {
     }
 
     /// Queues a frame. Returns `false` and drops the frame when even the reserve is used up; TCP sends it again.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, frame: SealedOf<P>) -> bool {
         if self.loopback_addr.is_some() && self.is_own(&frame) {
             return self.looped.try_push(frame).is_ok();

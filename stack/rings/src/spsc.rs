@@ -142,7 +142,7 @@ impl<T> Drop for Producer<T> {
 
 impl<T> Consumer<T> {
     /// Removes the oldest value.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<T> {
         if self.available() == 0 {
             return None;

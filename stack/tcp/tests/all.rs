@@ -5,6 +5,7 @@ mod common;
 mod closing;
 mod congestion;
 mod cookies;
+mod first_unit;
 mod handshake;
 mod hostile;
 mod keep_alive;

@@ -311,7 +311,8 @@ impl Session {
     }
 
     /// RFC 5040 s5.4: the side that detects an error sends one Terminate that names it. A side whose context was
-    /// dropped gets no event. Where links damage payload, any error may occur.
+    /// dropped gets no event. Where links damage payload, any error may occur. RFC 5044 s7.1.2: a responder that has
+    /// received no FPDU sends none.
     fn check_terminates(&self) -> Result<(), String> {
         let vanished = self.sides.iter().any(|side| side.context_dropped);
         if self.undetected_corruption || vanished || self.any_end_allowed {
@@ -342,6 +343,14 @@ impl Session {
             _ => None,
         };
         let reported = reported.filter(|side| !self.may_have_missed(*side));
+        if self.sides[1].failed_before_first_fpdu {
+            return match self.sides.iter().position(|side| side.terminates > 0) {
+                Some(side) => {
+                    Err(format!("side {side} got a Terminate event, but the responder could send none"))
+                }
+                None => Ok(()),
+            };
+        }
         match due.into_iter().chain(reported).find(|side| self.sides[*side].terminates != 1) {
             Some(side) => {
                 let count = self.sides[side].terminates;

@@ -193,6 +193,11 @@ fn on_disconnected(
         DisconnectReason::Reset | DisconnectReason::TimedOut | DisconnectReason::Unreachable
     );
     session.sides[side].was_aborted = is_cut_off;
+    // The reason that stands for a Terminate that might not be sent.
+    let own_fault =
+        session.posted_bad_request.is_some_and(|(by, bad_request)| by == side && bad_request.is_local());
+    session.sides[side].failed_before_first_fpdu =
+        side == 1 && own_fault && matches!(reason, DisconnectReason::LocalError(_));
     let ours = &session.sides[side];
     if !ours.has_no_signaled_pending() {
         return Err(format!("requests have no completion after the connection ended: {reason:?}"));

@@ -174,6 +174,8 @@ pub struct Side {
     pub bad_request_flushed: bool,
     /// Its connection was reset or timed out.
     pub was_aborted: bool,
+    /// It is the responder, and a fault of its own ended it before an FPDU had arrived: it might not send a Terminate.
+    pub failed_before_first_fpdu: bool,
     /// It got the last-receive event of its shared receive queue.
     pub last_receive: bool,
     /// The shared queue of its receives, if it has no queue of its own.
@@ -414,6 +416,7 @@ impl Side {
             terminated_on_clean_link: false,
             bad_request_flushed: false,
             was_aborted: false,
+            failed_before_first_fpdu: false,
             last_receive: false,
             app_srq: None,
             grants: Vec::new(),

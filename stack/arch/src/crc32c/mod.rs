@@ -9,7 +9,7 @@ mod portable;
 #[cfg(test)]
 mod tests;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod x86;
+pub(crate) mod x86;
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -34,6 +34,32 @@ pub struct PrefixCrc {
     pub crc: u32,
 }
 
+/// Returns the CRC-32C of a short piece of whole words, and the sum of `front` and the piece. It reads the piece once if the
+/// processor has the `crc32` instruction.
+///
+/// ```
+/// use ironwarp_arch::one_pass::short;
+/// use ironwarp_arch::{checksum, crc32c};
+/// let (front, piece) = (*b"TCP.", *b"FPDU");
+/// let both = short(&[front], &[piece]);
+/// assert_eq!(both.crc, crc32c(&piece));
+/// assert_eq!(both.sum, u32::from(checksum::fold(checksum::sum(&front) + checksum::sum(&piece))));
+/// ```
+#[inline(always)]
+pub fn short(front: &[[u8; 4]], words: &[[u8; 4]]) -> CrcAndSum {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if let Some(sse42) = crate::crc32c::x86::Sse42::detect() {
+        return sse42.crc_and_sum(front, words);
+    }
+    in_two_passes(front.as_flattened(), words.as_flattened())
+}
+
+#[inline(never)]
+fn in_two_passes(front: &[u8], bytes: &[u8]) -> CrcAndSum {
+    let sum = checksum::sum(front) + checksum::sum(bytes);
+    CrcAndSum { crc: crc32c_append(0, bytes), sum: checksum::fold(sum).into() }
+}
+
 /// The processor's means for one pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kernel {

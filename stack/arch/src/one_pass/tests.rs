@@ -61,3 +61,25 @@ proptest! {
         check(crc, &bytes, to_offset);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, ..Default::default() })]
+
+    #[test]
+    fn a_short_piece_agrees_with_two_passes(
+        front in proptest::collection::vec(any::<[u8; 4]>(), 0..16),
+        words in proptest::collection::vec(any::<[u8; 4]>(), 0..80),
+    ) {
+        let (header, piece) = (front.as_flattened(), words.as_flattened());
+        let result = short(&front, &words);
+        prop_assert_eq!(result.crc, crc32c_append(0, piece));
+        prop_assert_eq!(fold(result.sum), fold(checksum::sum(header) + checksum::sum(piece)));
+        prop_assert_eq!(result, in_two_passes(header, piece));
+    }
+}
+
+#[test]
+fn the_largest_words_of_a_short_piece_do_not_overflow() {
+    let words = [[0xff; 4]; 64];
+    assert_eq!(short(&words, &words).sum, 0xffff);
+}

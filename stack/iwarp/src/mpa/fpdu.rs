@@ -9,7 +9,7 @@
 //! that FPDU is used.
 
 use ironwarp_arch::crc32c;
-use ironwarp_arch::one_pass::PrefixCrc;
+use ironwarp_arch::one_pass::{self, CrcAndSum, PrefixCrc};
 use ironwarp_tcp::ByteStream;
 use ironwarp_types::limits::MULPDU_BYTES_MIN;
 
@@ -62,6 +62,26 @@ pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     whole
 }
 
+/// [`encode`] of a short FPDU with a CRC. Also returns the sum of its words, for TCP's checksum, from the same pass.
+#[inline(always)]
+pub fn encode_short(room: &mut [u8], ulpdu_bytes: usize) -> (usize, u32) {
+    let whole = fpdu_bytes(ulpdu_bytes);
+    let Ok(length) = u16::try_from(ulpdu_bytes) else { return (0, 0) };
+    let Some((covered, field)) = room.get_mut(..whole).and_then(<[u8]>::split_last_chunk_mut::<CRC_BYTES>)
+    else {
+        return (0, 0);
+    };
+    let Some((head, rest)) = covered.split_first_chunk_mut::<LENGTH_BYTES>() else { return (0, 0) };
+    *head = length.to_be_bytes();
+    if let Some(pad) = rest.get_mut(ulpdu_bytes..).filter(|pad| !pad.is_empty()) {
+        pad.fill(0);
+    }
+    let CrcAndSum { crc, sum } = one_pass::short(&[], covered.as_chunks().0);
+    *field = crc.to_le_bytes();
+    let field = crc.swap_bytes();
+    (whole, sum + (field >> 16) + (field & 0xffff))
+}
+
 /// Writes the CRC of a whole FPDU, markers included, to its last octets.
 pub(crate) fn set_crc(framed: &mut [u8]) {
     if let Some((covered, field)) = framed.split_last_chunk_mut::<CRC_BYTES>() {
@@ -94,6 +114,21 @@ pub fn covered_bytes(bytes: &[u8]) -> usize {
     split_whole(bytes).map_or(0, |(whole, _)| whole.len() - CRC_BYTES)
 }
 
+/// Returns the sum of a short segment whose payload, behind `header_bytes`, is one whole FPDU, and the CRC of that, from one
+/// pass. `None` for any other segment. Whether the stream uses CRCs is not known here.
+#[inline(always)]
+pub fn sum_short(segment: &[u8], header_bytes: usize) -> Option<(u32, PrefixCrc)> {
+    let (front, payload) = segment.split_at_checked(header_bytes)?;
+    let length = payload.first_chunk::<LENGTH_BYTES>()?;
+    let (covered, field) = payload.split_last_chunk::<CRC_BYTES>()?;
+    if fpdu_bytes(u16::from_be_bytes(*length).into()) != payload.len() {
+        return None;
+    }
+    let CrcAndSum { crc, sum } = one_pass::short(front.as_chunks().0, covered.as_chunks().0);
+    let field = u32::from_be_bytes(*field);
+    Some((sum + (field >> 16) + (field & 0xffff), PrefixCrc { bytes: covered.len() as u32, crc }))
+}
+
 /// Checks the CRC of a whole FPDU and returns its ULPDU.
 #[inline]
 pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
@@ -117,7 +152,37 @@ pub fn decode_with(fpdu: &[u8], crc: bool, known: PrefixCrc) -> Result<&[u8], Mp
 
 #[cfg(test)]
 mod tests {
+    use ironwarp_arch::checksum;
+
     use super::*;
+
+    /// RFC 5044 s4.1: every length of a pad, and segments that are no whole FPDU.
+    #[test]
+    fn one_pass_over_a_short_segment_gives_the_sum_and_the_crc_of_two() {
+        for ulpdu_bytes in 0..100 {
+            let header: Vec<u8> = (0..32).map(|byte| byte * 7 + 1).collect();
+            let mut segment = [header, vec![0xa5; fpdu_bytes(ulpdu_bytes)]].concat();
+            let (written, sum) = encode_short(&mut segment[32..], ulpdu_bytes);
+            assert_eq!(written, fpdu_bytes(ulpdu_bytes));
+            assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&segment[32..])));
+            let mut separate = vec![0xa5; fpdu_bytes(ulpdu_bytes)];
+            assert_eq!(encode(&mut separate, ulpdu_bytes, true), written);
+            assert_eq!(segment[32..], separate);
+            let (sum, crc) = sum_short(&segment, 32).unwrap();
+            assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&segment)));
+            assert_eq!(decode_with(&segment[32..], true, crc), decode(&separate, true));
+            *segment.last_mut().unwrap() ^= 1;
+            assert_eq!(
+                decode_with(&segment[32..], true, sum_short(&segment, 32).unwrap().1),
+                Err(MpaFault::Crc)
+            );
+            assert_eq!(sum_short(&segment[..segment.len() - 1], 32), None);
+            segment.push(0);
+            assert_eq!(sum_short(&segment, 32), None);
+        }
+        assert_eq!(sum_short(&[0; 20], 20), None, "an ACK");
+        assert_eq!(sum_short(&[0; 8], 20), None);
+    }
 
     /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets. The CRC also covers the marker at its front.
     #[test]

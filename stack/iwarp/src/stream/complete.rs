@@ -149,8 +149,35 @@ impl Stream {
     }
 
     /// Reports the requests at the front of the send queue that are done.
+    #[inline(never)]
     pub(super) fn complete<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         let head = io.sends.head();
+        // One message is the usual case. The loop would keep its values in memory.
+        if self.sender.next() == head.wrapping_add(1)
+            && let Some(wqe) = io.sends.at(head)
+            && wqe.opcode.is_send_or_write()
+        {
+            return self.complete_only(head, io);
+        }
+        self.complete_all(head, io);
+    }
+
+    /// Reports the only message that was sent, if it is done.
+    #[inline(always)]
+    fn complete_only<C: CompletionSink>(&mut self, seq: u32, io: &mut Io<'_, C>) {
+        if !self.config.complete_on_copy && !self.send_progress.is_acked(seq) {
+            return;
+        }
+        let Some(wqe) = io.sends.at(seq) else { return };
+        let is_signaled = wqe.flags.contains(SendFlags::SIGNALED);
+        if is_signaled {
+            io.callbacks.on_send_completion(self.send_completion(wqe, CompletionStatus::Success));
+        }
+        release(io, seq.wrapping_add(1), u32::from(!is_signaled));
+    }
+
+    #[inline(never)]
+    fn complete_all<C: CompletionSink>(&mut self, head: u32, io: &mut Io<'_, C>) {
         let (mut seq, mut unsignaled) = (head, 0);
         while seq != self.sender.next() {
             let Some(wqe) = io.sends.at(seq) else { break };

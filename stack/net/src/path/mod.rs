@@ -18,7 +18,7 @@ mod plain;
 
 use core::net::IpAddr;
 
-pub use plain::PlainSegment;
+pub use plain::{PlainSegment, USUAL_HEADER_BYTES};
 
 use bitflags::bitflags;
 use ironwarp_port::{TxMeta, TxOffloads};

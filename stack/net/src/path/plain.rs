@@ -20,6 +20,9 @@ const L3_END: usize = ETHERNET_BYTES + IPV4_BYTES;
 const BARE_BYTES: usize = L3_END + 20;
 const TIMESTAMPS_BYTES: usize = L3_END + 32;
 
+/// Bytes of the headers that [`Path::write_usual`] writes: those of a segment with timestamps.
+pub const USUAL_HEADER_BYTES: usize = TIMESTAMPS_BYTES;
+
 /// NOP, NOP, kind 8, length 10.
 const TIMESTAMPS_HEAD: u32 = u32::from_be_bytes([1, 1, 8, 10]);
 
@@ -71,6 +74,33 @@ impl Path {
         })
     }
 
+    /// Returns whether [`Path::write_usual`] writes the headers of this path: IPv4 without a VLAN tag, and a device that
+    /// leaves checksums to us.
+    #[inline(always)]
+    pub fn is_usual(&self) -> bool {
+        self.flags.is_empty()
+    }
+
+    /// Writes all headers of a segment with timestamps, with both checksums, for a [usual](Path::is_usual) path. `payload`
+    /// is the length of the payload and its sum. Returns the metadata to seal the frame with.
+    #[inline(always)]
+    pub fn write_usual(
+        &self,
+        header: &mut [u8; USUAL_HEADER_BYTES],
+        segment: &PlainSegment,
+        (payload_bytes, payload_sum): (usize, u32),
+    ) -> TxMeta {
+        debug_assert!(self.is_usual() && segment.timestamps.is_some());
+        let l4_bytes = USUAL_HEADER_BYTES - L3_END + payload_bytes;
+        self.write_header(header, segment, l4_bytes, |headers| !fold(headers + u64::from(payload_sum)));
+        TxMeta {
+            l2_bytes: ETHERNET_BYTES as u8,
+            l3_bytes: IPV4_BYTES as u8,
+            l4_bytes: (USUAL_HEADER_BYTES - L3_END) as u8,
+            offloads: TxOffloads::empty(),
+        }
+    }
+
     /// Writes `H` bytes of headers. Returns the length of the TCP header.
     #[inline(always)]
     fn write_plain_of<const H: usize>(
@@ -80,29 +110,44 @@ impl Path {
         payload_sum: Option<u32>,
     ) -> Option<u8> {
         let (header, payload) = frame.split_first_chunk_mut::<H>()?;
-        let (l3, l4) = header.split_first_chunk_mut::<L3_END>()?;
-        let l4_bytes = l4.len() + payload.len();
-        *l3 = *self.header.first_chunk()?;
-        self.complete_v4(l3.last_chunk_mut()?, l4_bytes, segment.ident, segment.ecn);
-        let words = segment.words(l4.len());
-        let pseudo = u64::from(self.pseudo_sum) + l4_bytes as u64;
-        let checksum = if self.flags.contains(Flags::OFFLOADED) {
-            fold(pseudo)
-        } else {
-            let headers: u64 = words.iter().map(|&word| u64::from(word)).sum();
+        let l4_bytes = H - L3_END + payload.len();
+        self.write_header(header, segment, l4_bytes, |headers| {
+            if self.flags.contains(Flags::OFFLOADED) {
+                return fold(u64::from(self.pseudo_sum) + l4_bytes as u64);
+            }
             let payload_sum = payload_sum.unwrap_or_else(|| checksum::sum(payload));
             debug_assert_eq!(checksum::fold(payload_sum), checksum::fold(checksum::sum(payload)));
-            !fold(pseudo + headers + u64::from(payload_sum))
-        };
+            !fold(headers + u64::from(payload_sum))
+        });
+        Some((H - L3_END) as u8)
+    }
+
+    /// Writes all headers of a segment of `l4_bytes`. `checksum` returns TCP's from the sum of pseudo-header and header.
+    #[inline(always)]
+    fn write_header<const H: usize>(
+        &self,
+        header: &mut [u8; H],
+        segment: &PlainSegment,
+        l4_bytes: usize,
+        checksum: impl FnOnce(u64) -> u16,
+    ) {
+        let Some((l3, l4)) = header.split_first_chunk_mut::<L3_END>() else { return };
+        if let Some(template) = self.header.first_chunk() {
+            *l3 = *template;
+        }
+        if let Some(ip) = l3.last_chunk_mut() {
+            self.complete_v4(ip, l4_bytes, segment.ident, segment.ecn);
+        }
+        let words = segment.words(l4.len());
+        let headers: u64 = words.iter().map(|&word| u64::from(word)).sum();
+        let urgent = u32::from(checksum(u64::from(self.pseudo_sum) + l4_bytes as u64 + headers)) << 16;
         let [ports, seq, ack, control, options @ ..] = words;
-        let urgent = u32::from(checksum) << 16;
         for (place, word) in l4.as_chunks_mut::<4>().0.iter_mut().zip([ports, seq, ack, control, urgent]) {
             *place = word.to_be_bytes();
         }
         for (place, word) in l4.as_chunks_mut::<4>().0.iter_mut().skip(5).zip(options) {
             *place = word.to_be_bytes();
         }
-        Some(l4.len() as u8)
     }
 }
 

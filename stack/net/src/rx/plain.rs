@@ -12,7 +12,7 @@
 
 use core::net::Ipv4Addr;
 
-use ironwarp_port::{Frame, RxMeta};
+use ironwarp_port::{Checksum, Frame, RxMeta};
 use ironwarp_types::{Ecn, FlowKeyV4, Seq};
 
 use super::tcp::TCP_BYTES_MIN;
@@ -75,29 +75,22 @@ impl Net {
         self.hasher.hash_key_v4(key)
     }
 
-    /// Returns whether the addresses of a plain frame of a connection are still acceptable and its checksums correct. `path`
-    /// is the connection's.
-    /// `sum` returns the sum of the segment, as [`checksum::sum`](ironwarp_arch::checksum::sum): it gets the octets from
-    /// the TCP header on and the length of that header. It is called if the device has not verified the checksum.
+    /// Returns whether a plain frame of a connection is acceptable: its addresses still are, and its checksums are correct.
+    /// [`Checksum::Unknown`] leaves TCP's checksum to [`PlainFrame::is_sum_correct`].
     #[inline(always)]
-    pub fn accepts_plain(
-        &self,
-        frame: &PlainFrame<'_>,
-        path: &Path,
-        rx: RxMeta,
-        sum: impl FnOnce(&[u8], usize) -> u32,
-    ) -> bool {
+    pub fn accepts_plain(&self, frame: &PlainFrame<'_>, rx: RxMeta) -> Checksum {
         let (remote, local) = frame.addresses();
-        let header = frame.header.first_chunk::<HEADERS_V4_BYTES>().and_then(|header| header.last_chunk());
-        let l4 = frame.l4;
-        let l4_sum = || {
-            let segment = sum(l4, usize::from(frame.start()) - HEADERS_V4_BYTES);
-            path.pseudo_sum() + l4.len() as u32 + segment
+        let is_header_correct = || {
+            let header =
+                frame.header.first_chunk::<HEADERS_V4_BYTES>().and_then(|header| header.last_chunk());
+            header.is_some_and(|header| fold(checksum::sum_header(header)) == 0xffff)
         };
-        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
-        self.local.accepts_connected_v4(remote, local)
-            && checksum::is_correct(rx.ip_checksum, || header.map_or(0, checksum::sum_header))
-            && checksum::is_correct(rx.l4_checksum, l4_sum)
+        let is_acceptable = self.local.accepts_connected_v4(remote, local)
+            && match rx.ip_checksum {
+                Checksum::Unknown => is_header_correct(),
+                known => known == Checksum::Good,
+            };
+        if is_acceptable { rx.l4_checksum } else { Checksum::Bad }
     }
 }
 
@@ -113,6 +106,27 @@ impl PlainFrame<'_> {
     pub(super) fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
         let address = |word: u32| Ipv4Addr::from_bits(word.swap_bytes());
         (address(word32::<26>(self.header)), address(word32::<30>(self.header)))
+    }
+
+    /// Returns the segment from the TCP header on, without link padding.
+    #[inline(always)]
+    pub fn segment(&self) -> &[u8] {
+        self.l4
+    }
+
+    /// Returns the length of the TCP header in bytes.
+    #[inline(always)]
+    pub fn header_bytes(&self) -> usize {
+        usize::from(self.start()) - HEADERS_V4_BYTES
+    }
+
+    /// Returns whether TCP's checksum is correct. `sum` is that of [`PlainFrame::segment`], as
+    /// [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, and `path` the connection's.
+    #[inline(always)]
+    pub fn is_sum_correct(&self, path: &Path, sum: u32) -> bool {
+        let (remote, local) = self.addresses();
+        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
+        fold(path.pseudo_sum() + self.l4.len() as u32 + sum) == 0xffff
     }
 
     /// Returns the sequence number.

@@ -86,7 +86,7 @@ impl<P: Port, C: Clock + 'static> Port for Instrumented<P, C> {
         self.port.caps()
     }
 
-    #[inline]
+    #[inline(always)]
     fn rx_burst(&mut self, into: &mut Burst<P::Frame>) {
         if self.shared.all_off() {
             self.port.rx_burst(into);

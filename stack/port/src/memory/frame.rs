@@ -47,7 +47,7 @@ impl Frame for MemoryFrame {
         self.handle.resize(len);
     }
 
-    #[inline]
+    #[inline(always)]
     fn rx(&self) -> RxMeta {
         self.handle.rx()
     }

@@ -162,6 +162,11 @@ impl Lane {
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
         let mut stock = self.pool.lock();
+        // One frame is usual, and needs no loop.
+        if stock.ring.len() == 1 && into.is_empty() {
+            into.extend(stock.ring.pop_back().map(MemoryFrame::new));
+            return self.waiting.store(0, Ordering::Release);
+        }
         while !into.is_full()
             && let Some(frame) = stock.ring.pop_front()
         {

@@ -153,7 +153,7 @@ impl Handle {
     }
 
     /// Returns the receive metadata of the frame.
-    #[inline]
+    #[inline(always)]
     pub(super) fn rx(&self) -> RxMeta {
         self.buffer.as_ref().map_or(RxMeta::default(), |buffer| unpack(buffer.rx.load(Ordering::Relaxed)))
     }

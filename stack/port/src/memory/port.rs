@@ -138,7 +138,7 @@ impl Port for MemoryPort {
         &self.caps
     }
 
-    #[inline]
+    #[inline(always)]
     fn rx_burst(&mut self, into: &mut Burst<MemoryFrame>) {
         self.drain();
         self.to_port.receive(into);

@@ -246,7 +246,7 @@ impl SendSide {
 
     /// RFC 9293 s3.10.7.4, fifth step: applies the window of a segment unless an older one would replace a newer.
     /// Returns whether the window grew.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update_window(&mut self, seq: Seq, ack: Seq, window: u16) -> bool {
         let newer = self.snd_wl1.lt(seq) || (self.snd_wl1 == seq && self.snd_wl2.leq(ack));
         if !newer {

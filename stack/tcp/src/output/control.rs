@@ -45,7 +45,7 @@ impl Conn {
     }
 
     /// Returns the header of a segment of this connection, with the current acknowledgement number and window.
-    #[inline]
+    #[inline(always)]
     pub(super) fn header(&mut self, now: Nanos, seq: Seq, flags: Flags) -> TxHeader {
         let ack = self.rcv.rcv_nxt;
         self.ts.last_ack_sent = ack;

@@ -6,6 +6,7 @@
 
 mod acks;
 mod control;
+mod first_unit;
 mod retransmit;
 mod timeout;
 mod transmit;
@@ -151,7 +152,7 @@ impl<P: Port> TcpIo<'_, P> {
     }
 
     /// Sets the connection's timer after a transmission, which may only have brought the deadline forward.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arm_for_transmission(&mut self, conn: &Conn) {
         if conn.snd.timer_at != Nanos::MAX {
             self.shared.wheel.arm_by(conn.slot, conn.transmission_deadline());
@@ -180,7 +181,7 @@ impl<P: Port> TcpIo<'_, P> {
 
     /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has none.
     #[inline(always)]
-    fn usual_frame(&mut self, len: usize) -> Option<P::Frame> {
+    pub(super) fn usual_frame(&mut self, len: usize) -> Option<P::Frame> {
         if self.shared.spare.is_some() {
             return None;
         }
@@ -269,7 +270,7 @@ impl<P: Port> TcpIo<'_, P> {
         write_general_headers(frame, path, ports, *header, (more_options_bytes, ident))
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, sealed: SealedOf<P>) -> bool {
         let pushed = self.wire.push(sealed);
         self.count(if pushed { Counter::TcpTxSegments } else { Counter::TcpTxRingFull });

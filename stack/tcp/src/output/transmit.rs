@@ -10,6 +10,7 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Nanos, Seq};
 
+use super::first_unit::FirstUnit;
 use super::{SealedOf, TcpIo};
 use crate::conn::Conn;
 use crate::events::{Blocked, Transmitted};
@@ -21,6 +22,27 @@ impl Conn {
     /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to send.
     #[inline(always)]
     pub(crate) fn transmit<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+        segments_max: usize,
+    ) -> Transmitted {
+        if io.shared.config.fast_path {
+            match self.send_first_unit(io, source) {
+                FirstUnit::Last(bytes) => {
+                    return Transmitted { units: 1, bytes: bytes as usize, blocked: Blocked::Source };
+                }
+                FirstUnit::Sent(bytes) => return self.transmit_after(io, source, segments_max, bytes),
+                FirstUnit::Nothing => return self.transmit_nothing(io),
+                FirstUnit::Unusual => {}
+            }
+        }
+        self.transmit_any(io, source, segments_max)
+    }
+
+    /// [`Conn::transmit`] on the general path.
+    #[inline(never)]
+    fn transmit_any<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -40,6 +62,29 @@ impl Conn {
         };
         self.after_transmit(io, done.blocked, snd_nxt);
         done
+    }
+
+    /// Continues after [`Conn::send_first_unit`], which has sent `bytes`.
+    #[inline(never)]
+    fn transmit_after<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+        segments_max: usize,
+        bytes: u32,
+    ) -> Transmitted {
+        let snd_nxt = self.snd.snd_nxt.minus(bytes);
+        let done = self.transmit_more(io, source, segments_max, bytes as usize);
+        self.after_transmit(io, done.blocked, snd_nxt);
+        done
+    }
+
+    /// Ends a transmission whose source had nothing after all.
+    #[cold]
+    #[inline(never)]
+    fn transmit_nothing<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Transmitted {
+        self.after_transmit(io, Blocked::Source, self.snd.snd_nxt);
+        Transmitted { units: 0, bytes: 0, blocked: Blocked::Source }
     }
 
     /// Continues after the first segment, of `bytes`.
@@ -229,7 +274,7 @@ impl Conn {
     }
 
     /// Returns the header of new payload at snd_nxt. PSH is always set, since a unit is whole.
-    #[inline]
+    #[inline(always)]
     pub(super) fn data_header(&mut self, now: Nanos) -> TxHeader {
         let header = self.header(now, self.snd.snd_nxt, Flags::ACK | Flags::PSH);
         if self.opts.ecn { self.set_ect(header) } else { header }
@@ -247,7 +292,7 @@ impl Conn {
     }
 
     /// Records that `len` payload bytes from snd_nxt on were sent, with an ACK.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_data_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, len: u32) {
         self.snd.on_sent(io.now, len);
         self.on_ack_carried(io);

@@ -114,6 +114,19 @@ impl<T> Arena<T> {
         self.link_last(list, value)
     }
 
+    /// [`Arena::push_back`] into an empty list.
+    #[inline(always)]
+    pub(crate) fn push_only(&mut self, list: &mut List, value: T) -> Result<(), T> {
+        debug_assert!(list.is_empty() && self.has_room(list));
+        let at = self.free;
+        let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
+        self.free = node.next;
+        node.fill(value, NIL);
+        self.shared_left -= u32::from(list.reserve == 0);
+        (list.head, list.tail, list.len) = (at, at, 1);
+        Ok(())
+    }
+
     /// Inserts a value after the node `prev` of this list, or first when `prev` is [`NIL`].
     pub(crate) fn insert_after(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
         if !self.has_room(list) {
@@ -412,6 +425,10 @@ mod tests {
                     behind => (1..behind).fold(list.head(), |at, _| arena.next(at)),
                 };
                 match kind {
+                    0 if list.is_empty() && arena.has_room(list) => {
+                        prop_assert_eq!(arena.push_only(list, n), Ok(()));
+                        queue.push_back(n);
+                    }
                     0 => if arena.push_back(list, n).is_ok() { queue.push_back(n) },
                     1 => if arena.insert_after(list, prev, n).is_ok() { queue.insert(place.min(queue.len()), n) },
                     2 => prop_assert_eq!(arena.pop_front(list), queue.pop_front()),

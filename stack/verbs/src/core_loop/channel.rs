@@ -172,7 +172,7 @@ impl ContextChannel {
     }
 
     /// Returns whether the context has no requests and no waiting notifications, and is not gone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_idle(&mut self) -> bool {
         self.control.available() == 0
             && self.delayed.is_empty()

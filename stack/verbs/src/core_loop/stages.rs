@@ -39,6 +39,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Also returns whether the mailbox stage has something to do.
     pub(super) fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
         let queue_was_empty = self.dp.tx_ready.is_empty();
+        if queue_was_empty && let Some((slot, has_contexts_to_serve)) = self.cm.take_only_doorbell() {
+            return (self.send_only(now, slot), has_contexts_to_serve);
+        }
         let has_contexts_to_serve = self.cm.serve_doorbells(&mut self.dp);
         let doorbell_work = self.dp.work;
         if doorbell_work > 0 && queue_was_empty {
@@ -49,6 +52,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             }
         }
         (now, has_contexts_to_serve)
+    }
+
+    /// Sends the work requests of the only queue pair with new ones. Returns the time, as [`CoreLoop::send_posted`].
+    #[inline(always)]
+    fn send_only(&mut self, now: Nanos, slot: u32) -> Nanos {
+        self.dp.work += 1;
+        if self.dp.on_only_doorbell(slot) {
+            self.serve_qp(now, slot);
+        }
+        self.dp.wires.flush();
+        if self.dp.work > 2 { self.clock.now() } else { now }
     }
 
     /// The receive stage: at most `bursts` bursts from each port.
@@ -427,17 +441,20 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The scheduling round of one sender.
-    #[inline(never)]
+    #[inline]
     fn serve_sender(&mut self, now: Nanos, source: TxSource) {
-        let (dp, cm) = (&mut self.dp, &mut self.cm);
         match source {
-            TxSource::Qp(slot) => {
-                let outcome = dp.serve_qp(now, slot);
-                if !outcome.is_done() {
-                    cm.on_tx_outcome(dp, now, slot, outcome);
-                }
-            }
-            TxSource::Passive(slot) => cm.serve_passive(dp, now, slot),
+            TxSource::Qp(slot) => self.serve_qp(now, slot),
+            TxSource::Passive(slot) => self.cm.serve_passive(&mut self.dp, now, slot),
+        }
+    }
+
+    /// The scheduling round of a queue pair.
+    #[inline(never)]
+    fn serve_qp(&mut self, now: Nanos, slot: u32) {
+        let outcome = self.dp.serve_qp(now, slot);
+        if !outcome.is_done() {
+            self.cm.on_tx_outcome(&mut self.dp, now, slot, outcome);
         }
     }
 }

@@ -15,8 +15,8 @@ const SEND: u8 = Opcode::Send.control();
 const SEND_SOLICITED: u8 = Opcode::SendSolicited.control();
 
 impl Stream {
-    /// Delivers a Send in one segment. `None` if the general path must decide.
-    #[inline(always)]
+    /// Delivers a Send in one segment. `None` if the general path must decide. Not inlined: it needs registers of its own.
+    #[inline(never)]
     pub(super) fn whole_send<C: CompletionSink>(&mut self, ulpdu: &[u8], io: &mut Io<'_, C>) -> Option<()> {
         let (header, payload) = ulpdu.split_first_chunk::<UNTAGGED_BYTES>()?;
         let [LAST_UNTAGGED, operation @ (SEND | SEND_SOLICITED), _, _, _, _, place @ ..] = header else {

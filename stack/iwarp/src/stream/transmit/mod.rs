@@ -97,7 +97,7 @@ impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
 
     #[inline]
     fn is_empty(&mut self) -> bool {
-        self.byte_limit <= 0 || self.emptied || self.stream.has_nothing_to_send(&mut self.io)
+        self.emptied || self.byte_limit <= 0 || self.stream.has_nothing_to_send(&mut self.io)
     }
 
     /// RFC 5040 s5.4: nothing follows a Terminate.
@@ -159,9 +159,15 @@ impl Stream {
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Filled {
         self.sender.unit_sum = None;
         let is_usual = self.state == StreamState::Open && self.sender.gate == Gate::Open;
-        match is_usual && self.tx_markers.is_none() {
-            true => self.fill_open::<C, false>(room, io),
-            false => Filled { bytes: self.fill_in_any_state(room, io), emptied: false },
+        if !is_usual || self.tx_markers.is_some() {
+            return Filled { bytes: self.fill_in_any_state(room, io), emptied: false };
+        }
+        // One message that is all is the usual case. The loop for more would take registers.
+        match self.whole_message::<_, true>(room, io) {
+            Some(bytes) if !self.config.complete_on_copy && self.has_nothing_to_send(io) => {
+                Filled { bytes, emptied: true }
+            }
+            written => self.fill_open::<C, false>(room, written.unwrap_or(0), io),
         }
     }
 
@@ -169,8 +175,8 @@ impl Stream {
     fn fill_in_any_state<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
-                None => self.fill_open::<C, false>(room, io).bytes,
-                Some(_) => self.fill_open::<C, true>(room, io).bytes,
+                None => self.fill_open::<C, false>(room, 0, io).bytes,
+                Some(_) => self.fill_open::<C, true>(room, 0, io).bytes,
             },
             StreamState::Open => self.fill_gated(room, io),
             StreamState::Terminating => self.fill_terminate(room, io.stats),
@@ -178,26 +184,29 @@ impl Stream {
         }
     }
 
-    #[inline(always)]
+    /// Fills `room`, of which the first `used` bytes are one FPDU already. The general path writes the first one.
+    #[inline(never)]
     fn fill_open<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: &mut [u8],
+        mut used: usize,
         io: &mut Io<'_, C>,
     ) -> Filled {
         let whole = room.len();
-        let (mut used, mut emptied) = (0, false);
-        while let Some(left) = room.get_mut(used..) {
-            let bytes = match if MARKED { None } else { self.whole_message(left, io) } {
-                Some(bytes) => bytes,
-                None => {
-                    let mut room = SegmentSpace::<MARKED>::new(left);
-                    // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
-                    let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
-                        && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
-                    room.may_cut = used == 0 || worth;
-                    self.next_fpdu(room, io)
-                }
-            };
+        let mut emptied = used > 0 && self.has_nothing_to_send(io);
+        while !emptied && let Some(left) = room.get_mut(used..) {
+            let bytes =
+                match if MARKED || used == 0 { None } else { self.whole_message::<_, false>(left, io) } {
+                    Some(bytes) => bytes,
+                    None => {
+                        let mut room = SegmentSpace::<MARKED>::new(left);
+                        // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
+                        let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
+                            && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
+                        room.may_cut = used == 0 || worth;
+                        self.next_fpdu(room, io)
+                    }
+                };
             if bytes == 0 {
                 break;
             }
@@ -207,9 +216,6 @@ impl Stream {
             }
             used += bytes;
             emptied = self.has_nothing_to_send(io);
-            if emptied {
-                break;
-            }
         }
         if self.config.complete_on_copy && self.state == StreamState::Open {
             self.complete(io);

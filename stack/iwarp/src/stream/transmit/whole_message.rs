@@ -18,9 +18,14 @@ use crate::wr::{SendOpcode, SendWqe};
 impl Stream {
     /// Writes the next request as one FPDU to the front of `room`, without markers. Returns its length, or `None` with
     /// nothing changed if the general path must decide: a message is under way, the peer waits for a response, or the
-    /// request is of another kind, is fenced, does not fit or names memory that it may not use.
+    /// request is of another kind, is fenced, does not fit or names memory that it may not use. With `SUMMED` a short FPDU
+    /// is summed, too, which pays only if it is the whole unit.
     #[inline(always)]
-    pub(super) fn whole_message<C>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Option<usize> {
+    pub(super) fn whole_message<C, const SUMMED: bool>(
+        &mut self,
+        room: &mut [u8],
+        io: &mut Io<'_, C>,
+    ) -> Option<usize> {
         let sender = &self.sender;
         if sender.under_way || sender.awaits_quiescence || !self.responses.is_empty() {
             return None;
@@ -36,7 +41,7 @@ impl Stream {
             return None;
         }
         let written = match payload_bytes < BYTES_MIN {
-            true => self.message_in_passes(wqe, io.memory, room, header_bytes),
+            true => self.message_in_passes::<SUMMED>(wqe, io.memory, room, header_bytes),
             false => self.long_message(wqe, io.memory, room, header_bytes),
         };
         if written == 0 {
@@ -62,13 +67,13 @@ impl Stream {
         let payload_bytes = wqe.message_bytes() as usize;
         match OnePassFpdu::new(room, header_bytes, payload_bytes).filter(|_| is_eligible) {
             Some(fpdu) => self.message_in_one_pass(fpdu, wqe, view, true).unwrap_or(0),
-            None => self.message_in_passes(wqe, memory, room, header_bytes),
+            None => self.message_in_passes::<false>(wqe, memory, room, header_bytes),
         }
     }
 
     /// Writes a message as the one FPDU in `room`. Returns its length, or 0 if its memory may not be used.
     #[inline(always)]
-    fn message_in_passes(
+    fn message_in_passes<const SUMMED: bool>(
         &mut self,
         wqe: &SendWqe,
         memory: &CoreMem,
@@ -84,7 +89,14 @@ impl Stream {
             return 0;
         }
         self.message_header(wqe, true, header);
-        let written = fpdu::encode(room, ulpdu_bytes, self.crc);
+        let written = match SUMMED && self.crc && ulpdu_bytes < BYTES_MIN {
+            true => {
+                let (written, sum) = fpdu::encode_short(room, ulpdu_bytes);
+                self.sender.unit_sum = Some(sum);
+                written
+            }
+            false => fpdu::encode(room, ulpdu_bytes, self.crc),
+        };
         self.send_progress.on_pulled(written);
         written
     }

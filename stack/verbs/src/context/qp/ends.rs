@@ -180,6 +180,7 @@ impl SendEnd {
         }
     }
 
+    #[inline(always)]
     fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         if wr.opcode.is_extended() {
             return self.check_extended(wr);
@@ -275,6 +276,7 @@ fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
     }
 }
 
+#[inline(always)]
 pub(in crate::context) fn write_recv(slot: &mut RecvWqe, wr: &RecvWr<'_>) {
     slot.wr_id = wr.wr_id;
     slot.set_scatter(wr.scatter);

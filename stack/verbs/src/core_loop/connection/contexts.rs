@@ -80,6 +80,15 @@ impl ConnectionManager {
         has_contexts_to_serve
     }
 
+    /// The doorbell stage in the usual case: takes the doorbell if there is one context, which rang for one queue pair.
+    /// Returns the queue pair, and whether the mailbox stage has something to do.
+    #[inline(always)]
+    pub(crate) fn take_only_doorbell(&mut self) -> Option<(u32, bool)> {
+        let [Some(channel)] = self.contexts.as_mut_slice() else { return None };
+        let slot = channel.doorbell.take_only()?;
+        Some((slot, self.core_shared.new_contexts.is_waiting() || !channel.is_idle()))
+    }
+
     /// The core will not run again: stores the notifications that did not fit their rings where the contexts find them.
     pub(crate) fn leave_notifications(&mut self) {
         for channel in self.contexts.iter_mut().flatten() {

@@ -5,6 +5,7 @@ use core::num::NonZero;
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
 use ironwarp_iwarp::StreamError;
+use ironwarp_iwarp::mpa::fpdu;
 use ironwarp_iwarp::stream::Taken;
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, TcpSegment};
@@ -112,7 +113,10 @@ impl<F: Frame> PayloadReader<F, Read> for LentReader<'_> {
     #[inline(always)]
     fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> u32 {
         let both = match segment.len() < BYTES_MIN {
-            true => None,
+            true => fpdu::sum_short(segment, header_bytes).map(|(sum, crc)| {
+                self.crc = crc;
+                sum
+            }),
             false => self.sum_with_crc(conn, segment, header_bytes),
         };
         both.unwrap_or_else(|| checksum::sum(segment))

@@ -44,15 +44,25 @@ impl<P: Port> DataPath<P> {
         if self.has_many_connections() {
             self.prefetch_sender(slot);
         }
-        let Some(qp) = self.qps.at(slot) else { return };
+        if self.on_only_doorbell(slot)
+            && let Some(qp) = self.qps.at(slot)
+            && !core::mem::replace(&mut qp.tx_queued, true)
+        {
+            self.tx_ready.push_back(TxSource::Qp(slot));
+        }
+    }
+
+    /// [`DataPath::on_doorbell`] without listing the queue pair as a sender: returns whether it is to be served.
+    #[inline(always)]
+    pub(crate) fn on_only_doorbell(&mut self, slot: u32) -> bool {
+        let Some(qp) = self.qps.at(slot) else { return false };
         // The doorbell is cleared before the rings are read, so that later work rings it again.
         qp.shared.bell.clear();
         if qp.shared.state() == QpState::Error {
-            return self.flush(slot);
+            self.flush(slot);
+            return false;
         }
-        if !core::mem::replace(&mut qp.tx_queued, true) {
-            self.tx_ready.push_back(TxSource::Qp(slot));
-        }
+        true
     }
 
     /// Lists a queue pair as a sender unless it is listed.

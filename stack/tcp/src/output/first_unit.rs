@@ -1,0 +1,114 @@
+//! The usual transmission: one unit while nothing else is outstanding or waits.
+//!
+//! A small message on a connection at rest takes one path here, from the comparisons that decide it to the timer: the
+//! source writes behind room for the headers, whose offsets are fixed, and nothing is asked twice. The frames and the
+//! state are those of the general path (`transmit`), which sends whatever fails a comparison.
+//!
+//! Not inlined, and no general code is behind a branch: the connection stays in a register. Cost: a call.
+
+use ironwarp_net::USUAL_HEADER_BYTES;
+use ironwarp_port::{Frame, Port};
+use ironwarp_types::Nanos;
+
+use super::TcpIo;
+use crate::conn::{Conn, State};
+use crate::header::TxHeader;
+use crate::queue::{Unit, UnitState};
+use crate::stream::UnitSource;
+
+/// What [`Conn::send_first_unit`] has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FirstUnit {
+    /// It sent this many bytes and armed the timer. The source is empty.
+    Last(u32),
+    /// It sent this many bytes; the source has more. The timer is not armed yet.
+    Sent(u32),
+    /// The source had nothing.
+    Nothing,
+    /// Nothing has changed, and the general path decides.
+    Unusual,
+}
+
+impl Conn {
+    /// Pulls one unit and sends it, if the connection is at rest and the path usual.
+    #[inline(never)]
+    pub(super) fn send_first_unit<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+    ) -> FirstUnit {
+        if !self.is_at_rest(io.now) || !io.has_room_for_unit(self) || source.is_empty() {
+            return FirstUnit::Unusual;
+        }
+        let Some(mut frame) = io.usual_frame(USUAL_HEADER_BYTES + usize::from(self.snd.emss)) else {
+            return FirstUnit::Unusual;
+        };
+        let Some((headers, room)) = frame.bytes_mut().split_first_chunk_mut::<USUAL_HEADER_BYTES>() else {
+            return FirstUnit::Unusual;
+        };
+        let len = source.fill(room).min(room.len());
+        if len == 0 {
+            io.shared.spare = Some(frame);
+            return FirstUnit::Nothing;
+        }
+        let payload_sum = source.sum().unwrap_or_else(|| sum_of(room, len));
+        let timestamps = Some(self.ts.option(io.now));
+        let header = TxHeader { timestamps, ..self.data_header(io.now) };
+        io.shared.ident = io.shared.ident.wrapping_add(1);
+        let segment = header.plain(self.ports, io.shared.ident);
+        let meta = self.path.write_usual(headers, &segment, (len, payload_sum));
+        frame.resize(USUAL_HEADER_BYTES + len);
+        let sealed = frame.seal(meta);
+        let unit = Unit {
+            sent_at: io.now,
+            state: UnitState::InFlight,
+            ..Unit::new(sealed.clone(), self.snd.snd_end, len as u16, USUAL_HEADER_BYTES as u16, false)
+        };
+        if io.shared.tx.push_only(&mut self.snd.retained, unit).is_err() {
+            return FirstUnit::Nothing;
+        }
+        self.snd.retained_bytes += len as u32;
+        self.snd.snd_end = self.snd.snd_end.plus(len as u32);
+        io.push(sealed);
+        self.on_data_sent(io, len as u32);
+        if !source.is_empty() {
+            return FirstUnit::Sent(len as u32);
+        }
+        if self.opts.sack {
+            self.snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
+        }
+        io.arm_for_transmission(self);
+        FirstUnit::Last(len as u32)
+    }
+
+    /// Returns whether the connection is in full operation with nothing outstanding, lost or queued, on a usual path, and
+    /// the peer's window takes a whole segment.
+    #[inline(always)]
+    fn is_at_rest(&self, now: Nanos) -> bool {
+        let snd = &self.snd;
+        self.state == State::Established
+            && snd.retained.is_empty()
+            && snd.snd_nxt == snd.snd_end
+            && snd.snd_nxt == snd.snd_max
+            && snd.snd_wnd >= u32::from(snd.emss)
+            && !(snd.fin_queued | snd.recovery.slow_path)
+            && self.opts.timestamps
+            && self.path.is_usual()
+            // RFC 5681 s4.1: an idle connection restarts its window on the general path.
+            && now.since(snd.sent_at) <= snd.rtt.rto()
+    }
+}
+
+impl<P: Port> TcpIo<'_, P> {
+    /// Returns whether the port takes a frame and the queue of unacknowledged units, which is empty, a unit.
+    #[inline(always)]
+    fn has_room_for_unit(&mut self, conn: &Conn) -> bool {
+        self.wire.has_room() && self.shared.tx.has_room(&conn.snd.retained)
+    }
+}
+
+/// Returns the sum of a payload whose source has not computed it.
+#[inline(never)]
+fn sum_of(room: &[u8], len: usize) -> u32 {
+    ironwarp_arch::checksum::sum(room.get(..len).unwrap_or_default())
+}
