@@ -31,7 +31,9 @@ impl Units {
 impl UnitSource for Units {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         let Some(size) = self.sizes.pop() else { return 0 };
-        let unit = room.get_mut(..size).expect("a unit fits");
+        // Path MTU discovery may have reduced the segment size.
+        let size = size.min(room.len());
+        let unit = &mut room[..size];
         unit.iter_mut().zip(self.next..).for_each(|(byte, at)| *byte = byte_at(at));
         self.next += size as u64;
         self.sum = self.informs.then(|| checksum::sum(unit));
