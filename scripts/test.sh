@@ -299,19 +299,17 @@ run_script_tests() {
     for test in scripts/tests/*.sh; do "$test" || return; done
 }
 
-nightly=()
 if cargo +nightly miri --version >/dev/null 2>&1; then
-    nightly+=(miri)
+    begin miri
 else
     skip 'miri: no nightly toolchain with Miri'
 fi
 if rustc +nightly --version >/dev/null 2>&1; then
-    nightly+=(address fuzz)
+    begin fuzz address
 else
     skip 'address: no nightly toolchain'
     skip 'fuzz: no nightly toolchain'
 fi
-begin "${nightly[@]}"
 ! wanted instructions || install_packages counts || exit 1
 begin instructions simulator loom
 stage format format
