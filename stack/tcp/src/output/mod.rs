@@ -250,7 +250,8 @@ impl<P: Port> TcpIo<'_, P> {
         frame.seal(meta)
     }
 
-    /// Writes all headers of a frame. `payload_sum` is the sum of the payload, if that is known. Returns the metadata to seal the frame with.
+    /// Writes all headers of a frame. `payload_sum` is the sum of the payload, if that is known. Returns the metadata to
+    /// seal the frame with.
     #[inline(always)]
     fn write_headers(
         &mut self,

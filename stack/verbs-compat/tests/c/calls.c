@@ -14,16 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int checks;
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: %s; errno %d\n", __FILE__, __LINE__, #condition, errno); \
-            exit(1);                                                                       \
-        }                                                                                  \
-        checks++;                                                                          \
-    } while (0)
+#include "check.h"
 /* A call that returns a null pointer, or -1, and sets errno. */
 #define FAILS_WITH(call, error) CHECK((errno = 0, !(call)) && errno == (error))
 #define MINUS_ONE_WITH(call, error) CHECK((errno = 0, (call) == -1) && errno == (error))

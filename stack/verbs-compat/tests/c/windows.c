@@ -11,16 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int checks;
-
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: %s; errno %d\n", __FILE__, __LINE__, #condition, errno); \
-            exit(1);                                                                       \
-        }                                                                                  \
-        checks++;                                                                          \
-    } while (0)
+#include "check.h"
 
 enum { ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND };
 

@@ -1,0 +1,15 @@
+/* Counted checks: the first that fails ends the program. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int checks;
+
+#define CHECK(condition)                                                                   \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "%s:%d: %s; errno %d\n", __FILE__, __LINE__, #condition, errno); \
+            exit(1);                                                                       \
+        }                                                                                  \
+        checks++;                                                                          \
+    } while (0)
