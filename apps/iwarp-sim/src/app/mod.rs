@@ -13,6 +13,7 @@ pub(crate) mod memory;
 mod oracle;
 mod post;
 mod queues;
+mod terminate_oracle;
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
