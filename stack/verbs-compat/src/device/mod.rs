@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ironwarp_port::Port;
 use verbs::config::{DeviceConfig, MemifRole};
-use verbs::{Config, MacAddr, PortVisit, Stack, Worker};
+use verbs::{Completion, Config, MacAddr, PortVisit, Stack, Worker};
 
 pub(crate) use context::{AsyncEvent, AsyncSource, Context, context_of, default_context};
 pub(crate) use names::static_text;
@@ -26,10 +26,15 @@ use crate::engine::{ENODEV, Errno, Outcome, State, start_process_hooks};
 pub(crate) const CONFIG_VARIABLE: &str = "IRONWARP_CONFIG";
 const LOG_VARIABLE: &str = "IRONWARP_LOG";
 
+/// Completions that are converted at a time.
+const REAPED_MAX: usize = 16;
+
 /// An open stack of one core.
 pub(crate) struct Device {
     pub(crate) worker: Worker,
     pub(crate) context: verbs::Context,
+    /// Completions on their way to the program.
+    pub(crate) reaped: [Completion; REAPED_MAX],
     pub(crate) mac: MacAddr,
     pub(crate) mtu: u16,
     /// Its addresses, in the order of the configuration.
@@ -93,7 +98,8 @@ fn open() -> Result<Device, String> {
     let (stack, mut worker) = built.map_err(|error| in_file(&error))?;
     let context = stack.context().map_err(|error| in_file(&error))?;
     let mac = worker.with_port(LinkAddress).unwrap_or(MacAddr([2, 0, 0, 0, 0, 1]));
-    Ok(Device { worker, context, mac, mtu, addresses, _stack: stack })
+    let reaped = [Completion::default(); REAPED_MAX];
+    Ok(Device { worker, context, reaped, mac, mtu, addresses, _stack: stack })
 }
 
 /// How long the client's end of a memif waits for the server's: the two programs may be started together.

@@ -5,11 +5,9 @@ use core::ffi::c_int;
 use verbs::{Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus};
 
 use super::Cq;
+use crate::device::Device;
 use crate::engine::{EINVAL, Outcome, State, find, lock};
 use crate::sys;
-
-/// Completions that are converted at a time.
-const CHUNK: usize = 16;
 
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut sys::ibv_cq, count: c_int, into: *mut sys::ibv_wc) -> c_int {
     // SAFETY: the program passes places for as many completions.
@@ -44,19 +42,19 @@ unsafe fn try_poll_cq(cq: *mut sys::ibv_cq, count: c_int, into: *mut sys::ibv_wc
 
 /// # Safety
 /// `into` has places for `wanted` completions.
+#[inline(always)]
 unsafe fn take(
     state: &mut State,
     cq: CompletionQueue,
     wanted: usize,
     into: *mut sys::ibv_wc,
 ) -> Outcome<usize> {
-    let stack = &mut state.device()?.context;
+    let Device { context: stack, reaped, .. } = state.device()?;
     let mut taken = 0;
     while taken < wanted {
-        let mut chunk = [Completion::default(); CHUNK];
-        let places = (wanted - taken).min(CHUNK);
-        let count = stack.poll_cq(cq, &mut chunk[..places])?;
-        for (at, completion) in chunk[..count].iter().enumerate() {
+        let places = (wanted - taken).min(reaped.len());
+        let count = stack.poll_cq(cq, &mut reaped[..places])?;
+        for (at, completion) in reaped[..count].iter().enumerate() {
             // SAFETY: guaranteed by the caller.
             unsafe { into.add(taken + at).write(convert(completion)) };
         }

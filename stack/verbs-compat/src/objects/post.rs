@@ -78,6 +78,28 @@ unsafe fn post_batch(
         *next = first.next;
         return Ok(());
     }
+    if first.next.is_null() {
+        let operation = operation(first);
+        // SAFETY: as above.
+        let request = with_flags(unsafe { request(first, &operation)? }, first.send_flags, signals_all);
+        stack.post_send(qp, &request)?;
+        *next = first.next;
+        return Ok(());
+    }
+    // SAFETY: as above.
+    unsafe { post_list_of_sends(stack, qp, signals_all, next) }
+}
+
+/// Posts as many requests of a list as may be posted together.
+///
+/// # Safety
+/// As for [`post_sends`].
+unsafe fn post_list_of_sends(
+    stack: &mut Context,
+    qp: QueuePair,
+    signals_all: bool,
+    next: &mut *mut sys::ibv_send_wr,
+) -> Outcome {
     let mut batch = ArrayVec::<&sys::ibv_send_wr, CHUNK>::new();
     let mut at = *next;
     // SAFETY: as above.
@@ -291,6 +313,14 @@ unsafe fn post_receives(
     post: impl Fn(&mut State, &[RecvWr<'_>]) -> Result<(), (usize, Errno)>,
 ) -> Outcome {
     let mut state = lock()?;
+    // SAFETY: guaranteed by the caller.
+    if let Some(wr) = unsafe { next.as_ref() }.filter(|wr| wr.next.is_null()) {
+        // SAFETY: as above.
+        let request = RecvWr::new(wr.wr_id, unsafe { elements(wr.sg_list, wr.num_sge)? });
+        post(&mut state, slice::from_ref(&request)).map_err(|(_, error)| error)?;
+        *next = wr.next;
+        return Ok(());
+    }
     while !next.is_null() {
         let mut batch = ArrayVec::<*mut sys::ibv_recv_wr, CHUNK>::new();
         let mut requests = ArrayVec::<RecvWr<'_>, CHUNK>::new();

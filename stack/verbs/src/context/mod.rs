@@ -333,7 +333,20 @@ impl Context {
     ///
     /// Without an event, it releases the memory of some regions that were dropped and that no core uses any more: the
     /// destructors of their owners run on threads of the application that call a context, and not on a core.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
+        let is_quiet = |link: &mut CoreChannel| {
+            !link.notifications.is_abandoned() && link.notifications.available() == 0
+        };
+        if self.split_destroys.is_empty() && self.cores.iter_mut().all(is_quiet) {
+            self.mem.reclaim();
+            return None;
+        }
+        self.poll_notifications()
+    }
+
+    #[inline(never)]
+    fn poll_notifications(&mut self) -> Option<Event> {
         if !self.split_destroys.is_empty() {
             self.continue_split_destroys();
         }

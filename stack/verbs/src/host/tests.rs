@@ -240,7 +240,7 @@ fn a_relative_socket_is_looked_at_from_the_working_directory() {
 #[test]
 fn a_socket_is_looked_at_where_it_will_be() {
     let machine = Machine::new();
-    let server = "memif = { role = \"server\", socket = \"/run/m.sock\" }";
+    let server = "memif = { role = \"server\", socket = \"/run/m.sock\", driver = \"dpdk\" }";
     names(&machine.only(Severity::Fault, server, ""), &["/run/m.sock", "folder does not exist"]);
     machine.file("run/x", "");
     let listener = UnixListener::bind(machine.root.join("run/m.sock")).expect("a socket");
@@ -252,6 +252,8 @@ fn a_socket_is_looked_at_where_it_will_be() {
     drop(listener);
     assert!(machine.examine(server).iter().all(|finding| finding.severity == Severity::Good));
     names(&machine.only(Severity::Fault, &client, ""), &["no process listens", "first"]);
+    let native = machine.examine(&client.replace("dpdk", "native"));
+    assert!(native.iter().all(|finding| finding.severity == Severity::Good), "it waits: {native:?}");
 }
 
 /// The kernel tells of this machine's own loopback.
