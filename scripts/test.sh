@@ -119,26 +119,27 @@ end_beside() {
 trap end_beside EXIT
 trap 'exit 130' INT TERM
 
+# Its status, its seconds, and those of processors that it took.
 run_stage() {
-    local name=$1 start=$SECONDS status=0
+    local name=$1 start=$SECONDS status=0 TIMEFORMAT='%U %S'
     shift
     rm -f "$logs/$name.status"
-    "$@" >"$logs/$name.log" 2>&1 || status=$?
-    echo "$status $((SECONDS - start))" >"$logs/$name.status"
+    { time "$@" >"$logs/$name.log" 2>&1; } 2>"$logs/$name.time" || status=$?
+    echo "$status $((SECONDS - start)) $(awk '{ printf "%d", $1 + $2 }' "$logs/$name.time")" >"$logs/$name.status"
 }
 
 report() {
-    local name=$1 log=$logs/$1.log before=$failed status=1 seconds=0
+    local name=$1 log=$logs/$1.log before=$failed status=1 seconds=0 cpu=0
     # Without the file it was ended from outside.
-    [ ! -e "$logs/$name.status" ] || read -r status seconds <"$logs/$name.status"
+    [ ! -e "$logs/$name.status" ] || read -r status seconds cpu <"$logs/$name.status"
     if [ "$status" -eq 0 ]; then
         grep -qE '^test result: ' "$log" || passed=$((passed + 1))
         count "$log"
-        printf '%-13s ok      %4d s\n' "$name" "$seconds"
+        printf '%-14s ok      %4d s, %4d s of processors\n' "$name" "$seconds" "$cpu"
     else
         count "$log"
         [ "$failed" -gt "$before" ] || failed=$((failed + 1))
-        printf '%-13s FAILED  %4d s   %s\n' "$name" "$seconds" "$log"
+        printf '%-14s FAILED  %4d s, %4d s of processors   %s\n' "$name" "$seconds" "$cpu" "$log"
         grep -aE '^(error|test .* FAILED|---- )|panicked at' "$log" | head -20
         tail -30 "$log"
     fi
