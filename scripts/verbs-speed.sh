@@ -108,7 +108,7 @@ over_native() {
         atomic-lat) size=() ;;
         *-bw) field=gbit_per_s size=(--size 65536 --depth "$depth") ;;
     esac
-    "$native" "$1" --pair memif "${size[@]}" --mtu "$mtu" --duration 1 --json "$folder/native.json" >/dev/null
+    "$native" "$1" --pair memif-native "${size[@]}" --mtu "$mtu" --duration 1 --json "$folder/native.json" >/dev/null
     jq ".results[0].$field" "$folder/native.json"
 }
 

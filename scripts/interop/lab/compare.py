@@ -4,7 +4,8 @@
     af_packet   iwarp-perf, two processes, over another veth without them
     memif       iwarp-perf, two processes, over shared memory
     memif, CRC  the same with the CRC of MPA, which siw leaves out unless told otherwise, and the other two here too
-    perftest    the program that runs over siw, unmodified, over the replacement libraries and the same shared memory, no CRC
+    native      iwarp-perf over shared memory with the library's own driver
+    perftest    the program that runs over siw, unmodified, over the replacement libraries and that driver, no CRC
 
 The guest is emulated, so only ratios mean anything. Each figure is the median of the rounds. perftest tells half of a
 round trip for Sends and Writes, which is doubled here. Both poll. The emulated processor has no AVX and no carry-less
@@ -35,14 +36,15 @@ TESTS = (
 # The columns of perftest's table: #bytes, #iterations, then these.
 TYPICAL, AVERAGE = 4, 3
 
-TRANSPORTS = ("siw", "af_packet", "memif", "memif, CRC", "perftest")
+TRANSPORTS = ("siw", "af_packet", "memif", "memif, CRC", "native", "perftest")
 # The same in the JSON: transport, path, CRC.
 KEYS = {
     "siw": ("siw", "veth", False),
     "af_packet": ("ironwarp", "af_packet", False),
     "memif": ("ironwarp", "memif", False),
     "memif, CRC": ("ironwarp", "memif", True),
-    "perftest": ("ironwarp libibverbs", "memif", False),
+    "native": ("ironwarp", "memif-native", False),
+    "perftest": ("libraries", "memif-native", False),
 }
 
 # On a busy machine perftest sometimes cannot measure its clock's frequency, and measures nothing.
@@ -117,13 +119,14 @@ def compare(image, programs, verbs, folder, rounds, patterns, report):
             text = CONFIG.format(device=f'af_packet = {{ interface = "w{name}" }}', address=address)
             guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
         for role, address in zip(("server", "client"), OUR_ADDRESSES):
-            text = CONFIG.format(device=f'memif = {{ role = "{role}", socket = "/tmp/verbs.sock" }}', address=address)
+            text = CONFIG.format(device=f'memif = {{ role = "{role}", socket = "/tmp/verbs.sock", driver = "native" }}', address=address)
             guest.must(f"cat >/tmp/{role}.toml <<'EOF'\n{text}EOF")
         for number in range(rounds):
             for test, tool, factor in (each for each in TESTS if each[0] in figures):
                 figures[test]["siw"].append(perftest(guest, test, tool) * factor)
                 figures[test]["memif"].append(ours(guest, test, "--pair memif --no-crc", origin))
                 figures[test]["memif, CRC"].append(ours(guest, test, "--pair memif", origin))
+                figures[test]["native"].append(ours(guest, test, "--pair memif-native --no-crc", origin))
                 figures[test]["af_packet"].append(ours_over_veth(guest, test, origin))
                 figures[test]["perftest"].append(perftest_over_libraries(guest, test, tool) * factor)
                 text = ", ".join(f"{way} {values[-1]:.4g}" for way, values in figures[test].items())
