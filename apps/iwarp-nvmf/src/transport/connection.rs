@@ -16,16 +16,17 @@
 use std::collections::VecDeque;
 
 use ironwarp::{Context, PostError, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::arena::{BufferId, CoreMemory};
 use super::devices::Devices;
+use super::slot::{Data, Next, Slot, State, Then};
 use super::wr_id::WrId;
 use crate::NvmfError;
 use crate::backend::BlockCompletion;
-use crate::target::{CapsuleLimits, IoCommand, Queue, Response, Step};
+use crate::target::{CapsuleLimits, Queue, Response, Step};
+use crate::wire::SQE_BYTES;
 use crate::wire::sgl::DataPointer;
-use crate::wire::{SQE_BYTES, SubmissionQueueEntry};
 
 /// What the connections of a core share.
 pub struct CoreIo {
@@ -45,68 +46,6 @@ pub struct CoreIo {
     pub now_ns: u64,
     /// The same in milliseconds.
     pub now_ms: u64,
-}
-
-/// What a command does next.
-#[derive(Debug)]
-pub(super) enum State {
-    /// The receive is posted.
-    Receiving,
-    /// An Asynchronous Event Request.
-    Held,
-    /// Tried again later.
-    Waiting(Next),
-    /// An RDMA Read is outstanding.
-    Fetching(Then),
-    /// The backend has it.
-    Device,
-}
-
-/// What is tried again.
-#[derive(Debug)]
-pub(super) enum Next {
-    Run(Step),
-    Fetch(Then),
-    Device,
-    Reply(Response),
-}
-
-/// What follows an RDMA Read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Then {
-    /// The engine takes the first bytes.
-    Engine(u32),
-    /// The I/O command continues.
-    Io,
-}
-
-/// Where the data of a command is on this side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Data {
-    None,
-    /// In the capsule, at this place of the arena.
-    Capsule(usize),
-    /// In a data buffer.
-    Buffer(BufferId),
-    /// In the medium.
-    Mapped(Sge),
-}
-
-pub(super) struct Slot {
-    pub(super) state: State,
-    /// The receive: the entry and the data of its capsule have separate places, so that the data is aligned as a disk
-    /// needs it.
-    receive: [Sge; 2],
-    pub(super) entry: SubmissionQueueEntry,
-    /// When the capsule arrived.
-    pub(super) started_ns: u64,
-    pub(super) pointer: Option<DataPointer>,
-    pub(super) command: Option<IoCommand>,
-    pub(super) data: Data,
-    /// What Compare reads from the medium.
-    pub(super) second: Option<BufferId>,
-    /// The range that Dataset Management is at.
-    pub(super) range: usize,
 }
 
 /// One connection.
@@ -438,32 +377,6 @@ impl Connection {
         for slot in self.slots.iter_mut().filter(|slot| !matches!(slot.state, State::Device)) {
             slot.release(&mut io.memory);
         }
-    }
-}
-
-impl Slot {
-    fn new(receive: [Sge; 2]) -> Self {
-        Slot {
-            state: State::Receiving,
-            receive,
-            entry: SubmissionQueueEntry::new_zeroed(),
-            started_ns: 0,
-            pointer: None,
-            command: None,
-            data: Data::None,
-            second: None,
-            range: 0,
-        }
-    }
-
-    pub(super) fn release(&mut self, memory: &mut CoreMemory) {
-        if let Data::Buffer(buffer) = core::mem::replace(&mut self.data, Data::None) {
-            memory.free_buffer(buffer);
-        }
-        if let Some(second) = self.second.take() {
-            memory.free_buffer(second);
-        }
-        self.state = State::Receiving;
     }
 }
 

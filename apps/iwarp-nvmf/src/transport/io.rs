@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::arena::BufferId;
-use super::connection::{Connection, CoreIo, Data, Next, State, Then};
+use super::connection::{Connection, CoreIo};
 use super::devices::Device;
+use super::slot::{Data, Next, State, Then};
 use super::wr_id::WrId;
 use crate::NvmfError;
 use crate::backend::{BlockError, BlockOperation, BlockRequest, Submission};

@@ -11,6 +11,7 @@ mod connection;
 mod devices;
 mod io;
 mod listener;
+mod slot;
 mod wr_id;
 
 use core::net::SocketAddr;

@@ -12,6 +12,7 @@ mod memory;
 mod port;
 mod post;
 mod queues;
+mod send_wr;
 
 pub use address::*;
 pub use connect::*;

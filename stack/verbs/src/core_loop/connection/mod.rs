@@ -12,6 +12,7 @@ mod events;
 mod half_open_by_host;
 mod log;
 pub(super) mod passive;
+mod passive_table;
 mod protection_backoff;
 pub(super) mod setup;
 mod startup;
@@ -27,7 +28,7 @@ use ironwarp_types::Nanos;
 
 pub(super) use contexts::CONTROL_BUDGET;
 use log::{LogLimit, log_event};
-use passive::PassiveTable;
+use passive_table::PassiveTable;
 use protection_backoff::ProtectionBackoff;
 
 use crate::config::MpaConfig;

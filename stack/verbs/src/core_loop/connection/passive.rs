@@ -7,10 +7,10 @@
 //! Their number and the time of each are bounded, so that half-open start-ups cannot exhaust the core (RFC 5042
 //! s6.4.1). When all slots are in use, the host with the most connections loses one to a host with fewer.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use super::ConnectionManager;
-use super::half_open_by_host::HalfOpenByHost;
+use super::passive_table::{Listener, Passive, PassiveState};
 use super::setup::Setup;
 use crate::core_loop::cores::InterCoreMessage;
 use crate::core_loop::data_path::{ConnOwner, DataPath, ROUND_UNITS_MAX, TxSource};
@@ -20,135 +20,11 @@ use ironwarp_iwarp::mpa::startup::{
 };
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Blocked, ByteStream, ConnId, ListenerId, TcpEvents, UnitSource};
+use ironwarp_tcp::{Blocked, ByteStream, ConnId, TcpEvents};
 use ironwarp_types::Nanos;
 
 use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
 use crate::objects::{CmParams, MpaParams};
-
-/// The state of an incoming connection.
-enum PassiveState {
-    /// Waits for the MPA request.
-    AwaitingRequest(Responder),
-    /// Waits for the context's decision.
-    AwaitingDecision(Decision),
-    /// The rejecting Reply Frame, in the parameters of the reject, is being sent.
-    SendingReject(Box<CmParams>),
-    /// FIN is sent.
-    Closing,
-}
-
-/// An incoming connection without a queue pair.
-pub(crate) struct Passive {
-    pub(crate) conn: ConnId,
-    pub(crate) tx_queued: bool,
-    state: PassiveState,
-    host: IpAddr,
-    context: u16,
-    generation: u32,
-}
-
-impl UnitSource for Passive {
-    fn fill(&mut self, room: &mut [u8]) -> usize {
-        match &mut self.state {
-            PassiveState::SendingReject(params) => params.frame().map_or(0, |frame| frame.fill(room)),
-            PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_) | PassiveState::Closing => 0,
-        }
-    }
-}
-
-/// A listening address and the context that owns it.
-struct Listener {
-    id: ListenerId,
-    local: SocketAddr,
-    context: u16,
-}
-
-/// Incoming connections by slot, and the listeners.
-pub(crate) struct PassiveTable {
-    slots: Box<[Option<Passive>]>,
-    free: Vec<u32>,
-    half_open_by_host: HalfOpenByHost,
-    /// Counts arrivals, so that a decision for an earlier occupant of a slot is recognized.
-    generation: u32,
-    listeners: Vec<Listener>,
-}
-
-impl PassiveTable {
-    pub(crate) fn new(capacity: u32, listeners: u32) -> Self {
-        PassiveTable {
-            slots: (0..capacity).map(|_| None).collect(),
-            free: (0..capacity).rev().collect(),
-            half_open_by_host: HalfOpenByHost::new(capacity),
-            generation: 0,
-            listeners: Vec::with_capacity(listeners as usize),
-        }
-    }
-
-    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut Passive> {
-        self.slots.get_mut(slot as usize)?.as_mut()
-    }
-
-    pub(crate) fn capacity(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    /// The number of incoming connections.
-    pub(crate) fn count(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// The number of listening addresses.
-    pub(crate) fn listeners(&self) -> usize {
-        self.listeners.len()
-    }
-
-    fn insert(&mut self, conn: ConnId, host: IpAddr, context: u16, responder: Responder) -> Option<u32> {
-        let slot = self.free.pop()?;
-        self.half_open_by_host.add(host);
-        self.generation = self.generation.wrapping_add(1);
-        let passive = Passive {
-            conn,
-            tx_queued: false,
-            state: PassiveState::AwaitingRequest(responder),
-            host,
-            context,
-            generation: self.generation,
-        };
-        *self.slots.get_mut(slot as usize)? = Some(passive);
-        Some(slot)
-    }
-
-    fn remove(&mut self, slot: u32) -> Option<Passive> {
-        let passive = self.slots.get_mut(slot as usize)?.take()?;
-        self.free.push(slot);
-        self.half_open_by_host.remove(passive.host);
-        Some(passive)
-    }
-
-    /// The slot to free for `host` when all are in use. Of the host with the most connections, and at least two more
-    /// than `host`, it is the oldest connection without a request, else the oldest.
-    #[cold]
-    fn eviction_candidate(&self, host: IpAddr) -> Option<u32> {
-        let largest = self.half_open_by_host.max_count();
-        if largest < self.half_open_by_host.count(host) + 2 {
-            return None;
-        }
-        let of_largest = |(slot, entry): (usize, &Option<Passive>)| {
-            let passive =
-                entry.as_ref().filter(|passive| self.half_open_by_host.count(passive.host) == largest)?;
-            let silent = matches!(passive.state, PassiveState::AwaitingRequest(_));
-            Some(((silent, self.generation.wrapping_sub(passive.generation)), slot as u32))
-        };
-        self.slots.iter().enumerate().filter_map(of_largest).max().map(|(_, slot)| slot)
-    }
-
-    /// The pending decision for a request, if it is not decided yet.
-    fn pending_decision(&mut self, (slot, generation): (u32, u32)) -> Option<Decision> {
-        let passive = self.at(slot).filter(|passive| passive.generation == generation)?;
-        if let PassiveState::AwaitingDecision(decision) = &passive.state { Some(*decision) } else { None }
-    }
-}
 
 impl ConnectionManager {
     /// A context listens on an address.
