@@ -19,6 +19,20 @@ pub fn prefetch_read<T: ?Sized>(what: &T) {
     let _ = what;
 }
 
+/// Prefetches the cache line at an address for reading, which may lie anywhere. For memory that another process writes: there
+/// is no reference to it.
+#[inline(always)]
+pub fn prefetch_address(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is allowed. SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 /// Prefetches every cache line of `what` for reading. Costs an instruction for each line.
 #[inline(always)]
 pub fn prefetch_read_all<T>(what: &T) {

@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use ironwarp_arch::prefetch_address;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
 };
@@ -24,6 +25,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 pub(super) const REGION_BYTES_MAX: u64 = 1 << 30;
 /// The file system of an ordinary memfd (`TMPFS_MAGIC`). Huge pages may be taken away by punching a hole.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
+const CACHE_LINE_BYTES: usize = 64;
+/// What is fetched of a frame before it is copied: a small one. The processor itself follows a longer copy.
+const PREFETCH_BYTES: usize = 3 * CACHE_LINE_BYTES;
 /// The first word of every ring.
 const COOKIE: u32 = 0x03E3_1F20;
 /// The bytes before a ring's descriptors.
@@ -107,6 +111,15 @@ impl Region {
     #[inline]
     pub(super) fn contains(&self, offset: usize, len: usize) -> bool {
         self.at(offset, len).is_some()
+    }
+
+    /// Has the first lines at `offset` fetched, while other work is done.
+    #[inline]
+    pub(super) fn prefetch(&self, offset: usize) {
+        let Some(first) = self.at(offset, PREFETCH_BYTES) else { return };
+        for line in (0..PREFETCH_BYTES).step_by(CACHE_LINE_BYTES) {
+            prefetch_address(first.wrapping_add(line));
+        }
     }
 
     /// Copies bytes of the region into `to`. The peer may change them meanwhile: the copy is what the caller parses. Returns

@@ -6,7 +6,7 @@
 //!
 //! An end writes its own index once a burst, and only if it has changed. It reads the peer's index once a receive burst, and
 //! for sending only when the room it knows of is used up, so an idle poll is one load. Each descriptor is read once, into a
-//! private copy that is checked before use.
+//! private copy that is checked before use; what is read to fetch a buffer early is a hint only.
 //!
 //! What the peer can do wrong is a [`RingFault`], which ends the link, or a frame that is dropped and counted.
 #![forbid(unsafe_code)]
@@ -20,6 +20,8 @@ use super::pool::{MemifFrame, MemifSealed, Pool};
 use super::region::{Descriptor, NEXT, Region, RingWords};
 use crate::{Burst, Sealed};
 
+/// Frames whose buffers are fetched ahead: each is a line that another core has written, and such fetches overlap.
+const AHEAD: u16 = 6;
 /// The most descriptors of one frame.
 const CHAIN_MAX: u16 = 16;
 
@@ -112,10 +114,16 @@ impl RxRing {
         stats: &CoreStats,
     ) {
         let before = into.len();
+        for ahead in 1..waiting.min(AHEAD) {
+            self.prefetch(self.next.wrapping_add(ahead));
+        }
         // Damaged frames count against the burst too, so that the work of a call is bounded.
         for _ in 0..into.remaining_capacity() {
             if waiting == 0 {
                 break;
+            }
+            if waiting > AHEAD {
+                self.prefetch(self.next.wrapping_add(AHEAD));
             }
             let (taken, slots) = self.take_frame(waiting, pool);
             match taken {
@@ -127,6 +135,23 @@ impl RxRing {
             waiting -= slots;
         }
         stats.add(Counter::PortRxFrames, (into.len() - before) as u64);
+    }
+
+    /// Has the first lines of a slot's buffer fetched.
+    #[inline]
+    fn prefetch(&self, slot: u16) {
+        match &self.buffers {
+            Buffers::Ours { region, first, bytes } => {
+                let at = usize::from(slot & (self.words.slots() - 1)) * *bytes as usize;
+                region.prefetch(*first as usize + at);
+            }
+            Buffers::Theirs(regions) => {
+                let seen = self.words.descriptor(slot);
+                if let Some(region) = regions.get(usize::from(seen.region)) {
+                    region.prefetch(seen.offset as usize);
+                }
+            }
+        }
     }
 
     /// Returns the next frame and the number of its descriptors, at least one and at most `waiting`.
