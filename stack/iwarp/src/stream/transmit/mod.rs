@@ -39,6 +39,9 @@ use crate::wr::{SendFlags, SendOpcode, SendWqe};
 use one_pass::OnePassFpdu;
 use sender::Gate;
 
+/// An FPDU without payload.
+const FPDU_BYTES_MIN: usize = LENGTH_BYTES + TAGGED_BYTES + fpdu::CRC_BYTES;
+
 /// A message that does not fit in the rest of a segment is cut only if at least this fraction of the segment is left.
 /// A smaller piece is not worth another header.
 const MIN_FILL_DIVISOR: usize = 4;
@@ -195,6 +198,10 @@ impl Stream {
         let whole = room.len();
         let mut emptied = used > 0 && self.has_nothing_to_send(io);
         while !emptied && let Some(left) = room.get_mut(used..) {
+            // The rest of a message needs a segment of its own, which is the usual case of a long one.
+            if self.sender.under_way && left.len() < FPDU_BYTES_MIN {
+                break;
+            }
             let bytes =
                 match if MARKED || used == 0 { None } else { self.whole_message::<_, false>(left, io) } {
                     Some(bytes) => bytes,
