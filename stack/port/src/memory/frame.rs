@@ -1,23 +1,22 @@
 //! Frames of the in-memory backend.
 
-use super::pool::Handle;
+use crate::pool::{PoolFrame, PoolSealed};
 use crate::{Frame, RxMeta, Sealed, TxMeta};
 
 /// A frame with one owner.
 pub struct MemoryFrame {
-    handle: Handle,
+    frame: PoolFrame,
 }
 
 impl MemoryFrame {
-    /// Returns an empty frame in a buffer without other handles.
     #[inline]
-    pub(super) fn new(handle: Handle) -> Self {
-        MemoryFrame { handle }
+    pub(super) fn new(frame: PoolFrame) -> Self {
+        MemoryFrame { frame }
     }
 
     /// Returns a frame of no pool that holds `bytes`, in a buffer of `capacity` bytes or as many as there are.
     pub fn detached(bytes: &[u8], capacity: usize) -> Self {
-        let mut frame = MemoryFrame::new(Handle::detached(capacity.max(bytes.len())));
+        let mut frame = MemoryFrame::new(PoolFrame::detached(capacity.max(bytes.len())));
         frame.resize(bytes.len());
         frame.bytes_mut().copy_from_slice(bytes);
         frame
@@ -29,44 +28,44 @@ impl Frame for MemoryFrame {
 
     #[inline]
     fn bytes(&self) -> &[u8] {
-        self.handle.bytes()
+        self.frame.bytes()
     }
 
     #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
-        self.handle.bytes_mut()
+        self.frame.bytes_mut()
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        self.handle.capacity()
+        self.frame.capacity()
     }
 
     #[inline]
     fn resize(&mut self, len: usize) {
-        self.handle.resize(len);
+        self.frame.resize(len);
     }
 
     #[inline(always)]
     fn rx(&self) -> RxMeta {
-        self.handle.rx()
+        self.frame.rx()
     }
 
     #[inline]
     fn set_rx(&mut self, rx: RxMeta) {
-        self.handle.set_rx(rx);
+        self.frame.set_rx(rx);
     }
 
     #[inline]
     fn seal(self, tx: TxMeta) -> MemorySealed {
-        MemorySealed { handle: self.handle, tx }
+        MemorySealed { sealed: self.frame.seal(tx), tx }
     }
 }
 
 /// A frame whose bytes are fixed; clones share them.
 #[derive(Clone)]
 pub struct MemorySealed {
-    handle: Handle,
+    sealed: PoolSealed,
     tx: TxMeta,
 }
 
@@ -86,7 +85,7 @@ impl MemorySealed {
 impl Sealed for MemorySealed {
     #[inline]
     fn bytes(&self) -> &[u8] {
-        self.handle.bytes()
+        self.sealed.bytes()
     }
 }
 

@@ -4,14 +4,14 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::control::{Knobs, add, count};
 use super::device::{self, Verdicts};
 use super::frame::{MemoryFrame, MemorySealed};
 use super::packet::Ipv4Tcp;
-use super::pool::{NotCopied, Pool, Stock};
-use crate::{Burst, RxMeta, Sealed, TxMeta};
+use crate::pool::Pool;
+use crate::{Burst, Frame, RxMeta, Sealed, TxMeta};
 
 /// The receive queues of one device, and the rule that selects one.
 pub(super) struct Queues {
@@ -75,7 +75,7 @@ impl Queues {
 
 /// One receive queue: its pool with its ring.
 pub(super) struct Lane {
-    pool: Arc<Pool>,
+    stock: Mutex<Stock>,
     /// The ring's length, so that polling an empty ring takes no lock.
     waiting: AtomicUsize,
     depth: usize,
@@ -83,10 +83,36 @@ pub(super) struct Lane {
     knobs: Arc<Knobs>,
 }
 
+/// The buffers of a receive queue, and the frames that wait in them.
+pub(super) struct Stock {
+    pool: Pool,
+    ring: VecDeque<MemoryFrame>,
+}
+
+/// Why a frame was not copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum NotCopied {
+    /// The pool is empty.
+    NoBuffer,
+    /// The frame is longer than a buffer.
+    TooLong,
+}
+
+impl Stock {
+    /// Copies a frame to a free buffer.
+    #[inline]
+    fn copy(&mut self, bytes: &[u8]) -> Result<MemoryFrame, NotCopied> {
+        let mut frame = self.pool.take_any().ok_or(NotCopied::NoBuffer)?;
+        frame.extend(bytes.len()).ok_or(NotCopied::TooLong)?.copy_from_slice(bytes);
+        Ok(MemoryFrame::new(frame))
+    }
+}
+
 impl Lane {
     /// The ring of `pool` holds `depth` frames.
-    pub(super) fn new(depth: usize, pool: Arc<Pool>, verdicts: Verdicts, knobs: Arc<Knobs>) -> Self {
-        Lane { pool, waiting: AtomicUsize::new(0), depth, verdicts, knobs }
+    pub(super) fn new(depth: usize, pool: Pool, verdicts: Verdicts, knobs: Arc<Knobs>) -> Self {
+        let stock = Mutex::new(Stock { pool, ring: VecDeque::with_capacity(depth) });
+        Lane { stock, waiting: AtomicUsize::new(0), depth, verdicts, knobs }
     }
 
     pub(super) fn knobs(&self) -> &Arc<Knobs> {
@@ -94,7 +120,7 @@ impl Lane {
     }
 
     pub(super) fn free_frames(&self) -> usize {
-        self.pool.free_frames()
+        self.stock.lock().pool.free_frames()
     }
 
     #[inline]
@@ -109,7 +135,7 @@ impl Lane {
         if !self.verdicts.is_empty() || self.knobs.has_faults() {
             return 0;
         }
-        let mut stock = self.pool.lock();
+        let mut stock = self.stock.lock();
         let mut delivered = 0;
         for sealed in frames {
             let bytes = sealed.bytes();
@@ -148,7 +174,7 @@ impl Lane {
 
     /// Locks the ring for the frames of a burst.
     pub(super) fn open(&self) -> Entrance<'_> {
-        Entrance { lane: self, stock: self.pool.lock() }
+        Entrance { lane: self, stock: self.stock.lock() }
     }
 
     /// Appends waiting frames to `into`, up to its room.
@@ -161,16 +187,16 @@ impl Lane {
 
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
-        let mut stock = self.pool.lock();
+        let mut stock = self.stock.lock();
         // One frame is usual, and needs no loop.
         if stock.ring.len() == 1 && into.is_empty() {
-            into.extend(stock.ring.pop_back().map(MemoryFrame::new));
+            into.extend(stock.ring.pop_back());
             return self.waiting.store(0, Ordering::Release);
         }
         while !into.is_full()
             && let Some(frame) = stock.ring.pop_front()
         {
-            into.push(MemoryFrame::new(frame));
+            into.push(frame);
         }
         self.waiting.store(stock.ring.len(), Ordering::Release);
     }

@@ -10,7 +10,7 @@
 //! no bytes and may run on two threads.
 //!
 //! Errors: frames without room are dropped and counted; the caller gets no error. [`pair`] and [`detached`] allocate
-//! all memory; traffic allocates nothing. A frame costs a copy and five uncontended locks.
+//! all memory; traffic allocates nothing. A frame costs a copy and two uncontended locks, its buffers none.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -18,7 +18,6 @@ mod device;
 mod frame;
 mod lane;
 mod packet;
-mod pool;
 mod port;
 #[cfg(test)]
 mod tests;
@@ -35,9 +34,9 @@ use std::sync::Arc;
 use ironwarp_types::MacAddr;
 
 use crate::TxOffloads;
+use crate::pool::Pool;
 use control::Knobs;
 use lane::{Lane, Queues};
-use pool::Pool;
 
 /// The properties of an in-memory port.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -159,7 +158,7 @@ fn ports_over(config: &MemoryConfig, to: &Queues, from: &Arc<Queues>) -> Vec<Mem
 /// Returns the receive queues of a device with this configuration, at least one.
 fn queues_to(config: &MemoryConfig, queues: usize) -> Arc<Queues> {
     let lane = |_| {
-        let pool = Pool::new(config.rx_frames, config.frame_bytes(), config.rx_ring_frames);
+        let pool = Pool::new(config.rx_frames, config.frame_bytes());
         let verdicts = device::Verdicts { checksum: config.rx_checksum, rss_hash: config.rss_hash };
         Arc::new(Lane::new(config.rx_ring_frames, pool, verdicts, Knobs::new()))
     };

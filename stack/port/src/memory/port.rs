@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::control::{Knobs, MemoryControl, count};
 use super::frame::{MemoryFrame, MemorySealed};
 use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
-use super::pool::Pool;
 use super::{LINK_BYTES_MAX, MemoryConfig};
+use crate::pool::Pool;
 use crate::{Burst, Frame, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 
 /// A port that moves frames between pools in memory.
 pub struct MemoryPort {
     caps: PortCaps,
-    tx_pool: Arc<Pool>,
+    tx_pool: Pool,
     tx_ring: VecDeque<MemorySealed>,
     tx_ring_frames: usize,
     to_port: Arc<Lane>,
@@ -36,9 +36,9 @@ enum WayOut {
 impl MemoryPort {
     /// Returns the port of queue `queue` of a device that receives from `to_port` and sends to `from_port`.
     pub(super) fn new(config: &MemoryConfig, queue: usize, to_port: &Queues, from_port: Arc<Queues>) -> Self {
-        let tx_pool = Pool::new(config.tx_frames, config.frame_bytes(), 0);
+        let tx_pool = Pool::new(config.tx_frames, config.frame_bytes());
         let to_port = to_port.lane(queue).clone();
-        let control = MemoryControl::new(tx_pool.clone(), to_port.clone(), from_port.lane(queue).clone());
+        let control = MemoryControl::new(tx_pool.level(), to_port.clone(), from_port.lane(queue).clone());
         let from_port = match from_port.lanes() {
             [lane] => WayOut::One(lane.clone()),
             _ => WayOut::Several(from_port, queue),
@@ -169,7 +169,7 @@ impl Port for MemoryPort {
         if !self.control.knobs().may_allocate() {
             return None;
         }
-        self.tx_pool.take().map(MemoryFrame::new)
+        self.tx_pool.take_any().map(MemoryFrame::new)
     }
 }
 
