@@ -168,9 +168,12 @@ impl PoolFrame {
         Some(PoolFrame { buffer: buffer.clone(), len: 0 })
     }
 
-    /// Returns an empty frame of no pool.
-    pub(crate) fn detached(capacity: usize) -> Self {
-        PoolFrame { buffer: Buffer::new(capacity), len: 0 }
+    /// Returns a frame of no pool that holds `bytes`, in a buffer of `capacity` bytes or as many as there are.
+    pub fn detached(bytes: &[u8], capacity: usize) -> Self {
+        let mut frame = PoolFrame { buffer: Buffer::new(capacity.max(bytes.len())), len: 0 };
+        frame.resize(bytes.len());
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame
     }
 
     /// Makes the frame `more` bytes longer and returns them for writing. `None`: longer than the buffer.
@@ -220,10 +223,9 @@ impl Frame for PoolFrame {
         self.buffer.rx.store(pack(rx), Ordering::Relaxed);
     }
 
-    /// The metadata for the device is dropped: such a port has no offloads.
     #[inline]
-    fn seal(self, _: TxMeta) -> PoolSealed {
-        PoolSealed { buffer: self.buffer, len: self.len }
+    fn seal(self, tx: TxMeta) -> PoolSealed {
+        PoolSealed { buffer: self.buffer, len: self.len, tx }
     }
 }
 
@@ -232,6 +234,23 @@ impl Frame for PoolFrame {
 pub struct PoolSealed {
     buffer: Arc<Buffer>,
     len: u32,
+    tx: TxMeta,
+}
+
+// A frame is two words, which fit in registers.
+const _: () = assert!(size_of::<PoolFrame>() == 16 && size_of::<PoolSealed>() == 16);
+
+impl PoolSealed {
+    /// Returns what the device must fill in.
+    #[inline]
+    pub fn tx(&self) -> TxMeta {
+        self.tx
+    }
+
+    /// Returns the frame with other transmit metadata.
+    pub(crate) fn with_tx(self, tx: TxMeta) -> Self {
+        PoolSealed { tx, ..self }
+    }
 }
 
 impl Sealed for PoolSealed {

@@ -8,8 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::control::{Knobs, add, count};
 use super::device::{self, Verdicts};
-use super::frame::{MemoryFrame, MemorySealed};
 use super::packet::Ipv4Tcp;
+use super::{MemoryFrame, MemorySealed};
 use crate::pool::Pool;
 use crate::{Burst, Frame, RxMeta, Sealed, TxMeta};
 
@@ -104,7 +104,7 @@ impl Stock {
     fn copy(&mut self, bytes: &[u8]) -> Result<MemoryFrame, NotCopied> {
         let mut frame = self.pool.take_any().ok_or(NotCopied::NoBuffer)?;
         frame.extend(bytes.len()).ok_or(NotCopied::TooLong)?.copy_from_slice(bytes);
-        Ok(MemoryFrame::new(frame))
+        Ok(frame)
     }
 }
 

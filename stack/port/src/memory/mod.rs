@@ -15,7 +15,6 @@
 
 mod control;
 mod device;
-mod frame;
 mod lane;
 mod packet;
 mod port;
@@ -23,7 +22,6 @@ mod port;
 mod tests;
 
 pub use control::{MemoryControl, MemoryCounts, PoolLevels};
-pub use frame::{MemoryFrame, MemorySealed};
 pub use lane::QueueRule;
 pub use packet::Ipv4Tcp;
 pub(crate) use packet::checksummed;
@@ -34,9 +32,15 @@ use std::sync::Arc;
 use ironwarp_types::MacAddr;
 
 use crate::TxOffloads;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolFrame, PoolSealed};
 use control::Knobs;
 use lane::{Lane, Queues};
+
+/// A frame with one owner.
+pub type MemoryFrame = PoolFrame;
+
+/// A frame whose bytes are fixed; clones share them.
+pub type MemorySealed = PoolSealed;
 
 /// The properties of an in-memory port.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::control::{Knobs, MemoryControl, count};
-use super::frame::{MemoryFrame, MemorySealed};
 use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
-use super::{LINK_BYTES_MAX, MemoryConfig};
+use super::{LINK_BYTES_MAX, MemoryConfig, MemoryFrame, MemorySealed};
 use crate::pool::Pool;
 use crate::{Burst, Frame, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 
@@ -169,7 +168,7 @@ impl Port for MemoryPort {
         if !self.control.knobs().may_allocate() {
             return None;
         }
-        self.tx_pool.take_any().map(MemoryFrame::new)
+        self.tx_pool.take_any()
     }
 }
 
