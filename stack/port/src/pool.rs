@@ -64,19 +64,19 @@ impl Pool {
     }
 
     /// [`Pool::take`] that returns `None` only if no buffer is free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_any(&mut self) -> Option<PoolFrame> {
         self.take_next().or_else(|| self.search_all())
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_next(&mut self) -> Option<PoolFrame> {
         let frame = PoolFrame::over(self.buffers.get(self.next)?)?;
         self.advance();
         Some(frame)
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self) {
         self.next += 1;
         if self.next >= self.window {
@@ -86,6 +86,7 @@ impl Pool {
 
     /// Starts the next lap, with a smaller window if few buffers were in use.
     #[cold]
+    #[inline(never)]
     fn end_lap(&mut self) {
         self.next = 0;
         if self.busy * 8 < self.window && self.window > WINDOW_MIN {
@@ -96,6 +97,7 @@ impl Pool {
 
     /// Looks further, and widens the window where too many buffers are in use.
     #[cold]
+    #[inline(never)]
     fn search(&mut self) -> Option<PoolFrame> {
         for _ in 0..SEARCH {
             self.busy += 1;
@@ -114,6 +116,7 @@ impl Pool {
     }
 
     #[cold]
+    #[inline(never)]
     fn search_all(&mut self) -> Option<PoolFrame> {
         self.search().or_else(|| self.buffers.iter().find_map(PoolFrame::over))
     }
@@ -176,8 +179,20 @@ impl PoolFrame {
         frame
     }
 
+    /// Makes `bytes` the content of the frame. Returns `false`, with nothing changed, if the buffer is shorter.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, bytes: &[u8]) -> bool {
+        let Some(cells) = self.buffer.bytes.get(..bytes.len()) else { return false };
+        self.len = bytes.len() as u32;
+        // SAFETY: as in `bytes_mut`, of as many bytes. Nobody else borrows this buffer, so they do not overlap.
+        unsafe {
+            cells.as_ptr().cast_mut().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+        true
+    }
+
     /// Makes the frame `more` bytes longer and returns them for writing. `None`: longer than the buffer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn extend(&mut self, more: usize) -> Option<&mut [u8]> {
         let start = self.len as usize;
         let end = start.checked_add(more).filter(|end| *end <= self.buffer.bytes.len())?;

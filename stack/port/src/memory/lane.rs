@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::control::{Knobs, add, count};
 use super::device::{self, Verdicts};
 use super::packet::Ipv4Tcp;
+use super::ring::Ring;
 use super::{MemoryFrame, MemorySealed};
 use crate::pool::Pool;
 use crate::{Burst, Frame, RxMeta, Sealed, TxMeta};
@@ -78,7 +79,6 @@ pub(super) struct Lane {
     stock: Mutex<Stock>,
     /// The ring's length, so that polling an empty ring takes no lock.
     waiting: AtomicUsize,
-    depth: usize,
     verdicts: Verdicts,
     knobs: Arc<Knobs>,
 }
@@ -86,7 +86,7 @@ pub(super) struct Lane {
 /// The buffers of a receive queue, and the frames that wait in them.
 pub(super) struct Stock {
     pool: Pool,
-    ring: VecDeque<MemoryFrame>,
+    ring: Ring,
 }
 
 /// Why a frame was not copied.
@@ -100,19 +100,18 @@ enum NotCopied {
 
 impl Stock {
     /// Copies a frame to a free buffer.
-    #[inline]
+    #[inline(always)]
     fn copy(&mut self, bytes: &[u8]) -> Result<MemoryFrame, NotCopied> {
         let mut frame = self.pool.take_any().ok_or(NotCopied::NoBuffer)?;
-        frame.extend(bytes.len()).ok_or(NotCopied::TooLong)?.copy_from_slice(bytes);
-        Ok(frame)
+        if frame.set(bytes) { Ok(frame) } else { Err(NotCopied::TooLong) }
     }
 }
 
 impl Lane {
-    /// The ring of `pool` holds `depth` frames.
+    /// The ring holds `depth` frames of `pool`.
     pub(super) fn new(depth: usize, pool: Pool, verdicts: Verdicts, knobs: Arc<Knobs>) -> Self {
-        let stock = Mutex::new(Stock { pool, ring: VecDeque::with_capacity(depth) });
-        Lane { stock, waiting: AtomicUsize::new(0), depth, verdicts, knobs }
+        let stock = Mutex::new(Stock { pool, ring: Ring::new(depth) });
+        Lane { stock, waiting: AtomicUsize::new(0), verdicts, knobs }
     }
 
     pub(super) fn knobs(&self) -> &Arc<Knobs> {
@@ -128,9 +127,30 @@ impl Lane {
         self.waiting.load(Ordering::Acquire)
     }
 
+    /// [`Lane::deliver_plain`] of one frame, which is usual. Returns whether it is delivered.
+    #[inline(always)]
+    pub(super) fn deliver_only(&self, sealed: &MemorySealed, bytes_max: usize) -> bool {
+        let bytes = sealed.bytes();
+        let is_plain = sealed.tx().offloads.is_empty() && bytes.len() <= bytes_max;
+        if !is_plain || !self.verdicts.is_empty() || self.knobs.has_faults() {
+            return false;
+        }
+        let mut stock = self.stock.lock();
+        if !stock.ring.has_room() {
+            return false;
+        }
+        let Ok(copy) = stock.copy(bytes) else { return false };
+        stock.ring.push_back(copy);
+        self.waiting.store(stock.ring.len(), Ordering::Release);
+        drop(stock);
+        add(&self.knobs.taken, 1);
+        add(&self.knobs.delivered, 1);
+        true
+    }
+
     /// Copies frames of at most `bytes_max` bytes into the ring, up to the first one that needs the general path: a device
     /// computes something, there is no room, or the link may lose it. Returns their number.
-    #[inline]
+    #[inline(never)]
     pub(super) fn deliver_plain(&self, frames: &[MemorySealed], bytes_max: usize) -> usize {
         if !self.verdicts.is_empty() || self.knobs.has_faults() {
             return 0;
@@ -140,7 +160,7 @@ impl Lane {
         for sealed in frames {
             let bytes = sealed.bytes();
             let is_plain = sealed.tx().offloads.is_empty() && bytes.len() <= bytes_max;
-            if !is_plain || stock.ring.len() >= self.depth {
+            if !is_plain || !stock.ring.has_room() {
                 break;
             }
             let Ok(copy) = stock.copy(bytes) else { break };
@@ -187,12 +207,20 @@ impl Lane {
 
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
-        let mut stock = self.stock.lock();
-        // One frame is usual, and needs no loop.
-        if stock.ring.len() == 1 && into.is_empty() {
-            into.extend(stock.ring.pop_back());
-            return self.waiting.store(0, Ordering::Release);
+        // One frame is usual, and needs no loop, whose state would take registers.
+        if self.waiting_frames() != 1 || !into.is_empty() {
+            return self.receive_several(into);
         }
+        let mut stock = self.stock.lock();
+        if let Some(frame) = stock.ring.pop_front() {
+            let _ = into.try_push(frame);
+        }
+        self.waiting.store(stock.ring.len(), Ordering::Release);
+    }
+
+    #[inline(never)]
+    fn receive_several(&self, into: &mut Burst<MemoryFrame>) {
+        let mut stock = self.stock.lock();
         while !into.is_full()
             && let Some(frame) = stock.ring.pop_front()
         {
@@ -210,7 +238,7 @@ pub(super) struct Entrance<'a> {
 
 impl Entrance<'_> {
     pub(super) fn has_room(&self) -> bool {
-        self.stock.ring.len() < self.lane.depth
+        self.stock.ring.has_room()
     }
 
     /// Copies a sent frame into the ring, which has room. The device fills in what `tx` says.

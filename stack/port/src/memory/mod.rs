@@ -18,6 +18,7 @@ mod device;
 mod lane;
 mod packet;
 mod port;
+mod ring;
 #[cfg(test)]
 mod tests;
 

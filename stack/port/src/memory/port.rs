@@ -7,7 +7,7 @@ use super::control::{Knobs, MemoryControl, count};
 use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
 use super::{LINK_BYTES_MAX, MemoryConfig, MemoryFrame, MemorySealed};
 use crate::pool::Pool;
-use crate::{Burst, Frame, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
+use crate::{Burst, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 
 /// A port that moves frames between pools in memory.
 pub struct MemoryPort {
@@ -79,6 +79,29 @@ impl MemoryPort {
         self.control.knobs().link_up()
     }
 
+    /// Returns the longest frame that may be sent.
+    #[inline]
+    fn frame_bytes_max(&self) -> usize {
+        usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX
+    }
+
+    /// Sends a burst, directly into the peer's receive ring as far as possible.
+    #[inline(never)]
+    fn send_several(&mut self, from: &mut Burst<MemorySealed>) {
+        let mut sent = 0;
+        if let WayOut::One(lane) = &self.from_port
+            && self.tx_ring.is_empty()
+        {
+            let frames = from.get(..self.tx_ring_frames).unwrap_or(from);
+            sent = lane.deliver_plain(frames, self.frame_bytes_max());
+            if sent == from.len() {
+                return from.clear();
+            }
+            drop(from.drain(..sent));
+        }
+        self.send(from, sent);
+    }
+
     /// Sends the rest of a burst on the general path: frames wait in the transmit ring for room in the peer's receive ring.
     /// `sent` frames of the burst have left.
     #[inline(never)]
@@ -148,19 +171,16 @@ impl Port for MemoryPort {
         }
     }
 
-    fn tx_burst(&mut self, from: &mut Burst<<MemoryFrame as Frame>::Sealed>) {
-        let mut sent = 0;
-        if let WayOut::One(lane) = &self.from_port
+    fn tx_burst(&mut self, from: &mut Burst<MemorySealed>) {
+        if let ([sealed], WayOut::One(lane)) = (&from[..], &self.from_port)
             && self.tx_ring.is_empty()
+            && self.tx_ring_frames > 0
+            && lane.deliver_only(sealed, self.frame_bytes_max())
         {
-            let bytes_max = usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX;
-            sent = lane.deliver_plain(from.get(..self.tx_ring_frames).unwrap_or(from), bytes_max);
-            if sent == from.len() {
-                return from.clear();
-            }
-            drop(from.drain(..sent));
+            drop(from.pop());
+            return;
         }
-        self.send(from, sent);
+        self.send_several(from);
     }
 
     #[inline]
