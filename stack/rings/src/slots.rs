@@ -116,6 +116,21 @@ impl<T> SlotProducer<T> {
         Ok(seq)
     }
 
+    /// [`SlotProducer::stage`] of a request that may be refused: it is not staged if `write` returns an error.
+    ///
+    /// # Errors
+    /// Returns `full`, and does not call `write`, if no slot is free; otherwise the error of `write`.
+    #[inline(always)]
+    pub fn stage_unless<E>(&mut self, full: E, write: impl FnOnce(&mut T) -> Result<(), E>) -> Result<(), E> {
+        if !self.has_room(1) {
+            return Err(full);
+        }
+        // SAFETY: as in `stage`.
+        self.ring.slot(self.staged).with_mut(|slot| write(unsafe { &mut *slot }))?;
+        self.staged = self.staged.wrapping_add(1);
+        Ok(())
+    }
+
     /// Publishes all staged requests with one store.
     #[inline]
     pub fn publish(&mut self) {
@@ -135,6 +150,7 @@ impl<T> SlotProducer<T> {
     }
 
     /// Returns the number of free slots according to the cached consumer index.
+    #[inline]
     fn cached_free(&self) -> usize {
         (self.depth() - self.staged.wrapping_sub(self.cached_head)) as usize
     }
@@ -383,6 +399,24 @@ mod tests {
         assert_eq!(consumer.at(0), None, "seen only after a refresh");
         assert_eq!(consumer.refresh(), 2);
         assert_eq!((consumer.at(0), consumer.at(1)), (Some(&1), Some(&2)));
+    }
+
+    #[test]
+    fn a_refused_request_is_not_staged() {
+        let (mut producer, mut consumer) = ring::<u32>(1);
+        assert_eq!(producer.stage_unless("full", |_| Err("refused")), Err("refused"));
+        producer.publish();
+        assert_eq!(consumer.refresh(), consumer.head());
+        let write = |slot: &mut u32| {
+            *slot = 7;
+            Ok(())
+        };
+        assert_eq!(
+            [producer.stage_unless("full", write), producer.stage_unless("full", write)],
+            [Ok(()), Err("full")]
+        );
+        producer.publish();
+        assert_eq!((consumer.refresh(), consumer.at(consumer.head()).copied()), (1, Some(7)));
     }
 
     #[test]
