@@ -407,6 +407,15 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_is_set_to_what_fits_its_buffer() {
+        let mut frame = Pool::new(1, 64).take().unwrap();
+        assert!(frame.set(&[7; 64]) && frame.set(&[3; 10]) && !frame.set(&[0; 65]));
+        assert_eq!(frame.bytes(), [3; 10]);
+        frame.resize(12);
+        assert_eq!(frame.seal(TxMeta::default()).bytes(), [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 7, 7]);
+    }
+
+    #[test]
     fn a_buffer_may_outlive_its_pool() {
         let mut pool = Pool::new(2, 64);
         let mut kept = pool.take().unwrap();
