@@ -9,7 +9,7 @@ usage: scripts/sanitizers.sh [--quick] [address|thread|miri]...
 
   address  the library for C, instrumented, under the C programs of its tests; the C shim over DPDK and the port's tests
   thread   rings, registered memory and handles of the library for C, on threads. Builds the standard library too
-  miri     types, arch, stats, rings, mem, the buffers of the native memif, and what the library for C has without a device
+  miri     types, arch, stats, rings, mem, the buffers of ports, and what the library for C has without a device
 
   --quick  of address only the library for C, without DPDK: the stages of scripts/test.sh
 
@@ -68,7 +68,7 @@ miri() {
         --lib --test owners --test atomics
     # The other tests of this crate map files, which Miri cannot.
     cargo +nightly miri test --locked -p ironwarp-stats --lib core_stats
-    cargo +nightly miri test --locked -p ironwarp-port --no-default-features --lib memif::pool
+    cargo +nightly miri test --locked -p ironwarp-port --no-default-features --lib pool::
     cargo +nightly miri test --locked -p ironwarp-capi --no-default-features --lib boundary
 }
 

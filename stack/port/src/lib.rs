@@ -16,6 +16,7 @@ pub mod instrument;
 pub mod memif;
 pub mod memory;
 mod per_port;
+mod pool;
 mod port;
 #[cfg(test)]
 mod sample;

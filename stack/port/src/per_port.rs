@@ -78,19 +78,28 @@ impl<T> PerPort<T> {
     /// Combines all values. With one port this is one call of `combine`, where a chained iterator costs 15 instructions.
     #[inline(always)]
     pub fn fold<A>(&self, initial: A, mut combine: impl FnMut(A, &T) -> A) -> A {
-        let mut result = combine(initial, &self.first);
-        for other in &self.others {
-            result = combine(result, other);
-        }
-        result
+        let result = combine(initial, &self.first);
+        if self.has_several() { self.fold_others(result, combine) } else { result }
+    }
+
+    /// Not inlined: the loop would take registers of a core with one port.
+    #[inline(never)]
+    fn fold_others<A>(&self, result: A, combine: impl FnMut(A, &T) -> A) -> A {
+        self.others.iter().fold(result, combine)
     }
 
     /// Calls `each` with the number and the value of every port.
     #[inline(always)]
     pub fn for_each_mut(&mut self, mut each: impl FnMut(u8, &mut T)) {
         each(0, &mut self.first);
-        for (number, other) in (1..).zip(&mut self.others) {
-            each(number, other);
+        if self.has_several() {
+            self.for_each_other(each);
         }
+    }
+
+    /// Not inlined, as [`PerPort::fold_others`].
+    #[inline(never)]
+    fn for_each_other(&mut self, mut each: impl FnMut(u8, &mut T)) {
+        (1..).zip(&mut self.others).for_each(|(number, other)| each(number, other));
     }
 }

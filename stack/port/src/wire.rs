@@ -134,6 +134,21 @@ impl<P: Port> Wire<P> {
         self.waiting.try_push(frame).is_ok()
     }
 
+    /// [`Wire::push`] where [`Wire::has_room`] has just returned true.
+    #[inline(always)]
+    pub fn push_in_room(&mut self, frame: SealedOf<P>) -> bool {
+        if self.loopback_addr.is_some() {
+            return self.push_or_loop(frame);
+        }
+        self.waiting.try_push(frame).is_ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_or_loop(&mut self, frame: SealedOf<P>) -> bool {
+        self.push(frame)
+    }
+
     /// Hands the waiting frames to the device.
     #[inline]
     pub fn flush(&mut self) {

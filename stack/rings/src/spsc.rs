@@ -197,17 +197,24 @@ impl<T: Copy> Consumer<T> {
             self.cached_tail = self.ring.producer.published();
         }
         let count = (self.cached_tail.wrapping_sub(self.head) as usize).min(into.len());
-        if count == 0 {
-            return 0;
-        }
-        for place in into.iter_mut().take(count) {
-            // SAFETY: as in `pop`: all of these slots are published, and the producer does not access them before the
-            // store below. The values are `Copy`, so a copy that is left in a slot owns nothing.
-            *place = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
-            self.head = self.head.wrapping_add(1);
+        match into {
+            _ if count == 0 => return 0,
+            // One value is usual, and needs no loop.
+            [place, ..] if count == 1 => self.copy_next(place),
+            _ => into.iter_mut().take(count).for_each(|place| self.copy_next(place)),
         }
         self.ring.consumer.publish(self.head);
         count
+    }
+
+    /// Copies the oldest value, which is published, and passes it. [`Consumer::pop_into`] returns its slot.
+    #[inline(always)]
+    fn copy_next(&mut self, place: &mut T) {
+        debug_assert!(self.head != self.cached_tail);
+        // SAFETY: as in `pop`: the slot is published, and the producer does not access it before the consumer's index is.
+        // The values are `Copy`, so a copy that is left in a slot owns nothing.
+        *place = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
+        self.head = self.head.wrapping_add(1);
     }
 }
 

@@ -34,29 +34,54 @@ pub struct PrefixCrc {
     pub crc: u32,
 }
 
-/// Returns the CRC-32C of a short piece of whole words, and the sum of `front` and the piece. It reads the piece once if the
-/// processor has the `crc32` instruction.
+/// Returns the CRC-32C of a short piece of whole words, and the sum of `front`, the piece and that CRC behind it, least
+/// significant byte first. It reads the piece once if the processor has the `crc32` instruction.
 ///
 /// ```
-/// use ironwarp_arch::one_pass::short;
+/// use ironwarp_arch::one_pass::seal_short;
 /// use ironwarp_arch::{checksum, crc32c};
-/// let (front, piece) = (*b"TCP.", *b"FPDU");
-/// let both = short(&[front], &[piece]);
-/// assert_eq!(both.crc, crc32c(&piece));
-/// assert_eq!(both.sum, u32::from(checksum::fold(checksum::sum(&front) + checksum::sum(&piece))));
+/// let both = seal_short(&[*b"FPDU"]);
+/// assert_eq!(both.crc, crc32c(b"FPDU"));
+/// let whole = [*b"FPDU", both.crc.to_le_bytes()];
+/// assert_eq!(both.sum, u32::from(checksum::fold(checksum::sum(whole.as_flattened()))));
 /// ```
 #[inline(always)]
-pub fn short(front: &[[u8; 4]], words: &[[u8; 4]]) -> CrcAndSum {
+pub fn seal_short(piece: &[[u8; 4]]) -> CrcAndSum {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if let Some(sse42) = crate::crc32c::x86::Sse42::detect() {
-        return sse42.crc_and_sum(front, words);
+        return sse42.crc_and_sum::<0, true>(&[], piece, 0);
     }
-    in_two_passes(front.as_flattened(), words.as_flattened())
+    let crc = crc32c_append(0, piece.as_flattened());
+    in_two_passes(&[], piece.as_flattened(), crc)
+}
+
+/// Returns the CRC-32C of a short piece of whole words, and the sum of `front`, the piece and the four bytes `field` behind
+/// it. It reads the piece once if the processor has the `crc32` instruction.
+///
+/// ```
+/// use ironwarp_arch::one_pass::open_short;
+/// use ironwarp_arch::{checksum, crc32c};
+/// let both = open_short(&[*b"TCP."], &[*b"FPDU"], *b"CRC.");
+/// assert_eq!(both.crc, crc32c(b"FPDU"));
+/// assert_eq!(both.sum, u32::from(checksum::fold(checksum::sum(b"TCP.FPDUCRC."))));
+/// ```
+#[inline(always)]
+pub fn open_short<const FRONT: usize>(
+    front: &[[u8; 4]; FRONT],
+    piece: &[[u8; 4]],
+    field: [u8; 4],
+) -> CrcAndSum {
+    let field = u32::from_le_bytes(field);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if let Some(sse42) = crate::crc32c::x86::Sse42::detect() {
+        return sse42.crc_and_sum::<FRONT, false>(front, piece, field);
+    }
+    in_two_passes(front.as_flattened(), piece.as_flattened(), field)
 }
 
 #[inline(never)]
-fn in_two_passes(front: &[u8], bytes: &[u8]) -> CrcAndSum {
-    let sum = checksum::sum(front) + checksum::sum(bytes);
+fn in_two_passes(front: &[u8], bytes: &[u8], field: u32) -> CrcAndSum {
+    let sum = checksum::sum(front) + checksum::sum(bytes) + checksum::sum(&field.to_le_bytes());
     CrcAndSum { crc: crc32c_append(0, bytes), sum: checksum::fold(sum).into() }
 }
 

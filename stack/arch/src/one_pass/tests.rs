@@ -67,19 +67,25 @@ proptest! {
 
     #[test]
     fn a_short_piece_agrees_with_two_passes(
-        front in proptest::collection::vec(any::<[u8; 4]>(), 0..16),
+        front in any::<[[u8; 4]; 8]>(),
         words in proptest::collection::vec(any::<[u8; 4]>(), 0..80),
+        field in any::<[u8; 4]>(),
     ) {
-        let (header, piece) = (front.as_flattened(), words.as_flattened());
-        let result = short(&front, &words);
-        prop_assert_eq!(result.crc, crc32c_append(0, piece));
-        prop_assert_eq!(fold(result.sum), fold(checksum::sum(header) + checksum::sum(piece)));
-        prop_assert_eq!(result, in_two_passes(header, piece));
+        let piece = words.as_flattened();
+        let crc = crc32c_append(0, piece);
+        let sums = [front.as_flattened(), piece, &field, &crc.to_le_bytes()].map(checksum::sum);
+        let opened = open_short(&front, &words, field);
+        prop_assert_eq!((opened.crc, fold(opened.sum)), (crc, fold(sums[0] + sums[1] + sums[2])));
+        prop_assert_eq!(opened, in_two_passes(front.as_flattened(), piece, u32::from_le_bytes(field)));
+        let bare = front.first_chunk::<5>().unwrap();
+        prop_assert_eq!(open_short(bare, &words, field), in_two_passes(bare.as_flattened(), piece, u32::from_le_bytes(field)));
+        let sealed = seal_short(&words);
+        prop_assert_eq!((sealed.crc, fold(sealed.sum)), (crc, fold(sums[1] + sums[3])));
     }
 }
 
 #[test]
 fn the_largest_words_of_a_short_piece_do_not_overflow() {
     let words = [[0xff; 4]; 64];
-    assert_eq!(short(&words, &words).sum, 0xffff);
+    assert_eq!(open_short(&words, &words, [0xff; 4]).sum, 0xffff);
 }

@@ -21,6 +21,10 @@ pub const LENGTH_BYTES: usize = 2;
 /// Octets of the CRC field, which is present even if CRCs are not in use (RFC 5044 s4.1).
 pub const CRC_BYTES: usize = 4;
 
+/// Words of a TCP header without options, and with timestamps (RFC 9293 s3.1, RFC 7323 appendix A).
+const BARE_HEADER_WORDS: usize = 5;
+const TIMESTAMPS_HEADER_WORDS: usize = 8;
+
 /// RFC 5044 s3: the longest ULPDU that may be sent.
 pub const MULPDU_BYTES_MAX: usize = 64_768;
 
@@ -76,10 +80,9 @@ pub fn encode_short(room: &mut [u8], ulpdu_bytes: usize) -> (usize, u32) {
     if let Some(pad) = rest.get_mut(ulpdu_bytes..).filter(|pad| !pad.is_empty()) {
         pad.fill(0);
     }
-    let CrcAndSum { crc, sum } = one_pass::short(&[], covered.as_chunks().0);
+    let CrcAndSum { crc, sum } = one_pass::seal_short(covered.as_chunks().0);
     *field = crc.to_le_bytes();
-    let field = crc.swap_bytes();
-    (whole, sum + (field >> 16) + (field & 0xffff))
+    (whole, sum)
 }
 
 /// Writes the CRC of a whole FPDU, markers included, to its last octets.
@@ -115,7 +118,8 @@ pub fn covered_bytes(bytes: &[u8]) -> usize {
 }
 
 /// Returns the sum of a short segment whose payload, behind `header_bytes`, is one whole FPDU, and the CRC of that, from one
-/// pass. `None` for any other segment. Whether the stream uses CRCs is not known here.
+/// pass. `None` for any other segment, or a header with options other than timestamps. Whether the stream uses CRCs is not
+/// known here.
 #[inline(always)]
 pub fn sum_short(segment: &[u8], header_bytes: usize) -> Option<(u32, PrefixCrc)> {
     let (front, payload) = segment.split_at_checked(header_bytes)?;
@@ -124,9 +128,16 @@ pub fn sum_short(segment: &[u8], header_bytes: usize) -> Option<(u32, PrefixCrc)
     if fpdu_bytes(u16::from_be_bytes(*length).into()) != payload.len() {
         return None;
     }
-    let CrcAndSum { crc, sum } = one_pass::short(front.as_chunks().0, covered.as_chunks().0);
-    let field = u32::from_be_bytes(*field);
-    Some((sum + (field >> 16) + (field & 0xffff), PrefixCrc { bytes: covered.len() as u32, crc }))
+    let words = covered.as_chunks().0;
+    let header = front.as_chunks().0;
+    let CrcAndSum { crc, sum } = match <&[_; TIMESTAMPS_HEADER_WORDS]>::try_from(header) {
+        Ok(header) => one_pass::open_short(header, words, *field),
+        Err(_) => {
+            let header = <&[_; BARE_HEADER_WORDS]>::try_from(header).ok()?;
+            one_pass::open_short(header, words, *field)
+        }
+    };
+    Some((sum, PrefixCrc { bytes: covered.len() as u32, crc }))
 }
 
 /// Checks the CRC of a whole FPDU and returns its ULPDU.

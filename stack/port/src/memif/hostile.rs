@@ -19,12 +19,13 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::handshake::{Control, QueueRings, Shared};
-use super::pool::{MemifFrame, MemifSealed, Pool};
 use super::region::{Descriptor, Region, RingWords};
 use super::ring::RingFault;
 use super::socket::{Channel, Received};
 use super::wire::{AddRegion, AddRing, Disconnect, Hello, Init, Message, RING_C2S, VERSION};
 use super::{MemifConfig, MemifRole};
+use super::{MemifFrame, MemifSealed};
+use crate::pool::Pool;
 use crate::{Burst, Frame, Sealed, TxMeta};
 
 /// Frames of each pool.

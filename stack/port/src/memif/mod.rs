@@ -15,7 +15,6 @@
 mod handshake;
 #[cfg(any(test, fuzzing))]
 mod hostile;
-mod pool;
 mod port;
 mod region;
 mod ring;
@@ -24,10 +23,16 @@ mod socket;
 mod tests;
 mod wire;
 
+use crate::pool::{PoolFrame, PoolSealed};
 #[cfg(fuzzing)]
 pub use hostile::{Reached, hostile_peer};
-pub use pool::{MemifFrame, MemifSealed};
 pub use port::MemifPort;
+
+/// A frame with one owner.
+pub type MemifFrame = PoolFrame;
+
+/// A frame whose bytes are fixed; clones share them.
+pub type MemifSealed = PoolSealed;
 
 use core::fmt;
 use std::path::PathBuf;

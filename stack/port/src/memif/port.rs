@@ -10,9 +10,10 @@ use std::sync::Arc;
 use ironwarp_stats::{CoreStats, Counter};
 
 use super::handshake::{Control, ControlThread, QueueRings, Shared};
-use super::pool::{MemifFrame, MemifSealed, Pool};
 use super::ring::RingFault;
 use super::{MemifConfig, MemifError};
+use super::{MemifFrame, MemifSealed};
+use crate::pool::Pool;
 use crate::{Burst, LinkState, Port, PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
 
 /// Entries of the table between hashes and queues: the peer sends from the queue of the core that owns the flow.
@@ -54,8 +55,8 @@ impl MemifPort {
             rings: None,
             generation: 0,
             polls_to_yield: POLLS_TO_YIELD,
-            rx_pool: Pool::new(config.rx_frames, config.frame_bytes()),
-            tx_pool: Pool::new(config.tx_frames, config.frame_bytes()),
+            rx_pool: Pool::new(config.rx_frames.max(1), config.frame_bytes()),
+            tx_pool: Pool::new(config.tx_frames.max(1), config.frame_bytes()),
             stats,
             caps: caps_of(config),
             queue,

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use ironwarp_stats::{CoreStats, Counter};
 
-use super::pool::{MemifFrame, MemifSealed, Pool};
 use super::region::{Descriptor, NEXT, Region, RingWords};
+use super::{MemifFrame, MemifSealed};
+use crate::pool::Pool;
 use crate::{Burst, Sealed};
 
 /// Frames whose buffers are fetched ahead: each is a line that another core has written, and such fetches overlap.

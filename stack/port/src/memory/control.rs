@@ -4,19 +4,19 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use super::lane::Lane;
-use super::pool::Pool;
+use crate::pool::PoolLevel;
 
 /// Controls one port, from any thread. Clones control the same port.
 #[derive(Clone)]
 pub struct MemoryControl {
     knobs: Arc<Knobs>,
-    tx_pool: Arc<Pool>,
+    tx_pool: PoolLevel,
     to_port: Arc<Lane>,
     from_port: Arc<Lane>,
 }
 
 impl MemoryControl {
-    pub(super) fn new(tx_pool: Arc<Pool>, to_port: Arc<Lane>, from_port: Arc<Lane>) -> Self {
+    pub(super) fn new(tx_pool: PoolLevel, to_port: Arc<Lane>, from_port: Arc<Lane>) -> Self {
         MemoryControl { knobs: from_port.knobs().clone(), tx_pool, to_port, from_port }
     }
 

@@ -4,14 +4,15 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::control::{Knobs, add, count};
 use super::device::{self, Verdicts};
-use super::frame::{MemoryFrame, MemorySealed};
 use super::packet::Ipv4Tcp;
-use super::pool::{NotCopied, Pool, Stock};
-use crate::{Burst, RxMeta, Sealed, TxMeta};
+use super::ring::Ring;
+use super::{MemoryFrame, MemorySealed};
+use crate::pool::Pool;
+use crate::{Burst, Frame, RxMeta, Sealed, TxMeta};
 
 /// The receive queues of one device, and the rule that selects one.
 pub(super) struct Queues {
@@ -75,18 +76,42 @@ impl Queues {
 
 /// One receive queue: its pool with its ring.
 pub(super) struct Lane {
-    pool: Arc<Pool>,
+    stock: Mutex<Stock>,
     /// The ring's length, so that polling an empty ring takes no lock.
     waiting: AtomicUsize,
-    depth: usize,
     verdicts: Verdicts,
     knobs: Arc<Knobs>,
 }
 
+/// The buffers of a receive queue, and the frames that wait in them.
+pub(super) struct Stock {
+    pool: Pool,
+    ring: Ring,
+}
+
+/// Why a frame was not copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum NotCopied {
+    /// The pool is empty.
+    NoBuffer,
+    /// The frame is longer than a buffer.
+    TooLong,
+}
+
+impl Stock {
+    /// Copies a frame to a free buffer.
+    #[inline(always)]
+    fn copy(&mut self, bytes: &[u8]) -> Result<MemoryFrame, NotCopied> {
+        let mut frame = self.pool.take_any().ok_or(NotCopied::NoBuffer)?;
+        if frame.set(bytes) { Ok(frame) } else { Err(NotCopied::TooLong) }
+    }
+}
+
 impl Lane {
-    /// The ring of `pool` holds `depth` frames.
-    pub(super) fn new(depth: usize, pool: Arc<Pool>, verdicts: Verdicts, knobs: Arc<Knobs>) -> Self {
-        Lane { pool, waiting: AtomicUsize::new(0), depth, verdicts, knobs }
+    /// The ring holds `depth` frames of `pool`.
+    pub(super) fn new(depth: usize, pool: Pool, verdicts: Verdicts, knobs: Arc<Knobs>) -> Self {
+        let stock = Mutex::new(Stock { pool, ring: Ring::new(depth) });
+        Lane { stock, waiting: AtomicUsize::new(0), verdicts, knobs }
     }
 
     pub(super) fn knobs(&self) -> &Arc<Knobs> {
@@ -94,7 +119,7 @@ impl Lane {
     }
 
     pub(super) fn free_frames(&self) -> usize {
-        self.pool.free_frames()
+        self.stock.lock().pool.free_frames()
     }
 
     #[inline]
@@ -102,19 +127,40 @@ impl Lane {
         self.waiting.load(Ordering::Acquire)
     }
 
+    /// [`Lane::deliver_plain`] of one frame, which is usual. Returns whether it is delivered.
+    #[inline(always)]
+    pub(super) fn deliver_only(&self, sealed: &MemorySealed, bytes_max: usize) -> bool {
+        let bytes = sealed.bytes();
+        let is_plain = sealed.tx().offloads.is_empty() && bytes.len() <= bytes_max;
+        if !is_plain || !self.verdicts.is_empty() || self.knobs.has_faults() {
+            return false;
+        }
+        let mut stock = self.stock.lock();
+        if !stock.ring.has_room() {
+            return false;
+        }
+        let Ok(copy) = stock.copy(bytes) else { return false };
+        stock.ring.push_back(copy);
+        self.waiting.store(stock.ring.len(), Ordering::Release);
+        drop(stock);
+        add(&self.knobs.taken, 1);
+        add(&self.knobs.delivered, 1);
+        true
+    }
+
     /// Copies frames of at most `bytes_max` bytes into the ring, up to the first one that needs the general path: a device
     /// computes something, there is no room, or the link may lose it. Returns their number.
-    #[inline]
+    #[inline(never)]
     pub(super) fn deliver_plain(&self, frames: &[MemorySealed], bytes_max: usize) -> usize {
         if !self.verdicts.is_empty() || self.knobs.has_faults() {
             return 0;
         }
-        let mut stock = self.pool.lock();
+        let mut stock = self.stock.lock();
         let mut delivered = 0;
         for sealed in frames {
             let bytes = sealed.bytes();
             let is_plain = sealed.tx().offloads.is_empty() && bytes.len() <= bytes_max;
-            if !is_plain || stock.ring.len() >= self.depth {
+            if !is_plain || !stock.ring.has_room() {
                 break;
             }
             let Ok(copy) = stock.copy(bytes) else { break };
@@ -148,7 +194,7 @@ impl Lane {
 
     /// Locks the ring for the frames of a burst.
     pub(super) fn open(&self) -> Entrance<'_> {
-        Entrance { lane: self, stock: self.pool.lock() }
+        Entrance { lane: self, stock: self.stock.lock() }
     }
 
     /// Appends waiting frames to `into`, up to its room.
@@ -161,16 +207,24 @@ impl Lane {
 
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
-        let mut stock = self.pool.lock();
-        // One frame is usual, and needs no loop.
-        if stock.ring.len() == 1 && into.is_empty() {
-            into.extend(stock.ring.pop_back().map(MemoryFrame::new));
-            return self.waiting.store(0, Ordering::Release);
+        // One frame is usual, and needs no loop, whose state would take registers.
+        if self.waiting_frames() != 1 || !into.is_empty() {
+            return self.receive_several(into);
         }
+        let mut stock = self.stock.lock();
+        if let Some(frame) = stock.ring.pop_front() {
+            let _ = into.try_push(frame);
+        }
+        self.waiting.store(stock.ring.len(), Ordering::Release);
+    }
+
+    #[inline(never)]
+    fn receive_several(&self, into: &mut Burst<MemoryFrame>) {
+        let mut stock = self.stock.lock();
         while !into.is_full()
             && let Some(frame) = stock.ring.pop_front()
         {
-            into.push(MemoryFrame::new(frame));
+            into.push(frame);
         }
         self.waiting.store(stock.ring.len(), Ordering::Release);
     }
@@ -184,7 +238,7 @@ pub(super) struct Entrance<'a> {
 
 impl Entrance<'_> {
     pub(super) fn has_room(&self) -> bool {
-        self.stock.ring.len() < self.lane.depth
+        self.stock.ring.has_room()
     }
 
     /// Copies a sent frame into the ring, which has room. The device fills in what `tx` says.

@@ -10,21 +10,19 @@
 //! no bytes and may run on two threads.
 //!
 //! Errors: frames without room are dropped and counted; the caller gets no error. [`pair`] and [`detached`] allocate
-//! all memory; traffic allocates nothing. A frame costs a copy and five uncontended locks.
+//! all memory; traffic allocates nothing. A frame costs a copy and two uncontended locks, its buffers none.
 #![forbid(unsafe_code)]
 
 mod control;
 mod device;
-mod frame;
 mod lane;
 mod packet;
-mod pool;
 mod port;
+mod ring;
 #[cfg(test)]
 mod tests;
 
 pub use control::{MemoryControl, MemoryCounts, PoolLevels};
-pub use frame::{MemoryFrame, MemorySealed};
 pub use lane::QueueRule;
 pub use packet::Ipv4Tcp;
 pub(crate) use packet::checksummed;
@@ -35,9 +33,15 @@ use std::sync::Arc;
 use ironwarp_types::MacAddr;
 
 use crate::TxOffloads;
+use crate::pool::{Pool, PoolFrame, PoolSealed};
 use control::Knobs;
 use lane::{Lane, Queues};
-use pool::Pool;
+
+/// A frame with one owner.
+pub type MemoryFrame = PoolFrame;
+
+/// A frame whose bytes are fixed; clones share them.
+pub type MemorySealed = PoolSealed;
 
 /// The properties of an in-memory port.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -159,7 +163,7 @@ fn ports_over(config: &MemoryConfig, to: &Queues, from: &Arc<Queues>) -> Vec<Mem
 /// Returns the receive queues of a device with this configuration, at least one.
 fn queues_to(config: &MemoryConfig, queues: usize) -> Arc<Queues> {
     let lane = |_| {
-        let pool = Pool::new(config.rx_frames, config.frame_bytes(), config.rx_ring_frames);
+        let pool = Pool::new(config.rx_frames, config.frame_bytes());
         let verdicts = device::Verdicts { checksum: config.rx_checksum, rss_hash: config.rss_hash };
         Arc::new(Lane::new(config.rx_ring_frames, pool, verdicts, Knobs::new()))
     };

@@ -4,16 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::control::{Knobs, MemoryControl, count};
-use super::frame::{MemoryFrame, MemorySealed};
 use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
-use super::pool::Pool;
-use super::{LINK_BYTES_MAX, MemoryConfig};
-use crate::{Burst, Frame, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
+use super::{LINK_BYTES_MAX, MemoryConfig, MemoryFrame, MemorySealed};
+use crate::pool::Pool;
+use crate::{Burst, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 
 /// A port that moves frames between pools in memory.
 pub struct MemoryPort {
     caps: PortCaps,
-    tx_pool: Arc<Pool>,
+    tx_pool: Pool,
     tx_ring: VecDeque<MemorySealed>,
     tx_ring_frames: usize,
     to_port: Arc<Lane>,
@@ -36,9 +35,9 @@ enum WayOut {
 impl MemoryPort {
     /// Returns the port of queue `queue` of a device that receives from `to_port` and sends to `from_port`.
     pub(super) fn new(config: &MemoryConfig, queue: usize, to_port: &Queues, from_port: Arc<Queues>) -> Self {
-        let tx_pool = Pool::new(config.tx_frames, config.frame_bytes(), 0);
+        let tx_pool = Pool::new(config.tx_frames, config.frame_bytes());
         let to_port = to_port.lane(queue).clone();
-        let control = MemoryControl::new(tx_pool.clone(), to_port.clone(), from_port.lane(queue).clone());
+        let control = MemoryControl::new(tx_pool.level(), to_port.clone(), from_port.lane(queue).clone());
         let from_port = match from_port.lanes() {
             [lane] => WayOut::One(lane.clone()),
             _ => WayOut::Several(from_port, queue),
@@ -78,6 +77,29 @@ impl MemoryPort {
     /// Returns whether the link is up.
     pub fn link_up(&self) -> bool {
         self.control.knobs().link_up()
+    }
+
+    /// Returns the longest frame that may be sent.
+    #[inline]
+    fn frame_bytes_max(&self) -> usize {
+        usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX
+    }
+
+    /// Sends a burst, directly into the peer's receive ring as far as possible.
+    #[inline(never)]
+    fn send_several(&mut self, from: &mut Burst<MemorySealed>) {
+        let mut sent = 0;
+        if let WayOut::One(lane) = &self.from_port
+            && self.tx_ring.is_empty()
+        {
+            let frames = from.get(..self.tx_ring_frames).unwrap_or(from);
+            sent = lane.deliver_plain(frames, self.frame_bytes_max());
+            if sent == from.len() {
+                return from.clear();
+            }
+            drop(from.drain(..sent));
+        }
+        self.send(from, sent);
     }
 
     /// Sends the rest of a burst on the general path: frames wait in the transmit ring for room in the peer's receive ring.
@@ -149,19 +171,16 @@ impl Port for MemoryPort {
         }
     }
 
-    fn tx_burst(&mut self, from: &mut Burst<<MemoryFrame as Frame>::Sealed>) {
-        let mut sent = 0;
-        if let WayOut::One(lane) = &self.from_port
+    fn tx_burst(&mut self, from: &mut Burst<MemorySealed>) {
+        if let ([sealed], WayOut::One(lane)) = (&from[..], &self.from_port)
             && self.tx_ring.is_empty()
+            && self.tx_ring_frames > 0
+            && lane.deliver_only(sealed, self.frame_bytes_max())
         {
-            let bytes_max = usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX;
-            sent = lane.deliver_plain(from.get(..self.tx_ring_frames).unwrap_or(from), bytes_max);
-            if sent == from.len() {
-                return from.clear();
-            }
-            drop(from.drain(..sent));
+            drop(from.pop());
+            return;
         }
-        self.send(from, sent);
+        self.send_several(from);
     }
 
     #[inline]
@@ -169,7 +188,7 @@ impl Port for MemoryPort {
         if !self.control.knobs().may_allocate() {
             return None;
         }
-        self.tx_pool.take().map(MemoryFrame::new)
+        self.tx_pool.take_any()
     }
 }
 

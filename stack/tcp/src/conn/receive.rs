@@ -96,7 +96,7 @@ impl ReceiveSide {
     /// In units of 2^wscale the field may miss the edge that was announced before. It is then rounded up, but not
     /// beyond the bytes that may be buffered. RFC 7323 s2.4 permits a window that seems to shrink by less than one
     /// unit. Rounding up always would let the window grow while the reader does not read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advertise_window(&mut self) -> u16 {
         // The usual case: all of the window, which is a number of whole units.
         let edge = self.rcv_nxt.plus(self.window);

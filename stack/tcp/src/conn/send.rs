@@ -200,7 +200,7 @@ impl SendSide {
     }
 
     /// Records that `len` sequence numbers from snd_nxt on were sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_sent(&mut self, now: Nanos, len: u32) {
         let seq_end = self.snd_nxt.plus(len);
         if !self.outstanding() {
@@ -213,6 +213,20 @@ impl SendSide {
         }
         self.snd_nxt = seq_end;
         self.snd_max = self.snd_max.max(seq_end);
+        self.sent_at = now;
+        if self.timer_at == Nanos::MAX {
+            self.restart_rto(now);
+        }
+    }
+
+    /// [`SendSide::on_sent`] of the first data after all before was acknowledged: snd_una = snd_nxt = snd_max.
+    #[inline(always)]
+    pub(crate) fn on_first_sent(&mut self, now: Nanos, len: u32) {
+        debug_assert!(!self.outstanding() && self.snd_nxt == self.snd_max);
+        let seq_end = self.snd_nxt.plus(len);
+        self.progress_at = now;
+        self.rtt.on_sent(now, seq_end);
+        (self.snd_nxt, self.snd_max) = (seq_end, seq_end);
         self.sent_at = now;
         if self.timer_at == Nanos::MAX {
             self.restart_rto(now);

@@ -57,7 +57,7 @@ impl AckQueue {
 
     /// Payload has carried the ACK of a connection, and none of its ACKs is immediate. It leaves the queue if it was
     /// queued last; otherwise the flush removes it.
-    #[inline]
+    #[inline(always)]
     fn on_carried(&mut self, slot: u32) {
         if self.due.last() == Some(&slot)
             && let Some(queued) = self.queued.get_mut(slot as usize)

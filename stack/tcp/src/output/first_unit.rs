@@ -8,6 +8,7 @@
 
 use ironwarp_net::USUAL_HEADER_BYTES;
 use ironwarp_port::{Frame, Port};
+use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::TcpIo;
@@ -37,7 +38,7 @@ impl Conn {
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
     ) -> FirstUnit {
-        if !self.is_at_rest(io.now) || !io.has_room_for_unit(self) || source.is_empty() {
+        if !self.is_at_rest(io.now) || !io.has_room_for_unit(self) {
             return FirstUnit::Unusual;
         }
         let Some(mut frame) = io.usual_frame(USUAL_HEADER_BYTES + usize::from(self.snd.emss)) else {
@@ -46,10 +47,10 @@ impl Conn {
         let Some((headers, room)) = frame.bytes_mut().split_first_chunk_mut::<USUAL_HEADER_BYTES>() else {
             return FirstUnit::Unusual;
         };
-        let len = source.fill(room).min(room.len());
+        let len = source.fill(room);
+        debug_assert!(len <= room.len());
         if len == 0 {
-            io.shared.spare = Some(frame);
-            return FirstUnit::Nothing;
+            return io.give_back(frame, source);
         }
         let payload_sum = source.sum().unwrap_or_else(|| sum_of(room, len));
         let timestamps = Some(self.ts.option(io.now));
@@ -69,8 +70,10 @@ impl Conn {
         }
         self.snd.retained_bytes += len as u32;
         self.snd.snd_end = self.snd.snd_end.plus(len as u32);
-        io.push(sealed);
-        self.on_data_sent(io, len as u32);
+        io.push_in_room(sealed);
+        self.snd.on_first_sent(io.now, len as u32);
+        self.on_ack_carried(io);
+        io.shared.stats.add(Counter::TcpTxBytes, len as u64);
         if !source.is_empty() {
             return FirstUnit::Sent(len as u32);
         }
@@ -90,6 +93,7 @@ impl Conn {
             && snd.retained.is_empty()
             && snd.snd_nxt == snd.snd_end
             && snd.snd_nxt == snd.snd_max
+            && !snd.outstanding()
             && snd.snd_wnd >= u32::from(snd.emss)
             && !(snd.fin_queued | snd.recovery.slow_path)
             && self.opts.timestamps
@@ -103,7 +107,17 @@ impl<P: Port> TcpIo<'_, P> {
     /// Returns whether the port takes a frame and the queue of unacknowledged units, which is empty, a unit.
     #[inline(always)]
     fn has_room_for_unit(&mut self, conn: &Conn) -> bool {
-        self.wire.has_room() && self.shared.tx.has_room(&conn.snd.retained)
+        self.wire.has_room() && self.shared.tx.has_room_for_first(&conn.snd.retained)
+    }
+
+    /// Keeps the frame of a unit that the source had and did not write, for the next one. Without a unit it is released.
+    #[cold]
+    #[inline(never)]
+    fn give_back(&mut self, frame: P::Frame, source: &mut impl UnitSource) -> FirstUnit {
+        if !source.is_empty() {
+            self.shared.spare = Some(frame);
+        }
+        FirstUnit::Nothing
     }
 }
 

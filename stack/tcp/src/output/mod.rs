@@ -278,6 +278,21 @@ impl<P: Port> TcpIo<'_, P> {
         pushed
     }
 
+    /// [`TcpIo::push`] where [`Wire::has_room`] has just returned true.
+    #[inline(always)]
+    fn push_in_room(&mut self, sealed: SealedOf<P>) {
+        if !self.wire.push_in_room(sealed) {
+            return self.count_refused();
+        }
+        self.count(Counter::TcpTxSegments);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_refused(&self) {
+        self.count(Counter::TcpTxRingFull);
+    }
+
     /// Sends a segment without payload. `options` are the options except timestamps.
     pub(crate) fn send_control(
         &mut self,

@@ -28,16 +28,32 @@ impl Conn {
         segments_max: usize,
     ) -> Transmitted {
         if io.shared.config.fast_path {
-            match self.send_first_unit(io, source) {
+            return match self.send_first_unit(io, source) {
                 FirstUnit::Last(bytes) => {
-                    return Transmitted { units: 1, bytes: bytes as usize, blocked: Blocked::Source };
+                    Transmitted { units: 1, bytes: bytes as usize, blocked: Blocked::Source }
                 }
-                FirstUnit::Sent(bytes) => return self.transmit_after(io, source, segments_max, bytes),
-                FirstUnit::Nothing => return self.transmit_nothing(io),
-                FirstUnit::Unusual => {}
-            }
+                other => self.transmit_rest(io, source, segments_max, other),
+            };
         }
         self.transmit_any(io, source, segments_max)
+    }
+
+    /// Continues after [`Conn::send_first_unit`] unless that has sent all there is.
+    #[inline(never)]
+    fn transmit_rest<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+        segments_max: usize,
+        first: FirstUnit,
+    ) -> Transmitted {
+        match first {
+            FirstUnit::Last(bytes) | FirstUnit::Sent(bytes) => {
+                self.transmit_after(io, source, segments_max, bytes)
+            }
+            FirstUnit::Nothing => self.transmit_nothing(io),
+            FirstUnit::Unusual => self.transmit_any(io, source, segments_max),
+        }
     }
 
     /// [`Conn::transmit`] on the general path.

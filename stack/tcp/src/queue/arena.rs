@@ -322,6 +322,13 @@ impl<T> Arena<T> {
         list.len < u16::MAX && (list.len - list.emergency_nodes < list.reserve || self.shared_left > 0)
     }
 
+    /// [`Arena::has_room`] for an empty list.
+    #[inline(always)]
+    pub(crate) fn has_room_for_first(&self, list: &List) -> bool {
+        debug_assert!(list.is_empty());
+        list.reserve > 0 || self.shared_left > 0
+    }
+
     /// Returns the current grant of the emergency reserve.
     pub(crate) fn emergency_reserve(&self) -> Option<EmergencyGrant> {
         (self.emergency_left < self.emergency_reserve).then_some(self.emergency_grant)

@@ -86,16 +86,29 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if self.dp.wires.at(port).has_looped_frames() {
             self.receive_loopback(now, port);
         }
-        for _ in 0..bursts.max(1) {
-            let Some(burst) = &mut self.dp.rx_burst else { return };
-            if burst.is_empty() {
-                self.dp.wires.at_mut(port).rx_burst(burst);
-                if burst.is_empty() {
-                    return;
-                }
-            }
-            self.on_burst(now, port);
+        if self.receive_burst(now, port) && bursts > 1 {
+            self.receive_bursts(now, port, bursts - 1);
         }
+    }
+
+    /// Receives up to `bursts` more bursts. Not inlined: one burst is usual, and the loop would take registers.
+    #[inline(never)]
+    fn receive_bursts(&mut self, now: Nanos, port: u8, bursts: usize) {
+        (0..bursts).all(|_| self.receive_burst(now, port));
+    }
+
+    /// Receives one burst, unless frames wait in the data path's, and handles it. Returns `false` if there is none.
+    #[inline(always)]
+    fn receive_burst(&mut self, now: Nanos, port: u8) -> bool {
+        let Some(burst) = &mut self.dp.rx_burst else { return false };
+        if burst.is_empty() {
+            self.dp.wires.at_mut(port).rx_burst(burst);
+            if burst.is_empty() {
+                return false;
+            }
+        }
+        self.on_burst(now, port);
+        true
     }
 
     /// Handles the received frames of the data path's burst. Not inlined: an iteration without frames would set up what

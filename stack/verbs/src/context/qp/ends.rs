@@ -91,13 +91,12 @@ impl SendEnd {
     ) -> Result<(), PostError> {
         self.check_may_send()?;
         self.check_send(wr)?;
-        if !self.sq.has_room(1) {
-            return Err(PostError::QueueFull);
-        }
         self.release_shared_cqes(cq);
-        cq.reserve_cqe()?;
-        self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| PostError::QueueFull)?;
-        Ok(())
+        self.sq.stage_unless(PostError::QueueFull, |slot| {
+            cq.reserve_cqe()?;
+            write_send(slot, wr);
+            Ok(())
+        })
     }
 
     /// Stages all of them, or none.
@@ -235,12 +234,11 @@ impl RecvEnd {
             let allowed = self.max_sge.into();
             return Err(PostError::TooManySges { requested: wr.scatter.len(), allowed });
         }
-        if !rq.has_room(1) {
-            return Err(PostError::QueueFull);
-        }
-        cq.reserve_cqe()?;
-        rq.stage(|slot| write_recv(slot, wr)).map_err(|_| PostError::QueueFull)?;
-        Ok(())
+        rq.stage_unless(PostError::QueueFull, |slot| {
+            cq.reserve_cqe()?;
+            write_recv(slot, wr);
+            Ok(())
+        })
     }
 
     /// Publishes receives and returns whether the core must be rung. Pairs with the core's half in `QpCore::enter`: either
