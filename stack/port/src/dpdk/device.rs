@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use std::ffi::{CStr, CString};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use dpdk_sys::{rte_eth_conf, rte_eth_dev_info};
 use ironwarp_types::MacAddr;
@@ -40,6 +40,9 @@ pub struct PortSettings {
     /// Whether multicast frames are received: IPv6 neighbour discovery needs them. A device without such a filter is
     /// set to receive all frames; one that supports neither is assumed to filter nothing.
     pub multicast: bool,
+    /// Whether the device is started with receive interrupts ([`super::RxInterrupt`]). A device whose driver refuses them
+    /// is started without.
+    pub rx_interrupts: bool,
 }
 
 impl Default for PortSettings {
@@ -53,6 +56,7 @@ impl Default for PortSettings {
             room_bytes: None,
             promiscuous: false,
             multicast: false,
+            rx_interrupts: false,
         }
     }
 }
@@ -112,6 +116,8 @@ pub(super) struct Device {
     port: u16,
     caps: PortCaps,
     driver: String,
+    /// Present if the device was started with receive interrupts: drivers change them one queue at a time.
+    rx_interrupts: Option<Mutex<()>>,
     // Released in this order after the device is closed: frames still on a ring link return to the pools.
     _link: Option<Arc<RingLink>>,
     queues: Vec<QueuePools>,
@@ -153,6 +159,10 @@ impl Device {
 
     pub(super) fn queues(&self) -> &[QueuePools] {
         &self.queues
+    }
+
+    pub(super) fn rx_interrupts(&self) -> Option<&Mutex<()>> {
+        self.rx_interrupts.as_ref()
     }
 
     /// Whether the driver must not be polled before its link is up: memif logs an error for every burst.
@@ -257,16 +267,24 @@ impl Setup<'_> {
         let pools = (0..queues).map(|_| self.queue_pools(room_bytes, &rings, caps.numa_node));
         let queues: Vec<QueuePools> = pools.collect::<Result<_, _>>()?;
         let mtu_before = self.mtu();
-        self.configure(queues.len() as u16, &caps)?;
-        caps.spread = self.spread(&caps);
-        let mut device =
-            Device { port: self.port, caps, driver: self.driver(), _link: None, queues, _eal: eal.clone() };
-        for (queue, pools) in (0..).zip(&device.queues) {
-            self.set_up_queue(queue, &rings, pools)?;
+        let count = queues.len() as u16;
+        let mut rx_interrupts =
+            self.settings.rx_interrupts && self.has_rx_interrupts(self.configure(count, &caps, true));
+        if !rx_interrupts {
+            self.configure(count, &caps, false)?;
         }
-        self.set_mtu(mtu_before)?;
-        // SAFETY: the port is configured and its queues are set up.
-        self.step("start", unsafe { dpdk_sys::rte_eth_dev_start(self.port) })?;
+        caps.spread = self.spread(&caps);
+        let (port, driver, eal) = (self.port, self.driver(), eal.clone());
+        let mut device = Device { port, caps, driver, rx_interrupts: None, _link: None, queues, _eal: eal };
+        if rx_interrupts && !self.has_rx_interrupts(self.run(&device.queues, &rings, mtu_before)) {
+            rx_interrupts = false;
+            self.configure(count, &device.caps, false)?;
+        }
+        if rx_interrupts {
+            device.rx_interrupts = Some(Mutex::default());
+        } else {
+            self.run(&device.queues, &rings, mtu_before)?;
+        }
         if !self.spreads_evenly(device.caps.spread, device.queues.len() as u16) {
             device.caps.spread = Spread::Unknown;
         }
@@ -279,6 +297,24 @@ impl Setup<'_> {
             self.receive_groups();
         }
         Ok(device)
+    }
+
+    /// Sets the queues of a configured device up and starts it.
+    fn run(&self, queues: &[QueuePools], rings: &Rings, mtu_before: u16) -> Result<(), DpdkError> {
+        for (queue, pools) in (0..).zip(queues) {
+            self.set_up_queue(queue, rings, pools)?;
+        }
+        self.set_mtu(mtu_before)?;
+        // SAFETY: the port is configured and its queues are set up.
+        self.step("start", unsafe { dpdk_sys::rte_eth_dev_start(self.port) })
+    }
+
+    /// Returns whether a step with receive interrupts succeeded. Otherwise the device is started without them.
+    fn has_rx_interrupts(&self, step: Result<(), DpdkError>) -> bool {
+        if let Err(error) = &step {
+            tracing::info!("no receive interrupts: with them, {error}");
+        }
+        step.is_ok()
     }
 
     /// Receives multicast frames, or else all frames. Virtual devices without a filter refuse both.
@@ -417,7 +453,7 @@ impl Setup<'_> {
         self.driver() == XDP_DRIVER && unsafe { dpdk_sys::rte_eal_has_hugepages() } == 0
     }
 
-    fn configure(&self, queues: u16, caps: &PortCaps) -> Result<(), DpdkError> {
+    fn configure(&self, queues: u16, caps: &PortCaps, rx_interrupts: bool) -> Result<(), DpdkError> {
         let mut key = [0; RSS_KEY_BYTES_MAX];
         key.iter_mut()
             .zip(card_rss_key().to_be_bytes().iter().cycle())
@@ -425,6 +461,7 @@ impl Setup<'_> {
         let mut conf = rte_eth_conf::default();
         conf.rxmode.offloads = (if caps.rx_checksum { RX_CHECKSUMS } else { 0 })
             | (if caps.rss_hash { dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH } else { 0 });
+        conf.intr_conf.set_rxq(rx_interrupts.into());
         conf.txmode.offloads = self.info.tx_offload_capa & TX_CHECKSUMS;
         if !self.understates() {
             conf.rxmode.mtu = self.settings.mtu_bytes.into();

@@ -32,6 +32,7 @@ mod frame;
 mod pool;
 mod port;
 mod ring;
+mod rx_interrupt;
 pub mod tap;
 mod vdev;
 
@@ -41,4 +42,5 @@ pub use error::{DpdkError, Errno};
 pub use frame::{MbufFrame, SealedMbuf};
 pub use port::{DpdkPort, PoolLevels};
 pub use ring::{ring_pair, ring_pair_of_queues};
+pub use rx_interrupt::RxInterrupt;
 pub use vdev::{Memif, MemifRole, MemifSecret, Vdev};
