@@ -20,7 +20,7 @@ const FUNCTIONS: &str = "dsys_.*|rte_eal_(init|has_hugepages|cleanup|get_runtime
     |rte_mempool_(free|avail_count)|rte_ring_(create|free)|rte_eth_from_rings\
     |rte_eth_dev_(get_port_by_name|get_name_by_port|info_get|configure|adjust_nb_rx_tx_desc|start|stop|close|socket_id\
     |set_mtu|get_mtu)|rte_eth_(rx|tx)_queue_setup|rte_eth_macaddr_get|rte_eth_promiscuous_enable\
-    |rte_eth_allmulticast_enable\
+    |rte_eth_allmulticast_enable|rte_eth_dev_rx_intr_(enable|disable|ctl_q_get_fd)\
     |rte_eth_stats_get|rte_eth_find_next";
 
 /// Static linking: libraries that only answer calls, in the order in which they lean on each other.

@@ -219,13 +219,13 @@ impl Client {
         let start = Instant::now();
         let mut stopped = None;
         loop {
-            let is_check_due = self.endpoint.poll();
+            // Before the poll, which may sleep.
             self.reap()?;
             if let Some(found) = condition(self) {
                 return Ok(found);
             }
             self.poll_events()?;
-            if is_check_due {
+            if self.endpoint.poll() {
                 self.check_timeouts(start, stop, &mut stopped)?;
             }
         }

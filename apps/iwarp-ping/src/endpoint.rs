@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use ironwarp::config::DeviceConfig;
 use ironwarp::instrument::{Capture, CaptureLimits};
 use ironwarp::{
-    Access, CompletionQueue, Config, Context, PostError, ProtectionDomain, QpAttr, QueuePair, RangeError,
-    RecvWr, Region, SetupError, Sge, Stack, VerbsError, Worker, idle,
+    Access, CompletionQueue, Config, Context, IdlePolicy, PostError, ProtectionDomain, QpAttr, QueuePair,
+    RangeError, RecvWr, Region, SetupError, Sge, Stack, VerbsError, Worker,
 };
 
 use crate::message::{Fault, RECEIVE_BYTES};
@@ -194,10 +194,11 @@ impl Endpoint {
     /// Runs one iteration of the polled loop. Returns whether it is time to check what is not urgent.
     pub(crate) fn poll(&mut self) -> bool {
         if self.worker.poll(1).work == 0 {
-            idle(self.worker.idle_policy());
+            // A stop request is seen within 250 ms: a worker that sleeps wakes to check the link.
+            self.worker.idle(|| false);
         }
         self.poll_count = self.poll_count.wrapping_add(1);
-        self.poll_count.is_multiple_of(POLLS_PER_CHECK)
+        self.worker.idle_policy() == IdlePolicy::Sleep || self.poll_count.is_multiple_of(POLLS_PER_CHECK)
     }
 
     /// Polls for a while, so that the last messages are sent.

@@ -3,7 +3,7 @@
     af_packet, af_xdp   guest ─ tap ─ bridge ─ veth ─ our raw or XDP socket
     tap                 guest ─ tap ─ the kernel's routing ─ tap of ours
     vhost               guest ─ shared memory ─ our process, no kernel in between
-    pci                 as af_packet, with two more cards of the guest's in the bridge, which our programs drive there
+    pci                 as af_packet, with more cards of the guest's in the bridge, which our programs drive there
     release             as pci, where the guest has nothing of ours but the release archive
 
 Everything lies in the network namespace that the lab was started in, which nobody else is in and which goes with its last
@@ -29,7 +29,13 @@ KERNEL_AT_GUEST = "10.77.0.254"
 GUEST_TAP = "guest0"
 # The cards that the guest's kernel leaves alone: QEMU's name, the interface of the other end, the slot, the hardware
 # address.
-CARDS = (("e1000e", "card0", 4, "52:54:00:77:00:04"), ("virtio-net-pci", "card1", 5, "52:54:00:77:00:05"))
+CARDS = (
+    ("e1000e", "card0", 4, "52:54:00:77:00:04"),
+    ("virtio-net-pci", "card1", 5, "52:54:00:77:00:05"),
+    # Behind the IOMMU, with interrupt vectors and without.
+    ("virtio-net-pci,disable-legacy=on,iommu_platform=on", "card2", 6, "52:54:00:77:00:06"),
+    ("virtio-net-pci,disable-legacy=on,iommu_platform=on,vectors=0", "card3", 7, "52:54:00:77:00:07"),
+)
 OUR_INTERFACE = "iwarp0"
 
 

@@ -6,7 +6,7 @@ mod vdev_lab;
 use std::ffi::CString;
 
 use ironwarp_port::dpdk::{DpdkError, DpdkPort, Eal, EalConfig, PortSettings, Vdev};
-use ironwarp_port::{Burst, Frame, Port};
+use ironwarp_port::{Burst, Frame, Port, TxMeta};
 use ironwarp_stats::CoreStats;
 use vdev_lab::{Needs, alone};
 
@@ -125,6 +125,21 @@ fn a_device_is_open_once_at_a_time() {
             open(&eal, "net_ring0", &PortSettings::default()).unwrap_or_else(|error| panic!("{error}"));
         let refused = open(&eal, "net_ring0", &PortSettings::default()).err().expect("an error").to_string();
         assert!(refused.starts_with("net_ring0: cannot be configured: "), "{refused}");
+    });
+}
+
+#[test]
+fn a_device_without_receive_interrupts_runs_although_they_are_asked_for() {
+    alone("a_device_without_receive_interrupts_runs_although_they_are_asked_for", Needs::Nothing, |lab| {
+        let eal = lab.eal(&lab.config().vdev(Vdev::ring(0)));
+        let settings = PortSettings { rx_interrupts: true, ..PortSettings::default() };
+        let mut port = open(&eal, "net_ring0", &settings).unwrap_or_else(|error| panic!("{error}"));
+        assert!(port.rx_interrupt().is_none());
+        let frame = port.alloc().expect("a frame").seal(TxMeta::default());
+        port.tx_burst(&mut Burst::from_iter([frame]));
+        let mut received = Burst::new();
+        port.rx_burst(&mut received);
+        assert_eq!(received.len(), 1, "a ring returns what is sent");
     });
 }
 

@@ -4,6 +4,7 @@
 //! that owns DPDK passes a handle. The calling thread keeps its processor.
 
 mod rx_descriptors;
+mod rx_interrupts;
 
 use core::sync::atomic::{AtomicU16, Ordering};
 use std::path::Path;
@@ -67,8 +68,13 @@ pub(crate) fn open(
         Some(eal) => hotplug(eal, &device)?,
         None => start_or_hotplug(config, &device)?,
     };
-    let ports = DpdkPort::open_queues(&eal, device.name(), &settings(config), stats)?;
-    let rx_descriptors = before.map_or_else(Vec::new, |before| before.find_new(ports.len()));
+    let settings = PortSettings { rx_interrupts: rx_interrupts::wanted(config), ..settings(config) };
+    let ports = DpdkPort::open_queues(&eal, device.name(), &settings, stats)?;
+    let rx_descriptors = match before {
+        Some(before) => before.find_new(ports.len()),
+        None if settings.rx_interrupts => rx_interrupts::of(&ports, device.name()),
+        None => Vec::new(),
+    };
     Ok((ports, rx_descriptors))
 }
 

@@ -18,6 +18,8 @@ use crate::config::{CoreConfig, IdlePolicy};
 use crate::core_loop::PollLoop;
 use crate::error::SetupError;
 use crate::wake::WakeSignal;
+#[cfg(feature = "dpdk")]
+pub(crate) use sleep::{RxDescriptor, RxInterrupt};
 pub(crate) use sleep::{RxDescriptors, Sleeper};
 
 /// The result of one poll.

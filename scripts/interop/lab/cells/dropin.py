@@ -2,6 +2,7 @@
 
 import shutil
 
+from fabric import HOST_DEVICES
 from guest import ADDRESS as GUEST
 from cells.startup import RTR
 from matrix import cell
@@ -42,7 +43,7 @@ def guest_reaches_us(lab, ours_listens, guest_calls, said, is_last):
     return went_well
 
 
-@cell("programs/rping", ("af_packet", "tap"))
+@cell("programs/rping", HOST_DEVICES)
 def rping(lab):
     ours = lab.fabric.ours
     options = "-C 20 -S 5000 -V -v"

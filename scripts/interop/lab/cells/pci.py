@@ -17,7 +17,7 @@ class Card:
     """A card of the guest's, its configuration, and addresses: its stack's, our stack's outside, and the guest's kernel's."""
 
     def __init__(self, lab, slot, config, network, driver, unpacked=""):
-        self.lab, self.config = lab, f"{unpacked}/configs/{config}.toml"
+        self.lab, self.slot, self.config = lab, slot, f"{unpacked}/configs/{config}.toml"
         path = f"PATH={unpacked}/bin:{unpacked}/scripts:$PATH; " if unpacked else ""
         self.path = path
         self.address, outside, siw = (f"{network}.{number}" for number in (1, 2, 3))

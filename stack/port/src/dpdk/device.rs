@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use std::ffi::{CStr, CString};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use dpdk_sys::{rte_eth_conf, rte_eth_dev_info};
 use ironwarp_types::MacAddr;
@@ -17,62 +17,8 @@ use ironwarp_types::limits::BURST_FRAMES;
 use super::pool::{HEADROOM_BYTES, Pool, PoolShape};
 use super::ring::RingLink;
 use super::vdev::{Buffers, require};
-use super::{DpdkError, Eal, Errno};
+use super::{DeviceCounts, DpdkError, Eal, Errno, PortSettings};
 use crate::{PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
-
-/// The settings of a device.
-#[derive(Clone, Debug)]
-pub struct PortSettings {
-    /// The largest network-layer packet, in bytes.
-    pub mtu_bytes: u16,
-    /// Descriptors of each receive queue, rounded to the device's limits.
-    pub rx_ring_frames: u16,
-    /// Descriptors of each transmit queue.
-    pub tx_ring_frames: u16,
-    /// Frames in each receive pool: the ring, and the frames that TCP may hold.
-    pub rx_frames: u32,
-    /// Frames in each transmit pool: the ring, and the frames that TCP retains until they are acknowledged.
-    pub tx_frames: u32,
-    /// Bytes for a frame in each buffer. Absent: as the MTU needs, at least 2048.
-    pub room_bytes: Option<u16>,
-    /// Whether frames for other stations are received too.
-    pub promiscuous: bool,
-    /// Whether multicast frames are received: IPv6 neighbour discovery needs them. A device without such a filter is
-    /// set to receive all frames; one that supports neither is assumed to filter nothing.
-    pub multicast: bool,
-}
-
-impl Default for PortSettings {
-    fn default() -> Self {
-        PortSettings {
-            mtu_bytes: 1500,
-            rx_ring_frames: 1024,
-            tx_ring_frames: 1024,
-            rx_frames: 8192,
-            tx_frames: 8192,
-            room_bytes: None,
-            promiscuous: false,
-            multicast: false,
-        }
-    }
-}
-
-/// The device's own counters since it was started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DeviceCounts {
-    /// Frames received.
-    pub rx_frames: u64,
-    /// Frames sent.
-    pub tx_frames: u64,
-    /// Frames lost because the ring was full.
-    pub rx_missed: u64,
-    /// Frames that arrived damaged.
-    pub rx_errors: u64,
-    /// Frames lost because the receive pool was empty.
-    pub rx_no_buffer: u64,
-    /// Frames that could not be sent.
-    pub tx_errors: u64,
-}
 
 /// Link header, and a VLAN tag or the frame check sequence.
 pub(super) const LINK_BYTES: u32 = 14 + 4;
@@ -112,6 +58,8 @@ pub(super) struct Device {
     port: u16,
     caps: PortCaps,
     driver: String,
+    /// Present if the device was started with receive interrupts: drivers change them one queue at a time.
+    rx_interrupts: Option<Mutex<()>>,
     // Released in this order after the device is closed: frames still on a ring link return to the pools.
     _link: Option<Arc<RingLink>>,
     queues: Vec<QueuePools>,
@@ -153,6 +101,10 @@ impl Device {
 
     pub(super) fn queues(&self) -> &[QueuePools] {
         &self.queues
+    }
+
+    pub(super) fn rx_interrupts(&self) -> Option<&Mutex<()>> {
+        self.rx_interrupts.as_ref()
     }
 
     /// Whether the driver must not be polled before its link is up: memif logs an error for every burst.
@@ -257,16 +209,24 @@ impl Setup<'_> {
         let pools = (0..queues).map(|_| self.queue_pools(room_bytes, &rings, caps.numa_node));
         let queues: Vec<QueuePools> = pools.collect::<Result<_, _>>()?;
         let mtu_before = self.mtu();
-        self.configure(queues.len() as u16, &caps)?;
-        caps.spread = self.spread(&caps);
-        let mut device =
-            Device { port: self.port, caps, driver: self.driver(), _link: None, queues, _eal: eal.clone() };
-        for (queue, pools) in (0..).zip(&device.queues) {
-            self.set_up_queue(queue, &rings, pools)?;
+        let count = queues.len() as u16;
+        let mut rx_interrupts =
+            self.settings.rx_interrupts && self.has_rx_interrupts(self.configure(count, &caps, true));
+        if !rx_interrupts {
+            self.configure(count, &caps, false)?;
         }
-        self.set_mtu(mtu_before)?;
-        // SAFETY: the port is configured and its queues are set up.
-        self.step("start", unsafe { dpdk_sys::rte_eth_dev_start(self.port) })?;
+        caps.spread = self.spread(&caps);
+        let (port, driver, eal) = (self.port, self.driver(), eal.clone());
+        let mut device = Device { port, caps, driver, rx_interrupts: None, _link: None, queues, _eal: eal };
+        if rx_interrupts && !self.has_rx_interrupts(self.run(&device.queues, &rings, mtu_before)) {
+            rx_interrupts = false;
+            self.configure(count, &device.caps, false)?;
+        }
+        if rx_interrupts {
+            device.rx_interrupts = Some(Mutex::default());
+        } else {
+            self.run(&device.queues, &rings, mtu_before)?;
+        }
         if !self.spreads_evenly(device.caps.spread, device.queues.len() as u16) {
             device.caps.spread = Spread::Unknown;
         }
@@ -279,6 +239,24 @@ impl Setup<'_> {
             self.receive_groups();
         }
         Ok(device)
+    }
+
+    /// Sets the queues of a configured device up and starts it.
+    fn run(&self, queues: &[QueuePools], rings: &Rings, mtu_before: u16) -> Result<(), DpdkError> {
+        for (queue, pools) in (0..).zip(queues) {
+            self.set_up_queue(queue, rings, pools)?;
+        }
+        self.set_mtu(mtu_before)?;
+        // SAFETY: the port is configured and its queues are set up.
+        self.step("start", unsafe { dpdk_sys::rte_eth_dev_start(self.port) })
+    }
+
+    /// Returns whether a step with receive interrupts succeeded. Otherwise the device is started without them.
+    fn has_rx_interrupts(&self, step: Result<(), DpdkError>) -> bool {
+        if let Err(error) = &step {
+            tracing::info!("no receive interrupts: with them, {error}");
+        }
+        step.is_ok()
     }
 
     /// Receives multicast frames, or else all frames. Virtual devices without a filter refuse both.
@@ -417,7 +395,7 @@ impl Setup<'_> {
         self.driver() == XDP_DRIVER && unsafe { dpdk_sys::rte_eal_has_hugepages() } == 0
     }
 
-    fn configure(&self, queues: u16, caps: &PortCaps) -> Result<(), DpdkError> {
+    fn configure(&self, queues: u16, caps: &PortCaps, rx_interrupts: bool) -> Result<(), DpdkError> {
         let mut key = [0; RSS_KEY_BYTES_MAX];
         key.iter_mut()
             .zip(card_rss_key().to_be_bytes().iter().cycle())
@@ -425,6 +403,7 @@ impl Setup<'_> {
         let mut conf = rte_eth_conf::default();
         conf.rxmode.offloads = (if caps.rx_checksum { RX_CHECKSUMS } else { 0 })
             | (if caps.rss_hash { dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH } else { 0 });
+        conf.intr_conf.set_rxq(rx_interrupts.into());
         conf.txmode.offloads = self.info.tx_offload_capa & TX_CHECKSUMS;
         if !self.understates() {
             conf.rxmode.mtu = self.settings.mtu_bytes.into();

@@ -32,13 +32,16 @@ mod frame;
 mod pool;
 mod port;
 mod ring;
+mod rx_interrupt;
+mod settings;
 pub mod tap;
 mod vdev;
 
-pub use device::{DeviceCounts, PortSettings};
 pub use eal::{Eal, EalConfig, LogLevel, Memory};
 pub use error::{DpdkError, Errno};
 pub use frame::{MbufFrame, SealedMbuf};
 pub use port::{DpdkPort, PoolLevels};
 pub use ring::{ring_pair, ring_pair_of_queues};
+pub use rx_interrupt::RxInterrupt;
+pub use settings::{DeviceCounts, PortSettings};
 pub use vdev::{Memif, MemifRole, MemifSecret, Vdev};

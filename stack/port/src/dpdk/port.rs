@@ -13,7 +13,7 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::limits::BURST_FRAMES;
 
 use super::device::{Device, QueuePools};
-use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, SealedMbuf};
+use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, RxInterrupt, SealedMbuf};
 use crate::{Burst, LinkState, Port, PortCaps};
 
 /// One queue of one device, with its own receive and transmit pool.
@@ -123,6 +123,12 @@ impl DpdkPort {
     /// Allows calls of the driver again.
     pub fn resume(&mut self) {
         self.gate = if self.device.waits_for_link() { Gate::AwaitsLink } else { Gate::Open };
+    }
+
+    /// Returns the queue's receive interrupt. `None` unless the device was started with
+    /// [`PortSettings::rx_interrupts`] and its driver has them.
+    pub fn rx_interrupt(&self) -> Option<RxInterrupt> {
+        RxInterrupt::of(&self.device, self.queue)
     }
 
     /// Returns the queue's number on its device.

@@ -39,6 +39,9 @@ pub(crate) struct Device {
     pub(crate) mtu: u16,
     /// Its addresses, in the order of the configuration.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Whether it must be closed at the end of the process: the kernel keeps the XDP program on the interface. Other devices
+    /// end with the process, and a memif's peer may still receive the last frames until then.
+    pub(crate) outlives_process: bool,
     /// Keeps the counters.
     _stack: Stack,
 }
@@ -90,6 +93,7 @@ fn open() -> Result<Device, String> {
     let config = Config::from_file(&path).map_err(|error| in_file(&error))?;
     let addresses = config.addresses().map_err(|error| in_file(&error))?;
     let mtu = config.port.mtu;
+    let outlives_process = matches!(config.port.device, DeviceConfig::AfXdp { .. });
     // DPDK starts threads: no handler of the program shall run there.
     let signals = crate::engine::BlockedSignals::new();
     wait_for_server(&config.port.device);
@@ -99,7 +103,7 @@ fn open() -> Result<Device, String> {
     let context = stack.context().map_err(|error| in_file(&error))?;
     let mac = worker.with_port(LinkAddress).unwrap_or(MacAddr([2, 0, 0, 0, 0, 1]));
     let reaped = [Completion::default(); REAPED_MAX];
-    Ok(Device { worker, context, reaped, mac, mtu, addresses, _stack: stack })
+    Ok(Device { worker, context, reaped, mac, mtu, addresses, outlives_process, _stack: stack })
 }
 
 /// How long the client's end of a memif waits for the server's: the two programs may be started together.

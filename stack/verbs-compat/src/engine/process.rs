@@ -54,7 +54,8 @@ unsafe extern "C" fn on_fork() {
 /// How long the end of a process waits for its connections to close.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// At the end of the process: lets the helper close the connections, so that peers see it. This thread may not: its
+/// At the end of the process: lets the helper close the connections, so that peers see it, and a device that the process's end
+/// would leave behind. This thread may not: its
 /// thread-local values are gone. A thread that ended inside a call may hold the lock for ever, so the wait is bounded.
 extern "C" fn on_exit() {
     if ENGINE.is_forked.load(Ordering::Relaxed) {
@@ -83,6 +84,11 @@ pub(super) fn drain() {
             // What ends the last connections is sent.
             for _ in 0..8 {
                 state.advance();
+            }
+            if state.device.as_ref().is_some_and(|device| device.outlives_process) {
+                // Threads of the program that still run must not open it again.
+                state.is_broken = true;
+                state.device = None;
             }
             break;
         }

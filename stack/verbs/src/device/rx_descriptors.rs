@@ -1,7 +1,7 @@
 //! The descriptors that the kernel makes readable when a device has received frames: of tap interfaces, raw sockets and XDP
 //! sockets.
 //!
-//! DPDK 22.11 offers a descriptor of a receive queue for cards and vhost only. Its drivers for kernel interfaces open
+//! DPDK 22.11 offers a descriptor of a receive queue for cards ([`super::rx_interrupts`]) and vhost only. Its drivers for kernel interfaces open
 //! sockets and files and keep them to themselves, so they are found among the process's own descriptors: those that
 //! were opened together with the device and are of its kind. Each is duplicated; the driver keeps its own. What cannot be
 //! found is no error: the device is polled by a timer.
@@ -18,7 +18,7 @@ use rustix::net::sockopt::socket_domain;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use crate::config::{Config, DeviceConfig, IdlePolicy};
-use crate::worker::RxDescriptors;
+use crate::worker::{RxDescriptor, RxDescriptors};
 
 /// This process's descriptors.
 const DESCRIPTORS: &str = "/proc/self/fd";
@@ -62,8 +62,8 @@ impl Before {
         let Ok(process) = pidfd_open(getpid(), PidfdFlags::empty()) else { return Vec::new() };
         let duplicates =
             new.iter().filter_map(|number| pidfd_getfd(&process, *number, PidfdGetfdFlags::empty()).ok());
-        let found: RxDescriptors =
-            duplicates.filter(|found| self.is_of_queue(found) && is_usable(found)).map(Some).collect();
+        let usable = duplicates.filter(|found| self.is_of_queue(found) && is_usable(found));
+        let found: RxDescriptors = usable.map(|found| Some(RxDescriptor::Frames(found))).collect();
         match self.kind {
             // The driver duplicates the file of a queue for sending, and a tap device has one queue.
             Kind::Tap if queues == 1 => found.into_iter().take(1).collect(),
@@ -126,7 +126,11 @@ mod tests {
         let ports = |all: &[std::net::UdpSocket]| {
             all.iter().map(|one| one.local_addr().expect("bound").port()).collect::<Vec<_>>()
         };
-        let found = found.into_iter().flatten().map(std::net::UdpSocket::from).collect::<Vec<_>>();
+        let socket = |found| match found {
+            RxDescriptor::Frames(found) => std::net::UdpSocket::from(found),
+            RxDescriptor::Interrupt(_) => panic!("a socket has no interrupt"),
+        };
+        let found = found.into_iter().flatten().map(socket).collect::<Vec<_>>();
         assert_eq!(ports(&found), ports(&new));
         assert!(inet.find_new(1).is_empty(), "another number than the device has queues");
         assert!(packet.find_new(2).is_empty());

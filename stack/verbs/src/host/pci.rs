@@ -28,6 +28,13 @@ impl Host {
         findings
     }
 
+    /// Returns whether vfio-pci has a card.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn is_vfio(&self, address: &str) -> bool {
+        let driver = format!("sys/bus/pci/devices/{}/driver", with_domain(address));
+        self.link_target(&driver).as_deref() == Some("vfio-pci")
+    }
+
     fn check_driver(&self, address: &str, device: &str, config: &Config) -> Finding {
         let bind = format!("sudo scripts/nic.sh bind {address}");
         match self.link_target(&format!("{device}/driver")).as_deref() {

@@ -195,6 +195,17 @@ fn a_card_with_the_wrong_driver_is_reported_with_the_remedy() {
     names(&machine.only(Severity::Fault, PCI, ""), &["no driver", "nic.sh bind"]);
 }
 
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_card_is_under_vfio_if_vfio_pci_is_bound_to_it() {
+    let machine = Machine::new();
+    let host = Host::with_root(&machine.root, Links::new(Vec::new(), Vec::new()));
+    assert!(host.is_vfio("0000:03:00.0") && host.is_vfio("03:00.0"));
+    assert!(!host.is_vfio("0000:04:00.0"), "there is no such card");
+    machine.bound_to("uio_pci_generic");
+    assert!(!host.is_vfio("0000:03:00.0"));
+}
+
 #[test]
 fn a_card_that_cannot_be_opened_is_reported_with_its_group() {
     let machine = Machine::new();

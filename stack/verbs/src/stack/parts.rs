@@ -174,7 +174,7 @@ impl StackParts {
             let looped = CoreLoop::new(self.shared.clone(), parts)?;
             let signal = self.shared.cores.get(usize::from(core)).and_then(|core| core.wake.clone());
             let devices = rx_descriptors.next().unwrap_or_default();
-            let sleeper = signal.map(|signal| Sleeper::new(signal, devices, &config.core));
+            let sleeper = signal.map(|signal| Sleeper::new(signal, devices, (core, &config.core)));
             let sleeper = sleeper.transpose().map_err(system("the descriptors of a worker that sleeps"))?;
             workers.push(Worker::new(Box::new(looped), controls, (core, &config.core), sleeper));
         }

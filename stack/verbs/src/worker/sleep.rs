@@ -4,8 +4,10 @@
 //! write, the receive descriptors of devices that have them, and a timer for the core's next deadline. A device without a
 //! descriptor is polled by the timer. An application that owns the loop waits for this descriptor among its own.
 //!
-//! The signal and the timer are edge-triggered, so nothing reads them. A receive descriptor stays readable until the
-//! worker has received the frames. Cost of a sleep: one system call to set the timer, one to wait.
+//! The signal, the timer and interrupts are edge-triggered, so nothing reads them. A socket's or tap's descriptor stays
+//! readable until the worker has received the frames. An interrupt is enabled before the last poll ahead of a sleep and
+//! disabled after the sleep. Cost of a sleep: one system call to set the timer, one to wait; with interrupts also what the
+//! driver needs to enable and disable them.
 
 use core::mem::MaybeUninit;
 use std::io;
@@ -21,8 +23,39 @@ use rustix::time::{
 use crate::config::CoreConfig;
 use crate::wake::WakeSignal;
 
+/// The receive interrupt of a device's queue. The thread that polls the queue calls it.
+pub(crate) trait RxInterrupt: AsFd + Send {
+    /// Enables the interrupt: each makes the descriptor readable. Frames that arrived before raise none. Returns whether it
+    /// is enabled.
+    fn enable(&self) -> bool;
+    /// Disables the interrupt. One that was raised before may follow.
+    fn disable(&self);
+}
+
+/// What wakes a core when a device has received frames. Only devices of DPDK's have such descriptors.
+#[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
+pub(crate) enum RxDescriptor {
+    /// A socket or file of the driver's: readable while there are frames.
+    Frames(OwnedFd),
+    /// The interrupt of a card.
+    Interrupt(Box<dyn RxInterrupt>),
+}
+
 /// The receive descriptors of a core's devices, by port. `None`: the device has none.
-pub(crate) type RxDescriptors = Vec<Option<OwnedFd>>;
+pub(crate) type RxDescriptors = Vec<Option<RxDescriptor>>;
+
+/// A receive interrupt of this core.
+struct CoreInterrupt {
+    port: usize,
+    source: Box<dyn RxInterrupt>,
+    /// It is enabled. Not so between two sleeps, or if the driver refused.
+    is_enabled: bool,
+    /// It has woken the core. Some drivers accept interrupts and deliver none, so its device is polled until then.
+    is_proven: bool,
+}
+
+/// Marks an event that only ends the sleep. Interrupts are numbered from 1.
+const OTHER: u64 = 0;
 
 /// Events taken at a time: the signal, the timer and up to eight devices.
 const EVENTS: usize = 10;
@@ -32,13 +65,17 @@ pub(crate) struct Sleeper {
     signal: Arc<WakeSignal>,
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// How often a device must be polled that cannot wake the core. `None`: all devices can.
-    poll_interval: Option<Nanos>,
+    /// How often a device must be polled that cannot wake the core.
+    poll_interval: Nanos,
+    /// Some device has no descriptor.
+    has_silent_device: bool,
     sleep_after: Nanos,
     /// When the current idle time began.
     idle_since: Option<Nanos>,
+    core: u16,
+    interrupts: Vec<CoreInterrupt>,
     /// Keeps the descriptors open that the epoll descriptor watches.
-    _devices: Vec<OwnedFd>,
+    _frames: Vec<OwnedFd>,
 }
 
 impl Sleeper {
@@ -46,28 +83,42 @@ impl Sleeper {
     pub(crate) fn new(
         signal: Arc<WakeSignal>,
         devices: RxDescriptors,
-        config: &CoreConfig,
+        (core, config): (u16, &CoreConfig),
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let edge = EventFlags::IN | EventFlags::ET;
-        epoll::add(&epoll, signal.as_fd(), EventData::new_u64(0), edge)?;
-        epoll::add(&epoll, &timer, EventData::new_u64(0), edge)?;
-        let all = devices.len();
-        let devices: Vec<OwnedFd> = devices.into_iter().flatten().collect();
-        for device in &devices {
-            epoll::add(&epoll, device, EventData::new_u64(0), EventFlags::IN)?;
+        epoll::add(&epoll, signal.as_fd(), EventData::new_u64(OTHER), edge)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(OTHER), edge)?;
+        let has_silent_device = devices.iter().any(Option::is_none);
+        let (mut frames, mut interrupts) = (Vec::new(), Vec::new());
+        for (port, device) in devices.into_iter().enumerate() {
+            match device {
+                None => {}
+                Some(RxDescriptor::Frames(device)) => {
+                    epoll::add(&epoll, &device, EventData::new_u64(OTHER), EventFlags::IN)?;
+                    frames.push(device);
+                }
+                Some(RxDescriptor::Interrupt(source)) => {
+                    let number = interrupts.len() as u64 + 1;
+                    epoll::add(&epoll, source.as_fd(), EventData::new_u64(number), edge)?;
+                    interrupts.push(CoreInterrupt { port, source, is_enabled: false, is_proven: false });
+                }
+            }
         }
         let micros = |us: u32| Nanos::from_micros(us.into());
         Ok(Sleeper {
             signal,
             epoll,
             timer,
-            poll_interval: (devices.len() < all).then_some(micros(config.sleep_poll_us)),
+            poll_interval: micros(config.sleep_poll_us),
+            has_silent_device,
             sleep_after: micros(config.sleep_after_us),
             idle_since: None,
-            _devices: devices,
+            core,
+            interrupts,
+            _frames: frames,
         })
     }
 
@@ -81,14 +132,17 @@ impl Sleeper {
         &self.signal
     }
 
-    /// Begins to arm: whatever is published from now on wakes.
-    pub(crate) fn arm(&self) {
+    /// Begins to arm: whatever is published and received from now on wakes. What was there before does not: check once more.
+    pub(crate) fn arm(&mut self) {
         self.signal.arm();
+        for interrupt in &mut self.interrupts {
+            interrupt.is_enabled = interrupt.source.enable();
+        }
     }
 
     /// Ends the preparation: sets the timer. Returns whether the worker may wait now.
     pub(crate) fn set_timer(&self, now: Nanos, until: Nanos) -> bool {
-        let until = self.poll_interval.map_or(until, |interval| until.min(now + interval));
+        let until = if self.must_poll() { until.min(now + self.poll_interval) } else { until };
         // A timer of zero is disarmed. Without a deadline, the link is checked anyway.
         let wait = until.since(now).0.clamp(1, Nanos::from_secs(3600).0);
         let second = 1_000_000_000;
@@ -98,26 +152,45 @@ impl Sleeper {
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec).is_ok()
     }
 
+    /// Returns whether frames of some device may not wake the core.
+    fn must_poll(&self) -> bool {
+        self.has_silent_device || self.interrupts.iter().any(|one| !(one.is_enabled && one.is_proven))
+    }
+
     /// Waits until something ends the sleep.
-    pub(crate) fn wait(&self) {
+    pub(crate) fn wait(&mut self) {
         self.take_events(None);
     }
 
     /// After a sleep, or instead of one: nothing wakes any more, and the descriptor is not readable for an old reason.
-    pub(crate) fn disarm(&self) {
-        self.signal.disarm();
+    pub(crate) fn disarm(&mut self) {
+        self.disarm_after_wait();
         self.take_events(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     }
 
     /// As [`Sleeper::disarm`], where [`Sleeper::wait`] has taken the events.
-    pub(crate) fn disarm_after_wait(&self) {
+    pub(crate) fn disarm_after_wait(&mut self) {
         self.signal.disarm();
+        for interrupt in &mut self.interrupts {
+            // A driver may have enabled it although it reported an error.
+            interrupt.source.disable();
+            interrupt.is_enabled = false;
+        }
     }
 
-    fn take_events(&self, timeout: Option<&Timespec>) {
+    fn take_events(&mut self, timeout: Option<&Timespec>) {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         // An interrupted wait ends the sleep early.
-        let _ = epoll::wait(&self.epoll, &mut events[..], timeout);
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], timeout) else { return };
+        for event in events {
+            let number = event.data.u64() as usize;
+            let interrupt = number.checked_sub(1).and_then(|index| self.interrupts.get_mut(index));
+            if let Some(interrupt) = interrupt.filter(|one| !one.is_proven) {
+                interrupt.is_proven = true;
+                let (core, port) = (self.core, interrupt.port);
+                tracing::info!(core, port, "woken by a receive interrupt: no longer polled during a sleep");
+            }
+        }
     }
 
     /// Records work: the idle time is over.
@@ -132,3 +205,6 @@ impl Sleeper {
         now.since(since) >= self.sleep_after
     }
 }
+
+#[cfg(test)]
+mod tests;
