@@ -102,7 +102,7 @@ impl Process {
     pub(super) fn sample(&mut self) {
         let open = self.counts.values().filter_map(|counts| counts.get("open")).sum();
         let pid = self.pid();
-        self.samples.take(self.role, pid, open);
+        self.samples.take(pid, open);
     }
 
     /// Its name in results.

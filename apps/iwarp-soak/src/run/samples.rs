@@ -33,17 +33,17 @@ pub(super) struct Samples {
 impl Samples {
     /// Takes a sample of a process with this number of connections if it is time.
     ///
-    /// For storage, memory that is shared with the other end of a link does not count: it has a fixed size, and a new host
-    /// has used none of it.
-    pub(super) fn take(&mut self, role: Role, pid: Pid, connections: u64) {
+    /// DPDK's memory and what is shared with the other end of a link do not count: both have a fixed size, and are resident
+    /// as far as frames have used them. A failure uses more of it at once.
+    pub(super) fn take(&mut self, pid: Pid, connections: u64) {
         if self.last.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
         self.last = Some(Instant::now());
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let key = if is_storage(role) { "RssAnon:" } else { "VmRSS:" };
-        let rss =
-            status.lines().find_map(|line| line.strip_prefix(key)?.trim().split(' ').next()?.parse().ok());
+        let rss = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:")?.trim().split(' ').next()?.parse().ok());
         let descriptors =
             std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64);
         if let Some(rss) = rss {
