@@ -9,13 +9,14 @@ usage: scripts/results.sh [--quick] [--only NAME]...
 
 Builds, runs the commands of bench/RESULTS.md that two processors suffice for, keeps the JSON of each as
 bench/results/NAME.json, and generates bench/RESULTS.md. Needs root or sudo, and valgrind. Nothing else should run on the
-machine. The comparison with siw is measured by scripts/interop/run.sh --compare --json bench/results/siw.json.
+machine. The comparisons with siw are measured by scripts/interop/run.sh --compare --json bench/results/siw.json, and
+with --only '*-lat' as bench/results/siw-libraries.json.
 
   --quick      the ordinary release build and short runs, about two minutes; without it the build as shipped and about ten
   --only NAME  only this run; may be given several times
 
-Names: suite, rate-frame, rate-send, rate-write, rate-read, rate-write-imm, rate-send-list, rate-write-list,
-rate-write-alone, conn-rate, scaling, atomics, instruction-counts, segment-cost
+Names: suite, suite-native, rate-frame, rate-send, rate-write, rate-read, rate-write-imm, rate-send-list, rate-write-list,
+rate-write-alone, rate-native-list, rate-native-alone, conn-rate, scaling, atomics, instruction-counts, segment-cost
 
 examples:
   scripts/results.sh
@@ -23,7 +24,7 @@ examples:
 TXT
 }
 
-NAMES=" suite rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone conn-rate scaling atomics instruction-counts segment-cost "
+NAMES=" suite suite-native rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone rate-native-list rate-native-alone conn-rate scaling atomics instruction-counts segment-cost "
 quick=()
 seconds=5
 only=
@@ -70,14 +71,16 @@ perf() {
     ! wanted "$name" || "${root[@]}" "$program" "$@" --json "bench/results/$name.json"
 }
 
-# rate NAME TEST OPTION...: messages of 64 B one way.
+# rate NAME TEST OPTION...: messages of 64 B one way. rate_native: over the library's own memif driver.
 rate() { perf "rate-$1" "$2" --pair memif --size 64 --duration "$seconds" "${@:3}"; }
+rate_native() { perf "rate-native-$1" "$2" --pair memif-native --size 64 --duration "$seconds" "${@:3}"; }
 
 # cost NAME: a script that counts instructions.
 cost() { ! wanted "$1" || "scripts/$1.sh" --json "bench/results/$1.json"; }
 
 lists=(--depth 1024 --post-list 16 --signal-every 16)
 perf suite suite --pair memif "${quick[@]}"
+perf suite-native suite --pair memif-native "${quick[@]}"
 rate frame frame-bw
 rate send send-bw
 rate write write-bw
@@ -86,6 +89,8 @@ rate write-imm write-imm-bw
 rate send-list send-bw "${lists[@]}"
 rate write-list write-bw "${lists[@]}"
 rate write-alone write-bw --qps 64 --depth 1
+rate_native list write-bw "${lists[@]}"
+rate_native alone write-bw --qps 64 --depth 1
 perf conn-rate conn-rate --pair memif --duration "$seconds" --depth 64
 perf scaling scaling --pair ring --duration "$seconds"
 perf atomics atomics --pair ring --duration "$seconds"

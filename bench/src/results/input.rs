@@ -14,7 +14,7 @@ use crate::{Test, Transport};
 /// Results of scripts that are no test of `iwarp-perf`.
 const SCRIPT_TESTS: [&str; 2] = ["instructions", "segment-cost"];
 /// Peers that only scripts measure.
-const SCRIPT_TRANSPORTS: [&str; 2] = ["siw", "smoltcp"];
+const SCRIPT_TRANSPORTS: [&str; 3] = ["siw", "smoltcp", "libraries"];
 
 /// Why there are no results. Each names the file and, where there is one, the key.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,8 @@ impl Run {
             let transport = text(&result["transport"]);
             let listed = SCRIPT_TRANSPORTS.contains(&transport.as_str());
             if !is_known::<Transport>(&result["transport"]) && !listed {
-                let problem = format!("{transport}: must be a transport of iwarp-perf, siw or smoltcp");
+                let problem =
+                    format!("{transport}: must be a transport of iwarp-perf, siw, smoltcp or libraries");
                 return Err(self.error(&format!("results[{index}].transport"), problem));
             }
         }

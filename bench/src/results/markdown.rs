@@ -10,7 +10,9 @@ use crate::report::MedianRange;
 
 const INTRODUCTION: &str = "\
 `scripts/results.sh` runs the commands below and writes this file. `iwarp-perf results` generates it from the JSON in
-`bench/results`; a test fails when the two differ. `scripts/interop/run.sh --compare --json` writes the comparison with siw.
+`bench/results`; a test fails when the two differ. `scripts/interop/run.sh --compare --json` writes the comparisons with siw.
+
+For each goal that is not reached, [GOALS.md](GOALS.md) says where the time goes, what was tried and what comes next.
 
 A figure is the median, with [min–max] over the rounds that count. A round trip is the full one. The machines are
 shared: ratios of one run are comparable, times and rates of two runs are not. Simulated TCP goodput, which is exact, is

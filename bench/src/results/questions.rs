@@ -4,10 +4,14 @@ use super::Goal::{AtLeast, AtMost, AtMostOrAdded, None as NoGoal, TwoHopsAnd};
 use super::{Figure, Goal, Question, Row, row};
 
 const SUITE: &str = "suite.json";
+const NATIVE: &str = "suite-native.json";
+const NATIVE_LIST: &str = "rate-native-list.json";
+const NATIVE_ALONE: &str = "rate-native-alone.json";
 const SCALING: &str = "scaling.json";
 const ATOMICS: &str = "atomics.json";
 const SEGMENT: &str = "segment-cost.json";
 const SIW: &str = "siw.json";
+const SIW_LIBRARIES: &str = "siw-libraries.json";
 
 /// For each kind of segment: our instructions, and those divided by stock smoltcp's.
 macro_rules! segments {
@@ -84,9 +88,32 @@ pub const QUESTIONS: &[Question] = &[
         ],
     },
     Question {
+        title: "What becomes of these figures with the library's own memif driver?",
+        text: "As above with `driver = \"native\"` at both ends, which starts without DPDK; raw frames over the same driver.",
+        rows: &[
+            row("raw frame", NATIVE, FRAME_64, Figure::RoundTrip, NoGoal),
+            row("Send", NATIVE, SEND_64, Figure::RoundTrip, NoGoal),
+            row("Write", NATIVE, WRITE_64, Figure::RoundTrip, NoGoal),
+            row("Read", NATIVE, READ_64, Figure::RoundTrip, NoGoal),
+            row("Send to raw frame, p50", NATIVE, SEND_64, FRAME_P50, NEAR_FLOOR),
+            row("Write to raw frame, p50", NATIVE, WRITE_64, FRAME_P50, NEAR_FLOOR),
+            row("Send to TCP, p50", NATIVE, SEND_64, TCP_P50, AtMost(0.125)),
+            row("Write to TCP, p50", NATIVE, WRITE_64, TCP_P50, AtMost(0.125)),
+            row("Send to smoltcp, p50", NATIVE, SEND_64, SMOLTCP_P50, NoGoal),
+            row("64 B Writes, lists of 16", NATIVE_LIST, "test=write-bw", Figure::Rate, AtLeast(20.0)),
+            row("64 B Writes, one to a segment", NATIVE_ALONE, "test=write-bw", Figure::Rate, AtLeast(8.0)),
+            row("1 MiB Write, MTU 9000", NATIVE, WRITE_9000, GBIT, NoGoal),
+            row("1 MiB Write, MTU 9000, to raw frames", NATIVE, WRITE_9000, FRAME_GBIT, AtLeast(0.35)),
+            row("1 MiB Write, MTU 9000, to TCP", NATIVE, WRITE_9000, TCP_GBIT, AtLeast(4.0)),
+            row("1 MiB Write, MTU 1500", NATIVE, WRITE_1500, GBIT, NoGoal),
+            row("1 MiB Write, MTU 1500, to raw frames", NATIVE, WRITE_1500, FRAME_GBIT, AtLeast(0.3)),
+            row("1 MiB Write, MTU 1500, to TCP", NATIVE, WRITE_1500, TCP_GBIT, AtLeast(2.5)),
+        ],
+    },
+    Question {
         title: "How many connections a second are set up and closed?",
         text: "Over memif, one core at each end: queue pairs are created, connected, closed and destroyed, 64 at a time.",
-        rows: &[row("connections", "conn-rate.json", "test=conn-rate", SETUPS, NoGoal)],
+        rows: &[row("connections", "conn-rate.json", "test=conn-rate", SETUPS, AtLeast(50.0))],
     },
     Question {
         title: "How many 64 B messages a second has one core?",
@@ -177,7 +204,16 @@ pub const QUESTIONS: &[Question] = &[
     Question {
         title: "How many instructions has a 64 B round trip?",
         text: "A Send there and a Send back, both ends and the port, one thread over memory ports, counted by callgrind.",
-        rows: &[row("Send", "instruction-counts.json", "case=round-trip", INSTRUCTIONS, NoGoal)],
+        rows: &[
+            row("Send", "instruction-counts.json", "case=round-trip", INSTRUCTIONS, AtMost(6000.0)),
+            row(
+                "a poll without work",
+                "instruction-counts.json",
+                "case=idle-poll",
+                INSTRUCTIONS,
+                AtMost(150.0),
+            ),
+        ],
     },
     Question {
         title: "How many instructions has a TCP segment?",
@@ -211,6 +247,33 @@ pub const QUESTIONS: &[Question] = &[
         ],
     },
     Question {
+        title: "How much shorter is a round trip of an unmodified program than over Linux siw?",
+        text: "perftest over siw and veth, the same program over the replacement libraries and the library's own memif driver, \
+               and `iwarp-perf` over that driver, in turns in the same guest, without CRC. Not guided by a profile.",
+        rows: &[
+            row("Send, siw", SIW_LIBRARIES, "test=send-lat transport=siw", P50, NoGoal),
+            row("Send, perftest over the libraries", SIW_LIBRARIES, SEND_LIBRARIES, P50, NoGoal),
+            row("Send, siw to memif, own driver", SIW_LIBRARIES, SEND_NATIVE, SEND_SIW, AtLeast(8.0)),
+            row(
+                "Send, siw to perftest over the libraries",
+                SIW_LIBRARIES,
+                SEND_LIBRARIES,
+                SEND_SIW,
+                AtLeast(5.0),
+            ),
+            row("Write, siw to memif, own driver", SIW_LIBRARIES, WRITE_NATIVE, WRITE_SIW, NoGoal),
+            row(
+                "Write, siw to perftest over the libraries",
+                SIW_LIBRARIES,
+                WRITE_LIBRARIES,
+                WRITE_SIW,
+                NoGoal,
+            ),
+            row("Read, siw to memif, own driver", SIW_LIBRARIES, READ_NATIVE, READ_SIW, NoGoal),
+            row("Read, siw to perftest over the libraries", SIW_LIBRARIES, READ_LIBRARIES, READ_SIW, NoGoal),
+        ],
+    },
+    Question {
         title: "How much more bandwidth have 1 MiB messages than over Linux siw?",
         text: "The same guest, messages of 1 MiB.",
         rows: &[
@@ -233,10 +296,16 @@ const SMOLTCP_64: &str = "test=smoltcp-lat bytes=64";
 const TCP_64: &str = "test=tcp-lat bytes=64 path=veth wait=spin";
 const SEND_MEMIF: &str = "test=send-lat transport=ironwarp path=memif crc=false";
 const SEND_MEMIF_CRC: &str = "test=send-lat transport=ironwarp path=memif crc=true";
+const SEND_NATIVE: &str = "test=send-lat transport=ironwarp path=memif-native";
+const SEND_LIBRARIES: &str = "test=send-lat transport=libraries path=memif-native";
 const SEND_AF_PACKET: &str = "test=send-lat transport=ironwarp path=af_packet";
 const WRITE_MEMIF: &str = "test=write-lat transport=ironwarp path=memif crc=false";
+const WRITE_NATIVE: &str = "test=write-lat transport=ironwarp path=memif-native";
+const WRITE_LIBRARIES: &str = "test=write-lat transport=libraries path=memif-native";
 const WRITE_AF_PACKET: &str = "test=write-lat transport=ironwarp path=af_packet";
 const READ_MEMIF: &str = "test=read-lat transport=ironwarp path=memif crc=false";
+const READ_NATIVE: &str = "test=read-lat transport=ironwarp path=memif-native";
+const READ_LIBRARIES: &str = "test=read-lat transport=libraries path=memif-native";
 const READ_AF_PACKET: &str = "test=read-lat transport=ironwarp path=af_packet";
 const SEND_BW_MEMIF: &str = "test=send-bw transport=ironwarp path=memif crc=false";
 const WRITE_BW_MEMIF: &str = "test=write-bw transport=ironwarp path=memif crc=false";
