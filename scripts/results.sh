@@ -9,8 +9,8 @@ usage: scripts/results.sh [--quick] [--only NAME]...
 
 Builds, runs the commands of bench/RESULTS.md that two processors suffice for, keeps the JSON of each as
 bench/results/NAME.json, and generates bench/RESULTS.md. Needs root or sudo, and valgrind. Nothing else should run on the
-machine. The comparisons with siw are measured by scripts/interop/run.sh --compare --json bench/results/siw.json, and
-with --only '*-lat' as bench/results/siw-libraries.json.
+machine. The comparisons with siw are measured by scripts/interop/run.sh --compare --json bench/results/siw.json, and by
+scripts/interop/run.sh --programs target/release --compare --only '*-lat' --json bench/results/siw-libraries.json.
 
   --quick      the ordinary release build and short runs, about two minutes; without it the build as shipped and about ten
   --only NAME  only this run; may be given several times

@@ -10,6 +10,7 @@ import argparse
 import collections
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,11 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, default=pathlib.Path("target/release/iwarp-perf"), metavar="FILE")
     parser.add_argument("test", help="of iwarp-perf, between two processes")
     args, options = parser.parse_known_args()
+    missing = [tool for tool in ("perf", "llvm-symbolizer", "readelf") if not shutil.which(tool)]
+    if missing:
+        sys.exit(f"not installed: {', '.join(missing)} (packages linux-perf, llvm, binutils)")
+    if not args.program.exists():
+        sys.exit(f"{args.program} does not exist: cargo build --release -p iwarp-perf")
     with tempfile.TemporaryDirectory() as folder:
         data = pathlib.Path(folder) / "perf.data"
         record = ["perf", "record", "--quiet", "-F", str(SAMPLES_A_SECOND), "-e", "cpu-clock", "-o", data, "--"]

@@ -49,11 +49,13 @@ fn crc_and_sum<const FRONT: usize, const OWN: bool>(
     rest.iter().for_each(|word| sum.add_word(u32::from_le_bytes(*word)));
     let (blocks, rest) = words.as_chunks::<8>();
     for block in blocks {
-        add_block(block, &mut state, &mut sum);
+        // SAFETY: the feature is enabled here.
+        unsafe { add_block(block, &mut state, &mut sum) };
     }
     let (halves, rest) = rest.as_chunks::<4>();
     if let [half] = halves {
-        add_half_block(half, &mut state, &mut sum);
+        // SAFETY: as above.
+        unsafe { add_half_block(half, &mut state, &mut sum) };
     }
     let (pairs, last) = rest.as_chunks::<2>();
     if let [pair] = pairs {
@@ -75,9 +77,12 @@ fn crc_and_sum<const FRONT: usize, const OWN: bool>(
 
 /// Advances the CRC and the sum by 32 bytes. Written out, since a compiler loads each word into a register for its two
 /// uses. The `crc32` instruction leaves the carry alone.
+///
+/// # Safety
+/// The processor has SSE4.2.
 #[inline(always)]
-fn add_block(block: &[[u8; 4]; 8], state: &mut u64, sum: &mut WideSum) {
-    // SAFETY: `block` is 32 readable bytes. The caller has SSE4.2.
+unsafe fn add_block(block: &[[u8; 4]; 8], state: &mut u64, sum: &mut WideSum) {
+    // SAFETY: `block` is 32 readable bytes. The processor has SSE4.2, as the caller guarantees.
     unsafe {
         asm!(
             "add {sum}, [{at}]",
@@ -99,8 +104,11 @@ fn add_block(block: &[[u8; 4]; 8], state: &mut u64, sum: &mut WideSum) {
 }
 
 /// [`add_block`] of 16 bytes.
+///
+/// # Safety
+/// As for [`add_block`].
 #[inline(always)]
-fn add_half_block(half: &[[u8; 4]; 4], state: &mut u64, sum: &mut WideSum) {
+unsafe fn add_half_block(half: &[[u8; 4]; 4], state: &mut u64, sum: &mut WideSum) {
     // SAFETY: as above, with 16 bytes.
     unsafe {
         asm!(
