@@ -44,6 +44,10 @@ pub struct TcpSettings {
     pub rto_min_us: u64,
     /// The retransmission timeout before the first round-trip measurement: that of the first SYN.
     pub rto_initial_us: u64,
+    /// The largest retransmission timeout, to which it doubles while nothing is acknowledged. A connection continues after
+    /// an outage of the network at the latest this much later. RFC 6298 s2.5 wants at least 60 s; less suits a network of
+    /// one's own, where a retransmission in vain costs little.
+    pub rto_max_us: u64,
     /// How long the peer may delay the acknowledgement of a single segment before a tail loss probe.
     pub ack_delay_max_us: u64,
     /// The number of SYN retransmissions before the connection attempt fails.
@@ -94,6 +98,7 @@ impl Default for TcpSettings {
             retransmit_queue_bytes: 1 << 20,
             rto_min_us: 5_000,
             rto_initial_us: 200_000,
+            rto_max_us: 60_000_000,
             ack_delay_max_us: 1_000,
             syn_retries: 6,
             refused_retries: 0,
@@ -136,6 +141,9 @@ impl TcpSettings {
         let minute = "100 to 60000000 microseconds";
         in_range("tcp.rto_min_us", self.rto_min_us, 100..=60_000_000, minute)?;
         in_range("tcp.rto_initial_us", self.rto_initial_us, 100..=60_000_000, minute)?;
+        let least = self.rto_min_us.max(self.rto_initial_us);
+        let above = "at most 120000000 microseconds, and not below tcp.rto_min_us and tcp.rto_initial_us";
+        in_range("tcp.rto_max_us", self.rto_max_us, least..=120_000_000, above)?;
         in_range("tcp.ack_delay_max_us", self.ack_delay_max_us, 0..=1_000_000, "0 to 1000000 microseconds")?;
         let timeout = "1 to 86400000 milliseconds";
         in_range("tcp.user_timeout_ms", self.user_timeout_ms, 1..=86_400_000, timeout)?;
@@ -168,6 +176,7 @@ impl TcpSettings {
             retransmit_queue_bytes_max: self.retransmit_queue_bytes,
             rto_min: Nanos::from_micros(self.rto_min_us),
             rto_initial: Nanos::from_micros(self.rto_initial_us),
+            rto_max: Nanos::from_micros(self.rto_max_us),
             ack_delay_max: Nanos::from_micros(self.ack_delay_max_us),
             syn_retries: self.syn_retries,
             refused_retries: self.refused_retries,
