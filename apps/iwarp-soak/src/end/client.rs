@@ -1,90 +1,25 @@
 //! The client: connections that come and go, each with random operations whose every result is known.
-//!
-//! A session has a copy of what its memory at the server must contain. Operations of a connection take effect in order,
-//! except that a Write may overtake an earlier Read (RFC 5040 s5.5): a Write behind one is fenced.
 
 use core::net::SocketAddr;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, AtomicOp, Completion, CompletionOpcode, CompletionStatus, DisconnectReason, Event, PostError,
-    PrivateData, QpNum, QueuePair, Region, RemoteMemory, SendWr, VerbsError,
+    Completion, CompletionOpcode, CompletionStatus, DisconnectReason, Event, QpNum, QueuePair, VerbsError,
 };
-use ironwarp_types::{Entropy, SeededEntropy};
 use serde_json::{Value, json};
 
-use super::contents::{difference, fill};
-use super::message::{
-    ARENA_BYTES, Advertisement, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, WINDOW, WORDS, immediate,
-};
-use super::node::{Node, RECEIVES, receive, receive_at};
+use super::node::Node;
+use super::session::{Operation, Phase, Session};
 use super::{Application, EndError, report};
 
-/// Operations of a session that are posted and not complete, at most.
-const SLOTS: usize = 8;
-/// The memory of an operation.
-const SLOT_BYTES: usize = 32 << 10;
-/// Operations of a connection, at most.
-const OPERATIONS_MAX: u64 = 4000;
 /// The pause before a failed session connects again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest time without a completion, an answer or an event: longer than the user timeout of TCP, which ends a connection
+/// whose peer is silent.
+const STALL_TIMEOUT: Duration = Duration::from_secs(75);
 /// Completions reaped at a time.
 const REAP: usize = 64;
-/// An answer has the seed of its message, changed by this.
-pub(super) const ANSWER: u64 = 0xa5a5_5a5a_0f0f_f0f0;
-
-/// What a posted operation must return.
-enum Operation {
-    /// Nothing: a Write, a Send or Immediate Data.
-    Plain,
-    /// These bytes.
-    Read(Vec<u8>),
-    /// This value of a word.
-    Atomic(u64),
-}
-
-/// What the server must answer.
-enum Answer {
-    Message { seed: u64, len: u32 },
-    Immediate(u64),
-}
-
-/// Where a session stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Not connected, until then.
-    Waiting(Instant),
-    Connecting,
-    Connected,
-    /// This side has closed or aborted the connection.
-    Closing,
-    /// The connection has ended; the queue pair is to be destroyed.
-    Ended,
-    /// It does not connect again.
-    Done,
-}
-
-/// A queue pair, and its successors.
-struct Session {
-    rng: SeededEntropy,
-    phase: Phase,
-    qp: Option<QueuePair>,
-    memory: Region,
-    messages: Region,
-    remote: Option<Advertisement>,
-    /// The server's memory as it must be.
-    arena: Vec<u8>,
-    words: [u64; WORDS],
-    slots: [Option<Operation>; SLOTS],
-    /// Reads and atomic operations among them.
-    reading: usize,
-    sent: u64,
-    answered: u64,
-    answers: VecDeque<Answer>,
-    operations_left: u64,
-    aborts: bool,
-}
 
 /// All sessions of an end.
 pub(super) struct Client {
@@ -111,6 +46,7 @@ impl Client {
     fn on_completion(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError> {
         let Some(&number) = self.numbers.get(&done.qp) else { return Ok(()) };
         let session = &mut self.sessions[number];
+        session.progress_at = Instant::now();
         if matches!(done.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate) {
             if done.status == CompletionStatus::Success {
                 session.on_answer(node, done)?;
@@ -145,14 +81,14 @@ impl Client {
             }
             Event::ConnectFailed { qp, reason } => {
                 let Some(number) = of(qp) else { return Ok(()) };
-                self.sessions[number].phase = Phase::Ended;
+                self.sessions[number].enter(Phase::Ended);
                 self.lost(&format!("connect: {reason:?}"));
             }
             Event::Disconnected { qp, reason } => {
                 let Some(number) = of(qp) else { return Ok(()) };
                 let session = &mut self.sessions[number];
                 let is_ours = session.phase == Phase::Closing;
-                session.phase = Phase::Ended;
+                session.enter(Phase::Ended);
                 let ended = if session.aborts { DisconnectReason::Aborted } else { DisconnectReason::Closed };
                 if is_ours && reason == ended {
                     self.count(if ended == DisconnectReason::Closed { "closes" } else { "aborts" }, 1);
@@ -162,7 +98,7 @@ impl Client {
             }
             Event::Rejected { qp, .. } => {
                 let Some(number) = of(qp) else { return Ok(()) };
-                self.sessions[number].phase = Phase::Ended;
+                self.sessions[number].enter(Phase::Ended);
                 self.count("rejected", 1);
             }
             Event::Terminated { sent, terminate, .. } => {
@@ -172,6 +108,21 @@ impl Client {
         }
         let _ = node;
         Ok(())
+    }
+
+    /// A connection that makes no progress is a fault.
+    fn check_stall(&self, node: &mut Node) -> Result<(), EndError> {
+        let now = Instant::now();
+        let stuck = |session: &&Session| {
+            session.phase != Phase::Done && now.duration_since(session.progress_at) > STALL_TIMEOUT
+        };
+        match self.sessions.iter().find(stuck) {
+            Some(session) => Err(EndError::Violation(format!(
+                "no progress in {STALL_TIMEOUT:?}: {}",
+                session.describe(node)
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// A connection ended that this side did not end.
@@ -206,7 +157,7 @@ impl Client {
                     outcome => outcome?,
                 }
                 session.qp = None;
-                session.phase = Phase::Waiting(Instant::now() + RETRY_INTERVAL);
+                session.enter(Phase::Waiting(Instant::now() + RETRY_INTERVAL));
                 self.numbers.remove(&qp.num());
             }
             Phase::Waiting(_) | Phase::Connecting | Phase::Closing | Phase::Done => {}
@@ -237,7 +188,8 @@ impl Application for Client {
         while let Some(event) = node.ctx.poll_event() {
             self.on_event(node, event)?;
         }
-        (0..self.sessions.len()).try_for_each(|number| self.advance(node, number))
+        (0..self.sessions.len()).try_for_each(|number| self.advance(node, number))?;
+        self.check_stall(node)
     }
 
     fn finish(&mut self, node: &mut Node, deadline: Instant) -> Result<usize, EndError> {
@@ -245,18 +197,22 @@ impl Application for Client {
         let mut open: Vec<&mut Session> =
             self.sessions.iter_mut().filter(|session| session.phase != Phase::Done).collect();
         if Instant::now() > deadline && !open.is_empty() {
-            return Err(EndError::Violation(format!("{} connections do not close", open.len())));
+            let stuck: Vec<String> = open.iter().map(|session| session.describe(node)).collect();
+            return Err(EndError::Violation(format!("connections do not close: {}", stuck.join("; "))));
         }
         if open.is_empty() {
             self.sessions.clear();
             return Ok(0);
         }
-        // A connection that is still being opened has nothing to close.
+        // A connection that is still being opened has nothing to close. The event that it is open may be under way: it is of
+        // no session then.
         for session in open.iter_mut().filter(|session| session.phase == Phase::Connecting) {
-            match session.qp.map(|qp| node.ctx.destroy_qp(qp)) {
-                Some(Err(VerbsError::Busy)) => continue,
-                Some(outcome) => outcome?,
-                None => {}
+            if let Some(qp) = session.qp {
+                match node.ctx.destroy_qp(qp) {
+                    Err(VerbsError::Busy) => continue,
+                    outcome => outcome?,
+                }
+                self.numbers.remove(&qp.num());
             }
             (session.phase, session.qp) = (Phase::Done, None);
         }
@@ -266,215 +222,6 @@ impl Application for Client {
     fn counts(&self) -> Value {
         json!(self.counts)
     }
-}
-
-impl Session {
-    fn new(node: &Node, seed: u64) -> Result<Self, EndError> {
-        Ok(Session {
-            rng: SeededEntropy::new(seed),
-            phase: Phase::Waiting(Instant::now()),
-            qp: None,
-            memory: node.register(SLOTS * SLOT_BYTES, Access::LOCAL_WRITE)?,
-            messages: node.register(RECEIVES * MESSAGE_BYTES_MAX, Access::LOCAL_WRITE)?,
-            remote: None,
-            arena: vec![0; ARENA_BYTES],
-            words: [0; WORDS],
-            slots: [const { None }; SLOTS],
-            reading: 0,
-            sent: 0,
-            answered: 0,
-            answers: VecDeque::new(),
-            operations_left: 0,
-            aborts: false,
-        })
-    }
-
-    /// Begins to connect a new queue pair; `None` if the core has no room for the request now.
-    fn connect(&mut self, node: &mut Node, at: SocketAddr) -> Result<Option<QueuePair>, EndError> {
-        let qp = match node.ctx.create_qp(node.pd, &node.attr(None)) {
-            Err(VerbsError::Busy) => return Ok(None),
-            made => made?,
-        };
-        for slot in 0..RECEIVES {
-            node.ctx.post_recv(qp, &receive(slot, &receive_at(&self.messages, slot)?))?;
-        }
-        self.qp = Some(qp);
-        self.phase = Phase::Connecting;
-        match node.ctx.connect(qp, at, b"") {
-            // It is destroyed, and the session tries again.
-            Err(VerbsError::Busy) => self.phase = Phase::Ended,
-            outcome => outcome?,
-        }
-        Ok(Some(qp))
-    }
-
-    fn on_connected(&mut self, private_data: &PrivateData) -> Result<(), EndError> {
-        let remote = Advertisement::decode(private_data);
-        self.remote = Some(remote.ok_or_else(|| EndError::Violation("no memory is advertised".to_owned()))?);
-        self.arena.fill(0);
-        self.words = [0; WORDS];
-        self.slots = [const { None }; SLOTS];
-        (self.reading, self.sent, self.answered) = (0, 0, 0);
-        self.answers.clear();
-        self.operations_left = 1 + self.rng.next_u64() % OPERATIONS_MAX;
-        self.aborts = self.rng.next_u64().is_multiple_of(4);
-        self.phase = Phase::Connected;
-        Ok(())
-    }
-
-    /// A quarter of the connections is aborted with operations under way; the others are idle when they are closed.
-    fn is_to_close(&self) -> bool {
-        let is_idle = self.answers.is_empty() && self.slots.iter().all(Option::is_none);
-        self.operations_left == 0 && (self.aborts || is_idle)
-    }
-
-    fn close(&mut self, node: &mut Node) -> Result<(), EndError> {
-        let Some(qp) = self.qp else { return Ok(()) };
-        let outcome = if self.aborts { node.ctx.abort(qp) } else { node.ctx.disconnect(qp) };
-        match outcome {
-            // Busy: again at the next step. The wrong state: the connection ends already.
-            Err(VerbsError::Busy | VerbsError::WrongState(_)) => {}
-            outcome => {
-                outcome?;
-                self.phase = Phase::Closing;
-            }
-        }
-        Ok(())
-    }
-
-    /// Posts one operation if there is room. Returns whether it did.
-    fn post(&mut self, node: &mut Node) -> Result<bool, EndError> {
-        let (Some(qp), Some(remote)) = (self.qp, self.remote) else { return Ok(false) };
-        let Some(slot) = self.slots.iter().position(Option::is_none) else { return Ok(false) };
-        let (base, wr_id) = (slot * SLOT_BYTES, slot as u64);
-        let kind = self.rng.next_u64() % 8;
-        if kind >= 6 && self.answers.len() == WINDOW {
-            return Ok(false);
-        }
-        let posted = match kind {
-            0 | 1 => {
-                let (offset, len) = self.piece(SLOT_BYTES);
-                fill(self.rng.next_u64(), &mut self.arena[offset..offset + len]);
-                self.memory.write_at(base, &self.arena[offset..offset + len])?;
-                self.slots[slot] = Some(Operation::Plain);
-                let gather = [self.memory.slice(base, len as u32)?];
-                let write = SendWr::write(wr_id, &gather, beyond(remote.arena, offset));
-                node.ctx.post_send(qp, &if self.reading > 0 { write.fenced() } else { write })
-            }
-            2 | 3 => {
-                let (offset, len) = self.piece(SLOT_BYTES);
-                self.slots[slot] = Some(Operation::Read(self.arena[offset..offset + len].to_vec()));
-                self.reading += 1;
-                let sink = [self.memory.slice(base, len as u32)?];
-                node.ctx.post_send(qp, &SendWr::read(wr_id, &sink, beyond(remote.arena, offset)))
-            }
-            4 | 5 => {
-                let (word, value) = (self.rng.next_u64() as usize % WORDS, self.rng.next_u64());
-                let original = self.words[word];
-                let operation = match self.rng.next_u64() % 3 {
-                    0 => AtomicOp::add(value),
-                    1 => AtomicOp::compare_and_swap(original, value),
-                    _ => AtomicOp::compare_and_swap(!original, value),
-                };
-                self.words[word] = operation.apply(original);
-                self.slots[slot] = Some(Operation::Atomic(original));
-                self.reading += 1;
-                let sink = [self.memory.slice(base, 8)?];
-                let place = beyond(remote.words, word * 8);
-                node.ctx.post_send(qp, &SendWr::atomic(wr_id, &sink, place, &operation))
-            }
-            6 => {
-                let (seed, len) = (self.rng.next_u64(), self.length(MESSAGE_BYTES_MAX - HEADER_BYTES) as u32);
-                let mut message = [0; MESSAGE_BYTES_MAX];
-                let bytes = Header { seq: self.sent, seed, len }.write(&mut message);
-                self.memory.write_at(base, &message[..bytes])?;
-                self.slots[slot] = Some(Operation::Plain);
-                self.answers.push_back(Answer::Message { seed: seed ^ ANSWER, len });
-                self.sent += 1;
-                let gather = [self.memory.slice(base, bytes as u32)?];
-                node.ctx.post_send(qp, &SendWr::send(wr_id, &gather))
-            }
-            _ => {
-                self.slots[slot] = Some(Operation::Plain);
-                self.answers.push_back(Answer::Immediate(self.sent));
-                let octets = immediate(self.sent);
-                self.sent += 1;
-                node.ctx.post_send(qp, &SendWr::immediate(wr_id, &octets))
-            }
-        };
-        self.operations_left -= 1;
-        match posted {
-            Ok(()) => Ok(true),
-            // The connection ends; its event follows.
-            Err(PostError::WrongState(_)) => {
-                self.slots[slot] = None;
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// A random piece of the arena, small ones as often as large ones.
-    fn piece(&mut self, bytes_max: usize) -> (usize, usize) {
-        let len = self.length(bytes_max).max(1);
-        (self.rng.next_u64() as usize % (ARENA_BYTES - len + 1), len)
-    }
-
-    fn length(&mut self, bytes_max: usize) -> usize {
-        let bits = self.rng.next_u64() % u64::from(bytes_max.ilog2() + 1);
-        (self.rng.next_u64() as usize % (2 << bits)).min(bytes_max)
-    }
-
-    fn check(&self, done: &Completion, operation: &Operation) -> Result<(), EndError> {
-        let base = done.wr_id as usize * SLOT_BYTES;
-        let wrong = match operation {
-            Operation::Plain => None,
-            Operation::Read(wanted) => {
-                let mut found = vec![0; wanted.len()];
-                self.memory.read_at(base, &mut found)?;
-                difference(&found, wanted)
-            }
-            Operation::Atomic(wanted) => {
-                let mut found = [0; 8];
-                self.memory.read_at(base, &mut found)?;
-                let found = u64::from_ne_bytes(found);
-                (found != *wanted).then(|| format!("the word was {found:#x} instead of {wanted:#x}"))
-            }
-        };
-        wrong.map_or(Ok(()), |what| Err(EndError::Violation(format!("{:?}: {what}", done.opcode))))
-    }
-
-    fn on_answer(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError> {
-        let (slot, seq) = (done.wr_id as usize, self.answered);
-        let (Some(qp), Some(wanted)) = (self.qp, self.answers.pop_front()) else {
-            return Err(EndError::Violation(format!("an answer to nothing: {done:?}")));
-        };
-        self.answered += 1;
-        match (wanted, done.opcode) {
-            (Answer::Immediate(number), CompletionOpcode::ReceiveImmediate)
-                if done.immediate == immediate(number) => {}
-            (Answer::Message { seed, len }, CompletionOpcode::Receive) => {
-                let mut message = [0; MESSAGE_BYTES_MAX];
-                let message = &mut message[..done.byte_len as usize];
-                self.messages.read_at(slot * MESSAGE_BYTES_MAX, message)?;
-                let header = Header::check(message, seq).map_err(EndError::Violation)?;
-                if (header.seed, header.len) != (seed, len) {
-                    return Err(EndError::Violation(format!(
-                        "answer {seq} answers something else: {header:?}"
-                    )));
-                }
-            }
-            _ => return Err(EndError::Violation(format!("answer {seq} is of another kind: {done:?}"))),
-        }
-        match node.ctx.post_recv(qp, &receive(slot, &receive_at(&self.messages, slot)?)) {
-            Err(PostError::WrongState(_)) => Ok(()),
-            outcome => Ok(outcome?),
-        }
-    }
-}
-
-fn beyond(memory: RemoteMemory, offset: usize) -> RemoteMemory {
-    RemoteMemory { tagged_offset: memory.tagged_offset + offset as u64, ..memory }
 }
 
 fn name_of(opcode: CompletionOpcode) -> &'static str {

@@ -16,6 +16,7 @@ mod contents;
 mod message;
 mod node;
 mod server;
+mod session;
 
 use std::io::BufRead;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -217,6 +218,7 @@ fn work<A: Application>(
         if Instant::now() >= next_report {
             next_report = Instant::now() + REPORT_INTERVAL;
             report(A::NAME, "stats", application.counts());
+            node.worker.check().map_err(EndError::Violation)?;
         }
     }
     node.worker.port_control().set_faults(Faults::default());

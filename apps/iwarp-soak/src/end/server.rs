@@ -12,9 +12,9 @@ use ironwarp::{
 };
 use serde_json::{Value, json};
 
-use super::client::ANSWER;
 use super::message::{ARENA_BYTES, Advertisement, Header, MESSAGE_BYTES_MAX, WINDOW, WORDS, immediate};
 use super::node::{Node, RECEIVES, receive, receive_at};
+use super::session::ANSWER;
 use super::{Application, EndError, report};
 
 /// Answers of a session that are sent and not complete, at most.

@@ -13,6 +13,9 @@ use crate::storage::{self, CONFIGS, HOSTS};
 const PORT: u16 = 4791;
 /// The port of a target.
 const NVME_PORT: u16 = 4420;
+/// The largest retransmission timeout. On a busy machine a round trip takes long, and so do a few doublings after it: with
+/// 60 s, a connection may wait for longer than an end has to close.
+const RTO_MAX_US: u32 = 4_000_000;
 /// The taps of the server and of the client.
 const TAPS: [&str; 2] = ["iwsoak0", "iwsoak1"];
 
@@ -110,7 +113,7 @@ impl Setup {
              [port]\ndevice.{device}\nmtu = {mtu}\nring_size = 256\nrx_frames = 768\ntx_frames = 768\n\
              [net]\naddress = \"{address}\"\n{gateway}\
              [core]\nidle = \"yield\"\n\
-             [tcp]\nuser_timeout_ms = 60000\ntime_wait_ms = 500\n\
+             [tcp]\nuser_timeout_ms = 60000\ntime_wait_ms = 500\nrto_max_us = {RTO_MAX_US}\n\
              [mpa]\nstartup_timeout_ms = 60000\nterminate_timeout_ms = 60000\n\
              [limits]\nqueue_pairs = {limit}\nhalf_open = {limit}\nregions = {}\n",
             8 * limit + 64
