@@ -8,11 +8,14 @@
 /// The quantum in bytes of FPDUs: four full segments of 9000 bytes or 23 of 1500.
 const LARGE_BYTES: i64 = 32 * 1024;
 
-/// The quantum beside small messages, and the largest round that counts as small: three segments of 1500 bytes.
-const SMALL_BYTES: i64 = 4 * 1024;
+/// The quantum beside small messages: two segments of 1500 bytes or one of 9000.
+const SMALL_BYTES: i64 = 2 * 1024;
+
+/// The largest round that counts as small: a message of up to 4000 bytes and its headers.
+const SMALL_ROUND_BYTES: usize = 4 * 1024;
 
 /// Rounds with the small quantum after a small round: 2 MiB, which take about a millisecond.
-const SMALL_ROUNDS: u16 = 512;
+const SMALL_ROUNDS: u16 = 1024;
 
 /// What decides the quantum of the queue pairs of a core.
 #[derive(Default)]
@@ -42,7 +45,7 @@ impl Quantum {
     /// The queue pair at `slot` sent all that it had, `bytes` in one round.
     #[inline]
     pub(crate) fn on_emptied(&mut self, slot: u32, bytes: usize) {
-        if (1..=SMALL_BYTES as usize).contains(&bytes) {
+        if (1..=SMALL_ROUND_BYTES).contains(&bytes) {
             let contended = self.small_rounds_left > 0 && slot != self.small_sender;
             *self = Quantum { small_sender: slot, small_rounds_left: SMALL_ROUNDS, contended };
         }
@@ -67,7 +70,7 @@ mod tests {
 
     #[test]
     fn empty_and_long_rounds_limit_nobody() {
-        for bytes in [0, SMALL_BYTES as usize + 1, LARGE_BYTES as usize] {
+        for bytes in [0, SMALL_ROUND_BYTES + 1, LARGE_BYTES as usize] {
             let mut quantum = Quantum::default();
             quantum.on_emptied(0, bytes);
             assert_eq!(quantum.next(1), LARGE_BYTES, "after {bytes} bytes");
