@@ -40,13 +40,7 @@ require_cargo
 install_packages build
 install_packages test
 
-# The toolchain's own llvm-profdata: another one may not know the format of its counts.
-profdata() {
-    find "$(rustc --print sysroot)/lib/rustlib" -name llvm-profdata -type f | head -1
-}
-[ -n "$(profdata)" ] || rustup component add llvm-tools
-merge=$(profdata)
-[ -n "$merge" ] || { echo "llvm-profdata is missing: rustup component add llvm-tools" >&2; exit 1; }
+merge=$(llvm_profdata)
 
 packages=("$@")
 [ ${#packages[@]} -gt 0 ] || packages=(iwarp-perf iwarp-responder)
@@ -73,10 +67,6 @@ echo "counting"
 "${root[@]}" "$target/instrumented/dist/iwarp-perf" suite --quick --pair memif --json "$counts/suite.json" >/dev/null
 "$merge" merge -o "$target/guided/counts.profdata" "$counts"/*.profraw
 echo "building for what was counted"
-# Code that never runs is split from its function, so that the code that runs lies on fewer pages. Loops that poll in
-# vain count far more than the work. By default the code with 99 % of all counts is hot, and that may exclude parts of
-# the path of a message.
-layout="-Cllvm-args=-enable-split-machine-functions -Cllvm-args=-profile-summary-cutoff-hot=999000"
-RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$target/guided/counts.profdata $layout" CARGO_TARGET_DIR=$target/guided \
+RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$target/guided/counts.profdata $GUIDED_LAYOUT" CARGO_TARGET_DIR=$target/guided \
     cargo build --profile dist --locked --quiet "${chosen[@]}" "${programs[@]}"
 for package in "${packages[@]}"; do echo "$target/guided/dist/$package"; done

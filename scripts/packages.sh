@@ -59,3 +59,21 @@ require_cargo() {
         return 1
     fi
 }
+
+# llvm_profdata: prints the toolchain's own llvm-profdata, since another one may not know the format of its counts, and adds it
+# with rustup when it is missing.
+llvm_profdata() {
+    local tool
+    tool=$(find "$(rustc --print sysroot)/lib/rustlib" -name llvm-profdata -type f | head -1)
+    if [ -z "$tool" ]; then
+        rustup component add llvm-tools >&2 || true
+        tool=$(find "$(rustc --print sysroot)/lib/rustlib" -name llvm-profdata -type f | head -1)
+    fi
+    [ -n "$tool" ] || { echo "llvm-profdata is missing: rustup component add llvm-tools" >&2; return 1; }
+    echo "$tool"
+}
+
+# The compiler's options beside a profile. Code that never runs is split from its function, so that the code that runs lies on
+# fewer pages. Loops that poll in vain count far more than the work. By default the code with 99 % of all counts is hot, and that
+# may exclude parts of the path of a message.
+GUIDED_LAYOUT="-Cllvm-args=-enable-split-machine-functions -Cllvm-args=-profile-summary-cutoff-hot=999000"

@@ -40,7 +40,9 @@ else
     [[ " $* " == *" --smoke "* ]] || scripts/install-verbs.sh --debug "$build/verbs/lib" >/dev/null
 fi
 verbs=$build/verbs/release/lib
-[[ " $* " != *" --compare "* ]] || scripts/install-verbs.sh "$verbs" >/dev/null
+guided=()
+[ "$programs" != "$build/guided/dist" ] || guided=(--guided)
+[[ " $* " != *" --compare "* ]] || scripts/install-verbs.sh "${guided[@]}" "$verbs" >/dev/null
 status=0
 # No cell of the short run needs the storage programs.
 storage=(--storage)
