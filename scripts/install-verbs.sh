@@ -12,9 +12,9 @@ beside the folder. Both names are one file, so that their state exists once: cop
 started by `iwarp-run PROGRAM ARGUMENTS...` use them; the system's libraries are not touched.
 
   --debug   build without optimisation for speed, which takes less time
-  --guided  lay out the code by a profile: libraries with counters run perftest's programs over a pair of memifs first. Needs
-            the toolchain's llvm-tools (added with rustup when missing) and perftest
-  FOLDER    default: target/verbs/lib, where iwarp-run of the same build finds it
+  --guided  lay out the code by a profile: libraries with counters run perftest's programs over a pair of memifs first. Adds
+            the toolchain's llvm-tools with rustup when missing, and installs the packages of the tests, perftest among them
+  FOLDER    default: target/verbs/lib, where the iwarp-run beside it finds it
 
 examples:
   scripts/install-verbs.sh
@@ -44,7 +44,12 @@ require_cargo
 install_packages verbs
 [ -z "$guided" ] || install_packages test
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+server=
+cleanup() {
+    [ -z "$server" ] || kill "$server" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
 cp stack/verbs-compat/exports.map "$work/exports.map"
 
 # Providers of the system's libibverbs (libmlx5, libefa) link with its private names, whose version changes with each release.
@@ -98,9 +103,10 @@ install_in() {
     [ "$target/$profile/iwarp-run" -ef "$1/../iwarp-run" ] || install -m 755 "$target/$profile/iwarp-run" "$1/../iwarp-run"
 }
 
-# count FOLDER: runs perftest over the libraries of FOLDER, both ends in turns on what processors there are.
+# count FOLDER: runs each test of perftest over the libraries of FOLDER, both ends at the same time. They are not pinned to
+# processors.
 count() {
-    local name=count$$ server words test
+    local name=count$$ words test
     local run=("$1/../iwarp-run" --libraries "$1" --pair memif --name "$name")
     for test in "ib_send_lat -s 64" "ib_write_lat -s 64" "ib_read_lat -s 64" "ib_atomic_lat" "ib_send_bw -s 65536" \
         "ib_write_bw -s 65536" "ib_read_bw -s 65536"; do
@@ -110,6 +116,7 @@ count() {
         sleep 1
         timeout -k 2 120 "${run[@]}" --role client "${words[@]}" -n 20000 -R -F 10.99.0.1 >"$work/client" 2>&1 && wait "$server" ||
             { tail -n 5 "$work/server" "$work/client" >&2; echo "$test failed over the libraries with counters" >&2; return 1; }
+        server=
     done
 }
 

@@ -15,9 +15,9 @@ use super::{Application, EndError, report};
 
 /// The pause before a failed session connects again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// The longest time without a completion, an answer or an event: longer than the user timeout of TCP, which ends a connection
-/// whose peer is silent.
-const STALL_TIMEOUT: Duration = Duration::from_secs(75);
+/// The longest time without a completion or an event. Longer than the retries of a SYN (14 s) and the timeout of MPA's start-up
+/// (60 s) together, and than the user timeout of TCP (60 s).
+const STALL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Completions reaped at a time.
 const REAP: usize = 64;
 

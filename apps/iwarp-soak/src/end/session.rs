@@ -74,7 +74,7 @@ pub(super) enum Phase {
 pub(super) struct Session {
     rng: SeededEntropy,
     pub(super) phase: Phase,
-    /// When it last made progress.
+    /// The time of its last completion or change of phase.
     pub(super) progress_at: Instant,
     pub(super) qp: Option<QueuePair>,
     memory: Region,

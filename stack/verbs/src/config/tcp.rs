@@ -44,9 +44,9 @@ pub struct TcpSettings {
     pub rto_min_us: u64,
     /// The retransmission timeout before the first round-trip measurement: that of the first SYN.
     pub rto_initial_us: u64,
-    /// The largest retransmission timeout, to which it doubles while nothing is acknowledged. A connection continues after
-    /// an outage of the network at the latest this much later. RFC 6298 s2.5 wants at least 60 s; less suits a network of
-    /// one's own, where a retransmission in vain costs little.
+    /// The largest retransmission timeout; the timeout doubles up to it while nothing is acknowledged. It bounds the pause of
+    /// a connection after an outage of the network. RFC 6298 s2.5 allows a limit of 60 s or more; a lower one suits a private
+    /// network, where a needless retransmission costs little.
     pub rto_max_us: u64,
     /// How long the peer may delay the acknowledgement of a single segment before a tail loss probe.
     pub ack_delay_max_us: u64,

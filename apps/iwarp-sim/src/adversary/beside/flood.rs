@@ -18,6 +18,9 @@ pub struct Visitors {
     place: Place,
     schedule: Schedule,
     guests: Vec<Guest>,
+    /// Its connections have been open at once. Packets that disturb them do not come before: they would keep its own
+    /// handshakes from ending.
+    was_open: bool,
     next_port: u16,
     /// Frames so far, without those in reply to what arrives, and those in reply.
     pub sent: u64,
@@ -54,6 +57,7 @@ impl Visitors {
             place,
             schedule,
             guests: Vec::new(),
+            was_open: false,
             next_port: FIRST_PORT,
             sent: 0,
             replies: 0,
@@ -113,8 +117,11 @@ impl Visitors {
     fn send_next(&mut self, now: Nanos) {
         let (turn, count) = (self.turns as usize, self.guests.len().max(1));
         let mut out = Vec::new();
-        let ports = self.guests.first().map_or([0; 2], Guest::ports);
-        out.extend(packets::of_kind(self.schedule.kind, self.way, ports, turn as u32));
+        self.was_open |= self.open_conns() == self.guests.len();
+        if self.was_open {
+            let ports = self.guests.first().map_or([0; 2], Guest::ports);
+            out.extend(packets::of_kind(self.schedule.kind, self.way, ports, turn as u32));
+        }
         if let Some(guest) = self.guests.get_mut(turn % count) {
             guest.on_time(now, &mut out);
             guest.step(&mut out);
