@@ -3,24 +3,29 @@
 
 usage: scripts/conformance.sh [--list STATUS] [--uncited] [--strict]
 
-  --list STATUS  print the requirements of that status: shown, not-applicable, declined, missing or planned
+  --list STATUS  print the requirements of that status, one of those below
   --uncited      print the requirements that none of their tests cites, by id or by section, in its comment or at the
                  head of its file
-  --strict       fail when a MUST is missing or planned, or when fewer than 95 % of the iWARP RFCs' SHOULDs are shown,
-                 those of IPsec apart
+  --strict       fail when a MUST is missing or planned, when a decision names a MUST that is met, or when fewer than 95 %
+                 of the iWARP RFCs' SHOULDs are shown, those of IPsec apart
 
 Each row of the table is one requirement: id,level,status,tests,reason,summary.
 
   id       RFC<number>-<name>: RFC9293-MUST-19 is MUST-19 of that RFC's summary, RFC5040-3.1-01 the first of its
            section 3.1. What a requirement says stands in `summary`, in our own words.
   level    MUST, SHOULD or MAY; a prohibition is said in the summary
-  status   shown           tests show it, and `tests` names them
+  status   shown           it is met as it stands with the default settings, and `tests` names the tests that show it
+           by-default      a departure by default: the default settings do not meet it, and a setting does; `reason` names
+                           the setting, and `tests` shows what it does
+           departure       a part of it is met; `reason` says which is not, and why
+           declined        not met, and `reason` says why
+           not-supported   it belongs to a protocol that this stack does not have, and `reason` names the protocol
            not-applicable  it cannot apply here, and `reason` says why; this script counts such MUSTs, so that none is
                            added unseen
-           declined        not met, and `reason` says why; a MUST only by a decision that this script names, and that the
-                           score repeats
            missing         it ought to be shown and is not yet, and `reason` says what lacks
            planned         it belongs to a part that is not written yet, and `reason` names the part
+           A MUST is by-default, departure, declined or not-supported only by a decision that this script names, and that
+           the score repeats.
   tests    path/of/file.rs::name, separated by blanks. In a row that is not shown they bear its reason out
 
 Fails when a row names a test that does not exist or does not run wherever its file is built, when none of its tests runs
@@ -35,13 +40,16 @@ import hashlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "conformance.csv"
 COLUMNS = ["id", "level", "status", "tests", "reason", "summary"]
 LEVELS = ["MUST", "SHOULD", "MAY"]
-STATUSES = ["shown", "not-applicable", "declined", "missing", "planned"]
+STATUSES = ["shown", "by-default", "departure", "declined", "not-supported", "not-applicable", "missing", "planned"]
+# The statuses of what is not met. A MUST has one of them by decision only.
+UNMET = ["by-default", "departure", "declined", "not-supported"]
 ID = re.compile(r"RFC[1-9]\d*-[A-Za-z0-9.]+-\d+")
 # The ids of RFC 9293's own summary, as sources cite them.
 SHORT = re.compile(r"(?<![\w-])(MUST|SHLD|MAY|REC)-(\d+)(?!\w)")
@@ -53,8 +61,12 @@ TEST = re.compile(
 DISABLED = re.compile(r"#\[(?:ignore|cfg\()(?!not\(miri\)\)\])")
 # The condition of a file; every test run but loom's and Miri's meets those two.
 FILE_CONDITION = re.compile(r"^#!\[cfg\((?!not\((?:loom|miri)\)\)\])", re.MULTILINE)
-# The end of a test that found nothing to test.
-EARLY_END = re.compile(r"\breturn\s*[;}]")
+# The end of a test that found nothing to test: a return without a value, or with that of a macro or of a helper that
+# reports the skip.
+EARLY_END = re.compile(r"\breturn\s*(?:[;}]|(?:\w+::)*\w+!|(?:\w+::)*skipped\s*\()")
+# A function that may report a skip and end: its test's result is none either.
+FUNCTION = re.compile(r"^[ \t]*(?:pub(?:\([a-z]+\))?\s+)?fn\s+(\w+)\s*[(<]", re.MULTILINE)
+REPORTS_SKIP = re.compile(r"SKIPPED|\bskipped\s*\(")
 # How many requirements each RFC has, and the digest of their ids and levels: none is left out, added or made weaker.
 REQUIREMENTS = {
     "RFC5040": (209, "84b60285ecb06c42"),
@@ -67,8 +79,9 @@ REQUIREMENTS = {
 # The RFCs whose SHOULDs are counted together. RFC 9293 leaves more to the purpose of an implementation.
 IWARP = ["RFC5040", "RFC5041", "RFC5044", "RFC6581", "RFC7306"]
 SHOULDS_SHOWN_MIN = 0.95
-# Requirements that are not met, by decision (docs/architecture.md, "Departures, and why"): the subject, and the ids of
-# its MUSTs. A number range stands for ids that differ in their last number.
+# Requirements that are not met, by decision (docs/architecture.md, "Departures, and why", and docs/limitations.md): the
+# subject, and the ids of its MUSTs. A number range stands for ids that differ in their last number, an asterisk for all
+# MUSTs of an RFC.
 DECISIONS = {
     "IPsec": [
         "RFC5040-8.2.2-01..04", "RFC5040-8.2.2-06", "RFC5040-8.2.2-08", "RFC5040-8.2.2-11", "RFC5040-8.2.2-18",
@@ -78,11 +91,20 @@ DECISIONS = {
     "use of a TCP connection after a rejection": ["RFC5044-7.1.2-07", "RFC5044-7.1.2-13"],
     "urgent data": ["RFC9293-MUST-30..33", "RFC9293-MUST-62"],
     "source routes": ["RFC9293-MUST-51..53"],
+    "SCTP": ["RFC6581-7-01..05", "RFC6581-7-07", "RFC6581-7-09"],
+    "two thresholds of retransmissions (R1)": ["RFC9293-MUST-20"],
+    "the time that a SYN is sent, by default": ["RFC9293-MUST-23"],
+    "windows that stay closed, by default": ["RFC9293-MUST-37"],
+    "TIME-WAIT, by default": ["RFC9293-MUST-13"],
+    "Differentiated Services by connection": ["RFC9293-MUST-48"],
+    "Terminates of a responder before the first FPDU": ["RFC6581-9.1-08", "RFC6581-9.3-02"],
+    "enhanced start-up for every connect, by default": ["RFC6581-10-03"],
+    "RFC 5042 without IPsec": ["RFC5040-8.1-01", "RFC7306-9-01"],
 }
 # The SHOULDs that ask something of IPsec.
 IPSEC_SHOULDS = {"RFC5040-8.2.2-12", "RFC5040-8.2.2-15", "RFC5040-8.2.2-16", "RFC5041-8.4.2-12"}
 # How many MUSTs of each RFC cannot apply.
-NOT_APPLICABLE_MUSTS = {"RFC5040": 10, "RFC5041": 8, "RFC5044": 2, "RFC6581": 8, "RFC7306": 1, "RFC9293": 0}
+NOT_APPLICABLE_MUSTS = {"RFC5040": 10, "RFC5041": 8, "RFC5044": 2, "RFC6581": 1, "RFC7306": 0, "RFC9293": 0}
 COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 
 
@@ -148,12 +170,12 @@ def faults_of(row, tests):
         faults.append("this is no id")
     if row["level"] not in LEVELS or row["status"] not in STATUSES:
         faults.append(f"level {row['level']}, status {row['status']}")
-    if row["status"] == "shown" and not row["tests"].strip():
-        faults.append("shown, and no test is named")
+    if row["status"] in ("shown", "by-default") and not row["tests"].strip():
+        faults.append(f"{row['status']}, and no test is named")
     if row["status"] != "shown" and not row["reason"].strip():
         faults.append(f"{row['status']}, and no reason is given")
-    if row["status"] == "declined" and row["level"] == "MUST" and row["id"] not in declined_musts():
-        faults.append("a MUST is declined, and no decision of this script names it")
+    if row["status"] in UNMET and row["level"] == "MUST" and not by_decision(row["id"]):
+        faults.append(f"a MUST is {row['status']}, and no decision of this script names it")
     if not row["summary"].strip():
         faults.append("no summary")
     faults += [f"there is no test {name}" for name in row["tests"].split() if not tests.exists(name)]
@@ -174,8 +196,8 @@ def other_requirements(rows):
     return faults
 
 
-def declined_musts():
-    """The MUSTs of all decisions."""
+def decided_musts():
+    """The MUSTs of all decisions; an RFC's name with an asterisk for all of its MUSTs."""
     ids = set()
     for named in DECISIONS.values():
         for entry in named:
@@ -188,12 +210,18 @@ def declined_musts():
     return ids
 
 
+def by_decision(identity):
+    """Whether a decision names a MUST."""
+    return identity in decided_musts() or identity.split("-", 1)[0] + "-*" in decided_musts()
+
+
 def coverage_faults(rows):
     """What is still owed, and decisions that nothing needs any more."""
     musts = [row for row in rows if row["level"] == "MUST"]
     faults = [f"{row['id']} is {row['status']}" for row in musts if row["status"] in ("missing", "planned")]
-    declined = {row["id"] for row in musts if row["status"] == "declined"}
-    faults += [f"{identity} is named by a decision, and is not declined" for identity in sorted(declined_musts() - declined)]
+    unmet = {row["id"] for row in musts if row["status"] in UNMET}
+    unmet |= {identity.split("-", 1)[0] + "-*" for identity in unmet}
+    faults += [f"{identity} is named by a decision, and is met" for identity in sorted(decided_musts() - unmet)]
     for rfc, count in NOT_APPLICABLE_MUSTS.items():
         found = sum(row["status"] == "not-applicable" and row["id"].startswith(rfc + "-") for row in musts)
         if found != count:
@@ -207,7 +235,7 @@ def coverage_faults(rows):
 def should_score(rows):
     """The SHOULDs of the iWARP RFCs: how many are shown, of how many that apply."""
     mine = [row for row in rows if row["id"].split("-", 1)[0] in IWARP and row["level"] == "SHOULD"]
-    applying = [row for row in mine if row["status"] != "not-applicable"]
+    applying = [row for row in mine if row["status"] not in ("not-applicable", "not-supported")]
     return sum(row["status"] == "shown" for row in applying), len(applying)
 
 
@@ -220,6 +248,8 @@ class Tests:
         self.is_conditional = {}
         # The comment at the head of each file.
         self.heads = {}
+        # The functions of each crate that may report a skip.
+        self.skipping = {}
 
     def of_file(self, path):
         """The names of a file's tests; the comment in front of each, and its attributes."""
@@ -247,10 +277,26 @@ class Tests:
         return bool(DISABLED.search(attributes))
 
     def always_runs(self, name):
-        """Whether a test is always built, and its own body, closures included, never returns without a value."""
+        """Whether a test is always built, and neither its own body, closures included, nor a function of its crate that it
+        calls may end without a result."""
         path, _, function = name.rpartition("::")
         _, _, body = self.of_file(path).get(function, ("", "", ""))
-        return not self.is_conditional[path] and not EARLY_END.search(body)
+        if self.is_conditional[path] or EARLY_END.search(body):
+            return False
+        return not self.skipping_functions(crate_of(ROOT / path)) & set(re.findall(r"\b(\w+)\s*\(", body))
+
+    def skipping_functions(self, crate):
+        """The functions of a crate that print the line of a skipped test, those apart whose name another one has."""
+        if crate not in self.skipping:
+            bodies = [
+                (found[1], body_of(text, found))
+                for text in (file.read_text(encoding="utf-8") for file in sorted(crate.rglob("*.rs")))
+                for found in FUNCTION.finditer(text)
+            ]
+            skipping = [name for name, body in bodies if REPORTS_SKIP.search(body.partition("{")[2])]
+            names = Counter(name for name, _ in bodies)
+            self.skipping[crate] = {name for name in skipping if names[name] == 1}
+        return self.skipping[crate]
 
     def cite(self, row):
         """Whether one of a row's tests cites its id or its section."""
@@ -263,8 +309,13 @@ class Tests:
         return False
 
 
+def crate_of(file):
+    """The folder of the crate that a file belongs to."""
+    return next((folder for folder in file.parents if (folder / "Cargo.toml").is_file()), ROOT)
+
+
 def body_of(text, found):
-    """The lines of a test, up to the brace that closes it at its own indentation."""
+    """The lines of a function, up to the brace that closes it at its own indentation."""
     start = text.rfind("\n", 0, found.end()) + 1
     indentation = re.match(r" *", text[start:])[0]
     end = text.find(f"\n{indentation}}}", start)
@@ -330,22 +381,23 @@ def print_rows(rows):
 
 
 def print_score(rows):
-    heads = ["", "level", "requirements", *STATUSES]
-    print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8} {:>8}".format(*heads))
+    line = "{:<8} {:<7} {:>12}" + "".join(f" {{:>{max(8, len(status) + 1)}}}" for status in STATUSES)
+    print(line.format("", "level", "requirements", *STATUSES))
     for rfc in sorted({row["id"].split("-", 1)[0] for row in rows}):
         mine = [row for row in rows if row["id"].startswith(rfc + "-")]
         for level in [*LEVELS, "all"]:
             counted = [row for row in mine if level in (row["level"], "all")]
             counts = [sum(row["status"] == status for row in counted) for status in STATUSES]
-            print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8} {:>8}".format(rfc, level, len(counted), *counts))
+            print(line.format(rfc, level, len(counted), *counts))
     shown, applying = should_score(rows)
     rest = should_score(row for row in rows if row["id"] not in IPSEC_SHOULDS)
     print(f"SHOULDs of the iWARP RFCs: {shown} of {applying} that apply are shown; without those of IPsec {rest[0]} of {rest[1]}")
     musts = [row for row in rows if row["level"] == "MUST"]
     counts = {status: sum(row["status"] == status for row in musts) for status in STATUSES}
     print(
-        f"MUSTs: {counts['shown']} of {len(musts)} are shown, {counts['not-applicable']} cannot apply, "
-        f"{counts['declined']} are declined by decision"
+        f"MUSTs: {counts['shown']} of {len(musts)} are met by default and shown, {counts['by-default']} by a setting, "
+        f"{counts['departure']} in part, {counts['declined']} are declined, {counts['not-supported']} belong to protocols that "
+        f"are not supported, {counts['not-applicable']} cannot apply. What is not met, by decision:"
     )
     for subject, named in DECISIONS.items():
         print(f"  {subject}: {', '.join(named)}")
