@@ -8,8 +8,13 @@
 //! for sending only when the room it knows of is used up, so an idle poll is one load. Each descriptor is read once, into a
 //! private copy that is checked before use; what is read to fetch a buffer early is a hint only.
 //!
-//! What the peer can do wrong is a [`RingFault`], which ends the link, or a frame that is dropped and counted.
+//! The peer's index only moves forward, and at most to the end of what it was given: [`Progress`] checks each value that is
+//! read, and has all arithmetic of indices. What the peer can do wrong is a [`RingFault`], which ends the link, or a frame that
+//! is dropped and counted.
 #![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod tests;
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -29,6 +34,61 @@ const CHAIN_MAX: u16 = 16;
 /// The peer broke the ring; the link ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RingFault(pub(super) Counter);
+
+/// How far this end and its peer are in a ring: what was read of the peer's index, as a distance from this end's.
+///
+/// ```text
+///          next            next + known
+///            |  slots for us     |
+///   ---------+-------------------+------------------> index, modulo 2^16
+///   used: the peer's             the peer's index, when it was read last
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Progress {
+    /// This end's next slot.
+    next: u16,
+    /// Slots that this end may use, as far as it knows: at most `slots`.
+    known: u16,
+    /// The ring's size: 2 to 2^14.
+    slots: u16,
+}
+
+impl Progress {
+    fn new(slots: u16) -> Self {
+        Progress { next: 0, known: 0, slots }
+    }
+
+    /// Takes a value of the peer's index, with which the slots before it are this end's.
+    ///
+    /// # Errors
+    /// The index is more than a ring ahead, or behind where it was: the peer takes back what it has handed over.
+    #[inline]
+    fn on_index(&mut self, index: u16) -> Result<(), RingFault> {
+        let usable = index.wrapping_sub(self.next);
+        if usable > self.slots || usable < self.known {
+            return Err(RingFault(Counter::PortMemifBadIndex));
+        }
+        self.known = usable;
+        Ok(())
+    }
+
+    /// Uses slots, at most as many as are known.
+    ///
+    /// # Errors
+    /// There are not as many. No peer can cause it; the link ends rather than the count goes below zero.
+    #[inline]
+    fn advance(&mut self, slots: u16) -> Result<(), RingFault> {
+        self.known = self.known.checked_sub(slots).ok_or(RingFault(Counter::PortMemifBadIndex))?;
+        self.next = self.next.wrapping_add(slots);
+        Ok(())
+    }
+
+    /// Returns the index up to which this end's own slots go, a ring ahead: what the owner of the buffers offers.
+    #[inline]
+    fn a_ring_ahead(&self) -> u16 {
+        self.next.wrapping_add(self.slots)
+    }
+}
 
 /// Where the buffers of a ring are.
 #[derive(Clone)]
@@ -54,8 +114,8 @@ impl Buffers {
 pub(super) struct RxRing {
     words: RingWords,
     buffers: Buffers,
-    /// The next slot to receive.
-    next: u16,
+    /// The next slot to receive, and how many frames wait at least.
+    progress: Progress,
 }
 
 /// A frame of a ring, or what is wrong with it.
@@ -76,13 +136,14 @@ impl RxRing {
         } else {
             words.tail().store(0, Ordering::Release);
         }
-        RxRing { words, buffers, next: 0 }
+        let progress = Progress::new(words.slots());
+        RxRing { words, buffers, progress }
     }
 
     /// Appends frames to `into`, up to its room.
     ///
     /// # Errors
-    /// [`RingFault`] if the peer's index is more than a ring ahead.
+    /// [`RingFault`] if the peer's index is more than a ring ahead, or went back.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -92,50 +153,47 @@ impl RxRing {
     ) -> Result<(), RingFault> {
         let ours = matches!(self.buffers, Buffers::Ours { .. });
         let theirs = if ours { self.words.tail() } else { self.words.head() };
-        let waiting = theirs.load(Ordering::Acquire).wrapping_sub(self.next);
-        if waiting == 0 {
+        self.progress.on_index(theirs.load(Ordering::Acquire))?;
+        if self.progress.known == 0 {
             return Ok(());
         }
-        if waiting > self.words.slots() {
-            return Err(RingFault(Counter::PortMemifBadIndex));
-        }
-        self.take_frames(waiting, into, pool, stats);
+        let result = self.take_frames(into, pool, stats);
         let published = if ours { self.words.head() } else { self.words.tail() };
-        let index = if ours { self.next.wrapping_add(self.words.slots()) } else { self.next };
+        let index = if ours { self.progress.a_ring_ahead() } else { self.progress.next };
         published.store(index, Ordering::Release);
-        Ok(())
+        result
     }
 
     #[inline]
     fn take_frames(
         &mut self,
-        mut waiting: u16,
         into: &mut Burst<MemifFrame>,
         pool: &mut Pool,
         stats: &CoreStats,
-    ) {
+    ) -> Result<(), RingFault> {
         let before = into.len();
-        for ahead in 1..waiting.min(AHEAD) {
-            self.prefetch(self.next.wrapping_add(ahead));
+        for ahead in 1..self.progress.known.min(AHEAD) {
+            self.prefetch(self.progress.next.wrapping_add(ahead));
         }
+        let mut result = Ok(());
         // Damaged frames count against the burst too, so that the work of a call is bounded.
         for _ in 0..into.remaining_capacity() {
-            if waiting == 0 {
+            if self.progress.known == 0 || result.is_err() {
                 break;
             }
-            if waiting > AHEAD {
-                self.prefetch(self.next.wrapping_add(AHEAD));
+            if self.progress.known > AHEAD {
+                self.prefetch(self.progress.next.wrapping_add(AHEAD));
             }
-            let (taken, slots) = self.take_frame(waiting, pool);
+            let (taken, slots) = self.take_frame(pool);
             match taken {
                 Taken::Frame(frame) => into.push(frame),
                 Taken::Dropped(reason) => stats.count(reason),
                 Taken::NoBuffer => break,
             }
-            self.release(slots);
-            waiting -= slots;
+            result = self.release(slots);
         }
         stats.add(Counter::PortRxFrames, (into.len() - before) as u64);
+        result
     }
 
     /// Has the first lines of a slot's buffer fetched.
@@ -155,21 +213,21 @@ impl RxRing {
         }
     }
 
-    /// Returns the next frame and the number of its descriptors, at least one and at most `waiting`.
+    /// Returns the next frame and the number of its descriptors, at least one and at most as many as wait, which is not none.
     #[inline]
-    fn take_frame(&self, waiting: u16, pool: &mut Pool) -> (Taken, u16) {
+    fn take_frame(&self, pool: &mut Pool) -> (Taken, u16) {
         let Some(mut frame) = pool.take() else { return (Taken::NoBuffer, 0) };
         let mut slots = 0;
         let mut reason = None;
         loop {
-            let (flags, copied) = self.append(self.next.wrapping_add(slots), &mut frame);
+            let (flags, copied) = self.append(self.progress.next.wrapping_add(slots), &mut frame);
             slots += 1;
             // The rest of a frame that is dropped is skipped.
             reason = reason.or(copied.err());
             if flags & NEXT == 0 {
                 break;
             }
-            if slots == waiting || slots == CHAIN_MAX {
+            if slots >= self.progress.known || slots >= CHAIN_MAX {
                 reason = reason.or(Some(Counter::PortMemifBadChain));
                 break;
             }
@@ -203,14 +261,14 @@ impl RxRing {
 
     /// Takes slots from the ring, and in the client refills them.
     #[inline]
-    fn release(&mut self, slots: u16) {
-        for _ in 0..slots {
-            if let Buffers::Ours { bytes, .. } = self.buffers {
+    fn release(&mut self, slots: u16) -> Result<(), RingFault> {
+        if let Buffers::Ours { bytes, .. } = self.buffers {
+            for slot in 0..slots {
                 // The offset is as it was, unless the peer broke it for itself.
-                self.words.set_first(self.next, 0, 0, bytes);
+                self.words.set_first(self.progress.next.wrapping_add(slot), 0, 0, bytes);
             }
-            self.next = self.next.wrapping_add(1);
         }
+        self.progress.advance(slots)
     }
 }
 
@@ -232,10 +290,8 @@ fn copy(region: &Region, offset: usize, len: u32, frame: &mut MemifFrame) -> Res
 pub(super) struct TxRing {
     words: RingWords,
     buffers: Buffers,
-    /// The next slot to fill.
-    next: u16,
-    /// Free slots that are known.
-    free: u16,
+    /// The next slot to fill, and how many are free at least.
+    progress: Progress,
 }
 
 impl TxRing {
@@ -245,7 +301,8 @@ impl TxRing {
         let ours = matches!(buffers, Buffers::Ours { .. });
         let index = if ours { words.head() } else { words.tail() };
         index.store(0, Ordering::Release);
-        TxRing { words, buffers, next: 0, free: 0 }
+        let progress = Progress::new(words.slots());
+        TxRing { words, buffers, progress }
     }
 
     /// Sends frames from the front of `from` and removes them, as many as there is room for. Returns their number.
@@ -266,7 +323,7 @@ impl TxRing {
         if sent > 0 {
             let ours = matches!(self.buffers, Buffers::Ours { .. });
             let index = if ours { self.words.head() } else { self.words.tail() };
-            index.store(self.next, Ordering::Release);
+            index.store(self.progress.next, Ordering::Release);
             from.drain(..sent);
         }
         result.map(|()| sent)
@@ -277,13 +334,13 @@ impl TxRing {
     fn put(&mut self, mut bytes: &[u8]) -> Result<bool, RingFault> {
         let mut slots = 0;
         loop {
-            if slots == self.free {
+            if slots >= self.progress.known {
                 self.look_for_room()?;
-                if slots == self.free {
+                if slots >= self.progress.known {
                     return Ok(false);
                 }
             }
-            let slot = self.next.wrapping_add(slots);
+            let slot = self.progress.next.wrapping_add(slots);
             let (region, offset, room, number) = self.buffer(slot)?;
             let (part, rest) = bytes.split_at(bytes.len().min(room));
             if !region.write(offset, part) {
@@ -293,11 +350,9 @@ impl TxRing {
             self.words.set_first(slot, flags, number, part.len() as u32);
             slots += 1;
             if rest.is_empty() {
-                self.next = self.next.wrapping_add(slots);
-                self.free -= slots;
-                return Ok(true);
+                return self.progress.advance(slots).map(|()| true);
             }
-            if slots == CHAIN_MAX {
+            if slots >= CHAIN_MAX {
                 // The client offers buffers too small for a frame of this link.
                 return Err(RingFault(Counter::PortMemifBadLength));
             }
@@ -331,18 +386,13 @@ impl TxRing {
     /// Reads the peer's index.
     #[cold]
     fn look_for_room(&mut self) -> Result<(), RingFault> {
-        let slots = self.words.slots();
-        let free = match self.buffers {
+        let index = match self.buffers {
+            // A buffer that the peer has read is free again a ring later.
             Buffers::Ours { .. } => {
-                let unread = self.next.wrapping_sub(self.words.tail().load(Ordering::Acquire));
-                slots.checked_sub(unread)
+                self.words.tail().load(Ordering::Acquire).wrapping_add(self.words.slots())
             }
-            Buffers::Theirs(_) => {
-                let offered = self.words.head().load(Ordering::Acquire).wrapping_sub(self.next);
-                Some(offered).filter(|offered| *offered <= slots)
-            }
+            Buffers::Theirs(_) => self.words.head().load(Ordering::Acquire),
         };
-        self.free = free.ok_or(RingFault(Counter::PortMemifBadIndex))?;
-        Ok(())
+        self.progress.on_index(index)
     }
 }
