@@ -74,6 +74,12 @@ pub enum Event {
         /// The parameters that the peer offers.
         mpa_request: MpaRequestInfo,
     },
+    /// A request that was not answered has ended: the peer left, the start-up timeout expired, or the connection made room for
+    /// another. The answer to it has no effect.
+    RequestEnded {
+        /// The request of an earlier [`Event::ConnectRequest`].
+        request: ConnectionRequest,
+    },
     /// The connection is established: Sends, Writes and Reads may be posted.
     Established {
         /// The queue pair.
@@ -195,6 +201,7 @@ impl Event {
             | Event::SrqShareExceeded { qp, .. }
             | Event::LastWqeReached { qp } => Some(qp),
             Event::ConnectRequest { .. }
+            | Event::RequestEnded { .. }
             | Event::SrqLimitReached { .. }
             | Event::Link { .. }
             | Event::ListenFailed { .. } => None,
@@ -227,7 +234,7 @@ pub struct NegotiatedParams {
 
 /// A connection request. Answer it with [`Context::accept`](crate::Context::accept) or
 /// [`Context::reject`](crate::Context::reject). A request that is dropped is closed at the start-up timeout.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 #[must_use = "a peer waits for an answer"]
 pub struct ConnectionRequest {
     pub(crate) core: u16,

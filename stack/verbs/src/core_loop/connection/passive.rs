@@ -23,7 +23,7 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{Blocked, ByteStream, ConnId, TcpEvents};
 use ironwarp_types::Nanos;
 
-use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
+use crate::event::{ConnectFailure, Event, MpaRequestInfo, PrivateData};
 use crate::objects::{CmParams, MpaParams};
 
 impl ConnectionManager {
@@ -188,6 +188,7 @@ impl ConnectionManager {
         decision: Decision,
         private_data: PrivateData,
     ) {
+        let core = self.core;
         let Some(passive) = self.passives.at(slot) else { return };
         let Some(flow) = dp.tcp.flow(passive.conn) else { return };
         passive.state = PassiveState::AwaitingDecision(decision);
@@ -197,8 +198,7 @@ impl ConnectionManager {
             peer_reads: enhanced.map(|enhanced| enhanced.reads),
             peer_to_peer: enhanced.is_some_and(|enhanced| enhanced.peer_to_peer),
         };
-        let (core, generation, enhanced) = (self.core, passive.generation, enhanced.is_some());
-        let request = ConnectionRequest { core, slot, generation, enhanced };
+        let Some(request) = passive.request(core, slot) else { return };
         let (context, local, remote) = (passive.context, flow.local, flow.remote);
         self.send_event(context, Event::ConnectRequest { request, local, remote, private_data, mpa_request });
     }
@@ -309,6 +309,7 @@ impl ConnectionManager {
     }
 
     fn abort_passive<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        self.report_request_end(slot);
         if let Some(passive) = self.remove_passive(dp, slot) {
             dp.set_owner(passive.conn, ConnOwner::Unowned);
             dp.tcp.abort(now, passive.conn, &mut dp.wires);
@@ -334,9 +335,20 @@ impl ConnectionManager {
     }
 
     fn release_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+        self.report_request_end(slot);
         self.remove_passive(dp, slot);
         dp.set_owner(conn, ConnOwner::Unowned);
         dp.tcp.release(conn);
+    }
+
+    /// The connection of a request that the context has not answered ends. At most one event for each request.
+    fn report_request_end(&mut self, slot: u32) {
+        let core = self.core;
+        let Some(passive) = self.passives.at(slot) else { return };
+        let context = passive.context;
+        if let Some(request) = passive.request(core, slot) {
+            self.send_event(context, Event::RequestEnded { request });
+        }
     }
 
     /// Returns the parameters of a reject that is sent, or never will be.

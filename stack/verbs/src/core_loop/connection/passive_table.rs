@@ -6,6 +6,7 @@ use super::half_open_by_host::HalfOpenByHost;
 use ironwarp_iwarp::mpa::startup::{Decision, Responder};
 use ironwarp_tcp::{ConnId, ListenerId, UnitSource};
 
+use crate::event::ConnectionRequest;
 use crate::objects::CmParams;
 
 /// The state of an incoming connection.
@@ -28,6 +29,15 @@ pub(crate) struct Passive {
     host: IpAddr,
     pub(super) context: u16,
     pub(super) generation: u32,
+}
+
+impl Passive {
+    /// Returns the request that the context has not answered, for the connection's core and slot.
+    pub(super) fn request(&self, core: u16, slot: u32) -> Option<ConnectionRequest> {
+        let PassiveState::AwaitingDecision(decision) = &self.state else { return None };
+        let enhanced = decision.peer_enhanced().is_some();
+        Some(ConnectionRequest { core, slot, generation: self.generation, enhanced })
+    }
 }
 
 impl UnitSource for Passive {
