@@ -4,13 +4,15 @@ use core::ffi::c_int;
 
 use std::net::SocketAddr;
 
-use verbs::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, QueuePair, SharedReceiveQueue};
+use verbs::{
+    ConnectFailure, ConnectionRequest, DisconnectReason, Event, MpaRequestInfo, QueuePair,
+    READS_UNNEGOTIATED, ReadDepths, SharedReceiveQueue, Terminate,
+};
 
 use super::event::EventDetails;
-use super::{CmId, EventChannel, IdState};
-use crate::device::{AsyncEvent, AsyncSource, default_context};
-use crate::engine::{EINVAL, Outcome, State, find};
-use crate::objects::{Cq, Qp, Srq};
+use super::{CmId, IdState};
+use crate::device::{AsyncEvent, AsyncSource, READS_MAX, default_context};
+use crate::engine::{Link, Outcome, State};
 use crate::sys;
 
 impl State {
@@ -44,10 +46,15 @@ impl State {
                 let details = EventDetails { status, ..EventDetails::default() };
                 self.on_connection(qp, IdState::Ended, event, &details);
             }
-            Event::Disconnected { qp, .. } => {
+            Event::Disconnected { qp, reason } => {
+                if let DisconnectReason::LocalError(fault) = reason {
+                    self.on_fault_of_peer(qp, fault);
+                }
                 let event = sys::RDMA_CM_EVENT_DISCONNECTED;
                 self.on_connection(qp, IdState::Ended, event, &EventDetails::default());
             }
+            Event::RequestEnded { request } => self.on_request_ended(&request),
+            Event::Terminated { qp, sent: true, terminate } => self.on_fault_of_peer(qp, terminate),
             Event::QueuePairFatal { qp } => self.push_qp_event(qp, sys::IBV_EVENT_QP_FATAL),
             Event::LastWqeReached { qp } => self.push_qp_event(qp, sys::IBV_EVENT_QP_LAST_WQE_REACHED),
             Event::CompletionQueueError { cq, .. } => self.push_cq_error(cq),
@@ -70,53 +77,72 @@ impl State {
         private_data: &[u8],
         mpa: &MpaRequestInfo,
     ) {
-        let Some(listener) = self.listeners.find(addresses.0) else {
-            // The peer is refused at the start-up timeout if the control queue is full.
-            let _ = self.device().map(|device| device.context.reject(&request, &[]));
+        let listener = self.listeners.find(addresses.0).and_then(|listener| {
+            let found = self.pools.ids.find(listener)?;
+            (!found.backlog.is_full()).then_some(listener)
+        });
+        let Some(listener) = listener else {
+            tracing::debug!("a request of {} is rejected: the backlog is full", addresses.1);
+            let _ = self.control(|stack| stack.reject(&request, &[]));
             return;
         };
-        let Ok(id) = self.create_requested(listener, request, addresses) else { return };
-        let reads = mpa.peer_reads.unwrap_or_default();
-        // RFC 6581 s9: the highest value leaves the depth to the applications.
+        let reads = self.reads_of_request(mpa);
+        let Ok(id) = self.create_requested(listener, request, addresses, reads) else { return };
         let details = EventDetails {
             private_data,
             responder_resources: reads.ord,
             initiator_depth: reads.ird,
             ..EventDetails::default()
         };
-        self.push_event_of(id, listener, sys::RDMA_CM_EVENT_CONNECT_REQUEST, &details);
+        self.push_request(id, listener, &details);
     }
 
+    /// Returns the read depths of a request. A peer that names none, as with revision 1 of MPA or with the highest value of
+    /// RFC 6581 s9, leaves them to the applications: the device's, as the kernel's iWARP devices report.
+    fn reads_of_request(&mut self, mpa: &MpaRequestInfo) -> ReadDepths {
+        let own = self.device().map_or(READS_MAX, |device| device.context.limits().read_depth.min(READS_MAX));
+        let named = |depth: u16| if depth >= READS_UNNEGOTIATED { own } else { depth };
+        mpa.peer_reads.map_or(ReadDepths { ird: own, ord: own }, |reads| ReadDepths {
+            ird: named(reads.ird),
+            ord: named(reads.ord),
+        })
+    }
+
+    /// A request that cannot get an identifier is rejected.
     fn create_requested(
         &mut self,
         listener: *mut sys::rdma_cm_id,
         request: ConnectionRequest,
         (local, remote): (SocketAddr, SocketAddr),
+        requested_reads: ReadDepths,
     ) -> Outcome<*mut sys::rdma_cm_id> {
-        let context = default_context(self)?;
-        // SAFETY: the lock is held, and no reference is kept beyond this block.
-        let mut child = unsafe {
-            let listener = find::<CmId>(listener).ok_or(EINVAL)?;
-            find::<EventChannel>(listener.raw.channel).ok_or(EINVAL)?.users += 1;
-            CmId::new(listener.raw.channel, listener.raw.context, listener.raw.ps)
-        };
+        let listener = self.pools.ids.get(listener)?;
+        let channel = listener.raw.channel;
+        let mut child = CmId::new(channel, listener.raw.context, listener.raw.ps);
         child.request = Some(request);
+        child.requested_reads = requested_reads;
         child.state = IdState::Requested;
-        child.set_local(local);
-        child.set_remote(remote);
+        child.set_addresses(local, remote);
+        self.pools.event_channels.get(channel)?.users += 1;
         let id = self.pools.ids.insert(child);
-        self.attach(id, context)?;
-        Ok(id)
+        let attached = default_context(self).and_then(|context| self.attach(id, context));
+        if attached.is_err() {
+            self.discard_id(id);
+        }
+        attached.map(|()| id)
+    }
+
+    /// Returns the identifier that a queue pair connects, or null.
+    fn id_of(&mut self, qp: QueuePair) -> *mut sys::rdma_cm_id {
+        let link = self.qps.get(&qp.num().0).and_then(|qp| self.pools.qps.find(*qp)).map(|qp| qp.id);
+        self.pools.ids.follow(link.unwrap_or(Link::NONE))
     }
 
     /// The stack has chosen the port of a connection.
     fn set_addresses(&mut self, qp: QueuePair, (local, remote): (SocketAddr, SocketAddr)) {
-        let Some(qp) = self.qps.get(&qp.num().0) else { return };
-        // SAFETY: the lock is held, and no reference is kept.
-        let id = unsafe { find::<Qp>(*qp).and_then(|qp| find::<CmId>(qp.id)) };
-        if let Some(id) = id {
-            id.set_local(local);
-            id.set_remote(remote);
+        let id = self.id_of(qp);
+        if let Some(id) = self.pools.ids.find(id) {
+            id.set_addresses(local, remote);
         }
     }
 
@@ -128,40 +154,47 @@ impl State {
         event: sys::rdma_cm_event_type,
         details: &EventDetails<'_>,
     ) {
-        let Some(qp) = self.qps.get(&qp.num().0) else { return };
-        // SAFETY: the lock is held, and no reference is kept beyond this block.
-        let id = unsafe {
-            let Some(qp) = find::<Qp>(*qp) else { return };
+        let id = self.id_of(qp);
+        if let Some(qp) = self.qps.get(&qp.num().0).and_then(|qp| self.pools.qps.find(*qp)) {
             qp.raw.state = if next == IdState::Connected { sys::IBV_QPS_RTS } else { sys::IBV_QPS_ERR };
-            let Some(id) = find::<CmId>(qp.id) else { return };
-            id.state = next;
-            qp.id
+        }
+        if let Some(found) = self.pools.ids.find(id) {
+            found.state = next;
+            self.push_event(id, event, details);
+        }
+    }
+
+    /// An error that was found here ends a connection. As with the kernel's iWARP devices, an asynchronous event of the queue
+    /// pair tells that from an orderly end, if the peer caused it: IBV_EVENT_QP_FATAL reports a request of this side.
+    fn on_fault_of_peer(&mut self, qp: QueuePair, fault: Terminate) {
+        let event_type = match fault {
+            _ if fault.is_protection_error() => sys::IBV_EVENT_QP_ACCESS_ERR,
+            _ if fault.is_local_catastrophic() => return,
+            _ => sys::IBV_EVENT_QP_REQ_ERR,
         };
-        self.push_event(id, event, details);
+        self.push_qp_event(qp, event_type);
     }
 
     fn push_qp_event(&mut self, qp: QueuePair, event_type: sys::ibv_event_type) {
         let Some(&qp) = self.qps.get(&qp.num().0) else { return };
-        // SAFETY: the lock is held, and no reference is kept.
-        let owner = unsafe { find::<Qp>(qp) }.map(|qp| qp.raw.context);
+        let owner = self.pools.qps.find(qp).map(|qp| qp.raw.context);
         self.push_async(owner, AsyncEvent { event_type, source: AsyncSource::Qp(qp) });
     }
 
     fn push_cq_error(&mut self, handle: verbs::CompletionQueue) {
-        // SAFETY: the lock is held, and no reference is kept.
-        let is_it = |cq: &*mut sys::ibv_cq| unsafe { find::<Cq>(*cq) }.is_some_and(|cq| cq.handle == handle);
-        let Some(cq) = self.cqs.iter().copied().find(is_it) else { return };
-        // SAFETY: as above.
-        let owner = unsafe { find::<Cq>(cq) }.map(|cq| cq.raw.context);
+        let Self { pools, cqs, .. } = self;
+        let mut is_it = |cq: &*mut sys::ibv_cq| pools.cqs.find(*cq).is_some_and(|cq| cq.handle == handle);
+        let Some(cq) = cqs.iter().copied().find(|cq| is_it(cq)) else { return };
+        let owner = self.pools.cqs.find(cq).map(|cq| cq.raw.context);
         let event_type = sys::IBV_EVENT_CQ_ERR;
         self.push_async(owner, AsyncEvent { event_type, source: AsyncSource::Cq(cq) });
     }
 
     fn push_srq_limit(&mut self, handle: SharedReceiveQueue) {
-        // SAFETY: the lock is held, and no reference is kept.
-        let is_it =
-            |srq: &*mut sys::ibv_srq| unsafe { find::<Srq>(*srq) }.is_some_and(|srq| srq.handle == handle);
-        let Some(srq) = self.srqs.iter().copied().find(is_it) else { return };
+        let Self { pools, srqs, .. } = self;
+        let mut is_it =
+            |srq: &*mut sys::ibv_srq| pools.srqs.find(*srq).is_some_and(|srq| srq.handle == handle);
+        let Some(srq) = srqs.iter().copied().find(|srq| is_it(srq)) else { return };
         let event_type = sys::IBV_EVENT_SRQ_LIMIT_REACHED;
         self.push_async(None, AsyncEvent { event_type, source: AsyncSource::Srq(srq) });
     }
@@ -177,6 +210,7 @@ fn failure(reason: ConnectFailure) -> (sys::rdma_cm_event_type, c_int) {
         ConnectFailure::Protocol | ConnectFailure::Terminated => {
             (sys::RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
         }
+        ConnectFailure::SourceNotAvailable => (sys::RDMA_CM_EVENT_UNREACHABLE, -libc::EADDRINUSE),
         ConnectFailure::NoResources => (sys::RDMA_CM_EVENT_CONNECT_ERROR, -libc::ENOMEM),
         _ => (sys::RDMA_CM_EVENT_CONNECT_ERROR, -libc::EIO),
     }

@@ -4,11 +4,11 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use super::address::{resolve_address, resolve_route};
-use super::event::get_event;
-use super::id::{destroy_id, migrate_id};
-use super::{CmEvent, CmId};
+use super::event::wait_on;
+use super::id::{NO_QUEUE, OwnQueue, destroy_id};
+use super::{CmId, IdState};
 use crate::device::default_context;
-use crate::engine::{EINVAL, EOPNOTSUPP, Errno, Outcome, State, as_minus_one, as_pointer, find, with};
+use crate::engine::{EINVAL, EOPNOTSUPP, Errno, Link, Outcome, State, as_minus_one, as_pointer, with};
 use crate::objects;
 use crate::sys;
 
@@ -55,19 +55,16 @@ extern "C" fn rdma_destroy_qp(id: *mut sys::rdma_cm_id) {
 }
 
 fn destroy_id_qp(id: *mut sys::rdma_cm_id) -> Outcome {
-    // SAFETY: the lock is held, and no reference is kept.
-    let qp = with(|_| Ok(unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw.qp))?;
+    let qp = with(|state| Ok(state.pools.ids.get(id)?.raw.qp))?;
     objects::destroy_qp(qp)?;
-    let queues = with(|_| {
-        // SAFETY: as above.
-        let raw = &mut unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw;
-        let take = |cq: &mut *mut sys::ibv_cq, channel: &mut *mut sys::ibv_comp_channel| {
-            (core::mem::replace(cq, ptr::null_mut()), core::mem::replace(channel, ptr::null_mut()))
-        };
-        let send = take(&mut raw.send_cq, &mut raw.send_cq_channel);
-        Ok([send, take(&mut raw.recv_cq, &mut raw.recv_cq_channel)])
-    })?;
-    for (cq, channel) in queues {
+    // A queue that the program uses elsewhere stays, and the identifier has it no longer.
+    for part in QUEUES {
+        let (cq, channel) = with(|state| {
+            let found = state.pools.ids.get(id)?;
+            let (cq, channel) = core::mem::replace(part.own(found), NO_QUEUE);
+            part.clear(&mut found.raw);
+            Ok((state.pools.cqs.follow(cq), state.pools.channels.follow(channel)))
+        })?;
         if !cq.is_null() {
             objects::destroy_cq(cq)?;
         }
@@ -78,6 +75,36 @@ fn destroy_id_qp(id: *mut sys::rdma_cm_id) -> Outcome {
     Ok(())
 }
 
+/// One of the two completion queues that are created for the queue pair of an identifier.
+#[derive(Clone, Copy)]
+enum Part {
+    Send,
+    Recv,
+}
+
+const QUEUES: [Part; 2] = [Part::Send, Part::Recv];
+
+impl Part {
+    fn own(self, id: &mut CmId) -> &mut OwnQueue {
+        match self {
+            Part::Send => &mut id.send_queue,
+            Part::Recv => &mut id.recv_queue,
+        }
+    }
+
+    /// Shows the program a queue and its channel.
+    fn set(self, raw: &mut sys::rdma_cm_id, cq: *mut sys::ibv_cq, channel: *mut sys::ibv_comp_channel) {
+        match self {
+            Part::Send => (raw.send_cq, raw.send_cq_channel) = (cq, channel),
+            Part::Recv => (raw.recv_cq, raw.recv_cq_channel) = (cq, channel),
+        }
+    }
+
+    fn clear(self, raw: &mut sys::rdma_cm_id) {
+        self.set(raw, ptr::null_mut(), ptr::null_mut());
+    }
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_srq(
     id: *mut sys::rdma_cm_id,
@@ -85,13 +112,18 @@ extern "C" fn rdma_create_srq(
     init: *mut sys::ibv_srq_init_attr,
 ) -> c_int {
     as_minus_one(with(|state| {
-        // SAFETY: the program passes null or its attributes; the lock is held.
+        // SAFETY: the program passes null or its attributes.
         let init = unsafe { init.as_mut() }.ok_or(EINVAL)?;
-        // SAFETY: as above.
-        let own = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw.pd;
+        let found = state.pools.ids.get(id)?;
+        let (own, has_one) = (found.raw.pd, found.srq);
+        // An identifier has a single one, and a device before.
+        if own.is_null() || !state.pools.srqs.follow(has_one).is_null() {
+            return Err(EINVAL);
+        }
         let srq = state.create_srq(if pd.is_null() { own } else { pd }, init)?;
-        // SAFETY: as above.
-        unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw.srq = srq;
+        let link = state.pools.srqs.link(srq);
+        let found = state.pools.ids.get(id)?;
+        (found.raw.srq, found.srq) = (srq, link);
         Ok(())
     }))
 }
@@ -120,12 +152,16 @@ extern "C" fn rdma_destroy_srq(id: *mut sys::rdma_cm_id) {
 }
 
 fn destroy_id_srq(id: *mut sys::rdma_cm_id) -> Outcome {
-    let srq = with(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let found = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?;
-        Ok(core::mem::replace(&mut found.raw.srq, ptr::null_mut()))
+    let srq = with(|state| {
+        let link = state.pools.ids.get(id)?.srq;
+        Ok(state.pools.srqs.follow(link))
     })?;
-    objects::destroy_srq(srq)
+    objects::destroy_srq(srq)?;
+    with(|state| {
+        let found = state.pools.ids.get(id)?;
+        (found.raw.srq, found.srq) = (ptr::null_mut(), Link::NONE);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -160,7 +196,7 @@ unsafe fn create_endpoint(
         }
     };
     if let Err(error) = prepared {
-        destroy_id(id)?;
+        let _ = destroy_id(id);
         return Err(error);
     }
     *into = id;
@@ -181,9 +217,7 @@ unsafe fn prepare_passive(
     let qp_type = info.ai_qp_type as sys::ibv_qp_type;
     with(|state| {
         state.bind(id, address.ok_or(EINVAL)?)?;
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.endpoint =
-            init.map(|init| (pd, sys::ibv_qp_init_attr { qp_type, ..init }));
+        state.pools.ids.get(id)?.endpoint = init.map(|init| (pd, sys::ibv_qp_init_attr { qp_type, ..init }));
         Ok(())
     })
 }
@@ -207,10 +241,10 @@ unsafe fn prepare_active(
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_destroy_ep(id: *mut sys::rdma_cm_id) {
-    let owned = with(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let raw = &unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw;
-        Ok((!raw.qp.is_null(), !raw.srq.is_null()))
+    let owned = with(|state| {
+        let found = state.pools.ids.get(id)?;
+        let (has_qp, srq) = (!found.raw.qp.is_null(), found.srq);
+        Ok((has_qp, !state.pools.srqs.follow(srq).is_null()))
     });
     let Ok((has_qp, has_srq)) = owned else { return };
     if has_qp {
@@ -223,47 +257,37 @@ extern "C" fn rdma_destroy_ep(id: *mut sys::rdma_cm_id) {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn rdma_get_request(listener: *mut sys::rdma_cm_id, id: *mut *mut sys::rdma_cm_id) -> c_int {
-    as_minus_one(get_request(listener).and_then(|found| {
-        if id.is_null() {
-            return Err(EINVAL);
-        }
+extern "C-unwind" fn rdma_get_request(
+    listener: *mut sys::rdma_cm_id,
+    id: *mut *mut sys::rdma_cm_id,
+) -> c_int {
+    if id.is_null() {
+        return as_minus_one(Err(EINVAL));
+    }
+    as_minus_one(get_request(listener).map(|found| {
         // SAFETY: the program passes a place for the pointer.
         unsafe { *id = found };
-        Ok(())
     }))
 }
 
 fn get_request(listener: *mut sys::rdma_cm_id) -> Outcome<*mut sys::rdma_cm_id> {
-    let (channel, endpoint) = with(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let found = unsafe { find::<CmId>(listener) }.ok_or(EINVAL)?;
-        if !found.is_synchronous {
+    let channel = with(|state| {
+        let found = state.pools.ids.get(listener)?;
+        if !found.is_synchronous || found.state != IdState::Listening {
             return Err(EINVAL);
         }
-        let last = core::mem::replace(&mut found.raw.event, ptr::null_mut());
-        Ok(((found.raw.channel, last), found.endpoint))
+        let channel = found.raw.channel;
+        state.release_last_event(listener)?;
+        Ok(channel)
     })?;
-    let (channel, last) = channel;
-    if !last.is_null() {
-        with(|state| state.acknowledge(last))?;
-    }
-    let event = get_event(channel)?;
-    // SAFETY: as above.
-    let raw = with(|_| Ok(unsafe { find::<CmEvent>(event) }.ok_or(EINVAL)?.raw))?;
-    if raw.status != 0 || raw.event != sys::RDMA_CM_EVENT_CONNECT_REQUEST {
-        with(|state| state.acknowledge(event))?;
-        return Err(Errno(if raw.status != 0 { raw.status.abs() } else { libc::EINVAL }));
-    }
-    if let Some((pd, mut init)) = endpoint {
-        with(|state| state.create_id_qp(raw.id, pd, &mut init))?;
-    }
-    migrate_id(raw.id, ptr::null_mut())?;
-    with(|_| {
-        // SAFETY: as above.
-        unsafe { find::<CmId>(raw.id) }.ok_or(EINVAL)?.raw.event = event;
-        Ok(raw.id)
-    })
+    wait_on(channel, |state, event| {
+        let taken = state.take_request(listener, event);
+        if taken.is_err() {
+            // Nobody else knows of the event.
+            let _ = state.acknowledge(event);
+        }
+        taken
+    })?
 }
 
 #[unsafe(no_mangle)]
@@ -289,50 +313,92 @@ extern "C" fn rdma_free_devices(list: *mut *mut sys::ibv_context) {
 }
 
 impl State {
-    /// Returns the protection domain of identifiers whose program names none.
-    pub(super) fn default_pd(&mut self, context: *mut sys::ibv_context) -> Outcome<*mut sys::ibv_pd> {
-        match self.listeners.pd {
-            Some(pd) => Ok(pd),
-            None => {
-                let pd = self.alloc_pd(context)?;
-                self.listeners.pd = Some(pd);
-                Ok(pd)
-            }
+    /// Makes the identifier of a request that of the program, with a queue pair if the listener has the attributes of one. If
+    /// that fails, the request is rejected and the identifier destroyed.
+    fn take_request(
+        &mut self,
+        listener: *mut sys::rdma_cm_id,
+        event: *mut sys::rdma_cm_event,
+    ) -> Outcome<*mut sys::rdma_cm_id> {
+        let raw = self.pools.events.get(event)?.raw;
+        if raw.event != sys::RDMA_CM_EVENT_CONNECT_REQUEST {
+            return Err(Errno(if raw.status == 0 { libc::EINVAL } else { raw.status.abs() }));
         }
+        let child = raw.id;
+        let prepared = self.prepare_request(listener, child);
+        if prepared.is_err() {
+            self.discard_id(child);
+        } else {
+            self.pools.ids.get(child)?.raw.event = event;
+        }
+        prepared.map(|()| child)
     }
 
+    /// A call that fails leaves no queue pair and no channel.
+    fn prepare_request(&mut self, listener: *mut sys::rdma_cm_id, child: *mut sys::rdma_cm_id) -> Outcome {
+        // The channel first, because its creation has no effect on a peer.
+        let channel = self.create_event_channel()?;
+        let endpoint = self.pools.ids.get(listener)?.endpoint;
+        let created = endpoint.map_or(Ok(()), |(pd, mut init)| self.create_id_qp(child, pd, &mut init));
+        if let Err(error) = created.and_then(|()| self.move_events(child, channel).map(drop)) {
+            let _ = self.destroy_event_channel(channel);
+            return Err(error);
+        }
+        self.pools.ids.get(child)?.is_synchronous = true;
+        Ok(())
+    }
+
+    /// Returns the protection domain of identifiers whose program names none.
+    pub(super) fn default_pd(&mut self, context: *mut sys::ibv_context) -> Outcome<*mut sys::ibv_pd> {
+        let known = self.pools.pds.follow(self.listeners.pd);
+        if !known.is_null() {
+            return Ok(known);
+        }
+        let pd = self.alloc_pd(context)?;
+        self.listeners.pd = self.pools.pds.link(pd);
+        Ok(pd)
+    }
+
+    /// Creates the queue pair of an identifier, with completion queues for those that the program does not name. A call that
+    /// fails leaves nothing, and the attributes as they were.
     fn create_id_qp(
         &mut self,
         id: *mut sys::rdma_cm_id,
         pd: *mut sys::ibv_pd,
         init: &mut sys::ibv_qp_init_attr,
     ) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let raw = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw;
+        let raw = self.pools.ids.get(id)?.raw;
         if !raw.qp.is_null() || raw.verbs.is_null() {
             return Err(EINVAL);
         }
+        let before = *init;
         let pd = if pd.is_null() { raw.pd } else { pd };
-        if init.send_cq.is_null() {
-            init.send_cq = self
-                .create_id_cq(id, init.cap.max_send_wr, |raw| (&mut raw.send_cq, &mut raw.send_cq_channel))?;
-        }
-        if init.recv_cq.is_null() {
-            init.recv_cq = self
-                .create_id_cq(id, init.cap.max_recv_wr, |raw| (&mut raw.recv_cq, &mut raw.recv_cq_channel))?;
-        }
         if init.srq.is_null() {
             init.srq = raw.srq;
         }
-        let qp = self.create_qp(pd, init)?;
-        // SAFETY: as above.
-        unsafe {
-            let created = find::<objects::Qp>(qp).ok_or(EINVAL)?;
-            created.id = id;
-            created.raw.state = sys::IBV_QPS_INIT;
-            let found = find::<CmId>(id).ok_or(EINVAL)?;
-            found.raw.qp = qp;
-            found.raw.pd = pd;
+        let created = self.create_id_cqs(id, init).and_then(|()| self.create_qp(pd, init));
+        let qp = match created {
+            Ok(qp) => qp,
+            Err(error) => {
+                *init = before;
+                self.remove_id_cqs(id);
+                return Err(error);
+            }
+        };
+        let (id_link, qp_link) = (self.pools.ids.link(id), self.pools.qps.link(qp));
+        let created = self.pools.qps.get(qp)?;
+        (created.id, created.raw.state) = (id_link, sys::IBV_QPS_INIT);
+        let found = self.pools.ids.get(id)?;
+        (found.qp, found.raw.qp, found.raw.pd) = (qp_link, qp, pd);
+        Ok(())
+    }
+
+    fn create_id_cqs(&mut self, id: *mut sys::rdma_cm_id, init: &mut sys::ibv_qp_init_attr) -> Outcome {
+        if init.send_cq.is_null() {
+            init.send_cq = self.create_id_cq(id, Part::Send, init.cap.max_send_wr)?;
+        }
+        if init.recv_cq.is_null() {
+            init.recv_cq = self.create_id_cq(id, Part::Recv, init.cap.max_recv_wr)?;
         }
         Ok(())
     }
@@ -341,16 +407,39 @@ impl State {
     fn create_id_cq(
         &mut self,
         id: *mut sys::rdma_cm_id,
+        part: Part,
         entries: u32,
-        places: impl FnOnce(&mut sys::rdma_cm_id) -> (&mut *mut sys::ibv_cq, &mut *mut sys::ibv_comp_channel),
     ) -> Outcome<*mut sys::ibv_cq> {
-        // SAFETY: the lock is held, and no reference is kept.
-        let context = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw.verbs;
+        let context = self.pools.ids.get(id)?.raw.verbs;
         let channel = self.create_comp_channel(context)?;
-        let cq = self.create_cq(context, objects::clamp_int(entries.max(1)), id.cast::<c_void>(), channel)?;
-        // SAFETY: as above.
-        let (cq_place, channel_place) = places(&mut unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw);
-        (*cq_place, *channel_place) = (cq, channel);
+        let entries = objects::clamp_int(entries.max(1));
+        let cq = match self.create_cq(context, entries, id.cast::<c_void>(), channel) {
+            Ok(cq) => cq,
+            Err(error) => {
+                let _ = self.destroy_comp_channel(channel);
+                return Err(error);
+            }
+        };
+        let queue = (self.pools.cqs.link(cq), self.pools.channels.link(channel));
+        let found = self.pools.ids.get(id)?;
+        *part.own(found) = queue;
+        part.set(&mut found.raw, cq, channel);
         Ok(cq)
+    }
+
+    /// Removes what [`create_id_cqs`](Self::create_id_cqs) has created. Nobody has used it.
+    fn remove_id_cqs(&mut self, id: *mut sys::rdma_cm_id) {
+        for part in QUEUES {
+            let Some(found) = self.pools.ids.find(id) else { return };
+            let (cq, channel) = core::mem::replace(part.own(found), NO_QUEUE);
+            part.clear(&mut found.raw);
+            let (cq, channel) = (self.pools.cqs.follow(cq), self.pools.channels.follow(channel));
+            if !cq.is_null() {
+                let _ = self.remove_cq(cq);
+            }
+            if !channel.is_null() {
+                let _ = self.destroy_comp_channel(channel);
+            }
+        }
     }
 }

@@ -1,17 +1,22 @@
 //! Event channels and events.
 //!
 //! An event is the program's from `rdma_get_cm_event` to `rdma_ack_cm_event`. Identifiers count theirs, since
-//! `rdma_destroy_id` waits for them.
+//! `rdma_destroy_id` waits for them. A channel holds few events: an identifier has a fixed number in its life, and the
+//! requests to a listener are bounded by its backlog.
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
-use std::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use verbs::ConnectionRequest;
 
 use super::{CmId, IdState};
 use crate::device::static_text;
 use crate::engine::{
-    EBUSY, EINVAL, EventQueue, Object, Outcome, State, as_minus_one, as_pointer, find, signal_acknowledged,
-    wait_for, with,
+    EBUSY, EINVAL, Errno, EventQueue, Link, Object, Outcome, State, as_minus_one, as_pointer,
+    signal_acknowledged, wait_for, wait_for_ever, with,
 };
 use crate::sys;
 
@@ -31,12 +36,25 @@ unsafe impl Object for EventChannel {
 #[repr(C)]
 pub(crate) struct CmEvent {
     pub(crate) raw: sys::rdma_cm_event,
+    /// The identifier that counts it: of a request, the listener.
+    owner: Link<CmId>,
     private_data: Box<[u8]>,
 }
 
 // SAFETY: as above.
 unsafe impl Object for CmEvent {
     type Raw = sys::rdma_cm_event;
+}
+
+impl CmEvent {
+    fn is_request(&self) -> bool {
+        !self.raw.listen_id.is_null()
+    }
+
+    /// Whether it is an event of an identifier, or a request to it.
+    fn concerns(&self, id: *mut sys::rdma_cm_id) -> bool {
+        self.raw.id == id || self.raw.listen_id == id
+    }
 }
 
 /// What an event says besides its identifier.
@@ -50,8 +68,27 @@ pub(crate) struct EventDetails<'a> {
     pub(crate) qp_num: u32,
 }
 
-/// How long a channel is kept for a thread that is about to wait.
+/// Requests whose events the program has not fetched, with the events. A peer may leave before.
+#[derive(Default)]
+pub(crate) struct UnseenRequests(BTreeMap<[u64; 2], *mut sys::rdma_cm_event>);
+
+impl UnseenRequests {
+    pub(crate) const fn new() -> Self {
+        UnseenRequests(BTreeMap::new())
+    }
+}
+
+/// A channel that was destroyed a moment ago.
+pub(crate) struct ClosedChannel {
+    channel: *mut sys::rdma_event_channel,
+    at: Instant,
+    by: ThreadId,
+}
+
+/// How long a thread may be on its way into `rdma_get_cm_event` while another destroys the channel.
 const LAST_WAIT: Duration = Duration::from_millis(5);
+/// Channels that are remembered for such threads.
+const CLOSED_MAX: usize = 16;
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut sys::rdma_event_channel {
@@ -60,10 +97,11 @@ extern "C" fn rdma_create_event_channel() -> *mut sys::rdma_event_channel {
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_destroy_event_channel(channel: *mut sys::rdma_event_channel) {
-    // Another thread may be between two waits, as rping's is at its end. One that waits stays there; one that comes later
-    // gets an error, by which rping ends.
-    std::thread::sleep(LAST_WAIT);
-    as_minus_one(with(|state| state.destroy_event_channel(channel)));
+    as_minus_one(with(|state| {
+        state.destroy_event_channel(channel)?;
+        state.remember_closed(channel);
+        Ok(())
+    }));
 }
 
 #[unsafe(no_mangle)]
@@ -71,45 +109,38 @@ extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut sys::rdma_event_channel,
     event: *mut *mut sys::rdma_cm_event,
 ) -> c_int {
-    as_minus_one(get_event(channel).and_then(|found| {
-        if event.is_null() {
-            return Err(EINVAL);
-        }
+    if event.is_null() {
+        return as_minus_one(Err(EINVAL));
+    }
+    as_minus_one(wait_on(channel, |_, found| {
         // SAFETY: the program passes a place for the pointer.
         unsafe { *event = found };
-        Ok(())
     }))
 }
 
-/// Waits for an event of a channel.
-pub(super) fn get_event(channel: *mut sys::rdma_event_channel) -> Outcome<*mut sys::rdma_cm_event> {
-    // SAFETY: the lock is held, and no reference is kept.
-    let fd = with(|_| Ok(unsafe { find::<EventChannel>(channel) }.ok_or(EINVAL)?.events.fd()))?;
-    wait_for(fd, |_| {
-        // SAFETY: as above.
-        let event = unsafe { find::<EventChannel>(channel) }.ok_or(EINVAL)?.events.pop();
-        if let Some(event) = event {
-            count(event, 1);
+/// Waits for an event of a channel and hands it over.
+pub(super) fn wait_on<T>(
+    channel: *mut sys::rdma_event_channel,
+    mut hand_over: impl FnMut(&mut State, *mut sys::rdma_cm_event) -> T,
+) -> Outcome<T> {
+    let fd = with(|state| {
+        let was_closed_now = state.was_closed_now(channel);
+        match state.pools.event_channels.find(channel) {
+            Some(found) => Ok(Some(found.events.fd())),
+            None if was_closed_now => Ok(None),
+            None => Err(EINVAL),
         }
-        Ok(event)
+    })?;
+    let Some(fd) = fd else { return wait_for_ever() };
+    wait_for(fd, |state| {
+        let Some(event) = state.take_event(channel)? else { return Ok(None) };
+        Ok(Some(hand_over(state, event)))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_ack_cm_event(event: *mut sys::rdma_cm_event) -> c_int {
     as_minus_one(with(|state| state.acknowledge(event)))
-}
-
-/// Counts an event as delivered (1) or acknowledged (-1) with its identifier; a request with that of the listener.
-fn count(event: *mut sys::rdma_cm_event, change: i32) {
-    // SAFETY: the caller holds the lock, and no reference is kept.
-    unsafe {
-        let Some(event) = find::<CmEvent>(event) else { return };
-        let id = if event.raw.listen_id.is_null() { event.raw.id } else { event.raw.listen_id };
-        if let Some(id) = find::<CmId>(id) {
-            id.unacked += change;
-        }
-    }
 }
 
 impl State {
@@ -120,22 +151,72 @@ impl State {
     }
 
     pub(super) fn destroy_event_channel(&mut self, channel: *mut sys::rdma_event_channel) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        if unsafe { find::<EventChannel>(channel) }.ok_or(EINVAL)?.users > 0 {
+        if self.pools.event_channels.get(channel)?.users > 0 {
             // Its identifiers would have no channel: the manual page forbids this.
             return Err(EBUSY);
         }
-        // SAFETY: as above.
-        unsafe { self.pools.event_channels.remove(channel) };
+        self.pools.event_channels.take(channel);
         Ok(())
     }
 
+    /// Another thread may be between two waits, as rping's is at its end. With the kernel's device it would not return from
+    /// the next one, and here it does not either. A thread that comes later gets an error.
+    fn remember_closed(&mut self, channel: *mut sys::rdma_event_channel) {
+        if self.closed_channels.len() == CLOSED_MAX {
+            self.closed_channels.pop_front();
+        }
+        let closed = ClosedChannel { channel, at: Instant::now(), by: thread::current().id() };
+        self.closed_channels.push_back(closed);
+    }
+
+    fn was_closed_now(&self, channel: *mut sys::rdma_event_channel) -> bool {
+        let is_it = |closed: &ClosedChannel| {
+            closed.channel == channel
+                && closed.at.elapsed() < LAST_WAIT
+                && closed.by != thread::current().id()
+        };
+        self.closed_channels.iter().any(is_it)
+    }
+
+    /// Takes the next event of a channel, which is the program's from now on.
+    fn take_event(
+        &mut self,
+        channel: *mut sys::rdma_event_channel,
+    ) -> Outcome<Option<*mut sys::rdma_cm_event>> {
+        let Some(event) = self.pools.event_channels.get(channel)?.events.pop() else { return Ok(None) };
+        self.on_left_queue(event);
+        let owner = self.pools.events.get(event)?.owner;
+        let owner = self.pools.ids.follow(owner);
+        if let Some(id) = self.pools.ids.find(owner) {
+            id.unacked += 1;
+        }
+        Ok(Some(event))
+    }
+
+    /// An event is in no queue any more: a request makes room for the next one.
+    fn on_left_queue(&mut self, event: *mut sys::rdma_cm_event) {
+        let Some(found) = self.pools.events.find(event).filter(|event| event.is_request()) else { return };
+        let (child, listener) = (found.raw.id, found.owner);
+        if let Some(request) = self.pools.ids.find(child).and_then(|child| child.request.as_ref()) {
+            self.unseen_requests.0.remove(&request.to_bits());
+        }
+        let listener = self.pools.ids.follow(listener);
+        if let Some(listener) = self.pools.ids.find(listener) {
+            listener.backlog.on_taken();
+        }
+    }
+
     pub(super) fn acknowledge(&mut self, event: *mut sys::rdma_cm_event) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<CmEvent>(event) }.ok_or(EINVAL)?;
-        count(event, -1);
-        // SAFETY: as above.
-        unsafe { self.pools.events.remove(event) };
+        let event = self.pools.events.take(event).map(|removed| (event, removed)).ok_or(EINVAL)?;
+        let (event, removed) = event;
+        let owner = self.pools.ids.follow(removed.owner);
+        if let Some(id) = self.pools.ids.find(owner) {
+            id.unacked -= 1;
+        }
+        // The event of a synchronous operation, which the program need not acknowledge.
+        if let Some(id) = self.pools.ids.find(removed.raw.id).filter(|id| id.raw.event == event) {
+            id.raw.event = ptr::null_mut();
+        }
         signal_acknowledged();
         Ok(())
     }
@@ -174,104 +255,154 @@ impl State {
             qp_num: details.qp_num,
             ..Default::default()
         };
-        // SAFETY: the lock is held, and no reference is kept.
-        let Some(channel) = (unsafe { find::<CmId>(id) }).map(|id| id.raw.channel) else { return };
-        let event = self.pools.events.insert(CmEvent { raw, private_data });
-        // SAFETY: as above.
-        match unsafe { find::<EventChannel>(channel) } {
-            Some(channel) => channel.events.push(event),
-            // SAFETY: as above.
-            None => drop(unsafe { self.pools.events.remove(event) }),
+        let owner = self.pools.ids.link(if listener.is_null() { id } else { listener });
+        let Some(channel) = self.pools.ids.find(id).map(|id| id.raw.channel) else { return };
+        let Some(channel) = self.pools.event_channels.find(channel) else { return };
+        channel.events.push(self.pools.events.insert(CmEvent { raw, owner, private_data }));
+    }
+
+    /// Adds the event of a request to the channel of its listener, where it is until the program fetches it or the peer
+    /// leaves.
+    pub(super) fn push_request(
+        &mut self,
+        id: *mut sys::rdma_cm_id,
+        listener: *mut sys::rdma_cm_id,
+        details: &EventDetails<'_>,
+    ) {
+        self.push_event_of(id, listener, sys::RDMA_CM_EVENT_CONNECT_REQUEST, details);
+        let Some(found) = self.pools.ids.find(id) else { return };
+        let (request, channel) = (found.request.as_ref().map(ConnectionRequest::to_bits), found.raw.channel);
+        let event = self.pools.event_channels.find(channel).and_then(|channel| channel.events.last());
+        if let (Some(request), Some(event)) = (request, event) {
+            self.unseen_requests.0.insert(request, event);
         }
+        if let Some(listener) = self.pools.ids.find(listener) {
+            listener.backlog.on_added();
+        }
+    }
+
+    /// The peer of a request has left. If the program has not seen the request, it never does.
+    pub(super) fn on_request_ended(&mut self, request: &ConnectionRequest) {
+        let Some(event) = self.unseen_requests.0.get(&request.to_bits()).copied() else { return };
+        self.on_left_queue(event);
+        let Some(id) = self.pools.events.find(event).map(|event| event.raw.id) else { return };
+        let Some(found) = self.pools.ids.find(id) else { return };
+        found.request = None;
+        let channel = found.raw.channel;
+        if let Some(channel) = self.pools.event_channels.find(channel) {
+            channel.events.remove_unless(|other| *other != event);
+        }
+        self.pools.events.take(event);
+        self.discard_id(id);
     }
 
     /// Removes the undelivered events of an identifier that is being destroyed. Requests to it are rejected.
     pub(super) fn remove_events(&mut self, id: *mut sys::rdma_cm_id) {
-        // SAFETY: the lock is held, and no reference is kept.
-        let channel = unsafe { find::<CmId>(id) }.map(|id| id.raw.channel);
-        // SAFETY: as above.
-        let Some(channel) = channel.and_then(|channel| unsafe { find::<EventChannel>(channel) }) else {
-            return;
-        };
-        let removed = channel.events.remove_unless(|event| {
-            // SAFETY: as above.
-            unsafe { find::<CmEvent>(*event) }
-                .is_some_and(|event| event.raw.id != id && event.raw.listen_id != id)
-        });
-        for event in removed {
-            // SAFETY: as above.
-            let Some(event) = (unsafe { self.pools.events.remove(event) }) else { continue };
-            if event.raw.listen_id == id && event.raw.id != id {
+        for event in self.take_undelivered(id) {
+            self.on_left_queue(event);
+            let Some(event) = self.pools.events.take(event) else { continue };
+            if event.is_request() && event.raw.id != id {
                 self.discard_id(event.raw.id);
             }
         }
     }
 
-    /// Moves the undelivered events of an identifier to another channel.
+    /// Takes the events of an identifier, and the requests to it, out of its channel.
+    fn take_undelivered(&mut self, id: *mut sys::rdma_cm_id) -> Vec<*mut sys::rdma_cm_event> {
+        let Some(channel) = self.pools.ids.find(id).map(|id| id.raw.channel) else { return Vec::new() };
+        let Some(channel) = self.pools.event_channels.find(channel) else { return Vec::new() };
+        let events = &mut self.pools.events;
+        let mut concern = Vec::new();
+        channel.events.for_each(|event| {
+            if events.find(event).is_some_and(|event| event.concerns(id)) {
+                concern.push(event);
+            }
+        });
+        channel.events.remove_unless(|event| !concern.contains(event));
+        concern
+    }
+
+    /// Moves the undelivered events of an identifier to another channel. Returns the old one.
     pub(super) fn move_events(
         &mut self,
         id: *mut sys::rdma_cm_id,
         to: *mut sys::rdma_event_channel,
-    ) -> Outcome {
-        // SAFETY: the lock is held. The two channels are different objects.
-        unsafe {
-            let found = find::<CmId>(id).ok_or(EINVAL)?;
-            let from = core::mem::replace(&mut found.raw.channel, to);
-            let (from, to) = (find::<EventChannel>(from), find::<EventChannel>(to).ok_or(EINVAL)?);
-            to.users += 1;
-            let Some(from) = from else { return Ok(()) };
-            from.users -= 1;
-            let is_other = |event: &*mut sys::rdma_cm_event| {
-                find::<CmEvent>(*event).is_some_and(|event| event.raw.id != id && event.raw.listen_id != id)
-            };
-            from.events.remove_unless(is_other).into_iter().for_each(|event| to.events.push(event));
+    ) -> Outcome<*mut sys::rdma_event_channel> {
+        self.pools.event_channels.get(to)?;
+        let from = self.pools.ids.get(id)?.raw.channel;
+        if from == to {
+            return Ok(from);
         }
-        Ok(())
+        let moved = self.take_undelivered(id);
+        self.pools.ids.get(id)?.raw.channel = to;
+        // The identifiers of requests report where their listener does.
+        let children: Vec<_> = moved
+            .iter()
+            .filter_map(|event| self.pools.events.find(*event).map(|event| event.raw.id))
+            .filter(|child| *child != id)
+            .collect();
+        for child in &children {
+            if let Some(child) = self.pools.ids.find(*child) {
+                child.raw.channel = to;
+            }
+        }
+        let users = 1 + children.len() as u32;
+        if let Some(from) = self.pools.event_channels.find(from) {
+            from.users -= users;
+        }
+        let to = self.pools.event_channels.get(to)?;
+        to.users += users;
+        moved.into_iter().for_each(|event| to.events.push(event));
+        Ok(from)
     }
 
-    /// Waits for the event of an operation on an identifier without a channel of the program's. Events that report a
-    /// failure are errors.
-    pub(super) fn is_synchronous(&mut self, id: *mut sys::rdma_cm_id) -> bool {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<CmId>(id) }.is_some_and(|id| id.is_synchronous)
+    /// The connection of an identifier has ended without a report of the stack.
+    pub(super) fn on_connection_lost(&mut self, id: *mut sys::rdma_cm_id) {
+        let Some(found) = self.pools.ids.find(id) else { return };
+        let (event, status) = match found.state {
+            IdState::Connected => (sys::RDMA_CM_EVENT_DISCONNECTED, 0),
+            IdState::Connecting => (sys::RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNABORTED),
+            _ => return,
+        };
+        found.state = IdState::Ended;
+        self.push_event(id, event, &EventDetails { status, ..EventDetails::default() });
+    }
+
+    /// Returns whether an identifier's channel has an event. Only for one of its own.
+    pub(super) fn has_event(&mut self, id: *mut sys::rdma_cm_id) -> bool {
+        let channel = self.pools.ids.find(id).map_or(ptr::null_mut(), |id| id.raw.channel);
+        self.pools.event_channels.find(channel).is_some_and(|channel| channel.events.len() > 0)
     }
 }
 
-/// Completes an operation: at once, or for a synchronous identifier when its event has arrived. The event is the
-/// identifier's until the next one.
+/// Completes an operation: at once, or for a synchronous identifier when its event has arrived. An event that reports a
+/// failure is the error of the call. The event is the identifier's until the next call.
+///
+/// The thread may be cancelled while it waits: the operation goes on, and its event is that of the next call.
 pub(super) fn complete(id: *mut sys::rdma_cm_id) -> Outcome {
-    let waits = with(|state| {
-        if !state.is_synchronous(id) {
-            return Ok(None);
-        }
-        // SAFETY: the lock is held, and no reference is kept.
-        let found = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?;
-        let channel = found.raw.channel;
-        let last = core::mem::replace(&mut found.raw.event, ptr::null_mut());
-        if !last.is_null() {
-            state.acknowledge(last)?;
-        }
-        Ok(Some(channel))
+    let channel = with(|state| {
+        state.release_last_event(id)?;
+        let found = state.pools.ids.get(id)?;
+        Ok(found.is_synchronous.then_some(found.raw.channel))
     })?;
-    let Some(channel) = waits else { return Ok(()) };
-    let event = get_event(channel)?;
-    with(|_| {
-        // SAFETY: as above.
-        let (found, raw) =
-            unsafe { (find::<CmId>(id).ok_or(EINVAL)?, find::<CmEvent>(event).ok_or(EINVAL)?.raw) };
-        found.raw.event = event;
-        match raw.status {
-            0 => Ok(()),
-            status => Err(crate::engine::Errno(status.abs())),
+    let Some(channel) = channel else { return Ok(()) };
+    wait_on(channel, |state, event| {
+        let status = state.pools.events.get(event)?.raw.status;
+        match state.pools.ids.find(id) {
+            Some(found) => found.raw.event = event,
+            None => state.acknowledge(event)?,
         }
-    })
+        if status == 0 { Ok(()) } else { Err(Errno(status.abs())) }
+    })?
 }
 
 /// Returns whether an identifier is in a state.
-pub(super) fn state_of(id: *mut sys::rdma_cm_id) -> Option<IdState> {
-    // SAFETY: the caller holds the lock, and no reference is kept.
-    unsafe { find::<CmId>(id) }.map(|id| id.state)
+pub(super) fn state_of(state: &mut State, id: *mut sys::rdma_cm_id) -> Outcome<IdState> {
+    Ok(state.pools.ids.get(id)?.state)
 }
+
+/// The channels that were destroyed a moment ago.
+pub(crate) type ClosedChannels = VecDeque<ClosedChannel>;
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_event_str(event: sys::rdma_cm_event_type) -> *const c_char {

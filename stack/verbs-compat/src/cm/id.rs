@@ -2,12 +2,13 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
+use std::net::SocketAddr;
 
-use verbs::ConnectionRequest;
+use verbs::{ConnectionRequest, ReadDepths};
 
-use super::EventChannel;
-use crate::engine::{EINVAL, Errno, Object, Outcome, State, as_minus_one, find, lock_when, with};
-use crate::objects::Qp;
+use super::listen::Backlog;
+use crate::engine::{EINVAL, Errno, Link, Object, Outcome, State, as_minus_one, lock_when, with};
+use crate::objects::{CompChannel, Cq, Qp, Srq};
 use crate::sys;
 
 #[repr(C)]
@@ -18,13 +19,33 @@ pub(crate) struct CmId {
     pub(crate) is_synchronous: bool,
     /// An IPv6 address that listens to IPv6 only.
     pub(crate) is_one_family: bool,
+    /// Others may bind to the same address, if they say so too.
+    pub(crate) reuses_address: bool,
+    /// What it is bound to, without a scope: its connection comes from there.
+    pub(crate) source: Option<SocketAddr>,
     /// A request of a peer that was not answered.
     pub(crate) request: Option<ConnectionRequest>,
+    /// The read depths of its event.
+    pub(crate) requested_reads: ReadDepths,
     /// Events that were delivered and not acknowledged.
     pub(crate) unacked: i32,
+    /// Requests to a listener.
+    pub(crate) backlog: Backlog,
     /// What `rdma_create_ep` keeps for the queue pairs of requests.
     pub(crate) endpoint: Option<(*mut sys::ibv_pd, sys::ibv_qp_init_attr)>,
+    /// The queue pair that it connects: its own, or that of the program's parameters.
+    pub(crate) qp: Link<Qp>,
+    /// What was created for it: its shared receive queue, and the completion queues of its queue pair.
+    pub(crate) srq: Link<Srq>,
+    pub(crate) send_queue: OwnQueue,
+    pub(crate) recv_queue: OwnQueue,
 }
+
+/// A completion queue that was created for an identifier, with its channel.
+pub(crate) type OwnQueue = (Link<Cq>, Link<CompChannel>);
+
+/// No queue was created.
+pub(crate) const NO_QUEUE: OwnQueue = (Link::NONE, Link::NONE);
 
 // SAFETY: the type is `repr(C)` and begins with the structure.
 unsafe impl Object for CmId {
@@ -58,9 +79,17 @@ impl CmId {
             state: IdState::Idle,
             is_synchronous: false,
             is_one_family: false,
+            reuses_address: false,
+            source: None,
             request: None,
+            requested_reads: ReadDepths::default(),
             unacked: 0,
+            backlog: Backlog::default(),
             endpoint: None,
+            qp: Link::NONE,
+            srq: Link::NONE,
+            send_queue: NO_QUEUE,
+            recv_queue: NO_QUEUE,
         }
     }
 }
@@ -88,22 +117,16 @@ extern "C" fn rdma_destroy_id(id: *mut sys::rdma_cm_id) -> c_int {
     as_minus_one(destroy_id(id))
 }
 
+/// Not a place where a thread may be cancelled: what is half destroyed is finished.
 pub(super) fn destroy_id(id: *mut sys::rdma_cm_id) -> Outcome {
     with(|state| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let last = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.raw.event;
-        if !last.is_null() {
-            state.acknowledge(last)?;
-        }
+        state.release_last_event(id)?;
         state.unlisten(id);
         state.remove_events(id);
         state.end_connection(id);
         Ok(())
     })?;
-    let mut state = lock_when(|_| {
-        // SAFETY: as above.
-        unsafe { find::<CmId>(id) }.is_none_or(|id| id.unacked <= 0)
-    })?;
+    let mut state = lock_when(|state| state.pools.ids.find(id).is_none_or(|id| id.unacked <= 0))?;
     // Events may have arrived while this thread waited.
     state.remove_events(id);
     state.remove_id(id)
@@ -115,26 +138,27 @@ extern "C" fn rdma_migrate_id(id: *mut sys::rdma_cm_id, channel: *mut sys::rdma_
 }
 
 pub(super) fn migrate_id(id: *mut sys::rdma_cm_id, channel: *mut sys::rdma_event_channel) -> Outcome {
-    with(|state| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let found = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?;
-        let last = core::mem::replace(&mut found.raw.event, ptr::null_mut());
+    let is_synchronous = channel.is_null();
+    let channel = with(|state| {
+        state.pools.ids.get(id)?;
+        let channel = if is_synchronous { state.create_event_channel()? } else { channel };
+        state.pools.event_channels.get(channel)?;
         // The event of the last synchronous operation is the identifier's, not the program's.
-        if last.is_null() { Ok(()) } else { state.acknowledge(last) }
+        state.release_last_event(id)?;
+        Ok(channel)
     })?;
     // Events that the program has not acknowledged belong to the old channel.
-    let mut state = lock_when(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<CmId>(id) }.is_none_or(|id| id.unacked <= 0)
-    })?;
-    // SAFETY: as above.
-    let old = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?;
-    let (own, is_synchronous) = (old.is_synchronous.then_some(old.raw.channel), channel.is_null());
-    let channel = if is_synchronous { state.create_event_channel()? } else { channel };
-    state.move_events(id, channel)?;
-    // SAFETY: as above.
-    unsafe { find::<CmId>(id) }.ok_or(EINVAL)?.is_synchronous = is_synchronous;
-    own.map_or(Ok(()), |own| state.destroy_event_channel(own))
+    let mut state = lock_when(|state| state.pools.ids.find(id).is_none_or(|id| id.unacked <= 0))?;
+    let moved = state.move_events(id, channel);
+    if moved.is_err() && is_synchronous {
+        // Another thread has destroyed the identifier.
+        let _ = state.destroy_event_channel(channel);
+    }
+    let old = moved?;
+    let found = state.pools.ids.get(id)?;
+    let was_synchronous = core::mem::replace(&mut found.is_synchronous, is_synchronous);
+    // An identifier's own channel ends with its use.
+    if was_synchronous && old != channel { state.destroy_event_channel(old) } else { Ok(()) }
 }
 
 #[unsafe(no_mangle)]
@@ -145,19 +169,25 @@ extern "C" fn rdma_set_option(
     value: *mut c_void,
     bytes: usize,
 ) -> c_int {
-    as_minus_one(with(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let found = unsafe { find::<CmId>(id) }.ok_or(EINVAL)?;
+    as_minus_one(with(|state| {
+        let found = state.pools.ids.get(id)?;
         if level as u32 != sys::RDMA_OPTION_ID || value.is_null() {
             return Err(EINVAL);
         }
+        // SAFETY: the program passes as many bytes.
+        let number = || unsafe { value.cast::<c_int>().read_unaligned() };
         match (name as u32, bytes) {
             // The code point is a setting of the port, and the timeout of the configuration.
             (sys::RDMA_OPTION_ID_TOS | sys::RDMA_OPTION_ID_ACK_TIMEOUT, 1) => {}
-            (sys::RDMA_OPTION_ID_REUSEADDR, 4) => {}
-            (sys::RDMA_OPTION_ID_AFONLY, 4) => {
-                // SAFETY: the program passes as many bytes.
-                found.is_one_family = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+            (sys::RDMA_OPTION_ID_REUSEADDR, 4) if found.state != IdState::Listening => {
+                found.reuses_address = number() != 0;
+                let reuses = found.reuses_address;
+                state.ports.set_reuse(id, reuses);
+            }
+            (sys::RDMA_OPTION_ID_AFONLY, 4) if matches!(found.state, IdState::Idle | IdState::Bound) => {
+                found.is_one_family = number() != 0;
+                let is_one_family = found.is_one_family;
+                state.ports.set_one_family(id, is_one_family);
             }
             _ => return Err(EINVAL),
         }
@@ -178,33 +208,40 @@ impl State {
         }
         let is_synchronous = channel.is_null();
         let channel = if is_synchronous { self.create_event_channel()? } else { channel };
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<EventChannel>(channel) }.ok_or(EINVAL)?.users += 1;
+        self.pools.event_channels.get(channel)?.users += 1;
         Ok(self.pools.ids.insert(CmId { is_synchronous, ..CmId::new(channel, context, ps) }))
     }
 
-    /// Ends what an identifier has begun with a peer.
+    /// Releases the event of the last synchronous operation, which is available until the next call.
+    pub(super) fn release_last_event(&mut self, id: *mut sys::rdma_cm_id) -> Outcome {
+        let last = take_pointer(&mut self.pools.ids.get(id)?.raw.event);
+        if !last.is_null() {
+            // The program may have acknowledged it.
+            let _ = self.acknowledge(last);
+        }
+        Ok(())
+    }
+
+    /// Ends what an identifier has begun with a peer. Its queue pair stays, without the identifier.
     fn end_connection(&mut self, id: *mut sys::rdma_cm_id) {
-        // SAFETY: the lock is held, and no reference is kept.
-        let Some(found) = (unsafe { find::<CmId>(id) }) else { return };
-        let (request, qp) = (found.request.take(), found.raw.qp);
+        let Some(found) = self.pools.ids.find(id) else { return };
+        let (request, qp) = (found.request.take(), take_link(&mut found.qp));
         if let Some(request) = request {
             let _ = self.control(|stack| stack.reject(&request, &[]));
         }
-        // SAFETY: as above.
-        let Some(found) = (unsafe { find::<Qp>(qp) }) else { return };
-        found.id = ptr::null_mut();
+        let qp = self.pools.qps.follow(qp);
+        let Some(found) = self.pools.qps.find(qp) else { return };
+        found.id = Link::NONE;
         let handle = found.handle;
         // A queue pair without a connection is left as it is.
         let _ = self.control(|stack| stack.disconnect(handle));
     }
 
     fn remove_id(&mut self, id: *mut sys::rdma_cm_id) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let removed = unsafe { self.pools.ids.remove(id) }.ok_or(EINVAL)?;
+        let removed = self.pools.ids.take(id).ok_or(EINVAL)?;
+        self.ports.release(id);
         let channel = removed.raw.channel;
-        // SAFETY: as above.
-        if let Some(channel) = unsafe { find::<EventChannel>(channel) } {
+        if let Some(channel) = self.pools.event_channels.find(channel) {
             channel.users -= 1;
         }
         if removed.is_synchronous { self.destroy_event_channel(channel) } else { Ok(()) }
@@ -216,11 +253,25 @@ impl State {
         let _ = self.remove_id(id);
     }
 
-    /// Forgets a queue pair that was destroyed.
-    pub(crate) fn forget_qp(&mut self, id: *mut sys::rdma_cm_id, qp: *mut sys::ibv_qp) {
-        // SAFETY: the lock is held, and no reference is kept.
-        if let Some(found) = (unsafe { find::<CmId>(id) }).filter(|found| found.raw.qp == qp) {
+    /// A queue pair is being destroyed, and with it the connection of its identifier, which gets the event: the queue pair
+    /// cannot report it later. Whatever the peer does, the identifier has its end now.
+    pub(crate) fn on_qp_removed(&mut self, link: Link<CmId>, qp: *mut sys::ibv_qp) {
+        let id = self.pools.ids.follow(link);
+        let Some(found) = self.pools.ids.find(id) else { return };
+        if found.raw.qp == qp {
             found.raw.qp = ptr::null_mut();
         }
+        found.qp = Link::NONE;
+        self.on_connection_lost(id);
     }
+}
+
+/// Takes a pointer and leaves null.
+pub(super) fn take_pointer<T>(place: &mut *mut T) -> *mut T {
+    core::mem::replace(place, ptr::null_mut())
+}
+
+/// Takes a link and leaves none.
+pub(super) fn take_link<T: Object>(place: &mut Link<T>) -> Link<T> {
+    core::mem::replace(place, Link::NONE)
 }

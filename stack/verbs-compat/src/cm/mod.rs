@@ -11,7 +11,9 @@ mod endpoint;
 mod event;
 mod id;
 mod listen;
+mod ports;
 
-pub(crate) use event::{CmEvent, EventChannel};
+pub(crate) use event::{ClosedChannels, CmEvent, EventChannel, UnseenRequests};
 pub(crate) use id::{CmId, IdState};
 pub(crate) use listen::Listeners;
+pub(crate) use ports::PortTable;

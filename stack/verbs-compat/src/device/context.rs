@@ -82,6 +82,11 @@ fn program_pointer(raw: *mut sys::verbs_context) -> *mut sys::ibv_context {
     raw.wrapping_byte_add(offset_of!(sys::verbs_context, context)).cast()
 }
 
+/// The reverse.
+fn raw_pointer(context: *mut sys::ibv_context) -> *mut sys::verbs_context {
+    context.wrapping_byte_sub(offset_of!(sys::verbs_context, context)).cast()
+}
+
 /// Finds the context of a program's pointer.
 ///
 /// # Safety
@@ -143,14 +148,13 @@ extern "C" fn ibv_close_device(context: *mut sys::ibv_context) -> c_int {
 
 /// Returns the context that librdmacm opens for its identifiers.
 pub(crate) fn default_context(state: &mut State) -> Outcome<*mut sys::ibv_context> {
-    match state.listeners.context {
-        Some(context) => Ok(context),
-        None => {
-            let context = state.open_context()?;
-            state.listeners.context = Some(context);
-            Ok(context)
-        }
+    let known = state.pools.contexts.follow(state.listeners.context);
+    if !known.is_null() {
+        return Ok(program_pointer(known));
     }
+    let context = state.open_context()?;
+    state.listeners.context = state.pools.contexts.link(raw_pointer(context));
+    Ok(context)
 }
 
 impl State {

@@ -6,7 +6,7 @@ mod query;
 
 use std::cell::Cell;
 use std::io::ErrorKind;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ironwarp_port::Port;
 use verbs::config::{DeviceConfig, MemifRole};
-use verbs::{Completion, Config, MacAddr, PortVisit, Stack, Worker};
+use verbs::{Completion, Config, InterfaceAddress, MacAddr, PortInfo, PortVisit, Stack, Worker};
 
 pub(crate) use context::{AsyncEvent, AsyncSource, Context, context_of, default_context};
 pub(crate) use names::static_text;
@@ -37,8 +37,8 @@ pub(crate) struct Device {
     pub(crate) reaped: [Completion; REAPED_MAX],
     pub(crate) mac: MacAddr,
     pub(crate) mtu: u16,
-    /// Its addresses, in the order of the configuration.
-    pub(crate) addresses: Vec<IpAddr>,
+    /// Its addresses, in the order of the configuration, and the link-local one.
+    addresses: Vec<InterfaceAddress>,
     /// Whether it must be closed at the end of the process: the kernel keeps the XDP program on the interface. Other devices
     /// end with the process, and a memif's peer may still receive the last frames until then.
     pub(crate) outlives_process: bool,
@@ -91,7 +91,6 @@ fn open() -> Result<Device, String> {
     };
     let in_file = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let config = Config::from_file(&path).map_err(|error| in_file(&error))?;
-    let addresses = config.addresses().map_err(|error| in_file(&error))?;
     let mtu = config.port.mtu;
     let outlives_process = matches!(config.port.device, DeviceConfig::AfXdp { .. });
     // DPDK starts threads: no handler of the program shall run there.
@@ -102,6 +101,7 @@ fn open() -> Result<Device, String> {
     let (stack, mut worker) = built.map_err(|error| in_file(&error))?;
     let context = stack.context().map_err(|error| in_file(&error))?;
     let mac = worker.with_port(LinkAddress).unwrap_or(MacAddr([2, 0, 0, 0, 0, 1]));
+    let addresses = all_addresses(context.query_port(0).map_err(|error| in_file(&error))?);
     let reaped = [Completion::default(); REAPED_MAX];
     Ok(Device { worker, context, reaped, mac, mtu, addresses, outlives_process, _stack: stack })
 }
@@ -149,21 +149,87 @@ fn start_log() {
 impl Device {
     /// Returns the GUID of the node: the EUI-64 of the link address.
     pub(crate) fn guid(&self) -> [u8; 8] {
-        let MacAddr([a, b, c, d, e, f]) = self.mac;
-        [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+        interface_id(self.mac)
     }
 
     /// Returns whether an address is one of the device's.
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
-        self.addresses.contains(&address)
+        self.addresses.iter().any(|own| own.address == address)
     }
 
-    /// Returns the address that the device uses towards `remote`: the first of its family.
+    /// Returns the first address of a family.
+    pub(crate) fn first_address(&self, is_ipv4: bool) -> Option<IpAddr> {
+        self.addresses.iter().map(|own| own.address).find(|own| own.is_ipv4() == is_ipv4)
+    }
+
+    /// Returns the address that the device uses towards `remote`.
     pub(crate) fn source_for(&self, remote: IpAddr) -> Outcome<IpAddr> {
         if self.has_address(remote) {
             return Ok(remote);
         }
-        let source = self.addresses.iter().find(|own| own.is_ipv4() == remote.is_ipv4());
-        source.copied().ok_or(Errno(libc::ENETUNREACH))
+        source_among(&self.addresses, remote).ok_or(Errno(libc::ENETUNREACH))
+    }
+}
+
+/// Returns the addresses of a port, with the link-local one that a stack with IPv6 has besides (RFC 4291 s2.5.6).
+fn all_addresses(port: PortInfo) -> Vec<InterfaceAddress> {
+    let mut addresses = port.addresses;
+    let is_ipv6 = addresses.iter().any(|own| own.address.is_ipv6());
+    if is_ipv6 && !addresses.iter().any(|own| is_link_local(own.address)) {
+        let [a, b, c, d, e, f, g, h] = interface_id(port.mac);
+        let octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h];
+        addresses.push(InterfaceAddress { address: Ipv6Addr::from(octets).into(), prefix_len: 64 });
+    }
+    addresses
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// As the stack selects it (RFC 6724 s5, rules 2 and 8): the right scope counts first, then a network of the peer's, then the
+/// longest common prefix, then the order of the configuration.
+fn source_among(addresses: &[InterfaceAddress], remote: IpAddr) -> Option<IpAddr> {
+    let rank = |own: &InterfaceAddress| {
+        let common = common_bits(own.address, remote);
+        (is_link_local(own.address) == is_link_local(remote), common >= u32::from(own.prefix_len), common)
+    };
+    let same_family = addresses.iter().filter(|own| own.address.is_ipv4() == remote.is_ipv4());
+    // The first of several with the same rank.
+    same_family.rev().max_by_key(|own| rank(own)).map(|own| own.address)
+}
+
+fn common_bits(one: IpAddr, other: IpAddr) -> u32 {
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
+        (IpAddr::V6(one), IpAddr::V6(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
+        _ => 0,
+    }
+}
+
+/// RFC 4291 appendix A: the modified EUI-64 of a link address.
+fn interface_id(MacAddr([a, b, c, d, e, f]): MacAddr) -> [u8; 8] {
+    [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(text: &str, prefix_len: u8) -> InterfaceAddress {
+        InterfaceAddress { address: text.parse().unwrap(), prefix_len }
+    }
+
+    #[test]
+    fn the_source_is_of_the_peers_network_and_scope() {
+        let addresses = [own("10.0.0.1", 24), own("10.1.0.1", 24), own("fd00::1", 64), own("fe80::1", 64)];
+        let source =
+            |remote: &str| source_among(&addresses, remote.parse().unwrap()).map(|own| own.to_string());
+        assert_eq!(source("10.1.0.9").as_deref(), Some("10.1.0.1"));
+        assert_eq!(source("10.0.0.9").as_deref(), Some("10.0.0.1"));
+        assert_eq!(source("192.0.2.1").as_deref(), Some("10.0.0.1"), "the first of the configuration");
+        assert_eq!(source("fe80::9").as_deref(), Some("fe80::1"));
+        assert_eq!(source("2001:db8::1").as_deref(), Some("fd00::1"));
+        assert_eq!(source_among(&addresses[..2], "fd00::2".parse().unwrap()), None);
     }
 }

@@ -41,6 +41,22 @@ impl<T> EventQueue<T> {
         self.events.len()
     }
 
+    /// Returns the event that was added last.
+    pub(crate) fn last(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        self.events.back().copied()
+    }
+
+    /// Calls `look` with each event, the oldest first.
+    pub(crate) fn for_each(&self, look: impl FnMut(T))
+    where
+        T: Copy,
+    {
+        self.events.iter().copied().for_each(look);
+    }
+
     pub(crate) fn pop(&mut self) -> Option<T> {
         let event = self.events.pop_front();
         self.reset_if_empty();

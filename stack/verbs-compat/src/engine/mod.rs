@@ -7,6 +7,8 @@
 //! Cost: one uncontended lock for each call of the data path. A child process after `fork` has neither the helper nor the
 //! device: its calls fail with EIO.
 
+mod cancel;
+mod control;
 mod errno;
 mod event_queue;
 mod helper;
@@ -14,17 +16,19 @@ mod pool;
 mod process;
 mod wait;
 
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
+pub(crate) use cancel::CancelDisabled;
 pub(crate) use errno::*;
 pub(crate) use event_queue::EventQueue;
-pub(crate) use pool::{Object, Pool, find};
+pub(crate) use pool::{Link, Object, Pool, find};
 pub(crate) use process::{BlockedSignals, start as start_process_hooks};
-pub(crate) use wait::wait_for;
+pub(crate) use wait::{wait_for, wait_for_ever};
 
-use crate::cm::{CmEvent, CmId, EventChannel, Listeners};
+use crate::cm::{ClosedChannels, CmEvent, CmId, EventChannel, Listeners, PortTable, UnseenRequests};
 use crate::device::{Context, Device};
 use crate::objects::{CompChannel, Cq, Mr, Mw, Pd, Qp, Srq};
 use crate::sys;
@@ -68,6 +72,10 @@ pub(crate) struct State {
     /// Open contexts: each gets every asynchronous event of its objects.
     pub(crate) contexts: Vec<*mut sys::verbs_context>,
     pub(crate) listeners: Listeners,
+    /// The addresses that identifiers are bound to.
+    pub(crate) ports: PortTable,
+    pub(crate) unseen_requests: UnseenRequests,
+    pub(crate) closed_channels: ClosedChannels,
     pub(crate) pools: Pools,
 }
 
@@ -99,6 +107,9 @@ pub(crate) static ENGINE: Engine = Engine {
         mws: Vec::new(),
         contexts: Vec::new(),
         listeners: Listeners::new(),
+        ports: PortTable::new(),
+        unseen_requests: UnseenRequests::new(),
+        closed_channels: ClosedChannels::new(),
         pools: Pools {
             contexts: Pool::new(),
             pds: Pool::new(),
@@ -124,17 +135,42 @@ pub(crate) static ENGINE: Engine = Engine {
     is_drained: AtomicBool::new(false),
 };
 
+/// The lock is held. The thread cannot be cancelled meanwhile.
+pub(crate) struct Locked {
+    // Released before cancellation is enabled again: fields are dropped in this order.
+    state: MutexGuard<'static, State>,
+    cancel: CancelDisabled,
+}
+
+impl Deref for Locked {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
 /// Takes the lock. Fails in a child process.
 #[inline]
-pub(crate) fn lock() -> Outcome<MutexGuard<'static, State>> {
+pub(crate) fn lock() -> Outcome<Locked> {
     if ENGINE.is_forked.load(Ordering::Relaxed) {
         return Err(Errno(libc::EIO));
     }
-    Ok(match ENGINE.state.try_lock() {
+    let cancel = CancelDisabled::new();
+    let state = match ENGINE.state.try_lock() {
         Ok(state) => state,
         Err(TryLockError::Poisoned(state)) => state.into_inner(),
         Err(TryLockError::WouldBlock) => lock_contended(),
-    })
+    };
+    Ok(Locked { state, cancel })
 }
 
 #[cold]
@@ -153,12 +189,14 @@ pub(crate) fn with<T>(body: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T>
 
 /// Takes the lock and waits until `is_done` returns true, which changes when an event is acknowledged. Returns with
 /// the lock.
-pub(crate) fn lock_when(is_done: impl Fn(&mut State) -> bool) -> Outcome<MutexGuard<'static, State>> {
-    let mut state = lock()?;
-    while !is_done(&mut state) {
-        state = ENGINE.acknowledged.wait(state).unwrap_or_else(PoisonError::into_inner);
+pub(crate) fn lock_when(is_done: impl Fn(&mut State) -> bool) -> Outcome<Locked> {
+    let mut locked = lock()?;
+    while !is_done(&mut locked) {
+        let Locked { state, cancel } = locked;
+        let state = ENGINE.acknowledged.wait(state).unwrap_or_else(PoisonError::into_inner);
+        locked = Locked { state, cancel };
     }
-    Ok(state)
+    Ok(locked)
 }
 
 /// Wakes threads that destroy an object and wait for acknowledgements.

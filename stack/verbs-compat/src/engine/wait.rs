@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use std::time::{Duration, Instant};
 
+use super::cancel::end_if_cancelled;
 use super::{EAGAIN, Outcome, State, helper, last_errno, lock};
 
 /// How long a waiting call runs the worker itself. An answer of a peer in the same network arrives within this time, and a
@@ -10,8 +11,9 @@ use super::{EAGAIN, Outcome, State, helper, last_errno, lock};
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Calls `take` until it returns something. Fails with EAGAIN if the descriptor is non-blocking, and with EINTR when a
-/// signal arrives.
+/// signal arrives. The thread may be cancelled before something is taken, and not after: `take` hands over what it takes.
 pub(crate) fn wait_for<T>(fd: c_int, mut take: impl FnMut(&mut State) -> Outcome<Option<T>>) -> Outcome<T> {
+    end_if_cancelled();
     let nonblocking = is_nonblocking(fd)?;
     let begun = Instant::now();
     let mut has_waited = false;
@@ -50,7 +52,7 @@ fn is_nonblocking(fd: c_int) -> Outcome<bool> {
 
 /// Another thread has destroyed the channel. With the kernel's device the call would not return either, and programs such
 /// as rping leave such a thread behind when they end.
-fn wait_for_ever<T>() -> Outcome<T> {
+pub(crate) fn wait_for_ever<T>() -> Outcome<T> {
     // SAFETY: the call returns when a signal was handled.
     unsafe { pause() };
     Err(last_errno())

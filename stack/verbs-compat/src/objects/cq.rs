@@ -170,7 +170,7 @@ impl State {
         Ok(())
     }
 
-    fn remove_cq(&mut self, cq: *mut sys::ibv_cq) -> Outcome {
+    pub(crate) fn remove_cq(&mut self, cq: *mut sys::ibv_cq) -> Outcome {
         // SAFETY: the lock is held, and no reference is kept.
         let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
         let (handle, fd, channel) = (queue.handle, queue.fd, queue.raw.channel);
@@ -179,7 +179,7 @@ impl State {
             channel.remove(fd);
             channel.raw.refcnt -= 1;
         }
-        self.device()?.context.destroy_cq(handle)?;
+        self.control(|stack| stack.destroy_cq(handle))?;
         self.cqs.retain(|other| *other != cq);
         // SAFETY: as above.
         unsafe { self.pools.cqs.remove(cq) };

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use verbs::{CompletionQueue, Limits, QpAttr, QpState, QueuePair, SharedReceiveQueue, VerbsError};
 
 use super::{Cq, Pd, Srq};
+use crate::cm::CmId;
 use crate::device::AsyncSource;
 use crate::engine::{
-    EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, find, lock_when, with,
+    EINVAL, EOPNOTSUPP, Link, Object, Outcome, State, as_number, as_pointer, find, lock_when, with,
 };
 use crate::sys;
 
@@ -26,8 +27,8 @@ pub(crate) struct Qp {
     /// Places that it may take in its completion queues.
     send_demand: i64,
     recv_demand: i64,
-    /// The identifier of librdmacm that connects it, or null.
-    pub(crate) id: *mut sys::rdma_cm_id,
+    /// The identifier of librdmacm that connects it, if any.
+    pub(crate) id: Link<CmId>,
     pub(crate) unacked_async: i32,
 }
 
@@ -197,7 +198,7 @@ impl State {
             cap: init.cap,
             send_demand: info.send_depth.into(),
             recv_demand: recv_demand.into(),
-            id: ptr::null_mut(),
+            id: Link::NONE,
             unacked_async: 0,
         });
         self.qps.insert(handle.num().0, qp);
@@ -244,7 +245,7 @@ impl State {
         self.remove_completions(raw.recv_cq, handle.num())?;
         self.fit_cq(raw.send_cq, -send_demand)?;
         self.fit_cq(raw.recv_cq, -recv_demand)?;
-        self.forget_qp(id, qp);
+        self.on_qp_removed(id, qp);
         Ok(())
     }
 
