@@ -818,7 +818,7 @@ struct iw_wc {
     uint32_t flags;
     // With IW_WC_FLAG_INVALIDATED, the steering tag.
     uint32_t invalidated_stag;
-    // With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t.
+    // With IW_WC_RECV_IMMEDIATE and IW_WC_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t.
     uint8_t immediate[8];
 };
 
@@ -1325,7 +1325,8 @@ int32_t iw_event_poll(struct iw_ctx *ctx,
                       struct iw_event *out);
 
 // Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps it; nothing is
-// copied or freed.
+// copied or freed. Fails with IW_E_MEMORY if a byte is not mapped, or may not be read, or not be written where `access`
+// lets the program or its peer write.
 //
 // The bytes must stay valid until `iw_mr_poll_deregistered` returns 1. Until a completion or a message of the peer
 // shows that an operation is done, the program must not access bytes that the operation may write, and must not

@@ -96,7 +96,8 @@ pub struct Completion {
     pub flags: CompletionFlags,
     /// The steering tag that the peer's Send invalidated, if [`CompletionFlags::INVALIDATED`] is set.
     pub invalidated: STag,
-    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application passed them. With
+    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application passed them; with
+    /// [`CompletionOpcode::Immediate`], those that were sent. With
     /// [`CompletionFlags::LOCAL_ATOMIC`], the word's value before the operation in the machine's byte order. Zeros
     /// otherwise.
     pub immediate: [u8; 8],

@@ -114,6 +114,9 @@ bitflags::bitflags! {
         const LOCAL_FENCE = 8;
         /// Limit the fast region to this stream, and let its peer invalidate it.
         const STREAM_SCOPE = 16;
+        /// This request and the next one are one to the application: this one never completes, and the next one's
+        /// completion reports its failure. Both are posted together.
+        const REPORTED_BY_NEXT = 32;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Access rights, the scope of a stream, local scatter/gather elements, and the errors of an access.
 
+use crate::copy::Faulted;
 use bitflags::bitflags;
 use ironwarp_types::{PdId, QpNum, STag};
 use thiserror::Error;
@@ -133,9 +134,27 @@ pub enum AccessError {
     /// A byte lies outside the region.
     #[error("outside the region's bounds")]
     Bounds,
+    /// The memory of the region is gone, or not accessible any more: an access faulted.
+    #[error("the region's memory is not there")]
+    Faulted,
 }
 
-/// Why a copy to, from or within registered memory failed. No byte was accessed.
+impl From<RangeError> for AccessError {
+    fn from(refused: RangeError) -> Self {
+        match refused {
+            RangeError::Faulted => AccessError::Faulted,
+            RangeError::OutOfRange | RangeError::Misaligned | RangeError::ReadOnly => AccessError::Bounds,
+        }
+    }
+}
+
+impl From<Faulted> for AccessError {
+    fn from(_: Faulted) -> Self {
+        AccessError::Faulted
+    }
+}
+
+/// Why a copy to, from or within registered memory failed. No byte was accessed, unless the memory itself faulted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum RangeError {
     /// A byte lies outside the region or span.
@@ -147,6 +166,15 @@ pub enum RangeError {
     /// The span was looked up for reading only.
     #[error("the span was not looked up for writing")]
     ReadOnly,
+    /// The memory is gone, or not accessible any more. A part of the bytes may have been copied.
+    #[error("the memory is not there")]
+    Faulted,
+}
+
+impl From<Faulted> for RangeError {
+    fn from(_: Faulted) -> Self {
+        RangeError::Faulted
+    }
 }
 
 /// Returns whether `len` bytes from `offset` lie within `size` bytes.

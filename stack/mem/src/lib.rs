@@ -20,6 +20,9 @@
 //! STag invalid for every later look-up. The memory is released after every core has passed a quiescent point
 //! (module `epoch`), because a core may be in the middle of a copy.
 //!
+//! *Memory that goes away.* A program may unmap or protect what it registered. With [`guard`] the fault of an access makes
+//! the access fail; without it the system ends the process.
+//!
 //! *Atomic operations* (RFC 7306) on words of registered memory are executed by the owner core, or by any
 //! core on lines that several want often (module `atomic`).
 //!
@@ -34,6 +37,7 @@ mod bind;
 mod buffer;
 mod copy;
 mod epoch;
+pub mod guard;
 mod region;
 mod sync;
 mod table;
@@ -45,7 +49,9 @@ pub use atomic::{
     cmp_swap, fetch_add,
 };
 pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
-pub use buffer::{AlignedBuf, AlignedBufError, GuardZones, GuardedBuf, RawMemory, StableBytes, guarded};
+pub use buffer::{
+    AlignedBuf, AlignedBufError, GuardZones, GuardedBuf, MemoryAbsent, RawMemory, StableBytes, guarded,
+};
 pub use region::{Quiescence, Region, WaitError};
 pub use table::{CoreError, FastRegion, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError, Window};
 pub use view::{CoreMem, Span};

@@ -68,31 +68,28 @@ impl Region {
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let at = self.at(offset, bytes.len())?;
         // SAFETY: `at` leads to as many bytes of the region, which is alive and touched only through `copy`.
-        unsafe { copy::copy_in(at, bytes) }
-        Ok(())
+        Ok(unsafe { copy::copy_in(at, bytes) }?)
     }
 
     /// Reads into `bytes` from `offset`.
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
         let at = self.at(offset, bytes.len())?;
         // SAFETY: as in `write_at`.
-        unsafe { copy::copy_out(at, bytes) }
-        Ok(())
+        Ok(unsafe { copy::copy_out(at, bytes) }?)
     }
 
     /// Sets `len` bytes from `offset` to `byte`.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<(), RangeError> {
         let at = self.at(offset, len)?;
         // SAFETY: as in `write_at`.
-        unsafe { copy::fill(at, byte, len) }
-        Ok(())
+        Ok(unsafe { copy::fill(at, byte, len) }?)
     }
 
     /// Loads one byte with acquire ordering. Once the last byte of a message is seen, all its bytes are visible.
     pub fn load_u8_acquire(&self, offset: usize) -> Result<u8, RangeError> {
         let at = self.at(offset, 1)?;
         // SAFETY: as in `write_at`.
-        Ok(unsafe { copy::load_u8(at) })
+        Ok(unsafe { copy::load_u8(at) }?)
     }
 
     /// Loads 8 bytes in native order in one piece. The address of `offset` must be a multiple of 8.
@@ -101,15 +98,14 @@ impl Region {
     pub fn load_u64_acquire(&self, offset: usize) -> Result<u64, RangeError> {
         let at = self.word_at(offset)?;
         // SAFETY: as in `write_at`; `word_at` checked the alignment.
-        Ok(unsafe { copy::load_u64(at) })
+        Ok(unsafe { copy::load_u64(at) }?)
     }
 
     /// Stores 8 bytes in native order in one piece. The address of `offset` must be a multiple of 8.
     pub fn store_u64_release(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         let at = self.word_at(offset)?;
         // SAFETY: as in `write_at`; `word_at` checked the alignment.
-        unsafe { copy::store_u64(at, value) }
-        Ok(())
+        Ok(unsafe { copy::store_u64(at, value) }?)
     }
 
     /// Makes the tag invalid at once, with every window and fast region that is bound to it. The application keeps

@@ -240,8 +240,7 @@ impl Span<'_> {
             return Err(RangeError::ReadOnly);
         }
         // SAFETY: in range, and the memory is kept until this core quiesces, which the span's borrow forbids.
-        unsafe { copy::copy_in(self.base.add(offset), bytes) }
-        Ok(())
+        Ok(unsafe { copy::copy_in(self.base.add(offset), bytes) }?)
     }
 
     /// Copies the bytes from `offset` until `bytes` is full.
@@ -249,8 +248,7 @@ impl Span<'_> {
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
         check_range(self.len, offset, bytes.len())?;
         // SAFETY: as in `copy_in`.
-        unsafe { copy::copy_out(self.base.add(offset), bytes) }
-        Ok(())
+        Ok(unsafe { copy::copy_out(self.base.add(offset), bytes) }?)
     }
 
     /// [`Span::copy_out`] that also returns the CRC of the bytes of `crc` followed by the copied ones, and their sum.
@@ -263,7 +261,7 @@ impl Span<'_> {
     ) -> Result<CrcAndSum, RangeError> {
         check_range(self.len, offset, bytes.len())?;
         // SAFETY: as in `copy_in`.
-        Ok(unsafe { copy::copy_out_in_one_pass(self.base.add(offset), bytes, (kernel, crc)) })
+        Ok(unsafe { copy::copy_out_in_one_pass(self.base.add(offset), bytes, (kernel, crc)) }?)
     }
 }
 

@@ -39,7 +39,7 @@ fn word_of(region: &Region, offset: u64) -> AtomicTarget {
 /// Runs an operation where the word belongs, as a stack does: claimed at hand, or mailed.
 fn run(cores: &[CoreMem], target: &AtomicTarget, operation: AtomicOp) -> Result<u64, WordError> {
     match cores[0].word(target)?.claim() {
-        Ok(word) => Ok(word.apply(&operation)),
+        Ok(word) => Ok(word.apply(&operation)?),
         Err(owner) => {
             let call = AtomicCall::new(77, target, operation);
             let reply = call.run(&cores[usize::from(owner.0)]);
@@ -381,7 +381,7 @@ proptest! {
         let mut expected = 0;
         for operation in operations {
             prop_assert_eq!(run(&cores, &owned, operation), Ok(expected));
-            prop_assert_eq!(cores[3].word(&locked).unwrap().apply_locked(&operation), expected);
+            prop_assert_eq!(cores[3].word(&locked).unwrap().apply_locked(&operation), Ok(expected));
             expected = operation.apply(expected);
             prop_assert_eq!(region.load_u64_acquire(0), Ok(expected));
             prop_assert_eq!(region.load_u64_acquire(64), Ok(expected));
@@ -404,8 +404,8 @@ fn locked_operations_of_several_cores_lose_nothing() {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
                     let word = core.word(&target).unwrap();
-                    word.apply_locked(&AtomicOp::add(1));
-                    word.apply_locked(&masked);
+                    word.apply_locked(&AtomicOp::add(1)).unwrap();
+                    word.apply_locked(&masked).unwrap();
                 }
             });
         }

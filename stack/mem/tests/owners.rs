@@ -39,7 +39,7 @@ impl Core<'_> {
         let target = self.target(word);
         match self.mem.word(&target).expect("a live word").claim() {
             Ok(claimed) if claimed.is_shared() && self.mailboxes.outstanding() > 0 => None,
-            Ok(claimed) => Some(Some(claimed.apply(&operation))),
+            Ok(claimed) => Some(Some(claimed.apply(&operation).unwrap())),
             Err(owner) => {
                 let call = AtomicCall::new(word as u64, &target, operation);
                 self.mailboxes.call(owner.0, call).is_ok().then_some(None)

@@ -138,6 +138,7 @@ counters! {
         IwarpTxTerminates = "iwarp_tx_terminates": "Terminates handed to TCP.",
         IwarpStreamsFailed = "iwarp_streams_failed": "Streams ended by an error found here.",
         IwarpLocalErrors = "iwarp_local_errors": "Requests and received FPDUs that failed for an error of this side; each ended its stream.",
+        IwarpMemoryFaults = "iwarp_memory_faults": "Streams ended because registered memory was gone or protected (ddp.catch_memory_faults).",
         IwarpRxInvalidates = "iwarp_rx_invalidates": "Steering tags that peers' Sends invalidated.",
         IwarpLocalOperations = "iwarp_local_operations": "Invalidations, bindings and fast registrations carried out.",
         IwarpWrsFlushed = "iwarp_wrs_flushed": "Work requests completed because their stream had ended.",

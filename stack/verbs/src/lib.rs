@@ -52,9 +52,10 @@ pub use event::{
 };
 pub use ironwarp_iwarp::mpa::startup::{Markers, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
+pub use ironwarp_mem::guard::install as catch_memory_faults;
 pub use ironwarp_mem::{
-    Access, AccessError, AlignedBuf, AtomicOp, CoreError, FastRegion, Quiescence, RangeError, RawMemory,
-    Region, RegisterError, Sge, StableBytes, TableError, Window, WordError,
+    Access, AccessError, AlignedBuf, AtomicOp, CoreError, FastRegion, MemoryAbsent, Quiescence, RangeError,
+    RawMemory, Region, RegisterError, Sge, StableBytes, TableError, Window, WordError,
 };
 #[doc(hidden)]
 pub use ironwarp_mem::{GuardZones, guarded};

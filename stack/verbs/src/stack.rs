@@ -198,6 +198,10 @@ impl StackBuilder {
     /// [`SetupError`] names the configuration key or the resource that prevents the start.
     pub fn build(self) -> Result<(Stack, Vec<Worker>), SetupError> {
         self.config.validate()?;
+        if self.config.ddp.catch_memory_faults == Some(true) {
+            let what = "ddp.catch_memory_faults";
+            crate::catch_memory_faults().map_err(|source| SetupError::System { what, source })?;
+        }
         let stack_parts = StackParts::new(self.config)?;
         if !self.memory.is_empty() {
             return stack_parts.finish(self.memory, Vec::new());

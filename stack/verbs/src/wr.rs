@@ -106,7 +106,8 @@ impl<'a> SendWr<'a> {
     }
 
     /// An RDMA Write followed by Immediate Data: two requests with one number, for
-    /// [`Context::post_all`](crate::Context::post_all). The first completes only if it fails.
+    /// [`Context::post_all`](crate::Context::post_all). They have one completion, also when they are flushed: the
+    /// second one's, which reports a failure of the first.
     ///
     /// ```no_run
     /// # fn tell(
@@ -126,7 +127,7 @@ impl<'a> SendWr<'a> {
         remote: RemoteMemory,
         octets: &'a [u8; 8],
     ) -> [Self; 2] {
-        [Self::write(wr_id, gather, remote).unsignaled(), Self::immediate(wr_id, octets)]
+        [Self::write(wr_id, gather, remote).reported_by_next(), Self::immediate(wr_id, octets)]
     }
 
     /// Reads the peer's memory into the one element `sink` (RDMA Read).
@@ -221,6 +222,15 @@ impl<'a> SendWr<'a> {
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);
+        self
+    }
+
+    /// Makes one request of this one and the next of a list for [`Context::post_all`](crate::Context::post_all): this
+    /// one never completes, and the next one's completion reports its failure.
+    #[must_use]
+    pub fn reported_by_next(mut self) -> Self {
+        self.flags.remove(SendFlags::SIGNALED);
+        self.flags.insert(SendFlags::REPORTED_BY_NEXT);
         self
     }
 

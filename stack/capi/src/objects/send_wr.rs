@@ -149,7 +149,7 @@ impl iw_send_wr {
     /// As for [`iw_send_wr::request`].
     unsafe fn write_and_immediate(&self) -> Result<[SendWr<'_>; 2], ApiError> {
         // SAFETY: guaranteed by the caller.
-        let mut first = unsafe { self.write() }?.unsignaled();
+        let mut first = unsafe { self.write() }?.reported_by_next();
         let immediate = self.flagged(SendWr::immediate(self.wr_id, &self.immediate))?;
         if self.has(IW_SEND_FENCE) {
             first = first.fenced();

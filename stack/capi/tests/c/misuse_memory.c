@@ -1,5 +1,8 @@
 /* What a program may do wrong with windows, fast regions and words: each gets an error number, the connection stays, and
  * everything still works afterwards. */
+#define _DEFAULT_SOURCE
+#include <sys/mman.h>
+
 #include "check.h"
 
 static struct pair pair;
@@ -86,6 +89,14 @@ static void words(void)
     for (core = 1; core <= 65536; core <<= 8) {
         ANSWERS(IW_E_VALUE, iw_mr_register_on_core(ctx, pair.near.pd, pair.near.pool, 64, 0, core, &mr));
     }
+    /* Memory that may not be written, and memory that is not there. */
+    char *pages = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED && munmap(pages + 4096, 4096) == 0);
+    ANSWERS(IW_E_MEMORY, iw_mr_register(ctx, pair.near.pd, pages, 4096, IW_ACCESS_LOCAL_WRITE, &mr));
+    ANSWERS(IW_E_MEMORY, iw_mr_register_for_qp(ctx, pair.near.qp, pages, 4096, IW_ACCESS_LOCAL_WRITE, &mr));
+    ANSWERS(IW_E_MEMORY, iw_mr_register(ctx, pair.near.pd, pages, 4097, IW_ACCESS_REMOTE_READ, &mr));
+    ANSWERS(IW_E_MEMORY, iw_mr_register(ctx, pair.near.pd, pages + 4096, 1, 0, &mr));
+    CHECK(mr == NULL && munmap(pages, 4096) == 0);
     /* The same bytes are registered already, and are no core's own. */
     ANSWERS(IW_E_MEMORY, iw_mr_register_on_core(ctx, pair.near.pd, pair.near.pool, 64, 0, 0, &mr));
     CHECK(mr == NULL);

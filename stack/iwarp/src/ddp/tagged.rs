@@ -14,6 +14,8 @@ impl From<AccessError> for DdpFault {
             AccessError::WrongPd | AccessError::WrongStream => DdpFault::NotAssociated,
             AccessError::Bounds => DdpFault::BaseOrBounds,
             AccessError::Wrap => DdpFault::TaggedOffsetWrap,
+            // An error of this side alone.
+            AccessError::Faulted => DdpFault::LocalCatastrophic,
         }
     }
 }

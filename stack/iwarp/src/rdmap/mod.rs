@@ -89,6 +89,8 @@ impl From<AccessError> for RdmapFault {
             AccessError::NoRight => RdmapFault::AccessRights,
             AccessError::Bounds => RdmapFault::BaseOrBounds,
             AccessError::Wrap => RdmapFault::TaggedOffsetWrap,
+            // An error of this side alone.
+            AccessError::Faulted => RdmapFault::LocalCatastrophic,
         }
     }
 }

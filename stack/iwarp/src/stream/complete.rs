@@ -185,7 +185,7 @@ impl Stream {
                 break;
             }
             if wqe.flags.contains(SendFlags::SIGNALED) {
-                io.callbacks.on_send_completion(self.send_completion(wqe, CompletionStatus::Success));
+                io.callbacks.on_send_completion(self.any_send_completion(wqe, CompletionStatus::Success));
             } else {
                 unsignaled += 1;
             }
@@ -233,7 +233,7 @@ impl Stream {
     }
 
     /// Completes every posted send: the one at `failed` with its own status, the others as flushed. Unsignalled
-    /// requests get a completion too.
+    /// requests get a completion too, but not those that the next request reports for.
     #[cold]
     pub(super) fn flush_sends<C: CompletionSink>(
         &mut self,
@@ -241,15 +241,22 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) {
         let tail = io.sends.refresh();
-        let mut seq = io.sends.head();
+        let (mut seq, mut silent) = (io.sends.head(), 0);
+        // The status of an earlier request that the next one reports.
+        let mut reported = None;
         while seq != tail {
             let Some(wqe) = io.sends.at(seq) else { break };
-            let status = status_of(seq, failed);
-            io.callbacks.on_send_completion(self.send_completion(wqe, status));
+            let status = reported.take().unwrap_or_else(|| status_of(seq, failed));
             io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
+            if wqe.flags.contains(SendFlags::REPORTED_BY_NEXT) && seq != tail {
+                reported = (status != CompletionStatus::FlushedInError).then_some(status);
+                silent += 1;
+            } else {
+                io.callbacks.on_send_completion(self.any_send_completion(wqe, status));
+            }
         }
-        release(io, seq, 0);
+        release(io, seq, silent);
         self.sender.skip_to(seq);
         self.send_progress.awaits_quiescence = false;
     }
@@ -283,6 +290,16 @@ impl Stream {
             opcode: wqe.opcode.into(),
             ..Completion::default()
         }
+    }
+
+    /// As [`Stream::send_completion`], with the octets of Immediate Data.
+    fn any_send_completion(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
+        let octets = match wqe.opcode {
+            SendOpcode::Immediate | SendOpcode::ImmediateSolicited => wqe.inline_bytes(),
+            _ => None,
+        };
+        let immediate = octets.and_then(|octets| octets.first_chunk().copied()).unwrap_or_default();
+        Completion { immediate, ..self.send_completion(wqe, status) }
     }
 
     pub(super) fn receive_completion(

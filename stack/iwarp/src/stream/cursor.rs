@@ -35,7 +35,7 @@ impl SgeCursor {
             let span = self.next(list, view, out.len(), Access::empty())?;
             let (piece, rest) =
                 core::mem::take(&mut out).split_at_mut_checked(span.len()).ok_or(AccessError::Bounds)?;
-            span.copy_out(0, piece).map_err(|_| AccessError::Bounds)?;
+            span.copy_out(0, piece).map_err(AccessError::from)?;
             out = rest;
         }
         Ok(())
@@ -54,7 +54,7 @@ impl SgeCursor {
             let span = self.next(list, view, out.len() - copied, Access::empty())?;
             let piece = out.get_mut(copied..copied + span.len()).ok_or(AccessError::Bounds)?;
             let next = span.copy_out_in_one_pass(0, piece, (kernel, done.crc));
-            let CrcAndSum { crc, sum } = next.map_err(|_| AccessError::Bounds)?;
+            let CrcAndSum { crc, sum } = next.map_err(AccessError::from)?;
             done = CrcAndSum { crc, sum: done.sum + checksum::at_offset(sum, copied) };
             copied += span.len();
         }
@@ -72,7 +72,7 @@ impl SgeCursor {
         while !bytes.is_empty() {
             let span = self.next(list, view, bytes.len(), Access::LOCAL_WRITE)?;
             let (piece, rest) = bytes.split_at_checked(span.len()).ok_or(AccessError::Bounds)?;
-            span.copy_in(0, piece).map_err(|_| AccessError::Bounds)?;
+            span.copy_in(0, piece).map_err(AccessError::from)?;
             bytes = rest;
         }
         Ok(())

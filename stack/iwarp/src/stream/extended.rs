@@ -166,6 +166,7 @@ impl Stream {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         let request = AtomicRequest::decode(payload, profile)?;
+        self.check_withheld(Access::REMOTE_ATOMIC).map_err(RdmapFault::from)?;
         let word = io.memory.word(&self.atomic_target(&request)).map_err(RdmapFault::from)?;
         self.reserve_responses()?;
         let owner = if self.config.atomic_locked { None } else { word.claim().err() };

@@ -30,7 +30,7 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::{AccessScope, CoreMem};
+use ironwarp_mem::{Access, AccessError, AccessScope, CoreMem, guard};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{PdId, QpNum};
@@ -182,6 +182,8 @@ pub enum StreamError {
 /// The stream of one queue pair.
 pub struct Stream {
     config: StreamConfig,
+    /// The rights that the peer does not have here, whatever a region grants.
+    withheld: Access,
     state: StreamState,
     /// FPDUs are accepted: the stream is open, the first octets are no start-up frame, and no delivery is pending.
     receiving: bool,
@@ -224,6 +226,7 @@ impl Stream {
     pub fn new(config: StreamConfig) -> Self {
         Stream {
             config,
+            withheld: Access::empty(),
             state: StreamState::Idle,
             receiving: false,
             awaits_first_octets: true,
@@ -344,6 +347,9 @@ impl Stream {
         let end = StreamError::Failed(error);
         self.error = Some(end);
         stats.count(Counter::IwarpStreamsFailed);
+        if guard::take_faults() > 0 {
+            stats.count(Counter::IwarpMemoryFaults);
+        }
         end
     }
 
@@ -368,6 +374,19 @@ impl Stream {
             out_of_order.stop();
         }
         self.flush(io);
+    }
+
+    /// Sets what the peer may do through this stream with regions that grant it: `REMOTE_READ`, `REMOTE_WRITE`,
+    /// `REMOTE_ATOMIC`. All of them until then. Also an operation that has begun is refused its next octets.
+    pub fn set_remote_access(&mut self, granted: Access) {
+        let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        self.withheld = all.difference(granted);
+    }
+
+    /// Checks a right of the peer against those of the stream.
+    #[inline(always)]
+    fn check_withheld(&self, need: Access) -> Result<(), AccessError> {
+        if self.withheld.intersects(need) { Err(AccessError::NoRight) } else { Ok(()) }
     }
 
     /// Returns the scope of memory that this stream may access.

@@ -106,7 +106,7 @@ impl AtomicCall {
         AtomicReply {
             token: self.token,
             qp: self.qp,
-            outcome: owned.map(|word| word.apply(&self.operation())),
+            outcome: owned.and_then(|word| Ok(word.apply(&self.operation())?)),
         }
     }
 }

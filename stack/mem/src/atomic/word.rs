@@ -11,7 +11,7 @@
 use crate::access::{Access, AccessError, AccessScope, RangeError};
 use crate::atomic::AtomicOp;
 use crate::atomic::sharing::LineGroup;
-use crate::copy;
+use crate::copy::{self, Faulted};
 use crate::region::Region;
 use crate::table::{MemTable, TableInner};
 use crate::view::CoreMem;
@@ -153,42 +153,45 @@ impl<'a> Word<'a> {
         ClaimedWord { word: self, is_owner: owner == self.core.core(), lines }
     }
 
-    /// Executes an operation with locked instructions and returns the word's value before it. Atomic against other
+    /// Executes an operation with locked instructions and returns the word's value before it. Fails only if the memory
+    /// faults. Atomic against other
     /// such calls on any core, but not against changes of an owner core whose line is not shared.
     #[inline]
-    pub fn apply_locked(&self, operation: &AtomicOp) -> u64 {
+    pub fn apply_locked(&self, operation: &AtomicOp) -> Result<u64, AccessError> {
         // SAFETY: `CoreMem::word` found an aligned word that the core may write. The memory is kept until the core
         // quiesces, which the borrow forbids.
-        unsafe {
+        let original = unsafe {
             match *operation {
                 AtomicOp::FetchAdd { add, mask: 0 } => copy::locked_add_u64(self.at, add),
                 AtomicOp::Swap { swap } => copy::locked_swap_u64(self.at, swap),
                 AtomicOp::CmpSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX } => {
-                    copy::locked_compare_exchange_u64(self.at, compare, swap).unwrap_or_else(|found| found)
+                    copy::locked_compare_exchange_u64(self.at, compare, swap)
                 }
                 _ => self.retry_locked(operation),
             }
-        }
+        };
+        Ok(original?)
     }
 
     /// Operations without a processor instruction: computes and retries until no other core interfered.
     ///
     /// # Safety
     /// As for [`Word::apply_locked`], which checked it.
-    unsafe fn retry_locked(&self, operation: &AtomicOp) -> u64 {
+    unsafe fn retry_locked(&self, operation: &AtomicOp) -> Result<u64, Faulted> {
         // SAFETY: passed on to the caller.
-        let mut original = unsafe { copy::load_u64(self.at) };
+        let mut original = unsafe { copy::load_u64(self.at) }?;
         loop {
             let next = operation.apply(original);
             // An unchanged word needs no store: its value at the load is its value before and after.
             if next == original {
-                return original;
+                return Ok(original);
             }
             // SAFETY: passed on to the caller.
-            match unsafe { copy::locked_compare_exchange_u64(self.at, original, next) } {
-                Ok(original) => return original,
-                Err(found) => original = found,
+            let found = unsafe { copy::locked_compare_exchange_u64(self.at, original, next) }?;
+            if found == original {
+                return Ok(original);
             }
+            original = found;
         }
     }
 }
@@ -218,19 +221,19 @@ impl ClaimedWord<'_> {
     /// Executes an operation and returns the word's value before it, both in the machine's order. The word is loaded
     /// and stored in one piece each, so that no reader sees half of it. The owner does not store an unchanged word.
     #[inline]
-    pub fn apply(&self, operation: &AtomicOp) -> u64 {
+    pub fn apply(&self, operation: &AtomicOp) -> Result<u64, AccessError> {
         // Only the owner shares a line, so the answer stays true for the owner until the store below.
         if !self.is_owner || self.is_shared() {
             return self.word.apply_locked(operation);
         }
         // SAFETY: as in `Word::apply_locked`.
-        let original = unsafe { copy::load_u64(self.word.at) };
+        let original = unsafe { copy::load_u64(self.word.at) }?;
         let next = operation.apply(original);
         if next != original {
             // SAFETY: as above.
-            unsafe { copy::store_u64(self.word.at, next) }
+            unsafe { copy::store_u64(self.word.at, next) }?;
         }
-        original
+        Ok(original)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Buffers for regions: owners whose bytes do not move.
 
 mod guarded;
+mod presence;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::{Deref, DerefMut};
@@ -8,6 +9,10 @@ use std::ptr::{NonNull, slice_from_raw_parts_mut};
 use thiserror::Error;
 
 pub use guarded::{GuardZones, GuardedBuf, guarded};
+pub use presence::MemoryAbsent;
+
+use crate::access::Access;
+use crate::guard;
 
 /// An owner of bytes that stay at one address while the owner exists.
 ///
@@ -77,6 +82,15 @@ impl RawMemory {
     /// may exist, and nobody may reach them but through the region.
     pub unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         RawMemory(NonNull::slice_from_raw_parts(base, len))
+    }
+
+    /// Checks that the bytes are mapped now, and may be read, or written if `access` lets anybody write them. No page is
+    /// allocated or touched. For interfaces whose callers cannot promise what [`RawMemory::new`] asks for.
+    pub fn check(&self, access: Access) -> Result<(), MemoryAbsent> {
+        guard::renew();
+        let first = self.0.cast::<u8>().as_ptr().addr();
+        let end = first.checked_add(self.0.len()).ok_or(MemoryAbsent::Wraps)?;
+        presence::check(first..end, access.intersects(Access::WRITING))
     }
 }
 

@@ -137,6 +137,9 @@ pub struct DdpConfig {
     /// Places tagged segments that arrive out of order at once. Only markers show the start of an FPDU beyond a gap
     /// (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
     pub place_out_of_order: bool,
+    /// Ends a connection, and not the process, if registered memory is gone or protected when it is accessed. Sets handlers
+    /// for SIGSEGV and SIGBUS, which pass on every other fault. By default off, and on in the replacement libraries.
+    pub catch_memory_faults: Option<bool>,
 }
 
 impl DdpConfig {

@@ -6,6 +6,7 @@ use core::borrow::Borrow;
 use core::net::SocketAddr;
 use std::time::Instant;
 
+use ironwarp_mem::Access;
 use ironwarp_types::Flow;
 
 use super::Context;
@@ -254,6 +255,23 @@ impl Context {
         match self.assigned(qp) {
             Ok((core, slot)) => self.send_control(core, ControlMessage::Abort { slot }),
             Err(VerbsError::WrongState(_)) => self.abort_idle(qp),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets what the peer may do through a queue pair with regions that grant it: [`Access::REMOTE_READ`],
+    /// [`Access::REMOTE_WRITE`], [`Access::REMOTE_ATOMIC`]; all of them until then. Takes effect at once before a
+    /// connection, and with the core's next iteration after it. An operation without the right ends the connection, as one
+    /// on a region without it does (RFC 5040 s8.1.2).
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    pub fn set_remote_access(&mut self, qp: QueuePair, granted: Access) -> Result<(), VerbsError> {
+        match self.assigned(qp) {
+            Ok((core, slot)) => self.send_control(core, ControlMessage::SetRemoteAccess { slot, granted }),
+            Err(VerbsError::WrongState(_)) => self.qp_mut(qp).map(|app| app.set_remote_access(granted)),
             Err(error) => Err(error),
         }
     }

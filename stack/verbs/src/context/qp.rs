@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_mem::Access;
 use ironwarp_rings::slots;
 use ironwarp_types::Flow;
 
@@ -262,6 +263,13 @@ impl AppQp {
     /// Returns the state. It is draining from the application's request until the connection has ended.
     fn state(&self) -> QpState {
         QpView { shared: &self.shared, control: &self.control }.state()
+    }
+
+    /// Sets the rights of the peer in the core's half, while it is here.
+    pub(super) fn set_remote_access(&mut self, granted: Access) {
+        if let Some(half) = &mut self.unassigned {
+            half.stream.set_remote_access(granted);
+        }
     }
 
     fn set_control(&mut self, control: QpControl) {

@@ -9,7 +9,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ironwarp_mem::{AtomicOp, AtomicTarget};
+use ironwarp_mem::{Access, AtomicOp, AtomicTarget};
 use ironwarp_rings::{doorbell, spsc};
 
 use super::{CqCore, CqRing, QpCore, SrqCore};
@@ -56,6 +56,8 @@ pub(crate) enum ControlMessage {
     Disconnect { slot: u32 },
     /// Resets the connection of a queue pair, which stays in the error state.
     Abort { slot: u32 },
+    /// Sets what the peer of a queue pair may do.
+    SetRemoteAccess { slot: u32, granted: Access },
     /// Executes an atomic operation on the application's own memory. Sent to the owner core.
     Atomic { cq: u32, wr_id: u64, target: AtomicTarget, operation: AtomicOp },
 }

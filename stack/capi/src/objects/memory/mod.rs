@@ -61,7 +61,8 @@ pub struct iw_mr_info {
 }
 
 /// Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps it; nothing is
-/// copied or freed.
+/// copied or freed. Fails with IW_E_MEMORY if a byte is not mapped, or may not be read, or not be written where `access`
+/// lets the program or its peer write.
 ///
 /// The bytes must stay valid until `iw_mr_poll_deregistered` returns 1. Until a completion or a message of the peer
 /// shows that an operation is done, the program must not access bytes that the operation may write, and must not
@@ -153,6 +154,7 @@ unsafe fn register(
     call(|| unsafe {
         write_out(out, "out", core::ptr::null_mut())?;
         let (memory, access) = (raw_memory(address, length)?, parse_access(access)?);
+        memory.check(access).map_err(|absent| ApiError::with_detail(IW_E_MEMORY, absent))?;
         let region = with(ctx, |context| register_fn(context, memory, access))?;
         write_out(out, "out", alloc_handle(Memory::Registered(region)))
     })

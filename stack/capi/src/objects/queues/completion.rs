@@ -66,7 +66,7 @@ pub struct iw_wc {
     pub flags: u32,
     /// With IW_WC_FLAG_INVALIDATED, the steering tag.
     pub invalidated_stag: u32,
-    /// With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t.
+    /// With IW_WC_RECV_IMMEDIATE and IW_WC_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t.
     pub immediate: [u8; 8],
 }
 

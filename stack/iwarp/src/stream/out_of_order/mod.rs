@@ -36,7 +36,7 @@ mod placed_runs;
 
 use core::ops::Range;
 
-use ironwarp_mem::{Access, Span};
+use ironwarp_mem::{Access, AccessError, Span};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{LatestArrival, OutOfOrderBytes};
 
@@ -177,6 +177,7 @@ impl Stream {
         }
         // RFC 5041 s7.1: the checks before placement.
         let bytes = u32::try_from(payload.len()).map_err(|_| SkipReason::Header)?;
+        self.check_withheld(need).map_err(|_| SkipReason::Access)?;
         let span = io.memory.resolve(header.stag, self.access_scope(), header.tagged_offset, bytes, need);
         let span = span.map_err(|_| SkipReason::Access)?;
         let Some(out_of_order) = self.out_of_order.as_deref_mut() else { return Ok(()) };
@@ -247,7 +248,7 @@ impl OutOfOrderPlacement {
             stats.count(Counter::IwarpOutOfOrderCopiesSkipped);
             return Ok(());
         }
-        span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds)?;
+        span.copy_in(0, payload).map_err(AccessError::from)?;
         stats.add(Counter::IwarpOutOfOrderOverwritten, self.runs.remove_overlapping(&memory) as u64);
         Ok(())
     }

@@ -8,7 +8,7 @@ mod whole_send;
 
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, CrcAndSum, Kernel, PrefixCrc};
-use ironwarp_mem::{Access, AccessScope};
+use ironwarp_mem::{Access, AccessError, AccessScope};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::ByteStream;
 use ironwarp_types::STag;
@@ -334,9 +334,10 @@ impl Stream {
             return Ok(());
         }
         let bytes = u32::try_from(payload.len()).map_err(|_| DdpFault::BaseOrBounds)?;
+        self.check_withheld(need)?;
         let span = io.memory.resolve(header.stag, self.access_scope(), header.tagged_offset, bytes, need)?;
         match &mut self.out_of_order {
-            None => span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds),
+            None => span.copy_in(0, payload).map_err(|error| AccessError::from(error).into()),
             Some(out_of_order) => out_of_order.place_unless_present(span, payload, io.stats),
         }
     }
@@ -481,7 +482,10 @@ impl Stream {
             return Ok(());
         }
         let ReadRequest { source_stag, source_to, bytes, .. } = *request;
-        match io.memory.resolve(source_stag, self.access_scope(), source_to, bytes, Access::REMOTE_READ) {
+        let found = self.check_withheld(Access::REMOTE_READ).and_then(|()| {
+            io.memory.resolve(source_stag, self.access_scope(), source_to, bytes, Access::REMOTE_READ)
+        });
+        match found {
             Ok(_) => Ok(()),
             Err(refused) => {
                 let error = RdmapFault::from(refused).into();

@@ -274,3 +274,53 @@ fn extensions_cannot_change_after_the_start() {
     side.feed(&framed(&segment(0x48, [0, 1, 0], &OCTETS))).unwrap();
     assert_eq!(side.log.receives[0].immediate, OCTETS);
 }
+
+/// A Write and an immediate that are one request of the application.
+fn write_and_immediate(side: &mut Endpoint, wr_id: u64, gather: &[Sge], there: (STag, u64)) {
+    side.post(wr_id, SendOpcode::Write, |wqe| {
+        at_remote(wqe, gather, there);
+        wqe.flags = SendFlags::REPORTED_BY_NEXT;
+    });
+    immediate(side, wr_id, SendOpcode::Immediate, OCTETS);
+}
+
+/// A request that is posted as two has one completion, also when it is flushed. The entry of the completion queue that the
+/// first half holds is released.
+#[test]
+fn a_request_in_two_halves_has_one_completion_when_it_is_flushed() {
+    let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);
+    let source = a.filled(64, EVERYTHING);
+    write_and_immediate(&mut a, 7, &[all(&source)], (STag(1), 0));
+    a.send_inline(8, b"behind");
+    a.with(|stream, io| stream.abort(io));
+    let flushed = CompletionStatus::FlushedInError;
+    assert_eq!(ids(&a.log.sends), [(7, flushed), (8, flushed)]);
+    assert_eq!((a.log.sends[0].opcode, a.log.sends[0].immediate), (CompletionOpcode::Immediate, OCTETS));
+    assert_eq!(a.sq.claim_unsignaled(), 1);
+}
+
+/// The one completion reports why the first half failed.
+#[test]
+fn the_second_half_reports_why_the_first_failed() {
+    let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);
+    let unknown = Sge { addr: 0, len: 64, lkey: STag(0x1234) };
+    write_and_immediate(&mut a, 7, &[unknown], (STag(1), 0));
+    a.send_inline(8, b"behind");
+    a.pull_all(SEGMENT_BYTES);
+    let (local, flushed) = (CompletionStatus::LocalProtection, CompletionStatus::FlushedInError);
+    assert_eq!(ids(&a.log.sends), [(7, local), (8, flushed)]);
+    assert_eq!(a.log.sends[0].opcode, CompletionOpcode::Immediate);
+}
+
+/// Also when it succeeds there is one, with the octets that were sent.
+#[test]
+fn a_request_in_two_halves_has_one_completion_when_it_succeeds() {
+    let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
+    let (source, target) = (a.filled(64, EVERYTHING), b.region(64, EVERYTHING));
+    b.receive(1, &[]);
+    write_and_immediate(&mut a, 7, &[all(&source)], remote(&target));
+    run(&mut a, &mut b);
+    assert_eq!(ids(&a.log.sends), [(7, OK)]);
+    assert_eq!(a.log.sends[0].immediate, OCTETS);
+    assert_eq!(Endpoint::bytes(&target), pattern(64));
+}

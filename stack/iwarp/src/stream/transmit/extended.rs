@@ -144,10 +144,11 @@ impl Stream {
     /// Returns the word's value before the operation. The tag is resolved again, because it may have been revoked
     /// while the request waited.
     fn execute_atomic<C>(&mut self, request: &AtomicRequest, io: &Io<'_, C>) -> Result<u64, RdmapFault> {
+        self.check_withheld(Access::REMOTE_ATOMIC)?;
         let target = self.atomic_target(request);
         let word = io.memory.word(&target)?;
         let original = if self.config.atomic_locked {
-            word.apply_locked(&request.operation)
+            word.apply_locked(&request.operation)?
         } else {
             // A tag that now names a word that this core may not change was revoked and reused: a shared line stays
             // shared.
@@ -155,7 +156,7 @@ impl Stream {
             if claimed.is_shared() {
                 io.stats.count(Counter::AtomicsShared);
             }
-            claimed.apply(&request.operation)
+            claimed.apply(&request.operation)?
         };
         io.stats.count(Counter::AtomicsLocalCore);
         if let Some(out_of_order) = &mut self.out_of_order {

@@ -1,6 +1,6 @@
 //! The segments of a Read Response (RFC 5040 s5.2.2).
 
-use ironwarp_mem::{Access, Span};
+use ironwarp_mem::{Access, AccessError, Span};
 
 use super::one_pass::OnePassFpdu;
 use super::segment_space::SegmentSpace;
@@ -59,7 +59,7 @@ impl Stream {
             let source = self.source(response, payload_bytes, io)?;
             let copy =
                 |kernel, crc, payload: &mut [u8]| source.copy_out_in_one_pass(0, payload, (kernel, crc));
-            let written = fpdu.complete(copy).map_err(|_| RdmapFault::BaseOrBounds)?;
+            let written = fpdu.complete(copy).map_err(AccessError::from)?;
             return Ok(Some(self.on_written(written)));
         }
         let ulpdu = room.ulpdu(TAGGED_BYTES + payload_bytes);
@@ -69,7 +69,7 @@ impl Stream {
         // RFC 5040 s5.2.1: steering tag and offset of an empty Read are not checked.
         if payload_bytes > 0 {
             let source = self.source(response, payload_bytes, io)?;
-            source.copy_out(0, payload).map_err(|_| RdmapFault::BaseOrBounds)?;
+            source.copy_out(0, payload).map_err(AccessError::from)?;
         }
         header.encode(place);
         Ok(Some(self.encode_fpdu(room, TAGGED_BYTES + payload_bytes)))
@@ -85,6 +85,7 @@ impl Stream {
         let InboundRead { request, sent, .. } = response;
         let to = request.source_to.checked_add(u64::from(*sent)).ok_or(RdmapFault::TaggedOffsetWrap)?;
         let scope = self.access_scope();
+        self.check_withheld(Access::REMOTE_READ)?;
         Ok(io.memory.resolve(request.source_stag, scope, to, bytes as u32, Access::REMOTE_READ)?)
     }
 }

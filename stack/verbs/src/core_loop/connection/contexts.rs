@@ -163,9 +163,13 @@ impl ConnectionManager {
                 let outcome = dp.execute_local_atomic(&target, &operation);
                 dp.queues.on_local_atomic(cq, wr_id, (&operation, outcome));
             }
+            ControlMessage::SetRemoteAccess { slot, granted } if self.owns_qp(dp, context, slot) => {
+                dp.qps.at(slot).into_iter().for_each(|qp| qp.stream.set_remote_access(granted));
+            }
             // The queue pair was destroyed before the message arrived.
             ControlMessage::DestroyQp { .. }
             | ControlMessage::Disconnect { .. }
+            | ControlMessage::SetRemoteAccess { .. }
             | ControlMessage::Abort { .. } => {}
         }
     }

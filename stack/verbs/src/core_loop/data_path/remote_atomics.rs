@@ -249,11 +249,11 @@ impl<P: Port> DataPath<P> {
         self.stats.count(Counter::AtomicsApplication);
         let word = self.mem.word(target)?;
         if self.atomic_execution == AtomicExecution::Locked {
-            return Ok(word.apply_locked(operation));
+            return Ok(word.apply_locked(operation)?);
         }
         // A word that this core may not change was deregistered and registered again since.
         let claimed = word.claim().map_err(|_| AccessError::Revoked)?;
-        Ok(claimed.apply(operation))
+        Ok(claimed.apply(operation)?)
     }
 
     /// Takes the set of owners that requests were sent to. A core with requests outstanding does not sleep, so replies
