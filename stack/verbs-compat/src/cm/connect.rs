@@ -61,7 +61,8 @@ extern "C" fn rdma_notify(id: *mut sys::rdma_cm_id, _event: sys::ibv_event_type)
     as_minus_one(with(|state| state.pools.ids.get(id).map(drop)))
 }
 
-/// Fills in the attributes with which a program moves a queue pair of its own through the states.
+/// Fills in the attributes with which a program moves a queue pair of its own through the states. Like the kernel's
+/// connection manager for iWARP it leaves none for RTS: the connection itself makes that of the queue pair.
 #[unsafe(no_mangle)]
 extern "C" fn rdma_init_qp_attr(
     id: *mut sys::rdma_cm_id,
@@ -79,9 +80,12 @@ extern "C" fn rdma_init_qp_attr(
             _ => return Err(EINVAL),
         };
         if *mask != 0 {
-            attr.qp_access_flags =
-                sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_WRITE | sys::IBV_ACCESS_REMOTE_READ;
+            attr.qp_access_flags = sys::IBV_ACCESS_LOCAL_WRITE
+                | sys::IBV_ACCESS_REMOTE_WRITE
+                | sys::IBV_ACCESS_REMOTE_READ
+                | sys::IBV_ACCESS_REMOTE_ATOMIC;
         }
+        attr.port_num = 1;
         Ok(())
     }))
 }

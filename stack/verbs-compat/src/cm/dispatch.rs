@@ -195,8 +195,9 @@ impl State {
         let mut is_it =
             |srq: &*mut sys::ibv_srq| pools.srqs.find(*srq).is_some_and(|srq| srq.handle == handle);
         let Some(srq) = srqs.iter().copied().find(|srq| is_it(srq)) else { return };
+        let owner = pools.srqs.find(srq).map(|srq| srq.on_limit_reached());
         let event_type = sys::IBV_EVENT_SRQ_LIMIT_REACHED;
-        self.push_async(None, AsyncEvent { event_type, source: AsyncSource::Srq(srq) });
+        self.push_async(owner, AsyncEvent { event_type, source: AsyncSource::Srq(srq) });
     }
 }
 

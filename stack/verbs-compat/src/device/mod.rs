@@ -92,6 +92,10 @@ fn open() -> Result<Device, String> {
     let in_file = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let config = Config::from_file(&path).map_err(|error| in_file(&error))?;
     let mtu = config.port.mtu;
+    if config.ddp.catch_memory_faults.is_none() {
+        // On where it is possible: programs were written for pages that are pinned.
+        let _ = verbs::catch_memory_faults();
+    }
     let outlives_process = matches!(config.port.device, DeviceConfig::AfXdp { .. });
     // DPDK starts threads: no handler of the program shall run there.
     let signals = crate::engine::BlockedSignals::new();

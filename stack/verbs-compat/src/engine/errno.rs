@@ -16,6 +16,7 @@ pub(crate) const ENODEV: Errno = Errno(libc::ENODEV);
 pub(crate) const EBUSY: Errno = Errno(libc::EBUSY);
 pub(crate) const EPERM: Errno = Errno(libc::EPERM);
 pub(crate) const EAGAIN: Errno = Errno(libc::EAGAIN);
+pub(crate) const EFAULT: Errno = Errno(libc::EFAULT);
 pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 
 pub(crate) fn set_errno(errno: c_int) {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::{ENGINE, Outcome, last_errno};
 
-/// Blocks all signals of the calling thread, and so of threads that it starts, until it is dropped: handlers of the program
-/// run on threads of the program.
+/// Blocks the signals of the calling thread, and so of threads that it starts, until it is dropped: handlers of the program
+/// run on threads of the program. A fault is of the thread that made it, and the system ends a process that has blocked its
+/// signal.
 pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
@@ -17,6 +18,9 @@ impl BlockedSignals {
         // SAFETY: the calls fill the sets.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
+            for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+                libc::sigdelset(all.as_mut_ptr(), fault);
+            }
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
             BlockedSignals(before.assume_init())
         }

@@ -27,18 +27,23 @@ unsafe impl Object for CompChannel {
 }
 
 impl CompChannel {
-    /// Adds the descriptor of a queue.
-    pub(crate) fn add(&self, cq_fd: c_int, cq: *mut sys::ibv_cq) -> Outcome {
+    /// Adds the descriptor of a queue, and counts it. A call that fails changes nothing.
+    pub(crate) fn add(&mut self, cq_fd: c_int, cq: *mut sys::ibv_cq) -> Outcome {
         let mut interest = libc::epoll_event { events: libc::EPOLLIN as u32, u64: cq as u64 };
         // SAFETY: the structure lives through the call.
         let added =
             unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, cq_fd, &raw mut interest) };
-        if added < 0 { Err(last_errno()) } else { Ok(()) }
+        if added < 0 {
+            return Err(last_errno());
+        }
+        self.raw.refcnt += 1;
+        Ok(())
     }
 
-    pub(crate) fn remove(&self, cq_fd: c_int) {
+    pub(crate) fn remove(&mut self, cq_fd: c_int) {
         // SAFETY: the call takes no structure for a removal.
         unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, cq_fd, ptr::null_mut()) };
+        self.raw.refcnt -= 1;
     }
 
     /// Returns a queue that has an event, and takes the event.

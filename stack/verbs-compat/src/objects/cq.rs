@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use verbs::{Completion, CompletionQueue, QpNum};
 
-use super::{CompChannel, clamp_int};
+use super::CompChannel;
 use crate::device::{AsyncSource, context_of};
 use crate::engine::{EBUSY, EINVAL, Object, Outcome, State, as_number, as_pointer, find, lock_when, with};
 use crate::sys;
@@ -67,14 +67,7 @@ extern "C" fn ibv_create_cq(
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_resize_cq(cq: *mut sys::ibv_cq, cqe: c_int) -> c_int {
-    as_number(with(|state| {
-        let requested = parse_depth(cqe)?;
-        // SAFETY: the lock is held, and no reference is kept.
-        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
-        queue.requested = requested;
-        queue.raw.cqe = cqe;
-        state.fit_cq(cq, 0)
-    }))
+    as_number(with(|state| state.resize_cq(cq, cqe)))
 }
 
 #[unsafe(no_mangle)]
@@ -82,21 +75,23 @@ extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> c_int {
     as_number(destroy_cq(cq))
 }
 
+/// Waits until all events of the queue are acknowledged. A call that fails has changed nothing.
 pub(crate) fn destroy_cq(cq: *mut sys::ibv_cq) -> Outcome {
-    with(|state| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
-        if queue.users > 0 {
-            return Err(EBUSY);
-        }
-        state.remove_async(AsyncSource::Cq(cq));
-        Ok(())
-    })?;
+    with(|_| check_unused(cq))?;
     let mut state = lock_when(|_| {
-        // SAFETY: as above.
+        // SAFETY: the lock is held, and no reference is kept.
         unsafe { find::<Cq>(cq) }.is_none_or(|queue| queue.unacked <= 0 && queue.unacked_async <= 0)
     })?;
+    // A queue pair may have begun to use it meanwhile.
+    check_unused(cq)?;
     state.remove_cq(cq)
+}
+
+/// Fails with EBUSY while a queue pair completes into a queue. The caller holds the lock.
+fn check_unused(cq: *mut sys::ibv_cq) -> Outcome {
+    // SAFETY: the lock is held, and no reference is kept.
+    let users = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.users;
+    if users > 0 { Err(EBUSY) } else { Ok(()) }
 }
 
 fn parse_depth(cqe: c_int) -> Outcome<u32> {
@@ -112,89 +107,127 @@ impl State {
         channel: *mut sys::ibv_comp_channel,
     ) -> Outcome<*mut sys::ibv_cq> {
         // SAFETY: the lock is held, and no reference is kept.
-        unsafe { context_of(context)? };
+        unsafe {
+            context_of(context)?;
+            if !channel.is_null() {
+                find::<CompChannel>(channel).ok_or(EINVAL)?;
+            }
+        }
         let requested = parse_depth(cqe)?;
-        let stack = &mut self.device()?.context;
-        let handle = stack.create_cq(requested)?;
-        let fd = stack.cq_fd(handle)?.as_raw_fd();
+        let handle = self.control(|stack| stack.create_cq(requested))?;
+        let fd = self.device()?.context.cq_fd(handle)?.as_raw_fd();
         let raw = sys::ibv_cq { context, channel, cq_context, cqe, ..Default::default() };
         let (backlog, demand, users, unacked, unacked_async) = (VecDeque::new(), 0, 0, 0, 0);
         let cq = Cq { raw, handle, fd, backlog, requested, demand, users, unacked, unacked_async };
         let cq = self.pools.cqs.insert(cq);
-        self.cqs.push(cq);
-        if let Err(error) = attach_channel(channel, fd, cq) {
-            self.remove_cq(cq)?;
+        // SAFETY: as above.
+        if let Some(channel) = unsafe { find::<CompChannel>(channel) }
+            && let Err(error) = channel.add(fd, cq)
+        {
+            // SAFETY: as above.
+            unsafe { self.pools.cqs.remove(cq) };
+            self.control(|stack| stack.destroy_cq(handle))?;
             return Err(error);
         }
+        self.cqs.push(cq);
         Ok(cq)
     }
 
     /// Makes room for `change` requests more, or fewer.
     pub(crate) fn fit_cq(&mut self, cq: *mut sys::ibv_cq, change: i64) -> Outcome {
         // SAFETY: the lock is held, and no reference is kept.
-        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
-        let demand = (i64::from(queue.demand) + change).clamp(0, u32::MAX.into()) as u32;
-        let (handle, depth) = (queue.handle, demand.max(queue.requested));
-        let stack = &mut self.device()?.context;
-        if stack.query_cq(handle)?.depth < depth {
-            stack.resize_cq(handle, depth)?;
-            let backlog = &mut queue.backlog;
-            self.advance_until(|state| {
-                let Ok(device) = state.device() else { return true };
-                // Polling moves on to the new ring once the old one is empty.
-                let mut taken = [Completion::default()];
-                while device.context.poll_cq(handle, &mut taken).is_ok_and(|count| count > 0) {
-                    backlog.extend(taken);
-                }
-                device.context.query_cq(handle).is_ok_and(|info| info.depth >= depth)
-            });
-        }
-        queue.demand = demand;
+        let (demand, requested) =
+            unsafe { find::<Cq>(cq) }.map(|cq| (cq.demand, cq.requested)).ok_or(EINVAL)?;
+        let demand = (i64::from(demand) + change).clamp(0, u32::MAX.into()) as u32;
+        self.grow_cq(cq, demand.max(requested))?;
+        // SAFETY: as above.
+        unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.demand = demand;
         Ok(())
     }
 
-    /// Removes the completions of a queue pair that no longer exists.
-    pub(crate) fn remove_completions(&mut self, cq: *mut sys::ibv_cq, qp: QpNum) -> Outcome {
+    /// Gives the stack's queue at least `depth` entries.
+    fn grow_cq(&mut self, cq: *mut sys::ibv_cq, depth: u32) -> Outcome {
         // SAFETY: the lock is held, and no reference is kept.
+        let handle = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.handle;
+        if self.device()?.context.query_cq(handle)?.depth >= depth {
+            return Ok(());
+        }
+        self.control(|stack| stack.resize_cq(handle, depth))?;
+        // Polling moves on to the new ring once the old one is empty.
+        let is_grown = self.advance_until(|state| {
+            let taken = state.take_completions(cq);
+            let Ok(device) = state.device() else { return true };
+            taken.is_err() || device.context.query_cq(handle).is_ok_and(|info| info.depth >= depth)
+        });
+        if is_grown { Ok(()) } else { Err(EBUSY) }
+    }
+
+    /// Changes the number of entries. Fails with EINVAL if more completions wait for the program, and changes nothing
+    /// then.
+    fn resize_cq(&mut self, cq: *mut sys::ibv_cq, cqe: c_int) -> Outcome {
+        let requested = parse_depth(cqe)?;
+        self.take_completions(cq)?;
+        // SAFETY: the lock is held, and no reference is kept beyond the block.
+        let depth = unsafe {
+            let queue = find::<Cq>(cq).ok_or(EINVAL)?;
+            if queue.backlog.len() > requested as usize {
+                return Err(EINVAL);
+            }
+            queue.demand.max(requested)
+        };
+        self.grow_cq(cq, depth)?;
+        // SAFETY: as above.
+        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
+        queue.requested = requested;
+        queue.raw.cqe = cqe;
+        Ok(())
+    }
+
+    /// Moves the completions of the stack's queue to the backlog, in order.
+    fn take_completions(&mut self, cq: *mut sys::ibv_cq) -> Outcome {
+        // SAFETY: the lock is held, and no reference is kept beyond the call, which runs no worker.
         let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
         let stack = &mut self.device()?.context;
         let mut taken = [Completion::default(); 16];
         loop {
             let count = stack.poll_cq(queue.handle, &mut taken)?;
             if count == 0 {
-                break;
+                return Ok(());
             }
             queue.backlog.extend(&taken[..count]);
         }
-        queue.backlog.retain(|completion| completion.qp != qp);
+    }
+
+    /// Removes the completions of a queue pair that no longer exists.
+    pub(crate) fn remove_completions(&mut self, cq: *mut sys::ibv_cq, qp: QpNum) -> Outcome {
+        self.take_completions(cq)?;
+        // SAFETY: the lock is held, and no reference is kept.
+        unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.backlog.retain(|completion| completion.qp != qp);
         Ok(())
     }
 
     pub(crate) fn remove_cq(&mut self, cq: *mut sys::ibv_cq) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
-        let (handle, fd, channel) = (queue.handle, queue.fd, queue.raw.channel);
+        // SAFETY: the lock is held, and no reference is kept beyond the statement.
+        let (handle, fd, channel) =
+            unsafe { find::<Cq>(cq) }.map(|cq| (cq.handle, cq.fd, cq.raw.channel)).ok_or(EINVAL)?;
         // SAFETY: as above.
         if let Some(channel) = unsafe { find::<CompChannel>(channel) } {
+            // Now: a child process may keep the descriptor open, and with it the interest in it.
             channel.remove(fd);
-            channel.raw.refcnt -= 1;
         }
-        self.control(|stack| stack.destroy_cq(handle))?;
+        if let Err(error) = self.control(|stack| stack.destroy_cq(handle)) {
+            // SAFETY: as above.
+            if let Some(channel) = unsafe { find::<CompChannel>(channel) } {
+                channel.add(fd, cq)?;
+            }
+            return Err(error);
+        }
+        self.remove_async(AsyncSource::Cq(cq));
         self.cqs.retain(|other| *other != cq);
         // SAFETY: as above.
         unsafe { self.pools.cqs.remove(cq) };
         Ok(())
     }
-}
-
-fn attach_channel(channel: *mut sys::ibv_comp_channel, fd: c_int, cq: *mut sys::ibv_cq) -> Outcome {
-    if channel.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the lock is held, and no reference is kept.
-    let found = unsafe { find::<CompChannel>(channel) }.ok_or(EINVAL)?;
-    found.raw.refcnt = clamp_int(found.raw.refcnt + 1);
-    found.add(fd, cq)
 }
 
 /// Requests an event for the next completion, or the next solicited or failed one.

@@ -10,7 +10,7 @@ use verbs::{Access, ProtectionDomain, RawMemory, Region};
 
 use crate::device::context_of;
 use crate::engine::{
-    EBUSY, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, find, set_errno, with,
+    EBUSY, EFAULT, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, find, set_errno, with,
 };
 use crate::sys;
 
@@ -142,11 +142,21 @@ impl State {
         access: c_uint,
     ) -> Outcome<*mut sys::ibv_mr> {
         let access = parse_access(access)?;
-        let base = NonNull::new(addr.cast::<u8>()).ok_or(EINVAL)?;
+        if length == 0 {
+            return Err(EINVAL);
+        }
+        let base = NonNull::new(addr.cast::<u8>()).ok_or(EFAULT)?;
         // SAFETY: the lock is held, and no reference is kept.
         let domain = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?.domain;
         // SAFETY: the program keeps the memory until it has deregistered it, as the manual page demands.
         let memory = unsafe { RawMemory::new(base, length) };
+        // A right that needs another one is refused before the memory is looked at, as the kernel does.
+        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+            && !access.contains(Access::LOCAL_WRITE)
+        {
+            return Err(EINVAL);
+        }
+        memory.check(access).map_err(|_| EFAULT)?;
         let region = self.device()?.context.register(domain, memory, access)?;
         // SAFETY: as above.
         let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
@@ -164,16 +174,21 @@ impl State {
         Ok(self.pools.mrs.insert(Mr { raw, region }))
     }
 
-    /// Returns when no access to the memory takes place any more. Fails with EBUSY while a window is bound to it.
+    /// Returns when no access to the memory takes place any more. Fails with EBUSY while a window is bound to it, or if an
+    /// access does not end: the region has no key then, and the program may try again.
     fn deregister(&mut self, mr: *mut sys::ibv_mr) -> Outcome {
         if self.has_window_over(mr) {
             return Err(EBUSY);
         }
         // SAFETY: the lock is held, and no reference is kept.
-        let Mr { raw, region } = unsafe { self.pools.mrs.remove(mr) }.ok_or(EINVAL)?;
+        let quiescence = unsafe { find::<Mr>(mr) }.ok_or(EINVAL)?.region.revoke();
+        if !self.advance_until(|_| quiescence.poll()) {
+            return Err(EBUSY);
+        }
         self.forget_mr(mr);
-        let quiescence = region.deregister();
-        self.advance_until(|_| quiescence.poll());
+        // SAFETY: as above.
+        let Mr { raw, region } = unsafe { self.pools.mrs.remove(mr) }.ok_or(EINVAL)?;
+        drop(region.deregister());
         // SAFETY: as above.
         if let Some(pd) = unsafe { find::<Pd>(raw.pd) } {
             pd.users -= 1;

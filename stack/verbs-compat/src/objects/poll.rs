@@ -82,6 +82,11 @@ fn convert(completion: &Completion) -> sys::ibv_wc {
         // A peer of this library sends the length of the Write there, others zeros.
         wc.byte_len = u32::from_be_bytes(length);
     }
+    if completion.opcode == CompletionOpcode::Immediate && completion.status == CompletionStatus::Success {
+        // Of a Write with Immediate Data, the bytes that were written.
+        let [_, _, _, _, length @ ..] = completion.immediate;
+        wc.byte_len = u32::from_be_bytes(length);
+    }
     if completion.flags.contains(CompletionFlags::INVALIDATED) {
         wc.wc_flags |= sys::IBV_WC_WITH_INV;
         wc.__bindgen_anon_1.invalidated_rkey = completion.invalidated.0;

@@ -167,7 +167,7 @@ unsafe fn post_alone(
     }
     let octets = immediate(wr, gather);
     let immediate = with_flags(SendWr::immediate(wr.wr_id, &octets), wr.send_flags, signals_all);
-    let data = with_flags(data, wr.send_flags & !sys::IBV_SEND_SIGNALED, false);
+    let data = with_flags(data, wr.send_flags & !sys::IBV_SEND_SIGNALED, false).reported_by_next();
     Ok(stack.post_all(qp, &[data, immediate])?)
 }
 

@@ -1,15 +1,17 @@
 //! Queue pairs.
 //!
-//! A connection manager connects them; iWARP has no other way. So `ibv_modify_qp` to INIT, RTR and RTS only checks and
-//! records, while ERR resets the connection and flushes, and SQD closes it. Destruction is synchronous, as programs expect: nothing of the queue pair is
+//! A connection manager connects them; iWARP has no other way. So `ibv_modify_qp` to INIT and RTR only records, and RTS
+//! needs the connection, while ERR resets the connection and flushes, and SQD closes it. Destruction is synchronous, as programs expect: nothing of the queue pair is
 //! left in its completion queues.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use verbs::{CompletionQueue, Limits, QpAttr, QpState, QueuePair, SharedReceiveQueue, VerbsError};
+use verbs::{Access, CompletionQueue, Limits, QpAttr, QpState, QueuePair, SharedReceiveQueue};
 
+use super::memory::parse_access;
 use super::{Cq, Pd, Srq};
 use crate::cm::CmId;
 use crate::device::AsyncSource;
@@ -24,6 +26,8 @@ pub(crate) struct Qp {
     pub(crate) handle: QueuePair,
     pub(crate) signals_all: bool,
     cap: sys::ibv_qp_cap,
+    /// The flags with which the program said what the peer may do. All until then, as with the kernel's iWARP devices.
+    access_flags: c_uint,
     /// Places that it may take in its completion queues.
     send_demand: i64,
     recv_demand: i64,
@@ -40,6 +44,11 @@ unsafe impl Object for Qp {
 /// Requests of a send queue. A Write with Immediate Data takes two places of the stack's 65536.
 pub(crate) const SEND_DEPTH_MAX: u32 = 1 << 15;
 const RECV_DEPTH_MAX: u32 = 1 << 16;
+/// The rights that a queue pair may have.
+const ACCESS_FLAGS: c_uint = sys::IBV_ACCESS_LOCAL_WRITE
+    | sys::IBV_ACCESS_REMOTE_WRITE
+    | sys::IBV_ACCESS_REMOTE_READ
+    | sys::IBV_ACCESS_REMOTE_ATOMIC;
 
 /// How long the destruction of a queue pair waits for the end of a disconnect that was requested before.
 const DISCONNECT_MAX: Duration = Duration::from_millis(100);
@@ -58,12 +67,11 @@ extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> c_int {
     as_number(destroy_qp(qp))
 }
 
+/// Waits until all events of the queue pair are acknowledged. A call that fails has changed nothing.
 pub(crate) fn destroy_qp(qp: *mut sys::ibv_qp) -> Outcome {
-    with(|state| {
+    with(|_| {
         // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
-        state.remove_async(AsyncSource::Qp(qp));
-        Ok(())
+        unsafe { find::<Qp>(qp) }.ok_or(EINVAL).map(drop)
     })?;
     let mut state = lock_when(|_| {
         // SAFETY: as above.
@@ -149,6 +157,17 @@ fn check_cap(cap: &sys::ibv_qp_cap, limits: &Limits) -> Outcome {
     if fits { Ok(()) } else { Err(EINVAL) }
 }
 
+/// The program exchanged the numbers of its queue pairs itself, as devices of InfiniBand allow. Printed once: it tries again
+/// for each queue pair.
+fn report_no_connection() {
+    static REPORTED: Once = Once::new();
+    REPORTED.call_once(|| {
+        tracing::error!(
+            "a queue pair without a connection cannot become RTS: iWARP connects by librdmacm; perftest needs -R"
+        );
+    });
+}
+
 impl State {
     pub(crate) fn create_qp(
         &mut self,
@@ -170,13 +189,12 @@ impl State {
             let recv_cq = find::<Cq>(init.recv_cq).ok_or(EINVAL)?.handle;
             (owner.raw_context(), owner.domain, send_cq, recv_cq, srq)
         };
-        let stack = &mut self.device()?.context;
-        let limits = stack.limits();
+        let limits = self.device()?.context.limits();
         check_cap(&init.cap, &limits)?;
         let attr = attributes(init, &limits, (send_cq, recv_cq), srq.map(|srq| srq.0));
-        let handle = stack.create_qp(domain, &attr)?;
-        init.cap.max_inline_data = limits.inline_bytes as u32;
-        let info = stack.query_qp(handle)?;
+        let handle = self.control(|stack| stack.create_qp(domain, &attr))?;
+        let info = self.device()?.context.query_qp(handle)?;
+        let cap = sys::ibv_qp_cap { max_inline_data: limits.inline_bytes as u32, ..init.cap };
         let recv_demand = srq.map_or(info.recv_depth, |srq| srq.1);
         let raw = sys::ibv_qp {
             context,
@@ -195,7 +213,8 @@ impl State {
             raw,
             handle,
             signals_all: init.sq_sig_all != 0,
-            cap: init.cap,
+            cap,
+            access_flags: ACCESS_FLAGS,
             send_demand: info.send_depth.into(),
             recv_demand: recv_demand.into(),
             id: Link::NONE,
@@ -210,6 +229,7 @@ impl State {
             self.remove_qp(qp)?;
             return Err(error);
         }
+        init.cap = cap;
         Ok(qp)
     }
 
@@ -240,12 +260,13 @@ impl State {
         let Qp { raw, send_demand, recv_demand, id, .. } =
             unsafe { self.pools.qps.remove(qp) }.ok_or(EINVAL)?;
         self.qps.remove(&raw.qp_num);
+        self.remove_async(AsyncSource::Qp(qp));
         self.count_uses(&raw, -1);
-        self.remove_completions(raw.send_cq, handle.num())?;
-        self.remove_completions(raw.recv_cq, handle.num())?;
-        self.fit_cq(raw.send_cq, -send_demand)?;
-        self.fit_cq(raw.recv_cq, -recv_demand)?;
         self.on_qp_removed(id, qp);
+        // These fail if the device is gone, with all that they would remove.
+        for (cq, demand) in [(raw.send_cq, send_demand), (raw.recv_cq, recv_demand)] {
+            let _ = self.remove_completions(cq, handle.num()).and_then(|()| self.fit_cq(cq, -demand));
+        }
         Ok(())
     }
 
@@ -269,12 +290,7 @@ impl State {
         let stack = &mut self.device()?.context;
         let cq = stack.query_qp(qp)?.send_cq;
         let users = stack.query_cq(cq)?.users;
-        while let Err(error) = self.device()?.context.destroy_qp(qp) {
-            match error {
-                VerbsError::Busy => self.advance(),
-                error => return Err(error.into()),
-            };
-        }
+        self.control(|stack| stack.destroy_qp(qp))?;
         self.advance_until(|state| {
             let Ok(device) = state.device() else { return true };
             device.context.query_cq(cq).is_ok_and(|info| info.users < users)
@@ -285,37 +301,58 @@ impl State {
     fn modify_qp(&mut self, qp: *mut sys::ibv_qp, attr: &sys::ibv_qp_attr, mask: c_uint) -> Outcome {
         // SAFETY: the lock is held, and no reference is kept.
         let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
-        if mask & sys::IBV_QP_STATE == 0 {
-            return Ok(());
+        let handle = found.handle;
+        let sets_access = mask & sys::IBV_QP_ACCESS_FLAGS != 0;
+        let granted = if sets_access {
+            parse_access(attr.qp_access_flags).map_err(|_| EINVAL)?
+        } else {
+            Access::empty()
+        };
+        if mask & sys::IBV_QP_STATE != 0 {
+            self.change_state(qp, handle, attr.qp_state)?;
         }
-        match attr.qp_state {
-            sys::IBV_QPS_INIT | sys::IBV_QPS_RTR | sys::IBV_QPS_RTS => {}
+        if sets_access {
+            self.control(|stack| stack.set_remote_access(handle, granted))?;
+            // SAFETY: as above; running the worker may have used the object.
+            unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.access_flags = attr.qp_access_flags & ACCESS_FLAGS;
+        }
+        Ok(())
+    }
+
+    fn change_state(&mut self, qp: *mut sys::ibv_qp, handle: QueuePair, next: sys::ibv_qp_state) -> Outcome {
+        match next {
+            sys::IBV_QPS_INIT | sys::IBV_QPS_RTR => {
+                match self.device()?.context.qp_state(handle)? {
+                    QpState::Idle => {}
+                    QpState::Error => return Err(EINVAL),
+                    // A program moves a queue pair that its connection has moved already.
+                    QpState::Connecting | QpState::Established | QpState::Draining => return Ok(()),
+                }
+            }
+            sys::IBV_QPS_RTS => {
+                if self.device()?.context.qp_state(handle)? != QpState::Established {
+                    report_no_connection();
+                    return Err(EINVAL);
+                }
+            }
             sys::IBV_QPS_ERR => {
-                let handle = found.handle;
-                self.device()?.context.abort(handle)?;
+                self.control(|stack| stack.abort(handle))?;
                 self.advance_until(|state| {
                     let Ok(device) = state.device() else { return true };
                     device.context.qp_state(handle).is_ok_and(|now| now == QpState::Error)
                 });
             }
-            sys::IBV_QPS_SQD => {
-                let (handle, recorded) = (found.handle, found.raw.state);
-                let stack = &mut self.device()?.context;
-                match stack.qp_state(handle)? {
-                    // It has no connection, whatever the program recorded.
-                    QpState::Idle if matches!(recorded, sys::IBV_QPS_RTS | sys::IBV_QPS_SQD) => {}
-                    QpState::Idle | QpState::Error => return Err(EINVAL),
-                    QpState::Draining => {}
-                    QpState::Connecting | QpState::Established => {
-                        stack.disconnect(handle)?;
-                        self.advance();
-                    }
+            sys::IBV_QPS_SQD => match self.device()?.context.qp_state(handle)? {
+                QpState::Idle | QpState::Error => return Err(EINVAL),
+                QpState::Draining => {}
+                QpState::Connecting | QpState::Established => {
+                    self.control(|stack| stack.disconnect(handle))?;
                 }
-            }
+            },
             _ => return Err(EINVAL),
         }
-        // SAFETY: as above; running the worker may have used the object.
-        unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.raw.state = attr.qp_state;
+        // SAFETY: the lock is held, and no reference is kept.
+        unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.raw.state = next;
         Ok(())
     }
 
@@ -339,10 +376,7 @@ impl State {
             qp_state: state,
             cur_qp_state: state,
             cap: found.cap,
-            qp_access_flags: sys::IBV_ACCESS_LOCAL_WRITE
-                | sys::IBV_ACCESS_REMOTE_WRITE
-                | sys::IBV_ACCESS_REMOTE_READ
-                | sys::IBV_ACCESS_REMOTE_ATOMIC,
+            qp_access_flags: found.access_flags,
             max_rd_atomic: ord.try_into().unwrap_or(u8::MAX),
             max_dest_rd_atomic: ird.try_into().unwrap_or(u8::MAX),
             port_num: 1,

@@ -17,6 +17,7 @@ pub(crate) struct Srq {
     pub(crate) handle: SharedReceiveQueue,
     /// Its capacity in receives.
     pub(crate) depth: u32,
+    /// The limit that is armed; 0: none.
     limit: u32,
     pub(crate) users: u32,
     pub(crate) unacked_async: i32,
@@ -48,9 +49,12 @@ extern "C" fn ibv_modify_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_att
             if attr.srq_limit > found.depth {
                 return Err(EINVAL);
             }
-            found.limit = attr.srq_limit;
-            let handle = found.handle;
-            state.device()?.context.arm_srq(handle, attr.srq_limit)?;
+            let (handle, limit) = (found.handle, attr.srq_limit);
+            // An event of the limit before comes first, and ends that one.
+            state.advance();
+            // SAFETY: as above; running the worker may have used the object.
+            unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?.limit = limit;
+            state.control(|stack| stack.arm_srq(handle, limit))?;
         }
         Ok(())
     }))
@@ -73,22 +77,17 @@ extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> c_int {
     as_number(destroy_srq(srq))
 }
 
+/// Waits until all events of the queue are acknowledged. A call that fails has changed nothing.
 pub(crate) fn destroy_srq(srq: *mut sys::ibv_srq) -> Outcome {
-    with(|state| {
-        // SAFETY: the lock is held, and no reference is kept.
-        if unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?.users > 0 {
-            return Err(EBUSY);
-        }
-        state.remove_async(AsyncSource::Srq(srq));
-        Ok(())
-    })?;
+    with(|_| check_unused(srq))?;
     let mut state = lock_when(|_| {
-        // SAFETY: as above.
+        // SAFETY: the lock is held, and no reference is kept.
         unsafe { find::<Srq>(srq) }.is_none_or(|srq| srq.unacked_async <= 0)
     })?;
-    // SAFETY: as above.
-    let handle = unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?.handle;
-    state.device()?.context.destroy_srq(handle)?;
+    // A queue pair may have begun to use it meanwhile.
+    let handle = check_unused(srq)?;
+    state.control(|stack| stack.destroy_srq(handle))?;
+    state.remove_async(AsyncSource::Srq(srq));
     // SAFETY: as above.
     let removed = unsafe { state.pools.srqs.remove(srq) }.ok_or(EINVAL)?;
     state.srqs.retain(|other| *other != srq);
@@ -99,6 +98,13 @@ pub(crate) fn destroy_srq(srq: *mut sys::ibv_srq) -> Outcome {
     Ok(())
 }
 
+/// Fails with EBUSY while a queue pair uses a queue. The caller holds the lock.
+fn check_unused(srq: *mut sys::ibv_srq) -> Outcome<SharedReceiveQueue> {
+    // SAFETY: the lock is held, and no reference is kept.
+    let found = unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?;
+    if found.users > 0 { Err(EBUSY) } else { Ok(found.handle) }
+}
+
 impl State {
     pub(crate) fn create_srq(
         &mut self,
@@ -106,17 +112,27 @@ impl State {
         init: &mut sys::ibv_srq_init_attr,
     ) -> Outcome<*mut sys::ibv_srq> {
         // SAFETY: the lock is held, and no reference is kept.
-        let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
+        let domain = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?.domain;
         let (depth, max_sge) = (init.attr.max_wr, init.attr.max_sge.max(1));
-        let handle = self.device()?.context.create_srq(owner.domain, depth, max_sge as usize)?;
-        owner.users += 1;
+        let handle = self.control(|stack| stack.create_srq(domain, depth, max_sge as usize))?;
         let depth = self.device()?.context.query_srq(handle)?.depth;
         (init.attr.max_wr, init.attr.max_sge) = (depth, max_sge);
+        // SAFETY: as above.
+        let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
+        owner.users += 1;
         let context = owner.raw_context();
         let raw = sys::ibv_srq { context, srq_context: init.srq_context, pd, ..Default::default() };
         let srq = self.pools.srqs.insert(Srq { raw, handle, depth, limit: 0, users: 0, unacked_async: 0 });
         self.srqs.push(srq);
         Ok(srq)
+    }
+}
+
+impl Srq {
+    /// Its event is raised, which ends the limit. Returns the context that gets it.
+    pub(crate) fn on_limit_reached(&mut self) -> *mut sys::ibv_context {
+        self.limit = 0;
+        self.raw.context
     }
 }
 

@@ -64,7 +64,7 @@ impl State {
         }
         // SAFETY: the lock is held, and no reference is kept.
         let domain = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?.domain;
-        let region = self.device()?.context.create_fast_region(domain)?;
+        let region = self.control(|stack| stack.create_fast_region(domain))?;
         // SAFETY: as above.
         let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
         owner.users += 1;
@@ -78,10 +78,13 @@ impl State {
     /// Returns when no access by the window's key takes place any more.
     fn dealloc_mw(&mut self, mw: *mut sys::ibv_mw) -> Outcome {
         // SAFETY: the lock is held, and no reference is kept.
-        let Mw { raw, region, .. } = unsafe { self.pools.mws.remove(mw) }.ok_or(EINVAL)?;
+        let quiescence = unsafe { find::<Mw>(mw) }.ok_or(EINVAL)?.region.invalidate();
+        if !self.advance_until(|_| quiescence.poll()) {
+            return Err(EBUSY);
+        }
+        // SAFETY: as above.
+        let raw = unsafe { self.pools.mws.remove(mw) }.ok_or(EINVAL)?.raw;
         self.mws.retain(|other| *other != mw);
-        let quiescence = region.invalidate();
-        self.advance_until(|_| quiescence.poll());
         // SAFETY: as above.
         if let Some(pd) = unsafe { find::<Pd>(raw.pd) } {
             pd.users -= 1;
@@ -114,7 +117,7 @@ impl State {
             None => stack.post_send(qp, &request)?,
             Some(old) => {
                 let end = SendWr::invalidate(bind.wr_id, old);
-                let end = with_flags(end, flags & !sys::IBV_SEND_SIGNALED, false);
+                let end = with_flags(end, flags & !sys::IBV_SEND_SIGNALED, false).reported_by_next();
                 stack.post_all(qp, &[end, request])?;
             }
         }
@@ -180,7 +183,8 @@ fn piece(info: &sys::ibv_mw_bind_info, pd: *mut sys::ibv_pd) -> Outcome<(Sge, Ac
     if mr.raw.pd != pd {
         return Err(EPERM);
     }
-    let mut access = parse_access(info.mw_access_flags)?;
+    // A window is for peers: the right of the program itself is the region's, and some programs name it here too.
+    let mut access = parse_access(info.mw_access_flags)?.difference(Access::LOCAL_WRITE);
     let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     if !remote.contains(access) {
         return Err(EINVAL);

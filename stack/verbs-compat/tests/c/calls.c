@@ -59,7 +59,7 @@ static void check_device(void) {
 static void check_memory(void) {
     pd = ibv_alloc_pd(context);
     CHECK(pd);
-    FAILS_WITH(ibv_reg_mr(pd, NULL, 4096, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    FAILS_WITH(ibv_reg_mr(pd, NULL, 4096, IBV_ACCESS_LOCAL_WRITE), EFAULT);
     FAILS_WITH(ibv_reg_mr(pd, buffer, 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
     FAILS_WITH(ibv_reg_mr(pd, buffer, 4096, IBV_ACCESS_REMOTE_WRITE), EINVAL);
     FAILS_WITH(ibv_reg_mr(pd, buffer, 4096, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
@@ -80,7 +80,7 @@ static void take(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status, stru
     CHECK(count == 1 && wc->wr_id == id && wc->status == status);
 }
 
-/* A queue pair that was never connected: SQD flushes nothing; ERR flushes what is posted, before and later. */
+/* A queue pair that was never connected: RTS and SQD need a connection; ERR flushes what is posted, before and later. */
 static void check_states_without_connection(struct ibv_cq *cq) {
     struct ibv_qp_init_attr attr = queue_attr(cq);
     struct ibv_qp *qp = ibv_create_qp(pd, &attr);
@@ -90,9 +90,11 @@ static void check_states_without_connection(struct ibv_cq *cq) {
     struct ibv_wc wc;
     CHECK(qp && ibv_post_recv(qp, &first, &bad_recv) == 0 && ibv_post_recv(qp, &second, &bad_recv) == 0);
     CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == EINVAL);
-    for (modify.qp_state = IBV_QPS_INIT; modify.qp_state <= IBV_QPS_SQD; modify.qp_state++)
+    for (modify.qp_state = IBV_QPS_INIT; modify.qp_state <= IBV_QPS_RTR; modify.qp_state++)
         CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == 0);
-    CHECK(ibv_query_qp(qp, &found, IBV_QP_STATE, &attr) == 0 && found.qp_state == IBV_QPS_SQD);
+    for (; modify.qp_state <= IBV_QPS_SQD; modify.qp_state++)
+        CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == EINVAL);
+    CHECK(ibv_query_qp(qp, &found, IBV_QP_STATE, &attr) == 0 && found.qp_state == IBV_QPS_RTR);
     CHECK(ibv_post_send(qp, &send, &bad_send) == EINVAL && ibv_poll_cq(cq, 1, &wc) == 0);
     modify.qp_state = IBV_QPS_ERR;
     CHECK(ibv_modify_qp(qp, &modify, IBV_QP_STATE) == 0 && qp->state == IBV_QPS_ERR);

@@ -133,7 +133,6 @@ static void check_errors(struct pair *pair) {
         {binding(pool_mr, 8000, 193, IBV_ACCESS_REMOTE_READ), EINVAL},
         {binding(pool_mr, -1, 8, IBV_ACCESS_REMOTE_READ), EINVAL},
         {binding(pool_mr, 8, SIZE_MAX, IBV_ACCESS_REMOTE_READ), EINVAL},
-        {binding(pool_mr, 0, 8, IBV_ACCESS_LOCAL_WRITE), EINVAL},
         {binding(pool_mr, 0, 8, IBV_ACCESS_MW_BIND), EINVAL},
         {binding(pool_mr, 0, 8, IBV_ACCESS_ZERO_BASED), EOPNOTSUPP},
         {binding(NULL, 0, 8, IBV_ACCESS_REMOTE_READ), EINVAL},
@@ -173,6 +172,12 @@ static void check_bindings(struct pair *pair) {
     if (outcome == 0) CHECK(take(pair->far_cq, 1).status == IBV_WC_SUCCESS);
     near.send_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;
     CHECK(ibv_bind_mw(pair->near->qp, mw, &near) == 0 && take(pair->near_cq, 1).opcode == IBV_WC_BIND_MW);
+    CHECK(access_pool(pair, IBV_WR_RDMA_READ, mw->rkey, 4096, 6) == IBV_WC_SUCCESS);
+
+    /* The right of the program itself is the region's, whether it is named or not. */
+    bind_window(pair, mw, binding(pool_mr, 128, 64, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE));
+    CHECK(access_pool(pair, IBV_WR_RDMA_WRITE, mw->rkey, 128, 6) == IBV_WC_SUCCESS);
+    bind_window(pair, mw, binding(pool_mr, 4096, 64, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE));
     CHECK(access_pool(pair, IBV_WR_RDMA_READ, mw->rkey, 4096, 6) == IBV_WC_SUCCESS);
 
     /* Without memory it holds no region, and may be bound again. */
