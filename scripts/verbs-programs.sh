@@ -196,6 +196,7 @@ smoke_cells() {
     own_program memory
     own_program queue_pairs
     own_program shared_receives
+    own_program torture
     own_program windows
     one ibv_devinfo 'transport:[[:space:]]+iWARP' 0 ibv_devinfo -v
     cell rping 'ping data: rdma-ping-9' rping -s -a "$server" -V -C 10 -v -- rping -c -a "$server" -V -C 10 -v

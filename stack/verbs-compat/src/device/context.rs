@@ -126,8 +126,9 @@ extern "C" fn ibv_get_device_name(device: *mut sys::ibv_device) -> *const c_char
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_get_device_guid(_device: *mut sys::ibv_device) -> sys::__be64 {
-    let guid = with(|state| Ok(state.device()?.guid()));
+extern "C" fn ibv_get_device_guid(device: *mut sys::ibv_device) -> sys::__be64 {
+    let of_device = |state: &mut State| if device == the_device() { super::guid(state) } else { None };
+    let guid = with(|state| of_device(state).ok_or(ENODEV));
     u64::from_ne_bytes(guid.unwrap_or_default())
 }
 

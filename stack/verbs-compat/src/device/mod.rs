@@ -36,6 +36,8 @@ pub(crate) struct Device {
     /// Completions on their way to the program.
     pub(crate) reaped: [Completion; REAPED_MAX],
     pub(crate) mac: MacAddr,
+    /// The GUID of the node.
+    pub(crate) guid: [u8; 8],
     pub(crate) mtu: u16,
     /// Its addresses, in the order of the configuration, and the link-local one.
     addresses: Vec<InterfaceAddress>,
@@ -91,7 +93,7 @@ fn open() -> Result<Device, String> {
     };
     let in_file = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let config = Config::from_file(&path).map_err(|error| in_file(&error))?;
-    let mtu = config.port.mtu;
+    let (mtu, guid) = (config.port.mtu, guid_of(&config));
     if config.ddp.catch_memory_faults.is_none() {
         // On where it is possible: programs were written for pages that are pinned.
         let _ = verbs::catch_memory_faults();
@@ -107,7 +109,27 @@ fn open() -> Result<Device, String> {
     let mac = worker.with_port(LinkAddress).unwrap_or(MacAddr([2, 0, 0, 0, 0, 1]));
     let addresses = all_addresses(context.query_port(0).map_err(|error| in_file(&error))?);
     let reaped = [Completion::default(); REAPED_MAX];
-    Ok(Device { worker, context, reaped, mac, mtu, addresses, outlives_process, _stack: stack })
+    Ok(Device { worker, context, reaped, mac, guid, mtu, addresses, outlives_process, _stack: stack })
+}
+
+/// Returns the GUID that the device has, or will have once it is open.
+pub(crate) fn guid(state: &mut State) -> Option<[u8; 8]> {
+    let opened = state.device().ok().map(|device| device.guid);
+    let configured = || Config::from_file(config_path()?.as_path()).ok();
+    opened.or_else(|| configured().as_ref().map(guid_of))
+}
+
+/// Makes a GUID of what identifies the device in its configuration: programs ask for it before they open the device, and
+/// expect the same one in each run. It is a locally assigned one, since nobody has given it a number.
+fn guid_of(config: &Config) -> [u8; 8] {
+    let identity = format!("{:?} {:?}", config.port.device, config.addresses().unwrap_or_default());
+    // FNV-1a.
+    let hash = identity
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let mut guid = hash.to_be_bytes();
+    guid[0] &= !3;
+    guid
 }
 
 /// How long the client's end of a memif waits for the server's: the two programs may be started together.
@@ -151,11 +173,6 @@ fn start_log() {
 }
 
 impl Device {
-    /// Returns the GUID of the node: the EUI-64 of the link address.
-    pub(crate) fn guid(&self) -> [u8; 8] {
-        interface_id(self.mac)
-    }
-
     /// Returns whether an address is one of the device's.
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.address == address)

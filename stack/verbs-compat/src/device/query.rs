@@ -27,8 +27,8 @@ const SPEED_10_GBPS: u8 = 4;
 pub(super) fn device_attr(device: &Device) -> sys::ibv_device_attr {
     let limits = device.context.limits();
     let mut attr = sys::ibv_device_attr {
-        node_guid: u64::from_ne_bytes(device.guid()),
-        sys_image_guid: u64::from_ne_bytes(device.guid()),
+        node_guid: u64::from_ne_bytes(device.guid),
+        sys_image_guid: u64::from_ne_bytes(device.guid),
         max_mr_size: u64::MAX >> 1,
         page_size_cap: 0xffff_f000,
         vendor_id: VENDOR_NONE,

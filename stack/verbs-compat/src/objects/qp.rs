@@ -128,7 +128,7 @@ extern "C" fn ibv_query_qp_data_in_order(
 
 /// What the stack makes a queue pair of.
 fn attributes(
-    init: &sys::ibv_qp_init_attr,
+    cap: &sys::ibv_qp_cap,
     limits: &Limits,
     (send_cq, recv_cq): (CompletionQueue, CompletionQueue),
     srq: Option<SharedReceiveQueue>,
@@ -137,15 +137,30 @@ fn attributes(
     QpAttr {
         recv_cq,
         srq,
-        send_depth: (2 * init.cap.max_send_wr).max(1),
-        recv_depth: init.cap.max_recv_wr.max(1),
-        max_sge: init.cap.max_send_sge.max(init.cap.max_recv_sge).max(1) as usize,
+        send_depth: (2 * cap.max_send_wr).max(1),
+        recv_depth: cap.max_recv_wr.max(1),
+        max_sge: cap.max_send_sge.max(cap.max_recv_sge).max(1) as usize,
         // Every slot has the room, and programs of hardware that rounds up depend on it.
         inline_bytes: limits.inline_bytes,
         ird: reads,
         ord: reads,
         ..QpAttr::new(send_cq)
     }
+}
+
+/// Checks the attributes that a connection does not choose by itself, before any of them takes effect.
+fn check_attributes(attr: &sys::ibv_qp_attr, mask: c_uint) -> Outcome {
+    let has = |flag| mask & flag != 0;
+    if has(sys::IBV_QP_CAP) {
+        // The device does not have IBV_DEVICE_RESIZE_MAX_WR.
+        return Err(EOPNOTSUPP);
+    }
+    let reads_max = crate::device::READS_MAX;
+    let is_wrong = has(sys::IBV_QP_PORT) && attr.port_num != 1
+        || has(sys::IBV_QP_PKEY_INDEX) && attr.pkey_index != 0
+        || has(sys::IBV_QP_MAX_QP_RD_ATOMIC) && u16::from(attr.max_rd_atomic) > reads_max
+        || has(sys::IBV_QP_MAX_DEST_RD_ATOMIC) && u16::from(attr.max_dest_rd_atomic) > reads_max;
+    if is_wrong { Err(EINVAL) } else { Ok(()) }
 }
 
 fn check_cap(cap: &sys::ibv_qp_cap, limits: &Limits) -> Outcome {
@@ -190,8 +205,13 @@ impl State {
             (owner.raw_context(), owner.domain, send_cq, recv_cq, srq)
         };
         let limits = self.device()?.context.limits();
-        check_cap(&init.cap, &limits)?;
-        let attr = attributes(init, &limits, (send_cq, recv_cq), srq.map(|srq| srq.0));
+        let mut wanted = init.cap;
+        if srq.is_some() {
+            // The receives are those of the shared queue; the manual page has these ignored.
+            (wanted.max_recv_wr, wanted.max_recv_sge) = (0, 0);
+        }
+        check_cap(&wanted, &limits)?;
+        let attr = attributes(&wanted, &limits, (send_cq, recv_cq), srq.map(|srq| srq.0));
         let handle = self.control(|stack| stack.create_qp(domain, &attr))?;
         let info = self.device()?.context.query_qp(handle)?;
         let cap = sys::ibv_qp_cap { max_inline_data: limits.inline_bytes as u32, ..init.cap };
@@ -302,6 +322,7 @@ impl State {
         // SAFETY: the lock is held, and no reference is kept.
         let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
         let handle = found.handle;
+        check_attributes(attr, mask)?;
         let sets_access = mask & sys::IBV_QP_ACCESS_FLAGS != 0;
         let granted = if sets_access {
             parse_access(attr.qp_access_flags).map_err(|_| EINVAL)?
@@ -379,6 +400,7 @@ impl State {
             qp_access_flags: found.access_flags,
             max_rd_atomic: ord.try_into().unwrap_or(u8::MAX),
             max_dest_rd_atomic: ird.try_into().unwrap_or(u8::MAX),
+            sq_draining: u8::from(state == sys::IBV_QPS_SQD),
             port_num: 1,
             ..Default::default()
         };

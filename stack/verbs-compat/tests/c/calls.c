@@ -41,9 +41,17 @@ static void check_device(void) {
     int count = 0;
     struct ibv_device **list = ibv_get_device_list(&count);
     CHECK(count == 1 && list[0] && !list[1] && !strcmp(ibv_get_device_name(list[0]), "ironwarp0"));
+    /* ibv_get_device_guid(3): before the device is open, and the same afterwards. */
+    uint64_t guid = ibv_get_device_guid(list[0]);
     context = ibv_open_device(list[0]);
-    CHECK(context);
+    CHECK(context && guid && ibv_get_device_guid(list[0]) == guid);
+    CHECK(ibv_query_device(context, &attr) == 0 && attr.node_guid == guid);
+    CHECK(ibv_get_device_guid(NULL) == 0 && !ibv_get_device_name(NULL));
     ibv_free_device_list(list);
+    list = ibv_get_device_list(NULL);
+    CHECK(list && list[0] && !list[1]);
+    ibv_free_device_list(list);
+    ibv_free_device_list(NULL);
     FAILS_WITH(ibv_open_device(NULL), ENODEV);
     CHECK(ibv_query_device(context, &attr) == 0 && attr.max_qp > 0 && attr.atomic_cap == IBV_ATOMIC_HCA);
     CHECK(ibv_query_device(context, NULL) == EINVAL);

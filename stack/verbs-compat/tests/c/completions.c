@@ -3,6 +3,7 @@
  * scripts/verbs-programs.sh; takes the device's address as its argument. Prints `completions: N checks passed`.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 
 #include "pair.h"
@@ -133,6 +134,66 @@ static void check_failed_destruction(void) {
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_destroy_comp_channel(channel) == 0);
 }
 
+static int has_event(struct ibv_comp_channel *channel, struct ibv_cq *cq) {
+    struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+    if (poll(&ready, 1, 0) != 1) return 0;
+    struct ibv_cq *found;
+    void *found_context;
+    CHECK(ibv_get_cq_event(channel, &found, &found_context) == 0 && found == cq && found_context == &checks);
+    ibv_ack_cq_events(cq, 1);
+    return 1;
+}
+
+/* ibv_req_notify_cq(3): one event for each call; with solicited_only for a solicited message or a failure. */
+static void check_notifications(void) {
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 32, &checks, channel, 0);
+    struct ibv_qp_init_attr attr = queue_attr(cq, USUAL);
+    struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+    CHECK(channel && cq && qp && !has_event(channel, cq));
+    CHECK(set_state(qp, IBV_QPS_ERR) == 0 && ibv_req_notify_cq(cq, 0) == 0);
+    for (int id = 0; id < 3; id++) {
+        CHECK(post_receive(qp, id, NULL, 0) == 0);
+        take(cq, id);
+        CHECK(has_event(channel, cq) == (id == 0));
+    }
+    /* A failure is solicited. */
+    CHECK(ibv_req_notify_cq(cq, 1) == 0 && post_receive(qp, 4, NULL, 0) == 0 && take(cq, 4).status == IBV_WC_WR_FLUSH_ERR);
+    CHECK(has_event(channel, cq) && !has_event(channel, cq));
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_destroy_comp_channel(channel) == 0);
+}
+
+static volatile int is_destroyed;
+
+static void *destroy(void *cq) {
+    if (ibv_destroy_cq(cq) != 0) abort();
+    is_destroyed = 1;
+    return NULL;
+}
+
+/* ibv_get_cq_event(3): destroying a queue waits for all its events to be acknowledged. */
+static void check_acknowledgement(void) {
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 32, NULL, channel, 0), *found;
+    struct ibv_qp_init_attr attr = queue_attr(cq, USUAL);
+    struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+    void *found_context;
+    CHECK(qp && set_state(qp, IBV_QPS_ERR) == 0);
+    for (int id = 0; id < 2; id++) {
+        CHECK(ibv_req_notify_cq(cq, 0) == 0 && post_receive(qp, id, NULL, 0) == 0);
+        CHECK(ibv_get_cq_event(channel, &found, &found_context) == 0 && found == cq);
+    }
+    CHECK(ibv_destroy_qp(qp) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, destroy, cq) == 0);
+    for (int acknowledged = 0; acknowledged < 2; acknowledged++) {
+        for (int turns = 0; turns < 1000; turns++) sched_yield();
+        CHECK(!is_destroyed);
+        ibv_ack_cq_events(cq, 1);
+    }
+    CHECK(pthread_join(thread, NULL) == 0 && is_destroyed && ibv_destroy_comp_channel(channel) == 0);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     CHECK((mr = ibv_reg_mr(pd, buffer, sizeof buffer, EVERYTHING)));
@@ -143,6 +204,8 @@ int main(int count, char **arguments) {
     check_resizing();
     check_many_queues();
     check_failed_destruction();
+    check_notifications();
+    check_acknowledgement();
     CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
     printf("completions: %d checks passed\n", checks);
     return 0;

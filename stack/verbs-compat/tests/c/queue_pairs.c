@@ -80,6 +80,59 @@ static void check_refused_queue_pairs(void) {
     CHECK(descriptors() == before && ibv_destroy_cq(cq) == 0);
 }
 
+/* ibv_modify_qp(3): if an attribute is invalid, none is modified, nor the state. */
+static void check_invalid_attributes(void) {
+    struct ibv_cq *cq = ibv_create_cq(context, 32, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = queue_attr(cq, USUAL);
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    struct ibv_qp_attr good = {.qp_state = IBV_QPS_RTR, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_READ}, attr;
+    int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
+    attr = good, attr.port_num = 2;
+    CHECK(qp && ibv_modify_qp(qp, &attr, mask) == EINVAL);
+    attr = good, attr.pkey_index = 1;
+    CHECK(ibv_modify_qp(qp, &attr, mask) == EINVAL);
+    attr = good, attr.qp_access_flags = 1u << 31;
+    CHECK(ibv_modify_qp(qp, &attr, mask) == EINVAL);
+    attr = good, attr.max_rd_atomic = 255;
+    CHECK(ibv_modify_qp(qp, &attr, mask | IBV_QP_MAX_QP_RD_ATOMIC) == EINVAL);
+    attr = good, attr.max_dest_rd_atomic = 255;
+    CHECK(ibv_modify_qp(qp, &attr, mask | IBV_QP_MAX_DEST_RD_ATOMIC) == EINVAL);
+    CHECK(ibv_modify_qp(qp, &good, mask | IBV_QP_CAP) == EOPNOTSUPP);
+    attr = good, attr.qp_state = IBV_QPS_RTS;
+    CHECK(ibv_modify_qp(qp, &attr, mask) == EINVAL);
+    attr = query(qp);
+    CHECK(attr.qp_state == IBV_QPS_INIT && attr.qp_access_flags == EVERYTHING && !attr.sq_draining && attr.port_num == 1);
+    CHECK(ibv_modify_qp(qp, &good, mask) == 0);
+    attr = query(qp);
+    CHECK(attr.qp_state == IBV_QPS_RTR && attr.qp_access_flags == IBV_ACCESS_REMOTE_READ);
+    CHECK(ibv_query_qp(qp, NULL, 0, &init) == EINVAL && ibv_query_qp(NULL, &attr, 0, &init) == EINVAL);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+}
+
+/* ibv_create_qp(3): the values are at least those that were asked for; those of receives are ignored with a shared queue. */
+static void check_capabilities(void) {
+    struct ibv_cq *cq = ibv_create_cq(context, 32, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = queue_attr(cq, USUAL), found;
+    struct ibv_qp_attr attr;
+    init.qp_context = &checks;
+    init.sq_sig_all = 1;
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    CHECK(qp && qp->qp_context == &checks && qp->pd == pd && qp->send_cq == cq && qp->recv_cq == cq && qp->context == context);
+    CHECK(qp->qp_num && qp->qp_type == IBV_QPT_RC && init.cap.max_inline_data >= 64 && init.cap.max_send_wr >= 16);
+    CHECK(ibv_query_qp(qp, &attr, IBV_QP_CAP, &found) == 0 && found.qp_context == &checks && found.sq_sig_all == 1);
+    CHECK(found.send_cq == cq && found.recv_cq == cq && found.qp_type == IBV_QPT_RC && !found.srq);
+    CHECK(!memcmp(&found.cap, &init.cap, sizeof found.cap) && !memcmp(&attr.cap, &init.cap, sizeof attr.cap));
+    CHECK(ibv_destroy_qp(qp) == 0);
+    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}};
+    struct ibv_srq *srq = ibv_create_srq(pd, &shared);
+    init.srq = srq;
+    init.cap.max_recv_wr = 1 << 30;
+    init.cap.max_recv_sge = 1 << 20;
+    CHECK(srq && (qp = ibv_create_qp(pd, &init)) && qp->srq == srq && ibv_destroy_srq(srq) == EBUSY);
+    CHECK(post_receive(qp, 1, NULL, 0) == EINVAL);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_srq(srq) == 0 && ibv_destroy_cq(cq) == 0);
+}
+
 enum how { BY_WRITE, BY_READ, BY_ATOMIC, WAYS };
 
 static const enum ibv_wr_opcode OPCODES[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
@@ -139,6 +192,8 @@ int main(int count, char **arguments) {
     check_states();
     check_connected_states();
     check_refused_queue_pairs();
+    check_invalid_attributes();
+    check_capabilities();
     for (enum how how = 0; how < WAYS; how++) check_rights(how, 7510 + how);
     check_rights_before_connection();
     CHECK(ibv_dereg_mr(near_mr) == 0 && ibv_dereg_mr(far_mr) == 0 && ibv_dealloc_pd(pd) == 0);
