@@ -30,6 +30,7 @@ mod device;
 mod error;
 mod event;
 pub mod host;
+mod log_limit;
 mod memif;
 mod numbers;
 mod objects;
@@ -65,6 +66,7 @@ pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;
 pub use ironwarp_port::memory;
 pub use ironwarp_types::{MacAddr, Nanos, PdId, QpNum, STag};
+pub use log_limit::LogLimit;
 pub use objects::{
     AcceptParams, CompletionQueue, ConnectParams, CqAttr, Framing, KeepAlive, MpaRevision, QpAttr, QpState,
     QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue, SrqAttr,

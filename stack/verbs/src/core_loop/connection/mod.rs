@@ -27,12 +27,13 @@ use ironwarp_tcp::wheel::Wheel;
 use ironwarp_types::Nanos;
 
 pub(super) use contexts::CONTROL_BUDGET;
-use log::{LogLimit, log_event};
+use log::log_event;
 use passive_table::PassiveTable;
 use protection_backoff::ProtectionBackoff;
 
 use crate::config::MpaConfig;
 use crate::core_loop::channel::ContextChannel;
+use crate::log_limit::LogLimit;
 use crate::objects::CmParams;
 use crate::shared::{CoreShared, StackShared};
 
