@@ -34,14 +34,20 @@ pub struct TargetConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Hosts' controllers.
+    /// Hosts' controllers, without those for discovery.
     pub controllers: usize,
+    /// Controllers of one host, by NQN and by address.
+    pub controllers_per_host: usize,
+    /// Discovery controllers.
+    pub discovery_controllers: usize,
     /// I/O queues of a controller.
     pub io_queues: u16,
     /// Entries of an I/O queue.
     pub queue_entries: u16,
     /// Connections of a core.
     pub connections: usize,
+    /// Connections of a core from one address.
+    pub connections_per_address: usize,
     /// Capsules of a core: the entries of all queues on it.
     pub capsules: u32,
     /// Bytes of data in a command capsule.
@@ -56,15 +62,22 @@ pub struct LimitsConfig {
     pub keep_alive_default_ms: u32,
     /// The time from a connection to its Connect command, in milliseconds.
     pub connect_timeout_ms: u64,
+    /// The time that a host has to answer an RDMA Read or to take data, in milliseconds.
+    pub peer_timeout_ms: u64,
+    /// The same while others wait for a data buffer that it holds.
+    pub contended_timeout_ms: u64,
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
         LimitsConfig {
             controllers: 64,
+            controllers_per_host: 16,
+            discovery_controllers: 16,
             io_queues: 16,
             queue_entries: 128,
             connections: 64,
+            connections_per_address: 48,
             capsules: 4096,
             capsule_bytes: 4096,
             transfer_kib: 128,
@@ -72,6 +85,8 @@ impl Default for LimitsConfig {
             reads: 16,
             keep_alive_default_ms: 0,
             connect_timeout_ms: 10_000,
+            peer_timeout_ms: 30_000,
+            contended_timeout_ms: 5_000,
         }
     }
 }
@@ -258,10 +273,16 @@ impl LimitsConfig {
         let range = |key: &str, value: u64, least: u64, most: u64, allowed| {
             check((least..=most).contains(&value), &format!("limits.{key}"), value, allowed)
         };
-        range("controllers", self.controllers as u64, 1, 65_519, "1 to 65519")?;
+        range("controllers", self.controllers as u64, 1, 65_000, "1 to 65000")?;
+        range("controllers_per_host", self.controllers_per_host as u64, 1, 65_519, "1 to 65519")?;
+        // The CNTLIDs of both kinds are distinct.
+        let most = 65_519 - self.controllers as u64;
+        let allowed = "at least 1, and with limits.controllers at most 65519";
+        range("discovery_controllers", self.discovery_controllers as u64, 1, most, allowed)?;
         range("io_queues", self.io_queues.into(), 1, 1024, "1 to 1024")?;
         range("queue_entries", self.queue_entries.into(), 2, 4096, "2 to 4096")?;
         range("connections", self.connections as u64, 1, 65_536, "1 to 65536")?;
+        range("connections_per_address", self.connections_per_address as u64, 1, 65_536, "1 to 65536")?;
         range("capsules", self.capsules.into(), 32, 1 << 20, "32 to 1048576; an admin queue needs 32")?;
         let allowed = "a multiple of 4096 up to 16384";
         range("capsule_bytes", self.capsule_bytes.into(), 4096, 16_384, allowed)?;
@@ -272,6 +293,10 @@ impl LimitsConfig {
         range("buffers", self.buffers.into(), 2, 65_536, "2 to 65536")?;
         range("reads", self.reads.into(), 1, 128, "1 to 128, and at most stack.limits.read_depth")?;
         range("connect_timeout_ms", self.connect_timeout_ms, 100, 600_000, "100 to 600000 milliseconds")?;
+        let allowed = "1000 to 600000 milliseconds";
+        range("peer_timeout_ms", self.peer_timeout_ms, 1000, 600_000, allowed)?;
+        let allowed = "100 to 600000 milliseconds";
+        range("contended_timeout_ms", self.contended_timeout_ms, 100, 600_000, allowed)?;
         let bytes = u64::from(self.buffers) * u64::from(self.transfer_kib) * 1024
             + u64::from(self.capsules) * u64::from(self.capsule_bytes + 64);
         range("buffers", bytes, 0, 1 << 30, "buffers and capsules of a core take at most 1 GiB in all")
@@ -370,7 +395,7 @@ fn check(
 }
 
 fn is_nqn(text: &str) -> bool {
-    text.starts_with("nqn.") && text.len() <= NQN_BYTES_MAX && !text.contains('\0')
+    text.starts_with("nqn.") && text.len() <= NQN_BYTES_MAX && !text.contains(char::is_control)
 }
 
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
@@ -436,6 +461,21 @@ backend.memory = { mib = 16 }
             let text = GOOD.replace(from, to);
             let error = TargetConfig::from_toml(&text).expect_err(to).to_string();
             assert!(words.iter().all(|word| error.contains(word)) && !error.contains('\n'), "{to}: {error}");
+        }
+    }
+
+    /// As `configs/memif-server.toml` does for the stack.
+    #[test]
+    fn the_explained_configuration_names_every_limit() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/nvmf/memif.toml");
+        let explained = std::fs::read_to_string(path).expect("the file is there");
+        let unknown = GOOD.replace("[[subsystem]]", "[limits]\nno_such_key = 1\n[[subsystem]]");
+        let error = TargetConfig::from_toml(&unknown).expect_err("the key is unknown").to_string();
+        let keys: Vec<_> = error.split('`').skip(3).step_by(2).collect();
+        assert!(keys.len() > 10, "{error}");
+        for key in keys {
+            let sets = |line: &str| line.split_once(" = ").is_some_and(|(name, _)| name == key);
+            assert!(explained.lines().any(sets), "configs/nvmf/memif.toml does not explain limits.{key}");
         }
     }
 

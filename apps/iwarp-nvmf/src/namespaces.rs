@@ -7,7 +7,7 @@
 
 use core::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use ironwarp::{Context, ProtectionDomain, Stack};
@@ -17,7 +17,7 @@ use crate::backend::{FileMedium, FileOptions};
 use crate::config::{BackendConfig, NamespaceConfig, SubsystemConfig, TargetConfig};
 use crate::serve::{device, namespace_info, open_medium};
 use crate::target::{Namespace, NamespaceInfo, Target};
-use crate::transport::DeviceChange;
+use crate::transport::{CoreDevices, DeviceChange};
 
 /// The time that a core has to open a device. Cores look some fifty times a second.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub struct Namespaces {
     stack: Stack,
     pd: ProtectionDomain,
     target: Arc<Target>,
-    cores: Vec<Sender<DeviceChange>>,
+    cores: Vec<CoreDevices>,
     /// What is served.
     current: TargetConfig,
     /// Registers memory of later namespaces.
@@ -76,7 +76,7 @@ impl Namespaces {
         stack: Stack,
         pd: ProtectionDomain,
         target: Arc<Target>,
-        cores: Vec<Sender<DeviceChange>>,
+        cores: Vec<CoreDevices>,
         (config, devices): (&TargetConfig, usize),
     ) -> Self {
         Namespaces { stack, pd, target, cores, current: config.clone(), ctx: None, next_device: devices }
@@ -103,6 +103,7 @@ impl Namespaces {
             }
         }
         self.current.subsystems = subsystems;
+        self.close_removed();
         report
     }
 
@@ -167,27 +168,34 @@ impl Namespaces {
         let at = self.next_device;
         self.next_device += 1;
         let made = Namespace::new(namespace_info(namespace, nqn, at, bytes));
+        // This thread makes the devices: to pin the memory of a core takes long.
+        let open = |core: &mut CoreDevices| {
+            device((medium.clone(), made.counters.clone()), &core.arena(OPEN_TIMEOUT)?)
+        };
+        let devices = self.cores.iter_mut().map(open).collect::<Result<Vec<_>, _>>()?;
         let (done, outcomes) = channel();
-        for core in &self.cores {
-            let of = (medium.clone(), made.counters.clone());
-            let open = Box::new(move |memory: &_| device(of, memory));
-            // A core that has ended sends no outcome.
-            let _ = core.send(DeviceChange::Add { at, open, done: done.clone() });
+        for (core, device) in self.cores.iter().zip(devices) {
+            core.send(DeviceChange::Add { at, device, done: done.clone() });
         }
         drop(done);
-        let opened = self.all_opened(&outcomes);
-        if opened.is_err() {
+        let taken = self.all_taken(&outcomes);
+        if taken.is_err() {
             self.close(at);
         }
-        opened.map(|()| made)
+        taken.map(|()| made)
     }
 
-    fn all_opened(&self, outcomes: &Receiver<Result<(), NvmfError>>) -> Result<(), NvmfError> {
+    fn all_taken(&self, outcomes: &Receiver<()>) -> Result<(), NvmfError> {
         for _ in &self.cores {
             let none = |_| NvmfError::Protocol("a core does not answer".into());
-            outcomes.recv_timeout(OPEN_TIMEOUT).map_err(none)??;
+            outcomes.recv_timeout(OPEN_TIMEOUT).map_err(none)?;
         }
         Ok(())
+    }
+
+    /// Closes the devices that cores have removed, on the calling thread.
+    pub fn close_removed(&self) {
+        self.cores.iter().for_each(CoreDevices::close_removed);
     }
 
     /// Shows a namespace to hosts, or hides it, and closes the device of the one before it.
@@ -201,8 +209,7 @@ impl Namespaces {
 
     fn close(&self, at: usize) {
         for core in &self.cores {
-            // A core that has ended has closed its devices.
-            let _ = core.send(DeviceChange::Remove { at });
+            core.send(DeviceChange::Remove { at });
         }
     }
 }

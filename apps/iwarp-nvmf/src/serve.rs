@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use ironwarp::memory::MemoryPort;
 use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, Region, Stack, Worker, idle, pin};
 
 use crate::NvmfError;
-use crate::backend::{Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
+use crate::backend::{Arena, Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
 use crate::config::{BackendConfig, NamespaceConfig, TargetConfig};
 use crate::namespaces::Namespaces;
 use crate::target::{
     ADMIN_QUEUE_ENTRIES, IoCounters, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
 };
-use crate::transport::arena::{ArenaLimits, CoreMemory};
-use crate::transport::{Arrivals, CoreLimits, Device, DeviceChange, Reactor, arrivals, entries_reserved};
+use crate::transport::arena::ArenaLimits;
+use crate::transport::{
+    Arrivals, CoreLimits, Device, DeviceChanges, Reactor, arrivals, device_changes, entries_reserved,
+};
 
 /// The time that connections have to close after a stop. Later ones are reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,7 +49,7 @@ pub struct Core {
     pd: ProtectionDomain,
     limits: CoreLimits,
     arrivals: Arrivals,
-    changes: Receiver<DeviceChange>,
+    changes: DeviceChanges,
     media: Vec<(Medium, Arc<IoCounters>)>,
     listeners: Vec<core::net::SocketAddr>,
     processor: Option<usize>,
@@ -66,6 +67,15 @@ impl Appliance {
             Some(ports) => builder.memory_ports(ports).build()?,
             None => builder.build()?,
         };
+        Self::on_stack(config, stack, workers)
+    }
+
+    /// Opens the media on a stack that is already there, as a simulator does.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be opened, or memory is short.
+    pub fn on_stack(config: &TargetConfig, stack: Stack, workers: Vec<Worker>) -> Result<Self, NvmfError> {
         let pd = stack.alloc_pd();
         let mut contexts = (0..workers.len()).map(|_| stack.context()).collect::<Result<Vec<_>, _>>()?;
         let mut media = Vec::new();
@@ -86,7 +96,7 @@ impl Appliance {
         let target = Arc::new(Target::new(target_limits(config), subsystems, config.listeners.clone()));
         let limits = core_limits(config);
         let mut ends = arrivals(workers.len());
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers.len()).map(|_| channel()).unzip();
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers.len()).map(|_| device_changes()).unzip();
         let namespaces = Namespaces::new(stack, pd, target.clone(), senders, (config, media.len()));
         let mut cores = Vec::new();
         for ((worker, arrivals), changes) in workers.into_iter().zip(ends.drain(..)).zip(receivers) {
@@ -143,6 +153,7 @@ impl Appliance {
                 .collect();
             while !stop.load(Ordering::Relaxed) {
                 control(&mut namespaces);
+                namespaces.close_removed();
                 std::thread::sleep(CONTROL_INTERVAL);
             }
             let mut outcome = Ok(());
@@ -164,6 +175,19 @@ impl Core {
     ///
     /// The stack or the system refuses memory, a queue, or io_uring.
     pub fn start(self) -> Result<Reactor, NvmfError> {
+        self.start_with(|_, devices| devices)
+    }
+
+    /// As [`Core::start`], with other devices in place of some: `change` gets those of the configuration, and the memory
+    /// that they use. For simulators, whose disks are slow or fail when they say so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Core::start`].
+    pub fn start_with(
+        self,
+        change: impl FnOnce(&Arena, Vec<Device>) -> Vec<Device>,
+    ) -> Result<Reactor, NvmfError> {
         let media = self.media;
         let mut reactor = Reactor::new(
             self.target,
@@ -171,7 +195,10 @@ impl Core {
             self.pd,
             self.limits,
             (self.arrivals, self.changes),
-            |memory| media.into_iter().map(|one| device(one, memory)).collect(),
+            |memory| {
+                let devices = media.into_iter().map(|one| device(one, memory.arena()));
+                Ok(change(memory.arena(), devices.collect::<Result<_, _>>()?))
+            },
         )?;
         self.listeners.iter().try_for_each(|&at| reactor.listen(at))?;
         Ok(reactor)
@@ -275,7 +302,7 @@ pub(crate) fn open_medium(
 /// Makes the device of a medium for one core.
 pub(crate) fn device(
     (medium, counters): (Medium, Arc<IoCounters>),
-    memory: &CoreMemory,
+    arena: &Arena,
 ) -> Result<Device, NvmfError> {
     let backend: Box<dyn Backend> = match medium {
         Medium::Memory(region) => Box::new(MemoryBackend::new(region)),
@@ -283,7 +310,7 @@ pub(crate) fn device(
         Medium::File(medium) => {
             let what = "io_uring (see kernel.io_uring_disabled, and the seccomp policy of a container)";
             let system = |source| NvmfError::System { what: what.to_owned(), source };
-            Box::new(FileBackend::new(medium, memory.arena()).map_err(system)?)
+            Box::new(FileBackend::new(medium, arena).map_err(system)?)
         }
     };
     Ok(Device { backend, counters })
@@ -293,6 +320,8 @@ fn target_limits(config: &TargetConfig) -> TargetLimits {
     let limits = &config.limits;
     TargetLimits {
         controllers: limits.controllers,
+        controllers_per_host: limits.controllers_per_host,
+        discovery_controllers: limits.discovery_controllers,
         io_queues: limits.io_queues,
         queue_entries: limits.queue_entries,
         transfer_bytes: limits.transfer_kib * 1024,
@@ -315,8 +344,11 @@ fn core_limits(config: &TargetConfig) -> CoreLimits {
     CoreLimits {
         arena,
         connections: limits.connections,
+        connections_per_address: limits.connections_per_address,
         reads: limits.reads,
         completions,
         connect_timeout_ms: limits.connect_timeout_ms,
+        peer_timeout_ms: limits.peer_timeout_ms,
+        contended_timeout_ms: limits.contended_timeout_ms,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ironwarp::{Region, Sge};
 
-use super::{Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Submission};
+use super::{Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Budget, Submission};
 
 /// A namespace in memory. All cores share its region.
 pub struct MemoryBackend {
@@ -19,10 +19,17 @@ impl MemoryBackend {
         MemoryBackend { medium }
     }
 
-    fn fill(&self, request: &BlockRequest) -> Result<(), BlockError> {
-        let offset = usize::try_from(request.offset).map_err(|_| BlockError::Range)?;
-        let bytes = usize::try_from(request.bytes).map_err(|_| BlockError::Range)?;
-        self.medium.fill(offset, bytes, 0).map_err(|_| BlockError::Range)
+    /// Makes bytes zeros, as many as the budget has.
+    fn fill(&self, request: &BlockRequest, budget: &mut Budget) -> Submission {
+        let Ok(offset) = usize::try_from(request.offset) else {
+            return Submission::Done(Err(BlockError::Range));
+        };
+        let bytes = budget.take(request.bytes);
+        match self.medium.fill(offset, bytes as usize, 0) {
+            Err(_) => Submission::Done(Err(BlockError::Range)),
+            Ok(()) if bytes < request.bytes => Submission::Progress(bytes),
+            Ok(()) => Submission::Done(Ok(())),
+        }
     }
 }
 
@@ -40,13 +47,13 @@ impl Backend for MemoryBackend {
         usize::try_from(offset).is_ok_and(|offset| self.medium.write_at(offset, from).is_ok())
     }
 
-    fn submit(&mut self, _token: u64, request: &BlockRequest) -> Submission {
-        Submission::Done(match request.operation {
-            BlockOperation::Flush => Ok(()),
-            BlockOperation::WriteZeroes { .. } | BlockOperation::Deallocate => self.fill(request),
+    fn submit(&mut self, _token: u64, request: &BlockRequest, budget: &mut Budget) -> Submission {
+        match request.operation {
+            BlockOperation::Flush => Submission::Done(Ok(())),
+            BlockOperation::WriteZeroes { .. } | BlockOperation::Deallocate => self.fill(request, budget),
             // Both go through `mapped`.
-            BlockOperation::Read | BlockOperation::Write { .. } => Err(BlockError::Range),
-        })
+            BlockOperation::Read | BlockOperation::Write { .. } => Submission::Done(Err(BlockError::Range)),
+        }
     }
 
     fn poll(&mut self, _completions: &mut Vec<BlockCompletion>) {}

@@ -3,6 +3,9 @@
 //! A [`Backend`] belongs to one namespace and one core. Bytes are named by their offset in the core's [`Arena`], or the
 //! backend lends its medium as registered memory ([`Backend::mapped`]) and the transport moves data there directly.
 //!
+//! A core polls everything itself, so no call takes long: each may touch as many bytes of its medium as the [`Budget`] it
+//! gets, and returns [`Submission::Progress`] when there is more to do. [`BUDGET_BYTES_MAX`] bounds a budget.
+//!
 //! | backend | copies of a Read | copies of a Write |
 //! | --- | --- | --- |
 //! | memory, null | none: RDMA Write from the medium | none: RDMA Read into the medium; one from a capsule |
@@ -88,11 +91,42 @@ impl From<BlockError> for Status {
     }
 }
 
+/// The largest budget of one call: some microseconds of a core that fills memory.
+pub const BUDGET_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes that a call on a polled core may still touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    left: u64,
+}
+
+impl Budget {
+    /// A budget of at most [`BUDGET_BYTES_MAX`] bytes.
+    pub fn new(bytes: u64) -> Self {
+        Budget { left: bytes.min(BUDGET_BYTES_MAX) }
+    }
+
+    /// Returns the bytes that are left.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Takes up to `wanted` bytes. Returns how many may be touched.
+    #[must_use]
+    pub fn take(&mut self, wanted: u64) -> u64 {
+        let granted = wanted.min(self.left);
+        self.left -= granted;
+        granted
+    }
+}
+
 /// The result of submitting a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Submission {
     /// It has completed.
     Done(Result<(), BlockError>),
+    /// The first bytes are done and the budget is used up. The caller submits the rest later.
+    Progress(u64),
     /// [`Backend::poll`] returns its token.
     Pending,
     /// The backend's queue is full: try again after a poll.
@@ -103,7 +137,7 @@ pub enum Submission {
 pub type BlockCompletion = (u64, Result<(), BlockError>);
 
 /// A namespace's medium, as one core uses it.
-pub trait Backend {
+pub trait Backend: Send {
     /// Returns registered memory that is the medium, for RDMA from (`to_medium` false) or into it. `None` if the medium
     /// is not memory.
     fn mapped(&self, offset: u64, bytes: u32, to_medium: bool) -> Option<Sge>;
@@ -114,10 +148,10 @@ pub trait Backend {
     /// Copies bytes into a mapped medium. Returns whether it did.
     fn write_bytes(&self, offset: u64, from: &[u8]) -> bool;
 
-    /// Begins a request. Never waits.
-    fn submit(&mut self, token: u64, request: &BlockRequest) -> Submission;
+    /// Begins a request. Never waits, and touches at most `budget` bytes of the medium itself.
+    fn submit(&mut self, token: u64, request: &BlockRequest, budget: &mut Budget) -> Submission;
 
-    /// Collects completions and passes what was submitted to the kernel.
+    /// Collects completions and passes what was submitted to the kernel. Touches no byte of the medium.
     fn poll(&mut self, completions: &mut Vec<BlockCompletion>);
 
     /// Returns whether it has to be polled.
@@ -141,3 +175,6 @@ impl Arena {
         &self.region
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ironwarp::{Region, Sge};
 
-use super::{Backend, BlockCompletion, BlockRequest, Submission};
+use super::{Backend, BlockCompletion, BlockRequest, Budget, Submission};
 
 /// A namespace without a medium. Reads and writes have separate memory, so that nobody reads what another wrote.
 pub struct NullBackend {
@@ -34,7 +34,7 @@ impl Backend for NullBackend {
         true
     }
 
-    fn submit(&mut self, _token: u64, _request: &BlockRequest) -> Submission {
+    fn submit(&mut self, _token: u64, _request: &BlockRequest, _budget: &mut Budget) -> Submission {
         Submission::Done(Ok(()))
     }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, opcode, squeue, types};
 use ironwarp::{Region, Sge};
 
-use super::{Arena, Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Submission};
+use super::{Arena, Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Budget, Submission};
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -297,7 +297,8 @@ impl Backend for FileBackend {
         false
     }
 
-    fn submit(&mut self, token: u64, request: &BlockRequest) -> Submission {
+    /// The kernel touches the bytes, not this core.
+    fn submit(&mut self, token: u64, request: &BlockRequest, _budget: &mut Budget) -> Submission {
         let (stage, durable) = match request.operation {
             BlockOperation::Read => (Stage::Read, false),
             BlockOperation::Write { durable } => (Stage::Write, durable),

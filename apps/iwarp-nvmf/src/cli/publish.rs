@@ -1,9 +1,10 @@
 //! The counts of the namespaces, in a file beside the page of the stack's counters.
 //!
 //! `stats.page` with the extension `namespaces` is replaced every second, and removed at the end. iwarp-top shows it. It is
-//! JSON: `pid`, and for each namespace its names, counts since the start, and `latency_ns`, the largest value and
+//! JSON: `pid`, `counters` of what the target refused or ended, and for each namespace its names, counts since the start, and `latency_ns`, the largest value and
 //! the number of each bucket of its histogram that is not empty. A file that cannot be written is reported once.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -74,6 +75,7 @@ struct File {
     schema: u32,
     pid: u32,
     controllers: usize,
+    counters: BTreeMap<&'static str, u64>,
     namespaces: Vec<Namespace>,
 }
 
@@ -97,5 +99,6 @@ fn contents(target: &Target) -> File {
         }
     }
     let (pid, controllers) = (std::process::id(), target.controllers().len());
-    File { schema: SCHEMA, pid, controllers, namespaces }
+    let counters = target.counters.all().collect();
+    File { schema: SCHEMA, pid, controllers, counters, namespaces }
 }

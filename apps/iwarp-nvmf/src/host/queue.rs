@@ -184,6 +184,15 @@ impl Host {
         Ok(self.queues.len() - 1)
     }
 
+    /// Begins to open a connection with any private data, and does not wait. Returns the queue's number here.
+    ///
+    /// # Errors
+    ///
+    /// The stack refuses a call.
+    pub fn begin_raw(&mut self, private_data: &[u8], entries: u16) -> Result<usize, NvmfError> {
+        self.open_queue(private_data, entries)
+    }
+
     /// Opens a connection with any private data, for tests of rejects. Returns the queue's number here.
     ///
     /// # Errors

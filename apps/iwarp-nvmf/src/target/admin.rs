@@ -21,7 +21,7 @@ impl Queue {
         entry: &SubmissionQueueEntry,
         capsule: CapsuleLimits,
     ) -> Result<Step, Status> {
-        let controller = self.controller.clone().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+        let controller = self.controller().cloned().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
         let is_discovery = controller.subsystem().is_discovery();
         match entry.opcode {
             admin::IDENTIFY => self.identify(&controller, entry, capsule),

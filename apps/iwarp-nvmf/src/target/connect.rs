@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use super::controller::Controller;
+use super::controller::{Controller, ControllerInfo};
+use super::membership::Membership;
 use super::queue::{CapsuleLimits, Queue, Response, Step, pointer_of};
-use super::{ADMIN_QUEUE_ENTRIES, Target};
+use super::registry::Newcomer;
+use super::{ADMIN_QUEUE_ENTRIES, Target, TargetCounter};
 use crate::wire::fabrics::{
     CATTR_DISABLE_SQ_FLOW_CONTROL, CNTLID_DYNAMIC, CONNECT_DATA_BYTES, Connect, ConnectData,
     invalid_parameter, nqn, property,
@@ -44,10 +46,10 @@ impl Queue {
             return Status::DATA_TRANSFER_ERROR.into();
         };
         match self.try_connect(Connect::of(entry), data, now_ms) {
-            Ok(controller) => {
-                let response = Response { result: controller.cntlid().into(), status: Status::SUCCESS };
-                self.controller = Some(controller);
-                response
+            Ok(member) => {
+                let cntlid = member.controller().cntlid();
+                self.join(member);
+                Response { result: cntlid.into(), status: Status::SUCCESS }
             }
             Err(response) => response,
         }
@@ -58,7 +60,7 @@ impl Queue {
         connect: Connect,
         data: &ConnectData,
         now_ms: u64,
-    ) -> Result<Arc<Controller>, Response> {
+    ) -> Result<Membership, Response> {
         if connect.recfmt != 0 {
             return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.into());
         }
@@ -76,25 +78,30 @@ impl Queue {
         let hostnqn = hostnqn.ok_or(bad(parameter::HOSTNQN, true))?;
         let subsystem = self.target.subsystem(subnqn).ok_or(bad(parameter::SUBNQN, true))?;
         if !subsystem.allows(hostnqn) {
-            tracing::warn!("{hostnqn} may not connect to {subnqn}");
+            self.target.counters.add(TargetCounter::ConnectsNotAllowed);
+            if self.target.may_log(now_ms) {
+                let (host, at) = (hostnqn.escape_debug(), self.address);
+                tracing::warn!("{host} at {at} may not connect to {}", subnqn.escape_debug());
+            }
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
-        let controller = if connect.qid == 0 {
-            let cntlid = data.cntlid.get();
-            let subsystem = subsystem.clone();
-            new_controller(&self.target, connect, cntlid, |cntlid, kato_ms| {
-                Controller::new(cntlid, subsystem, (hostnqn, data.hostid), kato_ms, now_ms)
-            })?
+        let member = if connect.qid == 0 {
+            let (subsystem, hostid, address) = (subsystem.clone(), data.hostid, self.address);
+            let kato_ms = match connect.kato_ms {
+                0 => self.target.limits.keep_alive_default_ms,
+                requested => requested,
+            };
+            let info = ControllerInfo { subsystem, hostnqn, hostid, address, kato_ms };
+            new_controller(&self.target, data.cntlid.get(), info, now_ms)?
         } else {
-            self.find_controller(data, (subnqn, hostnqn))?
+            let controller = self.find_controller(data, (subnqn, hostnqn))?;
+            let member = Membership::of_io(self.target.clone(), controller, connect.qid);
+            member.ok_or(Status::COMMAND_SEQUENCE_ERROR)?
         };
-        if !controller.state().queues.insert(connect.qid) {
-            return Err(Status::COMMAND_SEQUENCE_ERROR.into());
-        }
         self.sq_entries = connect.sqsize + 1;
         self.flow_control = connect.cattr & CATTR_DISABLE_SQ_FLOW_CONTROL == 0;
-        controller.seen(now_ms);
-        Ok(controller)
+        member.controller().seen(now_ms);
+        Ok(member)
     }
 
     /// Finds the controller of an I/O queue: that of the same host.
@@ -122,7 +129,7 @@ impl Queue {
     }
 
     pub(super) fn property_get(&self, entry: &SubmissionQueueEntry) -> Result<Step, Status> {
-        let controller = self.controller.as_ref().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+        let controller = self.controller().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
         let is_wide = match entry.dword(10) & 7 {
             0 => false,
             1 => true,
@@ -142,7 +149,7 @@ impl Queue {
     }
 
     pub(super) fn property_set(&self, entry: &SubmissionQueueEntry) -> Result<Step, Status> {
-        let controller = self.controller.as_ref().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+        let controller = self.controller().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
         // CC is the only property that a host may write.
         if entry.dword(10) & 7 != 0 || entry.dword(11) != property::CC {
             return Err(Status::INVALID_FIELD);
@@ -160,23 +167,48 @@ impl Target {
     }
 }
 
-/// Creates the controller of an admin queue.
+/// Creates the controller of an admin queue, and ends that of a greedier host for it if none is free.
 fn new_controller(
-    target: &Target,
-    connect: Connect,
+    target: &Arc<Target>,
     cntlid: u16,
-    make: impl FnOnce(u16, u32) -> Controller,
-) -> Result<Arc<Controller>, Response> {
+    info: ControllerInfo<'_>,
+    now_ms: u64,
+) -> Result<Membership, Response> {
     if cntlid != CNTLID_DYNAMIC {
         return Err(bad(parameter::CNTLID, true));
     }
-    let kato_ms = match connect.kato_ms {
-        0 => target.limits.keep_alive_default_ms,
-        requested => requested,
+    let (hostnqn, address) = (info.hostnqn, info.address);
+    let newcomer = Newcomer { hostnqn, address, is_discovery: info.subsystem.is_discovery() };
+    let mut all = target.lock();
+    let evicted = match all.make_room(newcomer, &target.limits) {
+        Ok(evicted) => evicted,
+        Err(reached) => {
+            drop(all);
+            target.counters.add(reached);
+            if target.may_log(now_ms) {
+                tracing::warn!(
+                    "{} at {address} gets no controller: {}",
+                    hostnqn.escape_debug(),
+                    reached.name()
+                );
+            }
+            return Err(Status::CONNECT_CONTROLLER_BUSY.into());
+        }
     };
-    let controller = target.add(|cntlid| make(cntlid, kato_ms)).ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
-    tracing::info!("{controller} connected");
-    Ok(controller)
+    let controller = all.add(|numbers| Controller::new(numbers, info, now_ms));
+    drop(all);
+    let member = Membership::of_admin(target.clone(), controller);
+    if let Some(evicted) = evicted {
+        target.counters.add(TargetCounter::ControllersEvicted);
+        evicted.fail();
+        if target.may_log(now_ms) {
+            tracing::warn!("{evicted} ends: its host has the most, and another host needs one");
+        }
+    }
+    if target.may_log(now_ms) {
+        tracing::info!("{} connected", member.controller());
+    }
+    Ok(member)
 }
 
 fn bad(offset: u16, in_data: bool) -> Response {

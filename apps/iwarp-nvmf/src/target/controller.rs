@@ -4,6 +4,7 @@
 //! that only admin commands and Connect take.
 
 use core::fmt;
+use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,10 @@ use crate::wire::fabrics::property::{
 pub(super) const ERROR_ENTRIES: usize = 64;
 /// The largest number of entries of a Changed Namespace List.
 const CHANGED_NAMESPACES_MAX: usize = 1024;
+/// KAS of Identify: the granularity of the keep-alive timer (Base 1.4, 5.15.2.2).
+pub(super) const KEEP_ALIVE_UNIT_MS: u32 = 100;
+/// The activity timeout of a discovery controller whose host asked for none (Fabrics 1.1, 5.3 has a fixed one).
+const DISCOVERY_TIMEOUT_MS: u32 = 120_000;
 /// Asynchronous event: a notice (2), Namespace Attribute Changed (0), read log page 4.
 const EVENT_NAMESPACE_ATTRIBUTE: u32 = 0x0004_0002;
 
@@ -92,6 +97,10 @@ pub struct Controller {
     subsystem: Arc<Subsystem>,
     hostnqn: String,
     hostid: [u8; 16],
+    /// Where its admin queue comes from.
+    address: IpAddr,
+    /// The how manieth controller it is.
+    number: u64,
     registers: Registers,
     kato_ms: AtomicU32,
     last_seen_ms: AtomicU64,
@@ -106,31 +115,40 @@ pub struct Controller {
 
 impl fmt::Display for Controller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "controller {} of {} for {}", self.cntlid, self.subsystem.nqn(), self.hostnqn)
+        let (subsystem, host) = (self.subsystem.nqn(), self.hostnqn.escape_debug());
+        write!(f, "controller {} of {subsystem} for {host} at {}", self.cntlid, self.address)
     }
 }
 
+/// What a controller is made of.
+pub(super) struct ControllerInfo<'a> {
+    pub(super) subsystem: Arc<Subsystem>,
+    pub(super) hostnqn: &'a str,
+    pub(super) hostid: [u8; 16],
+    pub(super) address: IpAddr,
+    /// The keep-alive timeout that the host asked for.
+    pub(super) kato_ms: u32,
+}
+
 impl Controller {
-    pub(super) fn new(
-        cntlid: u16,
-        subsystem: Arc<Subsystem>,
-        (hostnqn, hostid): (&str, [u8; 16]),
-        kato_ms: u32,
-        now_ms: u64,
-    ) -> Self {
+    pub(super) fn new((cntlid, number): (u16, u64), info: ControllerInfo<'_>, now_ms: u64) -> Self {
+        let ControllerInfo { subsystem, hostnqn, hostid, address, kato_ms } = info;
         Controller {
             cntlid,
             subsystem,
             hostnqn: hostnqn.to_owned(),
             hostid,
+            address,
+            number,
             registers: Registers::default(),
-            kato_ms: kato_ms.into(),
+            kato_ms: round_kato(kato_ms).into(),
             last_seen_ms: now_ms.into(),
             ended: AtomicBool::new(false),
             event_config: AtomicU32::new(0),
             event_hint: AtomicBool::new(false),
             errors: AtomicU64::new(0),
-            state: Mutex::default(),
+            // Its owner is the admin queue that makes it.
+            state: Mutex::new(ControllerState { queues: BTreeSet::from([0]), ..ControllerState::default() }),
         }
     }
 
@@ -147,6 +165,16 @@ impl Controller {
     /// Returns the identifier of its host.
     pub fn hostid(&self) -> [u8; 16] {
         self.hostid
+    }
+
+    /// Returns the address of its host.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Returns the how manieth controller of the target it is.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Returns its subsystem.
@@ -191,7 +219,7 @@ impl Controller {
     }
 
     pub(super) fn set_kato_ms(&self, value: u32, now_ms: u64) {
-        self.kato_ms.store(value, Ordering::Relaxed);
+        self.kato_ms.store(round_kato(value), Ordering::Relaxed);
         self.seen(now_ms);
     }
 
@@ -204,9 +232,17 @@ impl Controller {
         }
     }
 
+    /// Returns the time in milliseconds after which it ends without a command; 0: never.
+    pub(super) fn timeout_ms(&self) -> u32 {
+        match self.kato_ms() {
+            0 if self.subsystem.is_discovery() => DISCOVERY_TIMEOUT_MS,
+            kato_ms => kato_ms,
+        }
+    }
+
     pub(super) fn keep_alive_expired(&self, now_ms: u64) -> bool {
-        let kato = u64::from(self.kato_ms());
-        kato != 0 && now_ms.saturating_sub(self.last_seen_ms.load(Ordering::Relaxed)) > kato
+        let timeout = u64::from(self.timeout_ms());
+        timeout != 0 && now_ms.saturating_sub(self.last_seen_ms.load(Ordering::Relaxed)) > timeout
     }
 
     pub(super) fn event_config(&self) -> u32 {
@@ -273,4 +309,10 @@ impl Controller {
     pub(super) fn state(&self) -> MutexGuard<'_, ControllerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Rounds a keep-alive timeout up to the granularity of the timer (Base 1.4, 5.21.1.15).
+fn round_kato(requested_ms: u32) -> u32 {
+    let largest = u32::MAX - u32::MAX % KEEP_ALIVE_UNIT_MS;
+    requested_ms.checked_next_multiple_of(KEEP_ALIVE_UNIT_MS).unwrap_or(largest)
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::controller::{Controller, ERROR_ENTRIES};
+use super::controller::{Controller, ERROR_ENTRIES, KEEP_ALIVE_UNIT_MS};
+use super::io::{DATASET_BLOCKS_MAX, DATASET_RANGE_BLOCKS_MAX, DATASET_RANGES_LIMIT, WRITE_ZEROES_BYTES_MAX};
 use super::queue::{CapsuleLimits, Queue, Step, pointer_to_host};
 use super::subsystem::Namespace;
 use super::{ADMIN_QUEUE_ENTRIES, ASYNC_EVENTS_MAX, Target};
 use crate::wire::fabrics::{copy_text, property};
 use crate::wire::identify::{
-    DLFEAT_ZEROS, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, cns, controller_bits as bits, nidt,
+    DLFEAT_ZEROS, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, IdentifyNvmController, cns,
+    controller_bits as bits, nidt,
 };
 use crate::wire::{CQE_BYTES, SQE_BYTES, Status, SubmissionQueueEntry};
 
@@ -39,7 +41,7 @@ impl Queue {
             cns::NAMESPACE => self.identify_namespace(nsid)?,
             cns::ACTIVE_NAMESPACES => self.active_namespaces(nsid)?,
             cns::NAMESPACE_DESCRIPTORS => descriptors(self.namespace(nsid)?),
-            cns::COMMAND_SET_CONTROLLER if csi == CSI_NVM => vec![0; IDENTIFY_BYTES],
+            cns::COMMAND_SET_CONTROLLER if csi == CSI_NVM => nvm_controller(),
             cns::INDEPENDENT_NAMESPACE => independent(self.namespace(nsid)?),
             _ => return Err(Status::INVALID_FIELD),
         };
@@ -84,8 +86,7 @@ impl Target {
         data.aerl = (ASYNC_EVENTS_MAX - 1) as u8;
         data.lpa = bits::LPA;
         data.elpe = (ERROR_ENTRIES - 1) as u8;
-        // The timer has a granularity of 100 ms.
-        data.kas = 1.into();
+        data.kas = ((KEEP_ALIVE_UNIT_MS / 100) as u16).into();
         data.mdts = mdts(limits.transfer_bytes);
         data.sgls = (bits::SGLS_KEYED | bits::SGLS_OFFSET).into();
         data.msdbd = 1;
@@ -108,6 +109,17 @@ impl Target {
         data.max_power = 2500.into();
         data.as_bytes().to_vec()
     }
+}
+
+/// Limits of commands that move no data (NVM Command Set 1.0, 4.1.5.4). A host that does not ask, as those of 1.4 may not,
+/// gets a status when it exceeds them.
+fn nvm_controller() -> Vec<u8> {
+    let mut data = IdentifyNvmController::new_zeroed();
+    data.wzsl = mdts(WRITE_ZEROES_BYTES_MAX);
+    data.dmrl = DATASET_RANGES_LIMIT as u8;
+    data.dmrsl = DATASET_RANGE_BLOCKS_MAX.into();
+    data.dmsl = DATASET_BLOCKS_MAX.into();
+    data.as_bytes().to_vec()
 }
 
 /// Returns MDTS: the binary logarithm of the pages of 4 KiB.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::FromBytes;
 
+use super::TargetCounter;
 use super::queue::{CapsuleLimits, Queue, Step, pointer_of, pointer_to_host};
 use super::subsystem::Namespace;
 use crate::wire::fabrics::{DATASET_RANGES_MAX, DatasetRange};
@@ -17,6 +18,15 @@ const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 const DEALLOCATE: u32 = 1 << 25;
 /// AD of Dataset Management. Bit 2 of dword 11.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
+
+/// DMRL: ranges of a Dataset Management command.
+pub const DATASET_RANGES_LIMIT: u32 = 64;
+/// DMRSL: logical blocks of one range. The largest that the field has, as hosts of NVMe 1.4 do not ask for it.
+pub(super) const DATASET_RANGE_BLOCKS_MAX: u32 = u32::MAX;
+/// DMSL: logical blocks of all ranges together.
+pub(super) const DATASET_BLOCKS_MAX: u64 = u32::MAX as u64;
+/// WZSL in bytes: what one Write Zeroes command may clear.
+pub const WRITE_ZEROES_BYTES_MAX: u32 = 8 << 20;
 
 /// What a backend does for an I/O command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,24 +113,51 @@ impl Queue {
                 command.force_unit_access = entry.dword(12) & FORCE_UNIT_ACCESS != 0;
                 Ok(Step::Io { command, pointer: Some(pointer) })
             }
-            _ => rare(entry, namespace, (capsule, transfer_bytes)),
+            _ => {
+                let step = rare(entry, namespace, (capsule, transfer_bytes));
+                if matches!(step, Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED)) {
+                    self.target.counters.add(TargetCounter::SizeLimitsExceeded);
+                }
+                step
+            }
         }
     }
 
-    /// Continues Dataset Management with its ranges.
+    /// Continues Dataset Management with its ranges. Blocks that several ranges name are deallocated once, so a command
+    /// never touches more than its namespace.
     pub(super) fn deallocate(&mut self, entry: &SubmissionQueueEntry, data: &[u8]) -> Result<Step, Status> {
         let namespace = self.namespace(entry.nsid.get())?;
         let mut command = IoCommand::new(IoOperation::Deallocate, namespace, (0, 0));
+        let mut total = 0;
         for bytes in data.chunks_exact(size_of::<DatasetRange>()) {
             let range = DatasetRange::read_from_bytes(bytes).map_err(|_| Status::INTERNAL_ERROR)?;
             let blocks = u64::from(range.blocks.get());
             let extent = check_extent(range.slba.get(), blocks, namespace)?;
+            total += blocks;
             if blocks > 0 {
                 command.ranges.push(extent);
             }
         }
+        if total > DATASET_BLOCKS_MAX {
+            self.target.counters.add(TargetCounter::SizeLimitsExceeded);
+            return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
+        }
+        merge(&mut command.ranges);
         Ok(Step::Io { command, pointer: None })
     }
+}
+
+/// Sorts ranges of first byte and bytes, and joins those that overlap or touch.
+fn merge(ranges: &mut Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    // `dedup_by` passes a range and the one before it, which takes it in.
+    ranges.dedup_by(|&mut (offset, bytes), (first, length)| {
+        let joins = offset <= *first + *length;
+        if joins {
+            *length = (*length).max(offset + bytes - *first);
+        }
+        joins
+    });
 }
 
 #[cold]
@@ -140,7 +177,12 @@ fn rare(
         io::FLUSH => Ok(Step::Io { command: io(IoOperation::Flush, (0, 0)), pointer: None }),
         io::WRITE_ZEROES => {
             check_writable(namespace)?;
-            let mut command = io(IoOperation::WriteZeroes, extent(entry, namespace)?);
+            let (offset, bytes) = extent(entry, namespace)?;
+            // NVM Command Set 1.0, 3.2.8: a command above WZSL is aborted with Invalid Field in Command.
+            if bytes > WRITE_ZEROES_BYTES_MAX.into() {
+                return Err(Status::INVALID_FIELD);
+            }
+            let mut command = io(IoOperation::WriteZeroes, (offset, bytes));
             command.force_unit_access = entry.dword(12) & FORCE_UNIT_ACCESS != 0;
             command.may_deallocate = entry.dword(12) & DEALLOCATE != 0;
             Ok(Step::Io { command, pointer: None })
@@ -160,7 +202,12 @@ fn dataset_management(
         return Ok(Step::Respond(Status::SUCCESS.into()));
     }
     check_writable(namespace)?;
-    let bytes = (u32::from(entry.dword(10) as u8) + 1) * size_of::<DatasetRange>() as u32;
+    let ranges = u32::from(entry.dword(10) as u8) + 1;
+    // NVM Command Set 1.0, 3.2.3: more ranges than DMRL.
+    if ranges > DATASET_RANGES_LIMIT {
+        return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
+    }
+    let bytes = ranges * size_of::<DatasetRange>() as u32;
     let pointer: DataPointer = entry.sgl1.data_pointer(capsule.bytes)?;
     // A host may describe a whole page for a few ranges.
     let most = DATASET_RANGES_MAX * size_of::<DatasetRange>() as u32;

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::controller::{Controller, ERROR_ENTRIES};
-use super::queue::{CapsuleLimits, Queue, Step, pointer_to_host};
+use super::queue::{CapsuleLimits, PIECE_BYTES, Queue, Step, pointer_to_host};
+use super::subsystem::Subsystem;
 use super::{ADMIN_QUEUE_ENTRIES, Target};
 use crate::wire::fabrics::copy_text;
 use crate::wire::log_page::{DiscoveryEntry, DiscoveryHeader, ErrorEntry, SmartLog, discovery, lid};
@@ -24,7 +25,7 @@ const TEMPERATURE: u16 = 303;
 
 impl Queue {
     pub(super) fn log_page(
-        &mut self,
+        &self,
         controller: &Arc<Controller>,
         entry: &SubmissionQueueEntry,
         capsule: CapsuleLimits,
@@ -40,37 +41,68 @@ impl Queue {
         if !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD);
         }
-        let page = self.page(controller, entry.dword(10) as u8, entry.nsid.get())?;
-        let offset = usize::try_from(offset).ok().filter(|&offset| offset <= page.len());
-        let mut data = page.get(offset.ok_or(Status::INVALID_FIELD)?..).unwrap_or_default().to_vec();
-        data.resize(bytes as usize, 0);
+        let (identifier, nsid) = (entry.dword(10) as u8, entry.nsid.get());
+        if offset > self.page_bytes(controller, identifier)? {
+            return Err(Status::INVALID_FIELD);
+        }
+        let data = self.page(controller, (identifier, nsid), offset, bytes.min(PIECE_BYTES))?;
         Ok(Step::ToHost { data, pointer })
     }
 
-    fn page(&mut self, controller: &Arc<Controller>, identifier: u8, nsid: u32) -> Result<Vec<u8>, Status> {
-        if controller.subsystem().is_discovery() {
-            return match identifier {
-                lid::DISCOVERY => Ok(self.target.discovery_log(controller.hostnqn())),
-                _ => Err(Status::INVALID_LOG_PAGE),
-            };
+    /// Returns a piece of a log page after the first. Only the discovery log is longer than a piece: the others read as
+    /// zeros beyond.
+    pub(super) fn log_piece(&self, entry: &SubmissionQueueEntry, from: u64, bytes: u32) -> Vec<u8> {
+        let offset = entry.qword(12).saturating_add(from);
+        let is_discovery = entry.opcode == admin::GET_LOG_PAGE && entry.dword(10) as u8 == lid::DISCOVERY;
+        let controller = self.controller().filter(|one| is_discovery && one.subsystem().is_discovery());
+        match controller {
+            Some(controller) => self.target.discovery_log(controller.hostnqn(), offset, bytes),
+            None => vec![0; bytes as usize],
         }
-        match identifier {
-            lid::ERROR => Ok(error_log(controller)),
-            lid::SMART => self.smart_log(controller, nsid),
+    }
+
+    /// Returns the length of a log page.
+    fn page_bytes(&self, controller: &Controller, identifier: u8) -> Result<u64, Status> {
+        match (identifier, controller.subsystem().is_discovery()) {
+            (lid::DISCOVERY, true) => Ok(self.target.discovery_log_bytes(controller.hostnqn())),
+            (lid::ERROR, false) => Ok((ERROR_ENTRIES * size_of::<ErrorEntry>()) as u64),
+            (lid::SMART, false) => Ok(size_of::<SmartLog>() as u64),
+            (lid::FIRMWARE_SLOT, false) => Ok(FIRMWARE_SLOT_BYTES as u64),
+            (lid::CHANGED_NAMESPACES | lid::COMMAND_EFFECTS, false) => Ok(PAGE_BYTES as u64),
+            _ => Err(Status::INVALID_LOG_PAGE),
+        }
+    }
+
+    /// Returns `bytes` bytes of a page from an offset on; zeros beyond its end.
+    fn page(
+        &self,
+        controller: &Arc<Controller>,
+        (identifier, nsid): (u8, u32),
+        offset: u64,
+        bytes: u32,
+    ) -> Result<Vec<u8>, Status> {
+        let page = match identifier {
+            lid::DISCOVERY => return Ok(self.target.discovery_log(controller.hostnqn(), offset, bytes)),
+            lid::ERROR => error_log(controller),
+            lid::SMART => self.smart_log(controller, nsid)?,
             // The active slot is 1; its revision is that of the program.
             lid::FIRMWARE_SLOT => {
                 let mut page = vec![0; FIRMWARE_SLOT_BYTES];
                 page[0] = 1;
                 copy_text(&mut page[8..16], env!("CARGO_PKG_VERSION"), b' ');
-                Ok(page)
+                page
             }
-            lid::CHANGED_NAMESPACES => Ok(changed_namespaces(controller)),
-            lid::COMMAND_EFFECTS => Ok(command_effects()),
-            _ => Err(Status::INVALID_LOG_PAGE),
-        }
+            lid::CHANGED_NAMESPACES => changed_namespaces(controller),
+            lid::COMMAND_EFFECTS => command_effects(),
+            _ => return Err(Status::INVALID_LOG_PAGE),
+        };
+        let offset = usize::try_from(offset).map_err(|_| Status::INVALID_FIELD)?;
+        let mut data: Vec<u8> = page.into_iter().skip(offset).take(bytes as usize).collect();
+        data.resize(bytes as usize, 0);
+        Ok(data)
     }
 
-    fn smart_log(&mut self, controller: &Controller, nsid: u32) -> Result<Vec<u8>, Status> {
+    fn smart_log(&self, controller: &Controller, nsid: u32) -> Result<Vec<u8>, Status> {
         let all = self.namespaces();
         let counted: Vec<_> = match nsid {
             0 | u32::MAX => all.values().collect(),
@@ -142,29 +174,59 @@ fn command_effects() -> Vec<u8> {
 }
 
 impl Target {
-    /// An entry for each subsystem that the host may connect to, at each address.
-    fn discovery_log(&self, hostnqn: &str) -> Vec<u8> {
+    /// Returns the length of the discovery log that a host sees.
+    fn discovery_log_bytes(&self, hostnqn: &str) -> u64 {
+        let allowed = self.subsystems.iter().filter(|one| one.allows(hostnqn)).count();
+        ((1 + allowed * self.listeners.len()) * size_of::<DiscoveryEntry>()) as u64
+    }
+
+    /// Returns `bytes` bytes of the discovery log from `offset` on; zeros beyond its end. It has an entry for each subsystem
+    /// that the host may connect to, at each address. Only the entries that are asked for are made.
+    fn discovery_log(&self, hostnqn: &str, offset: u64, bytes: u32) -> Vec<u8> {
+        const ENTRY: u64 = size_of::<DiscoveryEntry>() as u64;
         let allowed: Vec<_> = self.subsystems.iter().filter(|one| one.allows(hostnqn)).collect();
+        let end = offset.saturating_add(bytes.into());
+        let mut data = Vec::with_capacity(bytes as usize + size_of::<DiscoveryEntry>());
+        let (first, mut number) = (offset / ENTRY, offset / ENTRY);
+        while number.saturating_mul(ENTRY) < end {
+            match number.checked_sub(1) {
+                None => data.extend_from_slice(self.discovery_header(&allowed).as_bytes()),
+                Some(record) => match self.discovery_entry(&allowed, record) {
+                    Some(entry) => data.extend_from_slice(entry.as_bytes()),
+                    None => break,
+                },
+            }
+            number += 1;
+        }
+        let skipped = usize::try_from(offset - first * ENTRY).unwrap_or_default();
+        data.drain(..skipped.min(data.len()));
+        data.resize(bytes as usize, 0);
+        data
+    }
+
+    fn discovery_header(&self, allowed: &[&Arc<Subsystem>]) -> DiscoveryHeader {
         let mut header = DiscoveryHeader::new_zeroed();
         header.generation = self.generation.load(Ordering::Relaxed).into();
         header.records = ((allowed.len() * self.listeners.len()) as u64).into();
-        let mut page = header.as_bytes().to_vec();
-        for (portid, listener) in (1u16..).zip(&self.listeners) {
-            for subsystem in &allowed {
-                let mut entry = DiscoveryEntry::new_zeroed();
-                let family = if listener.is_ipv4() { discovery::ADRFAM_IPV4 } else { discovery::ADRFAM_IPV6 };
-                (entry.trtype, entry.adrfam) = (discovery::TRTYPE_RDMA, family);
-                (entry.subtype, entry.treq) = (discovery::SUBTYPE_NVM, discovery::TREQ);
-                (entry.portid, entry.cntlid) = (portid.into(), u16::MAX.into());
-                entry.asqsz = ADMIN_QUEUE_ENTRIES.into();
-                copy_text(&mut entry.trsvcid, &listener.port().to_string(), b' ');
-                copy_text(&mut entry.traddr, &listener.ip().to_string(), b' ');
-                copy_text(&mut entry.subnqn, subsystem.nqn(), 0);
-                (entry.qptype, entry.prtype) = (discovery::QPTYPE_CONNECTED, discovery::PRTYPE_IWARP);
-                entry.cms = discovery::CMS_RDMA_CM;
-                page.extend_from_slice(entry.as_bytes());
-            }
-        }
-        page
+        header
+    }
+
+    /// Returns a record of the log, from 0.
+    fn discovery_entry(&self, allowed: &[&Arc<Subsystem>], record: u64) -> Option<DiscoveryEntry> {
+        let record = usize::try_from(record).ok()?;
+        let port = record.checked_div(allowed.len())?;
+        let (listener, subsystem) = (self.listeners.get(port)?, allowed.get(record % allowed.len())?);
+        let mut entry = DiscoveryEntry::new_zeroed();
+        let family = if listener.is_ipv4() { discovery::ADRFAM_IPV4 } else { discovery::ADRFAM_IPV6 };
+        (entry.trtype, entry.adrfam) = (discovery::TRTYPE_RDMA, family);
+        (entry.subtype, entry.treq) = (discovery::SUBTYPE_NVM, discovery::TREQ);
+        (entry.portid, entry.cntlid) = ((port as u16).wrapping_add(1).into(), u16::MAX.into());
+        entry.asqsz = ADMIN_QUEUE_ENTRIES.into();
+        copy_text(&mut entry.trsvcid, &listener.port().to_string(), b' ');
+        copy_text(&mut entry.traddr, &listener.ip().to_string(), b' ');
+        copy_text(&mut entry.subnqn, subsystem.nqn(), 0);
+        (entry.qptype, entry.prtype) = (discovery::QPTYPE_CONNECTED, discovery::PRTYPE_IWARP);
+        entry.cms = discovery::CMS_RDMA_CM;
+        Some(entry)
     }
 }

@@ -9,35 +9,42 @@
 mod admin;
 mod connect;
 mod controller;
+mod counters;
 mod identify;
 mod io;
 mod logs;
+mod membership;
 mod queue;
+mod registry;
 mod subsystem;
 
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ironwarp::{LogLimit, Nanos};
+
 pub use controller::{Controller, Registers};
+pub use counters::{TargetCounter, TargetCounters};
 pub use identify::NSID_MAX;
-pub use io::{IoCommand, IoOperation};
-pub use queue::{CapsuleLimits, HeldEvent, Queue, Response, Step};
+pub use io::{DATASET_RANGES_LIMIT, IoCommand, IoOperation, WRITE_ZEROES_BYTES_MAX};
+pub use queue::{CapsuleLimits, HeldEvent, PIECE_BYTES, Queue, Response, Step};
+use registry::Registry;
 pub use subsystem::{IoCounters, Namespace, NamespaceInfo, Subsystem, SubsystemInfo};
 
 /// Entries of an admin queue, as Fabrics requires (Fabrics 1.1, 5.4: ASQSZ).
 pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
 /// Asynchronous Event Requests that a controller holds.
 pub const ASYNC_EVENTS_MAX: usize = 4;
-/// The largest CNTLID of a dynamic controller.
-const CNTLID_MAX: u16 = 0xffef;
-
 /// Limits of a target.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetLimits {
-    /// Controllers.
+    /// Controllers of all hosts, without those for discovery.
     pub controllers: usize,
+    /// Controllers of one host, by its NQN and by its address; of each kind.
+    pub controllers_per_host: usize,
+    /// Discovery controllers of all hosts.
+    pub discovery_controllers: usize,
     /// I/O queues of a controller.
     pub io_queues: u16,
     /// Entries of an I/O queue.
@@ -50,23 +57,38 @@ pub struct TargetLimits {
     pub keep_alive_default_ms: u32,
 }
 
+impl Default for TargetLimits {
+    fn default() -> Self {
+        TargetLimits {
+            controllers: 64,
+            controllers_per_host: 16,
+            discovery_controllers: 16,
+            io_queues: 16,
+            queue_entries: 128,
+            transfer_bytes: 128 << 10,
+            capsule_bytes: 4096,
+            keep_alive_default_ms: 0,
+        }
+    }
+}
+
 /// A target: what all cores share.
+#[derive(Debug)]
 pub struct Target {
     /// Its limits.
     pub limits: TargetLimits,
+    /// What it refused or ended.
+    pub counters: TargetCounters,
     subsystems: Vec<Arc<Subsystem>>,
     /// The discovery subsystem.
     discovery: Arc<Subsystem>,
     listeners: Vec<SocketAddr>,
-    controllers: Mutex<Controllers>,
+    controllers: Mutex<Registry>,
     /// Changes of the discovery log.
     generation: AtomicU64,
-}
-
-#[derive(Default)]
-struct Controllers {
-    by_cntlid: BTreeMap<u16, Arc<Controller>>,
-    last: u16,
+    /// Keep-alive timers are judged from this time on, in milliseconds.
+    judge_from_ms: AtomicU64,
+    log_limit: Mutex<LogLimit>,
 }
 
 impl Target {
@@ -77,8 +99,11 @@ impl Target {
             subsystems: subsystems.into_iter().map(Arc::new).collect(),
             discovery: Arc::new(Subsystem::discovery()),
             listeners,
+            counters: TargetCounters::default(),
             controllers: Mutex::default(),
             generation: AtomicU64::new(1),
+            judge_from_ms: AtomicU64::new(0),
+            log_limit: Mutex::new(LogLimit::new(Nanos::ZERO)),
         }
     }
 
@@ -89,21 +114,49 @@ impl Target {
 
     /// Returns the controllers.
     pub fn controllers(&self) -> Vec<Arc<Controller>> {
-        self.lock().by_cntlid.values().cloned().collect()
+        self.lock().all().cloned().collect()
     }
 
     /// Ends the controllers whose keep-alive timer has expired (Base 1.4, 7.12). Their queues end when they notice.
     pub fn expire_keep_alive(&self, now_ms: u64) {
+        if now_ms < self.judge_from_ms.load(Ordering::Relaxed) {
+            return;
+        }
         let is_expired = |one: &&Arc<Controller>| one.keep_alive_expired(now_ms);
-        let expired: Vec<_> = self.lock().by_cntlid.values().filter(is_expired).cloned().collect();
+        let expired: Vec<_> = self.lock().all().filter(is_expired).cloned().collect();
         for controller in expired {
-            tracing::warn!("{controller}: the keep-alive timer of {} ms expired", controller.kato_ms());
+            self.counters.add(TargetCounter::KeepAliveExpired);
+            if self.may_log(now_ms) {
+                tracing::warn!(
+                    "{controller}: the keep-alive timer of {} ms expired",
+                    controller.timeout_ms()
+                );
+            }
             controller.fail();
             self.remove(&controller);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Controllers> {
+    /// Judges no keep-alive timer before `from_ms`. A core that was paused says so until it has read the frames that
+    /// waited: the commands of live hosts are among them.
+    pub fn judge_keep_alive_from(&self, from_ms: u64) {
+        self.judge_from_ms.fetch_max(from_ms, Ordering::Relaxed);
+    }
+
+    /// Returns whether a line that a peer causes may be written to the log now.
+    #[cold]
+    pub fn may_log(&self, now_ms: u64) -> bool {
+        let mut limit = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        limit.refill(0, Nanos::from_millis(now_ms));
+        limit.take()
+    }
+
+    /// Checks that every controller is owned by an admin queue. For housekeeping and tests.
+    pub fn check(&self) {
+        debug_assert!(self.lock().all_have_owners(), "a controller has no admin queue");
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
         self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,32 +168,11 @@ impl Target {
     }
 
     fn controller(&self, cntlid: u16) -> Option<Arc<Controller>> {
-        self.lock().by_cntlid.get(&cntlid).cloned()
-    }
-
-    /// Adds a controller with a free CNTLID. `None` if the limit is reached.
-    fn add(&self, make: impl FnOnce(u16) -> Controller) -> Option<Arc<Controller>> {
-        let mut all = self.lock();
-        if all.by_cntlid.len() >= self.limits.controllers {
-            return None;
-        }
-        // A number that was used a moment ago is not used again: a late queue of its host must not find another's.
-        let after = |last: u16| if last >= CNTLID_MAX { 1 } else { last + 1 };
-        let mut cntlid = after(all.last);
-        while all.by_cntlid.contains_key(&cntlid) {
-            cntlid = after(cntlid);
-        }
-        all.last = cntlid;
-        let controller = Arc::new(make(cntlid));
-        all.by_cntlid.insert(cntlid, controller.clone());
-        Some(controller)
+        self.lock().get(cntlid).cloned()
     }
 
     fn remove(&self, controller: &Arc<Controller>) {
-        let mut all = self.lock();
-        if all.by_cntlid.get(&controller.cntlid()).is_some_and(|one| Arc::ptr_eq(one, controller)) {
-            all.by_cntlid.remove(&controller.cntlid());
-        }
+        self.lock().remove(controller);
     }
 
     /// Adds or replaces a namespace, or removes it, and notifies the controllers of its subsystem.

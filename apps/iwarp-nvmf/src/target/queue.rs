@@ -1,19 +1,31 @@
 //! A queue: the commands of one connection.
 //!
 //! Takes submission queue entries and returns the next [`Step`]. A step that needs data of the host continues with
-//! [`Queue::received`]. Each command ends with [`Queue::completion`], which makes its completion queue entry.
+//! [`Queue::received`], one that sends more data than a piece with [`Queue::next_piece`]. Each command ends with
+//! [`Queue::completion`], which makes its completion queue entry.
+//!
+//! ```text
+//! Fresh --Connect--> Connecting --its data--> Connected --> Closed
+//!   ^                    |
+//!   +---- refused -------+
+//! ```
+//!
+//! Every step checks the state. One Connect is in flight at a time (Fabrics 1.1, 3.3: it is the first command); another
+//! one gets Command Sequence Error. A closed queue executes nothing.
 //!
 //! SQHD moves when a command completes: an entry is consumed when its receive is posted again, and only then may the
 //! host send another (Fabrics 1.1, 2.4).
 
+use core::net::{IpAddr, Ipv4Addr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::controller::{Controller, ErrorRecord};
+use super::membership::Membership;
 use super::subsystem::{Namespace, NamespaceList};
-use super::{IoCommand, Target};
+use super::{IoCommand, Target, TargetCounter};
 use crate::wire::fabrics::SQ_HEAD_FLOW_CONTROL_OFF;
-use crate::wire::opcode::{FABRICS, fctype};
+use crate::wire::opcode::{FABRICS, fctype, io};
 use crate::wire::sgl::DataPointer;
 use crate::wire::{CompletionQueueEntry, FUSE_MASK, PSDT_MASK, PSDT_SGL, Status, SubmissionQueueEntry};
 
@@ -41,6 +53,9 @@ impl From<Status> for Response {
     }
 }
 
+/// Bytes of data that the engine makes or takes at once: as many as every capsule has room for.
+pub const PIECE_BYTES: u32 = 4096;
+
 /// What the transport does next.
 #[derive(Debug)]
 pub enum Step {
@@ -48,7 +63,7 @@ pub enum Step {
     Respond(Response),
     /// Moves data to the host, then sends a response of success.
     ToHost {
-        /// The data, as long as the pointer says.
+        /// The first piece: as long as the pointer says, at most [`PIECE_BYTES`]. [`Queue::next_piece`] returns the others.
         data: Vec<u8>,
         /// Where it goes.
         pointer: DataPointer,
@@ -82,13 +97,28 @@ pub struct HeldEvent {
     pub response: Response,
 }
 
+/// Where a queue is in its life.
+#[derive(Debug)]
+enum State {
+    /// No Connect has arrived, or the last one was refused.
+    Fresh,
+    /// The data of the Connect with this CID is on its way.
+    Connecting(u16),
+    /// It belongs to a controller.
+    Connected(Membership),
+    /// Its connection has ended.
+    Closed,
+}
+
 /// A queue of a connection.
 pub struct Queue {
     pub(super) target: Arc<Target>,
+    /// Where its connection comes from.
+    pub(super) address: IpAddr,
     /// From the connection request.
     pub(super) qid: u16,
     pub(super) entries: u16,
-    pub(super) controller: Option<Arc<Controller>>,
+    state: State,
     sq_head: u16,
     pub(super) sq_entries: u16,
     pub(super) flow_control: bool,
@@ -102,9 +132,10 @@ impl Queue {
     pub fn new(target: Arc<Target>, qid: u16, entries: u16) -> Self {
         Queue {
             target,
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             qid,
             entries,
-            controller: None,
+            state: State::Fresh,
             sq_head: 0,
             sq_entries: entries,
             flow_control: true,
@@ -114,9 +145,30 @@ impl Queue {
         }
     }
 
+    /// The same with the address of its host, by which controllers are counted.
+    #[must_use]
+    pub fn from_address(self, address: IpAddr) -> Self {
+        Queue { address, ..self }
+    }
+
     /// Returns its controller, after Connect.
+    #[inline]
     pub fn controller(&self) -> Option<&Arc<Controller>> {
-        self.controller.as_ref()
+        match &self.state {
+            State::Connected(member) => Some(member.controller()),
+            State::Fresh | State::Connecting(_) | State::Closed => None,
+        }
+    }
+
+    /// Returns its controller, if that executes commands.
+    #[inline]
+    fn ready_controller(&self) -> Result<&Arc<Controller>, Status> {
+        let controller = self.controller().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+        if controller.is_ready() && !controller.is_ended() {
+            Ok(controller)
+        } else {
+            Err(Status::COMMAND_SEQUENCE_ERROR)
+        }
     }
 
     /// Returns QID.
@@ -127,7 +179,7 @@ impl Queue {
     /// Returns whether its controller has ended.
     #[inline]
     pub fn is_ended(&self) -> bool {
-        self.controller.as_ref().is_some_and(|controller| controller.is_ended())
+        self.controller().is_some_and(|controller| controller.is_ended())
     }
 
     /// Begins a command. `token` comes back with an Asynchronous Event Request.
@@ -147,30 +199,44 @@ impl Queue {
         if entry.flags & PSDT_MASK != PSDT_SGL || entry.flags & FUSE_MASK != 0 {
             return Err(Status::INVALID_FIELD);
         }
-        let Some(controller) = &self.controller else { return self.before_connect(entry, capsule) };
+        let Some(controller) = self.controller() else { return self.before_connect(entry, capsule) };
         controller.seen(capsule.now_ms);
         if entry.opcode == FABRICS {
             return self.fabrics(entry);
         }
-        if !controller.is_ready() {
-            return Err(Status::COMMAND_SEQUENCE_ERROR);
-        }
+        self.ready_controller()?;
         if self.qid == 0 { self.admin(token, entry, capsule) } else { self.io(entry, capsule) }
     }
 
     /// Fabrics 1.1, 3.3: Connect is the first command of a queue.
     #[cold]
-    fn before_connect(&self, entry: &SubmissionQueueEntry, capsule: CapsuleLimits) -> Result<Step, Status> {
-        if entry.opcode != FABRICS || entry.fctype() != fctype::CONNECT {
-            return Err(Status::COMMAND_SEQUENCE_ERROR);
+    fn before_connect(
+        &mut self,
+        entry: &SubmissionQueueEntry,
+        capsule: CapsuleLimits,
+    ) -> Result<Step, Status> {
+        let is_connect = entry.opcode == FABRICS && entry.fctype() == fctype::CONNECT;
+        match self.state {
+            State::Fresh if is_connect => {
+                let step = self.connect(entry, capsule)?;
+                self.state = State::Connecting(entry.cid.get());
+                Ok(step)
+            }
+            State::Connecting(_) if is_connect => {
+                self.target.counters.add(TargetCounter::ConnectsOutOfOrder);
+                Err(Status::COMMAND_SEQUENCE_ERROR)
+            }
+            _ => Err(Status::COMMAND_SEQUENCE_ERROR),
         }
-        self.connect(entry, capsule)
     }
 
     #[cold]
     fn fabrics(&mut self, entry: &SubmissionQueueEntry) -> Result<Step, Status> {
         match entry.fctype() {
-            fctype::CONNECT => Err(Status::COMMAND_SEQUENCE_ERROR),
+            fctype::CONNECT => {
+                self.target.counters.add(TargetCounter::ConnectsOutOfOrder);
+                Err(Status::COMMAND_SEQUENCE_ERROR)
+            }
             fctype::PROPERTY_GET if self.qid == 0 => self.property_get(entry),
             fctype::PROPERTY_SET if self.qid == 0 => self.property_set(entry),
             _ => Err(Status::INVALID_OPCODE),
@@ -179,10 +245,30 @@ impl Queue {
 
     /// Continues a command with the data that [`Step::FromHost`] fetched.
     pub fn received(&mut self, entry: &SubmissionQueueEntry, data: &[u8], now_ms: u64) -> Step {
-        if entry.opcode == FABRICS {
-            return Step::Respond(self.connect_with(entry, data, now_ms));
-        }
-        self.deallocate(entry, data).unwrap_or_else(|status| Step::Respond(status.into()))
+        let step = match self.state {
+            State::Connecting(cid) if cid == entry.cid.get() && entry.opcode == FABRICS => {
+                self.state = State::Fresh;
+                return Step::Respond(self.connect_with(entry, data, now_ms));
+            }
+            State::Connected(_) if self.qid > 0 && entry.opcode == io::DATASET_MANAGEMENT => {
+                self.ready_controller().map(drop).and_then(|()| self.deallocate(entry, data))
+            }
+            _ => Err(Status::COMMAND_SEQUENCE_ERROR),
+        };
+        step.unwrap_or_else(|status| Step::Respond(status.into()))
+    }
+
+    /// Returns `bytes` bytes, at most [`PIECE_BYTES`], of the data that a [`Step::ToHost`] began, from byte `from` on.
+    ///
+    /// Only a log page can be longer than a piece. What it has changed to since the first piece is shown, as the
+    /// specification lets a host find out by the generation counter (Fabrics 1.1, 5.4).
+    pub fn next_piece(&self, entry: &SubmissionQueueEntry, from: u32, bytes: u32) -> Vec<u8> {
+        self.log_piece(entry, u64::from(from), bytes.min(PIECE_BYTES))
+    }
+
+    /// The queue belongs to a controller from now on.
+    pub(super) fn join(&mut self, member: Membership) {
+        self.state = State::Connected(member);
     }
 
     /// Records the status of a command that ends.
@@ -222,7 +308,7 @@ impl Queue {
 
     #[cold]
     fn record_error(&self, entry: &SubmissionQueueEntry, status: Status) {
-        let Some(controller) = &self.controller else { return };
+        let Some(controller) = self.controller() else { return };
         let lba = if self.qid == 0 { 0 } else { entry.qword(10) };
         controller.record_error(ErrorRecord {
             count: 0,
@@ -237,7 +323,7 @@ impl Queue {
     /// Returns an Asynchronous Event Request that an event completes.
     #[inline]
     pub fn take_event(&mut self) -> Option<HeldEvent> {
-        let controller = self.controller.as_ref()?;
+        let controller = self.controller()?;
         if !controller.has_event() || self.held.is_empty() {
             return None;
         }
@@ -249,22 +335,18 @@ impl Queue {
 
     /// Ends the queue with its connection. An admin queue ends its controller (Fabrics 1.1, 2.5).
     pub fn close(&mut self) {
-        let Some(controller) = self.controller.take() else { return };
-        controller.state().queues.remove(&self.qid);
-        if self.qid == 0 {
-            controller.end();
-            self.target.remove(&controller);
-            tracing::info!("{controller} ended");
-        }
+        self.held.clear();
+        // The guard gives the place back.
+        self.state = State::Closed;
     }
 
     /// Returns a namespace by NSID.
     #[inline]
     pub(super) fn namespace(&mut self, nsid: u32) -> Result<&Arc<Namespace>, Status> {
-        let controller = self.controller.as_ref().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
-        let generation = controller.subsystem().generation();
+        let subsystem = self.controller().ok_or(Status::COMMAND_SEQUENCE_ERROR)?.subsystem();
+        let generation = subsystem.generation();
         if generation != self.namespaces_generation {
-            self.namespaces = controller.subsystem().namespaces();
+            self.namespaces = subsystem.namespaces();
             self.namespaces_generation = generation;
         }
         self.namespaces.get(&nsid).ok_or(Status::INVALID_NAMESPACE)
@@ -272,13 +354,7 @@ impl Queue {
 
     /// Returns the namespaces by NSID.
     pub(super) fn namespaces(&self) -> NamespaceList {
-        self.controller.as_ref().map(|controller| controller.subsystem().namespaces()).unwrap_or_default()
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        self.close();
+        self.controller().map(|controller| controller.subsystem().namespaces()).unwrap_or_default()
     }
 }
 

@@ -5,6 +5,8 @@
 
 use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, RangeError, Sge};
 
+use super::buffers::{BufferId, BufferPool};
+use super::wait::Who;
 use crate::NvmfError;
 use crate::backend::Arena;
 use crate::wire::SQE_BYTES;
@@ -22,15 +24,11 @@ pub struct ArenaLimits {
     pub capsule_bytes: u32,
 }
 
-/// The number of a data buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BufferId(pub u32);
-
 /// The memory of one core, and what of it is free.
 pub struct CoreMemory {
     arena: Arena,
     limits: ArenaLimits,
-    free_buffers: Vec<BufferId>,
+    buffers: BufferPool,
     free_capsules: Vec<u32>,
 }
 
@@ -41,9 +39,8 @@ impl CoreMemory {
         let memory = AlignedBuf::pages(bytes.max(SQE_BYTES))
             .map_err(|error| NvmfError::Memory { bytes, reason: error.to_string() })?;
         let arena = Arena::new(ctx.register(pd, memory, Access::LOCAL_WRITE)?);
-        // The last one freed is the first one used: its cache lines are warm.
-        let free_buffers = (0..limits.buffers).rev().map(BufferId).collect();
-        Ok(CoreMemory { arena, limits, free_buffers, free_capsules: (0..limits.capsules).rev().collect() })
+        let buffers = BufferPool::new(limits.buffers);
+        Ok(CoreMemory { arena, limits, buffers, free_capsules: (0..limits.capsules).rev().collect() })
     }
 
     /// Returns the memory as backends use it.
@@ -51,22 +48,26 @@ impl CoreMemory {
         &self.arena
     }
 
-    /// Takes a data buffer.
+    /// Takes a data buffer for a connection, if its host has not its share of them.
     #[inline]
-    pub fn take_buffer(&mut self) -> Option<BufferId> {
-        self.free_buffers.pop()
+    pub(super) fn take_buffer(&mut self, who: Who) -> Option<BufferId> {
+        self.buffers.take(who)
     }
 
     /// Returns a data buffer.
     #[inline]
-    pub fn free_buffer(&mut self, buffer: BufferId) {
-        debug_assert!(!self.free_buffers.contains(&buffer), "a buffer is freed once");
-        self.free_buffers.push(buffer);
+    pub(super) fn free_buffer(&mut self, buffer: BufferId) {
+        self.buffers.free(buffer);
+    }
+
+    /// Returns who holds which buffers.
+    pub(super) fn buffers(&mut self) -> &mut BufferPool {
+        &mut self.buffers
     }
 
     /// Returns the number of free data buffers.
     pub fn free_buffers(&self) -> usize {
-        self.free_buffers.len()
+        self.buffers.free_count()
     }
 
     /// Returns the number of free capsules.
@@ -87,7 +88,7 @@ impl CoreMemory {
 
     /// Returns the first byte of a data buffer in the arena.
     #[inline]
-    pub fn buffer_offset(&self, buffer: BufferId) -> usize {
+    pub(super) fn buffer_offset(&self, buffer: BufferId) -> usize {
         buffer.0 as usize * self.limits.buffer_bytes as usize
     }
 

@@ -1,6 +1,6 @@
 //! Connection requests: checks of their private data, accept and reject (NVMe RDMA transport, RDMA_CM).
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -8,10 +8,12 @@ use ironwarp::{AcceptParams, ConnectionRequest, KeepAlive, QpAttr, ReadDepths, R
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Reactor;
+use super::admission::Admission;
 use super::connection::Connection;
-use super::wr_id::CONNECTIONS_MAX;
+use super::party::{CONNECTION_COST, Weight};
+use super::wait::Who;
 use crate::NvmfError;
-use crate::target::{ADMIN_QUEUE_ENTRIES, Queue};
+use crate::target::{ADMIN_QUEUE_ENTRIES, Queue, TargetCounter};
 use crate::wire::CQE_BYTES;
 use crate::wire::fabrics::{CmAccept, CmRequest, CmStatus};
 
@@ -23,6 +25,9 @@ const SENDS_PER_ENTRY: usize = 3;
 /// TCP's probes of a silent host: it is given up after some 25 s.
 const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 3 };
+
+/// Requests of other cores that are answered in a turn.
+const ARRIVALS_PER_TURN: usize = 8;
 
 /// A connection request on its way to its core.
 #[derive(Debug)]
@@ -42,6 +47,10 @@ impl Arrival {
     ) -> Self {
         let private_data = private_data.get(..PRIVATE_DATA_BYTES).unwrap_or(private_data).to_vec();
         Arrival { request, remote, private_data, peer_reads }
+    }
+
+    pub(super) fn address(&self) -> IpAddr {
+        self.remote.ip()
     }
 }
 
@@ -77,33 +86,68 @@ impl Reactor {
         }
     }
 
-    /// Answers the requests that other cores passed.
+    /// Answers the requests that other cores passed, and those that wait for a place.
     pub(super) fn accept_arrivals(&mut self) -> Result<(), NvmfError> {
-        while let Ok(arrival) = self.arrivals.own.try_recv() {
+        for _ in 0..self.deferred.len() {
+            let Some((arrival, reject_at_ms)) = self.deferred.pop_front() else { break };
+            self.answer_at(arrival, Some(reject_at_ms))?;
+        }
+        for _ in 0..ARRIVALS_PER_TURN {
+            let Ok(arrival) = self.arrivals.own.try_recv() else { break };
             self.answer(arrival)?;
         }
         Ok(())
     }
 
     fn answer(&mut self, arrival: Arrival) -> Result<(), NvmfError> {
-        let outcome = self.check_request(&arrival).and_then(|queue| self.accept(&arrival, queue));
-        match outcome {
-            Ok(()) => {
-                self.counters.accepted += 1;
-                Ok(())
-            }
-            Err(status) => {
-                tracing::warn!("{} is rejected: {status}", arrival.remote);
-                self.counters.rejected += 1;
-                let private_data = status.reject();
-                let params =
-                    RejectParams { private_data: private_data.as_bytes(), ..RejectParams::default() };
-                match self.io.ctx.reject_with(&arrival.request, &params) {
-                    // The start-up timeout ends the request.
-                    Err(VerbsError::Busy) => Ok(()),
-                    outcome => Ok(outcome?),
+        self.answer_at(arrival, None)
+    }
+
+    /// Accepts, rejects or defers a request. One that was deferred is rejected from `reject_at_ms` on.
+    fn answer_at(&mut self, arrival: Arrival, reject_at_ms: Option<u64>) -> Result<(), NvmfError> {
+        let (qid, entries) = match self.check_request(&arrival) {
+            Ok(checked) => checked,
+            Err(status) => return self.reject(&arrival, status, TargetCounter::ConnectionsInvalid),
+        };
+        match self.admit(arrival.address(), entries, reject_at_ms.is_some())? {
+            Admission::Accept => match self.accept(&arrival, (qid, entries)) {
+                Ok(()) => {
+                    self.counters.accepted += 1;
+                    Ok(())
+                }
+                Err(status) => self.reject(&arrival, status, TargetCounter::ConnectionsFull),
+            },
+            Admission::Wait if reject_at_ms.is_none_or(|at| self.io.now_ms < at) => {
+                match self.defer(arrival, reject_at_ms) {
+                    None => Ok(()),
+                    Some(arrival) => {
+                        self.reject(&arrival, CmStatus::NoResources, TargetCounter::ConnectionsFull)
+                    }
                 }
             }
+            Admission::Wait => self.reject(&arrival, CmStatus::NoResources, TargetCounter::ConnectionsFull),
+            Admission::Refuse(reached) => self.reject(&arrival, CmStatus::NoResources, reached),
+        }
+    }
+
+    #[cold]
+    fn reject(
+        &mut self,
+        arrival: &Arrival,
+        status: CmStatus,
+        reason: TargetCounter,
+    ) -> Result<(), NvmfError> {
+        self.counters.rejected += 1;
+        self.io.count(reason);
+        if self.target.may_log(self.io.now_ms) {
+            tracing::warn!("{} is rejected: {status} ({})", arrival.remote, reason.name());
+        }
+        let private_data = status.reject();
+        let params = RejectParams { private_data: private_data.as_bytes(), ..RejectParams::default() };
+        match self.io.ctx.reject_with(&arrival.request, &params) {
+            // The start-up timeout ends the request.
+            Err(VerbsError::Busy) => Ok(()),
+            outcome => Ok(outcome?),
         }
     }
 
@@ -135,28 +179,34 @@ impl Reactor {
         Ok((qid, entries))
     }
 
+    /// Accepts a request, for which there is room.
     fn accept(&mut self, arrival: &Arrival, (qid, entries): (u16, u16)) -> Result<(), CmStatus> {
-        let place = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
-        let reserved = u64::from(entries_reserved(entries.into()));
-        let fits = place < self.limits.connections.min(CONNECTIONS_MAX)
-            && self.reserved + reserved <= u64::from(self.limits.completions);
-        let capsules = fits.then(|| self.io.memory.take_capsules(entries)).flatten();
-        let capsules = capsules.ok_or(CmStatus::NoResources)?;
-        match self.try_accept(arrival, place as u32, (qid, entries), capsules.clone()) {
+        let place = self.free_place();
+        let capsules = self.io.memory.take_capsules(entries).ok_or(CmStatus::NoResources)?;
+        let party = self.io.parties.join(arrival.address());
+        let who = Who { party, connection: place as u32 };
+        self.io.parties.charge(party, CONNECTION_COST, Weight::Background);
+        match self.try_accept(arrival, who, (qid, entries), capsules.clone()) {
             Ok(connection) => {
-                self.by_qp.insert(connection.qp.num().0, place as u32);
+                if qid > 0 {
+                    self.io.memory.buffers().reserve(who);
+                }
+                self.by_qp.insert(connection.qp.num().0, who.connection);
                 if place == self.connections.len() {
                     self.connections.push(None);
                 }
                 if let Some(free) = self.connections.get_mut(place) {
                     *free = Some(Box::new(connection));
                 }
-                self.reserved += reserved;
+                self.reserved += u64::from(entries_reserved(entries.into()));
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!("{} is not accepted: {error}", arrival.remote);
+                if self.target.may_log(self.io.now_ms) {
+                    tracing::warn!("{} is not accepted: {error}", arrival.remote);
+                }
                 self.io.memory.free_capsules(&capsules);
+                self.io.parties.leave(party);
                 Err(CmStatus::NoResources)
             }
         }
@@ -165,7 +215,7 @@ impl Reactor {
     fn try_accept(
         &mut self,
         arrival: &Arrival,
-        place: u32,
+        who: Who,
         (qid, entries): (u16, u16),
         capsules: Vec<u32>,
     ) -> Result<Connection, NvmfError> {
@@ -183,10 +233,10 @@ impl Reactor {
             ..QpAttr::new(self.cq)
         };
         let qp = self.io.ctx.create_qp(self.pd, &attr)?;
-        let queue = Queue::new(self.target.clone(), qid, entries);
+        let queue = Queue::new(self.target.clone(), qid, entries).from_address(arrival.address());
         let private_data = CmAccept::new(entries);
         let params = AcceptParams { private_data: private_data.as_bytes(), ..AcceptParams::default() };
-        let made = Connection::new(&mut self.io, place, qp, queue, capsules)
+        let made = Connection::new(&mut self.io, who, qp, queue, capsules)
             .and_then(|made| Ok(self.io.ctx.accept_with(&arrival.request, qp, &params).map(|()| made)?));
         if made.is_err() {
             self.destroy(qp)?;

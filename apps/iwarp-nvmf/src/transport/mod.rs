@@ -4,20 +4,33 @@
 //! connection events, the completions of RDMA and of the backends, and what waits. No data passes between threads: a
 //! queue lives on the core at which its connection arrived. A connection request passes to that core once.
 //!
+//! Hosts do not trust each other. Everything that a core has is bounded by connection and by host:
+//!
+//! | resource | who gets it | where |
+//! | --- | --- | --- |
+//! | time of a turn | each host its share, then the host that spent least | [`party`] |
+//! | connections, capsules | a newcomer, from the host with the most | `admission` |
+//! | data buffers | a reserve for each connection, then a share of what is left | `buffers` |
+//! | what a command waits for | a list for each resource, in turn by host and connection | `wait` |
+//! | a host's answers | a deadline, which is shorter while others wait for what it holds | [`CoreLimits`] |
+//!
+//! The time is that of the worker's clock; nothing here reads another one.
+//!
 //! Source: NVM Express over Fabrics 1.1, 2; NVMe RDMA transport, RDMA_CM format 0.
 
+mod admission;
 pub mod arena;
+mod buffers;
 mod connection;
 mod devices;
-mod io;
 mod listener;
-mod slot;
-mod wr_id;
+pub mod party;
+mod turn;
+mod wait;
 
 use core::net::SocketAddr;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use ironwarp::{
@@ -26,20 +39,22 @@ use ironwarp::{
 };
 
 pub use connection::CoreIo;
-pub use devices::{Device, DeviceChange, Devices, OpenDevice};
+pub use devices::{CoreDevices, Device, DeviceChange, DeviceChanges, Devices, device_changes};
 pub use listener::{Arrival, Arrivals, arrivals, entries_reserved};
 
 use crate::NvmfError;
 use crate::target::Target;
+use admission::Deferred;
 use arena::{ArenaLimits, CoreMemory};
 use connection::Connection;
-use devices::Changes;
-use wr_id::{Kind, WrId};
+use connection::wr_id::{Kind, WrId};
+use party::Parties;
+use wait::Waits;
 
 /// Completions taken from the queue at once.
 const COMPLETIONS: usize = 64;
-/// The interval of housekeeping: keep-alive timers, ended controllers, events.
-const HOUSEKEEPING_MS: u64 = 20;
+/// Events of connections that are handled in a turn. The others stay with the stack.
+const EVENTS_PER_TURN: usize = 16;
 
 /// Limits of a core.
 #[derive(Clone, Copy, Debug)]
@@ -48,12 +63,18 @@ pub struct CoreLimits {
     pub arena: ArenaLimits,
     /// Connections.
     pub connections: usize,
+    /// Connections of one address.
+    pub connections_per_address: usize,
     /// RDMA Reads that a connection may have outstanding.
     pub reads: u16,
     /// The depth of the completion queue.
     pub completions: u32,
     /// The time from the accept of a connection to its Connect command. Hosts that send none hold resources.
     pub connect_timeout_ms: u64,
+    /// The time that a host has to answer an RDMA Read, or to take the data of a command.
+    pub peer_timeout_ms: u64,
+    /// The same while others wait for a data buffer that it holds.
+    pub contended_timeout_ms: u64,
 }
 
 /// What a core has done.
@@ -98,11 +119,16 @@ pub struct Reactor {
     /// Queue pairs that a full control queue kept from being destroyed.
     pending_destroy: Vec<QueuePair>,
     arrivals: Arrivals,
+    deferred: Deferred,
     next_housekeeping_ms: u64,
+    /// The core was paused, and reads the frames that waited until this time at the latest.
+    catching_up_until_ms: Option<u64>,
     /// Indices of backends that have to be polled.
     polled_backends: Vec<usize>,
-    changes: Changes,
+    changes: DeviceChanges,
     counters: CoreCounters,
+    /// Frames, doorbells and messages of all turns.
+    stack_work: u64,
 }
 
 impl Reactor {
@@ -117,11 +143,12 @@ impl Reactor {
         (worker, mut ctx): (Worker, Context),
         pd: ProtectionDomain,
         limits: CoreLimits,
-        (arrivals, changes): (Arrivals, Receiver<DeviceChange>),
+        (arrivals, changes): (Arrivals, DeviceChanges),
         open: impl FnOnce(&CoreMemory) -> Result<Vec<Device>, NvmfError>,
     ) -> Result<Self, NvmfError> {
         let cq = ctx.create_cq(limits.completions)?;
         let memory = CoreMemory::new(&ctx, pd, limits.arena)?;
+        changes.publish(memory.arena());
         let backends: Devices = open(&memory)?.into_iter().collect();
         let polled_backends = backends.polled();
         let now_ns = worker.now().0;
@@ -132,7 +159,10 @@ impl Reactor {
             ctx,
             memory,
             backends,
-            waiting: VecDeque::with_capacity(slots),
+            target: target.clone(),
+            parties: Parties::default(),
+            waits: Waits::default(),
+            is_resuming: false,
             reposting: Vec::with_capacity(limits.connections),
             block_completions: Vec::with_capacity(slots),
             now_ns,
@@ -150,10 +180,13 @@ impl Reactor {
             reserved: 0,
             pending_destroy: Vec::new(),
             arrivals,
+            deferred: Deferred::new(),
             next_housekeeping_ms: now_ms,
+            catching_up_until_ms: None,
             polled_backends,
-            changes: Changes::new(changes),
+            changes,
             counters: CoreCounters::default(),
+            stack_work: 0,
         })
     }
 
@@ -185,24 +218,29 @@ impl Reactor {
             connections: self.connections.iter().flatten().count(),
             free_buffers: self.io.memory.free_buffers(),
             free_capsules: self.io.memory.free_capsule_count(),
-            waiting: self.io.waiting.len(),
+            waiting: self.io.waits.len() + self.deferred.len(),
         }
+    }
+
+    /// Returns what all turns have cost: work of the stack, in frames, doorbells and messages; and bytes of commands.
+    pub fn spent(&self) -> (u64, u64) {
+        (self.stack_work, self.io.parties.total())
     }
 
     /// Runs one turn. Never waits. Returns whether there was work.
     pub fn poll(&mut self) -> Result<bool, NvmfError> {
-        let mut busy = self.worker.poll(1).work > 0;
-        self.io.now_ns = self.worker.now().0;
-        self.io.now_ms = self.io.now_ns / 1_000_000;
+        let work = self.worker.poll(1).work;
+        self.stack_work += work as u64;
+        let mut busy = work > 0;
+        self.begin_turn(busy);
         busy |= self.on_completions()? > 0;
         busy |= self.on_block_completions()?;
-        while let Some(event) = self.io.ctx.poll_event() {
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.io.ctx.poll_event() else { break };
             busy = true;
             self.on_event(event)?;
         }
-        if !self.io.waiting.is_empty() {
-            self.resume_waiting()?;
-        }
+        busy |= self.resume_waiting()?;
         self.accept_arrivals()?;
         if self.io.now_ms >= self.next_housekeeping_ms {
             self.housekeeping()?;
@@ -230,13 +268,21 @@ impl Reactor {
         Ok(open + kept)
     }
 
+    /// Takes all completions. A capsule whose host has had its share of the turn only joins a list, so one host's many do
+    /// not delay another's.
     fn on_completions(&mut self) -> Result<usize, NvmfError> {
         let mut completions = [Completion::default(); COMPLETIONS];
-        let reaped = self.io.ctx.poll_cq(self.cq, &mut completions)?;
-        for completion in completions.iter().take(reaped) {
-            self.on_completion(completion)?;
+        let mut all = 0;
+        loop {
+            let reaped = self.io.ctx.poll_cq(self.cq, &mut completions)?;
+            for completion in completions.iter().take(reaped) {
+                self.on_completion(completion)?;
+            }
+            all += reaped;
+            if reaped < COMPLETIONS || all >= self.limits.completions as usize {
+                return Ok(all);
+            }
         }
-        Ok(reaped)
     }
 
     #[inline]
@@ -248,6 +294,11 @@ impl Reactor {
         }
         let connection = self.connections.get_mut(wr_id.connection()).and_then(Option::as_mut);
         let Some(connection) = connection.filter(|one| one.qp.num() == done.qp) else { return Ok(()) };
+        match kind {
+            Kind::Read(_) => drop(connection.reads_since.pop_front()),
+            Kind::Send(Some(_)) => drop(connection.sends_since.pop_front()),
+            Kind::Receive(_) | Kind::Send(None) | Kind::Piece(_) => {}
+        }
         // Failures end the connection; its event follows.
         if done.status != CompletionStatus::Success || connection.is_ended {
             return Ok(());
@@ -258,6 +309,7 @@ impl Reactor {
                 connection.on_receive(&mut self.io, slot, done.byte_len)
             }
             Kind::Read(slot) => connection.on_fetched(&mut self.io, slot),
+            Kind::Piece(slot) => connection.on_piece(&mut self.io, slot),
             Kind::Send(_) => Ok(()),
         }
     }
@@ -284,24 +336,6 @@ impl Reactor {
         Ok(busy)
     }
 
-    /// Tries again what waits, in order, until one has to wait again.
-    #[cold]
-    fn resume_waiting(&mut self) -> Result<(), NvmfError> {
-        for _ in 0..self.io.waiting.len() {
-            let Some((index, slot)) = self.io.waiting.pop_front() else { break };
-            let connection = self.connections.get_mut(index as usize).and_then(Option::as_mut);
-            let Some(connection) = connection.filter(|one| !one.is_ended) else { continue };
-            if !connection.resume(&mut self.io, slot)? {
-                // It keeps its place in the order.
-                if let Some(back) = self.io.waiting.pop_back() {
-                    self.io.waiting.push_front(back);
-                }
-                break;
-            }
-        }
-        Ok(())
-    }
-
     fn on_event(&mut self, event: Event) -> Result<(), NvmfError> {
         match event {
             Event::ConnectRequest { request, remote, private_data, mpa_request, .. } => {
@@ -309,13 +343,15 @@ impl Reactor {
                 self.on_arrival(arrival)
             }
             Event::Disconnected { qp, .. } | Event::ConnectFailed { qp, .. } => self.on_ended(qp),
-            Event::Terminated { sent, terminate, .. } => {
-                tracing::warn!(
-                    "a connection is terminated by {}: {terminate:?}",
-                    if sent { "us" } else { "the host" }
-                );
+            Event::Established { qp, negotiated, .. } => {
+                let index = self.by_qp.get(&qp.num().0).copied();
+                let connection = index.and_then(|index| self.connections.get_mut(index as usize)?.as_mut());
+                if let Some(connection) = connection {
+                    connection.ord = negotiated.reads.ord.clamp(1, self.limits.reads);
+                }
                 Ok(())
             }
+            // The stack writes a line of its own, with a rate limit, for a Terminate.
             Event::ListenFailed { local } => Err(NvmfError::Listen(local)),
             _ => Ok(()),
         }
@@ -327,7 +363,12 @@ impl Reactor {
         let Some(index) = self.by_qp.remove(&qp.num().0) else { return self.destroy(qp) };
         if let Some(connection) = self.connections.get_mut(index as usize).and_then(Option::as_mut) {
             connection.is_ended = true;
+            let controller = connection.queue.controller().filter(|_| connection.queue.qid() == 0).cloned();
             connection.queue.close();
+            if let Some(controller) = controller.filter(|_| self.target.may_log(self.io.now_ms)) {
+                tracing::info!("{controller} ended");
+            }
+            self.io.waits.remove(connection.who);
             connection.release_slots(&mut self.io);
             self.reserved -= u64::from(listener::entries_reserved(connection.slots.len()));
             self.counters.ended += 1;
@@ -336,13 +377,14 @@ impl Reactor {
                 self.remove(index as usize);
             }
         }
-        self.io.waiting.retain(|(one, _)| *one != index);
         self.destroy(qp)
     }
 
     fn remove(&mut self, index: usize) {
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::take) {
             self.io.memory.free_capsules(&connection.capsules);
+            self.io.memory.buffers().leave(connection.who);
+            self.io.parties.leave(connection.who.party);
         }
     }
 
@@ -351,28 +393,6 @@ impl Reactor {
             Err(VerbsError::Busy) => self.pending_destroy.push(qp),
             Err(VerbsError::UnknownQueuePair) => {}
             outcome => outcome?,
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn housekeeping(&mut self) -> Result<(), NvmfError> {
-        self.next_housekeeping_ms = self.io.now_ms + HOUSEKEEPING_MS;
-        let pending = std::mem::take(&mut self.pending_destroy);
-        pending.into_iter().try_for_each(|qp| self.destroy(qp))?;
-        self.target.expire_keep_alive(self.io.now_ms);
-        self.apply_changes();
-        for connection in self.connections.iter_mut().flatten() {
-            if connection.is_ended {
-                continue;
-            }
-            let age_ms = self.io.now_ms.saturating_sub(connection.accepted_ms);
-            let is_late = connection.queue.controller().is_none() && age_ms > self.limits.connect_timeout_ms;
-            if connection.must_end || is_late || connection.queue.is_ended() {
-                connection.end(&mut self.io)?;
-            } else if connection.queue.qid() == 0 {
-                connection.send_events(&mut self.io)?;
-            }
         }
         Ok(())
     }

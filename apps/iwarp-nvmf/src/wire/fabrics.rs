@@ -49,10 +49,12 @@ impl ConnectData {
     }
 }
 
-/// Returns a field of text that a zero ends. `None`: no zero, longer than an NQN, or not UTF-8.
+/// Returns a field of text that a zero ends. `None`: no zero, longer than an NQN, not UTF-8, or with control characters,
+/// which no name has and which would write lines of a log.
 pub fn nqn(field: &[u8]) -> Option<&str> {
     let length = field.iter().position(|&byte| byte == 0)?;
-    core::str::from_utf8(field.get(..length)?).ok().filter(|text| text.len() <= NQN_BYTES_MAX)
+    let text = core::str::from_utf8(field.get(..length)?).ok()?;
+    (text.len() <= NQN_BYTES_MAX && !text.contains(char::is_control)).then_some(text)
 }
 
 /// Fills a field with text and then with `padding`. Text that does not fit is cut off.
@@ -277,5 +279,5 @@ pub struct DatasetRange {
 }
 
 const _: () = assert!(size_of::<DatasetRange>() == 16);
-/// The largest number of ranges of one command.
+/// The largest number of ranges that a Dataset Management command can name.
 pub const DATASET_RANGES_MAX: u32 = 256;

@@ -214,3 +214,24 @@ pub mod nidt {
     /// CSI, 1 byte.
     pub const CSI: u8 = 4;
 }
+
+/// Identify Controller of the NVM command set (NVM Command Set 1.0, 4.1.5.4): limits of commands that move no data.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+pub struct IdentifyNvmController {
+    /// VSL.
+    pub vsl: u8,
+    /// WZSL: a power of two of pages of 4 KiB.
+    pub wzsl: u8,
+    /// WUSL.
+    pub wusl: u8,
+    /// DMRL: ranges of a Dataset Management command.
+    pub dmrl: u8,
+    /// DMRSL: logical blocks of one range.
+    pub dmrsl: U32,
+    /// DMSL: logical blocks of all ranges of a command.
+    pub dmsl: U64,
+    reserved: [u8; 4080],
+}
+
+const _: () = assert!(size_of::<IdentifyNvmController>() == IDENTIFY_BYTES);

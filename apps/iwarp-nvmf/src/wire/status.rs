@@ -74,6 +74,8 @@ statuses! {
     FEATURE_NOT_SAVEABLE = 0x10d | DO_NOT_RETRY, "Feature Identifier Not Saveable";
     /// 10Eh.
     FEATURE_NOT_CHANGEABLE = 0x10e | DO_NOT_RETRY, "Feature Not Changeable";
+    /// 183h of the NVM command set: more ranges or blocks than DMRL, DMRSL or DMSL allow.
+    COMMAND_SIZE_LIMIT_EXCEEDED = 0x183 | DO_NOT_RETRY, "Command Size Limit Exceeded";
     /// 180h of the Fabrics command set.
     CONNECT_INCOMPATIBLE_FORMAT = 0x180 | DO_NOT_RETRY, "Connect Incompatible Format";
     /// 181h.

@@ -80,6 +80,7 @@ fn take_orders(
     let (mut reloads, mut seed) = (0, 0);
     let mut next_report = Instant::now() + REPORT_INTERVAL;
     while !shared.stop.load(Ordering::Relaxed) {
+        namespaces.close_removed();
         match orders.recv_timeout(next_report.saturating_duration_since(Instant::now())) {
             Ok(Order::Go) => {}
             Ok(Order::Faults(rates)) => {

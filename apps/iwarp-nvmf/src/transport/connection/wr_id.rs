@@ -2,54 +2,62 @@
 //!
 //! 8 bits of kind, 24 bits of connection, 32 bits of slot or buffer.
 
-use super::arena::BufferId;
+use crate::transport::buffers::BufferId;
 
 /// The identifier of a work request or of a request to a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct WrId(pub(super) u64);
+pub(in crate::transport) struct WrId(pub(in crate::transport) u64);
 
 /// What a work request was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(in crate::transport) enum Kind {
     Receive(u16),
     Read(u16),
     /// A response or its data. The buffer is free with the completion.
     Send(Option<BufferId>),
+    /// A piece of the engine's data, in the memory of the slot's capsule.
+    Piece(u16),
 }
 
 const RECEIVE: u64 = 0;
 const READ: u64 = 1;
 const SEND: u64 = 2;
+const PIECE: u64 = 3;
 const NO_BUFFER: u32 = u32::MAX;
 /// The largest number of connections of a core.
-pub(super) const CONNECTIONS_MAX: usize = 1 << 24;
+pub(in crate::transport) const CONNECTIONS_MAX: usize = 1 << 24;
 
 impl WrId {
     fn new(kind: u64, connection: u32, value: u32) -> Self {
         WrId(kind << 56 | u64::from(connection) << 32 | u64::from(value))
     }
 
-    pub(super) fn receive(connection: u32, slot: u16) -> Self {
+    pub(in crate::transport) fn receive(connection: u32, slot: u16) -> Self {
         Self::new(RECEIVE, connection, slot.into())
     }
 
-    pub(super) fn read(connection: u32, slot: u16) -> Self {
+    pub(in crate::transport) fn read(connection: u32, slot: u16) -> Self {
         Self::new(READ, connection, slot.into())
     }
 
-    pub(super) fn send(connection: u32, buffer: Option<BufferId>) -> Self {
+    pub(in crate::transport) fn send(connection: u32, buffer: Option<BufferId>) -> Self {
         Self::new(SEND, connection, buffer.map_or(NO_BUFFER, |buffer| buffer.0))
     }
 
-    pub(super) fn connection(self) -> usize {
+    pub(in crate::transport) fn piece(connection: u32, slot: u16) -> Self {
+        Self::new(PIECE, connection, slot.into())
+    }
+
+    pub(in crate::transport) fn connection(self) -> usize {
         (self.0 >> 32 & 0xff_ffff) as usize
     }
 
-    pub(super) fn kind(self) -> Kind {
+    pub(in crate::transport) fn kind(self) -> Kind {
         let value = self.0 as u32;
         match self.0 >> 56 {
             RECEIVE => Kind::Receive(value as u16),
             READ => Kind::Read(value as u16),
+            PIECE => Kind::Piece(value as u16),
             _ => Kind::Send((value != NO_BUFFER).then_some(BufferId(value))),
         }
     }
