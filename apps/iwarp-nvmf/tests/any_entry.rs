@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use iwarp_nvmf::target::{
-    CapsuleLimits, Namespace, NamespaceInfo, Queue, Step, Subsystem, SubsystemInfo, Target, TargetLimits,
+    CapsuleLimits, Namespace, NamespaceInfo, PIECE_BYTES, Queue, Step, Subsystem, SubsystemInfo, Target,
+    TargetLimits,
 };
 use iwarp_nvmf::wire::SubmissionQueueEntry;
 use iwarp_nvmf::wire::fabrics::{
@@ -18,26 +19,29 @@ use zerocopy::{FromBytes, IntoBytes};
 const NQN: &str = "nqn.2014-08.org.example:disk";
 const BLOCKS: u64 = 1000;
 
-fn queues() -> Vec<Queue> {
+fn target() -> Arc<Target> {
     let limits = TargetLimits {
         controllers: 8,
         io_queues: 4,
         queue_entries: 16,
         transfer_bytes: 64 << 10,
-        capsule_bytes: 4096,
-        keep_alive_default_ms: 0,
+        ..TargetLimits::default()
     };
     let info = NamespaceInfo { backend: 0, block_shift: 9, blocks: BLOCKS, read_only: false, uuid: [7; 16] };
     let namespaces = BTreeMap::from([(1, Namespace::new(info))]);
     let subsystem = SubsystemInfo { nqn: NQN.to_owned(), ..SubsystemInfo::default() };
     let subsystems = vec![Subsystem::new(subsystem, namespaces)];
-    let target =
-        Arc::new(Target::new(limits, subsystems, vec!["10.0.0.2:4420".parse().expect("an address")]));
+    Arc::new(Target::new(limits, subsystems, vec!["10.0.0.2:4420".parse().expect("an address")]))
+}
+
+fn queues() -> Vec<Queue> {
+    let target = target();
     let connect = |qid, cntlid, nqn: &str| {
         let mut queue = Queue::new(target.clone(), qid, 16);
         let mut entry = Connect { recfmt: 0, qid, sqsize: 15, cattr: 0, kato_ms: 0 }.entry(1);
         entry.sgl1 = SglDescriptor::keyed(0, 1024, 1, false);
         let data = ConnectData::new([1; 16], cntlid, nqn, "nqn.2014-08.org.example:host");
+        queue.start(0, &entry, CapsuleLimits { bytes: 0, now_ms: 0 });
         queue.received(&entry, data.as_bytes(), 0);
         let enable = property_set(1, property::CC, property::CC_EN | property::CC_ENTRY_SIZES);
         queue.start(0, &enable, CapsuleLimits { bytes: 0, now_ms: 0 });
@@ -53,7 +57,9 @@ fn queues() -> Vec<Queue> {
 /// Fails if a step exceeds the capsule, the descriptor or the namespace.
 fn check(step: &Step, capsule_bytes: u32) -> Result<(), TestCaseError> {
     match step {
-        Step::ToHost { data, pointer } => prop_assert_eq!(data.len(), pointer.length() as usize),
+        Step::ToHost { data, pointer } => {
+            prop_assert_eq!(data.len() as u32, pointer.length().min(PIECE_BYTES))
+        }
         Step::FromHost { pointer, bytes } => prop_assert!(*bytes <= pointer.length() && *bytes <= 4096),
         Step::Io { command, pointer } => {
             let ranges = [(command.offset, command.bytes)];
@@ -116,5 +122,49 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// The order of steps of three queues is any: capsules start while the data of others is on its way, the data arrives in
+    /// any order, and queues end. Every controller has its admin queue, and nothing is left.
+    #[test]
+    fn any_order_of_steps_leaves_every_controller_with_its_queue(
+        steps in prop::collection::vec((0usize..3, 0u8..8, any::<prop::sample::Index>()), 1..120)
+    ) {
+        let (target, mut all) = (target(), Vec::new());
+        for qid in [0, 0, 1] {
+            all.push((Queue::new(target.clone(), qid, 16), Vec::new()));
+        }
+        for (number, (at, step, pick)) in steps.into_iter().enumerate() {
+            let (queue, in_flight) = &mut all[at];
+            let (qid, now_ms) = (queue.qid(), number as u64);
+            match step {
+                0..=2 => {
+                    let mut entry = Connect { recfmt: 0, qid, sqsize: 15, cattr: 0, kato_ms: 1 }.entry(number as u16);
+                    entry.sgl1 = SglDescriptor::keyed(0, 1024, 1, false);
+                    if let Step::FromHost { .. } = queue.start(0, &entry, CapsuleLimits { bytes: 0, now_ms }) {
+                        in_flight.push(entry);
+                    }
+                }
+                3..=5 if !in_flight.is_empty() => {
+                    let entry = in_flight.swap_remove(pick.index(in_flight.len()));
+                    let cntlid = if qid == 0 { CNTLID_DYNAMIC } else { 1 };
+                    let data = ConnectData::new([1; 16], cntlid, NQN, "nqn.2014-08.org.example:host");
+                    queue.received(&entry, data.as_bytes(), now_ms);
+                }
+                6 => {
+                    let enable = property_set(1, property::CC, property::CC_EN | property::CC_ENTRY_SIZES);
+                    queue.start(0, &enable, CapsuleLimits { bytes: 0, now_ms });
+                }
+                _ if pick.index(4) == 0 => *queue = Queue::new(target.clone(), qid, 16),
+                _ => target.expire_keep_alive(now_ms),
+            }
+            target.check();
+            let listed = target.controllers();
+            let owned = all.iter().filter(|(queue, _)| queue.qid() == 0).filter_map(|(queue, _)| queue.controller());
+            let live = owned.filter(|one| !one.is_ended()).count();
+            prop_assert_eq!(listed.len(), live, "every controller has one owner");
+        }
+        drop(all);
+        prop_assert!(target.controllers().is_empty());
     }
 }

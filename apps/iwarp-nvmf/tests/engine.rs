@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use iwarp_nvmf::target::{
-    CapsuleLimits, IoOperation, Namespace, NamespaceInfo, Queue, Response, Step, Subsystem, SubsystemInfo,
-    Target, TargetLimits,
+    CapsuleLimits, DATASET_RANGES_LIMIT, IoOperation, Namespace, NamespaceInfo, Queue, Response, Step,
+    Subsystem, SubsystemInfo, Target, TargetCounter, TargetLimits, WRITE_ZEROES_BYTES_MAX,
 };
 use iwarp_nvmf::wire::fabrics::{
     CATTR_DISABLE_SQ_FLOW_CONTROL, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, property,
@@ -33,8 +33,7 @@ fn target() -> Arc<Target> {
         io_queues: 4,
         queue_entries: 16,
         transfer_bytes: 64 << 10,
-        capsule_bytes: 4096,
-        keep_alive_default_ms: 0,
+        ..TargetLimits::default()
     };
     let info = |nqn: &str, hosts| SubsystemInfo {
         nqn: nqn.to_owned(),
@@ -203,6 +202,78 @@ fn a_queue_identifier_is_used_once_and_is_free_again_after_the_end() {
     io_queue(&target, cntlid, 1);
 }
 
+/// Fabrics 1.1, 3.3: Connect is the first command of a queue. Others that arrive while its data is on its way are refused,
+/// and no step but the one that is due changes anything.
+#[test]
+fn a_second_connect_in_flight_is_refused_and_leaves_nothing() {
+    let target = target();
+    let data = connect_data(CNTLID_DYNAMIC, DISCOVERY_NQN);
+    for connection in 0..3 {
+        let mut queue = Queue::new(target.clone(), 0, 32);
+        let mut entries: Vec<_> = (0..32).map(|cid| connect(0).entry(cid)).collect();
+        entries.iter_mut().for_each(|entry| entry.sgl1 = SglDescriptor::keyed(0x1000, 1024, 5, false));
+        assert!(matches!(queue.start(0, &entries[0], NOW), Step::FromHost { .. }));
+        for (token, entry) in (1..).zip(&entries[1..]) {
+            assert_eq!(respond(queue.start(token, entry, NOW)).status, Status::COMMAND_SEQUENCE_ERROR);
+        }
+        // Data of a Connect that was refused, and then that of the one in flight, twice.
+        let statuses = [&entries[1], &entries[0], &entries[0]]
+            .map(|entry| respond(queue.received(entry, data.as_bytes(), 1)).status);
+        let refused = Status::COMMAND_SEQUENCE_ERROR;
+        assert_eq!(statuses, [refused, Status::SUCCESS, refused]);
+        assert_eq!(target.controllers().len(), 1, "connection {connection}");
+        target.check();
+        drop(queue);
+        assert!(target.controllers().is_empty());
+    }
+    assert_eq!(target.counters.read(TargetCounter::ConnectsOutOfOrder), 3 * 31);
+}
+
+#[test]
+fn a_closed_queue_executes_nothing() {
+    let target = target();
+    let (mut queue, _) = admin_queue(&target, NQN);
+    let mut late = Queue::new(target.clone(), 0, 32);
+    let mut entry = connect(0).entry(1);
+    entry.sgl1 = SglDescriptor::keyed(0x1000, 1024, 5, false);
+    assert!(matches!(late.start(0, &entry, NOW), Step::FromHost { .. }));
+    for queue in [&mut queue, &mut late] {
+        queue.close();
+        let data = connect_data(CNTLID_DYNAMIC, NQN);
+        assert_eq!(
+            respond(queue.received(&entry, data.as_bytes(), 1)).status,
+            Status::COMMAND_SEQUENCE_ERROR
+        );
+        assert_eq!(status(queue, &entry), Status::COMMAND_SEQUENCE_ERROR);
+        assert_eq!(status(queue, &property_get(1, property::CAP, true)), Status::COMMAND_SEQUENCE_ERROR);
+        assert!(queue.take_event().is_none() && queue.controller().is_none());
+    }
+    assert!(target.controllers().is_empty());
+}
+
+/// A name with a line feed would write a line of the log.
+#[test]
+fn names_with_control_characters_are_invalid() {
+    let target = target();
+    for (subnqn, hostnqn, at) in [
+        ("nqn.x\n2026 ERROR", HOST, 256),
+        (NQN, "nqn.x\nERROR", 512),
+        (NQN, "nqn.\u{1b}[2J", 512),
+        (NQN, "nqn.\u{85}", 512),
+    ] {
+        let mut queue = Queue::new(target.clone(), 0, 32);
+        let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, subnqn, hostnqn);
+        let response = send_connect(&mut queue, connect(0), &data);
+        let expected = Response { result: 1 << 16 | at, status: Status::CONNECT_INVALID_PARAMETERS };
+        assert_eq!(response, expected, "{hostnqn:?}");
+    }
+    let mut queue = Queue::new(target.clone(), 0, 32);
+    let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, NQN, "nqn.\u{202e}x");
+    assert!(send_connect(&mut queue, connect(0), &data).status.is_success());
+    let line = target.controllers()[0].to_string();
+    assert!(line.contains("nqn.\\u{202e}x"), "{line}");
+}
+
 /// A second Connect on a connected queue (Fabrics 1.1, 3.3).
 #[test]
 fn a_queue_connects_once() {
@@ -225,6 +296,108 @@ fn controllers_are_limited_and_end_with_their_admin_queue() {
     drop(first);
     assert!(orphan.is_ended());
     assert_eq!(send_connect(&mut third, connect(0), &data).status, Status::SUCCESS);
+}
+
+/// A queue of a host at an address, after its Connect.
+fn connected(target: &Arc<Target>, subnqn: &str, (host, address): (&str, &str)) -> (Queue, Status) {
+    let address = address.parse().expect("an address");
+    let mut queue = Queue::new(target.clone(), 0, 32).from_address(address);
+    let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, subnqn, host);
+    let status = send_connect(&mut queue, connect(0), &data).status;
+    (queue, status)
+}
+
+fn target_of(limits: TargetLimits) -> Arc<Target> {
+    let info = SubsystemInfo { nqn: NQN.to_owned(), ..SubsystemInfo::default() };
+    let subsystems = vec![Subsystem::new(info, BTreeMap::from([(1, namespace(1000, false))]))];
+    Arc::new(Target::new(limits, subsystems, vec!["10.0.0.2:4420".parse().expect("an address")]))
+}
+
+#[test]
+fn discovery_has_a_limit_of_its_own_and_an_activity_timeout() {
+    let target =
+        target_of(TargetLimits { controllers: 4, discovery_controllers: 3, ..TargetLimits::default() });
+    let stranger = |n: u32| connected(&target, DISCOVERY_NQN, ("nqn.stranger", &format!("10.0.9.{n}")));
+    let held: Vec<_> = (0..8).map(stranger).collect();
+    assert_eq!(held.iter().filter(|(_, status)| status.is_success()).count(), 3);
+    assert_eq!(target.counters.read(TargetCounter::DiscoveryControllersFull), 5);
+    let (_queue, status) = connected(&target, NQN, (HOST, "10.0.0.1"));
+    assert!(status.is_success(), "the host of a disk connects");
+    // KATO is 0: the fixed timeout of two minutes (Fabrics 1.1, 5.3), for discovery only.
+    target.expire_keep_alive(NOW.now_ms + 120_000);
+    assert_eq!(target.controllers().len(), 4);
+    target.expire_keep_alive(NOW.now_ms + 120_001);
+    assert_eq!(target.controllers().len(), 1);
+    assert!(stranger(9).1.is_success());
+}
+
+#[test]
+fn a_host_has_at_most_its_number_of_controllers_by_name_and_by_address() {
+    let target = target_of(TargetLimits { controllers_per_host: 2, ..TargetLimits::default() });
+    let held: Vec<_> = (0..3).map(|n| connected(&target, NQN, ("nqn.a", &format!("10.0.0.{n}")))).collect();
+    let same_address: Vec<_> =
+        (0..3).map(|n| connected(&target, NQN, (&format!("nqn.b{n}"), "10.0.1.1"))).collect();
+    for queues in [held, same_address] {
+        let busy = Status::CONNECT_CONTROLLER_BUSY;
+        assert_eq!(
+            queues.iter().map(|(_, status)| *status).collect::<Vec<_>>()[1..],
+            [Status::SUCCESS, busy]
+        );
+    }
+    assert_eq!(target.counters.read(TargetCounter::ControllersPerHostFull), 2);
+}
+
+/// As in the stack's limit of half-open connections: when all are in use, the host with the most loses its oldest.
+#[test]
+fn the_most_greedy_host_loses_a_controller_first() {
+    let target = target_of(TargetLimits { controllers: 5, ..TargetLimits::default() });
+    let greedy: Vec<_> =
+        (0..4).map(|n| connected(&target, NQN, (&format!("nqn.g{n}"), "10.0.0.9"))).collect();
+    let (modest, _) = connected(&target, NQN, (HOST, "10.0.0.1"));
+    let (newcomer, status) = connected(&target, NQN, ("nqn.new", "10.0.0.2"));
+    assert!(status.is_success());
+    let ended: Vec<_> = greedy.iter().map(|(queue, _)| queue.is_ended()).collect();
+    assert_eq!(ended, [true, false, false, false]);
+    assert!(!modest.is_ended() && !newcomer.is_ended());
+    // Two more than the newcomer's: 3 against 1 gives way, then 2 against 2 does not.
+    let (second, status) = connected(&target, NQN, ("nqn.new2", "10.0.0.2"));
+    assert!(status.is_success() && greedy[1].0.is_ended() && !second.is_ended());
+    let (_, status) = connected(&target, NQN, ("nqn.new3", "10.0.0.2"));
+    assert_eq!(status, Status::CONNECT_CONTROLLER_BUSY);
+    let counters = &target.counters;
+    use TargetCounter::{ControllersEvicted, ControllersFull};
+    assert_eq!((counters.read(ControllersEvicted), counters.read(ControllersFull)), (2, 1));
+    target.check();
+}
+
+/// Base 1.4, 5.21.1.15: a timeout between two steps of KAS is rounded up.
+#[test]
+fn the_keep_alive_timeout_is_rounded_up_to_its_granularity() {
+    for (requested, kato_ms) in [(0, 0), (1, 100), (100, 100), (101, 200), (u32::MAX, u32::MAX / 100 * 100)] {
+        let target = target();
+        let mut queue = Queue::new(target.clone(), 0, 32);
+        let timed = Connect { kato_ms: requested, ..connect(0) };
+        send_connect(&mut queue, timed, &connect_data(CNTLID_DYNAMIC, NQN));
+        assert_eq!(target.controllers()[0].kato_ms(), kato_ms);
+        target.expire_keep_alive(NOW.now_ms + u64::from(kato_ms));
+        assert!(!queue.is_ended());
+        target.expire_keep_alive(NOW.now_ms + u64::from(kato_ms) + 1);
+        assert_eq!(queue.is_ended(), requested != 0);
+    }
+}
+
+/// What live hosts sent while the program was paused is read before their silence is judged.
+#[test]
+fn keep_alive_is_not_judged_before_waiting_frames_are_read() {
+    let target = target();
+    let mut queue = Queue::new(target.clone(), 0, 32);
+    let timed = Connect { kato_ms: 1000, ..connect(0) };
+    send_connect(&mut queue, timed, &connect_data(CNTLID_DYNAMIC, NQN));
+    target.judge_keep_alive_from(20_100);
+    target.expire_keep_alive(20_000);
+    assert!(!queue.is_ended());
+    target.expire_keep_alive(20_100);
+    assert!(queue.is_ended());
 }
 
 /// Base 1.4, 3.1 and 7.6: properties, and CC in a wrong order or with wrong values.
@@ -473,10 +646,39 @@ fn io_commands_become_bytes_of_a_backend() {
     let ranges = [range(8, 0), range(1, 999)].concat();
     let Step::Io { command, .. } = queue.received(&trim, &ranges, 0) else { panic!("no command") };
     assert_eq!(command.ranges, [(0, 4096), (999 * 512, 512)]);
+    let joined = [range(4, 100), range(8, 96), range(1, 104)].concat();
+    let Step::Io { command, .. } = queue.received(&trim, &joined, 0) else { panic!("no command") };
+    assert_eq!(command.ranges, [(96 * 512, 9 * 512)], "each block is deallocated once");
     let outside = [range(8, 0), range(2, 999)].concat();
     assert_eq!(respond(queue.received(&trim, &outside, 0)).status, Status::LBA_OUT_OF_RANGE);
     trim.sgl1 = SglDescriptor::keyed(0, 16, 1, false);
     assert_eq!(status(&mut queue, &trim), Status::DATA_SGL_LENGTH_INVALID);
+    trim.sgl1 = SglDescriptor::keyed(0, 4096, 1, false);
+    trim.set_dword(10, DATASET_RANGES_LIMIT);
+    assert_eq!(status(&mut queue, &trim), Status::COMMAND_SIZE_LIMIT_EXCEEDED);
+    assert_eq!(target.counters.read(TargetCounter::SizeLimitsExceeded), 1);
+}
+
+/// NVM Command Set 1.0, 4.1.5.4: what Identify reports is what is enforced.
+#[test]
+fn limits_of_commands_without_data_are_reported_and_enforced() {
+    let target = target();
+    let (mut admin, cntlid) = admin_queue(&target, NQN);
+    let limits = data(admin.start(0, &identify(cns::COMMAND_SET_CONTROLLER, 0), NOW));
+    assert_eq!(4096u32 << limits[1], WRITE_ZEROES_BYTES_MAX);
+    assert_eq!(u32::from(limits[3]), DATASET_RANGES_LIMIT);
+    assert_eq!((limits[4..8].to_vec(), limits[8..12].to_vec()), (vec![0xff; 4], vec![0xff; 4]));
+    assert!(target.change_namespace(NQN, 9, Some(namespace(1 << 33, false))));
+    let mut queue = io_queue(&target, cntlid, 1);
+    let most = WRITE_ZEROES_BYTES_MAX / 512;
+    assert!(matches!(queue.start(0, &rw(io::WRITE_ZEROES, 9, 0, most), NOW), Step::Io { .. }));
+    assert_eq!(status(&mut queue, &rw(io::WRITE_ZEROES, 9, 0, most + 1)), Status::INVALID_FIELD);
+    let mut trim = SubmissionQueueEntry::new(io::DATASET_MANAGEMENT, 1, 9);
+    (trim.sgl1, trim.cdw[1]) = (SglDescriptor::keyed(0, 32, 1, false), (1 << 2).into());
+    trim.set_dword(10, 1);
+    let whole = |slba: u64| [&[0; 4][..], &[0xff; 4], &slba.to_le_bytes()].concat();
+    let ranges = [whole(0), whole(1 << 32)].concat();
+    assert_eq!(respond(queue.received(&trim, &ranges, 0)).status, Status::COMMAND_SIZE_LIMIT_EXCEEDED);
 }
 
 /// Fabrics 1.1, 4: what a discovery controller answers, and to whom it shows what.
@@ -494,6 +696,20 @@ fn a_discovery_controller_lists_what_the_host_may_use() {
     assert_eq!((&entry[32..37], &entry[512..521]), (&b"4420 "[..], &b"10.0.0.2 "[..]));
     assert_eq!(entry[256..256 + NQN.len()], *NQN.as_bytes());
     assert_eq!(entry[768..771], [1, 5, 1], "connected, iWARP, RDMA_CM");
+    let part = |bytes: u32, offset: u64| {
+        let mut part = to_host(admin::GET_LOG_PAGE, 0, bytes);
+        part.set_dword(10, (bytes / 4 - 1) << 16 | u32::from(lid::DISCOVERY));
+        part.set_qword(12, offset);
+        part
+    };
+    let mut rest = data(queue.start(0, &part(4, 1020), NOW));
+    rest.extend(data(queue.start(0, &part(1028, 1024), NOW)));
+    assert_eq!(rest[..1028], page[1020..2048], "any part of the log is the same");
+    assert_eq!(rest[1028..], [0; 4]);
+    let first = data(queue.start(0, &part(8192, 0), NOW));
+    assert_eq!((first.len(), queue.next_piece(&part(8192, 0), 4096, 4096)), (4096, vec![0; 4096]));
+    assert_eq!(queue.next_piece(&part(8192, 0), 1024, 1024), entry);
+    assert_eq!(status(&mut queue, &part(4, 2052)), Status::INVALID_FIELD);
     assert_eq!(status(&mut queue, &identify(cns::NAMESPACE, 1)), Status::INVALID_FIELD);
     assert_eq!(status(&mut queue, &SubmissionQueueEntry::new(admin::ABORT, 1, 0)), Status::INVALID_OPCODE);
     let mut io = Queue::new(target.clone(), 1, 16);

@@ -1,0 +1,246 @@
+//! What a hostile host costs an honest one, in virtual time.
+//!
+//! The core has a capacity (`common::world`): each turn takes as long as the work that it did. An honest host reads at half
+//! of it, in bursts. Beside every pattern of a hostile host it keeps 95 % of its rate, and its 99th percentile at most
+//! doubles.
+
+mod common;
+#[path = "common/world.rs"]
+mod world;
+
+use std::collections::VecDeque;
+
+use common::{NQN, target_config};
+use ironwarp::Nanos;
+use iwarp_nvmf::host::{BlockRange, Host, Transfer};
+use iwarp_nvmf::target::TargetCounter;
+use iwarp_nvmf::wire::SubmissionQueueEntry;
+use iwarp_nvmf::wire::opcode::io;
+use world::{Fault, World};
+
+/// Reads of a burst.
+const BURST: usize = 32;
+/// Bursts of a measurement.
+const BURSTS: usize = 120;
+const HONEST: usize = 0;
+const HOSTILE: usize = 1;
+/// The namespace in memory, and the disk.
+const MEMORY: u32 = 1;
+const DISK: u32 = 2;
+
+fn read(nsid: u32) -> SubmissionQueueEntry {
+    BlockRange { nsid, slba: 64, blocks: 8 }.entry(io::READ)
+}
+
+fn world() -> World {
+    let config = target_config(&format!(
+        "[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+         [[subsystem.namespace]]\nnsid = 1\nbackend.memory = {{ mib = 16 }}\n\
+         [[subsystem.namespace]]\nnsid = 2\nbackend.null = {{ mib = 16 }}\n"
+    ));
+    let mut world = World::new(&config, &[1, 3]);
+    world.connect(HONEST, 1);
+    world
+}
+
+/// An honest host: a burst of reads each interval, on its first I/O queue.
+struct Honest {
+    nsid: u32,
+    interval: u64,
+    next: u64,
+    /// When the commands that found no free identifier were due.
+    late: VecDeque<u64>,
+    due: Vec<u64>,
+    issued: usize,
+    latencies: Vec<u64>,
+}
+
+/// What the honest host got.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// Reads a millisecond of virtual time.
+    rate: f64,
+    p99_ns: u64,
+}
+
+impl Honest {
+    fn new(nsid: u32, interval: u64, now: Nanos) -> Self {
+        let due = vec![0; 128];
+        Honest { nsid, interval, next: now.0, late: VecDeque::new(), due, issued: 0, latencies: Vec::new() }
+    }
+
+    fn step(&mut self, host: &mut Host, now: u64) {
+        while let Some(done) = host.next_completion(1) {
+            assert!(done.entry.status().is_success(), "{:?}", done.entry.status());
+            self.latencies.push(now - self.due[usize::from(done.cid)]);
+            host.release(1, done.cid);
+        }
+        while self.next <= now && self.issued < BURST * BURSTS {
+            (0..BURST).for_each(|_| self.late.push_back(self.next));
+            (self.next, self.issued) = (self.next + self.interval, self.issued + BURST);
+        }
+        while let Some(&due) = self.late.front() {
+            let Some(cid) = host.reserve(1) else { break };
+            self.late.pop_front();
+            self.due[usize::from(cid)] = due;
+            host.send(1, cid, read(self.nsid), Transfer::FromTarget(4096)).expect("sent");
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.latencies.len() == BURST * BURSTS
+    }
+
+    fn outcome(mut self, span: Nanos) -> Outcome {
+        self.latencies.sort_unstable();
+        let p99_ns = self.latencies[self.latencies.len() * 99 / 100];
+        Outcome { rate: self.latencies.len() as f64 * 1e6 / span.0 as f64, p99_ns }
+    }
+}
+
+/// Runs the honest host's bursts beside `hostile`, which acts before each turn.
+fn run(world: &mut World, nsid: u32, interval: u64, mut hostile: impl FnMut(&mut World)) -> Outcome {
+    let started = world.now();
+    let mut honest = Honest::new(nsid, interval, started);
+    while !honest.is_done() {
+        hostile(world);
+        let now = world.now().0;
+        honest.step(&mut world.hosts[HONEST].host, now);
+        world.turn();
+        assert!(world.hosts[HONEST].host.is_up(1), "the honest host's connection stands");
+        assert!(world.now() - started < Nanos::from_secs(2), "{} of all", honest.latencies.len());
+    }
+    honest.outcome(world.now() - started)
+}
+
+/// The interval of bursts that takes half of the core's capacity.
+fn half_of_capacity(nsid: u32) -> u64 {
+    let full = run(&mut world(), nsid, 0, |_| ());
+    2 * (BURST as f64 * 1e6 / full.rate) as u64
+}
+
+/// Compares the honest host beside a hostile one with itself alone.
+#[track_caller]
+fn assert_unharmed(
+    nsid: u32,
+    mut prepare: impl FnMut(&mut World),
+    mut hostile: impl FnMut(&mut World),
+) -> World {
+    let interval = half_of_capacity(nsid);
+    let alone = run(&mut world(), nsid, interval, |_| ());
+    let mut world = world();
+    prepare(&mut world);
+    let beside = run(&mut world, nsid, interval, &mut hostile);
+    println!("alone {alone:?}; beside {beside:?}");
+    assert!(beside.rate >= 0.95 * alone.rate, "rate: alone {alone:?}, beside {beside:?}");
+    assert!(beside.p99_ns <= 2 * alone.p99_ns, "p99: alone {alone:?}, beside {beside:?}");
+    world
+}
+
+/// Keeps as many commands outstanding on a queue of the hostile host as it has identifiers.
+fn flood(
+    world: &mut World,
+    queue: usize,
+    mut command: impl FnMut(&mut Host, u16) -> (SubmissionQueueEntry, Transfer),
+) -> usize {
+    let host = &mut world.hosts[HOSTILE].host;
+    let mut done = 0;
+    while let Some(completion) = host.next_completion(queue) {
+        host.release(queue, completion.cid);
+        done += 1;
+    }
+    while host.is_up(queue)
+        && let Some(cid) = host.reserve(queue)
+    {
+        let (entry, transfer) = command(host, cid);
+        host.send(queue, cid, entry, transfer).expect("sent");
+    }
+    done
+}
+
+/// Sends Writes to the disk, whose data the target has to fetch, until nothing more fits.
+fn write_much(world: &mut World) {
+    world.connect(HOSTILE, 2);
+    for queue in [1, 2] {
+        flood(world, queue, |_, _| {
+            (BlockRange { nsid: DISK, slba: 0, blocks: 8 }.entry(io::WRITE), Transfer::ToTarget(4096))
+        });
+    }
+}
+
+/// The target takes what the hostile host has sent. Then that holds what it can.
+fn settle(world: &mut World) {
+    (0..5_000).for_each(|_| world.turn());
+}
+
+/// SIGSTOP in the middle of its Writes: it holds what it holds.
+#[test]
+fn a_host_that_stops() {
+    let world = assert_unharmed(
+        DISK,
+        |world| {
+            write_much(world);
+            world.run_host(HOSTILE);
+            world.core.faults.insert(3, Fault::Unplugged);
+            settle(world);
+        },
+        |_| (),
+    );
+    assert!(world.core.reactor.usage().free_buffers < 128, "the stopped host holds buffers");
+}
+
+/// Its TCP lives, and its RDMA Reads are never answered.
+#[test]
+fn a_host_that_never_answers_reads() {
+    let world = assert_unharmed(
+        DISK,
+        |world| {
+            write_much(world);
+            world.run_host(HOSTILE);
+            world.core.faults.insert(3, Fault::NoData);
+            settle(world);
+        },
+        |_| (),
+    );
+    assert_eq!(world.core.target.counters.read(TargetCounter::ContendedTimeouts), 0, "nobody had to wait");
+}
+
+/// It asks for data and opens its window a byte at a time.
+#[test]
+fn a_host_with_a_tiny_window() {
+    assert_unharmed(
+        DISK,
+        |world| {
+            world.connect(HOSTILE, 2);
+            world.core.faults.insert(3, Fault::TinyWindow);
+            for queue in [1, 2] {
+                flood(world, queue, |_, _| (read(DISK), Transfer::FromTarget(4096)));
+            }
+            settle(world);
+        },
+        |world| {
+            for queue in [1, 2] {
+                flood(world, queue, |_, _| (read(DISK), Transfer::FromTarget(4096)));
+            }
+        },
+    );
+}
+
+/// Valid reads as many as two queues hold, from two connections against one: each host gets its share, which is half.
+#[test]
+fn a_flood_of_valid_commands() {
+    let mut world = world();
+    world.connect(HOSTILE, 2);
+    let mut done = 0;
+    // It asks for more than half: all that the core would do for it alone.
+    let interval = half_of_capacity(MEMORY) / 2;
+    run(&mut world, MEMORY, interval, |world| {
+        for queue in [1, 2] {
+            done += flood(world, queue, |_, _| (read(MEMORY), Transfer::FromTarget(4096)));
+        }
+    });
+    let honest = BURST * BURSTS;
+    assert!(honest * 100 >= done * 95, "the flood got {done} reads, the honest host {honest}");
+    assert!(done * 2 > honest, "the flood got {done} reads: it has a share too");
+    assert!(world.core.target.counters.read(TargetCounter::WaitsForTurn) > 0);
+}
