@@ -197,6 +197,9 @@
 // The peer of a queue pair exceeded its share of a shared receive queue (`iw_qp_attr.srq_share`): `srq`, `qp`.
 #define IW_EVENT_SRQ_SHARE_EXCEEDED 16
 
+// A request that was not answered has ended, and an answer to it has no effect: `request`.
+#define IW_EVENT_REQUEST_ENDED 17
+
 // No host answers for the address, no route leads to it, or no answer arrived in time and a router had reported that
 // the peer cannot be reached.
 #define IW_CONNECT_FAILURE_UNREACHABLE 1

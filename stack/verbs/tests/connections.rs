@@ -155,6 +155,61 @@ fn destroying_a_queue_pair_resets_its_connection_and_frees_its_slot() {
     }
 }
 
+/// RFC 9293 s3.6: a queue pair that is destroyed in order, with nothing outstanding, leaves its connection to close with FIN.
+#[test]
+fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
+    let mut pair = Pair::new();
+    for _ in 0..20 {
+        let (near, far) = pair.connect();
+        pair.near.ctx.destroy_qp_in_order(near).unwrap();
+        pair.until("the far end", |pair| pair.far.is_disconnected(far));
+        let reasons: Vec<_> = pair.far.events.iter().filter_map(disconnect_reason).collect();
+        assert_eq!(reasons, [DisconnectReason::Closed]);
+        assert!(pair.near.ctx.qp_state(near).is_err());
+        pair.far.ctx.destroy_qp_in_order(far).unwrap();
+        pair.until("the queue pair", |pair| pair.far.ctx.qp_state(far).is_err());
+        pair.near.events.clear();
+        pair.far.events.clear();
+    }
+    assert_eq!(pair.near.counter("tcp_tx_resets"), 0);
+}
+
+/// What is outstanding can neither complete nor be taken back: the connection is reset.
+#[test]
+fn a_queue_pair_destroyed_with_work_outstanding_resets_its_connection() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x")).unwrap();
+    pair.near.ctx.destroy_qp_in_order(near).unwrap();
+    pair.until("the far end", |pair| pair.far.is_disconnected(far));
+    let reasons: Vec<_> = pair.far.events.iter().filter_map(disconnect_reason).collect();
+    assert_eq!(reasons, [DisconnectReason::Reset]);
+}
+
+fn disconnect_reason(event: &Event) -> Option<DisconnectReason> {
+    if let Event::Disconnected { reason, .. } = event { Some(*reason) } else { None }
+}
+
+/// A program that keeps requests learns which of them it need not answer any more.
+#[test]
+fn the_end_of_an_unanswered_request_is_reported_once() {
+    let mut pair = Pair::new();
+    let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
+    pair.far.ctx.listen(pair.at).unwrap();
+    pair.far.turn();
+    pair.near.ctx.connect(near, pair.at, b"").unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    pair.near.ctx.destroy_qp(near).unwrap();
+    pair.until("its end", |pair| pair.far.events.len() > 1);
+    (0..100).for_each(|_| pair.turn());
+    match &pair.far.events[..] {
+        [Event::ConnectRequest { request, .. }, Event::RequestEnded { request: ended }] => {
+            assert_eq!(request, ended);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn dropping_a_context_resets_its_connections() {
     let mut pair = Pair::new();

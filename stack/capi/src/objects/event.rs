@@ -44,6 +44,8 @@ pub const IW_EVENT_PEER_LACKS_ATOMICS: u32 = 14;
 pub const IW_EVENT_OTHER: u32 = 15;
 /// The peer of a queue pair exceeded its share of a shared receive queue (`iw_qp_attr.srq_share`): `srq`, `qp`.
 pub const IW_EVENT_SRQ_SHARE_EXCEEDED: u32 = 16;
+/// A request that was not answered has ended, and an answer to it has no effect: `request`.
+pub const IW_EVENT_REQUEST_ENDED: u32 = 17;
 
 /// No host answers for the address, no route leads to it, or no answer arrived in time and a router had reported that
 /// the peer cannot be reached.
@@ -209,6 +211,10 @@ fn to_c_event(event: &Event) -> iw_event {
                 iw_event { kind, request, local, remote, negotiated, ..EMPTY_EVENT },
                 private_data,
             )
+        }
+        Event::RequestEnded { request } => {
+            let request = iw_request { id: request.to_bits() };
+            iw_event { kind: IW_EVENT_REQUEST_ENDED, request, ..EMPTY_EVENT }
         }
         Event::Established { qp, local, remote, private_data, negotiated } => {
             let (local, remote, negotiated) = ((*local).into(), (*remote).into(), (*negotiated).into());

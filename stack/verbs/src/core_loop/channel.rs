@@ -38,8 +38,8 @@ pub(crate) enum ControlMessage {
     ArmSrq { slot: u32, limit: u32 },
     /// Returns the core's half of a shared receive queue.
     DestroySrq { slot: u32 },
-    /// Ends a queue pair and returns its half.
-    DestroyQp { slot: u32 },
+    /// Ends a queue pair and returns its half. In order: a connection without outstanding work is closed and not reset.
+    DestroyQp { slot: u32, in_order: bool },
     /// Returns the core's half of a completion queue.
     DestroyCq { slot: u32 },
     /// Opens a connection.

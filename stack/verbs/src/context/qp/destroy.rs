@@ -30,19 +30,34 @@ impl Context {
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        self.begin_destroy(qp, false)
+    }
+
+    /// As [`Context::destroy_qp`], but closes an open connection in order if nothing of it is outstanding: everything posted
+    /// is sent and acknowledged, and every Read has ended. The connection then closes by itself, within the Terminate
+    /// timeout, and the peer sees an orderly end. The core keeps few such connections; others are reset.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::destroy_qp`].
+    pub fn destroy_qp_in_order(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        self.begin_destroy(qp, true)
+    }
+
+    fn begin_destroy(&mut self, qp: QueuePair, in_order: bool) -> Result<(), VerbsError> {
         let app = self.qp_mut(qp)?;
         app.regain();
         if app.split.is_some() {
             return self.begin_split_destroy(qp);
         }
-        self.request_destroy(qp)
+        self.request_destroy(qp, in_order)
     }
 
-    fn request_destroy(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+    fn request_destroy(&mut self, qp: QueuePair, in_order: bool) -> Result<(), VerbsError> {
         let Some(app) = self.qps.get_mut(qp.index) else { return Ok(()) };
         match app.control.assigned {
             Some((core, slot)) => {
-                self.send_control(core.into(), ControlMessage::DestroyQp { slot })?;
+                self.send_control(core.into(), ControlMessage::DestroyQp { slot, in_order })?;
                 if let Some(app) = self.qps.get_mut(qp.index) {
                     app.destroyed = true;
                 }
@@ -76,7 +91,7 @@ impl Context {
             let Some(app) = self.qps.get_mut(qp.index) else { continue };
             app.regain();
             // A full control queue is tried again at the next call.
-            if app.split.is_none() && self.request_destroy(qp).is_ok() {
+            if app.split.is_none() && self.request_destroy(qp, false).is_ok() {
                 self.split_destroys
                     .iter_mut()
                     .filter(|one| one.qp == qp)

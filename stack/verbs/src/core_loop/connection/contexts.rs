@@ -136,8 +136,11 @@ impl ConnectionManager {
                     self.send_notification(context, Notification::SrqReturned(srq));
                 }
             }
-            ControlMessage::DestroyQp { slot } if self.owns_qp(dp, context, slot) => {
-                self.destroy_qp(dp, now, slot)
+            ControlMessage::DestroyQp { slot, in_order } if self.owns_qp(dp, context, slot) => {
+                if in_order {
+                    self.detach_conn(dp, now, slot);
+                }
+                self.destroy_qp(dp, now, slot);
             }
             ControlMessage::DestroyCq { slot } => {
                 if let Some(cq) = dp.queues.remove(slot) {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! TCP up --> AwaitingRequest --whole request--> Asked (the context decides) --accept--> a queue pair's
-//!                                            `--reject--> SendingReject --reply out, FIN--> gone
+//!                                            `--reject--> SendingReject --reply out, FIN--> Closing --> gone
+//! a destroyed queue pair's connection ------------------------------------FIN--------------^
 //! ```
 //! Their number and the time of each are bounded, so that half-open start-ups cannot exhaust the core (RFC 5042
 //! s6.4.1). When all slots are in use, the host with the most connections loses one to a host with fewer.
@@ -112,7 +113,7 @@ impl ConnectionManager {
             dp.stats.count(Counter::VerbsHalfOpenEvicted);
             self.abort_passive(dp, now, slot);
         }
-        self.passives.insert(conn, host, context, responder)
+        self.passives.insert(conn, host, context, PassiveState::AwaitingRequest(responder))
     }
 
     #[cold]
@@ -355,6 +356,36 @@ impl ConnectionManager {
     fn return_params_of(&mut self, context: u16, state: PassiveState) {
         if let PassiveState::SendingReject(params) = state {
             self.return_params(context, params);
+        }
+    }
+
+    /// The queue pair of a connection is being destroyed while nothing is outstanding: the connection closes in order without
+    /// it, in the place of an incoming one, which bounds the number and the time of such connections. What the peer still
+    /// sends is discarded. Otherwise the connection stays with its queue pair, which resets it.
+    pub(crate) fn detach_conn<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        let Some(qp) = dp.qps.at(slot) else { return };
+        let is_fin_sent = match qp.lifecycle {
+            Lifecycle::Running(_) | Lifecycle::Draining(_) => false,
+            Lifecycle::HalfClosed(_) | Lifecycle::Closing { .. } => true,
+            _ => return,
+        };
+        let (Some(conn), context) = (qp.conn, qp.context) else { return };
+        let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
+        let is_idle = stream.is_drained(&mut io) && stream.read_progress().is_none();
+        let Some(flow) = dp.tcp.flow(conn) else { return };
+        if !is_idle || !dp.tcp.all_acked(conn) || !self.passives.has_room_for_closing() {
+            return;
+        }
+        let closing = self.passives.insert(conn, flow.remote.ip(), context, PassiveState::Closing);
+        let Some(passive) = closing else { return };
+        if let Some(qp) = dp.qps.at(slot) {
+            qp.conn = None;
+        }
+        dp.set_owner(conn, ConnOwner::Passive(passive));
+        dp.tcp.rx(conn).consume(usize::MAX);
+        self.arm_passive(passive, now + self.mpa.terminate_timeout());
+        if !is_fin_sent && dp.tcp.close(now, conn, &mut dp.wires).intersects(TcpEvents::ENDED) {
+            self.release_passive(dp, passive, conn);
         }
     }
 

@@ -100,21 +100,19 @@ impl PassiveTable {
         conn: ConnId,
         host: IpAddr,
         context: u16,
-        responder: Responder,
+        state: PassiveState,
     ) -> Option<u32> {
         let slot = self.free.pop()?;
         self.half_open_by_host.add(host);
         self.generation = self.generation.wrapping_add(1);
-        let passive = Passive {
-            conn,
-            tx_queued: false,
-            state: PassiveState::AwaitingRequest(responder),
-            host,
-            context,
-            generation: self.generation,
-        };
+        let passive = Passive { conn, tx_queued: false, state, host, context, generation: self.generation };
         *self.slots.get_mut(slot as usize)? = Some(passive);
         Some(slot)
+    }
+
+    /// Whether connections that close may take a slot: half of them stay for new ones.
+    pub(super) fn has_room_for_closing(&self) -> bool {
+        self.free.len() * 2 > self.slots.len()
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Option<Passive> {
