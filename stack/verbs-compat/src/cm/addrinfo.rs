@@ -6,7 +6,7 @@ use core::ptr;
 use std::net::SocketAddr;
 
 use super::address::{read_address, to_storage};
-use crate::engine::{EINVAL, Errno, Outcome, as_minus_one, last_errno};
+use crate::engine::{CancelDisabled, EINVAL, Errno, Outcome, as_minus_one, last_errno};
 use crate::sys;
 
 /// The program's structure, and the addresses that it points to.
@@ -110,6 +110,8 @@ unsafe fn look_up(
         }
     }
     let mut list = ptr::null_mut();
+    // The resolver reads files and the network, where a thread may be cancelled.
+    let _cancel = CancelDisabled::new();
     // SAFETY: guaranteed by the caller; the list is freed below.
     unsafe {
         let code = libc::getaddrinfo(node, service, &raw const wanted, &raw mut list);

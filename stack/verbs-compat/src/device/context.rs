@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::{is_configured, query};
 use crate::engine::{
     EINVAL, ENODEV, EventQueue, Object, Outcome, State, as_minus_one, as_number, as_pointer, find, lock,
-    set_errno, signal_acknowledged, wait_for, with,
+    set_errno, signal_acknowledged, variable, wait_for, with,
 };
 use crate::objects;
 use crate::sys;
@@ -245,13 +245,13 @@ extern "C-unwind" fn ibv_get_async_event(
     context: *mut sys::ibv_context,
     event: *mut sys::ibv_async_event,
 ) -> c_int {
-    as_minus_one(get_async_event(context).and_then(|found| {
-        if event.is_null() {
-            return Err(EINVAL);
-        }
+    // Before an event is taken, which would be lost.
+    if event.is_null() {
+        return as_minus_one(Err(EINVAL));
+    }
+    as_minus_one(get_async_event(context).map(|found| {
         // SAFETY: the program passes a place for the event.
         unsafe { *event = found.to_raw() };
-        Ok(())
     }))
 }
 
@@ -304,15 +304,16 @@ extern "C" fn ibv_query_device(context: *mut sys::ibv_context, attr: *mut sys::i
 }
 
 /// The folder of the kernel's files. As in rdma-core, the environment may name another one.
-const SYSFS_VARIABLE: &str = "SYSFS_PATH";
+const SYSFS_VARIABLE: &CStr = c"SYSFS_PATH";
 
 /// Open MPI requires the folder `class/infiniband` in it.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
     let path = PATH.get_or_init(|| {
-        let chosen = std::env::var_os(SYSFS_VARIABLE).filter(|path| !path.is_empty());
-        chosen.and_then(|path| CString::new(path.into_vec()).ok()).unwrap_or_else(|| c"/sys".into())
+        variable(SYSFS_VARIABLE)
+            .and_then(|path| CString::new(path.into_vec()).ok())
+            .unwrap_or_else(|| c"/sys".into())
     });
     path.as_ptr()
 }

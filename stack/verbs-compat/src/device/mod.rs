@@ -4,6 +4,7 @@ mod context;
 mod names;
 mod query;
 
+use core::ffi::CStr;
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,11 +21,11 @@ pub(crate) use context::{AsyncEvent, AsyncSource, Context, context_of, default_c
 pub(crate) use names::static_text;
 pub(crate) use query::READS_MAX;
 
-use crate::engine::{ENODEV, Errno, Outcome, State, start_process_hooks};
+use crate::engine::{ENODEV, Errno, Outcome, State, start_process_hooks, variable};
 
 /// The environment variable that names the configuration file.
-pub(crate) const CONFIG_VARIABLE: &str = "IRONWARP_CONFIG";
-const LOG_VARIABLE: &str = "IRONWARP_LOG";
+const CONFIG_VARIABLE: &CStr = c"IRONWARP_CONFIG";
+const LOG_VARIABLE: &CStr = c"IRONWARP_LOG";
 
 /// Completions that are converted at a time.
 const REAPED_MAX: usize = 16;
@@ -44,6 +45,11 @@ pub(crate) struct Device {
     /// Whether it must be closed at the end of the process: the kernel keeps the XDP program on the interface. Other devices
     /// end with the process, and a memif's peer may still receive the last frames until then.
     pub(crate) outlives_process: bool,
+    /// What a child process must know of it: the file that it was opened with, whether DPDK drives it, and the socket of a
+    /// memif.
+    pub(crate) config_path: PathBuf,
+    pub(crate) uses_dpdk: bool,
+    pub(crate) memif_socket: Option<PathBuf>,
     /// Keeps the counters.
     _stack: Stack,
 }
@@ -58,8 +64,9 @@ pub(crate) fn is_configured() -> bool {
     !IS_OPENING.get() && config_path().is_some()
 }
 
-fn config_path() -> Option<PathBuf> {
-    std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+/// Returns the configuration file that the environment names.
+pub(crate) fn config_path() -> Option<PathBuf> {
+    variable(CONFIG_VARIABLE).map(PathBuf::from)
 }
 
 impl State {
@@ -89,7 +96,7 @@ impl State {
 fn open() -> Result<Device, String> {
     start_log();
     let Some(path) = config_path() else {
-        return Err(format!("{CONFIG_VARIABLE} is not set; start the program with iwarp-run"));
+        return Err("IRONWARP_CONFIG is not set; start the program with iwarp-run".to_string());
     };
     let in_file = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let config = Config::from_file(&path).map_err(|error| in_file(&error))?;
@@ -99,6 +106,11 @@ fn open() -> Result<Device, String> {
         let _ = verbs::catch_memory_faults();
     }
     let outlives_process = matches!(config.port.device, DeviceConfig::AfXdp { .. });
+    let uses_dpdk = config.port.device.needs_dpdk();
+    let memif_socket = match &config.port.device {
+        DeviceConfig::Memif { socket, .. } => Some(socket.clone()),
+        _ => None,
+    };
     // DPDK starts threads: no handler of the program shall run there.
     let signals = crate::engine::BlockedSignals::new();
     wait_for_server(&config.port.device);
@@ -109,7 +121,20 @@ fn open() -> Result<Device, String> {
     let mac = worker.with_port(LinkAddress).unwrap_or(MacAddr([2, 0, 0, 0, 0, 1]));
     let addresses = all_addresses(context.query_port(0).map_err(|error| in_file(&error))?);
     let reaped = [Completion::default(); REAPED_MAX];
-    Ok(Device { worker, context, reaped, mac, guid, mtu, addresses, outlives_process, _stack: stack })
+    Ok(Device {
+        worker,
+        context,
+        reaped,
+        mac,
+        guid,
+        mtu,
+        addresses,
+        outlives_process,
+        config_path: path,
+        uses_dpdk,
+        memif_socket,
+        _stack: stack,
+    })
 }
 
 /// Returns the GUID that the device has, or will have once it is open.
@@ -164,8 +189,9 @@ impl PortVisit for LinkAddress {
 fn start_log() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        let filter = tracing_subscriber::EnvFilter::try_from_env(LOG_VARIABLE)
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
+        let chosen = variable(LOG_VARIABLE).and_then(|filter| filter.into_string().ok());
+        let filter = chosen.and_then(|filter| tracing_subscriber::EnvFilter::try_new(filter).ok());
+        let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new("error"));
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         // A program in Rust may have a log of its own.
         let _ = log.try_init();

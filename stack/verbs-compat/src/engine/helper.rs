@@ -9,8 +9,8 @@
 //! nothing happens: an idle process takes about one percent of a processor, and a peer's first message after a pause up to
 //! [`NAP_MAX`] longer.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::OnceLock;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -34,30 +34,59 @@ const BUSY: Duration = Duration::from_micros(200);
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_micros(500);
 
-/// The thread, to wake it from a look.
-static THREAD: OnceLock<Thread> = OnceLock::new();
+/// The thread, to wake it from a look. Never freed: there is one for each process.
+static THREAD: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
+/// Whether this process has the thread, or is starting it.
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
 /// Says that the calling thread of the program stops polling: the helper runs the worker from now on. A system call if the
 /// helper sleeps between two looks.
 pub(super) fn take_over() {
     ENGINE.program_waits.store(true, Ordering::Relaxed);
-    if let Some(helper) = THREAD.get() {
+    // SAFETY: the pointer is null, or to a value that is never freed.
+    if let Some(helper) = unsafe { THREAD.load(Ordering::Acquire).as_ref() } {
         helper.unpark();
     }
 }
 
-/// Starts the thread. It ends with the process.
+/// Starts the thread, unless it runs. It ends with the process.
 pub(super) fn start() -> std::io::Result<()> {
+    if IS_RUNNING.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
     let signals = process::BlockedSignals::new();
-    let started = thread::Builder::new().name("ironwarp-helper".into()).spawn(run);
+    let started = thread::Builder::new().name("ironwarp-helper".into()).spawn(|| or_abort(run));
     drop(signals);
+    IS_RUNNING.store(started.is_ok(), Ordering::Relaxed);
     started.map(drop)
+}
+
+pub(super) fn is_running() -> bool {
+    IS_RUNNING.load(Ordering::Relaxed)
+}
+
+/// In a child process: the thread is the parent's.
+pub(super) fn forget() {
+    THREAD.store(ptr::null_mut(), Ordering::Relaxed);
+    IS_RUNNING.store(false, Ordering::Relaxed);
+}
+
+/// Calls `body`. A panic ends the process, as one in a call of the program does: without the helper no peer would be served.
+fn or_abort(body: impl FnOnce()) {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::process::abort();
+        }
+    }
+    let bomb = Bomb;
+    body();
+    core::mem::forget(bomb);
 }
 
 fn run() {
     process::sleep_precisely();
-    // There is one helper.
-    let _ = THREAD.set(thread::current());
+    THREAD.store(Box::into_raw(Box::new(thread::current())), Ordering::Release);
     let (mut last_polls, mut last_work) = (0, Instant::now());
     let mut dense_since = last_work;
     while !ENGINE.is_stopping.load(Ordering::Relaxed) {
@@ -129,6 +158,22 @@ mod tests {
     fn looks_are_rarer_the_longer_the_polls_have_been_dense() {
         let after_ms = |ms| look_interval(Duration::from_millis(ms)).as_micros();
         assert_eq!([0, 1, 16, 48, 64, 1000].map(after_ms), [100, 100, 1000, 3000, 4000, 4000]);
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_ends_the_process() {
+        // SAFETY: the child calls only what follows, and ends in it.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::panic::set_hook(Box::new(|_| {}));
+            or_abort(|| panic!("on purpose"));
+            // SAFETY: the call has no preconditions.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: the place lives through the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT);
     }
 
     #[test]

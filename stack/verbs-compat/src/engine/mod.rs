@@ -5,12 +5,13 @@
 //! thread of the program does, since peers read and write memory at any time.
 //!
 //! Cost: one uncontended lock for each call of the data path. A child process after `fork` has neither the helper nor the
-//! device: its calls fail with EIO.
+//! parent's device ([`fork`]).
 
 mod cancel;
 mod control;
 mod errno;
 mod event_queue;
+mod fork;
 mod helper;
 mod pool;
 mod process;
@@ -25,7 +26,7 @@ pub(crate) use cancel::CancelDisabled;
 pub(crate) use errno::*;
 pub(crate) use event_queue::EventQueue;
 pub(crate) use pool::{Link, Object, Pool, find};
-pub(crate) use process::{BlockedSignals, start as start_process_hooks};
+pub(crate) use process::{BlockedSignals, start as start_process_hooks, variable};
 pub(crate) use wait::{wait_for, wait_for_ever};
 
 use crate::cm::{ClosedChannels, CmEvent, CmId, EventChannel, Listeners, PortTable, UnseenRequests};
@@ -48,8 +49,10 @@ pub(crate) struct Engine {
     program_expects_event: AtomicBool,
     /// Whether the helper sleeps because there was no work.
     is_napping: AtomicBool,
-    /// Set in a child process.
+    /// Set in a child process without a device of its own.
     is_forked: AtomicBool,
+    /// It can never have one.
+    is_unusable: AtomicBool,
     /// The process ends: the helper closes the connections, then sets the second flag.
     is_stopping: AtomicBool,
     is_drained: AtomicBool,
@@ -94,36 +97,44 @@ pub(crate) struct Pools {
     pub(crate) events: Pool<CmEvent>,
 }
 
+impl Pools {
+    /// In a child process: the objects are the parent's.
+    fn abandon(&mut self) {
+        self.contexts.abandon();
+        self.pds.abandon();
+        self.mrs.abandon();
+        self.mws.abandon();
+        self.channels.abandon();
+        self.cqs.abandon();
+        self.qps.abandon();
+        self.srqs.abandon();
+        self.event_channels.abandon();
+        self.ids.abandon();
+        self.events.abandon();
+    }
+
+    /// Whether no object of either library exists. Event channels need no device.
+    fn are_empty(&self) -> bool {
+        let objects = [
+            self.contexts.len(),
+            self.pds.len(),
+            self.mrs.len(),
+            self.mws.len(),
+            self.channels.len(),
+            self.cqs.len(),
+            self.qps.len(),
+            self.srqs.len(),
+            self.ids.len(),
+        ];
+        objects.iter().all(|count| *count == 0)
+    }
+}
+
 // SAFETY: the pointers are to objects of the pools, which are used under the lock that holds this state.
 unsafe impl Send for State {}
 
 pub(crate) static ENGINE: Engine = Engine {
-    state: Mutex::new(State {
-        device: None,
-        is_broken: false,
-        qps: BTreeMap::new(),
-        cqs: Vec::new(),
-        srqs: Vec::new(),
-        mws: Vec::new(),
-        contexts: Vec::new(),
-        listeners: Listeners::new(),
-        ports: PortTable::new(),
-        unseen_requests: UnseenRequests::new(),
-        closed_channels: ClosedChannels::new(),
-        pools: Pools {
-            contexts: Pool::new(),
-            pds: Pool::new(),
-            mrs: Pool::new(),
-            mws: Pool::new(),
-            channels: Pool::new(),
-            cqs: Pool::new(),
-            qps: Pool::new(),
-            srqs: Pool::new(),
-            event_channels: Pool::new(),
-            ids: Pool::new(),
-            events: Pool::new(),
-        },
-    }),
+    state: Mutex::new(State::new()),
     acknowledged: Condvar::new(),
     waiting: AtomicU32::new(0),
     program_polls: AtomicU32::new(0),
@@ -131,6 +142,7 @@ pub(crate) static ENGINE: Engine = Engine {
     program_expects_event: AtomicBool::new(false),
     is_napping: AtomicBool::new(false),
     is_forked: AtomicBool::new(false),
+    is_unusable: AtomicBool::new(false),
     is_stopping: AtomicBool::new(false),
     is_drained: AtomicBool::new(false),
 };
@@ -158,11 +170,11 @@ impl DerefMut for Locked {
     }
 }
 
-/// Takes the lock. Fails in a child process.
+/// Takes the lock. Fails with EIO in a child process without a device of its own.
 #[inline]
 pub(crate) fn lock() -> Outcome<Locked> {
     if ENGINE.is_forked.load(Ordering::Relaxed) {
-        return Err(Errno(libc::EIO));
+        fork::leave_parent()?;
     }
     let cancel = CancelDisabled::new();
     let state = match ENGINE.state.try_lock() {
@@ -205,6 +217,36 @@ pub(crate) fn signal_acknowledged() {
 }
 
 impl State {
+    /// Returns the state of a process that has used nothing.
+    const fn new() -> Self {
+        State {
+            device: None,
+            is_broken: false,
+            qps: BTreeMap::new(),
+            cqs: Vec::new(),
+            srqs: Vec::new(),
+            mws: Vec::new(),
+            contexts: Vec::new(),
+            listeners: Listeners::new(),
+            ports: PortTable::new(),
+            unseen_requests: UnseenRequests::new(),
+            closed_channels: ClosedChannels::new(),
+            pools: Pools {
+                contexts: Pool::new(),
+                pds: Pool::new(),
+                mrs: Pool::new(),
+                mws: Pool::new(),
+                channels: Pool::new(),
+                cqs: Pool::new(),
+                qps: Pool::new(),
+                srqs: Pool::new(),
+                event_channels: Pool::new(),
+                ids: Pool::new(),
+                events: Pool::new(),
+            },
+        }
+    }
+
     /// Returns the stack, if it is open.
     pub(crate) fn device(&mut self) -> Outcome<&mut Device> {
         self.device.as_mut().ok_or(ENODEV)

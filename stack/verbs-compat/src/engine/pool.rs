@@ -167,8 +167,17 @@ impl<T: Object> Pool<T> {
         }
     }
 
+    /// Forgets all objects and drops none: they are those of another process. None is found any more.
+    pub(crate) fn abandon(&mut self) {
+        for block in &self.blocks {
+            for at in 0..block.slots {
+                // SAFETY: slots are never freed, and no reference to one is kept.
+                unsafe { (*block.first.wrapping_add(at)).is_live = false };
+            }
+        }
+    }
+
     /// Returns the number of objects.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.blocks.iter().map(|block| block.slots).sum::<usize>() - self.free.len()
     }
@@ -235,6 +244,19 @@ mod tests {
         assert!(found.iter().all(|raw| pool.find(raw.wrapping_byte_add(8)).is_none()));
         assert!(pool.find(usize::MAX as *mut u32).is_none());
         assert_eq!(pool.len(), 1000);
+    }
+
+    #[test]
+    fn abandoned_objects_are_not_found_and_not_dropped() {
+        let mut pool = Pool::<Number>::new();
+        let text = String::from("kept");
+        let bytes = text.as_ptr();
+        let first = pool.insert(Number(1, text));
+        pool.abandon();
+        assert!(pool.find(first).is_none() && pool.take(first).is_none());
+        // SAFETY: the text was not dropped, and nobody has a reference to it.
+        let kept = unsafe { String::from_raw_parts(bytes.cast_mut(), 4, 4) };
+        assert_eq!(kept, "kept");
     }
 
     #[test]

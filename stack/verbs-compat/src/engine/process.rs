@@ -1,11 +1,14 @@
-//! The process around the library: signals, `fork`, and its end.
+//! The process around the library: signals, the environment, and its end. `fork` is in [`fork`](super::fork).
 
+use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use super::{ENGINE, Outcome, last_errno};
+use super::{ENGINE, Outcome, fork, helper, last_errno};
 
 /// Blocks the signals of the calling thread, and so of threads that it starts, until it is dropped: handlers of the program
 /// run on threads of the program. A fault is of the thread that made it, and the system ends a process that has blocked its
@@ -40,19 +43,34 @@ pub(super) fn sleep_precisely() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000u64) };
 }
 
-/// Prepares the process for an open device: the helper thread, and what happens after `fork` and at exit.
-pub(crate) fn start() -> Outcome {
-    // SAFETY: the functions exist as long as the library, which is never unloaded while its threads run.
-    unsafe {
-        libc::pthread_atfork(None, None, Some(on_fork));
-        libc::atexit(on_exit);
-    }
-    super::helper::start().map_err(|_| last_errno())
+unsafe extern "C" {
+    fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// In a child process: the device belongs to the parent.
-unsafe extern "C" fn on_fork() {
-    ENGINE.is_forked.store(true, Ordering::Relaxed);
+/// Returns a variable of the environment, unless it is empty. A program with more rights than its caller does not trust the
+/// caller's environment: for it there are none.
+pub(crate) fn variable(name: &CStr) -> Option<OsString> {
+    // SAFETY: the name ends with a zero, and the value is copied at once.
+    let value = unsafe {
+        let value = secure_getenv(name.as_ptr());
+        if value.is_null() {
+            return None;
+        }
+        OsStr::from_bytes(CStr::from_ptr(value).to_bytes()).to_owned()
+    };
+    (!value.is_empty()).then_some(value)
+}
+
+/// Prepares the process for an open device: the helper thread, and what happens after `fork` and at exit.
+pub(crate) fn start() -> Outcome {
+    /// A child process inherits what was registered.
+    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
+        fork::register();
+        // SAFETY: the function exists as long as the library, which is never unloaded while its threads run.
+        unsafe { libc::atexit(on_exit) };
+    }
+    helper::start().map_err(|_| last_errno())
 }
 
 /// How long the end of a process waits for its connections to close.
@@ -62,7 +80,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// would leave behind. This thread may not: its
 /// thread-local values are gone. A thread that ended inside a call may hold the lock for ever, so the wait is bounded.
 extern "C" fn on_exit() {
-    if ENGINE.is_forked.load(Ordering::Relaxed) {
+    if ENGINE.is_forked.load(Ordering::Relaxed) || !helper::is_running() {
         return;
     }
     ENGINE.is_stopping.store(true, Ordering::Relaxed);

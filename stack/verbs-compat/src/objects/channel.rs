@@ -105,16 +105,16 @@ extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut sys::ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    as_minus_one(get_cq_event(channel).and_then(|(found, found_context)| {
-        if cq.is_null() || cq_context.is_null() {
-            return Err(EINVAL);
-        }
+    // Before an event is taken, which would be lost.
+    if cq.is_null() || cq_context.is_null() {
+        return as_minus_one(Err(EINVAL));
+    }
+    as_minus_one(get_cq_event(channel).map(|(found, found_context)| {
         // SAFETY: the program passes places for both pointers.
         unsafe {
             *cq = found;
             *cq_context = found_context;
         }
-        Ok(())
     }))
 }
 

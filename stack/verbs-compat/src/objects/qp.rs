@@ -16,7 +16,7 @@ use super::{Cq, Pd, Srq};
 use crate::cm::CmId;
 use crate::device::AsyncSource;
 use crate::engine::{
-    EINVAL, EOPNOTSUPP, Link, Object, Outcome, State, as_number, as_pointer, find, lock_when, with,
+    EINVAL, EOPNOTSUPP, Link, Object, Outcome, State, as_number, as_pointer, find, lock, lock_when, with,
 };
 use crate::sys;
 
@@ -73,11 +73,31 @@ pub(crate) fn destroy_qp(qp: *mut sys::ibv_qp) -> Outcome {
         // SAFETY: the lock is held, and no reference is kept.
         unsafe { find::<Qp>(qp) }.ok_or(EINVAL).map(drop)
     })?;
+    finish_disconnect(qp)?;
     let mut state = lock_when(|_| {
         // SAFETY: as above.
         unsafe { find::<Qp>(qp) }.is_none_or(|qp| qp.unacked_async <= 0)
     })?;
     state.remove_qp(qp)
+}
+
+/// Gives a disconnect that the program requested the time to send what was posted before. Otherwise the peer sees a reset.
+/// Only this thread waits: the lock is released meanwhile.
+fn finish_disconnect(qp: *mut sys::ibv_qp) -> Outcome {
+    let deadline = Instant::now() + DISCONNECT_MAX;
+    while Instant::now() < deadline {
+        let mut state = lock()?;
+        let handle = state.pools.qps.get(qp)?.handle;
+        let info = state.device()?.context.query_qp(handle)?;
+        if info.state != QpState::Draining || info.sends_outstanding == 0 {
+            break;
+        }
+        if state.advance() == 0 {
+            drop(state);
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -274,7 +294,6 @@ impl State {
     pub(crate) fn remove_qp(&mut self, qp: *mut sys::ibv_qp) -> Outcome {
         // SAFETY: the lock is held, and no reference is kept.
         let handle = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.handle;
-        self.finish_disconnect(handle);
         self.destroy_in_stack(handle)?;
         // SAFETY: as above.
         let Qp { raw, send_demand, recv_demand, id, .. } =
@@ -290,27 +309,13 @@ impl State {
         Ok(())
     }
 
-    /// Gives a disconnect that the program requested the time to end in order. Otherwise the peer sees a reset.
-    fn finish_disconnect(&mut self, qp: QueuePair) {
-        let deadline = Instant::now() + DISCONNECT_MAX;
-        let is_closing = |state: &mut State| {
-            state
-                .device()
-                .is_ok_and(|device| device.context.qp_state(qp).is_ok_and(|now| now == QpState::Draining))
-        };
-        while is_closing(self) && Instant::now() < deadline {
-            if self.advance() == 0 {
-                std::thread::yield_now();
-            }
-        }
-    }
-
     /// Destroys a queue pair and waits for its core's half, after which nothing of it completes any more.
     fn destroy_in_stack(&mut self, qp: QueuePair) -> Outcome {
         let stack = &mut self.device()?.context;
         let cq = stack.query_qp(qp)?.send_cq;
         let users = stack.query_cq(cq)?.users;
-        self.control(|stack| stack.destroy_qp(qp))?;
+        // An idle connection closes by itself, as when the kernel's device closes its socket.
+        self.control(|stack| stack.destroy_qp_in_order(qp))?;
         self.advance_until(|state| {
             let Ok(device) = state.device() else { return true };
             device.context.query_cq(cq).is_ok_and(|info| info.users < users)
