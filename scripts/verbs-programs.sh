@@ -191,10 +191,17 @@ configuration_cells() {
 
 smoke_cells() {
     configuration_cells
+    own_program addresses
     own_program calls
+    own_program cancels
     own_program completions
+    own_program connections
+    own_program endpoints
+    own_program forks
+    own_program identifiers
     own_program memory
     own_program queue_pairs
+    own_program requests
     own_program shared_receives
     own_program torture
     own_program windows
