@@ -7,15 +7,11 @@ usage() {
     cat <<'TXT'
 usage: scripts/sanitizers.sh [--quick] [address|thread|miri]...
 
-  address  the library for C, instrumented, under the C programs of its tests; the C shim over DPDK and the port's tests;
-           the replacement libraries under the C programs of theirs
-  thread   rings, registered memory and handles of the library for C, on threads; the replacement libraries as above. Builds
-           the standard library too
+  address  the library for C, instrumented, under the C programs of its tests; the C shim over DPDK and the port's tests
+  thread   rings, registered memory and handles of the library for C, on threads. Builds the standard library too
   miri     types, arch, stats, rings, mem, the buffers of ports, and what the library for C has without a device
 
   --quick  of address only the library for C, without DPDK: the stages of scripts/test.sh
-  --rounds N  rounds of torture.c, which cancels threads, forks, destroys twice and unmaps at random: default 60
-  --seed N    of those rounds; printed when it is not given
 
 Without names all three. Needs: rustup toolchain install nightly -c miri -c rust-src
 
@@ -26,19 +22,14 @@ TXT
 }
 
 quick=0
-rounds=60
-seed=
 kinds=()
-while [ $# -gt 0 ]; do
-    case $1 in
+for argument in "$@"; do
+    case $argument in
         --quick) quick=1 ;;
-        --rounds) rounds=${2:?"--rounds needs a number"}; shift ;;
-        --seed) seed=${2:?"--seed needs a number"}; shift ;;
-        address | thread | miri) kinds+=("$1") ;;
+        address | thread | miri) kinds+=("$argument") ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
     esac
-    shift
 done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread miri)
 
@@ -55,40 +46,10 @@ address() {
         cargo +nightly build --locked --target "$host" -p ironwarp-capi "${features[@]}"
     IRONWARP_CAPI_LIBRARY=$folder/$host/debug cargo test --locked --workspace --test programs
     [ "$quick" -eq 0 ] || return 0
-    verbs_programs address asan
     # The shim is C: its instrumentation comes from the C compiler, the runtime from rustc. DPDK's own memory has no red zones.
     # Leaks are not looked for: DPDK keeps what it allocates at start.
     RUSTFLAGS=-Zsanitizer=address CFLAGS='-fsanitize=address -fno-omit-frame-pointer' ASAN_OPTIONS=detect_leaks=0 \
         CARGO_TARGET_DIR=$folder cargo +nightly test --locked --target "$host" -p ironwarp-dpdk-sys -p ironwarp-port --lib --tests
-}
-
-# verbs_programs KIND RUNTIME OPTION...: the replacement libraries, instrumented, under the C programs of their tests, each of
-# which is linked with the libraries and with the runtime of the toolchain that instrumented them. Without DPDK: a pair of
-# memifs needs none.
-verbs_programs() {
-    local kind=$1 runtime=$2 folder=$target/sanitizers/$1 archive programs program arguments
-    shift 2
-    runtime=$(rustc +nightly --print sysroot)/lib/rustlib/$host/lib/librustc-nightly_rt.$runtime.a
-    archive=$folder/$host/debug/libironwarp_verbs.a
-    RUSTFLAGS=-Zsanitizer=$kind CARGO_TARGET_DIR=$folder \
-        cargo +nightly build "$@" --locked --target "$host" --no-default-features -p ironwarp-verbs-compat
-    printf '[port]\ndevice.memif = { role = "server", socket = "%s/memif.sock", driver = "native" }\n[net]\naddress = "10.99.0.1/24"\n' \
-        "$folder" >"$folder/verbs.toml"
-    programs=(torture completions memory queue_pairs shared_receives windows)
-    for program in "${programs[@]}"; do
-        cc -std=gnu11 -g -O1 "-fsanitize=$kind" -c -o "$folder/$program.o" "stack/verbs-compat/tests/c/$program.c"
-        cc -o "$folder/$program" "$folder/$program.o" -Wl,--whole-archive "$archive" "$runtime" -Wl,--no-whole-archive \
-            -Wl,--export-dynamic -lpthread -lrt -lm -ldl -lgcc_s -lutil
-        arguments=(10.99.0.1)
-        if [ "$program" = torture ]; then
-            arguments+=("$rounds" "${seed:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}")
-            echo "torture under $kind: ${arguments[1]} rounds of seed ${arguments[2]}"
-        fi
-        # Objects are kept for programs that use a pointer after its end, so nothing that is left is a leak. A child of fork
-        # makes no threads. The stack of a cancelled thread stays poisoned, so the sanitizer may not touch it.
-        ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0 TSAN_OPTIONS="die_after_fork=0 halt_on_error=1 suppressions=$PWD/scripts/verbs/thread.supp" \
-            IRONWARP_CONFIG=$folder/verbs.toml timeout -k 5 600 "$folder/$program" "${arguments[@]}"
-    done
 }
 
 # The standard library must be instrumented too, or its locks are no synchronisation for the sanitizer. The test `threads` of
@@ -98,7 +59,6 @@ thread() {
     RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$target/sanitizers/thread \
         cargo +nightly test -Zbuild-std --locked --target "$host" --no-default-features \
         -p ironwarp-rings -p ironwarp-mem -p ironwarp-capi --lib --test model --test owners
-    verbs_programs thread tsan -Zbuild-std
 }
 
 miri() {

@@ -1,7 +1,7 @@
 /*
  * Cancelled threads, forks, double destruction and memory that goes away, in random order beside the traffic of a connection.
- * scripts/sanitizers.sh runs it over instrumented libraries, scripts/verbs-programs.sh over ordinary ones. Takes the device's
- * address, and the number of rounds and a seed if they are to differ. Prints `torture: N checks passed`.
+ * Run by scripts/verbs-programs.sh. Takes the device's address, and the number of rounds and a seed if they are to differ.
+ * Prints `torture: N checks passed`.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

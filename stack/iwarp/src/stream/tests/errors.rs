@@ -107,6 +107,34 @@ fn a_write_without_the_right_is_refused() {
     v.refuses(&ulpdu, 1, 1, 0, Includes::Segment);
 }
 
+/// A right that the stream withholds is refused as one that the region lacks. The others remain.
+#[test]
+fn a_right_that_the_stream_withholds_is_refused() {
+    let mut v = fixture();
+    v.side.stream.set_remote_access(Access::REMOTE_READ | Access::REMOTE_ATOMIC);
+    let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
+    v.refuses(&ulpdu, 1, 1, 0, Includes::Segment);
+    let mut v = fixture();
+    v.side.stream.set_remote_access(Access::REMOTE_WRITE);
+    let allowed = tagged(0, v.buffer.stag(), v.buffer.base_to(), &pattern(64));
+    assert_eq!(v.side.feed(&framed(&allowed)), Ok(()));
+    let ulpdu = read_request(1, v.buffer.stag(), v.buffer.base_to(), 8);
+    v.refuses(&ulpdu, 0, 1, 2, Includes::Request);
+}
+
+/// A Read that was accepted gets no more of its source once the right is withdrawn.
+#[test]
+fn a_right_that_is_withdrawn_ends_a_response() {
+    let (mut a, mut b) = pair();
+    let (source, sink) = (b.filled(4096, EVERYTHING), a.region(4096, EVERYTHING));
+    a.read(1, all(&sink), remote(&source));
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
+    assert!(!b.pull(SEGMENT_BYTES).is_empty());
+    b.stream.set_remote_access(Access::empty());
+    b.pull_all(SEGMENT_BYTES);
+    assert_eq!(b.stream.error(), Some(StreamError::Failed(Terminate { layer: 0, etype: 1, code: 2 })));
+}
+
 /// RFC 5041 s8.2: the protection domain must be the stream's.
 #[test]
 fn a_write_to_another_protection_domain_is_refused() {
