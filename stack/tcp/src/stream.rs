@@ -23,8 +23,8 @@ pub trait UnitSource {
         None
     }
 
-    /// Returns whether the source is known to be empty. Called before a buffer is allocated. A source that returns
-    /// `false` may still fill nothing.
+    /// Returns whether the source is known to be empty. Called before each unit, before a buffer is allocated. A source that
+    /// returns `false` may still fill nothing.
     fn is_empty(&mut self) -> bool {
         false
     }

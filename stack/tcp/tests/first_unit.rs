@@ -11,7 +11,8 @@ use ironwarp_tcp::{Blocked, ByteStream, TcpConfig, TcpEvents, Transmitted, UnitS
 use ironwarp_types::Nanos;
 use proptest::prelude::*;
 
-/// A source of units of these sizes, the last first.
+/// A source of units of these sizes, the last first. A size of 0 is work that sends nothing, like a local request of a
+/// stream.
 #[derive(Clone, Debug)]
 struct Units {
     sizes: Vec<usize>,
@@ -115,8 +116,9 @@ enum Step {
     },
     Advance(u64),
     Flush,
-    /// Frames can be allocated, and the device takes them.
-    Allocations(bool),
+    /// This many frames can be allocated.
+    Allocations(u64),
+    /// The device takes frames.
     Sending(bool),
     Close,
 }
@@ -125,7 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
     let send = || {
         let sizes = prop_oneof![
             6 => (1..200usize).prop_map(|size| vec![size]),
-            2 => prop::collection::vec(1..1_400usize, 0..5),
+            2 => prop::collection::vec(prop_oneof![1 => Just(0usize), 4 => 1..1_400usize], 0..5),
         ];
         (sizes, any::<bool>(), prop_oneof![6 => Just(64usize), 1 => 1..4usize])
             .prop_map(|(sizes, informs, segments_max)| Step::Send { sizes, informs, segments_max })
@@ -139,7 +141,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(len, ack_all, win, flags)| Step::Peer { len, ack_all, win, flags }),
         2 => prop_oneof![3 => 0..20u64, 1 => 20..2_000u64].prop_map(Step::Advance),
         2 => Just(Step::Flush),
-        1 => prop::bool::weighted(0.7).prop_map(Step::Allocations),
+        1 => prop_oneof![2 => Just(u64::MAX), 2 => 0..6u64].prop_map(Step::Allocations),
         1 => prop::bool::weighted(0.7).prop_map(Step::Sending),
         1 => prop::bool::weighted(0.05).prop_map(|closes| if closes { Step::Close } else { Step::Flush }),
     ]
@@ -184,7 +186,7 @@ impl Run {
             }
             Step::Advance(ms) => self.s.advance(Nanos::from_millis(ms)),
             Step::Flush => self.s.node.flush(),
-            Step::Allocations(allowed) => self.s.node.allow_allocations(allowed),
+            Step::Allocations(frames) => self.s.node.limit_allocations(frames),
             Step::Sending(allowed) => self.s.node.allow_sending(allowed),
             Step::Close => drop(self.s.close()),
         }

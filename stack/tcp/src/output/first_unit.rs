@@ -38,7 +38,8 @@ impl Conn {
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
     ) -> FirstUnit {
-        if !self.is_at_rest(io.now) || !io.has_room_for_unit(self) {
+        // The source is asked before a frame is taken: a frame that is taken and released again may be the last one.
+        if !self.is_at_rest(io.now) || !io.has_room_for_unit(self) || source.is_empty() {
             return FirstUnit::Unusual;
         }
         let Some(mut frame) = io.usual_frame(USUAL_HEADER_BYTES + usize::from(self.snd.emss)) else {
@@ -50,7 +51,8 @@ impl Conn {
         let len = source.fill(room);
         debug_assert!(len <= room.len());
         if len == 0 {
-            return io.give_back(frame, source);
+            io.shared.spare = Some(frame);
+            return FirstUnit::Nothing;
         }
         let payload_sum = source.sum().unwrap_or_else(|| sum_of(room, len));
         let timestamps = Some(self.ts.option(io.now));
@@ -108,16 +110,6 @@ impl<P: Port> TcpIo<'_, P> {
     #[inline(always)]
     fn has_room_for_unit(&mut self, conn: &Conn) -> bool {
         self.wire.has_room() && self.shared.tx.has_room_for_first(&conn.snd.retained)
-    }
-
-    /// Keeps the frame of a unit that the source had and did not write, for the next one. Without a unit it is released.
-    #[cold]
-    #[inline(never)]
-    fn give_back(&mut self, frame: P::Frame, source: &mut impl UnitSource) -> FirstUnit {
-        if !source.is_empty() {
-            self.shared.spare = Some(frame);
-        }
-        FirstUnit::Nothing
     }
 }
 

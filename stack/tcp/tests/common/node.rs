@@ -187,6 +187,11 @@ impl Node {
         self.control.allow_allocations(if allowed { u64::MAX } else { 0 });
     }
 
+    /// Lets this many more frames be allocated; `u64::MAX` is no limit.
+    pub fn limit_allocations(&self, frames: u64) {
+        self.control.allow_allocations(frames);
+    }
+
     /// Lets the device take frames or not.
     pub fn allow_sending(&self, allowed: bool) {
         self.control.limit_tx_burst(if allowed { u64::MAX } else { 0 });

@@ -165,7 +165,6 @@ impl Stream {
         if !is_usual || self.tx_markers.is_some() {
             return Filled { bytes: self.fill_in_any_state(room, io), emptied: false };
         }
-        io.sends.refresh();
         // One message that is all is the usual case. The loop for more would take registers.
         match self.whole_message::<_, true>(room, io) {
             Some(bytes) if !self.config.complete_on_copy && self.has_nothing_to_send(io) => {
