@@ -231,9 +231,11 @@ instructions() {
 simulator() {
     cargo build --profile sim --locked -p iwarp-sim || return
     local program=${CARGO_TARGET_DIR:-target}/sim/iwarp-sim scenario summary
-    # Seeds that no run had before: a failure names its seed.
-    local fresh=$((RANDOM * 32768 + RANDOM + 1000000))
-    "$program" --seeds "$fresh..$((fresh + 60))" --traces "$logs" | tee "$logs/seeds" || return
+    # Seeds that no run had before, of every scenario in turn, for a minute. A failure prints the command that repeats it.
+    local fresh=$((RANDOM * 32768 + RANDOM + 1000000000))
+    echo "fresh seeds: iwarp-sim --every-scenario --seeds $fresh..$((fresh + 1000)) --seconds 60"
+    "$program" --every-scenario --seeds "$fresh..$((fresh + 1000))" --seconds 60 --traces "$logs" |
+        tee "$logs/seeds" || return
     summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
     echo "test result: ok. ${summary/,/;}"
     for scenario in mixed:200 atomics:40 shared:20 memory:20 queues:20 storm:20 vanish:20 stalls:20 visitors:15 slow-starts:15 shared-cores:20; do

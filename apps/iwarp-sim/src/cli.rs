@@ -32,6 +32,14 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "mixed", value_parser = scenario)]
     pub scenario: Scenario,
 
+    /// Runs the seeds of every scenario, one seed of each at a time
+    #[arg(long, conflicts_with = "scenario")]
+    pub every_scenario: bool,
+
+    /// Begins no further seed after N seconds; seeds that did not run are not failures
+    #[arg(long, value_name = "N", conflicts_with = "trace")]
+    pub seconds: Option<u64>,
+
     /// Seeds to run in parallel; default: the number of processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -67,6 +75,8 @@ Examples:
   iwarp-sim --seeds 0..500 --scenario churn    many short connections
   iwarp-sim --seeds 0..500 --scenario atomics  atomic operations on hosts of 1 to 8 cores, histories linearizable
   iwarp-sim --seed 83 --trace                  one seed, its frames in a pcapng file
+  iwarp-sim --seeds 7000000..7001000 --every-scenario --seconds 60
+                                               fresh seeds of all scenarios, for a minute
   iwarp-sim --regressions                      seeds that failed in the past
   cargo run --profile sim -p iwarp-sim         with the stack's own assertions and checked arithmetic
   iwarp-sim curves                             goodput over a grid of links
@@ -86,7 +96,17 @@ impl Args {
             (None, None) if self.regressions => (0, 0),
             (None, None) => SEEDS_USUAL,
         };
-        trials.extend((named.0..named.1).map(|seed| Trial { scenario: self.scenario, seed }));
+        let scenarios =
+            if self.every_scenario { &Scenario::ALL[..] } else { core::slice::from_ref(&self.scenario) };
+        if (named.1 - named.0).saturating_mul(scenarios.len() as u64) > SEEDS_MAX {
+            return Err(format!(
+                "{} seeds of {} scenarios: at most {SEEDS_MAX} in all",
+                named.1 - named.0,
+                scenarios.len()
+            ));
+        }
+        let of_seed = |seed| scenarios.iter().map(move |&scenario| Trial { scenario, seed });
+        trials.extend((named.0..named.1).flat_map(of_seed));
         Ok(trials)
     }
 }
@@ -122,5 +142,15 @@ mod tests {
     fn one_seed_is_one_trial() {
         let args = Args::parse_from(["iwarp-sim", "--scenario", "churn", "--seed", "9"]);
         assert_eq!(args.trials(), Ok(vec![Trial { scenario: Scenario::Churn, seed: 9 }]));
+    }
+
+    #[test]
+    fn every_scenario_has_its_first_seed_before_any_has_its_second() {
+        let args = Args::parse_from(["iwarp-sim", "--every-scenario", "--seeds", "5..7"]);
+        let trials = args.trials().expect("few seeds");
+        let expected = [5, 6].iter().flat_map(|&seed| Scenario::ALL.map(|scenario| Trial { scenario, seed }));
+        assert_eq!(trials, expected.collect::<Vec<_>>());
+        let args = Args::parse_from(["iwarp-sim", "--every-scenario", "--seeds", "0..100000000"]);
+        assert!(args.trials().is_err_and(|fault| fault.contains("at most 100000000")));
     }
 }

@@ -8,13 +8,14 @@ mod cli;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ironwarp_cli::{bad_arguments, fail, parse_args};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
-use iwarp_sim::trial::{Failure, Trial};
+use iwarp_sim::trial::{Failure, FastPath, Trial};
 use iwarp_sim::world::Outcome;
 
 use cli::{Args, Command};
@@ -65,8 +66,11 @@ fn trace(trial: Trial, args: &Args) -> ExitCode {
     let plan = Plan::new(trial.seed, trial.scenario);
     println!("{}", plan.describe());
     let path = trial.trace_path(&args.traces);
-    let outcome = trial.trace(&path);
+    let outcome = trial.trace(&path, FastPath::On);
     println!("frames: {}", path.display());
+    let general = trial.general_trace_path(&args.traces);
+    let _ = trial.trace(&general, FastPath::Off);
+    println!("frames of the general path: {}", general.display());
     match outcome.and_then(|_| trial.run()) {
         Ok(outcome) => {
             println!("{}", describe(&outcome));
@@ -89,17 +93,23 @@ fn run(trials: &[Trial], args: &Args) -> ExitCode {
     // A seed that panics is reported as failed. The default panic message would garble the progress bar.
     std::panic::set_hook(Box::new(|_| {}));
     let start = Instant::now();
+    let limit = args.seconds.map_or(Duration::MAX, Duration::from_secs);
+    let is_over = AtomicBool::new(false);
     let summary = campaign::run(trials, jobs, &stop, &|outcome| {
         if let Err(failure) = outcome {
             bar.suspend(|| report(failure, args));
         }
         bar.inc(1);
+        if start.elapsed() >= limit && !stop.swap(true, Ordering::Relaxed) {
+            is_over.store(true, Ordering::Relaxed);
+        }
     });
     bar.finish_and_clear();
-    let all = summary.passed + summary.failures.len() as u64 == trials.len() as u64;
+    let left = trials.len() as u64 - summary.passed - summary.failures.len() as u64;
+    let all = left == 0 || is_over.into_inner();
     print_summary(&summary, start.elapsed().as_secs_f64());
-    if !all {
-        println!("stopped: {} seeds were not run", trials.len() as u64 - summary.passed);
+    if left > 0 {
+        println!("stopped{}: {left} seeds were not run", if all { " after the time" } else { "" });
     }
     println!("{} passed, {} failed", summary.passed, summary.failures.len());
     if all && summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -111,9 +121,11 @@ fn report(failure: &Failure, args: &Args) {
     println!("FAILED {} {}: {}", trial.scenario.name(), trial.seed, failure.fault);
     println!("  again:  {}", trial.command());
     let path = trial.trace_path(&args.traces);
+    let general = trial.general_trace_path(&args.traces);
     // The result is known; only the frames are needed.
-    let _ = trial.trace(&path);
-    println!("  frames: {}", path.display());
+    let _ = trial.trace(&path, FastPath::On);
+    let _ = trial.trace(&general, FastPath::Off);
+    println!("  frames: {}, of the general path: {}", path.display(), general.display());
 }
 
 fn print_summary(summary: &Summary, seconds: f64) {

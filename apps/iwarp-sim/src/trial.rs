@@ -20,9 +20,11 @@ pub struct Trial {
 }
 
 /// Whether TCP processes predicted segments on its fast path.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FastPath {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FastPath {
+    /// On the fast path.
     On,
+    /// On the general path, as every other segment.
     Off,
 }
 
@@ -52,13 +54,13 @@ impl Trial {
     }
 
     /// Runs the seed once and writes its frames to `path`, whether it passes or fails.
-    pub fn trace(self, path: &Path) -> Result<Outcome, Failure> {
+    pub fn trace(self, path: &Path, fast_path: FastPath) -> Result<Outcome, Failure> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|error| self.failure(error.to_string()))?;
         }
         let capture = Capture::create(path, CaptureLimits::default());
         let capture = capture.map_err(|error| self.failure(format!("{}: {error}", path.display())))?;
-        self.run_once(FastPath::On, Some(&capture))
+        self.run_once(fast_path, Some(&capture))
     }
 
     /// The command that runs this seed again.
@@ -72,6 +74,11 @@ impl Trial {
     /// Where the frames of a failing seed go.
     pub fn trace_path(self, folder: &Path) -> PathBuf {
         folder.join(format!("{}-{}.pcapng", self.scenario.name(), self.seed))
+    }
+
+    /// Where the frames of the same seed on the general path go.
+    pub fn general_trace_path(self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}-{}-general.pcapng", self.scenario.name(), self.seed))
     }
 
     /// A panic, such as a failed assertion of the stack, fails only its own seed.

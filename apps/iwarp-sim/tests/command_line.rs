@@ -18,16 +18,27 @@ fn the_last_line_of_a_run_counts_passed_and_failed_seeds() {
     assert!(output.stderr.is_empty(), "no bar without a terminal");
 }
 
+/// The run ends with the seeds that have begun when the time is over; all of them passed.
+#[test]
+fn a_run_with_a_time_limit_counts_the_seeds_that_ran() {
+    let output = run(&["--every-scenario", "--seeds", "0..100000", "--seconds", "0", "--jobs", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).contains("stopped after the time: "), "{}", text(&output));
+    assert!(text(&output).ends_with("1 passed, 0 failed\n"), "{}", text(&output));
+}
+
 #[test]
 fn a_trace_describes_the_seed_and_writes_its_frames() {
     let folder = std::env::temp_dir().join(format!("iwarp-sim-{}", std::process::id()));
     let name = folder.to_string_lossy().into_owned();
     let output = run(&["--seed", "1", "--trace", "--traces", &name]);
-    let frames = std::fs::read(folder.join("mixed-1.pcapng"));
+    let frames = ["mixed-1.pcapng", "mixed-1-general.pcapng"].map(|name| std::fs::read(folder.join(name)));
     std::fs::remove_dir_all(&folder).expect("the folder is there");
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output).contains("session 0: hosts") && text(&output).contains("hash "));
-    assert_eq!(frames.expect("a capture")[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    let [fast, general] = frames.map(|frames| frames.expect("a capture"));
+    assert_eq!(fast[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    assert_eq!(fast, general, "both paths send the same frames at the same times");
 }
 
 #[test]
@@ -58,6 +69,8 @@ fn bad_arguments_exit_with_code_2_and_list_the_allowed_values() {
         (&["--jobs", "0"], "1..=1024"),
         (&["--trace"], "--seed"),
         (&["--seed", "minus"], "--seed"),
+        (&["--every-scenario", "--seeds", "0..100000000"], "at most 100000000"),
+        (&["--every-scenario", "--scenario", "churn"], "--scenario"),
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
