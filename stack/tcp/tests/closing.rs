@@ -214,13 +214,76 @@ fn an_abort_resets_the_peer_and_frees_everything() {
     s.sent();
     let id = s.id();
     s.node.tcp.abort(s.node.now, id, &mut s.node.wires);
-    s.expect(&["R 1001"]);
+    s.expect(&["R. 1001 ack 1"]);
     assert_eq!(state(&s), State::Closed);
     s.node.tcp.release(id);
     s.node.check();
     assert_eq!(s.node.tx_frames_in_use(), 0);
     s.peer("P. 1:2(1) ack 1001 win 500");
     s.expect(&["R 1001"]);
+}
+
+/// The ACK that waited for a reply leaves before the reset, which repeats it: the peer must not take what arrived as lost.
+#[test]
+fn an_abort_acknowledges_what_arrived_in_order() {
+    for fast_path in [true, false] {
+        let mut s = Script::connected(TcpConfig { fast_path, ..config() }, 64_000);
+        s.peer("P. 1:101(100) ack 1 win 64000");
+        let id = s.id();
+        s.node.tcp.abort(s.node.now, id, &mut s.node.wires);
+        s.expect(&[". 1 ack 101", "R. 1 ack 101"]);
+        s.node.tcp.release(id);
+        s.node.check();
+    }
+}
+
+/// RFC 5961 s3.2 and s5.2: a reset at RCV.NXT ends the connection after its ACK, if that is of sent data.
+#[test]
+fn a_reset_acknowledges_data_before_it_ends_the_connection() {
+    for (reset, acked) in [
+        ("R. 1 ack 101 win 0", 100),
+        ("R. 1 ack 201 win 0", 200),
+        // An old one, one of nothing new, one of data that was never sent, and none.
+        ("R. 1 ack -50 win 0", 0),
+        ("R. 1 ack 1 win 0", 0),
+        ("R. 1 ack 202 win 0", 0),
+        ("R 1 win 0", 0),
+    ] {
+        let mut s = script();
+        s.transmit(&mut Pattern::new(200, 100), 2);
+        s.sent();
+        s.peer(reset);
+        let expected = if acked > 0 { TcpEvents::ACKED | TcpEvents::RESET } else { TcpEvents::RESET };
+        let id = s.id();
+        assert_eq!((s.events(), s.node.tcp.acked_bytes(id)), (expected, acked), "{reset}");
+        s.node.tcp.release(id);
+        s.node.check();
+        assert_eq!(s.node.tx_frames_in_use(), 0);
+    }
+}
+
+/// RFC 5961 s3.2: a reset elsewhere in the window only draws a challenge ACK. Its own ACK is not taken.
+#[test]
+fn a_reset_that_is_not_accepted_acknowledges_nothing() {
+    let mut s = script();
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    s.sent();
+    s.peer("R. 2 ack 101 win 0");
+    s.expect(&[". 101 ack 1"]);
+    assert_eq!((s.events(), s.node.tcp.acked_bytes(s.id())), (TcpEvents::empty(), 0));
+}
+
+/// RFC 9293 s3.10.7.4, second step in LAST-ACK, with data that the reset acknowledges.
+#[test]
+fn a_reset_that_acknowledges_all_data_in_last_ack_is_a_close() {
+    let mut s = script();
+    s.peer("F. 1 ack 1 win 64000");
+    s.transmit(&mut Pattern::new(100, 100), 1);
+    s.close();
+    s.sent();
+    s.events();
+    s.peer("R. 2 ack 101 win 0");
+    assert_eq!(s.events(), TcpEvents::ACKED | TcpEvents::CLOSED);
 }
 
 #[test]

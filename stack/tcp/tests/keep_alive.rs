@@ -81,7 +81,7 @@ fn a_peer_that_answers_no_probe_is_aborted() {
     assert_eq!(s.events(), TcpEvents::empty());
     seconds(&mut s, 3);
     assert_eq!(s.events(), TcpEvents::TIMED_OUT);
-    s.expect(&["R 1"]);
+    s.expect(&["R. 1 ack 1"]);
 }
 
 /// RFC 9293 s3.8.4, MUST-26: probes are sent on idle connections only; payload in flight has its own timer.

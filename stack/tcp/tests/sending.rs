@@ -242,7 +242,7 @@ fn a_silent_peer_is_aborted_after_the_user_timeout() {
     s.sent();
     s.advance(Nanos::from_millis(11));
     assert_eq!(s.events(), TcpEvents::TIMED_OUT);
-    s.expect(&["R 101"]);
+    s.expect(&["R. 101 ack 1"]);
     s.node.tcp.release(s.id());
     assert_eq!(s.node.tx_frames_in_use(), 0);
 }

@@ -210,6 +210,42 @@ fn the_end_of_an_unanswered_request_is_reported_once() {
     }
 }
 
+/// RFC 9293 s3.10.5: a reset acknowledges what arrived before it. The Send is delivered, and the receiver destroys its queue
+/// pair before its ACK has left.
+#[test]
+fn a_delivered_send_completes_although_the_peer_aborts() {
+    for fast_path in [true, false] {
+        let mut pair = Pair::over(&MemoryConfig::default(), |address| {
+            let mut config = config(address);
+            config.tcp.fast_path = fast_path;
+            config
+        });
+        let (near, far) = pair.connect();
+        let sink = pair.far.memory(&[0; 64]);
+        pair.far.ctx.post_recv(far, &RecvWr::new(1, &[sink.slice(0, 64).unwrap()])).unwrap();
+        pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"the last")).unwrap();
+        pair.until("the delivery", |pair| !pair.far.completions.is_empty());
+        assert!(pair.near.completions.is_empty(), "the ACK has left already");
+        pair.far.ctx.destroy_qp(far).unwrap();
+        pair.until("the end", |pair| pair.near.is_disconnected(near));
+        let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
+        assert_eq!(done, [(2, CompletionStatus::Success)], "fast path: {fast_path}");
+    }
+}
+
+/// What the peer has not received before its end is flushed, as before.
+#[test]
+fn a_send_that_no_one_received_is_flushed_when_the_peer_aborts() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    pair.far.ctx.destroy_qp(far).unwrap();
+    pair.far.turn();
+    pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"too late")).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
+    assert_eq!(done, [(2, CompletionStatus::FlushedInError)]);
+}
+
 #[test]
 fn dropping_a_context_resets_its_connections() {
     let mut pair = Pair::new();

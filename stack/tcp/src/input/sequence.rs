@@ -117,6 +117,7 @@ impl Conn {
             return DONE;
         }
         io.count(Counter::TcpRxResets);
+        self.on_ack_of_reset(io, segment, events);
         let passive = self.cold.listener.is_some();
         match self.state {
             State::SynReceived if passive => self.state = State::Listen,
@@ -128,6 +129,17 @@ impl Conn {
             _ => self.end(TcpEvents::RESET, events),
         }
         DONE
+    }
+
+    /// The peer's reset acknowledges what it had received before. RFC 9293 s3.10.7.4 ends the connection in the second step
+    /// without a look at the ACK; what is acknowledged here would be flushed although the peer has it. The ACK is taken
+    /// only from a reset at exactly RCV.NXT, and only in the range of what was sent (RFC 5961 s3.2 and s5.2).
+    fn on_ack_of_reset<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
+        let una = self.snd.snd_una;
+        let is_acceptable = segment.ack.since(una) <= self.snd.snd_max.since(una);
+        if segment.has(Flags::ACK) && is_acceptable && self.state.is_synchronised() {
+            self.advance_una(io, segment.ack, events);
+        }
     }
 
     /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4). In a half-open connection it

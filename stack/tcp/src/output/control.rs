@@ -82,13 +82,20 @@ impl Conn {
     }
 
     /// RFC 9293 s3.10.5: ends the connection at once, with a reset if the peer may know of it.
+    ///
+    /// What has arrived in order is acknowledged: a reset discards what the peer retains, and a message that was delivered
+    /// must not seem lost. The pending ACK leaves first, for peers that read only the sequence number of a reset. The reset
+    /// acknowledges too (RFC 9293 s3.5.2 has it with an ACK where there is no other), in case that ACK is lost.
     #[cold]
     pub(crate) fn abort<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.state.is_live() && self.state != State::SynSent {
+            if self.ack.pending && self.state.is_synchronised() {
+                self.send_ack(io);
+            }
             let reset = TxHeader {
                 // RFC 7323 s3.2: a reset should carry timestamps too.
                 timestamps: self.opts.timestamps.then(|| self.ts.option(io.now)),
-                ..TxHeader::bare(self.snd.ack_seq(), Seq(0), Flags::RST)
+                ..TxHeader::bare(self.snd.ack_seq(), self.rcv.rcv_nxt, Flags::RST | Flags::ACK)
             };
             io.count(Counter::TcpTxResets);
             io.send_control(&self.path, self.ports, reset, &[]);
