@@ -74,6 +74,9 @@ pub struct TcpConfig {
     pub rto_min: Nanos,
     /// The retransmission timeout before the first round-trip sample. RFC 6298 s2.1 recommends 1 s.
     pub rto_initial: Nanos,
+    /// The least retransmission timeout of the first data after a SYN or SYN-ACK was lost, until there is a round-trip sample.
+    /// RFC 6298 s5.7 requires 3 s. [`Nanos::ZERO`]: the timeout is that of the SYN, which has doubled with each loss.
+    pub rto_after_syn_loss: Nanos,
     /// The maximum retransmission timeout. RFC 6298 s2.5 requires at least 60 s.
     pub rto_max: Nanos,
     /// Retransmissions of a SYN or SYN-ACK before the attempt is aborted.
@@ -141,6 +144,7 @@ impl Default for TcpConfig {
             terminate_reserve_frames: 0,
             rto_min: Nanos::from_millis(5),
             rto_initial: Nanos::from_millis(200),
+            rto_after_syn_loss: Nanos::ZERO,
             rto_max: Nanos::from_secs(60),
             syn_retries: 6,
             refused_retries: 0,

@@ -59,6 +59,46 @@ fn after_a_lost_syn_the_initial_window_is_one_segment() {
     assert_eq!(s.transmit(&mut Pattern::new(1 << 20, 1_460), 32).units, 1);
 }
 
+/// RFC 6298 s5.7: after a lost SYN, data starts with a timeout of 3 s if that is set. Otherwise it starts with that of the SYN,
+/// which the loss has doubled. A round-trip sample ends either.
+#[test]
+fn after_a_lost_syn_data_starts_with_the_timeout_that_is_set() {
+    let three = Nanos::from_secs(3);
+    for (set, first) in [(three, three), (Nanos::ZERO, RTO.times(2)), (RTO, RTO.times(2))] {
+        let mut s = Script::new(TcpConfig { rto_after_syn_loss: set, ..config() });
+        s.connect();
+        s.advance(Nanos::from_millis(11));
+        s.sent();
+        s.peer("S. 0 ack 1 win 64000 <mss 1460>");
+        s.sent();
+        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.expect(&["P. 1:101(100) ack 1"]);
+        s.advance(Nanos(first.0 - 1_000_000));
+        s.expect(&[]);
+        s.advance(Nanos::from_millis(2));
+        s.expect(&["P. 1:101(100) ack 1"]);
+        s.peer(". 1 ack 101 win 64000");
+        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.sent();
+        s.advance(Nanos::from_millis(1));
+        s.peer(". 1 ack 201 win 64000");
+        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.sent();
+        s.advance(RTO + Nanos::from_millis(1));
+        s.expect(&["P. 201:301(100) ack 1"]);
+    }
+}
+
+/// Without a lost SYN the setting has no effect: the handshake is the first round-trip sample.
+#[test]
+fn without_a_lost_syn_data_starts_with_the_measured_timeout() {
+    let mut s = Script::connected(TcpConfig { rto_after_syn_loss: Nanos::from_secs(3), ..config() }, 64_000);
+    s.transmit(&mut Pattern::new(100, 100), 1);
+    s.sent();
+    s.advance(RTO + Nanos::from_millis(1));
+    s.expect(&["P. 1:101(100) ack 1"]);
+}
+
 /// RFC 9293 s3.8.6.2.1: a unit is pulled only when a whole one fits.
 #[test]
 fn a_window_smaller_than_a_segment_stops_pulling_while_anything_is_in_flight() {

@@ -103,6 +103,16 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
+    /// RFC 6298 s5.7: the handshake is complete and a SYN was lost, so there is no sample. The timeout of the first data is at
+    /// least `least`.
+    #[cold]
+    pub(crate) fn on_syn_lost(&mut self, least: Nanos) {
+        let least = least.min(self.rto_max);
+        if !self.measured && self.rto() < least {
+            (self.rto, self.backoff) = (least, 0);
+        }
+    }
+
     /// The peer acknowledged new data or answered a probe: ends the backoff.
     #[inline]
     pub(crate) fn reset_backoff(&mut self) {

@@ -125,6 +125,9 @@ impl Conn {
         self.state = if self.snd.fin_queued { State::FinWait1 } else { State::Established };
         let snd = &mut self.snd;
         snd.rtt.on_ack(io.now, segment.ack, io.shared.config.rto_min);
+        if self.cold.syn_retries > 0 {
+            snd.rtt.on_syn_lost(io.shared.config.rto_after_syn_loss);
+        }
         snd.snd_una = segment.ack;
         snd.snd_nxt = segment.ack;
         (snd.snd_wl1, snd.snd_wl2) = (segment.seq, segment.ack);

@@ -44,6 +44,10 @@ pub struct TcpSettings {
     pub rto_min_us: u64,
     /// The retransmission timeout before the first round-trip measurement: that of the first SYN.
     pub rto_initial_us: u64,
+    /// The least retransmission timeout of the first data after a SYN was lost. RFC 6298 s5.7 requires 3 s, for paths whose round
+    /// trip is longer than the first timeout. 0: the timeout of the SYN, doubled with each loss, which is hundreds of round trips
+    /// in a data centre.
+    pub rto_after_syn_loss_us: u64,
     /// The largest retransmission timeout; the timeout doubles up to it while nothing is acknowledged. It bounds the pause of
     /// a connection after an outage of the network. RFC 6298 s2.5 allows a limit of 60 s or more; a lower one suits a private
     /// network, where a needless retransmission costs little.
@@ -98,6 +102,7 @@ impl Default for TcpSettings {
             retransmit_queue_bytes: 1 << 20,
             rto_min_us: 5_000,
             rto_initial_us: 200_000,
+            rto_after_syn_loss_us: 0,
             rto_max_us: 60_000_000,
             ack_delay_max_us: 1_000,
             syn_retries: 6,
@@ -141,6 +146,8 @@ impl TcpSettings {
         let minute = "100 to 60000000 microseconds";
         in_range("tcp.rto_min_us", self.rto_min_us, 100..=60_000_000, minute)?;
         in_range("tcp.rto_initial_us", self.rto_initial_us, 100..=60_000_000, minute)?;
+        let or_none = "0 (that of the SYN) to 60000000 microseconds";
+        in_range("tcp.rto_after_syn_loss_us", self.rto_after_syn_loss_us, 0..=60_000_000, or_none)?;
         let least = self.rto_min_us.max(self.rto_initial_us);
         let above = "at most 120000000 microseconds, and not below tcp.rto_min_us and tcp.rto_initial_us";
         in_range("tcp.rto_max_us", self.rto_max_us, least..=120_000_000, above)?;
@@ -176,6 +183,7 @@ impl TcpSettings {
             retransmit_queue_bytes_max: self.retransmit_queue_bytes,
             rto_min: Nanos::from_micros(self.rto_min_us),
             rto_initial: Nanos::from_micros(self.rto_initial_us),
+            rto_after_syn_loss: Nanos::from_micros(self.rto_after_syn_loss_us),
             rto_max: Nanos::from_micros(self.rto_max_us),
             ack_delay_max: Nanos::from_micros(self.ack_delay_max_us),
             syn_retries: self.syn_retries,

@@ -271,13 +271,16 @@ fn tcp_settings_have_their_defaults_and_reach_the_engine() {
     assert_eq!(engine.congestion, ironwarp_tcp::Congestion::Cubic);
     assert!(engine.sack && engine.timestamps && engine.ecn && engine.plpmtud && engine.syn_cookies);
     assert_eq!(engine.rto_max, Nanos::from_secs(60), "RFC 6298 s2.5");
+    assert_eq!(engine.rto_after_syn_loss, Nanos::ZERO);
     let set = "congestion = \"dctcp\"\nsack = false\nrto_initial_us = 3000\nack_delay_max_us = 40\nrto_max_us = 2000000\n\
+               rto_after_syn_loss_us = 3000000\n\
                initial_window_segments = 4\nsyn_retries = 2\nrefused_retries = 1\nkeep_alive = { idle_s = 60 }";
     let tcp = Config::from_toml(&with_tcp(set)).expect("every value lies in its range").tcp;
     let engine = tcp.to_tcp_config(ironwarp_tcp::TcpConfig::default());
     assert_eq!((engine.congestion, engine.sack), (ironwarp_tcp::Congestion::Dctcp, false));
     assert_eq!((engine.rto_initial, engine.ack_delay_max), (Nanos::from_millis(3), Nanos::from_micros(40)));
     assert_eq!(engine.rto_max, Nanos::from_secs(2));
+    assert_eq!(engine.rto_after_syn_loss, Nanos::from_secs(3), "RFC 6298 s5.7");
     assert_eq!((engine.initial_window_segments, engine.syn_retries, engine.refused_retries), (4, 2, 1));
     assert_eq!(tcp.keep_alive, Some(KeepAliveConfig { idle_s: 60, interval_s: 75, probes: 9 }));
 }
@@ -291,6 +294,10 @@ fn every_mistake_in_tcp_is_named_with_its_key_and_what_is_allowed() {
         ("rto_initial_us = 99", "tcp.rto_initial_us = 99: 100 to 60000000 microseconds"),
         ("rto_max_us = 120000001", "tcp.rto_max_us = 120000001: at most 120000000 microseconds"),
         ("rto_max_us = 200000\nrto_initial_us = 200001", "tcp.rto_max_us = 200000: at most"),
+        (
+            "rto_after_syn_loss_us = 60000001",
+            "tcp.rto_after_syn_loss_us = 60000001: 0 (that of the SYN) to 60000000",
+        ),
         ("ack_delay_max_us = 1000001", "tcp.ack_delay_max_us = 1000001: 0 to 1000000 microseconds"),
         ("keep_alive = { probes = 1 }", "tcp.keep_alive.probes = 1: 2 to 255"),
         ("keep_alive = { idle_s = 0 }", "tcp.keep_alive.idle_s = 0: 1 to 86400 seconds"),
