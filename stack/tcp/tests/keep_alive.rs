@@ -72,6 +72,26 @@ fn an_idle_peer_is_probed_and_its_answer_restarts_the_idle_time() {
     assert_eq!(s.node.read(Counter::TcpKeepAliveProbes), 2);
 }
 
+/// Payload answers a probe as well as an ACK does, on the fast path too: the next probe is due after the idle time, not after
+/// the interval of probes, which is longer here.
+#[test]
+fn payload_in_answer_to_a_probe_restarts_the_idle_time() {
+    let keep_alive = KeepAlive { idle: Nanos::from_secs(4), interval: Nanos::from_secs(20), probes: 3 };
+    for fast_path in [true, false] {
+        let s = Script::accepted(TcpConfig { fast_path, ..config() }, 64_000);
+        let mut s = with_timeouts(s, Nanos::from_secs(30), Some(keep_alive));
+        seconds(&mut s, 5);
+        s.expect(&[". 0 ack 1"]);
+        s.peer("P. 1:2(1) ack 1 win 64000");
+        s.sent();
+        s.sent();
+        seconds(&mut s, 3);
+        s.expect(&[]);
+        seconds(&mut s, 2);
+        s.expect(&[". 0 ack 2"]);
+    }
+}
+
 /// RFC 9293 s3.8.4, MUST-29: one or two unanswered probes do not end a connection; the configured number does.
 #[test]
 fn a_peer_that_answers_no_probe_is_aborted() {

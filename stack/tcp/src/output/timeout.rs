@@ -131,6 +131,8 @@ impl Conn {
                 let header = self.header(io.now, self.snd.snd_una.minus(1), Flags::ACK);
                 io.count(Counter::TcpKeepAliveProbes);
                 io.send_control(&self.path, self.ports, header, &[]);
+                // Whatever answers it must restart the idle time, which the fast path does not do.
+                self.snd.recovery.slow_path = true;
             }
             KeepAliveAction::GiveUp => self.abort_on_timeout(io, events),
         }
