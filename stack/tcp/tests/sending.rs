@@ -287,6 +287,32 @@ fn a_silent_peer_is_aborted_after_the_user_timeout() {
     assert_eq!(s.node.tx_frames_in_use(), 0);
 }
 
+/// RFC 9293 s3.8.3: the user timeout counts from retransmissions. A core that stood still for longer has made none: it
+/// retransmits first, and the peer has the user timeout from then on.
+#[test]
+fn a_pause_of_the_core_is_not_the_silence_of_the_peer() {
+    for user_timeout in [Nanos::from_millis(200), Nanos::from_secs(30)] {
+        let mut s = Script::accepted(TcpConfig { user_timeout, ..config() }, 64_000);
+        s.transmit(&mut Pattern::new(200, 100), 1);
+        s.sent();
+        s.advance(user_timeout.times(20));
+        assert_eq!(s.events(), TcpEvents::empty());
+        s.expect(&["P. 1:101(100) ack 1"]);
+        s.peer(". 1 ack 101 win 64000");
+        assert_eq!(s.events(), TcpEvents::ACKED);
+        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.sent();
+        s.advance(user_timeout.times(20));
+        s.expect(&["P. 101:201(100) ack 1"]);
+        let mut waited = 0;
+        while s.events() != TcpEvents::TIMED_OUT {
+            s.advance(Nanos(user_timeout.0 / 50));
+            waited += 1;
+        }
+        assert!((45..=60).contains(&waited), "{waited} fiftieths of {user_timeout:?}");
+    }
+}
+
 /// docs/semantics.md, Pools: retained bytes are limited.
 #[test]
 fn retained_data_is_limited_per_connection_and_in_total() {

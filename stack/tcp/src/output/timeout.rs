@@ -13,6 +13,9 @@ use crate::conn::{Conn, KeepAliveAction, State, Timer};
 use crate::events::TcpEvents;
 use crate::header::Flags;
 
+/// A core that is later than this with a timer stood still: its process was stopped, or its virtual machine.
+const PAUSE_MIN: Nanos = Nanos::from_secs(1);
+
 impl Conn {
     /// The timer fired.
     #[cold]
@@ -24,6 +27,7 @@ impl Conn {
         if self.cold.black_hole.raise_at <= io.now {
             self.raise_path_mtu(io);
         }
+        self.forgive_pause(io.now);
         let timed_out =
             self.snd.timer_at != Nanos::MAX && self.snd.progress_at + self.cold.user_timeout <= io.now;
         if timed_out || self.cold.fin_wait_2_deadline <= io.now || self.exceeds_rx_pressure_limit(io) {
@@ -37,6 +41,21 @@ impl Conn {
             io.arm(self);
         }
         events
+    }
+
+    /// Moves the start of the peer's silence forward by the time in which this core stood still: it retransmitted nothing and
+    /// read no answer. Without this a pause that exceeds the user timeout ends connections whose peers are alive (RFC 9293
+    /// s3.8.3 counts from retransmissions). A user timeout below two seconds has a lower limit for what is a pause.
+    fn forgive_pause(&mut self, now: Nanos) {
+        let late = now.since(self.snd.timer_at);
+        if late < PAUSE_MIN.min(Nanos(self.cold.user_timeout.0 / 2)) {
+            return;
+        }
+        self.snd.progress_at = (self.snd.progress_at + late).min(now);
+        let (closed_at, _) = &mut self.cold.window_closed;
+        if *closed_at != Nanos::MAX {
+            *closed_at = (*closed_at + late).min(now);
+        }
     }
 
     /// Returns whether a partial FPDU, which the peer does not complete, has kept other connections from frames for too
