@@ -3,8 +3,8 @@
 //! Takes owners or raw ranges from application threads and gives [`Region`]s. Gives each core a [`CoreMem`]. All
 //! slots are allocated at the start; if all are in use, registration fails with [`RegisterError::TableFull`].
 //!
-//! The next call that registers, deregisters or polls a token releases revoked memory, and so does an idle core: a
-//! bounded number of regions at a time, outside the lock.
+//! The next call that registers, deregisters, polls a token or reclaims releases revoked memory: a bounded number of regions
+//! at a time, outside the lock, on the thread of the call. Cores release none, since an owner's destructor may be slow.
 
 mod cold_slot;
 mod error;

@@ -156,7 +156,9 @@ fn negotiate(peer_enhanced: &Enhanced, local_kinds: RtrKinds, agreed: &mut Negot
 /// none.
 ///
 /// A Read needs an IRD of at least 1. With an IRD of 0 a Read is not named, unless the initiator supports nothing
-/// else: then the IRD is raised to 1, as RFC 6581 s9.1 allows.
+/// else: then the IRD is raised to 1, as RFC 6581 s9.1 allows. Toward an initiator that negotiates no depths (ORD 0x3fff)
+/// s9.1 forbids to change the IRD, and s9.2 requires one kind: a Write is named although only Reads are accepted, since a
+/// Write of no octets needs nothing here.
 fn rtr_kinds(peer_enhanced: &Enhanced, local_kinds: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
     let local_kinds = if local_kinds.is_empty() { RtrKinds::all() } else { local_kinds };
     let common = peer_enhanced.rtr & local_kinds;

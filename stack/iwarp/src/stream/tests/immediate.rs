@@ -194,6 +194,18 @@ fn an_immediate_out_of_order_is_refused() {
     refused_by(b, &segment(0x48, [0, 1, 0], &OCTETS), [1, 2, 2]);
 }
 
+/// RFC7306-8.2-02 and RFC 5041 s8.1: the version of DDP.
+#[test]
+fn an_immediate_of_another_ddp_version_is_refused() {
+    for version in [0, 2, 3] {
+        for ulp in [0x48, 0x49] {
+            let mut ulpdu = segment(ulp, [0, 1, 0], &OCTETS);
+            ulpdu[0] = 0x40 | version;
+            refuses(&ulpdu, [1, 2, 6]);
+        }
+    }
+}
+
 /// RFC7306-8.2-03 and RFC7306-8.2-04: queue of the operation, and version.
 #[test]
 fn an_immediate_of_another_version_or_queue_is_refused() {

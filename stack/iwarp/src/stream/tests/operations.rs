@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::completion::CompletionFlags;
+use crate::ddp::{Tagged, Untagged};
 use crate::rdmap::ReadRequest;
 use ironwarp_mem::AccessScope;
 
@@ -248,6 +249,27 @@ fn an_empty_read_needs_no_memory_at_all() {
     run(&mut a, &mut b);
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
     assert_eq!((a.stream.state(), b.stream.state()), (StreamState::Open, StreamState::Open));
+}
+
+/// RFC 5040 s4.4: a Read asks for up to 2^32 - 1 octets, twice as many as a Read of ours.
+#[test]
+fn a_read_of_the_largest_size_is_answered() {
+    for bytes in [(1 << 30) + 1, (1 << 31) + 1, u32::MAX] {
+        let mut b = Endpoint::responder();
+        // Pages of zeros are mapped as they are read, so the source takes addresses and hardly any memory.
+        let source = b.region(bytes as usize, EVERYTHING);
+        let (source_stag, source_to) = (source.stag(), source.base_to());
+        let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes, source_stag, source_to };
+        let mut ulpdu = vec![0; 18];
+        Untagged { last: true, ulp: 0x41, ulp_word: 0, qn: 1, msn: 1, mo: 0 }.encode(&mut ulpdu);
+        ulpdu.extend(request.encode());
+        b.feed(&framed(&ulpdu)).unwrap();
+        let first = ulpdus(&b.pull(SEGMENT_BYTES)).remove(0);
+        let mut header = [0; 14];
+        Tagged { last: false, ulp: 0x42, stag: STag(3), tagged_offset: 4 }.encode(&mut header);
+        assert_eq!(first[..14], header, "{bytes} octets");
+        assert_eq!(b.stream.state(), StreamState::Open);
+    }
 }
 
 /// RFC 5041 s5.2: an empty message is one segment, whose steering tag and offset are not checked.

@@ -215,6 +215,31 @@ fn a_responder_raises_its_ird_for_the_only_possible_indication() {
     assert_eq!(answered(RtrKinds::READ | RtrKinds::WRITE), (RtrKinds::WRITE, 0));
 }
 
+/// RFC 6581 s9.2: a kind that the responder excludes is not named, except a Write where the Read that it asks for has no place
+/// and s9.1 forbids to make one (ORD 0x3fff: no negotiation).
+#[test]
+fn a_responder_names_an_indication_that_it_excludes_only_if_no_other_is_possible() {
+    let depths = [0, 1, 16, READS_UNNEGOTIATED];
+    for theirs in (0..8).map(RtrKinds::from_bits_truncate) {
+        for ours in (1..8).map(RtrKinds::from_bits_truncate).filter(|kinds| !kinds.is_empty()) {
+            for (ord, ird) in depths.iter().flat_map(|&ord| [0, 4].map(|ird| (ord, ird))) {
+                let reads = ReadDepths { ird: 0, ord };
+                let request = request(Enhanced { rtr: theirs, reads, ..enhanced() });
+                let params = ResponderParams { rtr: ours, reads: ReadDepths { ird, ord: 0 }, ..PARAMS };
+                let (reply, settled) = decode_request(&request).1.accept(params, b"").unwrap();
+                let named = Enhanced::decode(*reply[20..].first_chunk().unwrap()).rtr;
+                let context = format!("{theirs:?} {ours:?} {reads:?} IRD {ird}: {named:?}");
+                let impossible = ours == RtrKinds::READ && ird == 0 && ord == READS_UNNEGOTIATED;
+                match impossible {
+                    true => assert_eq!((named, settled.reads.ird), (RtrKinds::WRITE, 0), "{context}"),
+                    false => assert!(!named.is_empty() && ours.contains(named), "{context}"),
+                }
+                assert!(settled.reads.ird > 0 || !named.contains(RtrKinds::READ), "a Read has its place");
+            }
+        }
+    }
+}
+
 /// An enhanced request and its reply, split at every octet.
 #[test]
 fn enhanced_frames_may_arrive_octet_by_octet() {

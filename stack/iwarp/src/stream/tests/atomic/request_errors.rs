@@ -83,7 +83,7 @@ fn an_unknown_atomic_operation_is_refused() {
 }
 
 /// RFC7306-4-01: exactly 52 octets, which is also the size of the DDP buffer, in one segment. RFC7306-8.2-02: in
-/// order. RFC7306-8.2-03 and RFC7306-8.2-04: on its queue, with its version.
+/// order, with DDP's version. RFC7306-8.2-03 and RFC7306-8.2-04: on its queue, with its version.
 #[test]
 fn a_malformed_atomic_request_is_refused() {
     for (bytes, code) in [(0, [0, 2, 0xff]), (28, [0, 2, 0xff]), (51, [0, 2, 0xff]), (53, [1, 2, 5])] {
@@ -93,8 +93,12 @@ fn a_malformed_atomic_request_is_refused() {
         v.refuses(&ulpdu, code);
     }
     type Change = fn(&mut Vec<u8>);
-    let cases: [(Change, [u8; 3]); 8] = [
+    let cases: [(Change, [u8; 3]); 11] = [
         (|ulpdu| ulpdu[0] = 0x01, [0, 2, 7]),
+        // RFC 5041 s8.1: DDP version 0, 2 and 3 on an untagged segment.
+        (|ulpdu| ulpdu[0] = 0x40, [1, 2, 6]),
+        (|ulpdu| ulpdu[0] = 0x42, [1, 2, 6]),
+        (|ulpdu| ulpdu[0] = 0x43, [1, 2, 6]),
         (|ulpdu| ulpdu[13] = 2, [1, 2, 3]),
         (|ulpdu| ulpdu[17] = 1, [1, 2, 4]),
         (|ulpdu| ulpdu[1] = 0x8a, [0, 2, 5]),
