@@ -99,6 +99,36 @@ fn a_lost_message_is_sent_again() {
     assert_eq!(first[0][66..], again[0][66..]);
 }
 
+/// A full device is offered the frames that wait once for each segment, on both paths: it must not take more frames because
+/// the fast path asked first.
+#[test]
+fn a_full_device_is_offered_its_frames_as_often_as_on_the_general_path() {
+    let waiting = [true, false].map(|fast_path| {
+        let mut s = script(fast_path, Agreed { timestamps: true, ecn: false });
+        s.node.limit_tx_burst(0);
+        let (mut peer, mut ours) = (1, 1);
+        // Units that the peer acknowledges fill the place of data, and ACKs that of control segments.
+        for round in 0..400 {
+            let sent = s.transmit(&mut Units::new(&[8], true), 1);
+            ours += sent.bytes;
+            s.peer(&format!("P. {peer}:{}(1) ack {ours} win 64000 <TS val {round} ecr 0>", peer + 1));
+            peer += 1;
+            let id = s.id();
+            s.node.tcp.rx(id).consume(usize::MAX);
+            s.node.flush();
+            s.node.flush();
+        }
+        s.node.limit_tx_burst(1);
+        let before = s.node.wires.waiting_frames();
+        let sent = s.transmit(&mut Units::new(&[8], true), 1);
+        assert_eq!((sent.units, sent.blocked), (0, Blocked::Wire), "fast path: {fast_path}");
+        (before, s.node.wires.waiting_frames())
+    });
+    let [(before, after), general] = waiting;
+    assert_eq!((before, after), general);
+    assert_eq!(before, after + 1, "the device took one frame");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// The layer above sends.
@@ -118,8 +148,8 @@ enum Step {
     Flush,
     /// This many frames can be allocated.
     Allocations(u64),
-    /// The device takes frames.
-    Sending(bool),
+    /// The device takes this many frames of a burst.
+    Sending(u64),
     Close,
 }
 
@@ -142,7 +172,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => prop_oneof![3 => 0..20u64, 1 => 20..2_000u64].prop_map(Step::Advance),
         2 => Just(Step::Flush),
         1 => prop_oneof![2 => Just(u64::MAX), 2 => 0..6u64].prop_map(Step::Allocations),
-        1 => prop::bool::weighted(0.7).prop_map(Step::Sending),
+        1 => prop_oneof![2 => Just(u64::MAX), 2 => 0..4u64].prop_map(Step::Sending),
         1 => prop::bool::weighted(0.05).prop_map(|closes| if closes { Step::Close } else { Step::Flush }),
     ]
 }
@@ -187,7 +217,7 @@ impl Run {
             Step::Advance(ms) => self.s.advance(Nanos::from_millis(ms)),
             Step::Flush => self.s.node.flush(),
             Step::Allocations(frames) => self.s.node.limit_allocations(frames),
-            Step::Sending(allowed) => self.s.node.allow_sending(allowed),
+            Step::Sending(frames) => self.s.node.limit_tx_burst(frames),
             Step::Close => drop(self.s.close()),
         }
         let id = self.s.id();

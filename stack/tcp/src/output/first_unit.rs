@@ -13,6 +13,7 @@ use ironwarp_types::Nanos;
 
 use super::TcpIo;
 use crate::conn::{Conn, State};
+use crate::events::Blocked;
 use crate::header::TxHeader;
 use crate::queue::{Unit, UnitState};
 use crate::stream::UnitSource;
@@ -24,8 +25,8 @@ pub(super) enum FirstUnit {
     Last(u32),
     /// It sent this many bytes; the source has more. The timer is not armed yet.
     Sent(u32),
-    /// The source had nothing.
-    Nothing,
+    /// The source had nothing after all, or the device takes no frame.
+    Blocked(Blocked),
     /// Nothing has changed, and the general path decides.
     Unusual,
 }
@@ -38,8 +39,15 @@ impl Conn {
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
     ) -> FirstUnit {
+        if !self.is_at_rest(io.now) {
+            return FirstUnit::Unusual;
+        }
+        // Asked once for each segment, since a full device is offered its frames again.
+        if !io.wire.has_room() {
+            return FirstUnit::Blocked(Blocked::Wire);
+        }
         // The source is asked before a frame is taken: a frame that is taken and released again may be the last one.
-        if !self.is_at_rest(io.now) || !io.has_room_for_unit(self) || source.is_empty() {
+        if !io.shared.tx.has_room_for_first(&self.snd.retained) || source.is_empty() {
             return FirstUnit::Unusual;
         }
         let Some(mut frame) = io.usual_frame(USUAL_HEADER_BYTES + usize::from(self.snd.emss)) else {
@@ -52,7 +60,7 @@ impl Conn {
         debug_assert!(len <= room.len());
         if len == 0 {
             io.shared.spare = Some(frame);
-            return FirstUnit::Nothing;
+            return FirstUnit::Blocked(Blocked::Source);
         }
         let payload_sum = source.sum().unwrap_or_else(|| sum_of(room, len));
         let timestamps = Some(self.ts.option(io.now));
@@ -68,7 +76,7 @@ impl Conn {
             ..Unit::new(sealed.clone(), self.snd.snd_end, len as u16, USUAL_HEADER_BYTES as u16, false)
         };
         if io.shared.tx.push_only(&mut self.snd.retained, unit).is_err() {
-            return FirstUnit::Nothing;
+            return FirstUnit::Blocked(Blocked::Pool);
         }
         self.snd.retained_bytes += len as u32;
         self.snd.snd_end = self.snd.snd_end.plus(len as u32);
@@ -102,14 +110,6 @@ impl Conn {
             && self.path.is_usual()
             // RFC 5681 s4.1: an idle connection restarts its window on the general path.
             && now.since(snd.sent_at) <= snd.rtt.rto()
-    }
-}
-
-impl<P: Port> TcpIo<'_, P> {
-    /// Returns whether the port takes a frame and the queue of unacknowledged units, which is empty, a unit.
-    #[inline(always)]
-    fn has_room_for_unit(&mut self, conn: &Conn) -> bool {
-        self.wire.has_room() && self.shared.tx.has_room_for_first(&conn.snd.retained)
     }
 }
 

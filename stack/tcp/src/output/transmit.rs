@@ -51,7 +51,7 @@ impl Conn {
             FirstUnit::Last(bytes) | FirstUnit::Sent(bytes) => {
                 self.transmit_after(io, source, segments_max, bytes)
             }
-            FirstUnit::Nothing => self.transmit_nothing(io),
+            FirstUnit::Blocked(blocked) => self.transmit_nothing(io, blocked),
             FirstUnit::Unusual => self.transmit_any(io, source, segments_max),
         }
     }
@@ -95,12 +95,12 @@ impl Conn {
         done
     }
 
-    /// Ends a transmission whose source had nothing after all.
+    /// Ends a transmission that sent nothing.
     #[cold]
     #[inline(never)]
-    fn transmit_nothing<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Transmitted {
-        self.after_transmit(io, Blocked::Source, self.snd.snd_nxt);
-        Transmitted { units: 0, bytes: 0, blocked: Blocked::Source }
+    fn transmit_nothing<P: Port>(&mut self, io: &mut TcpIo<'_, P>, blocked: Blocked) -> Transmitted {
+        self.after_transmit(io, blocked, self.snd.snd_nxt);
+        Transmitted { units: 0, bytes: 0, blocked }
     }
 
     /// Continues after the first segment, of `bytes`.

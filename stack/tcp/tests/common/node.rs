@@ -197,6 +197,11 @@ impl Node {
         self.control.limit_tx_burst(if allowed { u64::MAX } else { 0 });
     }
 
+    /// Lets the device take this many frames of a burst.
+    pub fn limit_tx_burst(&self, frames: u64) {
+        self.control.limit_tx_burst(frames);
+    }
+
     /// Returns the number of transmit frames in use.
     pub fn tx_frames_in_use(&self) -> usize {
         self.tx_frames - self.control.free_frames().tx
