@@ -94,6 +94,7 @@ DECISIONS = {
     "SCTP": ["RFC6581-7-01..05", "RFC6581-7-07", "RFC6581-7-09"],
     "two thresholds of retransmissions (R1)": ["RFC9293-MUST-20"],
     "the time that a SYN is sent, by default": ["RFC9293-MUST-23"],
+    "the timeout after a lost SYN, by default": ["RFC9293-MUST-18"],
     "windows that stay closed, by default": ["RFC9293-MUST-37"],
     "TIME-WAIT, by default": ["RFC9293-MUST-13"],
     "Differentiated Services by connection": ["RFC9293-MUST-48"],
