@@ -157,8 +157,8 @@ fn negotiate(peer_enhanced: &Enhanced, local_kinds: RtrKinds, agreed: &mut Negot
 ///
 /// A Read needs an IRD of at least 1. With an IRD of 0 a Read is not named, unless the initiator supports nothing
 /// else: then the IRD is raised to 1, as RFC 6581 s9.1 allows. Toward an initiator that negotiates no depths (ORD 0x3fff)
-/// s9.1 forbids to change the IRD, and s9.2 requires one kind: a Write is named although only Reads are accepted, since a
-/// Write of no octets needs nothing here.
+/// s9.1 forbids to change the IRD, and s9.2 requires one kind: the others that are accepted here, or a Write if there are
+/// none, since a Write of no octets needs nothing here.
 fn rtr_kinds(peer_enhanced: &Enhanced, local_kinds: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
     let local_kinds = if local_kinds.is_empty() { RtrKinds::all() } else { local_kinds };
     let common = peer_enhanced.rtr & local_kinds;
@@ -167,8 +167,12 @@ fn rtr_kinds(peer_enhanced: &Enhanced, local_kinds: RtrKinds, reads: &mut ReadDe
         return named;
     }
     let others = named - RtrKinds::READ;
-    if !others.is_empty() || peer_enhanced.reads.ord == READS_UNNEGOTIATED {
-        return if others.is_empty() { RtrKinds::WRITE } else { others };
+    if !others.is_empty() {
+        return others;
+    }
+    if peer_enhanced.reads.ord == READS_UNNEGOTIATED {
+        let possible = local_kinds - RtrKinds::READ;
+        return if possible.is_empty() { RtrKinds::WRITE } else { possible };
     }
     reads.ird = 1;
     named
