@@ -66,23 +66,24 @@ fn after_a_lost_syn_data_starts_with_the_timeout_that_is_set() {
     let three = Nanos::from_secs(3);
     for (set, first) in [(three, three), (Nanos::ZERO, RTO.times(2)), (RTO, RTO.times(2))] {
         let mut s = Script::new(TcpConfig { rto_after_syn_loss: set, ..config() });
+        let mut source = Pattern::new(300, 100);
         s.connect();
         s.advance(Nanos::from_millis(11));
         s.sent();
         s.peer("S. 0 ack 1 win 64000 <mss 1460>");
         s.sent();
-        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.transmit(&mut source, 1);
         s.expect(&["P. 1:101(100) ack 1"]);
         s.advance(Nanos(first.0 - 1_000_000));
         s.expect(&[]);
         s.advance(Nanos::from_millis(2));
         s.expect(&["P. 1:101(100) ack 1"]);
         s.peer(". 1 ack 101 win 64000");
-        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.transmit(&mut source, 1);
         s.sent();
         s.advance(Nanos::from_millis(1));
         s.peer(". 1 ack 201 win 64000");
-        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.transmit(&mut source, 1);
         s.sent();
         s.advance(RTO + Nanos::from_millis(1));
         s.expect(&["P. 201:301(100) ack 1"]);
@@ -293,14 +294,15 @@ fn a_silent_peer_is_aborted_after_the_user_timeout() {
 fn a_pause_of_the_core_is_not_the_silence_of_the_peer() {
     for user_timeout in [Nanos::from_millis(200), Nanos::from_secs(30)] {
         let mut s = Script::accepted(TcpConfig { user_timeout, ..config() }, 64_000);
-        s.transmit(&mut Pattern::new(200, 100), 1);
+        let mut source = Pattern::new(200, 100);
+        s.transmit(&mut source, 1);
         s.sent();
         s.advance(user_timeout.times(20));
         assert_eq!(s.events(), TcpEvents::empty());
         s.expect(&["P. 1:101(100) ack 1"]);
         s.peer(". 1 ack 101 win 64000");
         assert_eq!(s.events(), TcpEvents::ACKED);
-        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.transmit(&mut source, 1);
         s.sent();
         s.advance(user_timeout.times(20));
         s.expect(&["P. 101:201(100) ack 1"]);
