@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use common::Pair;
-use ironwarp::{CompletionStatus, Event, Nanos, QpAttr, RecvWr, RemoteMemory, SendWr, Stack};
+use ironwarp::{CompletionStatus, Event, Nanos, QpAttr, RecvWr, SendWr, Stack};
 use ironwarp_types::Clock;
 
 /// The time since a start that a test can move.
@@ -53,43 +53,4 @@ fn connections_and_timers_go_on_when_the_clock_goes_back() {
     pair.until("the end of the attempt", |pair| {
         pair.near.events.iter().any(|event| matches!(event, Event::ConnectFailed { .. }))
     });
-}
-
-/// A process that was stopped, or a virtual machine: the answer to a Read lies in the device behind more frames than an
-/// iteration reads, and the time of the Read is over. The frames are read first.
-#[test]
-fn a_pause_of_the_core_ends_no_connection_whose_answers_wait() {
-    let ahead = Arc::new(AtomicU64::new(0));
-    let clock = MovableClock { start: Instant::now(), ahead: ahead.clone() };
-    let mut pair = Pair::of(|config, port| {
-        Stack::builder(config).build_replayable(port, clock, [1, 2]).expect("a stack")
-    });
-    let (near, far) = pair.connect();
-    let (bulk, sink) = (pair.far.memory(&[7; 1 << 19]), pair.near.memory(&[0; 1 << 19]));
-    let (source, word) = (pair.far.memory(b"an answer"), pair.near.memory(&[0; 9]));
-    let remote =
-        |region: &ironwarp::Region| RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() };
-    let write = |pair: &mut Pair, number| {
-        let gather = [bulk.slice(0, 1 << 19).expect("inside")];
-        let wr = SendWr::write(number, &gather, remote(&sink));
-        pair.far.ctx.post_send(far, &wr).expect("room");
-    };
-    // The congestion window opens.
-    (1..=4).for_each(|number| {
-        write(&mut pair, number);
-        pair.until("a Write", |pair| pair.far.completions.len() as u64 == number);
-    });
-    write(&mut pair, 5);
-    (0..4).for_each(|_| pair.far.turn());
-    let read = SendWr::read(6, &[word.slice(0, 9).expect("inside")], remote(&source));
-    pair.near.ctx.post_send(near, &read).expect("room");
-    pair.near.worker.poll(1);
-    (0..4).for_each(|_| pair.far.turn());
-    ahead.store(600_000_000_000, Ordering::Relaxed);
-    pair.near.worker.poll(1);
-    pair.until("the Read", |pair| !pair.near.completions.is_empty() || pair.near.is_disconnected(near));
-    let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
-    assert_eq!(done, [(6, CompletionStatus::Success)]);
-    assert!(!pair.near.is_disconnected(near));
-    pair.until("the Write", |pair| pair.far.completions.len() == 5);
 }

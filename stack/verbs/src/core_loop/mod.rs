@@ -99,12 +99,6 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
 /// How often a busy core runs the timer stage: once in a tick of the timer wheels, which is their precision.
 const TIMER_CHECK_INTERVAL: Nanos = Nanos(1 << 14);
 
-/// A core whose timers did not run for this long reads the frames that wait before it judges a peer by its timers.
-const PAUSE_MIN: Nanos = Nanos::from_millis(10);
-
-/// How many bursts of each port it reads then: the frames of a device's ring, and an end if they never end.
-const PAUSE_BURSTS: usize = 64;
-
 /// How often a sleeping core tries work again that no timer announces, such as to announce addresses on a link.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
 
@@ -162,9 +156,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
     fn run_later_stages(&mut self, now: Nanos) {
         if self.dp.work == 0 || now >= self.timers_checked_at {
-            if self.dp.work > 0 && now.since(self.timers_checked_at) >= PAUSE_MIN {
-                self.receive_after_pause(now);
-            }
             self.timers_checked_at = now + TIMER_CHECK_INTERVAL;
             self.run_timers(now);
         }
@@ -190,14 +181,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // More work often follows: the deadlines are read once there is none.
             (self.next_due, self.idle_until) = (Some(now), Nanos::ZERO);
         }
-    }
-
-    /// Reads the frames that arrived while the core stood still, beyond the budget of the iteration. They may show that a peer
-    /// is alive whose time is over. A core that was only idle reads a few bursts more.
-    #[cold]
-    #[inline(never)]
-    fn receive_after_pause(&mut self, now: Nanos) {
-        self.receive(now, PAUSE_BURSTS);
     }
 
     /// Decides when the next iteration is due and until when the later stages have nothing to do.
