@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod docs;
+mod panics;
 
 pub use docs::generate_docs_if_asked;
+pub use panics::{end_on_panic, exit_code};
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -145,12 +147,12 @@ pub fn start_log(filter: &str) -> Result<LogGuard, String> {
 /// `timeout` and shells may deliver one Ctrl-C twice. A second Ctrl-C of the user comes later than this.
 const DOUBLE_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 
-/// Returns a flag that Ctrl-C, SIGTERM and SIGHUP set. The second signal ends the process at once with exit code 1.
+/// Returns a flag that Ctrl-C, SIGTERM, SIGHUP and a panic of any thread set. The second signal ends the process at once with exit code 1.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>, String> {
     watch_signals(None)
 }
 
-/// Returns a flag that Ctrl-C and SIGTERM set, as [`on_interrupt`], and one that SIGHUP sets: the request of a service
+/// Returns a flag that Ctrl-C, SIGTERM and panics set, as [`on_interrupt`], and one that SIGHUP sets: the request of a service
 /// manager to read the configuration again. The program clears the second one.
 pub fn on_interrupt_or_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), String> {
     let reload = Arc::new(AtomicBool::new(false));
@@ -160,6 +162,7 @@ pub fn on_interrupt_or_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), St
 /// Starts the thread that waits for signals. SIGHUP sets `reload` if there is one, else it is as Ctrl-C.
 fn watch_signals(reload: Option<Arc<AtomicBool>>) -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
+    end_on_panic(stop.clone());
     let failed = |error| format!("no handler for Ctrl-C: {error}");
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let (flag, mut first) = (stop.clone(), None);

@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use embed_rust::{BlockCounts, Client, EmbedError, Server, ServerConfig};
 use ironwarp::dpdk::{Eal, EalConfig, Memory};
 use ironwarp::{Config, Stack, Worker};
-use ironwarp_cli::{CliExit, on_interrupt, parse_args};
+use ironwarp_cli::{CliExit, exit_code, on_interrupt, parse_args};
 
 const PROGRAM: &str = "embed-rust";
 /// The limit for a run that hangs.
@@ -71,7 +71,7 @@ const BLOCKS_PER_CLIENT: usize = 256;
 const CLIENTS_MAX: usize = 64;
 
 pub(crate) fn main() -> ExitCode {
-    run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS)
+    exit_code(run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS))
 }
 
 fn run() -> Result<(), CliExit> {

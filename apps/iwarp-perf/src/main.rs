@@ -47,5 +47,5 @@ fn main() -> ExitCode {
         Some("qp-scale") => scale::spread::run(own()),
         _ => Args::read(&arguments).and_then(|args| parent::run(&args)),
     };
-    outcome.unwrap_or_else(|exit| exit.report(PROGRAM))
+    ironwarp_cli::exit_code(outcome.unwrap_or_else(|exit| exit.report(PROGRAM)))
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicBool;
 use std::process::ExitCode;
 
 use ironwarp::{Config, SetupError};
-use ironwarp_cli::{CliExit, on_interrupt, parse_args, print_stdout, start_log};
+use ironwarp_cli::{CliExit, exit_code, on_interrupt, parse_args, print_stdout, start_log};
 use iwarp_ping::{Client, Endpoint, PingError, Server};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::args::Args;
 const PROGRAM: &str = "iwarp-ping";
 
 fn main() -> ExitCode {
-    run().unwrap_or_else(|exit| exit.report(PROGRAM))
+    exit_code(run().unwrap_or_else(|exit| exit.report(PROGRAM)))
 }
 
 fn run() -> Result<ExitCode, CliExit> {

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use ironwarp::{Config, SetupError};
-use ironwarp_cli::{CliExit, on_interrupt, parse_args, start_log};
+use ironwarp_cli::{CliExit, exit_code, on_interrupt, parse_args, start_log};
 
 use crate::args::Args;
 use crate::responder::Responder;
@@ -22,7 +22,7 @@ use crate::responder::Responder;
 const PROGRAM: &str = "iwarp-responder";
 
 fn main() -> ExitCode {
-    run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS)
+    exit_code(run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS))
 }
 
 fn run() -> Result<(), CliExit> {

@@ -21,7 +21,7 @@ mod storage;
 
 use std::process::ExitCode;
 
-use ironwarp_cli::{CliExit, parse_args};
+use ironwarp_cli::{CliExit, exit_code, parse_args};
 
 use crate::args::Args;
 
@@ -29,7 +29,7 @@ const PROGRAM: &str = "iwarp-soak";
 
 fn main() -> ExitCode {
     let parsed = parse_args::<Args>(std::env::args_os());
-    parsed.and_then(start).map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS)
+    exit_code(parsed.and_then(start).map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS))
 }
 
 #[cfg(feature = "dpdk")]

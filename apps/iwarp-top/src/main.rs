@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ironwarp_cli::{CliExit, on_interrupt, parse_args, print_stdout, start_log};
+use ironwarp_cli::{CliExit, exit_code, on_interrupt, parse_args, print_stdout, start_log};
 use ironwarp_stats::ReadError;
 
 use crate::args::Args;
@@ -32,7 +32,7 @@ const STEP: Duration = Duration::from_millis(20);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 fn main() -> ExitCode {
-    run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS)
+    exit_code(run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS))
 }
 
 fn run() -> Result<(), CliExit> {
