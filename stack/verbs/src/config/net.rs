@@ -51,6 +51,8 @@ pub struct RouteConfig {
 }
 
 const ADDRESS: &str = "a unicast address with its prefix length, as \"10.0.0.1/24\" or \"fd00::1/64\"";
+const NO_NETWORK: &str = "an address of a station, neither the first of its network (the network's own; with IPv6 that of \
+                          its routers) nor the last one of an IPv4 network (its broadcast address)";
 const ADDRESSES: &str = "1 to 8 addresses, here and in net.address together, each once";
 const NETWORK: &str = "a network with its prefix length, as \"192.168.0.0/16\" or \"::/0\"";
 const ROUTES: &str = "at most 32 routes";
@@ -92,6 +94,9 @@ impl NetSettings {
         for (key, text) in named.chain(self.addresses.iter().map(|text| ("net.addresses", text))) {
             let found = prefix(text, 1).filter(|prefix| is_host(prefix.addr));
             let prefix = found.ok_or_else(|| value_error(key, text, ADDRESS))?;
+            if !is_station(prefix) {
+                return Err(value_error(key, text, NO_NETWORK));
+            }
             let taken = all.iter().any(|other| other.addr == prefix.addr);
             if taken || all.try_push(prefix).is_err() {
                 return Err(value_error(key, text, ADDRESSES));
@@ -171,6 +176,20 @@ fn is_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(v4) => !v4.is_unspecified() && !v4.is_multicast() && !v4.is_broadcast(),
         IpAddr::V6(v6) => !v6.is_multicast() && v6.to_bits() >> 64 != 0,
+    }
+}
+
+/// Returns whether an address is that of a station on its network, and not of all of them or of the network itself.
+fn is_station(Prefix { addr, len }: Prefix) -> bool {
+    match addr {
+        // RFC 3021 s2.1: both addresses of a /31 are stations'. A /32 has one address.
+        IpAddr::V4(_) if len >= 31 => true,
+        // RFC 1122 s3.2.1.3: all zeros and all ones in the part of the host.
+        IpAddr::V4(v4) => ![0, u32::MAX >> len].contains(&(v4.to_bits() & (u32::MAX >> len))),
+        // RFC 6164 s5: both addresses of a /127 are stations'. A /128 has one address.
+        IpAddr::V6(_) if len >= 127 => true,
+        // RFC 4291 s2.6.1: all zeros is the anycast address of the subnet's routers. IPv6 has no broadcast.
+        IpAddr::V6(v6) => v6.to_bits() & (u128::MAX >> len) != 0,
     }
 }
 

@@ -205,6 +205,25 @@ routes = [{ to = "192.168.0.0/16", via = "10.1.0.9" }, { to = "2001:db8::/32", v
     assert_eq!((net.vlan, net.vlan_priority, net.dad_probes_ipv4, net.dad_probes_ipv6), (Some(42), 5, 0, 1));
 }
 
+/// RFC 3021, RFC 6164, and networks of one address.
+#[test]
+fn small_networks_have_no_reserved_addresses() {
+    for address in [
+        "10.0.0.0/31",
+        "10.0.0.1/31",
+        "10.0.0.0/32",
+        "10.0.0.255/32",
+        "10.0.0.255/16",
+        "10.0.1.0/16",
+        "fd00::2/127",
+        "fd00::3/127",
+        "fd00::/128",
+        "fd00::ffff:ffff:ffff:ffff/64",
+    ] {
+        assert!(Config::in_memory(address).is_ok(), "{address}");
+    }
+}
+
 #[test]
 fn routes_may_be_tables_of_their_own() {
     let text = format!("{GOOD}[[net.routes]]\nto = \"192.168.0.0/16\"\nvia = \"10.0.0.9\"\n");
@@ -226,6 +245,12 @@ fn every_mistake_in_the_network_is_named_with_its_key_and_what_is_allowed() {
         ("address = \"fd00::1/129\"", "net.address = \"fd00::1/129\": a unicast address"),
         ("address = \"ff02::1/64\"", "net.address = \"ff02::1/64\": a unicast address"),
         ("address = \"::1/64\"", "net.address = \"::1/64\": a unicast address"),
+        ("address = \"10.0.0.0/24\"", "net.address = \"10.0.0.0/24\": an address of a station"),
+        ("address = \"10.0.0.255/24\"", "net.address = \"10.0.0.255/24\": an address of a station"),
+        ("address = \"10.0.0.3/30\"", "net.address = \"10.0.0.3/30\": an address of a station"),
+        ("address = \"10.255.255.255/8\"", "net.address = \"10.255.255.255/8\": an address of a station"),
+        ("addresses = [\"fd00:0:0:7::/64\"]", "net.addresses = \"fd00:0:0:7::/64\": an address of a station"),
+        ("address = \"fd00::10/124\"", "net.address = \"fd00::10/124\": an address of a station"),
         ("addresses = [\"10.0.0.1/24\", \"10.0.0.1/8\"]", "net.addresses = \"10.0.0.1/8\": 1 to 8"),
         (&format!("addresses = [{many}]"), "net.addresses = \"10.0.0.9/24\": 1 to 8"),
         ("address = \"10.0.0.1/24\"\ngateway = \"10.0.1.1\"", "net.gateway = \"10.0.1.1\": an address on"),
