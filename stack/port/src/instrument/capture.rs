@@ -1,8 +1,8 @@
 //! A capture that several ports may write to.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,19 +44,43 @@ pub enum Direction {
     Outbound,
 }
 
+const OWNER_ONLY: u32 = 0o600;
+
+/// Creates a file that only its owner may read, or empties one that is this user's, or root's.
+fn create_own(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    // A FIFO without a reader is an error, not a wait.
+    options.write(true).mode(OWNER_ONLY).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        outcome => return outcome,
+    }
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    check_owner(found.uid(), rustix::process::geteuid().as_raw())?;
+    if found.is_file() {
+        file.set_len(0)?;
+        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
+    }
+    Ok(file)
+}
+
+/// Checks the owner of a file that exists already.
+fn check_owner(owner: u32, this_user: u32) -> io::Result<()> {
+    if owner == this_user || owner == 0 {
+        return Ok(());
+    }
+    let text = format!("the file exists and belongs to user {owner}: remove it, or name another");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
 impl Capture {
     /// Creates or truncates a file, which only its owner may read: it holds the peers' data. A thread writes it, so
     /// recording never waits; while the disk is too slow, frames are omitted and counted. Fails if the file cannot be
-    /// created, or is a symbolic link.
+    /// created, is a symbolic link, or belongs to another user: in a folder that users share, one of them may have made
+    /// it to read what is recorded, or to have it overwritten.
     pub fn create(path: &Path, limits: CaptureLimits) -> io::Result<Capture> {
-        let mut options = File::options();
-        options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        Capture::aside(options.open(path)?, limits)
+        Capture::aside(create_own(path)?, limits)
     }
 
     /// Writes to `out` on its own thread.
@@ -196,5 +220,36 @@ impl Open {
             self.writer = None;
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_user_is_neither_emptied_nor_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("capture.pcapng");
+        std::fs::write(&path, b"theirs").expect("written");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("set");
+        assert!(check_owner(1000, 1000).is_ok() && check_owner(0, 1000).is_ok());
+        for (owner, this_user) in [(1000, 0), (1000, 1001)] {
+            assert_eq!(
+                check_owner(owner, this_user).expect_err("theirs").kind(),
+                io::ErrorKind::PermissionDenied
+            );
+        }
+        let theirs = rustix::fs::Uid::from_raw(1);
+        if rustix::fs::chown(&path, Some(theirs), None).is_ok() {
+            assert!(create_own(&path).is_err());
+            assert_eq!(std::fs::read(&path).expect("read"), b"theirs");
+            rustix::fs::chown(&path, Some(rustix::process::geteuid()), None).expect("changed");
+        }
+        // One of this user is emptied, and is for its owner alone from now on.
+        drop(create_own(&path).expect("ours"));
+        let found = std::fs::metadata(&path).expect("a file");
+        assert_eq!((found.len(), found.permissions().mode() & 0o777), (0, OWNER_ONLY));
+        assert!(create_own(Path::new("/dev/null")).is_ok());
     }
 }
