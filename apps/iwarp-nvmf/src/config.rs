@@ -4,10 +4,11 @@
 //! allowed, on one line. Unknown keys are errors. The table `stack` is the configuration of the RDMA stack.
 
 use core::net::SocketAddr;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use uuid::Uuid;
 
 use crate::wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 
@@ -22,6 +23,8 @@ pub struct TargetConfig {
     pub stack: ironwarp::Config,
     /// Addresses to listen on. Each serves all subsystems and the discovery subsystem.
     pub listeners: Vec<SocketAddr>,
+    /// A folder for what must stay the same: random serial numbers and UUIDs. The program has a default.
+    pub state_dir: Option<PathBuf>,
     /// Sizes.
     #[serde(default)]
     pub limits: LimitsConfig,
@@ -97,9 +100,8 @@ impl Default for LimitsConfig {
 pub struct SubsystemConfig {
     /// Its NQN.
     pub nqn: String,
-    /// The serial number.
-    #[serde(default = "default_serial")]
-    pub serial: String,
+    /// The serial number. Default: a random one, which `state_dir` keeps.
+    pub serial: Option<String>,
     /// The model.
     #[serde(default = "default_model")]
     pub model: String,
@@ -128,8 +130,13 @@ pub struct NamespaceConfig {
     /// Whether hosts may only read.
     #[serde(default)]
     pub read_only: bool,
-    /// The UUID, 32 hexadecimal digits with or without hyphens. Default: made from the NQN and NSID.
+    /// Whether other targets may serve the same file or block device. It is not locked then.
+    #[serde(default)]
+    pub shared: bool,
+    /// The UUID. Default: a random one, which `state_dir` keeps.
     pub uuid: Option<String>,
+    /// The NGUID, in the form of a UUID. Default: the UUID.
+    pub nguid: Option<String>,
 }
 
 /// Where the blocks of a namespace are.
@@ -154,10 +161,6 @@ pub enum BackendConfig {
         #[serde(default = "default_true")]
         direct: bool,
     },
-}
-
-fn default_serial() -> String {
-    "1".to_owned()
 }
 
 fn default_model() -> String {
@@ -248,21 +251,50 @@ impl TargetConfig {
         )?;
         let ours = self.stack.addresses()?;
         check(!self.listeners.is_empty(), "listeners", "[]", "at least one address and port")?;
-        for at in &self.listeners {
+        for (index, at) in self.listeners.iter().enumerate() {
             let own = at.ip().is_unspecified() || ours.contains(&at.ip());
             let allowed = "an address of stack.net and a port from 1 to 65535";
             check(own && at.port() != 0, "listeners", at, allowed)?;
+            let before = self.listeners.get(..index).unwrap_or_default();
+            check(
+                !before.iter().any(|one| overlap(*one, *at)),
+                "listeners",
+                at,
+                "each address and port once",
+            )?;
         }
         check(!self.subsystems.is_empty(), "subsystem", "[]", "at least one")?;
-        let mut nqns = BTreeSet::new();
+        let (mut nqns, mut serials) = (BTreeSet::new(), BTreeSet::new());
         for subsystem in &self.subsystems {
             subsystem.validate()?;
+            if let Some(serial) = &subsystem.serial {
+                // Linux names a disk by its model and its serial number.
+                let allowed = "a serial number that no other subsystem of the model has";
+                check(serials.insert((&subsystem.model, serial)), "subsystem.serial", serial, allowed)?;
+            }
             check(
                 nqns.insert(&subsystem.nqn),
                 "subsystem.nqn",
                 &subsystem.nqn,
                 "an NQN that no other subsystem has",
             )?;
+        }
+        self.validate_identities()
+    }
+
+    /// Two disks with one identity are one multipath disk to Linux: only shared ones are.
+    fn validate_identities(&self) -> Result<(), ConfigError> {
+        let namespaces = || self.subsystems.iter().flat_map(|one| &one.namespaces);
+        let (mut uuids, mut nguids) = (BTreeMap::new(), BTreeMap::new());
+        for one in namespaces() {
+            for (key, id, seen) in [
+                ("namespace.uuid", one.uuid(), &mut uuids),
+                ("namespace.nguid", one.nguid().or(one.uuid()), &mut nguids),
+            ] {
+                let Some(id) = id else { continue };
+                let both_shared = seen.insert(id, one.shared).is_none_or(|before| before && one.shared);
+                check(both_shared, key, id, "one that no other namespace has, unless both are shared")?;
+            }
         }
         Ok(())
     }
@@ -311,12 +343,10 @@ impl SubsystemConfig {
         let printable = |text: &str, most: usize| {
             text.len() <= most && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         };
-        check(
-            printable(&self.serial, 20),
-            "subsystem.serial",
-            &self.serial,
-            "at most 20 printable ASCII characters",
-        )?;
+        if let Some(serial) = &self.serial {
+            let allowed = "1 to 20 printable ASCII characters";
+            check(printable(serial, 20) && !serial.trim().is_empty(), "subsystem.serial", serial, allowed)?;
+        }
         check(
             printable(&self.model, 40),
             "subsystem.model",
@@ -336,6 +366,11 @@ impl SubsystemConfig {
         let mut nsids = BTreeSet::new();
         for namespace in &self.namespaces {
             namespace.validate()?;
+            if namespace.shared {
+                let explicit = self.serial.is_some() && namespace.uuid.is_some() && namespace.nguid.is_some();
+                let allowed = "true with an explicit uuid and nguid, and an explicit serial of the subsystem";
+                check(explicit, "namespace.shared", true, allowed)?;
+            }
             let allowed = "a number that no other namespace of the subsystem has";
             check(nsids.insert(namespace.nsid), "namespace.nsid", namespace.nsid, allowed)?;
         }
@@ -353,14 +388,14 @@ impl NamespaceConfig {
             self.block_bytes,
             "512, 1024, 2048 or 4096",
         )?;
-        if let Some(uuid) = &self.uuid {
-            check(
-                parse_uuid(uuid).is_some(),
-                "namespace.uuid",
-                uuid,
-                "32 hexadecimal digits, hyphens between them",
-            )?;
+        for (key, text) in [("namespace.uuid", &self.uuid), ("namespace.nguid", &self.nguid)] {
+            let Some(text) = text else { continue };
+            let allowed = "32 hexadecimal digits as 00112233-4455-6677-8899-aabbccddeeff, not all 0 or f";
+            let is_id = Uuid::try_parse(text).is_ok_and(|id| !id.is_nil() && !id.is_max());
+            check(is_id, key, text, allowed)?;
         }
+        let is_file = matches!(self.backend, BackendConfig::File { .. });
+        check(is_file || !self.shared, "namespace.shared", self.shared, "true with backend.file only")?;
         match &self.backend {
             BackendConfig::Memory { mib } => {
                 check((1..=1 << 20).contains(mib), "namespace.backend.memory.mib", mib, "1 to 1048576")
@@ -375,10 +410,22 @@ impl NamespaceConfig {
         }
     }
 
-    /// Returns its UUID: the configured one, or one that follows from the subsystem's NQN and NSID.
-    pub fn uuid(&self, nqn: &str) -> [u8; 16] {
-        self.uuid.as_deref().and_then(parse_uuid).unwrap_or_else(|| derived_uuid(nqn, self.nsid))
+    /// Returns the configured UUID.
+    pub fn uuid(&self) -> Option<Uuid> {
+        self.uuid.as_deref().and_then(|text| Uuid::try_parse(text).ok())
     }
+
+    /// Returns the configured NGUID.
+    pub fn nguid(&self) -> Option<Uuid> {
+        self.nguid.as_deref().and_then(|text| Uuid::try_parse(text).ok())
+    }
+}
+
+/// Whether a connection could belong to both listeners.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let same_family = one.is_ipv4() == other.is_ipv4();
+    let any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && (one.ip() == other.ip() || (any && same_family))
 }
 
 fn check(
@@ -398,94 +445,5 @@ fn is_nqn(text: &str) -> bool {
     text.starts_with("nqn.") && text.len() <= NQN_BYTES_MAX && !text.contains(char::is_control)
 }
 
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let digits: String = text.chars().filter(|&one| one != '-').collect();
-    let value = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
-    value.map(u128::to_be_bytes)
-}
-
-/// FNV-1a in 128 bits, with the version and variant of RFC 9562 s5.8. It must not change: hosts know disks by it.
-fn derived_uuid(nqn: &str, nsid: u32) -> [u8; 16] {
-    let bytes = nqn.bytes().chain(nsid.to_be_bytes());
-    let hash = bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
-        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    });
-    let mut uuid = hash.to_be_bytes();
-    uuid[6] = uuid[6] & 0x0f | 0x80;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    uuid
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = r#"
-listeners = ["10.99.0.1:4420"]
-[stack.port]
-device.memory = {}
-[stack.net]
-address = "10.99.0.1/24"
-[[subsystem]]
-nqn = "nqn.2014-08.org.example:disk"
-allow_any_host = true
-[[subsystem.namespace]]
-nsid = 1
-backend.memory = { mib = 16 }
-"#;
-
-    #[test]
-    fn a_small_configuration_has_defaults() {
-        let config = TargetConfig::from_toml(GOOD).expect("valid");
-        assert_eq!(config.limits.queue_entries, 128);
-        assert_eq!(config.subsystems[0].namespaces[0].backend, BackendConfig::Memory { mib: 16 });
-    }
-
-    #[test]
-    fn an_error_names_the_key_the_value_and_what_is_allowed() {
-        for (from, to, words) in [
-            ("10.99.0.1:4420", "10.99.0.2:4420", &["listeners", "10.99.0.2:4420", "stack.net"][..]),
-            ("nqn.2014-08.org.example:disk", "disk", &["subsystem.nqn", "disk", "nqn.2014"]),
-            ("nsid = 1", "nsid = 0", &["namespace.nsid", "0", "1 to 1024"]),
-            ("allow_any_host = true", "", &["subsystem.hosts", "allow_any_host"]),
-            ("nsid = 1", "nsid = 1\nblock_bytes = 100", &["block_bytes", "100", "512"]),
-            ("nsid = 1", "nsid = 1\nblock_size = 512", &["block_size", "line 12"]),
-            ("mib = 16", "mib = 0", &["mib", "1 to"]),
-            (
-                "[[subsystem]]",
-                "[limits]\ntransfer_kib = 100\n[[subsystem]]",
-                &["transfer_kib", "100", "power of two"],
-            ),
-            ("device.memory = {}", "device.memory = {}\nmtu = 1", &["stack", "mtu", "1"]),
-        ] {
-            let text = GOOD.replace(from, to);
-            let error = TargetConfig::from_toml(&text).expect_err(to).to_string();
-            assert!(words.iter().all(|word| error.contains(word)) && !error.contains('\n'), "{to}: {error}");
-        }
-    }
-
-    /// As `configs/memif-server.toml` does for the stack.
-    #[test]
-    fn the_explained_configuration_names_every_limit() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/nvmf/memif.toml");
-        let explained = std::fs::read_to_string(path).expect("the file is there");
-        let unknown = GOOD.replace("[[subsystem]]", "[limits]\nno_such_key = 1\n[[subsystem]]");
-        let error = TargetConfig::from_toml(&unknown).expect_err("the key is unknown").to_string();
-        let keys: Vec<_> = error.split('`').skip(3).step_by(2).collect();
-        assert!(keys.len() > 10, "{error}");
-        for key in keys {
-            let sets = |line: &str| line.split_once(" = ").is_some_and(|(name, _)| name == key);
-            assert!(explained.lines().any(sets), "configs/nvmf/memif.toml does not explain limits.{key}");
-        }
-    }
-
-    #[test]
-    fn a_uuid_is_the_configured_one_or_follows_from_the_names() {
-        let text = GOOD.replace("nsid = 1", "nsid = 1\nuuid = \"00112233-4455-6677-8899-aabbccddeeff\"");
-        let config = TargetConfig::from_toml(&text).expect("valid");
-        assert_eq!(config.subsystems[0].namespaces[0].uuid("x")[..3], [0x00, 0x11, 0x22]);
-        assert_eq!(derived_uuid("a", 1), derived_uuid("a", 1));
-        assert_ne!(derived_uuid("a", 1), derived_uuid("a", 2));
-        assert_eq!(derived_uuid("a", 1)[6] >> 4, 8);
-    }
-}
+mod tests;

@@ -51,6 +51,13 @@ impl LatencySnapshot {
         LatencySnapshot { counts: pairs.map(|(now, then)| now.wrapping_sub(*then)).collect() }
     }
 
+    /// Returns these and the others together.
+    #[must_use]
+    pub fn and(&self, others: &LatencySnapshot) -> LatencySnapshot {
+        let pairs = self.counts.iter().zip(&others.counts);
+        LatencySnapshot { counts: pairs.map(|(one, other)| one.wrapping_add(*other)).collect() }
+    }
+
     /// Returns the largest latency in nanoseconds and the count of each bucket that is not empty, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -115,5 +122,7 @@ mod tests {
         histogram.record(1000);
         assert_eq!(histogram.snapshot().since(&all).percentile_ns(0.1), 1023);
         assert_eq!(LatencyHistogram::default().snapshot().percentile_ns(50.0), 0);
+        let twice = all.and(&all);
+        assert_eq!(twice.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [198, 2]);
     }
 }

@@ -7,6 +7,8 @@
 //! | [`backend`] | memory, null, files and block devices by io_uring |
 //! | [`transport`] | a reactor for each core: RDMA connections, data buffers |
 //! | [`config`], [`serve`], [`namespaces`] | a whole target from a TOML file, and its namespaces from a changed one |
+//! | [`open`] | opens and checks what the blocks of namespaces are in |
+//! | [`identities`] | serial numbers and UUIDs that stay |
 //! | [`host`] | an initiator for tests and measurements |
 //!
 //! The data of a Write is pulled by RDMA Read into the memory that is written to disk, the data of a Read is pushed by RDMA
@@ -18,8 +20,10 @@
 pub mod backend;
 pub mod config;
 pub mod host;
+pub mod identities;
 pub mod latency;
 pub mod namespaces;
+pub mod open;
 pub mod serve;
 pub mod target;
 pub mod transport;
@@ -48,6 +52,16 @@ pub enum NvmfError {
         /// The reason.
         reason: String,
     },
+    /// A namespace cannot be served.
+    #[error("namespace {nsid} of {nqn}: {source}")]
+    Namespace {
+        /// Its subsystem.
+        nqn: String,
+        /// Its number.
+        nsid: u32,
+        /// Why.
+        source: Box<NvmfError>,
+    },
     /// A file could not be opened.
     #[error("{what}: {source}")]
     System {
@@ -56,6 +70,9 @@ pub enum NvmfError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A serial number or UUID is missing, or cannot be kept.
+    #[error(transparent)]
+    Identity(#[from] identities::IdentityError),
     /// The address is in use.
     #[error("{0} cannot be listened at")]
     Listen(SocketAddr),

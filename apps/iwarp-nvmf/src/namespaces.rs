@@ -6,6 +6,7 @@
 //! predecessor, as they were. Hosts get the event Namespace Attribute Changed (Base 1.4, 5.2).
 
 use core::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -13,9 +14,9 @@ use std::time::Duration;
 use ironwarp::{Context, ProtectionDomain, Stack};
 
 use crate::NvmfError;
-use crate::backend::{FileMedium, FileOptions};
+use crate::backend::{Claim, FileMedium, MediumId};
 use crate::config::{BackendConfig, NamespaceConfig, SubsystemConfig, TargetConfig};
-use crate::serve::{device, namespace_info, open_medium};
+use crate::open::{Medium, Opener, name};
 use crate::target::{Namespace, NamespaceInfo, Target};
 use crate::transport::{CoreDevices, DeviceChange};
 
@@ -32,8 +33,17 @@ pub struct Namespaces {
     current: TargetConfig,
     /// Registers memory of later namespaces.
     ctx: Option<Context>,
+    /// The files of namespaces, by the names of the namespaces, and what opens others.
+    opened: Opened,
+}
+
+/// What a target has opened.
+pub(crate) struct Opened {
+    pub(crate) opener: Opener,
+    /// The files of namespaces, by the names of the namespaces.
+    pub(crate) files: BTreeMap<String, Arc<FileMedium>>,
     /// The number of the next device.
-    next_device: usize,
+    pub(crate) devices: usize,
 }
 
 /// What a new configuration has changed: namespaces as `NQN NSID`.
@@ -49,6 +59,13 @@ pub struct ReloadReport {
     pub failed: Vec<String>,
     /// Changes that take effect after a restart.
     pub needs_restart: Vec<String>,
+}
+
+impl ReloadReport {
+    /// Returns whether the target is now what the configuration says.
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_empty() && self.needs_restart.is_empty()
+    }
 }
 
 impl fmt::Display for ReloadReport {
@@ -71,15 +88,25 @@ impl fmt::Display for ReloadReport {
 }
 
 impl Namespaces {
-    /// The namespaces of `config`, on devices with the numbers below `devices`.
+    /// The namespaces of `config`, which are open.
     pub(crate) fn new(
-        stack: Stack,
-        pd: ProtectionDomain,
+        (stack, pd): (Stack, ProtectionDomain),
         target: Arc<Target>,
         cores: Vec<CoreDevices>,
-        (config, devices): (&TargetConfig, usize),
+        config: &TargetConfig,
+        opened: Opened,
     ) -> Self {
-        Namespaces { stack, pd, target, cores, current: config.clone(), ctx: None, next_device: devices }
+        Namespaces { stack, pd, target, cores, current: config.clone(), ctx: None, opened }
+    }
+
+    /// Returns the claims of all files, for a successor.
+    pub fn claims(&self) -> Vec<Arc<Claim>> {
+        self.opened.opener.media.claims()
+    }
+
+    /// Closes what the predecessor has left and no namespace has taken, and returns the names.
+    pub fn close_unused(&mut self) -> Vec<String> {
+        self.opened.opener.media.close_unused()
     }
 
     /// Returns what all cores share.
@@ -114,11 +141,11 @@ impl Namespaces {
         report: &mut ReloadReport,
     ) {
         let nqn = current.nqn.clone();
-        let name = |nsid: u32| format!("{nqn} {nsid}");
+        let name = |nsid: u32| name(&nqn, nsid);
         current.namespaces.retain(|old| {
             let stays = new.namespaces.iter().any(|one| one.nsid == old.nsid);
             if !stays {
-                self.put(&nqn, old.nsid, None);
+                self.put(&nqn, old.nsid, None, None);
                 report.removed.push(name(old.nsid));
             }
             stays
@@ -126,16 +153,17 @@ impl Namespaces {
         for namespace in &new.namespaces {
             let place = current.namespaces.iter_mut().find(|old| old.nsid == namespace.nsid);
             let info = self.info(&nqn, namespace.nsid);
-            let same = place.as_deref().zip(info).is_some_and(|(old, info)| {
-                old == namespace && file_blocks(old).is_none_or(|blocks| blocks == info.blocks)
-            });
+            let same = place
+                .as_deref()
+                .zip(info)
+                .is_some_and(|(old, info)| old == namespace && self.is_as_it_was(&nqn, old, info.blocks));
             if same {
                 continue;
             }
             match self.open(&nqn, namespace) {
-                Err(error) => report.failed.push(format!("{}: {error}", name(namespace.nsid))),
-                Ok(made) => {
-                    self.put(&nqn, namespace.nsid, Some(made));
+                Err(error) => report.failed.push(error.to_string()),
+                Ok((made, medium)) => {
+                    self.put(&nqn, namespace.nsid, Some(made), medium.file().cloned());
                     match place {
                         Some(old) => {
                             *old = namespace.clone();
@@ -156,21 +184,35 @@ impl Namespaces {
         Some(subsystem.namespaces().get(&nsid)?.info)
     }
 
+    /// Returns whether the file of a namespace, if it is one, is the same as before, has as many blocks and no failed
+    /// fdatasync. One that is not there any more stays as it is.
+    fn is_as_it_was(&self, nqn: &str, namespace: &NamespaceConfig, blocks: u64) -> bool {
+        let BackendConfig::File { path, .. } = &namespace.backend else { return true };
+        let Some(file) = self.opened.files.get(&name(nqn, namespace.nsid)) else { return true };
+        let same_file = MediumId::of(path).is_ok_and(|id| id == file.claim().id());
+        let same_size =
+            file.bytes_now().is_ok_and(|bytes| bytes / u64::from(namespace.block_bytes) == blocks);
+        let is_gone = !path.exists();
+        file.sync_error().is_none() && (is_gone || same_file && same_size)
+    }
+
     /// Opens the device of a namespace on every core.
-    fn open(&mut self, nqn: &str, namespace: &NamespaceConfig) -> Result<Namespace, NvmfError> {
+    fn open(&mut self, nqn: &str, namespace: &NamespaceConfig) -> Result<(Namespace, Medium), NvmfError> {
         let ctx = match self.ctx.take() {
             Some(ctx) => ctx,
             None => self.stack.context()?,
         };
-        let opened = open_medium(&ctx, self.pd, namespace, self.current.limits.transfer_kib * 1024);
+        let at = self.opened.devices;
+        let opened = self.opened.opener.open((&ctx, self.pd), nqn, namespace, at);
         self.ctx = Some(ctx);
-        let (medium, bytes) = opened?;
-        let at = self.next_device;
-        self.next_device += 1;
-        let made = Namespace::new(namespace_info(namespace, nqn, at, bytes));
+        let (medium, info) = opened?;
+        self.opened.devices += 1;
+        let made = Namespace::new(info);
         // This thread makes the devices: to pin the memory of a core takes long.
+        let faults = self.opened.opener.faults();
         let open = |core: &mut CoreDevices| {
-            device((medium.clone(), made.counters.clone()), &core.arena(OPEN_TIMEOUT)?)
+            let (of, counters, faults) = (medium.clone(), made.counters.clone(), faults.clone());
+            Opener::device(of, counters, faults, &core.arena(OPEN_TIMEOUT)?)
         };
         let devices = self.cores.iter_mut().map(open).collect::<Result<Vec<_>, _>>()?;
         let (done, outcomes) = channel();
@@ -182,7 +224,7 @@ impl Namespaces {
         if taken.is_err() {
             self.close(at);
         }
-        taken.map(|()| made)
+        taken.map(|()| (made, medium))
     }
 
     fn all_taken(&self, outcomes: &Receiver<()>) -> Result<(), NvmfError> {
@@ -199,8 +241,13 @@ impl Namespaces {
     }
 
     /// Shows a namespace to hosts, or hides it, and closes the device of the one before it.
-    fn put(&self, nqn: &str, nsid: u32, namespace: Option<Namespace>) {
-        let before = self.info(nqn, nsid);
+    fn put(&mut self, nqn: &str, nsid: u32, namespace: Option<Namespace>, file: Option<Arc<FileMedium>>) {
+        let (before, name) = (self.info(nqn, nsid), name(nqn, nsid));
+        self.opened.opener.media.settle(&name, file.as_deref());
+        match file {
+            Some(file) => drop(self.opened.files.insert(name, file)),
+            None => drop(self.opened.files.remove(&name)),
+        }
         self.target.change_namespace(nqn, nsid, namespace);
         if let Some(before) = before {
             self.close(before.backend);
@@ -212,13 +259,6 @@ impl Namespaces {
             core.send(DeviceChange::Remove { at });
         }
     }
-}
-
-/// Returns the blocks that a file has now. `None`: it is not a file, or cannot be opened, and stays as it is.
-fn file_blocks(namespace: &NamespaceConfig) -> Option<u64> {
-    let BackendConfig::File { path, direct } = &namespace.backend else { return None };
-    let options = FileOptions { direct: *direct, read_only: true };
-    Some(FileMedium::open(path, options).ok()?.bytes() / u64::from(namespace.block_bytes))
 }
 
 /// Returns what differs besides namespaces.
@@ -234,6 +274,7 @@ fn other_changes(old: &TargetConfig, new: &TargetConfig) -> Vec<String> {
     compare("stack", &old.stack, &new.stack);
     compare("listeners", &old.listeners, &new.listeners);
     compare("limits", &old.limits, &new.limits);
+    compare("state_dir", &old.state_dir, &new.state_dir);
     let heads = |config: &TargetConfig| {
         let head = |one: &SubsystemConfig| SubsystemConfig { namespaces: Vec::new(), ..one.clone() };
         config.subsystems.iter().map(head).collect::<Vec<_>>()

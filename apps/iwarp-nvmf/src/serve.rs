@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ironwarp::memory::MemoryPort;
-use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, Region, Stack, Worker, idle, pin};
+use ironwarp::{Context, ProtectionDomain, Stack, Worker, idle, pin};
 
 use crate::NvmfError;
-use crate::backend::{Arena, Backend, FileBackend, FileMedium, FileOptions, MemoryBackend, NullBackend};
-use crate::config::{BackendConfig, NamespaceConfig, TargetConfig};
-use crate::namespaces::Namespaces;
+use crate::backend::faults::FaultPlan;
+use crate::backend::{Arena, Inherited};
+use crate::config::TargetConfig;
+use crate::namespaces::{Namespaces, Opened};
+use crate::open::{Medium, Opener, name};
 use crate::target::{
-    ADMIN_QUEUE_ENTRIES, IoCounters, Namespace, NamespaceInfo, Subsystem, SubsystemInfo, Target, TargetLimits,
+    ADMIN_QUEUE_ENTRIES, IoCounters, Namespace, Subsystem, SubsystemInfo, Target, TargetLimits,
 };
 use crate::transport::arena::ArenaLimits;
 use crate::transport::{
@@ -22,17 +24,24 @@ use crate::transport::{
 
 /// The time that connections have to close after a stop. Later ones are reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that disks have for what they were given, after the connections have closed.
+const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the first thread looks whether there is something to do.
 const CONTROL_INTERVAL: Duration = Duration::from_millis(50);
 /// The largest depth of a core's completion queue.
 const COMPLETIONS_MAX: u32 = 1 << 20;
 
-/// The medium of a namespace, shared by all cores.
-#[derive(Clone)]
-pub(crate) enum Medium {
-    Memory(Arc<Region>),
-    Null { zeros: Arc<Region>, sink: Arc<Region> },
-    File(Arc<FileMedium>),
+/// What a target has besides its configuration.
+#[derive(Default)]
+pub struct Surroundings {
+    /// Ports in memory instead of the device of the configuration.
+    pub ports: Option<Vec<MemoryPort>>,
+    /// A stack that runs already, for example in virtual time.
+    pub stack: Option<(Stack, Vec<Worker>)>,
+    /// Descriptors of the target before this one.
+    pub inherited: Vec<Inherited>,
+    /// Faults of all disks, for tests.
+    pub faults: Option<Arc<FaultPlan>>,
 }
 
 /// A target that has not been distributed to threads yet.
@@ -51,6 +60,7 @@ pub struct Core {
     arrivals: Arrivals,
     changes: DeviceChanges,
     media: Vec<(Medium, Arc<IoCounters>)>,
+    faults: Option<Arc<FaultPlan>>,
     listeners: Vec<core::net::SocketAddr>,
     processor: Option<usize>,
 }
@@ -60,44 +70,62 @@ impl Appliance {
     ///
     /// # Errors
     ///
-    /// A file cannot be opened, memory is short, or the stack does not start.
+    /// As [`Appliance::open_in`].
     pub fn open(config: &TargetConfig, ports: Option<Vec<MemoryPort>>) -> Result<Self, NvmfError> {
-        let builder = Stack::builder(config.stack.clone());
-        let (stack, workers) = match ports {
-            Some(ports) => builder.memory_ports(ports).build()?,
-            None => builder.build()?,
-        };
-        Self::on_stack(config, stack, workers)
+        Self::open_in(config, Surroundings { ports, ..Surroundings::default() })
     }
 
     /// Opens the media on a stack that is already there, as a simulator does.
     ///
     /// # Errors
     ///
-    /// A file cannot be opened, or memory is short.
+    /// As [`Appliance::open_in`].
     pub fn on_stack(config: &TargetConfig, stack: Stack, workers: Vec<Worker>) -> Result<Self, NvmfError> {
+        Self::open_in(config, Surroundings { stack: Some((stack, workers)), ..Surroundings::default() })
+    }
+
+    /// Opens the media and the stack.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be opened or is in use, an identity cannot be kept, memory is short, or the stack does not start.
+    pub fn open_in(config: &TargetConfig, surroundings: Surroundings) -> Result<Self, NvmfError> {
+        let Surroundings { ports, stack, inherited, faults } = surroundings;
+        let mut opener = Opener::new(config, inherited, faults)?;
+        let builder = Stack::builder(config.stack.clone());
+        let (stack, workers) = match (stack, ports) {
+            (Some(stack), _) => stack,
+            (None, Some(ports)) => builder.memory_ports(ports).build()?,
+            (None, None) => builder.build()?,
+        };
         let pd = stack.alloc_pd();
         let mut contexts = (0..workers.len()).map(|_| stack.context()).collect::<Result<Vec<_>, _>>()?;
-        let mut media = Vec::new();
+        let (mut media, mut files) = (Vec::new(), BTreeMap::new());
         let mut subsystems = Vec::new();
         for one in &config.subsystems {
             let mut namespaces = BTreeMap::new();
             for namespace in &one.namespaces {
-                let (medium, bytes) =
-                    open_medium(&contexts[0], pd, namespace, config.limits.transfer_kib * 1024)?;
-                let made = Namespace::new(namespace_info(namespace, &one.nqn, media.len(), bytes));
+                let (medium, info) = opener.open((&contexts[0], pd), &one.nqn, namespace, media.len())?;
+                if let Some(file) = medium.file() {
+                    let name = name(&one.nqn, namespace.nsid);
+                    opener.media.settle(&name, Some(file));
+                    files.insert(name, file.clone());
+                }
+                let made = Namespace::new(info);
                 media.push((medium, made.counters.clone()));
                 namespaces.insert(namespace.nsid, made);
             }
             let hosts = (!one.allow_any_host).then(|| one.hosts.clone());
-            let (nqn, serial, model) = (one.nqn.clone(), one.serial.clone(), one.model.clone());
+            let (nqn, serial, model) = (one.nqn.clone(), opener.serial(one)?, one.model.clone());
             subsystems.push(Subsystem::new(SubsystemInfo { nqn, serial, model, hosts }, namespaces));
         }
+        let faults = opener.faults();
         let target = Arc::new(Target::new(target_limits(config), subsystems, config.listeners.clone()));
         let limits = core_limits(config);
         let mut ends = arrivals(workers.len());
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers.len()).map(|_| device_changes()).unzip();
-        let namespaces = Namespaces::new(stack, pd, target.clone(), senders, (config, media.len()));
+        let opened = Opened { opener, files, devices: media.len() };
+        let namespaces = Namespaces::new((stack, pd), target.clone(), senders, config, opened);
         let mut cores = Vec::new();
         for ((worker, arrivals), changes) in workers.into_iter().zip(ends.drain(..)).zip(receivers) {
             let processor = worker.processor();
@@ -112,6 +140,7 @@ impl Appliance {
                 arrivals,
                 changes,
                 media,
+                faults: faults.clone(),
                 listeners,
                 processor,
             });
@@ -125,7 +154,8 @@ impl Appliance {
     }
 
     /// Serves until `stop` is set, with a thread for each core; then closes the connections. `ready` is called when the
-    /// target listens, and `control` some twenty times a second.
+    /// target listens, and `control` some twenty times a second. A core that ends or panics ends all: `stop` is set, the
+    /// other cores close their connections, and the hosts of a core that has panicked get resets.
     ///
     /// # Errors
     ///
@@ -134,28 +164,34 @@ impl Appliance {
         self,
         stop: &AtomicBool,
         ready: impl FnOnce() + Send,
-        mut control: impl FnMut(&mut Namespaces),
+        mut control: impl FnMut(&mut Control<'_>),
     ) -> Result<(), NvmfError> {
         let (mut namespaces, cores) = self.into_cores();
         let mut ready = Some(ready);
+        let beats: Vec<_> = cores.iter().map(|_| Beat::default()).collect();
         std::thread::scope(|scope| {
             let threads: Vec<_> = cores
                 .into_iter()
-                .map(|core| {
+                .zip(&beats)
+                .map(|(core, beat)| {
                     // The first core listens.
                     let ready = ready.take();
                     scope.spawn(move || {
-                        let outcome = core.serve(stop, ready);
-                        stop.store(true, Ordering::Relaxed);
-                        outcome
+                        let _stop = SetOnDrop(stop);
+                        core.serve(stop, ready, beat)
                     })
                 })
                 .collect();
+            // A panic in `control` must not leave the cores running either.
+            let stop_at_end = SetOnDrop(stop);
+            let mut life = Life::new(&beats);
             while !stop.load(Ordering::Relaxed) {
-                control(&mut namespaces);
+                let all_cores_run = life.all_cores_run();
+                control(&mut Control { namespaces: &mut namespaces, all_cores_run });
                 namespaces.close_removed();
                 std::thread::sleep(CONTROL_INTERVAL);
             }
+            drop(stop_at_end);
             let mut outcome = Ok(());
             for thread in threads {
                 let one = thread
@@ -165,6 +201,52 @@ impl Appliance {
             }
             outcome
         })
+    }
+}
+
+/// What [`Appliance::run`] passes to its caller some twenty times a second.
+pub struct Control<'a> {
+    /// The namespaces.
+    pub namespaces: &'a mut Namespaces,
+    /// Whether every core has run since this was true last. A core that is stuck keeps it false.
+    pub all_cores_run: bool,
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The turns of a core, on a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct Beat(AtomicU64);
+
+/// Watches the turns of all cores.
+struct Life<'a> {
+    beats: &'a [Beat],
+    /// Turns when all had run last.
+    seen: Vec<u64>,
+}
+
+impl<'a> Life<'a> {
+    fn new(beats: &'a [Beat]) -> Self {
+        Life { beats, seen: vec![0; beats.len()] }
+    }
+
+    /// Returns whether every core has turned since this was true last.
+    fn all_cores_run(&mut self) -> bool {
+        let turns = self.beats.iter().map(|beat| beat.0.load(Ordering::Relaxed));
+        if turns.clone().zip(&self.seen).any(|(now, seen)| now == *seen) {
+            return false;
+        }
+        self.seen.clear();
+        self.seen.extend(turns);
+        true
     }
 }
 
@@ -188,7 +270,7 @@ impl Core {
         self,
         change: impl FnOnce(&Arena, Vec<Device>) -> Vec<Device>,
     ) -> Result<Reactor, NvmfError> {
-        let media = self.media;
+        let (media, faults) = (self.media, self.faults);
         let mut reactor = Reactor::new(
             self.target,
             (self.worker, self.ctx),
@@ -196,7 +278,9 @@ impl Core {
             self.limits,
             (self.arrivals, self.changes),
             |memory| {
-                let devices = media.into_iter().map(|one| device(one, memory.arena()));
+                let device =
+                    |(medium, counters)| Opener::device(medium, counters, faults.clone(), memory.arena());
+                let devices = media.into_iter().map(device);
                 Ok(change(memory.arena(), devices.collect::<Result<_, _>>()?))
             },
         )?;
@@ -204,7 +288,7 @@ impl Core {
         Ok(reactor)
     }
 
-    fn serve(self, stop: &AtomicBool, ready: Option<impl FnOnce()>) -> Result<(), NvmfError> {
+    fn serve(self, stop: &AtomicBool, ready: Option<impl FnOnce()>, beat: &Beat) -> Result<(), NvmfError> {
         if let Some(processor) = self.processor {
             pin(processor);
         }
@@ -215,6 +299,8 @@ impl Core {
         }
         let policy = reactor.worker().idle_policy();
         while !stop.load(Ordering::Relaxed) {
+            // Only this thread changes it.
+            beat.0.store(beat.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if !reactor.poll()? {
                 idle(policy);
             }
@@ -233,6 +319,10 @@ pub fn drain(reactor: &mut Reactor) -> Result<(), NvmfError> {
     let deadline = Instant::now() + DRAIN_TIMEOUT;
     while reactor.drain(deadline)? > 0 {
         reactor.poll()?;
+        if Instant::now() > deadline + DISK_TIMEOUT {
+            tracing::error!("a disk still has requests: the target ends without their outcomes");
+            break;
+        }
     }
     // Resets and acknowledgements are still to be sent.
     for _ in 0..64 {
@@ -240,80 +330,6 @@ pub fn drain(reactor: &mut Reactor) -> Result<(), NvmfError> {
     }
     tracing::info!("{:?}", reactor.counters());
     Ok(())
-}
-
-/// Returns what a namespace on the device `backend` with a medium of `bytes` is made of.
-pub(crate) fn namespace_info(
-    namespace: &NamespaceConfig,
-    nqn: &str,
-    backend: usize,
-    bytes: u64,
-) -> NamespaceInfo {
-    let block_shift = namespace.block_bytes.ilog2() as u8;
-    NamespaceInfo {
-        backend,
-        block_shift,
-        blocks: bytes >> block_shift,
-        read_only: namespace.read_only,
-        uuid: namespace.uuid(nqn),
-    }
-}
-
-/// Opens what a namespace's blocks are in, and returns its size in bytes.
-pub(crate) fn open_medium(
-    ctx: &Context,
-    pd: ProtectionDomain,
-    namespace: &NamespaceConfig,
-    transfer_bytes: u32,
-) -> Result<(Medium, u64), NvmfError> {
-    let region = |bytes: usize| {
-        let memory = AlignedBuf::pages(bytes);
-        let memory = memory.map_err(|error| NvmfError::Memory { bytes, reason: error.to_string() })?;
-        Ok::<_, NvmfError>(Arc::new(ctx.register(pd, memory, Access::LOCAL_WRITE)?))
-    };
-    match &namespace.backend {
-        BackendConfig::Memory { mib } => {
-            let bytes = u64::from(*mib) << 20;
-            Ok((Medium::Memory(region(bytes as usize)?), bytes))
-        }
-        BackendConfig::Null { mib } => {
-            let (zeros, sink) = (region(transfer_bytes as usize)?, region(transfer_bytes as usize)?);
-            Ok((Medium::Null { zeros, sink }, u64::from(*mib) << 20))
-        }
-        BackendConfig::File { path, direct } => {
-            let options = FileOptions { direct: *direct, read_only: namespace.read_only };
-            let system = |source| NvmfError::System { what: path.display().to_string(), source };
-            let medium = FileMedium::open(path, options).map_err(system)?;
-            let bytes = medium.bytes();
-            if bytes < namespace.block_bytes.into() {
-                let empty =
-                    std::io::Error::other("shorter than a logical block; make it with truncate --size");
-                return Err(system(empty));
-            }
-            medium.check_block(namespace.block_bytes).map_err(system)?;
-            if *direct && !medium.is_direct {
-                tracing::warn!("{} has no O_DIRECT: the page cache is used", path.display());
-            }
-            Ok((Medium::File(Arc::new(medium)), bytes))
-        }
-    }
-}
-
-/// Makes the device of a medium for one core.
-pub(crate) fn device(
-    (medium, counters): (Medium, Arc<IoCounters>),
-    arena: &Arena,
-) -> Result<Device, NvmfError> {
-    let backend: Box<dyn Backend> = match medium {
-        Medium::Memory(region) => Box::new(MemoryBackend::new(region)),
-        Medium::Null { zeros, sink } => Box::new(NullBackend::new(zeros, sink)),
-        Medium::File(medium) => {
-            let what = "io_uring (see kernel.io_uring_disabled, and the seccomp policy of a container)";
-            let system = |source| NvmfError::System { what: what.to_owned(), source };
-            Box::new(FileBackend::new(medium, arena).map_err(system)?)
-        }
-    };
-    Ok(Device { backend, counters })
 }
 
 fn target_limits(config: &TargetConfig) -> TargetLimits {

@@ -27,7 +27,14 @@ fn target() -> Arc<Target> {
         transfer_bytes: 64 << 10,
         ..TargetLimits::default()
     };
-    let info = NamespaceInfo { backend: 0, block_shift: 9, blocks: BLOCKS, read_only: false, uuid: [7; 16] };
+    let info = NamespaceInfo {
+        backend: 0,
+        block_shift: 9,
+        blocks: BLOCKS,
+        read_only: false,
+        uuid: [7; 16],
+        nguid: [8; 16],
+    };
     let namespaces = BTreeMap::from([(1, Namespace::new(info))]);
     let subsystem = SubsystemInfo { nqn: NQN.to_owned(), ..SubsystemInfo::default() };
     let subsystems = vec![Subsystem::new(subsystem, namespaces)];

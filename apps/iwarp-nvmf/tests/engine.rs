@@ -24,7 +24,14 @@ const HOST: &str = "nqn.2014-08.org.example:host";
 const NOW: CapsuleLimits = CapsuleLimits { bytes: 4096, now_ms: 1000 };
 
 fn namespace(blocks: u64, read_only: bool) -> Namespace {
-    Namespace::new(NamespaceInfo { backend: 0, block_shift: 9, blocks, read_only, uuid: [7; 16] })
+    Namespace::new(NamespaceInfo {
+        backend: 0,
+        block_shift: 9,
+        blocks,
+        read_only,
+        uuid: [7; 16],
+        nguid: [8; 16],
+    })
 }
 
 fn target() -> Arc<Target> {

@@ -201,7 +201,7 @@ fn a_backend_that_fails_is_a_media_error() {
     assert_eq!(read.entry.status(), Status::UNRECOVERED_READ_ERROR);
     let namespaces = pair.side.target.subsystems()[0].namespaces();
     assert_eq!(namespaces[&1].counters.media_errors.load(Ordering::Relaxed), 1);
-    assert!(namespaces[&1].counters.latency.snapshot().percentile_ns(100.0) > 0);
+    assert!(namespaces[&1].counters.read_latency.snapshot().percentile_ns(100.0) > 0);
     let write = complete(&mut pair, range.entry(io::WRITE), Transfer::ToTarget(4096));
     assert_eq!(write.entry.status(), Status::SUCCESS);
     let read = complete(&mut pair, range.entry(io::READ), Transfer::FromTarget(4096));

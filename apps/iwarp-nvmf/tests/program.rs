@@ -61,10 +61,11 @@ fn a_target_serves_a_file_over_memif() {
         )
     };
     let target = format!(
-        "listeners = [\"10.98.0.1:4420\"]\n[stack.stats]\npage = \"{}\"\n[stack.eal]\n{}[stack.core]\nidle = \"yield\"\n[stack.port]\n{}\
+        "listeners = [\"10.98.0.1:4420\"]\nstate_dir = \"{}\"\n[stack.stats]\npage = \"{}\"\n[stack.eal]\n{}[stack.core]\nidle = \"yield\"\n[stack.port]\n{}\
          [stack.net]\naddress = \"10.98.0.1/24\"\n[limits]\nbuffers = 16\ncapsules = 1024\n[[subsystem]]\n\
          nqn = \"nqn.2014-08.org.example:disk\"\nallow_any_host = true\n[[subsystem.namespace]]\nnsid = 1\n\
          backend.file = {{ path = \"{}\" }}\n",
+        at("state"),
         at("page"),
         eal("target"),
         device("server"),

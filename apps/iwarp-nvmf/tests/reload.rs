@@ -113,11 +113,14 @@ fn what_cannot_be_changed_is_named_and_changes_nothing() {
     let missing = "backend.file = { path = \"/nonexistent/disk\" }";
     let mut new = config(&[(1, missing), (2, missing), (3, NULL)]);
     new.limits.buffers = 9;
-    new.subsystems[0].serial = "2".to_owned();
+    new.subsystems[0].serial = Some("2".to_owned());
     let report = reload(&mut pair, &new);
     assert_eq!((&report.added, &report.changed, &report.removed), (&names(&[3]), &vec![], &vec![]));
     assert_eq!(report.needs_restart, ["limits", "subsystem"]);
     let failed = report.failed.join("\n");
-    assert!(failed.contains(&format!("{NQN} 1: /nonexistent/disk")) && report.failed.len() == 2, "{failed}");
+    assert!(
+        failed.contains(&format!("namespace 1 of {NQN}: /nonexistent/disk")) && report.failed.len() == 2,
+        "{failed}"
+    );
     assert_eq!(sizes(&mut pair), [(1, 2048), (3, 16_384)]);
 }

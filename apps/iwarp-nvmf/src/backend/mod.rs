@@ -13,6 +13,9 @@
 //!
 //! A file that is not opened with O_DIRECT adds the kernel's copy to or from its page cache.
 
+pub mod faults;
+mod media;
+mod medium;
 mod memory;
 mod null;
 mod uring;
@@ -21,9 +24,11 @@ use std::sync::Arc;
 
 use ironwarp::{Region, Sge};
 
+pub use media::{Inherited, Media, stored_name};
+pub use medium::{Claim, FileMedium, FileOptions, MediumId};
 pub use memory::MemoryBackend;
 pub use null::NullBackend;
-pub use uring::{FileBackend, FileMedium, FileOptions};
+pub use uring::FileBackend;
 
 use crate::wire::Status;
 
@@ -75,6 +80,9 @@ pub enum BlockError {
     /// The medium cannot be written.
     #[error("the medium cannot be written, error {0}")]
     Write(i32),
+    /// An earlier fdatasync has failed, with this error: nothing tells whether what was written before is there.
+    #[error("fdatasync has failed before, error {0}: a reload opens the medium again")]
+    SyncLost(i32),
     /// The request does not fit the medium or the arena.
     #[error("the request is outside of the medium")]
     Range,
@@ -85,7 +93,7 @@ impl From<BlockError> for Status {
         match error {
             BlockError::NoSpace => Status::CAPACITY_EXCEEDED,
             BlockError::Read(_) => Status::UNRECOVERED_READ_ERROR,
-            BlockError::Write(_) => Status::WRITE_FAULT,
+            BlockError::Write(_) | BlockError::SyncLost(_) => Status::WRITE_FAULT,
             BlockError::Range => Status::LBA_OUT_OF_RANGE,
         }
     }

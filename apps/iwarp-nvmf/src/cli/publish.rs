@@ -2,7 +2,7 @@
 //!
 //! `stats.page` with the extension `namespaces` is replaced every second, and removed at the end. iwarp-top shows it. It is
 //! JSON: `pid`, `counters` of what the target refused or ended, and for each namespace its names, counts since the start, and `latency_ns`, the largest value and
-//! the number of each bucket of its histogram that is not empty. A file that cannot be written is reported once.
+//! the number of each bucket of its histogram that is not empty, of all commands, and of Reads and Writes apart. A file that cannot be written is reported once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -86,7 +86,10 @@ struct Namespace {
     nsid: u32,
     #[serde(flatten)]
     counts: Counts,
+    /// Of all commands.
     latency_ns: Vec<(u64, u64)>,
+    read_latency_ns: Vec<(u64, u64)>,
+    write_latency_ns: Vec<(u64, u64)>,
 }
 
 fn contents(target: &Target) -> File {
@@ -94,8 +97,11 @@ fn contents(target: &Target) -> File {
     for subsystem in target.subsystems() {
         for (&nsid, namespace) in subsystem.namespaces().iter() {
             let counts = Counts::of(&namespace.counters);
-            let latency_ns = counts.latency.buckets().collect();
-            namespaces.push(Namespace { nqn: subsystem.nqn().to_owned(), nsid, counts, latency_ns });
+            let latency_ns = counts.latency().buckets().collect();
+            let read_latency_ns = counts.read_latency.buckets().collect();
+            let write_latency_ns = counts.write_latency.buckets().collect();
+            let nqn = subsystem.nqn().to_owned();
+            namespaces.push(Namespace { nqn, nsid, counts, latency_ns, read_latency_ns, write_latency_ns });
         }
     }
     let (pid, controllers) = (std::process::id(), target.controllers().len());

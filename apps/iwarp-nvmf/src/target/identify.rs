@@ -134,7 +134,7 @@ fn namespace_data(namespace: &Namespace) -> Vec<u8> {
     data.nmic = 1;
     data.dlfeat = DLFEAT_ZEROS;
     data.nsattr = info.read_only.into();
-    data.nguid = info.uuid;
+    data.nguid = info.nguid;
     data.lbaf0 = [0, 0, info.block_shift, 0];
     data.as_bytes().to_vec()
 }
@@ -142,8 +142,8 @@ fn namespace_data(namespace: &Namespace) -> Vec<u8> {
 /// Type, length, two reserved bytes, identifier.
 fn descriptors(namespace: &Namespace) -> Vec<u8> {
     let mut data = Vec::with_capacity(IDENTIFY_BYTES);
-    let uuid = &namespace.info.uuid[..];
-    for (kind, identifier) in [(nidt::NGUID, uuid), (nidt::UUID, uuid), (nidt::CSI, &[CSI_NVM][..])] {
+    let (nguid, uuid) = (&namespace.info.nguid[..], &namespace.info.uuid[..]);
+    for (kind, identifier) in [(nidt::NGUID, nguid), (nidt::UUID, uuid), (nidt::CSI, &[CSI_NVM][..])] {
         data.extend_from_slice(&[kind, identifier.len() as u8, 0, 0]);
         data.extend_from_slice(identifier);
     }

@@ -31,8 +31,10 @@ pub struct NamespaceInfo {
     pub blocks: u64,
     /// Whether hosts may only read.
     pub read_only: bool,
-    /// Its UUID, which is also its NGUID.
+    /// Its UUID.
     pub uuid: [u8; 16],
+    /// Its NGUID.
+    pub nguid: [u8; 16],
 }
 
 /// Counts of a namespace.
@@ -48,8 +50,20 @@ pub struct IoCounters {
     pub written_bytes: AtomicU64,
     /// Commands that the backend failed.
     pub media_errors: AtomicU64,
-    /// From the arrival of a command to its response.
-    pub latency: LatencyHistogram,
+    /// Reads that the disk failed.
+    pub read_errors: AtomicU64,
+    /// Writes that the disk failed.
+    pub write_errors: AtomicU64,
+    /// Writes for which the disk had no space.
+    pub no_space: AtomicU64,
+    /// Calls of fdatasync that failed.
+    pub sync_errors: AtomicU64,
+    /// Reads and Writes of which the disk moved a part, and that were continued.
+    pub short_transfers: AtomicU64,
+    /// From the arrival of a Read or Compare to the sending of its response.
+    pub read_latency: LatencyHistogram,
+    /// The same of the commands that change the medium, and of Flush.
+    pub write_latency: LatencyHistogram,
 }
 
 /// A namespace.

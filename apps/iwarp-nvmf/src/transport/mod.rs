@@ -164,6 +164,7 @@ impl Reactor {
             waits: Waits::default(),
             is_resuming: false,
             reposting: Vec::with_capacity(limits.connections),
+            answered: Vec::with_capacity(slots),
             block_completions: Vec::with_capacity(slots),
             now_ns,
             now_ms,

@@ -18,6 +18,7 @@ impl Reactor {
         let before_ms = self.io.now_ms;
         self.io.now_ns = self.worker.now().0;
         self.io.now_ms = self.io.now_ns / 1_000_000;
+        self.io.count_latencies();
         self.io.parties.begin_turn();
         if self.io.now_ms > before_ms + PAUSE_MS {
             self.io.count(TargetCounter::Pauses);

@@ -3,10 +3,11 @@
 
 use ironwarp::memory::{MemoryConfig, pair_of_queues};
 use ironwarp::{Config, MacAddr, Stack};
+use iwarp_nvmf::backend::faults::FaultPlan;
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{Host, HostSettings};
 use iwarp_nvmf::namespaces::Namespaces;
-use iwarp_nvmf::serve::Appliance;
+use iwarp_nvmf::serve::{Appliance, Surroundings};
 use iwarp_nvmf::target::Target;
 use iwarp_nvmf::transport::{CoreUsage, Reactor};
 use std::sync::Arc;
@@ -22,7 +23,16 @@ pub fn target_config(rest: &str) -> TargetConfig {
         "listeners = [\"{AT}\"]\n[stack.port]\ndevice.memory = {{}}\n[stack.net]\naddress = \"10.0.0.2/24\"\n\
          [stack.tcp]\nrto_min_us = 500\nuser_timeout_ms = 500\n{rest}"
     );
-    TargetConfig::from_toml(&text).unwrap_or_else(|error| panic!("{error}"))
+    let mut config = TargetConfig::from_toml(&text).unwrap_or_else(|error| panic!("{error}"));
+    // Namespaces in files need names that stay; these targets have no folder for random ones.
+    for (number, subsystem) in config.subsystems.iter_mut().enumerate() {
+        subsystem.serial.get_or_insert_with(|| format!("test-{number}"));
+        for namespace in &mut subsystem.namespaces {
+            let uuid = || format!("{:032x}", (number + 1) << 16 | namespace.nsid as usize);
+            namespace.uuid.get_or_insert_with(uuid);
+        }
+    }
+    config
 }
 
 /// A subsystem for any host with one namespace in memory.
@@ -62,6 +72,14 @@ impl Pair {
     }
 
     pub fn with(config: &TargetConfig, settings: HostSettings) -> Self {
+        Self::with_faults(config, settings, None)
+    }
+
+    pub fn with_faults(
+        config: &TargetConfig,
+        settings: HostSettings,
+        faults: Option<Arc<FaultPlan>>,
+    ) -> Self {
         let near = MemoryConfig::default();
         let far = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..near.clone() };
         let (mut near, far) = pair_of_queues((&near, 1), (&far, config.stack.core.count.into()));
@@ -70,7 +88,8 @@ impl Pair {
         let (host_stack, workers) =
             Stack::builder(host_config).memory_port(near.remove(0)).build().expect("a stack");
         let host = Host::new(&host_stack, workers, settings).expect("a host");
-        let appliance = Appliance::open(config, Some(far)).expect("a target");
+        let surroundings = Surroundings { ports: Some(far), faults, ..Surroundings::default() };
+        let appliance = Appliance::open_in(config, surroundings).expect("a target");
         let (namespaces, cores) = appliance.into_cores();
         let target = namespaces.target().clone();
         let reactors = cores.into_iter().map(|core| core.start().expect("a reactor")).collect();

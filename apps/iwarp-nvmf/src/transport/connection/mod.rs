@@ -56,6 +56,8 @@ pub struct CoreIo {
     pub(super) is_resuming: bool,
     /// Connections with receives to post at the end of this turn.
     pub reposting: Vec<u32>,
+    /// Commands whose responses leave with the next turn of the worker.
+    pub(super) answered: Vec<Answered>,
     /// Completions of backends.
     pub block_completions: Vec<BlockCompletion>,
     /// The time of this turn.
@@ -64,7 +66,28 @@ pub struct CoreIo {
     pub now_ms: u64,
 }
 
+/// A command with a posted response, for the count of its latency.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    backend: usize,
+    reads: bool,
+    /// When its capsule arrived.
+    started_ns: u64,
+}
+
 impl CoreIo {
+    /// Counts the latencies of what was sent before this turn's time: what a host sees, also where one turn takes a command
+    /// and posts its response.
+    pub(super) fn count_latencies(&mut self) {
+        for Answered { backend, reads, started_ns } in self.answered.drain(..) {
+            if let Some(device) = self.backends.get(backend) {
+                let counters = &device.counters;
+                let latency = if reads { &counters.read_latency } else { &counters.write_latency };
+                latency.record(self.now_ns.saturating_sub(started_ns));
+            }
+        }
+    }
+
     /// Takes a data buffer for a connection, unless others wait for one.
     #[inline]
     pub(super) fn take_buffer(&mut self, who: Who) -> Option<BufferId> {

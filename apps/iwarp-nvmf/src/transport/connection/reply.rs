@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::slot::{Data, Next, Slot, State};
 use super::wr_id::WrId;
-use super::{Connection, CoreIo, is_full};
+use super::{Answered, Connection, CoreIo, is_full};
 use crate::NvmfError;
 use crate::target::{IoOperation, Response};
 use crate::transport::arena::CoreMemory;
@@ -48,9 +48,10 @@ impl Connection {
                 if let Some(second) = place.second.take() {
                     io.memory.free_buffer(second);
                 }
-                let backend = place.command.as_ref().map(|command| command.backend);
-                if let Some(device) = backend.and_then(|at| io.backends.get(at)) {
-                    device.counters.latency.record(io.now_ns.saturating_sub(place.started_ns));
+                if let Some(command) = &place.command {
+                    let reads = matches!(command.operation, IoOperation::Read | IoOperation::Compare);
+                    let (backend, started_ns) = (command.backend, place.started_ns);
+                    io.answered.push(Answered { backend, reads, started_ns });
                 }
                 (place.data, place.pointer, place.command) = (Data::None, None, None);
                 if is_piece {
