@@ -6,6 +6,8 @@
 //! go                                           connect, or listen
 //! faults DROP DUPLICATE REORDER CORRUPT TRUNCATE DELAY      frames in a million, both directions
 //! reload                                       a target's next configuration
+//! disk EIO SHORT SYNC HANG PANIC               what a target's disk does: Reads and Writes in 65536 that fail, and that move
+//!                                              a part; whether the next fdatasync fails, nothing completes, a core panics
 //! stop                                         end all connections, release everything, report, exit
 //! ```
 //!
@@ -81,7 +83,32 @@ pub(crate) enum Order {
     Go,
     Faults(FaultRates),
     Reload,
+    Disk(DiskState),
     Stop,
+}
+
+/// What the disk of a target does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DiskState {
+    /// Reads and Writes in 65536 that fail with EIO.
+    pub(crate) eio: u32,
+    /// Reads and Writes in 65536 that move a part of their bytes.
+    pub(crate) short: u32,
+    /// The next fdatasync fails.
+    pub(crate) lose_sync: bool,
+    /// Nothing completes.
+    pub(crate) hang: bool,
+    /// A core panics at the next result.
+    pub(crate) panic: bool,
+}
+
+impl DiskState {
+    /// Returns the order's line.
+    pub(crate) fn line(self) -> String {
+        let DiskState { eio, short, lose_sync, hang, panic } = self;
+        let [lose_sync, hang, panic] = [lose_sync, hang, panic].map(u32::from);
+        format!("disk {eio} {short} {lose_sync} {hang} {panic}")
+    }
 }
 
 /// What an end does besides polling.
@@ -160,6 +187,12 @@ fn parse_order(line: &str) -> Option<Order> {
         "go" => Some(Order::Go),
         "stop" => Some(Order::Stop),
         "reload" => Some(Order::Reload),
+        "disk" => {
+            let mut number = || words.next()?.parse::<u32>().ok();
+            let (eio, short) = (number()?, number()?);
+            let [lose_sync, hang, panic] = [number()? > 0, number()? > 0, number()? > 0];
+            Some(Order::Disk(DiskState { eio, short, lose_sync, hang, panic }))
+        }
         "faults" => {
             let mut rate = || words.next()?.parse().ok();
             Some(Order::Faults(FaultRates {
@@ -211,7 +244,7 @@ fn work<A: Application>(
                 seed += 1;
                 set_faults(&[node.worker.port_control()], seed, rates);
             }
-            Ok(Order::Reload) => {}
+            Ok(Order::Reload | Order::Disk(_)) => {}
             Ok(Order::Stop) | Err(mpsc::TryRecvError::Disconnected) => break,
             Err(mpsc::TryRecvError::Empty) => {}
         }

@@ -137,10 +137,11 @@ impl Setup {
             })
             .collect();
         format!(
-            "listeners = [{}]\n[limits]\ncapsules = 1024\nbuffers = 16\ntransfer_kib = 16\n\
+            "listeners = [{}]\nstate_dir = {:?}\n[limits]\ncapsules = 1024\nbuffers = 16\ntransfer_kib = 16\n\
              [stack]\nport = {{ {} }}\nnet = {{ address = \"10.97.0.1/24\" }}\n{further}\
              [stack.core]\ncount = 2\nidle = \"yield\"\n{}{}",
             listeners.join(", "),
+            self.folder().join("state"),
             self.port(0, "server"),
             storage_tcp("stack.tcp"),
             storage::namespaces(self.folder(), number)

@@ -7,6 +7,7 @@ use ironwarp_types::SeededEntropy;
 
 use super::process::Process;
 use crate::args::{Device, Role};
+use crate::end::DiskState;
 
 /// The longest failure.
 const SPAN_MAX: Duration = Duration::from_secs(4);
@@ -39,13 +40,25 @@ pub(super) enum Failure {
     Cut,
     /// The target takes its next configuration.
     Reload,
+    /// Some Reads and Writes of the disk fail or move a part.
+    DiskErrors,
+    /// An fdatasync fails: Writes and Flushes fail until the target opens the disk again.
+    LostSync,
+    /// The disk completes nothing.
+    DiskHang,
+    /// A core of the target panics: the target ends and is started again.
+    Panic,
 }
 
 /// The failures of storage, in their order at first.
-const STORAGE: [Failure; 8] = [
+const STORAGE: [Failure; 12] = [
     Failure::KillTarget,
     Failure::Reload,
+    Failure::DiskErrors,
+    Failure::LostSync,
     Failure::Kill,
+    Failure::Panic,
+    Failure::DiskHang,
     Failure::Cut,
     Failure::BadFrames,
     Failure::Suspend,
@@ -63,6 +76,12 @@ pub(super) enum Step {
     Kill(usize),
     Restart(usize),
     Reload,
+    /// What the target's disk does.
+    Disk(DiskState),
+    /// The disk is good, and the target opens it again.
+    Reopen,
+    /// A core panics. The target must end.
+    Panic,
 }
 
 /// The longest failure of a device.
@@ -94,7 +113,7 @@ pub(super) fn draw(rng: &mut SeededEntropy, device: Device) -> Failure {
 pub(super) fn draw_storage(rng: &mut SeededEntropy, before: usize, target_stays: bool) -> Failure {
     let any = STORAGE[rng.below(STORAGE.len() as u64) as usize];
     match STORAGE.get(before).copied().unwrap_or(any) {
-        Failure::KillTarget if target_stays => Failure::Reload,
+        Failure::KillTarget | Failure::Panic if target_stays => Failure::Reload,
         failure => failure,
     }
 }
@@ -112,6 +131,10 @@ impl Failure {
             Failure::KillTarget => "target killed",
             Failure::Cut => "cut",
             Failure::Reload => "reloaded",
+            Failure::DiskErrors => "disk errors",
+            Failure::LostSync => "lost sync",
+            Failure::DiskHang => "disk hung",
+            Failure::Panic => "core panicked",
         }
     }
 
@@ -139,6 +162,19 @@ impl Failure {
                 between(rng, 4000, SPAN_MAX.as_millis() as u64),
             ),
             Failure::Reload => (Step::Reload, None, Duration::ZERO),
+            Failure::DiskErrors => {
+                let state = DiskState { eio: 300, short: 6000, ..DiskState::default() };
+                (Step::Disk(state), Some(Step::Disk(DiskState::default())), between(rng, 1000, 4000))
+            }
+            Failure::LostSync => {
+                let state = DiskState { lose_sync: true, ..DiskState::default() };
+                (Step::Disk(state), Some(Step::Reopen), between(rng, 500, 3000))
+            }
+            Failure::DiskHang => {
+                let state = DiskState { hang: true, ..DiskState::default() };
+                (Step::Disk(state), Some(Step::Disk(DiskState::default())), between(rng, 500, 4000))
+            }
+            Failure::Panic => (Step::Panic, Some(Step::Restart(0)), between(rng, 1, 1000)),
         }
     }
 }
@@ -160,10 +196,12 @@ mod tests {
         let mut rng = SeededEntropy::new(1);
         let first: Vec<Failure> = (0..STORAGE.len()).map(|at| draw_storage(&mut rng, at, false)).collect();
         assert_eq!(first, STORAGE);
-        let later =
-            |rng: &mut SeededEntropy, stays| (8..200).map(|at| draw_storage(rng, at, stays)).collect();
+        let later = |rng: &mut SeededEntropy, stays| {
+            (STORAGE.len()..200).map(|at| draw_storage(rng, at, stays)).collect()
+        };
         let (early, late): (Vec<_>, Vec<_>) = (later(&mut rng, false), later(&mut rng, true));
         assert!(STORAGE.iter().all(|failure| early.contains(failure)));
-        assert!(!late.contains(&Failure::KillTarget) && late.contains(&Failure::Kill));
+        assert!(![Failure::KillTarget, Failure::Panic].iter().any(|one| late.contains(one)));
+        assert!(late.contains(&Failure::Kill) && late.contains(&Failure::LostSync));
     }
 }

@@ -17,6 +17,7 @@ use ironwarp_types::{Entropy, SeededEntropy};
 use serde_json::{Value, json};
 
 use crate::args::{Args, Device, Role};
+use crate::end::DiskState;
 use crate::storage::{self, HOSTS};
 use configs::Setup;
 use failures::{Failure, LINK_DOWN, Step};
@@ -29,6 +30,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(90);
 /// The time after a killed process during which connections may end: keep-alive finds a silent peer in 13 s,
 /// and the process that replaces it resets connections with outstanding data when they retransmit.
 const KILL_AFTERMATH: Duration = Duration::from_secs(30);
+/// The time after a fault of the disk during which commands may still fail: what it had, and what it has not synced.
+const DISK_AFTERMATH: Duration = Duration::from_secs(5);
 /// The interval between two looks at the ends.
 const TICK: Duration = Duration::from_millis(50);
 /// The time without failures at the start of a device's part, and at its end.
@@ -96,6 +99,8 @@ struct Part {
     pending: VecDeque<(Instant, Step)>,
     injected: BTreeMap<&'static str, u64>,
     last_kill: Option<Instant>,
+    last_disk_fault: Option<Instant>,
+    is_disk_bad: bool,
     /// Targets that were killed.
     epoch: u64,
     /// Sums over processes that are gone.
@@ -117,6 +122,8 @@ impl Part {
             pending: VecDeque::new(),
             injected: BTreeMap::new(),
             last_kill: None,
+            last_disk_fault: None,
+            is_disk_bad: false,
             epoch: 0,
             counts: BTreeMap::new(),
             faults: Vec::new(),
@@ -197,7 +204,7 @@ impl Part {
 
     fn apply(&mut self, step: Step) {
         // Hosts of storage connect again, so their connections end sooner than a failure is over.
-        if self.device == Device::Storage && !matches!(step, Step::Reload) {
+        if self.device == Device::Storage && !matches!(step, Step::Reload | Step::Disk(_) | Step::Reopen) {
             self.last_kill = Some(Instant::now());
         }
         match step {
@@ -218,9 +225,7 @@ impl Part {
                 let killed = &mut self.ends[end];
                 killed.kill();
                 if killed.role == Role::Target {
-                    self.epoch += 1;
-                    let stored = storage::next_epoch(self.setup.folder(), self.epoch);
-                    self.faults.extend(stored.err().map(|error| format!("epoch: {error}")));
+                    return self.target_is_gone();
                 }
                 add(&mut self.counts, &killed.counts);
                 self.faults.extend(
@@ -236,16 +241,50 @@ impl Part {
                 self.last_kill = Some(Instant::now());
             }
             Step::Reload => self.ends[0].order("reload"),
+            Step::Disk(state) => {
+                self.last_disk_fault = Some(Instant::now());
+                self.is_disk_bad = state != DiskState::default();
+                self.ends[0].order(&state.line());
+            }
+            Step::Reopen => {
+                self.apply(Step::Disk(DiskState::default()));
+                self.ends[0].order("reload");
+            }
+            Step::Panic => {
+                self.watch();
+                let order = DiskState { panic: true, ..DiskState::default() }.line();
+                let ended = self.ends[0].panic(&order);
+                self.faults.extend(ended.err());
+                self.target_is_gone();
+            }
         }
+    }
+
+    /// The target has ended, and what was in its memory is lost.
+    fn target_is_gone(&mut self) {
+        self.epoch += 1;
+        let stored = storage::next_epoch(self.setup.folder(), self.epoch);
+        self.faults.extend(stored.err().map(|error| format!("epoch: {error}")));
+        let target = &mut self.ends[0];
+        add(&mut self.counts, &target.counts);
+        self.faults
+            .extend(target.samples.growth(target.role).map(|growth| format!("{}: {growth}", target.name())));
     }
 
     /// Reads what the ends report, and looks at their memory.
     fn watch(&mut self) {
         let is_aftermath = self.last_kill.is_some_and(|at| at.elapsed() < KILL_AFTERMATH);
+        let disk_may_fail =
+            self.is_disk_bad || self.last_disk_fault.is_some_and(|at| at.elapsed() < DISK_AFTERMATH);
         for end in self.ends.iter_mut().filter(|end| !end.is_killed) {
             end.read_reports();
             end.sample();
             self.faults.extend(end.take_failures());
+            let disk_errors = std::mem::take(&mut end.disk_errors);
+            if !disk_may_fail {
+                let fault = |what: &String| format!("{}: the disk was good, but failed {what}", end.name());
+                self.faults.extend(disk_errors.iter().map(fault));
+            }
             let lost = std::mem::take(&mut end.lost);
             if !is_aftermath {
                 self.faults

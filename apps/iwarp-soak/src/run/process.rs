@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,6 +14,9 @@ use serde_json::Value;
 use super::configs::Setup;
 use super::samples::Samples;
 use crate::args::Role;
+
+/// The time that a target has to end after a panic of a core: it closes its other connections.
+const PANIC_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A process, and what it has reported.
 pub(super) struct Process {
@@ -32,6 +36,8 @@ pub(super) struct Process {
     pub(super) counters: BTreeMap<String, BTreeMap<String, u64>>,
     /// Reasons for which connections were lost, since they were taken last.
     pub(super) lost: Vec<String>,
+    /// Commands that the disk has failed, since they were taken last.
+    pub(super) disk_errors: Vec<String>,
     failures: Vec<String>,
     pub(super) samples: Samples,
     pub(super) is_killed: bool,
@@ -92,6 +98,7 @@ impl Process {
             counts: BTreeMap::new(),
             counters: BTreeMap::new(),
             lost: Vec::new(),
+            disk_errors: Vec::new(),
             failures: Vec::new(),
             samples: Samples::default(),
             is_killed: false,
@@ -143,6 +150,29 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// Orders a panic of a core, and waits for the end that must follow.
+    pub(super) fn panic(&mut self, order: &str) -> Result<(), String> {
+        self.order(order);
+        let deadline = Instant::now() + PANIC_TIMEOUT;
+        while self.child.try_wait().ok().flatten().is_none() {
+            self.read_reports();
+            if Instant::now() > deadline {
+                return Err(format!("{} goes on for {PANIC_TIMEOUT:?} after a core panicked", self.name()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.is_killed = true;
+        // The pipe's last lines follow the end of the process.
+        thread::sleep(Duration::from_millis(50));
+        self.read_reports();
+        let is_failure = self.child.wait().is_ok_and(|status| status.code().is_some_and(|code| code != 0));
+        let why = std::mem::take(&mut self.failures);
+        match is_failure && why.len() == 1 && why[0].contains("panicked") {
+            true => Ok(()),
+            false => Err(format!("{} has ended as if no core had panicked: {why:?}", self.name())),
+        }
+    }
+
     /// How it ended, if it did.
     pub(super) fn exited(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(|status| status.to_string())
@@ -155,6 +185,7 @@ impl Process {
             match report["event"].as_str() {
                 Some("ready") => self.ready += 1,
                 Some("lost") => self.lost.push(text("reason")),
+                Some("disk") => self.disk_errors.push(text("what")),
                 Some("failed") => self.failures.push(text("why")),
                 Some("stats") => {
                     self.counts.insert(text("end"), numbers(&report));

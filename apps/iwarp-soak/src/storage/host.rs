@@ -51,7 +51,7 @@ impl Control {
                 self.fault_seed += 1;
                 set_faults(&self.ports, self.fault_seed, rates);
             }
-            Ok(Order::Reload) | Err(TryRecvError::Empty) => {}
+            Ok(Order::Reload | Order::Disk(_)) | Err(TryRecvError::Empty) => {}
             Ok(Order::Stop) | Err(TryRecvError::Disconnected) => {
                 self.stop_ordered.get_or_insert_with(Instant::now);
             }
@@ -202,6 +202,9 @@ impl HostEnd {
             std::thread::yield_now();
         }
         self.control.turn();
+        for what in self.work.disk_errors.drain(..) {
+            report(&self.control.name, "disk", json!({ "what": what }));
+        }
         if Instant::now() >= self.control.next_report {
             self.control.next_report = Instant::now() + REPORT_INTERVAL;
             let mut counts = json!(self.work.counts);

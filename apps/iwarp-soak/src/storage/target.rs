@@ -1,5 +1,6 @@
 //! The target: a thread for each core, as `iwarp-nvmf serve` runs it, and reloads in between.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -7,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use ironwarp::idle;
 use ironwarp::instrument::PortControl;
+use iwarp_nvmf::backend::faults::FaultPlan;
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::namespaces::Namespaces;
-use iwarp_nvmf::serve::{Appliance, Core, drain};
+use iwarp_nvmf::serve::{Appliance, Core, SetOnDrop, Surroundings, drain};
 use iwarp_nvmf::transport::{CoreUsage, Reactor};
 use serde_json::{Value, json};
 
@@ -36,7 +38,9 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
             .map_err(|error: iwarp_nvmf::config::ConfigError| EndError::Violation(error.to_string()))
     };
     let configs = args.config.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
-    let (mut namespaces, cores) = Appliance::open(&configs[0], None)?.into_cores();
+    let disk = Arc::new(FaultPlan::default());
+    let surroundings = Surroundings { faults: Some(disk.clone()), ..Surroundings::default() };
+    let (mut namespaces, cores) = Appliance::open_in(&configs[0], surroundings)?.into_cores();
     let (shared, inputs) = (Shared::default(), orders(1).remove(0));
     let outcome = thread::scope(|scope| {
         let (started, ports) = mpsc::channel();
@@ -44,15 +48,14 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
         let serve = |core| {
             let (started, shared) = (started.clone(), &shared);
             scope.spawn(move || {
-                let outcome = serve(core, shared, &started);
-                shared.stop.store(true, Ordering::Relaxed);
-                outcome
+                let _stop = SetOnDrop(&shared.stop);
+                serve(core, shared, &started)
             })
         };
         let threads: Vec<_> = cores.into_iter().map(serve).collect();
         let ports: Vec<PortControl> = ports.iter().take(count).flatten().collect();
         report(NAME, "ready", json!({}));
-        let outcome = take_orders(&mut namespaces, &configs, (&inputs, &ports), &shared);
+        let outcome = take_orders(&mut namespaces, &configs, (&inputs, &ports, &disk), &shared);
         shared.stop.store(true, Ordering::Relaxed);
         let panicked = |_| Err(EndError::Violation("a core's thread panicked".to_owned()));
         threads.into_iter().fold(outcome, |outcome, thread| {
@@ -74,7 +77,7 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
 fn take_orders(
     namespaces: &mut Namespaces,
     configs: &[TargetConfig],
-    (orders, ports): (&Receiver<Order>, &[PortControl]),
+    (orders, ports, disk): (&Receiver<Order>, &[PortControl], &FaultPlan),
     shared: &Shared,
 ) -> Result<(), EndError> {
     let (mut reloads, mut seed) = (0, 0);
@@ -86,6 +89,13 @@ fn take_orders(
             Ok(Order::Faults(rates)) => {
                 seed += 1;
                 set_faults(ports, seed, rates);
+            }
+            Ok(Order::Disk(state)) => {
+                disk.eio.store(state.eio, Ordering::Relaxed);
+                disk.short.store(state.short, Ordering::Relaxed);
+                disk.lose_sync.store(state.lose_sync, Ordering::Relaxed);
+                disk.hang.store(state.hang, Ordering::Relaxed);
+                disk.panic.store(state.panic, Ordering::Relaxed);
             }
             Ok(Order::Reload) => {
                 reloads += 1;
@@ -102,6 +112,7 @@ fn take_orders(
         }
     }
     set_faults(ports, 0, Default::default());
+    disk.hang.store(false, Ordering::Relaxed);
     Ok(())
 }
 

@@ -63,6 +63,14 @@ impl Kind {
     fn writes(self) -> bool {
         matches!(self, Kind::Write | Kind::Zeroes)
     }
+
+    /// The status of a command that the disk fails.
+    fn disk_error(self) -> Status {
+        match self {
+            Kind::Read | Kind::Compare => Status::UNRECOVERED_READ_ERROR,
+            Kind::Write | Kind::Zeroes | Kind::Flush => Status::WRITE_FAULT,
+        }
+    }
 }
 
 /// A command without a response.
@@ -78,6 +86,8 @@ pub(super) struct Work {
     pub(super) host: Host,
     pub(super) model: Model,
     pub(super) counts: BTreeMap<String, u64>,
+    /// Commands that the disk has failed, since they were reported last.
+    pub(super) disk_errors: Vec<String>,
     rng: SeededEntropy,
     /// By queue and command identifier.
     outstanding: BTreeMap<(usize, u16), Outstanding>,
@@ -86,7 +96,8 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn new(host: Host, model: Model, seed: u64) -> Self {
         let rng = SeededEntropy::new(seed);
-        Work { host, model, counts: BTreeMap::new(), rng, outstanding: BTreeMap::new() }
+        let (counts, disk_errors) = (BTreeMap::new(), Vec::new());
+        Work { host, model, counts, disk_errors, rng, outstanding: BTreeMap::new() }
     }
 
     pub(super) fn count(&mut self, what: &str, by: u64) {
@@ -205,6 +216,13 @@ impl Work {
             let is_absent = [Status::INVALID_NAMESPACE, Status::LBA_OUT_OF_RANGE].contains(&status);
             if extent.nsid == FLEETING_NSID && is_absent {
                 self.count("absent", 1);
+                return Ok(());
+            }
+            // The run knows whether its disk may fail now. A Write that failed may have taken effect or not, as one without a
+            // response.
+            if extent.nsid == FILE_NSID && status == kind.disk_error() {
+                self.count("failed by the disk", 1);
+                self.disk_errors.push(format!("{kind:?}: {status}"));
                 return Ok(());
             }
             return Err(violation(format!("{kind:?} of {extent:?}: {status}")));
