@@ -56,7 +56,7 @@ for program in "${PROGRAMS[@]}"; do packages+=(-p "$program"); done
 cargo build --quiet --locked --profile "$profile" "${packages[@]}"
 
 rm -rf "$tree"
-mkdir -p "$tree"/{usr/bin,usr/share/doc/ironwarp,usr/share/ironwarp,lib/systemd/system}
+mkdir -p "$tree"/{usr/bin,usr/share/doc/ironwarp,usr/share/ironwarp,usr/lib/sysusers.d,lib/systemd/system}
 share=$tree/usr/share
 for program in "${PROGRAMS[@]}"; do
     strip -o "$tree/usr/bin/$program" "$target/$built/$program"
@@ -75,6 +75,8 @@ mv "$share/zsh/site-functions" "$share/zsh/vendor-completions"
 cp -R scripts/{nic.sh,hugepages.sh,wireshark} "$share/ironwarp/"
 cp -R configs docs README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$share/doc/ironwarp/"
 cp packaging/*.service "$tree/lib/systemd/system/"
+cp packaging/ironwarp.sysusers "$tree/usr/lib/sysusers.d/ironwarp.conf"
+cp -R packaging/drop-ins "$share/ironwarp/"
 cp -R packaging/maintainer "$tree/"
 sed "s/^version = .*/version = \"$version\"/" packaging/Cargo.toml >"$tree/Cargo.toml"
 : >"$tree/none.rs"
