@@ -15,6 +15,7 @@ DEVICES = ("af_packet", "vhost", "tap")
 def sections(lab, backend=MEMORY, access="allow_any_host = true", limits=""):
     """The target's part of a configuration: one subsystem of one namespace."""
     return f"""listeners = ["{lab.fabric.ours}:{storage.PORT}"]
+state_dir = "{lab.cell_folder}/state"
 [limits]
 {limits}
 [[subsystem]]
