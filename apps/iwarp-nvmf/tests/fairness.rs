@@ -15,8 +15,11 @@ use ironwarp::Nanos;
 use iwarp_nvmf::host::{BlockRange, Host, Transfer};
 use iwarp_nvmf::target::TargetCounter;
 use iwarp_nvmf::wire::SubmissionQueueEntry;
-use iwarp_nvmf::wire::opcode::io;
+use iwarp_nvmf::wire::fabrics::{DISCOVERY_NQN, DatasetRange};
+use iwarp_nvmf::wire::log_page::lid;
+use iwarp_nvmf::wire::opcode::{admin, feature, io};
 use world::{Fault, World};
+use zerocopy::IntoBytes;
 
 /// Reads of a burst.
 const BURST: usize = 32;
@@ -226,6 +229,51 @@ fn a_host_with_a_tiny_window() {
     );
 }
 
+/// Dataset Management and Write Zeroes of as much as they may name, on the namespace that the honest host reads.
+#[test]
+fn a_flood_of_deallocations_and_zeros() {
+    assert_unharmed(
+        MEMORY,
+        |world| world.connect(HOSTILE, 2),
+        |world| {
+            flood(world, 1, |host, cid| {
+                let range =
+                    DatasetRange { attributes: 0.into(), blocks: (32u32 << 10).into(), slba: 0.into() };
+                host.write_buffer(1, cid, range.as_bytes()).expect("inside");
+                let mut entry = SubmissionQueueEntry::new(io::DATASET_MANAGEMENT, cid, MEMORY);
+                entry.set_dword(11, 1 << 2);
+                (entry, Transfer::ToTarget(16))
+            });
+            flood(world, 2, |_, _| {
+                let all = BlockRange { nsid: MEMORY, slba: 0, blocks: 16 << 10 };
+                (all.entry(io::WRITE_ZEROES), Transfer::None)
+            });
+        },
+    );
+}
+
+/// The discovery log, as much and as often as it goes.
+#[test]
+fn a_flood_of_discovery() {
+    let mut done = 0;
+    assert_unharmed(
+        MEMORY,
+        |world| {
+            world.hosts[HOSTILE].host.settings_mut().subnqn = DISCOVERY_NQN.to_owned();
+            let World { core, hosts, .. } = world;
+            hosts[HOSTILE].host.connect(&mut || core.turn()).expect("connected");
+        },
+        |world| {
+            done += flood(world, 0, |_, cid| {
+                let mut entry = SubmissionQueueEntry::new(admin::GET_LOG_PAGE, cid, 0);
+                entry.set_dword(10, (16384 / 4 - 1) << 16 | u32::from(lid::DISCOVERY));
+                (entry, Transfer::FromTarget(16384))
+            });
+        },
+    );
+    assert!(done > 100, "{done} log pages");
+}
+
 /// Valid reads as many as two queues hold, from two connections against one: each host gets its share, which is half.
 #[test]
 fn a_flood_of_valid_commands() {
@@ -243,4 +291,24 @@ fn a_flood_of_valid_commands() {
     assert!(honest * 100 >= done * 95, "the flood got {done} reads, the honest host {honest}");
     assert!(done * 2 > honest, "the flood got {done} reads: it has a share too");
     assert!(world.core.target.counters.read(TargetCounter::WaitsForTurn) > 0);
+}
+
+/// Keep Alive and new timeouts without end.
+#[test]
+fn a_flood_of_keep_alives() {
+    let mut done = 0;
+    assert_unharmed(
+        MEMORY,
+        |world| world.connect(HOSTILE, 1),
+        |world| {
+            done += flood(world, 0, |_, cid| {
+                let mut entry = SubmissionQueueEntry::new(admin::SET_FEATURES, cid, 0);
+                entry.set_dword(10, feature::KEEP_ALIVE_TIMER.into());
+                entry.set_dword(11, u32::from(cid) * 7919);
+                let keep_alive = SubmissionQueueEntry::new(admin::KEEP_ALIVE, cid, 0);
+                (if cid % 2 == 0 { entry } else { keep_alive }, Transfer::None)
+            });
+        },
+    );
+    assert!(done > 1000, "{done} commands");
 }

@@ -92,7 +92,10 @@ impl Reactor {
             let Some((arrival, reject_at_ms)) = self.deferred.pop_front() else { break };
             self.answer_at(arrival, Some(reject_at_ms))?;
         }
-        for _ in 0..ARRIVALS_PER_TURN {
+        for answered in 0..ARRIVALS_PER_TURN {
+            if answered > 0 && self.io.parties.left() == 0 {
+                break;
+            }
             let Ok(arrival) = self.arrivals.own.try_recv() else { break };
             self.answer(arrival)?;
         }

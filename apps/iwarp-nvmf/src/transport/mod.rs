@@ -53,6 +53,8 @@ use wait::Waits;
 
 /// Completions taken from the queue at once.
 const COMPLETIONS: usize = 64;
+/// Rounds of sending that a turn adds while commands wait for the next one.
+const ROUNDS_WHILE_WAITING: usize = 2;
 /// Events of connections that are handled in a turn. The others stay with the stack.
 const EVENTS_PER_TURN: usize = 16;
 
@@ -230,13 +232,24 @@ impl Reactor {
 
     /// Runs one turn. Never waits. Returns whether there was work.
     pub fn poll(&mut self) -> Result<bool, NvmfError> {
-        let work = self.worker.poll(1).work;
+        let mut work = self.worker.poll(1).work;
+        if !self.io.waits.turn.is_empty() {
+            // The stack sends a quantum of each queue pair in a turn, and these turns are as long as their commands.
+            for _ in 0..ROUNDS_WHILE_WAITING {
+                work += self.worker.poll(0).work;
+            }
+        }
         self.stack_work += work as u64;
         let mut busy = work > 0;
         self.begin_turn(busy);
         busy |= self.on_completions()? > 0;
         busy |= self.on_block_completions()?;
-        for _ in 0..EVENTS_PER_TURN {
+        for handled in 0..EVENTS_PER_TURN {
+            // A connection costs more than a turn among several hosts.
+            if handled > 0 && self.io.parties.left() == 0 {
+                busy = true;
+                break;
+            }
             let Some(event) = self.io.ctx.poll_event() else { break };
             busy = true;
             self.on_event(event)?;

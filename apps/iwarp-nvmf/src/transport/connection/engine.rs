@@ -59,6 +59,18 @@ impl Connection {
             self.repost(io, slot);
             return Ok(());
         }
+        if !io.parties.admits(self.who.party) {
+            self.wait_for_turn(io, slot, Next::NextPiece);
+            return Ok(());
+        }
+        self.next_piece(io, slot)
+    }
+
+    /// Makes and sends the piece after the one that is in its frames.
+    #[cold]
+    pub(super) fn next_piece(&mut self, io: &mut CoreIo, slot: u16) -> Result<(), NvmfError> {
+        let Some(place) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
+        let Some(done) = place.pieces else { return Ok(()) };
         let sent = done.sent + done.bytes;
         let bytes = (done.total - sent).min(PIECE_BYTES);
         let data = self.queue.next_piece(&place.entry, sent, bytes);

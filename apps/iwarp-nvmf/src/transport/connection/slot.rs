@@ -37,7 +37,10 @@ pub(in crate::transport) enum Next {
     Submit,
     /// The rest of a Compare.
     Compare,
+    /// The piece that found no room.
     Piece,
+    /// The piece after the last one.
+    NextPiece,
     Reply(Response),
 }
 
