@@ -60,7 +60,7 @@ impl Connection {
             return Ok(());
         }
         if !io.parties.admits(self.who.party) {
-            self.wait_for_turn(io, slot, Next::NextPiece);
+            self.wait_for_turn(io, slot, Next::FollowingPiece);
             return Ok(());
         }
         self.next_piece(io, slot)

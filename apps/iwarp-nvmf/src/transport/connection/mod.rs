@@ -287,7 +287,7 @@ impl Connection {
             State::Waiting(Next::Submit) => self.submit(io, slot),
             State::Waiting(Next::Compare) => self.continue_compare(io, slot),
             State::Waiting(Next::Piece) => self.send_piece(io, slot),
-            State::Waiting(Next::NextPiece) => self.next_piece(io, slot),
+            State::Waiting(Next::FollowingPiece) => self.next_piece(io, slot),
             State::Waiting(Next::Reply(response)) => self.reply(io, slot, response),
             other => {
                 self.set(slot, other);

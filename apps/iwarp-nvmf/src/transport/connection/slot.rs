@@ -40,7 +40,7 @@ pub(in crate::transport) enum Next {
     /// The piece that found no room.
     Piece,
     /// The piece after the last one.
-    NextPiece,
+    FollowingPiece,
     Reply(Response),
 }
 
