@@ -2,6 +2,8 @@
  * rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route, rdma_listen, the ports, and rdma_getaddrinfo, against their manual
  * pages. Takes the device's address. Prints `addresses: N checks passed`.
  */
+#include <sys/wait.h>
+
 #include "connect.h"
 
 static struct sockaddr *generic(void *address) {
@@ -166,7 +168,72 @@ static void check_names(void) {
     rdma_freeaddrinfo(NULL);
 }
 
+/* Connects to an address of the device's, from the address that the stack selects for it. */
+static void check_ipv6(struct rdma_cm_id *listener, struct sockaddr_in6 there, const struct in6_addr *source) {
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *id = new_id(channel);
+    CHECK(rdma_resolve_addr(id, NULL, generic(&there), 1000) == 0 && expect_in(channel, RDMA_CM_EVENT_ADDR_RESOLVED) == id);
+    struct sockaddr_in6 *local = (void *)rdma_get_local_addr(id), *remote = (void *)rdma_get_peer_addr(id);
+    CHECK(remote->sin6_scope_id == there.sin6_scope_id && remote->sin6_port == there.sin6_port);
+    CHECK(!memcmp(&local->sin6_addr, source, sizeof *source));
+    CHECK(rdma_resolve_route(id, 1000) == 0 && expect_in(channel, RDMA_CM_EVENT_ROUTE_RESOLVED) == id);
+    add_queue_pair(id);
+    CHECK(rdma_connect(id, NULL) == 0);
+    struct rdma_cm_id *far = accept_from(listener);
+    CHECK(expect_in(channel, RDMA_CM_EVENT_ESTABLISHED) == id);
+    CHECK(!memcmp(&local->sin6_addr, source, sizeof *source) && remote->sin6_scope_id == there.sin6_scope_id);
+    local = (void *)rdma_get_local_addr(far);
+    CHECK(!memcmp(&local->sin6_addr, &there.sin6_addr, sizeof there.sin6_addr));
+    destroy(id);
+    destroy(far);
+}
+
+/* The device has its link-local address besides the configured ones, for a listener of all addresses and by itself. */
+static void check_link_local(void) {
+    struct sockaddr_in6 all = {.sin6_family = AF_INET6, .sin6_port = htons(7210)}, configured = all, link_local = all;
+    union ibv_gid gid;
+    struct rdma_cm_id *listener = new_id(rdma_create_event_channel());
+    CHECK(rdma_bind_addr(listener, generic(&all)) == 0 && rdma_listen(listener, 4) == 0);
+    struct ibv_context **devices = rdma_get_devices(NULL);
+    CHECK(devices && ibv_query_gid(devices[0], 1, 0, &gid) == 0 && inet_pton(AF_INET6, "fd00::1", &configured.sin6_addr) == 1);
+    /* RFC 4291 appendix A: the modified EUI-64 of the link address. */
+    uint8_t *mac = gid.raw, octets[16] = {0xfe, 0x80, [8] = mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+    memcpy(&link_local.sin6_addr, octets, sizeof octets);
+    link_local.sin6_scope_id = 3;
+    check_ipv6(listener, configured, &configured.sin6_addr);
+    check_ipv6(listener, link_local, &link_local.sin6_addr);
+    destroy(listener);
+    listener = new_id(rdma_create_event_channel());
+    CHECK(rdma_bind_addr(listener, generic(&link_local)) == 0 && rdma_listen(listener, 4) == 0);
+    CHECK(((struct sockaddr_in6 *)rdma_get_local_addr(listener))->sin6_scope_id == 3);
+    check_ipv6(listener, link_local, &link_local.sin6_addr);
+    destroy(listener);
+    rdma_free_devices(devices);
+}
+
+/* In a process of its own, with a device that has IPv6, and nobody at the other end who could have the same address. */
+static void check_ipv6_device(void) {
+    char name[200], configuration[220];
+    snprintf(name, sizeof name, "%s/addresses-%d", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
+    snprintf(configuration, sizeof configuration, "%s.toml", name);
+    FILE *file = fopen(configuration, "w");
+    CHECK(file);
+    fprintf(file, "[port]\ndevice.memif = { role = \"server\", socket = \"%s.sock\", driver = \"native\" }\n", name);
+    fprintf(file, "[net]\naddress = \"fd00::1/64\"\ndad_probes_ipv6 = 0\n[core]\nidle = \"yield\"\n");
+    CHECK(fclose(file) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(40);
+        CHECK(setenv("IRONWARP_CONFIG", configuration, 1) == 0);
+        check_link_local();
+        exit(0);
+    }
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0 && unlink(configuration) == 0);
+}
+
 int main(int count, char **arguments) {
+    check_ipv6_device();
     begin(count, arguments);
     check_binding();
     check_reuse();
