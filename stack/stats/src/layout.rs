@@ -5,6 +5,7 @@
 //! 16      one block a core, each in lines of its own: one word a counter, in the order of the names; where a core has
 //!         several ports, behind all of these one block a core for what it counts of the second port, and so on
 //! names   the table of names: a line of text a counter, "layer<TAB>name<TAB>meaning<LF>"
+//! rows    the connections of each core, the same number of rows for each; `connections.rs` has the words of a row
 //! ```
 //! A reader uses only the header and the names, so it may be of another build than the writer.
 
@@ -46,6 +47,12 @@ pub(crate) enum Header {
     Pid,
     /// Number of ports of each core. 0, as in pages without the word, means one.
     Ports,
+    /// The word at which the connections begin. 0, as in pages without the word: there are none.
+    ConnectionsAt,
+    /// Rows of connections for each core.
+    ConnectionRows,
+    /// Words from one row of connections to the next.
+    ConnectionWords,
 }
 
 /// Returns the table of names of this build.

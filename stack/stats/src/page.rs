@@ -6,8 +6,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ironwarp_arch::shared::SharedWords;
+use ironwarp_arch::shared::{LINE_WORDS, SharedWords};
 
+use crate::connections::{CONNECTION_ROWS, ConnectionRows, ROW_WORDS};
 use crate::layout::{self, CORE_WORDS, HEADER_WORDS, Header};
 use crate::{CoreStats, Counter};
 
@@ -35,6 +36,8 @@ impl PageDimensions {
 pub struct StatsPage {
     words: SharedWords,
     rows: PageDimensions,
+    /// The word at which the connections begin; `None` on the heap, where nobody reads them.
+    connections_at: Option<usize>,
     _file: Option<PageFile>,
 }
 
@@ -47,7 +50,7 @@ impl StatsPage {
     /// The same for cores with several ports.
     pub fn private_with_ports(rows: PageDimensions) -> Self {
         let words = SharedWords::on_heap(HEADER_WORDS + rows.count() * CORE_WORDS);
-        StatsPage { words, rows, _file: None }
+        StatsPage { words, rows, connections_at: None, _file: None }
     }
 
     /// Creates a page in a new file at `path`, for [`StatsReader`](crate::StatsReader). Missing folders are created.
@@ -63,9 +66,11 @@ impl StatsPage {
         let file = PageFile::create_locked(path.as_ref())?;
         let names = layout::names();
         let names_at = HEADER_WORDS + rows.count() * CORE_WORDS;
-        let words = SharedWords::in_file(&file.file, names_at + names.len().div_ceil(8))?;
-        write_header(&words, rows, names_at, &names);
-        Ok(StatsPage { words, rows, _file: Some(file) })
+        let connections_at = (names_at + names.len().div_ceil(8)).next_multiple_of(LINE_WORDS);
+        let connection_words = usize::from(rows.cores) * CONNECTION_ROWS * ROW_WORDS;
+        let words = SharedWords::in_file(&file.file, connections_at + connection_words)?;
+        write_header(&words, rows, (names_at, &names), connections_at);
+        Ok(StatsPage { words, rows, connections_at: Some(connections_at), _file: Some(file) })
     }
 
     /// Returns the number of cores.
@@ -88,6 +93,14 @@ impl StatsPage {
         block.and_then(CoreStats::new).unwrap_or_else(CoreStats::detached)
     }
 
+    /// Returns the rows of one core's connections. `None` for a page that no other process reads, and for a core beyond the
+    /// page's dimensions.
+    pub fn connections(&self, core: u16) -> Option<ConnectionRows> {
+        let words = CONNECTION_ROWS * ROW_WORDS;
+        let from = self.connections_at.filter(|_| core < self.rows.cores)? + usize::from(core) * words;
+        self.words.slice(from..from + words).map(ConnectionRows::new)
+    }
+
     /// Returns a counter's value, the sum over all cores and ports.
     pub fn total(&self, counter: Counter) -> u64 {
         let ports = 0..self.rows.ports.max(1);
@@ -98,7 +111,12 @@ impl StatsPage {
 }
 
 /// Writes names and header, the magic word last: a reader that sees it sees the rest.
-fn write_header(words: &[core::sync::atomic::AtomicU64], rows: PageDimensions, names_at: usize, names: &str) {
+fn write_header(
+    words: &[core::sync::atomic::AtomicU64],
+    rows: PageDimensions,
+    (names_at, names): (usize, &str),
+    connections_at: usize,
+) {
     for (word, text) in words.iter().skip(names_at).zip(names.as_bytes().chunks(8)) {
         let mut bytes = [0; 8];
         bytes.iter_mut().zip(text).for_each(|(byte, text)| *byte = *text);
@@ -115,6 +133,9 @@ fn write_header(words: &[core::sync::atomic::AtomicU64], rows: PageDimensions, n
     set(Header::NamesAt, names_at as u64);
     set(Header::NamesBytes, names.len() as u64);
     set(Header::Pid, std::process::id().into());
+    set(Header::ConnectionsAt, connections_at as u64);
+    set(Header::ConnectionRows, CONNECTION_ROWS as u64);
+    set(Header::ConnectionWords, ROW_WORDS as u64);
     set(Header::Magic, layout::MAGIC);
 }
 

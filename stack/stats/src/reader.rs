@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use crate::connections::{self, ConnectionRow};
 use crate::layout::{self, HEADER_WORDS, Header};
 
 /// The largest number of cores, or cores times ports, of a page: far beyond any machine, small enough to bound what
@@ -21,6 +22,13 @@ const COUNTERS_MAX: usize = 4096;
 
 /// The longest table of names: 256 bytes for each counter.
 const NAMES_BYTES_MAX: usize = COUNTERS_MAX * 256;
+
+/// The largest number of rows of connections of all cores together, and of words of a row: 4 MiB are read at most.
+const CONNECTION_ROWS_MAX: usize = 16 * 1024;
+const CONNECTION_WORDS_MAX: usize = 32;
+
+/// How often the connections are read until no row changes; a row that changes each time is left out.
+const CONNECTION_READS_MAX: usize = 4;
 
 /// Why a page could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +86,17 @@ struct PageHeader {
     names_at: usize,
     names_bytes: usize,
     pid: u32,
+    /// The connections of each core; `None` in a page without them.
+    connections: Option<ConnectionTable>,
+}
+
+/// Where the connections lie.
+#[derive(Clone, Copy, Debug)]
+struct ConnectionTable {
+    at: usize,
+    /// Of each core.
+    rows: usize,
+    row_words: usize,
 }
 
 impl StatsReader {
@@ -121,6 +140,33 @@ impl StatsReader {
             Ok(words.into_boxed_slice())
         });
         Ok(Sample { rows: rows.collect::<Result<_, ReadError>>()?, cores: self.header.cores })
+    }
+
+    /// Reads the connections that each core shows, by core.
+    pub fn connections(&self) -> Result<Vec<Vec<ConnectionRow>>, ReadError> {
+        let Some(table) = self.header.connections else { return Ok(vec![Vec::new(); self.cores()]) };
+        let row_words = table.row_words;
+        let words = table.at..table.at + self.cores() * table.rows * row_words;
+        let mut before = read_words(&self.file, words.clone())?;
+        let mut rows: Vec<Option<ConnectionRow>> = vec![None; self.cores() * table.rows];
+        let mut changing: Vec<usize> = (0..rows.len()).collect();
+        for _ in 1..CONNECTION_READS_MAX {
+            let now = read_words(&self.file, words.clone())?;
+            changing.retain(|row| {
+                let words = row * row_words..(row + 1) * row_words;
+                let [first, second] = [&before, &now].map(|all| all.get(words.clone()).unwrap_or_default());
+                let stable = connections::is_stable(first, second);
+                if let Some(place) = rows.get_mut(*row).filter(|_| stable) {
+                    *place = connections::decode(first);
+                }
+                !stable
+            });
+            if changing.is_empty() {
+                break;
+            }
+            before = now;
+        }
+        Ok(rows.chunks(table.rows.max(1)).map(|core| core.iter().flatten().copied().collect()).collect())
     }
 
     /// Whether the page's file is gone: its process has ended, or no longer counts there.
@@ -172,6 +218,7 @@ impl PageHeader {
             names_at: check_limit(word(Header::NamesAt), HEADER_WORDS + 2 * COUNTERS_MAX * CORES_MAX)?,
             names_bytes: check_limit(word(Header::NamesBytes), NAMES_BYTES_MAX)?,
             pid: word(Header::Pid).try_into().map_err(|_| ReadError::Corrupt)?,
+            connections: ConnectionTable::read(&word, cores)?,
         };
         header.fits(file.metadata()?.len()).then_some(header).ok_or(ReadError::Corrupt)
     }
@@ -181,7 +228,10 @@ impl PageHeader {
     fn fits(&self, file_bytes: u64) -> bool {
         let blocks_end = HEADER_WORDS + self.rows() * self.core_words;
         let end_bytes = self.names_at * 8 + self.names_bytes;
-        self.counters <= self.core_words && blocks_end <= self.names_at && end_bytes as u64 <= file_bytes
+        self.counters <= self.core_words
+            && blocks_end <= self.names_at
+            && end_bytes as u64 <= file_bytes
+            && self.connections.is_none_or(|table| table.fits(self.cores, end_bytes, file_bytes))
     }
 
     fn rows(&self) -> usize {
@@ -192,6 +242,24 @@ impl PageHeader {
     fn block(&self, row: usize) -> Range<usize> {
         let from = HEADER_WORDS + row * self.core_words;
         from..from + self.counters
+    }
+}
+
+impl ConnectionTable {
+    fn read(word: &impl Fn(Header) -> u64, cores: usize) -> Result<Option<Self>, ReadError> {
+        let names_end_max = HEADER_WORDS + 2 * COUNTERS_MAX * CORES_MAX + NAMES_BYTES_MAX;
+        let table = ConnectionTable {
+            at: check_limit(word(Header::ConnectionsAt), names_end_max)?,
+            rows: check_limit(word(Header::ConnectionRows), CONNECTION_ROWS_MAX / cores.max(1))?,
+            row_words: check_limit(word(Header::ConnectionWords), CONNECTION_WORDS_MAX)?,
+        };
+        Ok(Some(table).filter(|table| table.at != 0 && table.rows != 0 && table.row_words != 0))
+    }
+
+    /// Whether the rows of all cores lie behind the names, inside the file. No sum can overflow.
+    fn fits(self, cores: usize, names_end_bytes: usize, file_bytes: u64) -> bool {
+        let end_bytes = (self.at + cores * self.rows * self.row_words) * 8;
+        names_end_bytes <= self.at * 8 && end_bytes as u64 <= file_bytes
     }
 }
 

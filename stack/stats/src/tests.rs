@@ -112,6 +112,86 @@ fn a_reader_of_another_build_goes_by_the_pages_own_description() {
     assert_eq!(reader.sample().unwrap().totals(), [333]);
 }
 
+fn connection(remote: &str) -> ConnectionRow {
+    ConnectionRow {
+        local: if remote.starts_with('[') { "[fd00::1]:4791" } else { "10.0.0.1:4791" }.parse().unwrap(),
+        remote: remote.parse().unwrap(),
+        state: ConnectionState::Established,
+        queue_pair: Some(0),
+        tx_bytes: 1 << 40,
+        rx_bytes: 5,
+        retransmits: 6,
+        srtt_ns: 7,
+        rto_ns: 8,
+        cwnd_bytes: 9,
+        flight_bytes: 10,
+    }
+}
+
+#[test]
+fn a_reader_sees_the_connections_that_each_core_shows() {
+    let place = Place::new("connections");
+    let page = StatsPage::create(place.page(), 2).unwrap();
+    let (reader, rows) = (StatsReader::open(place.page()).unwrap(), page.connections(1).unwrap());
+    let (v4, v6) = (connection("10.0.0.2:9"), connection("[fd00::2]:65535"));
+    let passive = ConnectionRow { queue_pair: None, state: ConnectionState::SynReceived, ..v4 };
+    rows.write(0, Some(&v4));
+    rows.write(1, Some(&v6));
+    rows.write(CONNECTION_ROWS - 1, Some(&passive));
+    rows.write(CONNECTION_ROWS, Some(&v4));
+    page.connections(0).unwrap().write(3, Some(&v6));
+    assert_eq!(reader.connections().unwrap(), [vec![v6], vec![v4, v6, passive]]);
+    rows.write(0, None);
+    assert_eq!(reader.connections().unwrap()[1], [v6, passive]);
+    assert!(page.connections(2).is_none() && StatsPage::private(1).connections(0).is_none());
+    let sample = reader.sample().unwrap();
+    assert!(sample.totals().iter().all(|value| *value == 0), "the rows are beyond the counters");
+}
+
+/// A row is left out while its version is odd, and if it has a state or an address family that this build does not know.
+#[test]
+fn a_row_that_changes_and_one_without_meaning_are_left_out() {
+    let place = Place::new("changing");
+    let page = StatsPage::create(place.page(), 1).unwrap();
+    page.connections(0).unwrap().write(0, Some(&connection("10.0.0.2:9")));
+    let bytes = fs::read(place.page()).unwrap();
+    drop(page);
+    let header = |field: Header| {
+        let at = field as usize * 8;
+        usize::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+    };
+    let at = header(Header::ConnectionsAt) * 8;
+    let shown = |word: usize, value: u64| {
+        let mut bytes = bytes.clone();
+        bytes[at + word * 8..at + word * 8 + 8].copy_from_slice(&value.to_ne_bytes());
+        place.put(&bytes);
+        StatsReader::open(place.page()).unwrap().connections().unwrap()[0].len()
+    };
+    assert_eq!([shown(0, 2), shown(0, 3)], [1, 0]);
+    assert_eq!(
+        [shown(1, 4 << 8 | 3), shown(1, 4 << 8 | 99), shown(1, 4 << 8), shown(1, 5 << 8 | 3)],
+        [1, 0, 0, 0]
+    );
+}
+
+#[test]
+fn every_state_has_its_code_and_name() {
+    let place = Place::new("states");
+    let page = StatsPage::create(place.page(), 1).unwrap();
+    let (rows, reader) = (page.connections(0).unwrap(), StatsReader::open(place.page()).unwrap());
+    let states = {
+        use ConnectionState::*;
+        [SynSent, SynReceived, Established, FinWait1, FinWait2, CloseWait, Closing, LastAck, TimeWait, Closed]
+    };
+    for (row, state) in states.into_iter().enumerate() {
+        rows.write(row, Some(&ConnectionRow { state, ..connection("10.0.0.2:9") }));
+    }
+    let read: Vec<_> = reader.connections().unwrap()[0].iter().map(|row| row.state).collect();
+    assert_eq!(read, states);
+    let names: HashSet<_> = states.iter().map(|state| state.name()).collect();
+    assert_eq!(names.len(), states.len());
+}
+
 #[test]
 fn a_private_page_counts_like_any_other_and_a_core_outside_it_changes_nothing() {
     let page = StatsPage::private(2);
@@ -242,6 +322,7 @@ proptest! {
         place.put(&bytes);
         if let Ok(reader) = StatsReader::open(place.page()) {
             let sample = reader.sample().unwrap();
+            prop_assert_eq!(reader.connections().unwrap().len(), reader.cores());
             prop_assert_eq!(sample.totals().len(), if reader.cores() > 0 { reader.counters().len() } else { 0 });
         }
     }
@@ -254,7 +335,9 @@ proptest! {
         let place = Place::new("noise");
         let mut bytes = page_bytes();
         let names = layout::names().len();
-        let at = bytes.len() - names + at.index(names - noise.len());
+        let names_at = Header::NamesAt as usize * 8;
+        let names_at = usize::from_ne_bytes(bytes[names_at..names_at + 8].try_into().unwrap()) * 8;
+        let at = names_at + at.index(names - noise.len());
         bytes[at..at + noise.len()].copy_from_slice(&noise);
         place.put(&bytes);
         if let Ok(reader) = StatsReader::open(place.page()) {

@@ -36,7 +36,7 @@ pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
 pub use conn::{KeepAlive, State, TcpTimeouts};
-pub use engine::{Arrival, Lent, LentBytes, PayloadReader, ResourceUsage, RxStream, Tcp};
+pub use engine::{Arrival, ConnectionInfo, Lent, LentBytes, PayloadReader, ResourceUsage, RxStream, Tcp};
 pub use events::{Blocked, TcpEvents, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
 pub use stream::{ByteStream, LatestArrival, OutOfOrderBytes, UnitSource};

@@ -7,6 +7,7 @@ mod atomics;
 mod boundaries;
 mod clock_steps;
 mod config_keys;
+mod connection_table;
 mod connections;
 mod drain;
 mod errors;

@@ -13,6 +13,7 @@ mod send;
 mod timestamps;
 
 use core::net::SocketAddr;
+use core::num::NonZeroU16;
 
 use ironwarp_net::Path;
 use ironwarp_types::{Flow, FlowKeyV4, Nanos, Seq};
@@ -151,6 +152,10 @@ pub(crate) struct Cold {
     /// The flow's hash, the connection's key in the flow table.
     pub(crate) hash: u32,
     pub(crate) iss: Seq,
+    /// The number of the peer's SYN.
+    pub(crate) irs: Seq,
+    /// Segments sent again.
+    pub(crate) retransmits: u32,
     /// The listener of a connection that the peer opened.
     pub(crate) listener: Option<ListenerId>,
     /// When FIN-WAIT-2 ends.
@@ -173,7 +178,7 @@ pub(crate) struct Cold {
     /// Black-hole detection state.
     pub(crate) black_hole: BlackHole,
     /// An unconfirmed ICMP claim: the sequence number of the quoted segment and the MTU.
-    pub(crate) claimed_mtu: Option<(Seq, u16)>,
+    pub(crate) claimed_mtu: Option<(Seq, NonZeroU16)>,
     /// A router reported the peer as unreachable.
     pub(crate) unreachable: bool,
     pub(crate) syn_retries: u8,
@@ -220,6 +225,8 @@ impl Conn {
             cold: Cold {
                 hash: new_conn.hash,
                 iss: new_conn.iss,
+                irs: Seq(0),
+                retransmits: 0,
                 listener: None,
                 fin_wait_2_deadline: Nanos::MAX,
                 user_timeout: config.user_timeout,
@@ -259,6 +266,7 @@ impl Conn {
     /// Applies the peer's SYN: initial sequence number, segment size and offered options.
     pub(crate) fn on_peer_syn(&mut self, now: Nanos, syn: &Segment, options: SynOptions) {
         let irs = syn.seq;
+        self.cold.irs = irs;
         self.cold.scaled = options.window_scale.is_some();
         self.rcv.on_syn(irs, self.cold.scaled);
         self.snd.wscale = options.window_scale.unwrap_or(0);

@@ -66,7 +66,7 @@ impl Conn {
         if let Some((seq, mtu_bytes)) = self.cold.claimed_mtu.take()
             && self.snd.snd_una.leq(seq)
         {
-            self.on_path_mtu(io, mtu_bytes);
+            self.on_path_mtu(io, mtu_bytes.get());
         }
     }
 

@@ -14,6 +14,8 @@
 //! Source: RFC 5927 s4.1 (sequence check), s5.2 (hard errors are soft), s7.2 (path MTU), RFC 1122 s4.2.3.9, RFC 1191,
 //! RFC 8201.
 
+use core::num::NonZeroU16;
+
 use ironwarp_net::{IcmpError, IcmpErrorKind};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
@@ -90,7 +92,7 @@ impl Conn {
             // The oversized segment is lost. Retransmit it in smaller pieces at once.
             self.on_path_mtu_reduced(io, events);
         } else {
-            self.cold.claimed_mtu = Some((error.seq, mtu_bytes));
+            self.cold.claimed_mtu = NonZeroU16::new(mtu_bytes).map(|mtu_bytes| (error.seq, mtu_bytes));
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod api;
 mod check;
+mod connection_info;
 mod cookies;
 mod demux;
 mod icmp;
@@ -23,6 +24,7 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Nanos, Seq};
 
+pub use connection_info::ConnectionInfo;
 pub use lent::{Arrival, Lent, LentBytes, PayloadReader};
 pub use resource_usage::ResourceUsage;
 pub use rx_stream::RxStream;

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
 use ironwarp_port::{Burst, LinkState, PerPort, Port, Wire};
-use ironwarp_stats::CoreStats;
+use ironwarp_stats::{ConnectionRows, CoreStats};
 use ironwarp_tcp::{Tcp, TcpConfig};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, MacAddr, Nanos};
 
 use super::clock::CoreClock;
 use super::connection::ConnectionManager;
+use super::connection_table::ConnectionTable;
 use super::cores::OtherCores;
 use super::data_path::prefetch::BurstHashes;
 use super::data_path::qp::QpTable;
@@ -43,6 +44,8 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) stats: CoreStats,
     /// One page of counters for each port.
     pub(crate) port_stats: Vec<CoreStats>,
+    /// The rows of the connections in the page; `None` if no other process can read it.
+    pub(crate) connection_rows: Option<ConnectionRows>,
     /// The rings to the other cores; `None` on a stack of one core.
     pub(crate) other_cores: Option<Box<OtherCores<P::Frame>>>,
     /// The mailboxes of remote atomics; `None` on a stack of one core.
@@ -93,9 +96,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         };
         let announced = role == CoreRole::Follower;
         let stats = parts.stats.clone();
+        let mut cm = ConnectionManager::new(parts.core, &shared, parts.stats.clone(), now);
+        let slots = dp.tcp.slots();
+        let connection_table = parts.connection_rows.map(|rows| Box::new(ConnectionTable::new(rows, slots)));
+        if connection_table.is_some() {
+            cm.arm_connection_table(now);
+        }
         Ok(CoreLoop {
             dp,
-            cm: ConnectionManager::new(parts.core, &shared, parts.stats.clone(), now),
+            cm,
+            connection_table,
             housekeeping: NetHousekeeping::new(
                 shared.clone(),
                 now,

@@ -30,6 +30,7 @@ pub(crate) mod channel;
 mod check;
 mod clock;
 mod connection;
+mod connection_table;
 mod cores;
 mod data_path;
 mod housekeeping;
@@ -51,6 +52,7 @@ pub(crate) use data_path::remote_atomics::remote_atomics_mesh;
 
 use clock::CoreClock;
 use connection::ConnectionManager;
+use connection_table::ConnectionTable;
 use data_path::DataPath;
 use housekeeping::NetHousekeeping;
 
@@ -86,6 +88,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     cm: ConnectionManager,
     /// Links and the paths of connections.
     housekeeping: NetHousekeeping<P>,
+    /// The connections in the page of counters; `None` if no other process can read it.
+    connection_table: Option<Box<ConnectionTable>>,
     shared: Arc<StackShared>,
     /// When the next iteration is due, as last returned.
     next_due: Option<Nanos>,

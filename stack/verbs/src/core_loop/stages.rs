@@ -385,6 +385,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             TimerOwner::Qp(slot) => self.cm.on_qp_timer(&mut self.dp, now, slot),
             TimerOwner::Passive(slot) => self.cm.on_passive_timer(&mut self.dp, now, slot),
             TimerOwner::Link => self.on_link_timer(now),
+            TimerOwner::ConnectionTable => self.show_connections(now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn show_connections(&mut self, now: Nanos) {
+        if let Some(table) = &mut self.connection_table {
+            let deadline = table.step(&mut self.dp, now);
+            self.cm.arm_connection_table(deadline);
         }
     }
 

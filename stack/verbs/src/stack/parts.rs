@@ -167,6 +167,7 @@ impl StackParts {
                 mem,
                 stats,
                 port_stats,
+                connection_rows: self.stats.connections(core),
                 other_cores,
                 remote_atomics,
                 secret,

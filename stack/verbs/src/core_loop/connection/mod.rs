@@ -53,7 +53,8 @@ pub(super) struct ConnectionManager {
     spare_params: Vec<Box<CmParams>>,
     /// Queue pairs that wait for a route.
     pub(super) resolving: Vec<u32>,
-    /// One deadline for each queue pair, then for each incoming connection, then for the links.
+    /// One deadline for each queue pair, then for each incoming connection, then for the links and for the connections that
+    /// the page shows.
     wheel: Wheel,
     /// Queue pairs that the core can have: the first identifier of an incoming connection on the wheel.
     qps_max: u32,
@@ -72,6 +73,8 @@ pub(super) enum TimerOwner {
     Passive(u32),
     /// The links.
     Link,
+    /// The table of connections in the page.
+    ConnectionTable,
 }
 
 impl ConnectionManager {
@@ -86,7 +89,7 @@ impl ConnectionManager {
             contexts: Vec::with_capacity(limits.contexts as usize),
             spare_params: startup::spare_params(),
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
-            wheel: Wheel::new(limits.queue_pairs + limits.half_open + 1, now),
+            wheel: Wheel::new(limits.queue_pairs + limits.half_open + 2, now),
             qps_max: limits.queue_pairs,
             mpa: config.mpa.clone(),
             timeouts: config.tcp.timeouts(),
@@ -114,6 +117,7 @@ impl ConnectionManager {
         Some(match id.checked_sub(self.qps_max) {
             None => TimerOwner::Qp(id),
             Some(slot) if slot == self.passives.capacity() => TimerOwner::Link,
+            Some(slot) if slot > self.passives.capacity() => TimerOwner::ConnectionTable,
             Some(slot) => TimerOwner::Passive(slot),
         })
     }
@@ -132,5 +136,10 @@ impl ConnectionManager {
     /// Arms the check of the links.
     pub(super) fn arm_link(&mut self, deadline: Nanos) {
         self.wheel.arm(self.qps_max + self.passives.capacity(), deadline);
+    }
+
+    /// Arms the next step of the table of connections.
+    pub(super) fn arm_connection_table(&mut self, deadline: Nanos) {
+        self.wheel.arm(self.qps_max + self.passives.capacity() + 1, deadline);
     }
 }
