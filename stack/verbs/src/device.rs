@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ironwarp_port::dpdk::{
-    DpdkPort, Eal, EalConfig, Memif, MemifRole, MemifSecret, Memory, PortSettings, Vdev, ring_pair_of_queues,
+    DpdkPort, Eal, EalConfig, LogLevel, Memif, MemifRole, MemifSecret, Memory, PortSettings, Vdev,
+    ring_pair_of_queues,
 };
 use ironwarp_stats::CoreStats;
 
@@ -174,7 +175,7 @@ fn start_or_hotplug(config: &Config, device: &Device) -> Result<Eal, SetupError>
 }
 
 fn environment(config: &Config, device: &Device) -> EalConfig {
-    let mut environment = EalConfig::new().memory(memory(config));
+    let mut environment = EalConfig::new().memory(memory(config)).log_level(log_level());
     if let Some(prefix) = &config.eal.file_prefix {
         environment = environment.file_prefix(prefix);
     }
@@ -190,6 +191,17 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
         }
     }
     config.eal.extra_args.iter().fold(environment, |environment, argument| environment.extra(argument))
+}
+
+/// The level of DPDK's log follows that of the program's: its drivers warn of what they do without at every start.
+fn log_level() -> LogLevel {
+    use tracing::level_filters::LevelFilter;
+    match LevelFilter::current() {
+        LevelFilter::TRACE => LogLevel::Debug,
+        LevelFilter::DEBUG => LogLevel::Info,
+        LevelFilter::INFO => LogLevel::Warning,
+        _ => LogLevel::Error,
+    }
 }
 
 fn memory(config: &Config) -> Memory {

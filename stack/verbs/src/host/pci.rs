@@ -23,6 +23,14 @@ impl Host {
                 "scripts/nic.sh list shows those there are",
             )];
         }
+        if let Some(class) = self.read_trimmed(&format!("{device}/class")).filter(|class| !is_network(class))
+        {
+            return vec![Finding::fault(
+                "device",
+                format!("port.device.pci.address = {address}: not a network card (class {class})"),
+                "scripts/nic.sh list shows the cards that there are",
+            )];
+        }
         let mut findings = vec![self.check_driver(&address, &device, config)];
         findings.extend(self.check_numa_node(&device, config));
         findings
@@ -121,6 +129,11 @@ impl Host {
             )
         })
     }
+}
+
+/// PCI Code and ID Assignment s1.3: base class 02h is a network controller. The kernel writes the class as 0x020000.
+fn is_network(class: &str) -> bool {
+    class.strip_prefix("0x").is_some_and(|digits| digits.starts_with("02"))
 }
 
 /// `3b:00.0` is short for `0000:3b:00.0`.

@@ -180,6 +180,12 @@ fn an_address_that_the_kernel_has_is_refused_where_it_would_answer_too() {
 #[test]
 fn a_card_with_the_wrong_driver_is_reported_with_the_remedy() {
     let machine = Machine::new();
+    // A device that is no card gets no advice to bind it.
+    machine.file("sys/bus/pci/devices/0000:05:00.0/class", "0xffff00\n");
+    let other = machine.only(Severity::Fault, "pci = { address = \"0000:05:00.0\" }", "");
+    assert!(other.contains("not a network card (class 0xffff00)"), "{other}");
+    assert!(!other.contains("bind") && other.contains("nic.sh list"), "{other}");
+    machine.file("sys/bus/pci/devices/0000:03:00.0/class", "0x020000\n");
     let gone = machine.only(Severity::Fault, "pci = { address = \"0000:04:00.0\" }", "");
     names(&gone, &["0000:04:00.0", "no such card", "nic.sh list"]);
     machine.bound_to("e1000e");
