@@ -8,10 +8,15 @@ use clap::Parser;
 
 const EXAMPLES: &str = "\
 Examples:
-  iwarp-top /tmp/ironwarp-server.stats                 one screen per second, until Ctrl-C or the process ends
+  iwarp-top /tmp/ironwarp-server.stats                 a screen that keys control, until q or the process ends
   iwarp-top /tmp/ironwarp-server.stats --interval 0.2
+  iwarp-top /tmp/ironwarp-server.stats --plain --count 10 > counters.txt
   iwarp-top /tmp/ironwarp-server.stats --once --json   every counter of every core, once
   iwarp-top /tmp/ironwarp-server.stats --listen 127.0.0.1:9464    a page for Prometheus: http://127.0.0.1:9464/metrics
+
+Views: 1 cores, 2 ports, 3 connections (those that moved the most bytes, 64 of each core), 4 NVMe namespaces, 5 losses by
+reason. Keys: q quit; Tab or 1-5 view; up, down, PgUp, PgDn, Home, End rows; left, right columns; s sort by the next column;
+r reverse; p pause. Where standard output is no terminal, and with --plain, --once or --json, the text is plain.
 
 A process publishes its counters in the file that its configuration names, for example
 [stats] page = \"/tmp/ironwarp-server.stats\". Without stats.page the counters are private to the process.
@@ -22,7 +27,7 @@ Exit codes: 0 success, 1 the page could not be read, 2 bad arguments.";
 const INTERVAL_MIN: f64 = 0.01;
 const INTERVAL_MAX: f64 = 3600.0;
 
-/// Live counters of a running process: per core, drops by reason, and the NVMe namespaces of iwarp-nvmf
+/// Live counters of a running process: by core, port and connection, losses by reason, and the NVMe namespaces of iwarp-nvmf
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-top", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,12 +43,15 @@ pub(crate) struct Args {
     /// Take one snapshot, without rates
     #[arg(long, conflicts_with_all = ["count", "interval"])]
     pub(crate) once: bool,
+    /// Print plain text on a terminal too, one snapshot after the other
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) plain: bool,
     /// Print every counter, as one line of JSON per snapshot
     #[arg(long)]
     pub(crate) json: bool,
     /// Serve the counters to Prometheus at this address, as /metrics, until Ctrl-C. The process that counts may start
     /// later, end and start again
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["interval", "count", "once", "json"])]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["interval", "count", "once", "json", "plain"])]
     pub(crate) listen: Option<SocketAddr>,
     /// What to log: error, warn, info, or a tracing-subscriber filter
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
@@ -51,6 +59,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Whether an option asks for text without keys.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain || self.once || self.json
+    }
+
     /// The number of snapshots to take, or `None` for no limit.
     pub(crate) fn snapshot_limit(&self) -> Option<u64> {
         if self.once { Some(1) } else { self.count }

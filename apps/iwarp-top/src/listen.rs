@@ -1,12 +1,14 @@
 //! `--listen`: a web server with one page, the counters for Prometheus.
 //!
-//! One thread serves at most [`CONNECTIONS_MAX`] connections; further ones wait in the kernel's queue. A connection carries
-//! one request, whose headers are bounded in number and size, and ends after [`CONNECTION_TIMEOUT`] at the latest. Ctrl-C
-//! ends the server: open connections may finish within [`DRAIN_TIMEOUT`]. Fails if the address cannot be bound.
+//! One thread serves at most [`CONNECTIONS_MAX`] connections. A further one takes the place of one that has sent no request
+//! yet: silent clients do not delay a scrape ([`Connections::make_room`]). A connection carries one request, whose headers are
+//! bounded in number, size and time, and ends after [`CONNECTION_TIMEOUT`] at the latest. Ctrl-C ends the server: open
+//! connections may finish within [`DRAIN_TIMEOUT`]. Fails if the address cannot be bound.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +22,14 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ironwarp_cli::print_stdout;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::metrics;
 
-const CONNECTIONS_MAX: u32 = 16;
+const CONNECTIONS_MAX: usize = 16;
+/// From the connection to the end of the request's headers.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the connection to the last byte of the response.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -49,32 +53,84 @@ pub(crate) fn serve(address: SocketAddr, page: &Path, stop: &AtomicBool) -> io::
 }
 
 async fn accept_until_stopped(listener: &TcpListener, page: Arc<PathBuf>, stop: &AtomicBool) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    let mut connections = Connections::default();
     while !stop.load(Ordering::Relaxed) {
-        let Ok(Ok(place)) = timeout(STEP, places.clone().acquire_owned()).await else { continue };
         match timeout(STEP, listener.accept()).await {
-            Ok(Ok((stream, _))) => {
-                tokio::spawn(serve_connection(stream, page.clone(), place));
-            }
+            Ok(Ok((stream, from))) => connections.serve(stream, from.ip(), page.clone()),
             Ok(Err(error)) => {
                 tracing::warn!("no connection accepted: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
             Err(_) => {}
         }
+        connections.remove_ended();
     }
     // Connections that take longer end with the runtime.
-    let _ = timeout(DRAIN_TIMEOUT, places.acquire_many(CONNECTIONS_MAX)).await;
+    let _ = timeout(DRAIN_TIMEOUT, connections.finish()).await;
 }
 
-async fn serve_connection(stream: TcpStream, page: Arc<PathBuf>, _place: OwnedSemaphorePermit) {
+/// The open connections, in the order in which they came.
+#[derive(Default)]
+struct Connections {
+    open: Vec<OpenConnection>,
+    tasks: JoinSet<()>,
+}
+
+struct OpenConnection {
+    from: IpAddr,
+    /// Whether it has sent a request, to which the response is on its way.
+    has_asked: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Connections {
+    fn serve(&mut self, stream: TcpStream, from: IpAddr, page: Arc<PathBuf>) {
+        self.remove_ended();
+        self.make_room();
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let task = self.tasks.spawn(serve_connection(stream, page, has_asked.clone()));
+        self.open.push(OpenConnection { from, has_asked, task });
+    }
+
+    fn remove_ended(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        self.open.retain(|one| !one.task.is_finished());
+    }
+
+    /// Closes a connection if all places are taken: one without a request before one with a request, then one of the
+    /// address that has the most, then the oldest.
+    fn make_room(&mut self) {
+        if self.open.len() < CONNECTIONS_MAX {
+            return;
+        }
+        let mut by_address: HashMap<IpAddr, usize> = HashMap::new();
+        self.open.iter().for_each(|one| *by_address.entry(one.from).or_default() += 1);
+        let rank = |one: &OpenConnection| {
+            (!one.has_asked.load(Ordering::Relaxed), by_address.get(&one.from).copied().unwrap_or(0))
+        };
+        // The first of several is the oldest.
+        let first = (0..self.open.len()).rev().max_by_key(|index| self.open.get(*index).map(rank));
+        if let Some(index) = first {
+            let closed = self.open.remove(index);
+            closed.task.abort();
+            tracing::info!("a connection of {} made room for another", closed.from);
+        }
+    }
+
+    async fn finish(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn serve_connection(stream: TcpStream, page: Arc<PathBuf>, has_asked: Arc<AtomicBool>) {
     let service = service_fn(move |request: Request<Incoming>| {
+        has_asked.store(true, Ordering::Relaxed);
         let response = respond(request.method(), request.uri().path(), &page);
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(CONNECTION_TIMEOUT)
+        .header_read_timeout(HEADER_TIMEOUT)
         .keep_alive(false)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX)

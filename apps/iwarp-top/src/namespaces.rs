@@ -3,7 +3,6 @@
 //! The file is JSON that another program writes: it may be absent, of another process, damaged or of another version, and is
 //! then not shown. Its size is bounded by [`FILE_BYTES_MAX`].
 
-use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,10 +11,11 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::printable::printable;
+use crate::table::{Cell, Heading, Table};
+
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const SCHEMA: u32 = 1;
-/// Characters of a name that the screen shows; the end differs more than the beginning.
-const NAME_CHARACTERS: usize = 30;
 
 #[derive(Deserialize)]
 struct Counts {
@@ -62,41 +62,21 @@ pub(crate) fn read(page: &Path, pid: u32) -> Option<Namespaces> {
 }
 
 impl Namespaces {
-    /// The table of the screen: rates since `before`, counts without it.
-    pub(crate) fn screen(&self, before: Option<&Namespaces>) -> String {
+    /// The table of a view: rates since `before`, counts without it.
+    pub(crate) fn table(&self, before: Option<&Namespaces>) -> Table {
         let unit = if before.is_some() { "/s" } else { "" };
-        let title = |name: &str| format!("{name}{unit}");
-        let mut text = format!("\n{} controllers\n{:<36}", self.controllers, "namespace");
-        let titles = [title("reads"), title("writes"), title("MB in"), title("MB out")];
-        titles.iter().for_each(|one| _ = write!(text, "{one:>9}"));
-        let _ = writeln!(text, "{:>7}{:>8}{:>8}", "errors", "p50 us", "p99 us");
-        for one in &self.all {
+        let mut headings = vec![Heading::text("namespace")];
+        let rate = |name: &str| Heading::number(&format!("{name}{unit}"));
+        headings.extend(["reads", "writes"].map(rate));
+        headings.extend(["p50 us", "p99 us"].map(Heading::number));
+        headings.extend(["MB in", "MB out"].map(rate));
+        headings.push(Heading::number("errors"));
+        let rows = self.all.iter().map(|one| {
             let of =
                 before.and_then(|before| before.find(one).map(|then| (then, self.seconds_since(before))));
-            self.row(&mut text, one, of);
-        }
-        text
-    }
-
-    fn row(&self, text: &mut String, now: &Namespace, before: Option<(&Namespace, f64)>) {
-        let skipped = now.nqn.chars().count().saturating_sub(NAME_CHARACTERS);
-        let name: String = now.nqn.chars().skip(skipped).collect();
-        let _ = write!(text, "{:<36}", format!("{name} {}", now.nsid));
-        let value = |get: fn(&Namespace) -> u64| match before {
-            Some((then, seconds)) => get(now).wrapping_sub(get(then)) as f64 / seconds,
-            None => get(now) as f64,
-        };
-        let (reads, writes) = (value(|one| one.reads), value(|one| one.writes));
-        let (bytes_in, bytes_out) = (value(|one| one.written_bytes) / 1e6, value(|one| one.read_bytes) / 1e6);
-        let _ =
-            write!(text, "{reads:>9.0}{writes:>9.0}{bytes_in:>9.1}{bytes_out:>9.1}{:>7}", now.media_errors);
-        for percent in [50.0, 99.0] {
-            match percentile_ns(now, before.map(|(then, _)| then), percent) {
-                Some(ns) => _ = write!(text, "{:>8.1}", ns as f64 / 1e3),
-                None => _ = write!(text, "{:>8}", "–"),
-            }
-        }
-        text.push('\n');
+            row(one, of)
+        });
+        Table { headings, rows: rows.collect() }
     }
 
     /// The part of the JSON: every count, and percentiles since `before` in microseconds.
@@ -117,9 +97,32 @@ impl Namespaces {
         self.all.iter().find(|one| (&one.nqn, one.nsid) == (&of.nqn, of.nsid))
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_seconds_for_test(&mut self, before: &Namespaces, seconds: f64) {
+        self.at = before.at + std::time::Duration::from_secs_f64(seconds);
+    }
+
     fn seconds_since(&self, before: &Namespaces) -> f64 {
         self.at.duration_since(before.at).as_secs_f64().max(f64::EPSILON)
     }
+}
+
+fn row(now: &Namespace, before: Option<(&Namespace, f64)>) -> Vec<Cell> {
+    let value = |get: fn(&Namespace) -> u64| match before {
+        Some((then, seconds)) => get(now).wrapping_sub(get(then)) as f64 / seconds,
+        None => get(now) as f64,
+    };
+    let us = |percent| percentile_ns(now, before.map(|(then, _)| then), percent).map(|ns| ns as f64 / 1e3);
+    vec![
+        Cell::text(format!("{} {}", printable(&now.nqn), now.nsid)),
+        Cell::number(value(|one| one.reads), 0),
+        Cell::number(value(|one| one.writes), 0),
+        Cell::some_number(us(50.0), 1),
+        Cell::some_number(us(99.0), 1),
+        Cell::number(value(|one| one.written_bytes) / 1e6, 1),
+        Cell::number(value(|one| one.read_bytes) / 1e6, 1),
+        Cell::count(now.media_errors),
+    ]
 }
 
 /// Returns the latency that `percent` of the commands since `before` do not exceed. `None`: there were none.
@@ -191,12 +194,13 @@ mod tests {
         assert_eq!(read(&page, 1).map(|one| one.controllers), Some(3));
     }
 
+    /// Another user's file: its name of a subsystem cannot steer the terminal.
     #[test]
-    fn the_screen_fits_a_laptop() {
-        let of = |one| Namespaces { at: Instant::now(), controllers: 1, all: vec![one] };
-        let text = of(namespace(9, &[(1000, 9)])).screen(None);
-        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-        let row: Vec<_> = text.lines().last().expect("a row").split_whitespace().collect();
-        assert_eq!(row[1..], ["1", "9", "0", "0.0", "0.0", "2", "1.0", "1.0"], "{text}");
+    fn a_row_has_the_counts_and_a_printable_name() {
+        let mut one = namespace(9, &[(1000, 9)]);
+        one.nqn.push('\u{1b}');
+        let table = Namespaces { at: Instant::now(), controllers: 1, all: vec![one] }.table(None);
+        let row: Vec<_> = table.rows[0].iter().map(|cell| &*cell.text).collect();
+        assert_eq!(row, ["nqn.2014-08.org.example:disk\\u{1b} 1", "9", "0", "1.0", "1.0", "0.0", "0.0", "2"]);
     }
 }

@@ -1,12 +1,15 @@
-//! A snapshot of a page: the value of every counter and its rate since the snapshot before, by core and by port.
+//! A snapshot of a page: the value of every counter and its rate since the snapshot before, by core and by port, the
+//! connections that the process shows, and its NVMe namespaces. What names a counter is printable here.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use ironwarp_stats::{CounterInfo, ReadError, Sample, StatsReader};
+use ironwarp_stats::{ConnectionRow, CounterInfo, ReadError, Sample, StatsReader};
 use serde_json::{Map, Value, json};
 
 use crate::namespaces::{self, Namespaces};
+use crate::printable::printable;
 
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
@@ -17,17 +20,29 @@ pub(crate) const PORT_LAYERS: [&str; 2] = ["port", "net"];
 pub(crate) struct ObservedProcess {
     page: PathBuf,
     reader: StatsReader,
-    last: Option<(Instant, Sample)>,
+    counters: Arc<[CounterInfo]>,
+    last: Option<(Instant, Sample, Vec<Connection>)>,
     last_namespaces: Option<Namespaces>,
 }
 
+/// A connection and its core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Connection {
+    pub(crate) core: usize,
+    pub(crate) row: ConnectionRow,
+}
+
 /// One snapshot.
-pub(crate) struct Snapshot<'a> {
+#[derive(Clone)]
+pub(crate) struct Snapshot {
     pub(crate) pid: u32,
-    pub(crate) counters: &'a [CounterInfo],
+    pub(crate) counters: Arc<[CounterInfo]>,
     now: Sample,
     /// The sample before, and the seconds since then.
     before: Option<(f64, Sample)>,
+    /// The connections that the process shows: of each core those that moved the most bytes.
+    pub(crate) connections: Vec<Connection>,
+    connections_before: Vec<Connection>,
     /// NVMe namespaces, if the process exports any; and those of the snapshot before.
     pub(crate) namespaces: Option<Namespaces>,
     pub(crate) namespaces_before: Option<Namespaces>,
@@ -42,10 +57,24 @@ pub(crate) enum Column {
     Port(usize),
 }
 
+impl Column {
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Column::Core(number) | Column::Port(number) => number,
+        }
+    }
+}
+
 impl ObservedProcess {
     pub(crate) fn open(page: &Path) -> Result<Self, ReadError> {
         let reader = StatsReader::open(page)?;
-        Ok(ObservedProcess { page: page.to_owned(), reader, last: None, last_namespaces: None })
+        let printable = |info: &CounterInfo| CounterInfo {
+            layer: printable(&info.layer),
+            name: printable(&info.name),
+            help: printable(&info.help),
+        };
+        let counters = reader.counters().iter().map(printable).collect();
+        Ok(ObservedProcess { page: page.to_owned(), reader, counters, last: None, last_namespaces: None })
     }
 
     /// Returns whether the process that counts has ended.
@@ -53,15 +82,33 @@ impl ObservedProcess {
         has_ended(&self.reader)
     }
 
-    pub(crate) fn snapshot(&mut self) -> Result<Snapshot<'_>, ReadError> {
+    pub(crate) fn snapshot(&mut self) -> Result<Snapshot, ReadError> {
         let (at, now) = (Instant::now(), self.reader.sample()?);
-        let last = self.last.replace((at, now.clone()));
-        let before = last.map(|(then, sample)| (at.duration_since(then).as_secs_f64(), sample));
+        let by_core = self.reader.connections()?.into_iter().enumerate();
+        let connections: Vec<_> = by_core
+            .flat_map(|(core, rows)| rows.into_iter().map(move |row| Connection { core, row }))
+            .collect();
+        let last = self.last.replace((at, now.clone(), connections.clone()));
+        let (before, connections_before) = match last {
+            Some((then, sample, rows)) => (Some((at.duration_since(then).as_secs_f64(), sample)), rows),
+            None => (None, Vec::new()),
+        };
         let (pid, cores, ports) = (self.reader.pid(), self.reader.cores(), self.reader.ports());
         let namespaces = namespaces::read(&self.page, pid);
         let namespaces_before = std::mem::replace(&mut self.last_namespaces, namespaces.clone());
-        let counters = self.reader.counters();
-        Ok(Snapshot { pid, counters, now, before, namespaces, namespaces_before, cores, ports })
+        let counters = self.counters.clone();
+        Ok(Snapshot {
+            pid,
+            counters,
+            now,
+            before,
+            connections,
+            connections_before,
+            namespaces,
+            namespaces_before,
+            cores,
+            ports,
+        })
     }
 }
 
@@ -70,7 +117,7 @@ pub(crate) fn has_ended(reader: &StatsReader) -> bool {
     reader.is_removed() || !Path::new("/proc").join(reader.pid().to_string()).exists()
 }
 
-impl Snapshot<'_> {
+impl Snapshot {
     pub(crate) fn cores(&self) -> impl Iterator<Item = Column> + Clone + use<> {
         (0..self.cores).map(Column::Core)
     }
@@ -106,15 +153,56 @@ impl Snapshot<'_> {
         self.counters.iter().position(|counter| counter.name == name)
     }
 
+    /// The bytes that a connection sent and received, in a second. `None`: it was not shown before.
+    pub(crate) fn connection_rates(&self, of: &Connection) -> Option<(f64, f64)> {
+        let (seconds, _) = self.before.as_ref()?;
+        let key = |one: &Connection| (one.core, one.row.local, one.row.remote, one.row.queue_pair);
+        let before = self.connections_before.iter().find(|one| key(one) == key(of))?.row;
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(f64::EPSILON);
+        Some((rate(of.row.tx_bytes, before.tx_bytes), rate(of.row.rx_bytes, before.rx_bytes)))
+    }
+
+    /// The value of a counter by its name; 0 if the process has none of that name.
+    pub(crate) fn total_of(&self, column: Column, name: &str) -> u64 {
+        self.counter_index(name).map_or(0, |counter| self.value(column, counter))
+    }
+
+    /// Fixes what differs from run to run.
+    #[cfg(test)]
+    pub(crate) fn set_seconds_for_test(&mut self, pid: u32, seconds: f64) {
+        self.pid = pid;
+        self.before = self.before.take().map(|(_, sample)| (seconds, sample));
+        if let (Some(now), Some(before)) = (&mut self.namespaces, &self.namespaces_before) {
+            now.set_seconds_for_test(before, seconds);
+        }
+    }
+
     /// The snapshot as one line of JSON.
     pub(crate) fn json(&self) -> Value {
         let cores: Vec<_> = self.cores().map(|core| self.column_json(core)).collect();
         let ports: Vec<_> = self.ports().map(|port| self.column_json(port)).collect();
-        let mut all = json!({ "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores, "ports": ports });
+        let connections: Vec<_> = self.connections.iter().map(|one| self.connection_json(one)).collect();
+        let mut all = json!({
+            "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores, "ports": ports,
+            "connections": connections,
+        });
         if let (Some(namespaces), Some(all)) = (&self.namespaces, all.as_object_mut()) {
             all.insert("namespaces".to_owned(), namespaces.json(self.namespaces_before.as_ref()));
         }
         all
+    }
+
+    fn connection_json(&self, of: &Connection) -> Value {
+        let row = &of.row;
+        let rates = self.connection_rates(of);
+        json!({
+            "core": of.core, "local": row.local.to_string(), "remote": row.remote.to_string(),
+            "state": row.state.name(), "queue_pair": row.queue_pair,
+            "tx_bytes": row.tx_bytes, "rx_bytes": row.rx_bytes, "retransmits": row.retransmits,
+            "srtt_ns": row.srtt_ns, "rto_ns": row.rto_ns,
+            "cwnd_bytes": row.cwnd_bytes, "flight_bytes": row.flight_bytes,
+            "tx_bytes_per_s": rates.map(|(tx, _)| tx), "rx_bytes_per_s": rates.map(|(_, rx)| rx),
+        })
     }
 
     fn column_json(&self, column: Column) -> Value {

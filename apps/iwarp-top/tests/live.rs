@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use ironwarp_stats::{Counter, PageDimensions, StatsPage};
+use ironwarp_stats::{ConnectionRow, ConnectionState, Counter, PageDimensions, StatsPage};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -125,6 +125,60 @@ fn several_ports_are_told_apart() {
     assert!(cores.contains("2 cores") && cores.contains("5  tcp_drop_paws: "), "{text}");
     assert_eq!(ports.lines().next().map(|line| line.split_whitespace().collect()), Some(vec!["0", "1", "2"]));
     assert!(ports.contains("7  net_drop_short: ") && !ports.contains("tcp_drop_paws"), "{text}");
+}
+
+/// The connections of a page: in the text as a table, in the JSON with rates from the second snapshot on.
+#[test]
+fn connections_are_shown_with_their_peers() {
+    let (page, path) = page("connections");
+    let row = ConnectionRow {
+        local: "10.0.0.1:4791".parse().expect("an address"),
+        remote: "10.0.0.2:40001".parse().expect("an address"),
+        state: ConnectionState::Established,
+        queue_pair: Some(7),
+        tx_bytes: 3_000_000,
+        rx_bytes: 5,
+        retransmits: 9,
+        srtt_ns: 12_345,
+        rto_ns: 1_000_000,
+        cwnd_bytes: 65_536,
+        flight_bytes: 0,
+    };
+    page.connections(1).expect("rows").write(0, Some(&row));
+    let path = path.to_str().expect("text");
+    let text = String::from_utf8(run(&[path, "--once"]).stdout).expect("text");
+    let line = text.lines().find(|line| line.starts_with("10.0.0.2:40001")).expect(&text);
+    assert_eq!(
+        line.split_whitespace().take(5).collect::<Vec<_>>(),
+        ["10.0.0.2:40001", "ESTABLISHED", "1", "7", "9"]
+    );
+    let look: Value = serde_json::from_slice(&run(&[path, "--once", "--json"]).stdout).expect("JSON");
+    let one = &look["connections"][0];
+    assert_eq!(
+        (&one["core"], &one["remote"], &one["tx_bytes"]),
+        (&1.into(), &"10.0.0.2:40001".into(), &3_000_000.into())
+    );
+    assert_eq!((&one["srtt_ns"], &one["tx_bytes_per_s"]), (&12_345.into(), &Value::Null));
+}
+
+/// Another user's page: what would steer a terminal is escaped in the text, and in the JSON.
+#[test]
+fn names_of_a_hostile_page_reach_no_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page");
+    let _page = StatsPage::create(&path, 1).expect("a writable folder");
+    let text = format!(
+        r#"{{"schema":1,"pid":{},"controllers":2,"namespaces":[{{"nqn":"nqn.\u001b]0;x\u0007\u009b2J\u202e","nsid":3,"reads":5,
+        "writes":2,"read_bytes":20480,"written_bytes":8192,"media_errors":1,"latency_ns":[]}}]}}"#,
+        std::process::id()
+    );
+    std::fs::write(folder.path().join("page.namespaces"), text).expect("written");
+    let path = path.to_str().expect("text");
+    for arguments in [&[path, "--once"][..], &[path, "--once", "--json"]] {
+        let said = String::from_utf8(run(arguments).stdout).expect("text");
+        let steers = |one: char| (one.is_control() && one != '\n') || one == '\u{202e}';
+        assert!(said.contains("nqn.") && !said.contains(steers), "{said:?}");
+    }
 }
 
 #[test]

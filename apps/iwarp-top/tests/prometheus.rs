@@ -1,6 +1,7 @@
 //! `--listen`: the program as Prometheus sees it, beside a process that counts: this one.
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -74,6 +75,9 @@ fn every_counter_has_a_sample_a_core_and_those_of_ports_one_a_port() {
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/plain; version=0.0.4"), "{head}");
     for line in [
         "ironwarp_up 1",
+        concat!("ironwarp_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "ironwarp_cores 2",
+        "ironwarp_ports 2",
         "# HELP ironwarp_port_rx_frames_total Frames received.",
         "# TYPE ironwarp_port_rx_frames_total counter",
         "ironwarp_port_rx_frames_total{core=\"1\",port=\"1\"} 20",
@@ -84,7 +88,10 @@ fn every_counter_has_a_sample_a_core_and_those_of_ports_one_a_port() {
         assert!(body.lines().any(|each| each == line), "no {line} in {body}");
     }
     let types = body.lines().filter(|line| line.starts_with("# TYPE ")).count();
-    assert_eq!(types, Counter::ALL.len() + 1, "one for each counter, and ironwarp_up");
+    let gauges = ["ironwarp_build_info", "ironwarp_up", "ironwarp_cores", "ironwarp_ports"];
+    assert_eq!(types, Counter::ALL.len() + gauges.len(), "one for each counter, and gauges");
+    assert!(gauges.iter().all(|name| body.contains(&format!("# TYPE {name} gauge\n{name}"))), "{body}");
+    assert_valid(body);
     page.core(0).add(Counter::IwarpRxSends, 1);
     assert!(exporter.get("/metrics").contains("ironwarp_iwarp_rx_sends_total{core=\"0\"} 8\n"));
     assert_eq!(exporter.interrupt(), Some(0));
@@ -131,6 +138,24 @@ fn other_requests_have_the_status_that_http_names() {
     assert_eq!(exporter.interrupt(), Some(0));
 }
 
+/// More silent connections than it serves at once, all of them still open: a scrape is answered, and takes the place of the
+/// oldest of them. The others are not touched.
+#[test]
+fn silent_connections_do_not_delay_a_scrape() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let exporter = Exporter::start(&folder.path().join("page"));
+    let mut silent: Vec<_> = (0..16).map(|_| exporter.connect()).collect();
+    // A server that made it wait would answer when the first of them times out, and that one would be closed by then.
+    assert!(exporter.get("/metrics").contains("ironwarp_up 0"));
+    let mut last = silent.pop().expect("sixteen");
+    last.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    let mut response = String::new();
+    last.read_to_string(&mut response).expect("text");
+    assert!(response.contains("ironwarp_up 0"), "{response}");
+    let mut oldest = silent.remove(0);
+    assert_eq!(oldest.read(&mut [0; 1]).unwrap_or(0), 0, "the oldest is closed");
+}
+
 /// More silent connections than it serves at once: it ends at Ctrl-C without waiting for them.
 #[test]
 fn silent_connections_do_not_keep_it_from_ending() {
@@ -156,6 +181,84 @@ fn an_address_that_cannot_be_bound_is_named() {
     }
 }
 
+/// The grammar of the text format (version 0.0.4), by hand: each sample belongs to the family whose HELP and TYPE precede it,
+/// no series and no family is there twice, buckets are cumulative and end with `+Inf`, which is the count.
+#[track_caller]
+fn assert_valid(text: &str) {
+    let (mut families, mut series) = (HashSet::new(), HashSet::new());
+    let (mut family, mut kind) = (String::new(), String::new());
+    let mut buckets: Option<(String, f64)> = None;
+    assert!(text.ends_with('\n'));
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            family = help.split(' ').next().expect("a name").to_owned();
+            assert!(families.insert(family.clone()), "twice: {line}");
+            continue;
+        }
+        if let Some(typed) = line.strip_prefix("# TYPE ") {
+            let (name, type_name) = typed.split_once(' ').expect("a type");
+            assert_eq!(name, family, "{line}");
+            kind = type_name.to_owned();
+            assert!(["counter", "gauge", "histogram"].contains(&type_name), "{line}");
+            continue;
+        }
+        let (name_and_labels, value) = line.rsplit_once(' ').expect("a value");
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
+        assert!(series.insert(name_and_labels.to_owned()), "twice: {line}");
+        let (name, labels) = name_and_labels.split_once('{').unwrap_or((name_and_labels, "}"));
+        assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'), "{line}");
+        let unescaped = labels.replace(r"\\", "").replace(r#"\""#, "");
+        assert!(labels.ends_with('}') && unescaped.matches('"').count().is_multiple_of(2), "{line}");
+        match kind.as_str() {
+            "histogram" => assert!(name.starts_with(&family), "{line}"),
+            "counter" => assert!(name == family && name.ends_with("_total") && value >= 0.0, "{line}"),
+            _ => assert_eq!(name, family, "{line}"),
+        }
+        if let Some((of, le)) = labels.split_once("le=\"") {
+            let before = buckets.take().filter(|(one, _)| one == of).map_or(0.0, |(_, count)| count);
+            assert!(value >= before, "not cumulative: {line}");
+            buckets = Some((of.to_owned(), value)).filter(|_| !le.starts_with("+Inf"));
+        }
+    }
+    assert!(buckets.is_none(), "no bucket +Inf");
+}
+
+/// Another user's page with names that are none, or twice, and a file of namespaces with counts beyond 2^64 and a namespace
+/// twice: what is left is valid.
+#[test]
+fn a_hostile_page_gives_a_valid_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page");
+    let page = StatsPage::create(&path, 1).expect("a page");
+    let file = std::fs::File::options().read(true).write(true).open(&path).expect("the page");
+    let names = Counter::ALL.iter().map(|one| format!("{}\t{}\t{}\n", one.layer(), one.name(), one.help()));
+    let names: String = names.collect();
+    let mut bytes = std::fs::read(&path).expect("the page");
+    let at = bytes.windows(names.len()).position(|part| part == names.as_bytes()).expect("the names");
+    // Of equal length, so that the table stays as long as it says.
+    let hostile = names.replacen("port_rx_frames", "port_tx_frames", 1).replacen(
+        "net_drop_short",
+        "net drop\"short",
+        1,
+    );
+    bytes[at..at + names.len()].copy_from_slice(hostile.as_bytes());
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).expect("written");
+    let of = r#"{"nqn":"a","nsid":3,"reads":5,"writes":2,"read_bytes":2,"written_bytes":8,"media_errors":1,
+        "latency_ns":[[1000,18446744073709551615],[2000,18446744073709551615]]}"#;
+    let text =
+        format!(r#"{{"schema":1,"pid":{},"controllers":1,"namespaces":[{of},{of}]}}"#, std::process::id());
+    std::fs::write(folder.path().join("page.namespaces"), text).expect("written");
+    let exporter = Exporter::start(&path);
+    let response = exporter.get("/metrics");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a response");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains("ironwarp_up 1\n"), "{response}");
+    assert!(
+        body.contains("ironwarp_nvmf_latency_seconds_count{nqn=\"a\",nsid=\"3\"} 18446744073709551615\n")
+    );
+    assert_valid(body);
+    drop(page);
+}
+
 /// A process that exports NVMe namespaces: its counts and the histogram have labels, and a name cannot break a line.
 #[test]
 fn namespaces_are_counters_and_a_histogram() {
@@ -174,10 +277,15 @@ fn namespaces_are_counters_and_a_histogram() {
     for line in [
         format!("ironwarp_nvmf_reads_total{{{labels}}} 5"),
         format!("ironwarp_nvmf_written_bytes_total{{{labels}}} 8192"),
-        format!("ironwarp_nvmf_latency_seconds_bucket{{{labels},le=\"0.000001\"}} 4"),
+        format!("ironwarp_nvmf_latency_seconds_bucket{{{labels},le=\"1e-06\"}} 4"),
+        format!("ironwarp_nvmf_latency_seconds_bucket{{{labels},le=\"2e-06\"}} 7"),
         format!("ironwarp_nvmf_latency_seconds_bucket{{{labels},le=\"+Inf\"}} 7"),
+        format!("ironwarp_nvmf_latency_seconds_count{{{labels}}} 7"),
+        format!("ironwarp_nvmf_latency_seconds_sum{{{labels}}} 0.00001"),
+        "ironwarp_nvmf_controllers 1".to_owned(),
     ] {
         assert!(page.lines().any(|one| one == line), "{line}\n{page}");
     }
+    assert_valid(page.split_once("\r\n\r\n").expect("a response").1);
     assert_eq!(exporter.interrupt(), Some(0));
 }
