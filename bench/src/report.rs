@@ -113,6 +113,10 @@ pub struct TestResult {
     /// Processor time of each end as a percentage of its part of the slices: 100 for each processor in use all the time.
     #[serde(default)]
     pub cpu_percent: Option<EndPercent>,
+    /// Whether an end that spins got less than [`SPINNING_CPU_PERCENT_MIN`] of its processors: then the figures are also those
+    /// of other programs. `null` for a test whose ends wait, and where processor time is unknown.
+    #[serde(default)]
+    pub short_of_cpu: Option<bool>,
     /// Polls of each end that found work, in percent of all its polls.
     #[serde(default)]
     pub busy_percent: Option<EndPercent>,
@@ -211,7 +215,38 @@ impl MedianRange {
     }
 }
 
+/// The processor time of an end that spins, in percent of its processors, below which the result says so.
+pub const SPINNING_CPU_PERCENT_MIN: f64 = 90.0;
+
 impl TestResult {
+    /// Sets [`TestResult::short_of_cpu`], and a note if an end was.
+    pub(crate) fn judge_cpu(mut self) -> Self {
+        let ends = self.cpu_percent.filter(|_| self.wait == Some(Wait::Spin));
+        let cores = f64::from(self.cores.unwrap_or(1).max(1));
+        let share = |percent: Option<f64>| percent.map(|percent| percent / cores);
+        let [client, server] = ends.map_or([None; 2], |ends| [share(ends.client), share(ends.server)]);
+        let is_short = |share: f64| share < SPINNING_CPU_PERCENT_MIN;
+        let known: Vec<f64> = client.into_iter().chain(server).collect();
+        self.short_of_cpu = (!known.is_empty()).then(|| known.iter().copied().any(is_short));
+        let of = |name: &str, share: Option<f64>| {
+            let share = share.filter(|share| is_short(*share))?;
+            Some(format!("the {name} got {share:.0} % of its processors"))
+        };
+        let short: Vec<String> = of("client", client).into_iter().chain(of("server", server)).collect();
+        if !short.is_empty() {
+            self.notes.push(format!(
+                "short of processor time: {}; both ends spin, so other programs are in this figure",
+                short.join(", ")
+            ));
+        }
+        self
+    }
+
+    /// Whether no message counts: a run with such a result has not measured what it was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.iterations.unwrap_or(0) == 0
+    }
+
     /// A result with nothing measured yet.
     pub fn unmeasured(case: &Case, device: Option<String>) -> Self {
         let ours = case.test.transport() == Transport::Ironwarp;
@@ -296,6 +331,7 @@ mod tests {
             "cpu_ns_per_message",
             "cpu_percent",
             "busy_percent",
+            "short_of_cpu",
             "errors",
             "against",
             "crc",
@@ -315,6 +351,29 @@ mod tests {
         }
         assert_eq!(json["test"], "send-lat");
         assert_eq!(json["path"], "memif");
+    }
+
+    /// Only an end that spins uses all of its processors, so only for such an end is less a fault of the run.
+    #[test]
+    fn an_end_that_spins_and_got_less_than_nine_tenths_of_its_processors_is_reported() {
+        let judge = |client, server, wait, cores| {
+            let cpu_percent = Some(EndPercent { client, server });
+            let case = Case::new(Test::SendLat, 64, 1500, PathKind::Memif);
+            let result = TestResult { cpu_percent, wait, cores, ..TestResult::unmeasured(&case, None) };
+            let result = result.judge_cpu();
+            (result.short_of_cpu, result.notes.join(""))
+        };
+        let (spin, one) = (Some(Wait::Spin), Some(1));
+        assert_eq!(judge(Some(99.0), Some(90.0), spin, one), (Some(false), String::new()));
+        let (short, note) = judge(Some(38.0), Some(99.0), spin, one);
+        assert!(
+            short == Some(true) && note.contains("the client got 38 %") && !note.contains("server"),
+            "{note}"
+        );
+        assert_eq!(judge(Some(150.0), Some(198.0), spin, Some(2)).0, Some(true), "of two processors");
+        assert_eq!(judge(None, Some(10.0), spin, one).0, Some(true));
+        assert_eq!(judge(None, None, spin, one), (None, String::new()));
+        assert_eq!(judge(Some(5.0), Some(5.0), Some(Wait::Block), one), (None, String::new()));
     }
 
     #[test]

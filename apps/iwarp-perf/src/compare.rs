@@ -23,11 +23,12 @@ A figure changed if it differs by more than the threshold and the ranges of its 
 files do not overlap. A figure without rounds in one file is judged by the threshold alone. Lost or wrong messages count
 without a threshold.
 
-Exit codes: 0 no regression, 1 a regression, 2 bad arguments or a file that is not a report.";
+Exit codes: 0 no regression, 1 a regression, 2 bad arguments, a file that is not a report, or two files without a common
+figure.";
 
 /// Compares two JSON files of iwarp-perf: p50, p99.9, Gbit/s, messages per second, and ratios to baselines
 #[derive(Debug, Parser)]
-#[command(name = "iwarp-perf compare", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-perf compare", bin_name = "iwarp-perf compare", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The JSON file before the change
     old: PathBuf,
@@ -55,6 +56,12 @@ pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
             .map_err(|error| CliExit::bad_arguments(format_args!("--json {}: {error}", path.display())))?;
     }
     print_stdout(comparison_text(&comparison, args.all, terminal_width().unwrap_or(DEFAULT_WIDTH)));
+    if comparison.figures.is_empty() {
+        let (old, new) = (args.old.display(), args.new.display());
+        return Err(CliExit::bad_arguments(format_args!(
+            "{old} and {new} have no figure in common: nothing was compared; name two files of the same tests and settings"
+        )));
+    }
     Ok(if comparison.regressions == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

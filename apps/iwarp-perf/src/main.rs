@@ -23,7 +23,7 @@ mod server;
 use std::process::ExitCode;
 
 use child::Role;
-use cli::Args;
+use cli::{Args, TOOLS};
 
 /// The name of the program in its messages.
 const PROGRAM: &str = "iwarp-perf";
@@ -35,17 +35,11 @@ fn main() -> ExitCode {
         Some(Role::Server) => return server::main(),
         None => {}
     }
-    // The options of these are their own.
-    let own = || [&arguments[..1], &arguments[2..]].concat();
-    let outcome = match arguments.get(1).and_then(|word| word.to_str()) {
-        Some("compare") => compare::run(own()),
-        Some("doctor") => doctor::run(own()),
-        Some("results") => results::run(own()),
-        Some("qp-memory") => scale::memory::run(own()),
-        Some("incast") => scale::incast::run(own()),
-        Some("qp-fairness") => scale::fairness::run(own()),
-        Some("qp-scale") => scale::spread::run(own()),
-        _ => Args::read(&arguments).and_then(|args| parent::run(&args)),
+    let word = arguments.get(1).and_then(|word| word.to_str());
+    let outcome = match TOOLS.iter().find(|tool| word == Some(tool.word)) {
+        // The options of a tool are its own.
+        Some(tool) => (tool.run)([&arguments[..1], &arguments[2..]].concat()),
+        None => Args::read(&arguments).and_then(|args| parent::run(&args)),
     };
     ironwarp_cli::exit_code(outcome.unwrap_or_else(|exit| exit.report(PROGRAM)))
 }

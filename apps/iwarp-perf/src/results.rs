@@ -17,7 +17,7 @@ Exit codes: 0 success, 1 the page cannot be written, 2 bad arguments or an incom
 
 /// Generates the page of results, one table for each question, from the JSON of runs
 #[derive(Debug, Parser)]
-#[command(name = "iwarp-perf results", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-perf results", bin_name = "iwarp-perf results", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The folder of JSON files
     #[arg(long, value_name = "DIR", default_value = "bench/results")]

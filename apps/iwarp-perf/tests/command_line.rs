@@ -25,6 +25,12 @@ fn help_and_version_succeed() {
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8(help.stdout).expect("text");
     assert!(text.contains("Examples:") && text.contains("write-bw") && text.contains("--pair"));
+    for tool in ["compare", "doctor", "incast", "qp-fairness", "qp-memory", "qp-scale", "results"] {
+        assert!(text.lines().any(|line| line.trim_start().starts_with(tool)), "{tool}: {text}");
+        let help = String::from_utf8(run(&format!("{tool} --help")).stdout).expect("text");
+        let usage = format!("Usage: iwarp-perf {tool} ");
+        assert!(help.contains(&usage) && help.contains("Examples:"), "{help}");
+    }
     let version = run("--version");
     assert_eq!(version.status.code(), Some(0));
     assert!(String::from_utf8(version.stdout).expect("text").starts_with("iwarp-perf "));
@@ -35,6 +41,8 @@ fn an_error_is_one_line_that_names_the_argument() {
     for (line, words) in [
         ("", ["TEST", "--help"]),
         ("rdma-lat", ["rdma-lat", "send-lat"]),
+        ("doctro", ["did you mean doctor?", "qp-fairness"]),
+        ("send-lta", ["did you mean send-lat?", "compare"]),
         ("send-lat --size 3x", ["--size", "1 to 1G"]),
         ("send-lat --qps 0", ["--qps", "1..=1024"]),
         ("tcp-lat --depth 4", ["--depth", "tcp-lat"]),

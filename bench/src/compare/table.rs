@@ -26,9 +26,27 @@ pub fn comparison_text(comparison: &ReportComparison, all: bool, width: u16) -> 
             text += &format!("only in the {side} file: {}\n", title(result));
         }
     }
+    text += &unchanged(comparison);
     let (figures, threshold) = (comparison.figures.len(), comparison.threshold_percent);
     let (worse, better) = (comparison.regressions, comparison.improvements);
     text + &format!("{figures} figures compared, threshold {threshold} %: {worse} worse, {better} better\n")
+}
+
+/// A line that sums up the figures that did not change, and names the one that differs most.
+fn unchanged(comparison: &ReportComparison) -> String {
+    let figures = comparison.figures.iter().filter(|figure| figure.verdict == Verdict::Unchanged);
+    let figures: Vec<&FigureChange> = figures.collect();
+    let difference = |figure: &&FigureChange| figure.ratio.map_or(0.0, |ratio| (ratio - 1.0).abs());
+    let Some(most) = figures.iter().max_by(|one, other| difference(one).total_cmp(&difference(other))) else {
+        return String::new();
+    };
+    let percent = most.ratio.map_or(0.0, |ratio| (ratio - 1.0) * 100.0);
+    format!(
+        "{} figures unchanged; the largest difference of these is {percent:+.1} %:\n  {} of {}\n",
+        figures.len(),
+        most.figure,
+        title(&most.id)
+    )
 }
 
 fn table(rows: Vec<[String; 9]>, width: u16) -> Table {

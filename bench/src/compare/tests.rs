@@ -195,6 +195,9 @@ fn a_table_has_the_changes_and_fits_a_hundred_columns() {
     assert!(comparison_text(&comparison, true, 100).contains("p50"));
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(text.ends_with("threshold 10 %: 2 worse, 0 better\n"), "{text}");
+    let unchanged = "3 figures unchanged; the largest difference of these is +0.0 %:\n  errors of send-lat 64 B memif MTU \
+                     1500 qps 1 depth 1 post_list 1\n";
+    assert!(text.contains(unchanged), "{text}");
 }
 
 #[test]

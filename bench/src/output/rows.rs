@@ -12,10 +12,13 @@ type Column = (&'static str, fn(&TestResult) -> Option<String>);
 const IDENTITY: [Column; 2] =
     [("test", |result| Some(result.name())), ("size", |result| Some(size(result.bytes)))];
 /// Settings that the title names if all results of a section have the same.
-const SETTINGS: [Column; 2] = [
+const SETTINGS: [Column; 3] = [
+    CORES,
     ("MTU", |result| result.mtu.map(|mtu| mtu.to_string())),
     ("path", |result| result.path.map(|path| path.to_string())),
 ];
+/// Cores at each end. One is usual.
+const CORES: Column = ("cores", |result| result.cores.map(|cores| cores.to_string()));
 const LATENCY: [Column; 11] = [
     ("min", |result| round_trip(result, |rtt| rtt.min as f64)),
     ("p50", |result| round_trip(result, |rtt| rtt.p50 as f64)),
@@ -49,7 +52,11 @@ const SETUP: [Column; 9] = [
     ("failed", |result| result.errors.map(|errors| errors.to_string())),
 ];
 const CPU_MICROS: Column = ("CPU µs", |result| result.cpu_ns_per_message.map(micros));
-const CPU_PERCENT: Column = ("CPU %", |result| result.cpu_percent.map(both_ends));
+/// A mark shows that an end that spins got too little; a note says how much.
+const CPU_PERCENT: Column = ("CPU %", |result| {
+    let mark = if result.short_of_cpu == Some(true) { "!" } else { "" };
+    result.cpu_percent.map(|percent| both_ends(percent) + mark)
+});
 const BUSY_PERCENT: Column = ("busy %", |result| result.busy_percent.map(both_ends));
 /// Columns that a terminal has no space for.
 const PAGE_ONLY: [&str; 3] = ["p90", "mean", "errors"];
@@ -177,7 +184,8 @@ fn settings(results: &[&TestResult]) -> (Vec<&'static Column>, Vec<String>) {
         let mut values = results.iter().map(|result| column.1(result));
         match values.next() {
             Some(Some(first)) if values.all(|value| value.as_ref() == Some(&first)) => {
-                common.push(format!("{} {first}", column.0));
+                let is_usual = (column.0, first.as_str()) == (CORES.0, "1");
+                common.extend((!is_usual).then(|| format!("{} {first}", column.0)));
             }
             Some(_) => columns.push(column),
             None => {}

@@ -57,13 +57,16 @@ fn section(question: &Question, runs: &mut Runs, goals: &mut Vec<bool>) -> Resul
     Ok(text)
 }
 
+/// Of a run whose commit does not say what was measured. `scripts/results.sh` makes none.
+const UNCOMMITTED: &str = "; **with changes that were not committed, so to be measured again**";
+
 /// Where a run's figures are from: each line with its place in the list.
 fn provenance(run: &Run) -> Vec<(usize, String)> {
     let commit = run.build.commit.as_deref().unwrap_or_default();
     let profile = run.build.profile.as_deref().map_or_else(String::new, |profile| format!(", {profile}"));
     let mut lines = vec![
         (0, run.machine.summary()),
-        (1, format!("`{commit}`{profile}")),
+        (1, format!("`{commit}`{profile}{}", if commit.ends_with("-dirty") { UNCOMMITTED } else { "" })),
         (2, format!("`{}`", run.command)),
     ];
     lines.extend(run.recorded.iter().map(|recorded| (3, recorded.clone())));

@@ -94,6 +94,17 @@ Over memif.
 }
 
 #[test]
+fn figures_of_a_tree_with_changes_are_marked() {
+    let folder = Folder::new();
+    let mut report = cost();
+    report["build"]["commit"] = json!("0123abc-dirty");
+    folder.put("cost.json", &report.to_string());
+    let page = folder.page().expect("both reports");
+    assert!(page.contains("- Commit: `0123abc-dirty`; **with changes that were not committed"), "{page}");
+    assert!(page.contains("- Commit: `0123abc`\n"), "{page}");
+}
+
+#[test]
 fn figures_that_a_person_recorded_are_marked() {
     let folder = Folder::new();
     let mut report = cost();

@@ -41,7 +41,7 @@ impl CaseTotals {
 
     /// The figures of a single slice.
     pub fn of_slice(case: &Case, slice: &Slice) -> TestResult {
-        TestResult {
+        let result = TestResult {
             iterations: Some(slice.messages),
             seconds: Some(slice.elapsed_ns as f64 / NS_PER_S),
             rtt_ns: slice.latency.as_ref().and_then(Latency::summary),
@@ -52,7 +52,8 @@ impl CaseTotals {
             errors: Some(slice.errors),
             messages_by_qp: messages_by_qp(slice),
             ..TestResult::unmeasured(case, None)
-        }
+        };
+        result.judge_cpu()
     }
 
     /// The report's entry for a case, compared with the baselines that ran in the same rounds.
@@ -89,6 +90,7 @@ impl CaseTotals {
             round_log: Some(log(rounds)),
             ..TestResult::unmeasured(case, device)
         };
+        let result = result.judge_cpu();
         if case.test.is_connection_setup() { of_setups(case, result) } else { result }
     }
 }

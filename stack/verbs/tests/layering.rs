@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
     ("embed-rust", &["ironwarp", "cli"]),
-    ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli"]),
+    ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli", "iwarp-nvmf"]),
     ("iwarp-ping", &["types", "ironwarp", "cli"]),
     ("iwarp-responder", &["types", "ironwarp", "cli"]),
     ("iwarp-top", &["stats", "cli"]),

@@ -12,7 +12,7 @@ use ironwarp_bench::{AtomicKind, PathKind, Test, Wait, WordOwner};
 use super::{cases, size};
 use crate::plan::{PORT, PairKind};
 
-const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   iwarp-perf suite --pair memif --html report/     all tests side by side, with a page of plots
   iwarp-perf suite --quick --json out.json         the same in half a minute

@@ -3,6 +3,7 @@
 mod args;
 mod cases;
 pub mod size;
+mod tools;
 
 use std::ffi::OsString;
 
@@ -15,12 +16,19 @@ pub use cases::check_case;
 
 pub use ironwarp_cli::CliExit;
 
+pub use tools::TOOLS;
+
 impl Args {
     /// Parses the arguments. The first one is the name of the program.
     pub fn read(arguments: &[OsString]) -> Result<Self, CliExit> {
         generate_docs_if_asked(arguments, documented)?;
-        let command = Args::command();
-        let matches = command.clone().try_get_matches_from(arguments)?;
+        let command = described();
+        let matches = command.clone().try_get_matches_from(arguments);
+        let matches =
+            matches.map_err(|error| match (CliExit::from(error), tools::unknown_word(arguments)) {
+                (CliExit::BadArguments(line), Some(more)) => CliExit::BadArguments(line + &more),
+                (exit, _) => exit,
+            })?;
         let on_command_line =
             |arg: &&clap::Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
         let given = command.get_arguments().filter(on_command_line).filter_map(clap::Arg::get_long);
@@ -29,18 +37,14 @@ impl Args {
     }
 }
 
-/// The whole command line, for manual pages and completions: the words with options of their own as subcommands.
+/// The command line of tests, with the tools in its help.
+fn described() -> clap::Command {
+    Args::command().after_help(format!("{}\n{}", tools::help(), args::EXAMPLES))
+}
+
+/// The whole command line, for manual pages and completions: the tools as subcommands.
 fn documented() -> clap::Command {
-    let others: [(&str, clap::Command); 7] = [
-        ("compare", crate::compare::Args::command()),
-        ("doctor", crate::doctor::Args::command()),
-        ("results", crate::results::Args::command()),
-        ("qp-memory", crate::scale::memory::Args::command()),
-        ("incast", crate::scale::incast::Args::command()),
-        ("qp-fairness", crate::scale::fairness::Args::command()),
-        ("qp-scale", crate::scale::spread::Args::command()),
-    ];
-    Args::command().subcommands(others.map(|(word, command)| command.name(word)))
+    Args::command().subcommands(TOOLS.map(|tool| (tool.command)().name(tool.word)))
 }
 
 #[cfg(test)]

@@ -266,3 +266,59 @@ fn a_send_with_invalidate_has_room_for_a_steering_tag() {
     let case = Case::new(Test::SendInvLat, 3, 1500, PathKind::Memif);
     assert!(check_case(&case).is_err(), "from another machine");
 }
+
+/// The examples of the program and of its tools: each parses, and each file of `configs/` that it names exists.
+#[test]
+fn every_example_parses_and_names_files_that_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut count = 0;
+    let tools = super::TOOLS.iter().map(|tool| (tool.command)());
+    for command in tools.chain([Args::command()]) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines() {
+            let example = line.trim_start().trim_start_matches("sudo ");
+            let Some(words) = example.strip_prefix("iwarp-perf ") else { continue };
+            // A remark follows two spaces; a colon ends one that leads to the next line.
+            let words: Vec<&str> = words.split("  ").next().unwrap_or(words).split(' ').collect();
+            let missing =
+                words.iter().find(|word| word.starts_with("configs/") && !root.join(word).is_file());
+            assert_eq!(missing, None, "{line}");
+            let other = super::TOOLS.iter().find(|tool| words.first() == Some(&tool.word));
+            let (command, words) = match other {
+                Some(other) => ((other.command)(), &words[1..]),
+                None => (Args::command(), &words[..]),
+            };
+            let parsed = command.try_get_matches_from([&["iwarp-perf"], words].concat());
+            assert!(parsed.is_ok(), "{line}: {}", parsed.expect_err("an error"));
+            count += 1;
+        }
+    }
+    assert!(count > 40, "{count} examples");
+}
+
+/// The sources of every program, its help texts among them, name no configuration that does not exist.
+#[test]
+fn every_configuration_that_a_program_names_exists() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders = vec![root.join("apps")];
+    let (mut named, mut missing) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&entry).expect("text");
+                for part in text.split("configs/").skip(1) {
+                    let end =
+                        part.find(|one: char| !matches!(one, 'a'..='z' | '0'..='9' | '-' | '_' | '/' | '.'));
+                    let name = part[..end.unwrap_or(part.len())].trim_end_matches('.');
+                    if name.ends_with(".toml") {
+                        named += 1;
+                        missing.extend((!root.join("configs").join(name).is_file()).then(|| name.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(named > 10 && missing.is_empty(), "{named} named, missing: {missing:?}");
+}

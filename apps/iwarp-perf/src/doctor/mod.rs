@@ -11,7 +11,7 @@ mod report;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,22 +19,24 @@ use clap::Parser;
 use ironwarp::Config;
 use ironwarp::host::{Finding, Host, Severity};
 use ironwarp_cli::{CliExit, parse_args, start_log};
+use iwarp_nvmf::config::TargetConfig;
 
 use report::Report;
 
 const EXAMPLES: &str = "\
 Examples:
   iwarp-perf doctor --config configs/af_packet.toml
-  iwarp-perf doctor --config configs/vfio-nic.toml --connect 10.99.7.2
+  iwarp-perf doctor --config configs/e1000e.toml --connect 10.99.7.2
   iwarp-perf doctor --config configs/tap.toml --dry --json
+  iwarp-perf doctor --config configs/nvmf/memif.toml          the stack of a target of iwarp-nvmf
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration.";
 
 /// Says whether a configuration works on this machine, and what to do where it does not
 #[derive(Debug, Parser)]
-#[command(name = "iwarp-perf doctor", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-perf doctor", bin_name = "iwarp-perf doctor", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The configuration, a TOML file as under configs/
+    /// The configuration of any of the programs, a TOML file as under configs/
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// A far end to reach; its port is 18515 unless named
@@ -58,8 +60,19 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
     let args: Args = parse_args(arguments)?;
     let _log = start_log(&args.log)?;
-    let config = Config::from_file(&args.config).map_err(CliExit::bad_arguments)?;
+    let config = read_config(&args.config)?;
     Ok(examine(&args, config))
+}
+
+/// Reads the configuration of a stack, or that of a target of `iwarp-nvmf`, which has one as its table `stack`.
+fn read_config(path: &Path) -> Result<Config, CliExit> {
+    let is_target =
+        |text: &String| toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("stack"));
+    // A file that cannot be read has its error below.
+    if std::fs::read_to_string(path).ok().as_ref().is_some_and(is_target) {
+        return TargetConfig::from_file(path).map(|target| target.stack).map_err(CliExit::bad_arguments);
+    }
+    Config::from_file(path).map_err(CliExit::bad_arguments)
 }
 
 fn examine(args: &Args, config: Config) -> ExitCode {

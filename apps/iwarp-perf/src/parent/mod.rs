@@ -267,9 +267,20 @@ fn finish(args: &Args, outcome: &Outcome, ended: Result<(), String>) -> ExitCode
     } else {
         "messages were lost or wrong"
     };
-    let complete = if errors > 0 { Err(format!("{errors} {what}")) } else { Ok(()) };
+    let complete = if errors > 0 { Err(format!("{errors} {what}")) } else { measured(&outcome.report) };
     let problems = [written, ended.and(complete)].into_iter().filter_map(Result::err);
     problems.fold(ExitCode::SUCCESS, |_, line| fail(PROGRAM, line))
+}
+
+/// A run that measured nothing of what it was asked for fails, whatever else it prints.
+fn measured(report: &Report) -> Result<(), String> {
+    let empty: Vec<String> =
+        report.results.iter().filter(|result| result.is_empty()).map(|result| result.name()).collect();
+    match (report.results.is_empty(), empty.is_empty()) {
+        (true, _) => Err("nothing was measured".to_owned()),
+        (false, true) => Ok(()),
+        (false, false) => Err(format!("nothing was measured of {}", empty.join(", "))),
+    }
 }
 
 /// Returns the lost or wrong messages that make the run fail. Lost raw frames do not, because nothing retransmits them;

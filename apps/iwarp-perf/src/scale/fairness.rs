@@ -32,7 +32,7 @@ Exit codes: 0 success, 1 the run failed, 2 bad arguments.";
 
 /// Measures the latency of small Writes beside bulk Writes of other queue pairs on the same core
 #[derive(Debug, Parser)]
-#[command(name = "iwarp-perf qp-fairness", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-perf qp-fairness", bin_name = "iwarp-perf qp-fairness", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Bytes of a small Write
     #[arg(long, short = 's', default_value_t = 64, value_parser = value_parser!(u32).range(1..=256))]

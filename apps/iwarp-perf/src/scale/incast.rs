@@ -36,7 +36,7 @@ Exit codes: 0 success, 1 the run failed, 2 bad arguments.";
 
 /// Measures how clients share one server core
 #[derive(Debug, Parser)]
-#[command(name = "iwarp-perf incast", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-perf incast", bin_name = "iwarp-perf incast", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Clients, a stack and a queue pair each
     #[arg(long, default_value_t = 16, value_parser = value_parser!(u32).range(1..=64))]

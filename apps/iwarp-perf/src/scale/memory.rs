@@ -33,7 +33,7 @@ Exit codes: 0 success, 1 the memory could not be measured, 2 bad arguments.";
 
 /// Measures the resident memory of an idle queue pair, in bytes
 #[derive(Debug, Parser)]
-#[command(name = "iwarp-perf qp-memory", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-perf qp-memory", bin_name = "iwarp-perf qp-memory", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Queue pairs at each end
     #[arg(long, short = 'q', default_value_t = 2000, value_parser = value_parser!(u32).range(100..=131_072))]

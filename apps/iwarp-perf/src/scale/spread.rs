@@ -33,7 +33,7 @@ Exit codes: 0 success, 1 the run failed, 2 bad arguments.";
 
 /// Measures the cost of a small Write over few and many queue pairs
 #[derive(Debug, Parser)]
-#[command(name = "iwarp-perf qp-scale", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-perf qp-scale", bin_name = "iwarp-perf qp-scale", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Numbers of queue pairs. The others are compared with the first
     #[arg(long, short = 'q', value_delimiter = ',', default_value = "1,10,100,1000,10000",
