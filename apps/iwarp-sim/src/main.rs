@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ironwarp_cli::{bad_arguments, fail, parse_args};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
+use iwarp_sim::tcp::curves::{Point, STACKS};
 use iwarp_sim::trial::{Failure, FastPath, Trial};
 use iwarp_sim::world::Outcome;
 
@@ -27,8 +28,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(exit) => return exit.report(PROGRAM),
     };
-    if let Some(Command::Curves { write }) = &args.command {
-        return curves(write.as_deref());
+    match &args.command {
+        Some(Command::Curves { write }) => return curves(write.as_deref()),
+        Some(Command::Goodput(link)) => return goodput(link.point()),
+        None => {}
     }
     if args.list {
         for scenario in Scenario::ALL {
@@ -40,10 +43,29 @@ fn main() -> ExitCode {
         Ok(trials) => trials,
         Err(fault) => return bad_arguments(PROGRAM, fault),
     };
+    if trials.is_empty() {
+        return bad_arguments(PROGRAM, "no seed to run: name some with --seeds A..B or --seed N");
+    }
     match (args.trace, trials.last()) {
         (true, Some(trial)) => trace(*trial, &args),
         _ => run(&trials, &args),
     }
+}
+
+/// Prints what each stack carries over one link.
+fn goodput(point: Point) -> ExitCode {
+    let Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes } = point;
+    println!(
+        "{gbit_s} Gbit/s, round trip {rtt_us} us, windows of {} KiB, MTU {mtu_bytes}, {loss_ppm} frames lost in a million",
+        window_bytes >> 10
+    );
+    for (name, stack) in STACKS {
+        match point.goodput_kbit_s(stack) {
+            Ok(kbit_s) => println!("{name:<14} {:>6} Mbit/s", kbit_s / 1_000),
+            Err(fault) => return fail(PROGRAM, format_args!("{name}: {fault}")),
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// Writes the table of goodput to a file or to the standard output.

@@ -84,3 +84,20 @@ fn help_shows_examples() {
     let output = run(&["--help"]);
     assert!(text(&output).contains("iwarp-sim --seeds 0..2000"));
 }
+
+/// The figure of a link is printed with its round-trip time and window, and is that of the golden file.
+#[test]
+fn the_goodput_of_a_link_is_that_of_the_table() {
+    let output = run(&["goodput", "--rtt-us", "50", "--window-kib", "2048", "--loss-ppm", "1000"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        text.starts_with("10 Gbit/s, round trip 50 us, windows of 2048 KiB, MTU 1500, 1000 frames lost"),
+        "{text}"
+    );
+    let golden = include_str!("golden/curves.csv");
+    let row = golden.lines().find_map(|line| line.strip_prefix("1500,2097152,10,50,1000,")).expect("a row");
+    let expected: Vec<u64> =
+        row.split(',').map(|kbit| kbit.parse::<u64>().expect("a figure") / 1000).collect();
+    let printed = text.lines().skip(1).map(|line| line.split_whitespace().nth(1).expect("a figure").parse());
+    assert_eq!(printed.collect::<Result<Vec<u64>, _>>().expect("figures"), expected, "{text}");
+}
