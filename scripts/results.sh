@@ -8,8 +8,8 @@ usage() {
 usage: scripts/results.sh [--quick] [--only NAME]...
 
 Builds, runs the commands of bench/RESULTS.md that two processors suffice for, keeps the JSON of each as
-bench/results/NAME.json, and generates bench/RESULTS.md. Needs root or sudo, and valgrind. Nothing else should run on the
-machine. The comparisons with siw are measured by scripts/interop/run.sh --compare --json bench/results/siw.json, and by
+bench/results/NAME.json, and generates bench/RESULTS.md. Needs root or sudo, valgrind, and a tree without changes, so that each
+figure is of a commit: commit the results of one run before the next. Nothing else should run on the machine. The comparisons with siw are measured by scripts/interop/run.sh --compare --json bench/results/siw.json, and by
 scripts/interop/run.sh --programs target/release --compare --only '*-lat' --json bench/results/siw-libraries.json.
 
   --quick      the ordinary release build and short runs, about two minutes; without it the build as shipped and about ten
@@ -41,6 +41,10 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+
+# A figure is of the commit that its JSON names, which changes would make untrue.
+changed=$(git status --porcelain)
+[ -z "$changed" ] || { printf 'the tree has changes; commit or remove them first:\n%s\n' "$changed" >&2; exit 2; }
 
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
