@@ -5,10 +5,13 @@
 //! socket (a killed peer is no more than that), or with a [`RingFault`](super::ring::RingFault) of a queue.
 //!
 //! [`Control::poll`] does what is there to do and never blocks. Its work is bounded: [`MESSAGES_MAX`] messages a call, and
-//! [`START_LIMIT`] for a start. A client's memory is new for each link, so an earlier peer has no access to a later link.
+//! [`START_LIMIT`] for a start; `limits.rs` bounds starts and memory by user. A client's memory is new for each link, so an
+//! earlier peer has no access to a later link. Rings of an ended link are dropped here, since that removes mappings: a polled
+//! core hands them over ([`Shared::retire`]).
 #![forbid(unsafe_code)]
 
 mod client;
+mod limits;
 mod report;
 mod server;
 mod thread;
@@ -28,6 +31,7 @@ use super::socket::{Channel, Listener, Received};
 use super::wire::{Disconnect, Message};
 use super::{MemifConfig, MemifError, MemifRole};
 use client::ClientStart;
+use limits::Limits;
 use report::Reports;
 use server::ServerStart;
 pub(super) use thread::ControlThread;
@@ -38,8 +42,11 @@ const MESSAGES_MAX: usize = 64;
 const ACCEPTS_MAX: usize = 4;
 /// How long the start of a link may take.
 const START_LIMIT: Duration = Duration::from_secs(2);
-/// The interval between two attempts of a client to connect.
+/// The interval between two attempts of a client to connect. It doubles with each that is refused, up to the longest.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(2);
+/// Acknowledgements that may come after the start.
+const LATE_ACKS_MAX: u32 = 1024;
 
 /// The rings of one queue pair.
 pub(super) struct QueueRings {
@@ -56,6 +63,8 @@ pub(super) struct Shared {
     pub(super) broken: AtomicU64,
     /// Rings that the queues have not taken yet.
     rings: Mutex<Vec<Option<QueueRings>>>,
+    /// Rings of ended links that the control side has to drop.
+    retired: Mutex<Vec<QueueRings>>,
 }
 
 impl Shared {
@@ -65,6 +74,7 @@ impl Shared {
             up: AtomicBool::new(false),
             broken: AtomicU64::new(0),
             rings: Mutex::new(Vec::new()),
+            retired: Mutex::new(Vec::new()),
         })
     }
 
@@ -74,11 +84,27 @@ impl Shared {
         (self.generation.load(Ordering::Acquire), rings.get_mut(queue).and_then(Option::take))
     }
 
+    /// Hands over rings of an ended link: their last user removes the mappings, which takes too long for a polled core.
+    pub(super) fn retire(&self, rings: QueueRings) {
+        self.retired.lock().push(rings);
+    }
+
+    fn drop_retired(&self) {
+        let retired = core::mem::take(&mut *self.retired.lock());
+        // Without the lock, for which a core may wait.
+        drop(retired);
+    }
+
     fn publish(&self, rings: Vec<QueueRings>) {
+        let up = !rings.is_empty();
+        let mut rings: Vec<_> = rings.into_iter().map(Some).collect();
         let mut place = self.rings.lock();
-        self.up.store(!rings.is_empty(), Ordering::Release);
-        *place = rings.into_iter().map(Some).collect();
+        self.up.store(up, Ordering::Release);
+        core::mem::swap(&mut *place, &mut rings);
         self.generation.fetch_add(1, Ordering::Release);
+        drop(place);
+        // What no queue has taken, without the lock.
+        drop(rings);
     }
 }
 
@@ -99,7 +125,7 @@ enum Role {
 enum Stage {
     Server(Box<ServerStart>),
     Client(Box<ClientStart>),
-    Up,
+    Up { late_acks: u32 },
 }
 
 /// A connected peer.
@@ -128,10 +154,14 @@ pub(super) struct Control {
     role: Role,
     peer: Option<Peer>,
     retry_at: Instant,
+    /// The interval to the next attempt of a client.
+    retry_interval: Duration,
+    limits: Limits,
     /// Readable when a peer waits, or a message.
     events: OwnedFd,
-    /// No peer could be accepted, for example without a free descriptor: the socket stays readable.
-    accept_failed: bool,
+    /// The thread should pause. No peer could be accepted, for example without a free descriptor, and the socket stays readable;
+    /// or a user has made too many starts.
+    pause: bool,
     reports: Reports,
 }
 
@@ -152,7 +182,19 @@ impl Control {
         }
         let retry_at = Instant::now();
         let reports = Reports::default();
-        Ok(Control { config, shared, role, peer: None, retry_at, events, accept_failed: false, reports })
+        let (retry_interval, limits) = (RETRY_INTERVAL, Limits::default());
+        Ok(Control {
+            config,
+            shared,
+            role,
+            peer: None,
+            retry_at,
+            retry_interval,
+            limits,
+            events,
+            pause: false,
+            reports,
+        })
     }
 
     /// Returns the control side of a connected peer, without a socket to find others.
@@ -171,8 +213,10 @@ impl Control {
             role,
             peer: None,
             retry_at,
+            retry_interval: RETRY_INTERVAL,
+            limits: Limits::default(),
             events,
-            accept_failed: false,
+            pause: false,
             reports: Reports::default(),
         };
         control.set_peer(channel, (now, stats));
@@ -200,18 +244,19 @@ impl Control {
     pub(super) fn wait_limit(&self) -> Option<Duration> {
         match (&self.peer, &self.role) {
             (None, Role::Client(_)) => Some(RETRY_INTERVAL),
-            (Some(Peer { stage: Stage::Up, .. }), _) | (None, Role::Server(_)) => None,
+            (Some(Peer { stage: Stage::Up { .. }, .. }), _) | (None, Role::Server(_)) => None,
             (Some(_), _) => Some(START_LIMIT / 4),
         }
     }
 
     /// Returns how long the thread has to pause although there is something to handle.
     pub(super) fn take_pause(&mut self) -> Option<Duration> {
-        core::mem::take(&mut self.accept_failed).then_some(RETRY_INTERVAL)
+        core::mem::take(&mut self.pause).then_some(RETRY_INTERVAL)
     }
 
     /// Handles what has arrived.
     pub(super) fn poll(&mut self, now: Instant, stats: &CoreStats) {
+        self.shared.drop_retired();
         self.end_broken_link(stats);
         self.find_peer(now, stats);
         for _ in 0..MESSAGES_MAX {
@@ -220,12 +265,15 @@ impl Control {
                 Received::Nothing => break,
                 Received::Closed => Ok(Step::Closed),
                 Received::Malformed => Err(Refusal(Counter::PortMemifBadMessage, "Invalid message")),
-                Received::Message(message, fd) => peer.on_message(message, fd, &self.config),
+                Received::Message(message, fd) => {
+                    peer.on_message(message, fd, (&self.config, &mut self.limits))
+                }
             };
             self.on_step(result, now, stats);
         }
-        let late =
-            |peer: &Peer| !matches!(peer.stage, Stage::Up) && now.duration_since(peer.since) > START_LIMIT;
+        let late = |peer: &Peer| {
+            !matches!(peer.stage, Stage::Up { .. }) && now.duration_since(peer.since) > START_LIMIT
+        };
         if self.peer.as_ref().is_some_and(late) {
             self.on_step(Err(Refusal(Counter::PortMemifTimeouts, "Start took too long")), now, stats);
         }
@@ -242,58 +290,82 @@ impl Control {
 
     fn find_peer(&mut self, now: Instant, stats: &CoreStats) {
         match &self.role {
-            Role::Server(listener) => {
+            Role::Server(_) => {
                 for _ in 0..ACCEPTS_MAX {
-                    let channel = match listener.accept() {
-                        Ok(Some(channel)) => channel,
-                        Ok(None) => break,
-                        Err(_) => {
-                            stats.count(Counter::PortMemifAcceptErrors);
-                            self.accept_failed = true;
-                            break;
-                        }
-                    };
-                    if self.peer.is_some() {
-                        stats.count(Counter::PortMemifRefused);
-                        let end = Message::Disconnect(Disconnect::new("Already connected"));
-                        let _ = channel.send(&end, "", None);
-                        continue;
-                    }
-                    let event = EventData::new_u64(0);
-                    let watched = epoll::add(&self.events, &channel, event, EventFlags::IN).is_ok();
-                    if watched && ServerStart::hello(&channel, &self.config) {
-                        let stage = Stage::Server(Box::default());
-                        self.peer = Some(Peer { channel, since: now, stage });
-                    }
+                    let Some(channel) = self.accept(stats) else { break };
+                    self.on_peer(channel, now, stats);
                 }
             }
             Role::Client(path) if self.peer.is_none() && now >= self.retry_at => {
                 self.retry_at = now + RETRY_INTERVAL;
                 let stage = Stage::Client(Box::default());
-                let channel = Channel::connect(path).filter(|channel| {
-                    epoll::add(&self.events, channel, EventData::new_u64(0), EventFlags::IN).is_ok()
-                });
+                let channel = Channel::connect(path).filter(|channel| self.watch(channel));
                 self.peer = channel.map(|channel| Peer { channel, since: now, stage });
             }
             Role::Client(_) => {}
         }
     }
 
+    /// Returns the next peer that waits at the server's socket.
+    fn accept(&mut self, stats: &CoreStats) -> Option<Channel> {
+        let Role::Server(listener) = &self.role else { return None };
+        listener.accept().unwrap_or_else(|_| {
+            stats.count(Counter::PortMemifAcceptErrors);
+            self.pause = true;
+            None
+        })
+    }
+
+    /// Begins with a peer that has connected to the server, or tells it why not.
+    fn on_peer(&mut self, channel: Channel, now: Instant, stats: &CoreStats) {
+        if let Err(Refusal(counter, reason)) = self.admit(&channel, now) {
+            stats.count(counter);
+            let _ = channel.send(&Message::Disconnect(Disconnect::new(reason)), "", None);
+        } else if self.watch(&channel) && ServerStart::hello(&channel, &self.config) {
+            self.peer = Some(Peer { channel, since: now, stage: Stage::Server(Box::default()) });
+        }
+    }
+
+    /// Has the thread woken when the peer has sent something or is gone.
+    fn watch(&self, channel: &Channel) -> bool {
+        epoll::add(&self.events, channel, EventData::new_u64(0), EventFlags::IN).is_ok()
+    }
+
+    /// Returns why a server does not begin with a peer that has connected.
+    fn admit(&mut self, channel: &Channel, now: Instant) -> Result<(), Refusal> {
+        if !channel.peer_user().is_some_and(|user| self.limits.may_start(user, now)) {
+            self.pause = true;
+            return Err(Refusal(Counter::PortMemifRateLimited, "Too many starts: one a second is allowed"));
+        }
+        if self.peer.is_some() {
+            return Err(Refusal(Counter::PortMemifRefused, "Already connected"));
+        }
+        Ok(())
+    }
+
+    /// A start of this end was refused, by either end: the next one waits longer.
+    fn back_off(&mut self, now: Instant) {
+        self.retry_at = now + self.retry_interval;
+        self.retry_interval = (self.retry_interval * 2).min(RETRY_INTERVAL_MAX);
+    }
+
     fn on_step(&mut self, result: Result<Step, Refusal>, now: Instant, stats: &CoreStats) {
-        let starting = self.peer.as_ref().is_some_and(|peer| !matches!(peer.stage, Stage::Up));
+        let starting = self.peer.as_ref().is_some_and(|peer| !matches!(peer.stage, Stage::Up { .. }));
         match result {
             Ok(Step::Continue) => {}
             Ok(Step::Up(rings)) => {
                 stats.count(Counter::PortMemifConnects);
                 if let Some(peer) = &mut self.peer {
-                    peer.stage = Stage::Up;
+                    peer.stage = Stage::Up { late_acks: 0 };
                 }
                 self.reports.link_up();
+                self.retry_interval = RETRY_INTERVAL;
                 self.shared.publish(rings);
             }
             Ok(Step::End(end)) => {
                 if starting {
                     self.reports.refused_by_peer(&self.config, &end, now);
+                    self.back_off(now);
                 }
                 self.drop_peer(None, stats);
             }
@@ -302,6 +374,7 @@ impl Control {
                 stats.count(counter);
                 if starting {
                     self.reports.refused(&self.config, reason, now);
+                    self.back_off(now);
                 }
                 self.drop_peer(Some(reason), stats);
             }
@@ -314,7 +387,7 @@ impl Control {
         if let Some(reason) = reason {
             let _ = peer.channel.send(&Message::Disconnect(Disconnect::new(reason)), "", None);
         }
-        if matches!(peer.stage, Stage::Up) {
+        if matches!(peer.stage, Stage::Up { .. }) {
             stats.count(Counter::PortMemifDisconnects);
             self.shared.publish(Vec::new());
         }
@@ -336,15 +409,18 @@ impl Peer {
         &mut self,
         message: Message,
         fd: Option<OwnedFd>,
-        config: &MemifConfig,
+        (config, limits): (&MemifConfig, &mut Limits),
     ) -> Result<Step, Refusal> {
         match (&mut self.stage, message) {
             (_, Message::Disconnect(end)) => Ok(Step::End(end)),
-            (Stage::Server(start), message) => start.on_message(message, fd, &self.channel, config),
+            (Stage::Server(start), message) => start.on_message(message, fd, &self.channel, (config, limits)),
             (Stage::Client(start), message) => start.on_message(message, &self.channel, config),
-            // A late acknowledgement changes nothing.
-            (Stage::Up, Message::Ack) => Ok(Step::Continue),
-            (Stage::Up, _) => Err(UNEXPECTED),
+            // A late acknowledgement changes nothing. Without an end they would keep the thread busy.
+            (Stage::Up { late_acks }, Message::Ack) if *late_acks < LATE_ACKS_MAX => {
+                *late_acks += 1;
+                Ok(Step::Continue)
+            }
+            (Stage::Up { .. }, _) => Err(UNEXPECTED),
         }
     }
 }

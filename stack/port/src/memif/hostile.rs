@@ -1,12 +1,17 @@
 //! A link whose peer a sequence of bytes describes, for the fuzzer and for tests.
 //!
+//! Here whole links come and go over sockets; `rings.rs` has the rings alone, a hundred times as fast.
+//!
 //! The peer sends messages, right ones and any others, with and without descriptors, writes any word and descriptor of the
 //! shared memory, and moves its indices, while this end receives and sends. The control side and the rings are those of a
 //! port; the harness stands for the port, so that no thread makes a run differ from the next one of the same bytes.
 #![forbid(unsafe_code)]
 
+mod rings;
 #[cfg(test)]
 mod tests;
+
+pub use rings::hostile_rings;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +24,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::handshake::{Control, QueueRings, Shared};
-use super::region::{Descriptor, Region, RingWords};
+use super::region::{Descriptor, Holes, Region, RingWords};
 use super::ring::RingFault;
 use super::socket::{Channel, Received};
 use super::wire::{AddRegion, AddRing, Disconnect, Hello, Init, Message, RING_C2S, VERSION};
@@ -37,6 +42,8 @@ const S2C_OFFSET: u32 = 1_024;
 const RING_LOG2: u8 = 3;
 /// Received frames that the stack holds at most.
 const HELD_MAX: usize = 8;
+/// Steps of a script. More of them find no more in the same time: a step costs system calls.
+const STEPS_MAX: usize = 96;
 
 /// What a run has reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -119,7 +126,10 @@ pub fn hostile_peer(script: &[u8]) -> Reached {
     let first = input.u8();
     let role = if first & 1 == 0 { MemifRole::Server } else { MemifRole::Client };
     let mut link = Link::new(role, 1 + u16::from(first >> 1 & 1));
-    while !input.0.is_empty() {
+    for _ in 0..STEPS_MAX {
+        if input.0.is_empty() {
+            break;
+        }
         link.step(&mut input);
     }
     link.finish()
@@ -233,13 +243,20 @@ impl Link {
     /// Takes the rings of a new link, as a port does.
     fn keep_up(&mut self) {
         if self.shared.generation.load(Ordering::Acquire) != self.generation {
+            self.retire_rings();
             (self.generation, self.rings) = self.shared.take(0);
+        }
+    }
+
+    fn retire_rings(&mut self) {
+        if let Some(rings) = self.rings.take() {
+            self.shared.retire(rings);
         }
     }
 
     fn on_fault(&mut self, RingFault(reason): RingFault) {
         self.stats.count(reason);
-        self.rings = None;
+        self.retire_rings();
         self.shared.broken.store(self.generation, Ordering::Release);
     }
 
@@ -305,7 +322,7 @@ impl Link {
 
 impl Peer {
     fn map(&mut self, file: &OwnedFd, bytes: u64) {
-        let Ok(region) = Region::open(file, bytes) else { return };
+        let Ok(region) = Region::view(file, bytes as usize) else { return };
         let region = Arc::new(region);
         self.rings = [0, S2C_OFFSET].map(|offset| RingWords::new(&region, offset as usize, RING_LOG2));
         self.rings.iter().flatten().for_each(RingWords::initialise);
@@ -317,7 +334,7 @@ impl Peer {
         while let Received::Message(message, fd) = self.channel.receive() {
             match (message, fd) {
                 (Message::AddRegion(added), Some(fd)) => {
-                    self.region = Region::open(&fd, added.size.get()).ok().map(Arc::new);
+                    self.region = Region::open(&fd, added.size.get(), Holes::Refuse).ok().map(Arc::new);
                 }
                 (Message::AddRing(added), _) if added.index.get() == 0 => {
                     let Some(region) = &self.region else { continue };
@@ -428,7 +445,7 @@ impl Peer {
         Some(match input.u8() % 8 {
             0..=2 => return None,
             3 => memory_file(REGION_BYTES, SealFlags::empty()),
-            4 => memory_file(4_096, SealFlags::SHRINK),
+            4 => sparse_file(REGION_BYTES, SealFlags::SHRINK),
             5 => memory_file(REGION_BYTES, SealFlags::SHRINK | SealFlags::WRITE),
             6 => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?,
             _ => {
@@ -449,7 +466,15 @@ impl Peer {
     }
 }
 
+/// Returns a file all of whose pages exist.
 fn memory_file(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let file = sparse_file(bytes, SealFlags::empty());
+    rustix::io::pwrite(&file, &[0; REGION_BYTES as usize], 0).expect("pages");
+    fcntl_add_seals(&file, seals).expect("seals");
+    file
+}
+
+fn sparse_file(bytes: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("hostile", flags).expect("a memfd");
     ftruncate(&file, bytes).expect("a length");

@@ -5,7 +5,7 @@
 //! come back: a new peer is a new link, over new memory.
 //!
 //! The peer is not trusted. What it writes is copied once and checked before use; its memory is taken only if it cannot be
-//! taken away again; a peer that breaks a rule is counted by reason and dropped, as is one that was killed. Frames are copied
+//! taken away again and all its pages exist; a peer that breaks a rule is counted by reason and dropped, as is one that was killed. Frames are copied
 //! between private buffers and shared memory in both directions, so a received frame cannot change while it is parsed.
 //!
 //! The port has no offloads and no interrupts: both ends poll. Source: the public `memif.h` of the protocol. Cost: an idle
@@ -25,7 +25,7 @@ mod wire;
 
 use crate::pool::{PoolFrame, PoolSealed};
 #[cfg(fuzzing)]
-pub use hostile::{Reached, hostile_peer};
+pub use hostile::{Reached, hostile_peer, hostile_rings};
 pub use port::MemifPort;
 
 /// A frame with one owner.
@@ -92,6 +92,9 @@ pub struct MemifConfig {
     pub tx_frames: usize,
     /// Queue pairs, the same number at both ends.
     pub queues: u16,
+    /// A server takes memory whose pages its client has not written yet, and pays for them. Clients of DPDK and VPP have such
+    /// memory. It is for peers that may use this process's memory.
+    pub sparse: bool,
 }
 
 impl MemifConfig {
@@ -109,6 +112,7 @@ impl MemifConfig {
             rx_frames: 1024,
             tx_frames: 1024,
             queues: 1,
+            sparse: false,
         }
     }
 

@@ -77,8 +77,13 @@ impl MemifPort {
 
     /// Returns whether the peer is connected.
     pub fn link(&self) -> LinkState {
-        self.control.poll();
         LinkState { up: self.shared.up.load(Ordering::Acquire), speed_mbps: None }
+    }
+
+    /// Returns who drops the memory of the link that is up.
+    #[cfg(test)]
+    pub(super) fn memory_dropped_by(&self) -> super::region::DroppedBy {
+        self.rings.as_ref().expect("a link").rx.dropped_by()
     }
 
     /// Returns the numbers of free private buffers: to receive, and to send. Walks the pools.
@@ -96,16 +101,24 @@ impl MemifPort {
 
     #[cold]
     fn take_rings(&mut self) {
+        self.retire_rings();
         (self.generation, self.rings) = self.shared.take(self.queue);
+    }
+
+    /// Gives the rings up. The control thread drops them.
+    fn retire_rings(&mut self) {
+        if let Some(rings) = self.rings.take() {
+            self.shared.retire(rings);
+            self.control.wake();
+        }
     }
 
     /// Ends the link of a peer that broke it.
     #[cold]
     fn on_fault(&mut self, RingFault(reason): RingFault) {
         self.stats.count(reason);
-        self.rings = None;
         self.shared.broken.store(self.generation, Ordering::Release);
-        self.control.wake();
+        self.retire_rings();
     }
 
     #[cold]

@@ -2,11 +2,21 @@
 //!
 //! The peer maps the same pages and may change any byte at any time. So no reference to shared bytes exists: words are read
 //! and written as atomics, payloads are copied between shared memory and private buffers by address. A region keeps its
-//! mapping until the last user drops it. A region of the peer is taken only if nothing can take pages away under the mapping
-//! (`F_SEAL_SHRINK`, on tmpfs): otherwise a truncated file ends the process with SIGBUS at the next access.
+//! mapping until the last user drops it.
+//!
+//! A region of the peer is taken only if no page can be taken away under the mapping, and none is missing:
+//!
+//! - A file that shrinks ends the process with SIGBUS at the next access. The peer must have set `F_SEAL_SHRINK`, on tmpfs.
+//! - A hole costs a fault at a copy, the page belongs to the memory of whoever touches it first, and there may be none left,
+//!   which is SIGBUS too (`vm.overcommit_memory = 2`). So this end sets `F_SEAL_FUTURE_WRITE` (Linux 5.1) once it has its
+//!   mapping: from then on the kernel refuses to punch holes. Then it looks for holes, and there are none for good.
+//! - Of a peer that is trusted with this end's memory, holes are filled at once ([`Holes::Fill`]), so that no copy faults.
 //!
 //! Every offset and length is checked against the mapping here, whatever the caller checked before. This is the only file of
 //! the port with shared memory in `unsafe` code.
+
+#[cfg(test)]
+mod tests;
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -17,14 +27,17 @@ use std::sync::Arc;
 
 use ironwarp_arch::prefetch_address;
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create, seek,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// The most bytes of one region.
 pub(super) const REGION_BYTES_MAX: u64 = 1 << 30;
 /// The file system of an ordinary memfd (`TMPFS_MAGIC`). Huge pages may be taken away by punching a hole.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
+/// What is written at once to a new region.
+const FILL_BYTES: usize = 64 << 10;
 const CACHE_LINE_BYTES: usize = 64;
 /// What is fetched of a frame before it is copied: a small one. The processor itself follows a longer copy.
 const PREFETCH_BYTES: usize = 3 * CACHE_LINE_BYTES;
@@ -41,7 +54,13 @@ const RING_ALIGN: usize = 8;
 pub(super) struct Region {
     base: NonNull<u8>,
     bytes: usize,
+    /// The thread that has dropped it.
+    #[cfg(test)]
+    pub(super) dropped_by: DroppedBy,
 }
+
+#[cfg(test)]
+pub(super) type DroppedBy = Arc<std::sync::OnceLock<std::thread::ThreadId>>;
 
 // SAFETY: the mapping belongs to the region until it is dropped. Threads access it as the peer does: words as atomics,
 // payloads by copies that need no exclusion.
@@ -52,23 +71,36 @@ unsafe impl Sync for Region {}
 /// Why a region of the peer is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RegionFault {
-    /// Another kind of file than a memfd of ordinary pages, or one that can shrink.
+    /// Another kind of file than a memfd of ordinary pages, or one that can shrink or get holes.
     Unsealed,
+    /// Pages are missing: the peer has not written to all of them.
+    Holes,
     /// Longer than its file or than [`REGION_BYTES_MAX`], or empty.
     Size,
     /// The system refused the mapping.
     Map,
 }
 
+/// What to do with missing pages of a peer's region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holes {
+    /// The region is refused.
+    Refuse,
+    /// They become pages of this process's memory.
+    Fill,
+}
+
 impl Region {
-    /// Creates a region that cannot shrink, and returns it with its file.
+    /// Creates a region that cannot shrink, and returns it with its file. All of its pages exist, and belong to the memory of
+    /// this process.
     ///
     /// # Errors
-    /// What the system reports.
+    /// What the system reports: without memory this is an error, and no signal at a later access.
     pub(super) fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let file = memfd_create("ironwarp-memif", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        fill(&file, bytes)?;
         Ok((Self::map(&file, bytes)?, file))
     }
 
@@ -76,7 +108,7 @@ impl Region {
     ///
     /// # Errors
     /// [`RegionFault`].
-    pub(super) fn open(file: &OwnedFd, bytes: u64) -> Result<Self, RegionFault> {
+    pub(super) fn open(file: &OwnedFd, bytes: u64, holes: Holes) -> Result<Self, RegionFault> {
         // A file that has no seals at all fails here.
         let seals = fcntl_get_seals(file).map_err(|_| RegionFault::Unsealed)?;
         let system = fstatfs(file).map_err(|_| RegionFault::Unsealed)?;
@@ -87,8 +119,30 @@ impl Region {
         if bytes == 0 || bytes > REGION_BYTES_MAX || bytes > u64::try_from(there).unwrap_or(0) {
             return Err(RegionFault::Size);
         }
-        let bytes = usize::try_from(bytes).map_err(|_| RegionFault::Size)?;
-        Self::map(file, bytes).map_err(|_| RegionFault::Map)
+        let len = usize::try_from(bytes).map_err(|_| RegionFault::Size)?;
+        // The seal allows no new mapping, so this end's comes first; pages that are found after it are there to stay.
+        let region = Self::map(file, len).map_err(|_| RegionFault::Map)?;
+        if !forbid_holes(file) {
+            return Err(RegionFault::Unsealed);
+        }
+        match holes {
+            Holes::Refuse if has_holes(file, bytes) => Err(RegionFault::Holes),
+            Holes::Refuse => Ok(region),
+            Holes::Fill => region.populate().map(|()| region).map_err(|_| RegionFault::Map),
+        }
+    }
+
+    /// Maps a region without any check, as a peer does that has made it.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn view(file: &OwnedFd, bytes: usize) -> io::Result<Self> {
+        Self::map(file, bytes)
+    }
+
+    /// Has the kernel provide all pages, or say that it cannot.
+    fn populate(&self) -> io::Result<()> {
+        // SAFETY: the advice reads and changes no byte of the mapping, which is the region's own.
+        unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxPopulateWrite)? };
+        Ok(())
     }
 
     fn map(file: impl AsFd, bytes: usize) -> io::Result<Self> {
@@ -96,7 +150,12 @@ impl Region {
         // SAFETY: a new mapping at an address that the kernel chooses; nothing else is there.
         let base = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Region { base, bytes })
+        Ok(Region {
+            base,
+            bytes,
+            #[cfg(test)]
+            dropped_by: DroppedBy::default(),
+        })
     }
 
     /// Returns the address of `len` bytes at `offset`, if all of them are inside.
@@ -143,8 +202,37 @@ impl Region {
     }
 }
 
+/// Writes zeros to every byte of a new file, so that every page exists.
+fn fill(file: &OwnedFd, bytes: usize) -> io::Result<()> {
+    let zeros = [0; FILL_BYTES];
+    let mut offset = 0;
+    while offset < bytes {
+        let part = zeros.get(..bytes - offset).unwrap_or(&zeros);
+        match rustix::io::pwrite(file, part, offset as u64)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => offset += written,
+        }
+    }
+    Ok(())
+}
+
+/// Has the kernel refuse holes in a file that is mapped already. Returns whether it does.
+pub(super) fn forbid_holes(file: &OwnedFd) -> bool {
+    // It fails if the file was sealed against seals: then this seal must be there already.
+    let _ = fcntl_add_seals(file, SealFlags::FUTURE_WRITE);
+    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::FUTURE_WRITE))
+}
+
+/// Returns whether a page of the first `bytes` bytes is missing. One that was reserved and never written is.
+pub(super) fn has_holes(file: &OwnedFd, bytes: u64) -> bool {
+    // The number of blocks says less: a file may have some behind its end.
+    seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < bytes)
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
+        #[cfg(test)]
+        let _ = self.dropped_by.set(std::thread::current().id());
         // SAFETY: the mapping is the region's own, and no user is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
     }
@@ -277,73 +365,5 @@ impl RingWords {
     pub(super) fn set_descriptor(&self, slot: u16, descriptor: Descriptor) {
         self.words(slot)[1].store(descriptor.offset.into(), Ordering::Relaxed);
         self.set_first(slot, descriptor.flags, descriptor.region, descriptor.len);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accesses_outside_a_region_do_nothing() {
-        let (region, _file) = Region::create(4096).expect("a memfd");
-        let mut copy = [7; 16];
-        assert!(region.write(4080, &[1; 16]) && region.read(4080, &mut copy));
-        assert_eq!(copy, [1; 16]);
-        for offset in [4081, 4096, usize::MAX, usize::MAX - 15] {
-            assert!(!region.write(offset, &[2; 16]) && !region.read(offset, &mut copy));
-        }
-        assert_eq!(copy, [1; 16]);
-        assert!(region.contains(0, 4096) && region.contains(4096, 0) && !region.contains(0, 4097));
-    }
-
-    #[test]
-    fn a_file_that_can_shrink_is_refused() {
-        let plain = memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
-        ftruncate(&plain, 8192).expect("a length");
-        assert_eq!(Region::open(&plain, 4096).err(), Some(RegionFault::Unsealed));
-        fcntl_add_seals(&plain, SealFlags::GROW).expect("a seal");
-        assert_eq!(Region::open(&plain, 4096).err(), Some(RegionFault::Unsealed));
-        fcntl_add_seals(&plain, SealFlags::SHRINK).expect("a seal");
-        assert!(Region::open(&plain, 8192).is_ok());
-        for bytes in [0, 8193, REGION_BYTES_MAX + 1, u64::MAX] {
-            assert_eq!(Region::open(&plain, bytes).err(), Some(RegionFault::Size));
-        }
-        let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
-        assert_eq!(Region::open(&file, 4096).err(), Some(RegionFault::Unsealed));
-        assert!(ftruncate(&plain, 0).is_err(), "the seal holds");
-    }
-
-    #[test]
-    fn a_region_sealed_against_writing_cannot_be_mapped() {
-        let file = memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
-        ftruncate(&file, 4096).expect("a length");
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::WRITE).expect("seals");
-        assert_eq!(Region::open(&file, 4096).err(), Some(RegionFault::Map));
-    }
-
-    #[test]
-    fn a_ring_is_inside_its_region_and_aligned() {
-        let region = Arc::new(Region::create(4096).expect("a memfd").0);
-        assert!(RingWords::new(&region, 0, 7).is_some() && RingWords::new(&region, 0, 8).is_none());
-        assert!(RingWords::new(&region, 4, 1).is_none() && RingWords::new(&region, 8, 1).is_some());
-        assert!(RingWords::new(&region, usize::MAX, 1).is_none());
-        for log2 in [16, 31, 63, 64, 255] {
-            assert!(RingWords::new(&region, 0, log2).is_none());
-        }
-        let ring = RingWords::new(&region, 0, 2).expect("a ring");
-        ring.initialise();
-        let written = Descriptor { flags: NEXT, region: 2, len: 3, offset: 4 };
-        ring.set_descriptor(5, written);
-        assert_eq!((ring.descriptor(1), ring.flags_and_len(1)), (written, (NEXT, 3)));
-        let mut bytes = [0; 16];
-        assert!(region.read(128 + 16, &mut bytes));
-        assert_eq!(bytes, [1, 0, 2, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
-        ring.head().store(0x1234, Ordering::Relaxed);
-        ring.tail().store(0x5678, Ordering::Relaxed);
-        assert!(region.read(0, &mut bytes) && ring.has_cookie());
-        assert_eq!(bytes[..8], [0x20, 0x1f, 0xe3, 0x03, 1, 0, 0x34, 0x12]);
-        assert!(region.read(64, &mut bytes[..2]));
-        assert_eq!(bytes[..2], [0x78, 0x56]);
     }
 }

@@ -127,6 +127,15 @@ enum Taken {
 }
 
 impl RxRing {
+    /// Returns who drops the memory of the buffers.
+    #[cfg(test)]
+    pub(super) fn dropped_by(&self) -> super::region::DroppedBy {
+        match &self.buffers {
+            Buffers::Ours { region, .. } => region.dropped_by.clone(),
+            Buffers::Theirs(regions) => regions[0].dropped_by.clone(),
+        }
+    }
+
     /// Returns the ring after the link is up. The client offers all its buffers.
     pub(super) fn new(words: RingWords, buffers: Buffers) -> Self {
         words.mask_interrupt();

@@ -146,6 +146,11 @@ impl Channel {
         connect(&socket, &addr).ok().map(|()| Channel { socket })
     }
 
+    /// Returns the number of the user that has connected. `None`: the system does not say.
+    pub(super) fn peer_user(&self) -> Option<u32> {
+        rustix::net::sockopt::socket_peercred(&self.socket).ok().map(|peer| peer.uid.as_raw())
+    }
+
     /// Sends a message. Returns `false` if the peer is gone, or does not read.
     pub(super) fn send(&self, message: &Message, name: &str, fd: Option<BorrowedFd<'_>>) -> bool {
         let bytes = message.encode(name);

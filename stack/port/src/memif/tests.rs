@@ -235,6 +235,7 @@ fn a_client_that_breaks_the_start_is_dropped_with_its_counter() {
         (PortMemifBadMessage, |peer, port| (peer.good_init(port), peer.region_without_file()).1),
         (PortMemifBadMessage, |peer, port| (peer.good_init(port), peer.region(1, 4096, Seal::Shrink)).1),
         (PortMemifUnsealed, |peer, port| (peer.good_init(port), peer.region(0, 4096, Seal::None)).1),
+        (PortMemifHoles, |peer, port| (peer.good_init(port), peer.region(0, 4096, Seal::Sparse)).1),
         (PortMemifBadSize, |peer, port| (peer.good_init(port), peer.region(0, 0, Seal::Shrink)).1),
         (PortMemifBadSize, |peer, port| (peer.good_init(port), peer.region(0, 8192 + 1, Seal::Shrink)).1),
         (PortMemifBadSize, |peer, port| (peer.good_init(port), peer.region(0, u64::MAX, Seal::Shrink)).1),
@@ -277,6 +278,87 @@ fn a_client_that_breaks_the_start_is_dropped_with_its_counter() {
     let client =
         MemifPort::open(&small(MemifConfig::client(&path)), CoreStats::detached()).expect("a client");
     link_up(&client, &server);
+}
+
+/// Its memory stays its own: the server's copies find every page, and nobody can punch a hole.
+#[test]
+fn memory_of_a_client_exists_before_it_is_passed_and_stays() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let client =
+        MemifPort::open(&small(MemifConfig::client(&path)), CoreStats::detached()).expect("a client");
+    let evil = EvilServer::bind(&path);
+    // It takes a region only if all pages exist.
+    let memory = evil.up(&client);
+    assert!(memory.punch().is_err());
+    assert!(client.link().up);
+}
+
+#[test]
+fn a_server_that_was_told_so_takes_memory_without_pages() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let config = MemifConfig { sparse: true, ..small(MemifConfig::server(&path)) };
+    let server = MemifPort::open(&config, CoreStats::detached()).expect("a server");
+    let peer = Client::connect(&path);
+    assert!(matches!(peer.next(&server), Some(Message::Hello(_))));
+    peer.good_init(&server);
+    peer.region(0, 8192, Seal::Sparse);
+    assert!(matches!(peer.next(&server), Some(Message::Ack)));
+}
+
+#[test]
+fn a_user_that_starts_links_without_end_is_slowed_down() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let (server, stats) = self::server(&path);
+    until("the limit", || {
+        let _ = Client::try_connect(&path);
+        stats.read(Counter::PortMemifRateLimited) > 0
+    });
+    assert!(!server.link().up);
+    // Its starts come back.
+    let client =
+        MemifPort::open(&small(MemifConfig::client(&path)), CoreStats::detached()).expect("a client");
+    link_up(&client, &server);
+}
+
+#[test]
+fn a_peer_that_acknowledges_without_end_is_dropped() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let (server, stats) = self::server(&path);
+    let peer = Client::up(&path, &server);
+    until("the end", || {
+        let _ = peer.try_send(&Message::Ack);
+        stats.read(Counter::PortMemifBadMessage) == 1
+    });
+    until("the end of the link", || !server.link().up);
+}
+
+/// The control thread drops what an ended link had, so that no polled core waits for the kernel to remove mappings.
+#[test]
+fn the_memory_of_an_ended_link_is_given_back_by_the_control_thread() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let (mut server, _stats) = self::server(&path);
+    let (mut seen, mut regions) = (std::collections::HashSet::new(), Vec::new());
+    for _ in 0..3 {
+        let peer = Client::up(&path, &server);
+        until("the link", || server.link().up);
+        assert!(receive(&mut server).is_empty());
+        regions.push(server.memory_dropped_by());
+        drop(peer);
+        until("the end", || !server.link().up);
+        // The core finds the rings gone; another thread is the last that had them.
+        assert!(receive(&mut server).is_empty());
+    }
+    for dropped_by in regions {
+        until("the end of the mapping", || dropped_by.get().is_some());
+        seen.extend(dropped_by.get().copied());
+    }
+    assert_eq!(seen.len(), 1);
+    assert!(!seen.contains(&std::thread::current().id()));
 }
 
 #[test]

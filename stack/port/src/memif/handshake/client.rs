@@ -1,4 +1,7 @@
 //! The client's side of the start: makes the memory of the link and passes it, one message for each acknowledgement.
+//!
+//! Every page is written before the memory is passed, so that it belongs to the client; once the server has its mapping, nobody
+//! can punch holes into it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::{QueueRings, Refusal, Step, UNEXPECTED};
-use crate::memif::region::{DESCRIPTOR_BYTES, RING_HEADER_BYTES, Region, RingWords};
+use crate::memif::region::{DESCRIPTOR_BYTES, RING_HEADER_BYTES, Region, RingWords, forbid_holes, has_holes};
 use crate::memif::ring::{Buffers, RxRing, TxRing};
 use crate::memif::socket::Channel;
 use crate::memif::wire::{
@@ -21,6 +24,8 @@ use crate::memif::{MemifConfig, NAME};
 #[derive(Default)]
 pub(in crate::memif) struct ClientStart {
     memory: Option<Arc<Region>>,
+    /// The file of the memory.
+    file: Option<OwnedFd>,
     log2: u8,
     messages: VecDeque<(Message, Option<OwnedFd>)>,
 }
@@ -64,6 +69,7 @@ impl ClientStart {
     fn prepare(&mut self, config: &MemifConfig) -> std::io::Result<()> {
         let (region, file) = Region::create(self.region_bytes(config))?;
         let (region, bytes) = (Arc::new(region), self.region_bytes(config) as u64);
+        self.file = Some(file.try_clone()?);
         let secret = config.secret.as_ref().map_or("", |secret| &secret.0);
         let init = Init {
             version: U16::new(VERSION),
@@ -122,6 +128,10 @@ impl ClientStart {
     /// Returns the rings of each queue pair, with empty buffers offered.
     fn connect(&mut self, config: &MemifConfig) -> Result<Vec<QueueRings>, Refusal> {
         let region = self.memory.take().ok_or(UNEXPECTED)?;
+        let file = self.file.take().ok_or(UNEXPECTED)?;
+        if !forbid_holes(&file) || has_holes(&file, self.region_bytes(config) as u64) {
+            return Err(Refusal(Counter::PortMemifHoles, "The server has punched holes into the region"));
+        }
         let bytes = config.slot_bytes() as u32;
         let ring = |number| {
             let words = RingWords::new(&region, self.ring_offset(number), self.log2)?;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ironwarp_stats::Counter;
 
+use super::limits::Limits;
 use super::{QueueRings, Refusal, Step, UNEXPECTED};
 use crate::memif::MemifConfig;
-use crate::memif::region::{Region, RegionFault, RingWords};
+use crate::memif::region::{Holes, Region, RegionFault, RingWords};
 use crate::memif::ring::{Buffers, RxRing, TxRing};
 use crate::memif::socket::Channel;
 use crate::memif::wire::{
@@ -18,7 +19,7 @@ use crate::memif::{NAME, RING_LOG2_MAX};
 /// The most regions of a client.
 const REGIONS_MAX: usize = 16;
 /// The most bytes of all regions of a client.
-const ALL_BYTES_MAX: u64 = 2 << 30;
+pub(super) const ALL_BYTES_MAX: u64 = 2 << 30;
 
 /// What the client has passed so far.
 #[derive(Default)]
@@ -43,12 +44,12 @@ impl ServerStart {
         message: Message,
         fd: Option<OwnedFd>,
         channel: &Channel,
-        config: &MemifConfig,
+        (config, limits): (&MemifConfig, &mut Limits),
     ) -> Result<Step, Refusal> {
         match (message, self.initialised) {
             (Message::Ack, _) => return Ok(Step::Continue),
             (Message::Init(init), false) => self.on_init(&init, config)?,
-            (Message::AddRegion(region), true) => self.on_region(&region, fd)?,
+            (Message::AddRegion(region), true) => self.on_region(&region, fd, (config, limits))?,
             (Message::AddRing(ring), true) => self.on_ring(&ring, config)?,
             (Message::Connect, true) => {
                 let rings = self.connect(config)?;
@@ -78,7 +79,12 @@ impl ServerStart {
         Ok(())
     }
 
-    fn on_region(&mut self, wanted: &AddRegion, fd: Option<OwnedFd>) -> Result<(), Refusal> {
+    fn on_region(
+        &mut self,
+        wanted: &AddRegion,
+        fd: Option<OwnedFd>,
+        (config, limits): (&MemifConfig, &mut Limits),
+    ) -> Result<(), Refusal> {
         let bad_size = |reason| Refusal(Counter::PortMemifBadSize, reason);
         let file = fd.ok_or(Refusal(Counter::PortMemifBadMessage, "Missing region fd"))?;
         if self.regions.len() >= REGIONS_MAX {
@@ -92,12 +98,22 @@ impl ServerStart {
         if self.bytes > ALL_BYTES_MAX {
             return Err(bad_size("Regions too large"));
         }
-        let region = Region::open(&file, bytes).map_err(|fault| match fault {
-            RegionFault::Unsealed => Refusal(Counter::PortMemifUnsealed, "Region can shrink"),
+        if !limits.may_map(bytes) {
+            return Err(bad_size("Memory of earlier links is still in use"));
+        }
+        let holes = if config.sparse { Holes::Fill } else { Holes::Refuse };
+        let region = Region::open(&file, bytes, holes).map_err(|fault| match fault {
+            RegionFault::Unsealed => Refusal(Counter::PortMemifUnsealed, "Region can lose pages"),
+            RegionFault::Holes => Refusal(
+                Counter::PortMemifHoles,
+                "Region has no pages: write to all before AddRegion, or set sparse = true at the server",
+            ),
             RegionFault::Size => bad_size("Invalid region size"),
             RegionFault::Map => bad_size("Region cannot be mapped"),
         })?;
-        self.regions.push(Arc::new(region));
+        let region = Arc::new(region);
+        limits.on_mapped(&region, bytes);
+        self.regions.push(region);
         Ok(())
     }
 

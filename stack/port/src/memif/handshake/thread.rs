@@ -1,4 +1,5 @@
 //! The thread of a device's control side. It waits for the socket, so links come and go whether the queues are polled or not.
+//! No other thread does its work, which maps and removes memory.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ironwarp_stats::CoreStats;
-use parking_lot::Mutex;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
@@ -22,16 +22,13 @@ pub(in crate::memif) struct ControlThread {
 }
 
 struct Inner {
-    control: Mutex<Control>,
-    /// Page of the first queue. The control side counts into words of its own.
-    stats: CoreStats,
     /// Wakes the thread.
     wake: OwnedFd,
     stop: AtomicBool,
 }
 
 impl ControlThread {
-    /// Starts the thread.
+    /// Starts the thread. It counts into `stats`, the page of the first queue, words that no queue counts into.
     ///
     /// # Errors
     /// [`MemifError::System`].
@@ -40,19 +37,11 @@ impl ControlThread {
         let events = control.events().try_clone().map_err(MemifError::System)?;
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&events, &wake, EventData::new_u64(0), edge).map_err(MemifError::system)?;
-        let inner =
-            Arc::new(Inner { control: Mutex::new(control), stats, wake, stop: AtomicBool::new(false) });
+        let inner = Arc::new(Inner { wake, stop: AtomicBool::new(false) });
         let seen = inner.clone();
         let thread = std::thread::Builder::new().name("ironwarp-memif".into());
-        let thread = thread.spawn(move || seen.run(&events)).map_err(MemifError::System)?;
+        let thread = thread.spawn(move || seen.run(control, &stats, &events)).map_err(MemifError::System)?;
         Ok(ControlThread { inner, thread: Some(thread) })
-    }
-
-    /// Handles what has arrived, on the calling thread, unless the control thread does so at the moment.
-    pub(in crate::memif) fn poll(&self) {
-        if let Some(mut control) = self.inner.control.try_lock() {
-            control.poll(Instant::now(), &self.inner.stats);
-        }
     }
 
     /// Makes the thread handle what has happened.
@@ -63,14 +52,11 @@ impl ControlThread {
 }
 
 impl Inner {
-    fn run(&self, events: &OwnedFd) {
+    fn run(&self, mut control: Control, stats: &CoreStats, events: &OwnedFd) {
         while !self.stop.load(Ordering::Acquire) {
-            let (limit, pause) = {
-                let mut control = self.control.lock();
-                control.poll(Instant::now(), &self.stats);
-                (control.wait_limit(), control.take_pause())
-            };
-            if let Some(pause) = pause {
+            control.poll(Instant::now(), stats);
+            let limit = control.wait_limit();
+            if let Some(pause) = control.take_pause() {
                 std::thread::sleep(pause);
             }
             let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });

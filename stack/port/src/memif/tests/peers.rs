@@ -1,17 +1,19 @@
 //! Peers for tests that speak the protocol message by message, so that they can break it.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::until;
 use crate::memif::MemifPort;
-use crate::memif::region::{Descriptor, Region, RingWords};
+use crate::memif::region::{Descriptor, Holes, Region, RingWords};
 use crate::memif::socket::{Channel, Listener, Received};
 use crate::memif::wire::{AddRegion, AddRing, Hello, Init, Message};
 
@@ -20,6 +22,8 @@ use crate::memif::wire::{AddRegion, AddRing, Hello, Init, Message};
 pub(super) enum Seal {
     None,
     Shrink,
+    /// As `Shrink`, but no page exists.
+    Sparse,
 }
 
 /// A client.
@@ -30,6 +34,7 @@ pub(super) struct Client {
 
 /// The memory of a client, and its two rings of 16 descriptors.
 pub(super) struct Memory {
+    file: OwnedFd,
     region: Arc<Region>,
     c2s: RingWords,
     s2c: RingWords,
@@ -40,7 +45,10 @@ pub(super) struct Memory {
 fn file(seal: Seal) -> OwnedFd {
     let file = memfd_create("peer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
     ftruncate(&file, 8192).expect("a length");
-    if seal == Seal::Shrink {
+    if seal != Seal::Sparse {
+        rustix::io::pwrite(&file, &[0; 8192], 0).expect("pages");
+    }
+    if seal != Seal::None {
         fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
     }
     file
@@ -66,6 +74,16 @@ impl Client {
         client.send(&Message::Connect, None);
         assert!(matches!(client.next(server), Some(Message::Connected)));
         client
+    }
+
+    /// Connects and leaves, if a server listens and its queue has room.
+    pub(super) fn try_connect(path: &Path) -> Option<()> {
+        Channel::connect(path).map(drop)
+    }
+
+    /// Sends a message, if there is room for it and a server.
+    pub(super) fn try_send(&self, message: &Message) -> bool {
+        self.channel.send(message, "peer", None)
     }
 
     fn memory(&self) -> &Memory {
@@ -124,7 +142,7 @@ impl Client {
     pub(super) fn good_region(&mut self, server: &MemifPort) {
         self.good_init(server);
         let file = file(Seal::Shrink);
-        let region = Arc::new(Region::open(&file, Self::REGION_BYTES as u64).expect("a region"));
+        let region = Arc::new(Region::view(&file, Self::REGION_BYTES).expect("a mapping"));
         let ring = |offset: u32| RingWords::new(&region, offset as usize, 4).expect("a ring");
         let (c2s, s2c) = (ring(0), ring(Self::S2C_OFFSET));
         c2s.initialise();
@@ -132,7 +150,7 @@ impl Client {
         let message = AddRegion { index: U16::new(0), size: U64::new(Self::REGION_BYTES as u64) };
         self.send(&Message::AddRegion(message), Some(&file));
         self.acknowledged(server);
-        self.memory = Some(Memory { region, c2s, s2c, c2s_head: Cell::new(0) });
+        self.memory = Some(Memory { file, region, c2s, s2c, c2s_head: Cell::new(0) });
     }
 
     pub(super) fn ring(&self, flags: u16, index: u16, region: u16, offset: u32, log2: u8) {
@@ -224,15 +242,18 @@ impl EvilServer {
     pub(super) fn up(&self, client: &MemifPort) -> Memory {
         self.hello(client, 0x0200, 0, 14);
         let channel = self.channel.take().expect("a client");
-        let (mut region, mut rings) = (None, [const { None }; 2]);
+        let (mut passed, mut region, mut rings) = (None, None, [const { None }; 2]);
         loop {
             client.link();
             let Received::Message(message, fd) = channel.receive() else { continue };
             match message {
                 Message::AddRegion(added) => {
                     let file = fd.expect("a descriptor comes with the region");
-                    assert!(file.as_raw_fd() >= 0);
-                    region = Some(Arc::new(Region::open(&file, added.size.get()).expect("sealed")));
+                    region = Some(Arc::new(
+                        Region::open(&file, added.size.get(), Holes::Refuse)
+                            .expect("sealed, and all pages exist"),
+                    ));
+                    passed = Some(file);
                 }
                 Message::AddRing(added) => {
                     let region = region.as_ref().expect("the region comes first");
@@ -248,11 +269,17 @@ impl EvilServer {
         until("the link", || client.link().up);
         self.channel.set(Some(channel));
         let [s2c, c2s] = rings.map(|ring| ring.expect("both rings"));
-        Memory { region: region.expect("a region"), c2s, s2c, c2s_head: Cell::new(0) }
+        let (file, region) = (passed.expect("a file"), region.expect("a region"));
+        Memory { file, region, c2s, s2c, c2s_head: Cell::new(0) }
     }
 }
 
 impl Memory {
+    /// Punches a hole into the first page.
+    pub(super) fn punch(&self) -> rustix::io::Result<()> {
+        fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
+    }
+
     /// Reports frames with these descriptors to the client.
     pub(super) fn fill(&self, descriptors: &[Descriptor]) {
         (0..).zip(descriptors).for_each(|(slot, descriptor)| self.s2c.set_descriptor(slot, *descriptor));
