@@ -20,8 +20,11 @@ impl Lab {
     fn new(server: &str, client: &str) -> Self {
         Lab(memif_lab::Lab::new(|role| {
             let (host, driver) = if role == "server" { (1, server) } else { (2, client) };
+            // The memory of DPDK's client has no pages before it is used.
+            let fills = role == "server" && server == "native" && client == "dpdk";
+            let sparse = if fills { ", sparse = true" } else { "" };
             Side {
-                device: format!(", secret = \"s\", driver = \"{driver}\""),
+                device: format!(", secret = \"s\", driver = \"{driver}\"{sparse}"),
                 port: "mtu = 9000\n",
                 net: format!("address = \"10.99.5.{host}/24\"\n"),
             }

@@ -13,7 +13,8 @@ pub(crate) fn is_wanted(config: &Config) -> Result<bool, SetupError> {
     let native =
         |device: &DeviceConfig| matches!(device, DeviceConfig::Memif { driver: MemifDriver::Native, .. });
     let count = config.port_configs().filter(|port| native(&port.device)).count();
-    let problem = "with driver = \"native\" cannot be combined with ports of DPDK in one stack";
+    let problem = "with driver = \"native\", the default, cannot be combined with ports of DPDK in one stack: set \
+                   driver = \"dpdk\", which trusts the other end";
     match count {
         0 => Ok(false),
         count if count == config.ports() => Ok(true),
@@ -35,7 +36,8 @@ pub(crate) fn open(
             Severity::Good => tracing::debug!("{finding}"),
         }
     }
-    let DeviceConfig::Memif { role, socket, id, buffer_bytes, secret, .. } = &config.port.device else {
+    let DeviceConfig::Memif { role, socket, id, buffer_bytes, secret, sparse, .. } = &config.port.device
+    else {
         return Err(SetupError::Port(config.port.device.kind(), "is no memif"));
     };
     let port = &config.port;
@@ -54,6 +56,7 @@ pub(crate) fn open(
         rx_frames: port.rx_frames as usize,
         tx_frames: port.tx_frames as usize,
         queues: config.core.count,
+        sparse: *sparse,
     };
     Ok(MemifPort::open_queues(&memif, stats)?)
 }
@@ -88,9 +91,9 @@ mod tests {
         assert!(is_wanted(&config(dpdk, dpdk)).is_ok_and(|wanted| !wanted));
         let mixed = is_wanted(&config(dpdk, native)).expect_err("two drivers").to_string();
         assert!(mixed.contains("cannot be combined"), "{mixed}");
-        let default = is_wanted(&config("", "")).expect("one driver");
-        assert_eq!(default, !cfg!(feature = "dpdk"));
-        assert_eq!(config("", "").port.device.needs_dpdk(), cfg!(feature = "dpdk"));
+        // The default trusts nobody, whatever the build has.
+        assert!(is_wanted(&config("", "")).expect("one driver"));
+        assert!(!config("", "").port.device.needs_dpdk());
     }
 
     #[test]
@@ -99,6 +102,24 @@ mod tests {
                     [net]\naddress = \"10.0.0.1/24\"\n";
         let error = Config::from_toml(text).expect_err("no such driver").to_string();
         assert!(error.contains("`vpp`") && error.contains("`native`"), "{error}");
+    }
+
+    #[test]
+    fn only_a_native_server_may_take_memory_without_pages() {
+        let text = |role: &str, driver: &str| {
+            format!(
+                "[port]\ndevice.memif = {{ role = \"{role}\", socket = \"/run/a\", driver = \"{driver}\", sparse = true }}\n\
+                 [net]\naddress = \"10.0.0.1/24\"\n"
+            )
+        };
+        assert!(Config::from_toml(&text("server", "native")).is_ok());
+        for (role, driver) in [("client", "native"), ("server", "dpdk"), ("client", "dpdk")] {
+            let error = Config::from_toml(&text(role, driver)).expect_err("no such end").to_string();
+            assert!(
+                error.contains("port.device.memif.sparse") && error.contains("driver = \"native\""),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -25,6 +25,18 @@ fn the_explained_configuration_names_every_key() {
     assert!(missing.is_empty(), "configs/memif-server.toml does not explain {missing:?}");
 }
 
+/// Each key of a memif has a line of its own in the list below the kinds of devices.
+#[test]
+fn the_explained_configuration_names_every_key_of_a_memif() {
+    let explained = fs::read_to_string(configs().join("memif-server.toml")).expect("the file is there");
+    let keys = known_keys("port.device.memif");
+    assert!(keys.iter().any(|key| key == "sparse"), "{keys:?}");
+    for key in keys {
+        let line = format!("#   {key} ");
+        assert!(explained.lines().any(|found| found.starts_with(&line)), "no line explains {key}");
+    }
+}
+
 fn configs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs")
 }

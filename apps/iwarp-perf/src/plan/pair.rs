@@ -94,9 +94,11 @@ impl PairKind {
                 let socket = folder.join("memif.sock");
                 let native = self == PairKind::MemifNative || !cfg!(feature = "dpdk");
                 let (driver, device) =
-                    if native { (", driver = \"native\"", "memif-native") } else { ("", "net_memif0") };
+                    if native { ("native", "memif-native") } else { ("dpdk", "net_memif0") };
                 let end = |role: &str| {
-                    format!("device.memif = {{ role = \"{role}\", socket = {socket:?}{driver} }}")
+                    format!(
+                        "device.memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"{driver}\" }}"
+                    )
                 };
                 (end("client"), end("server"), device, ServerPlacement::Process)
             }

@@ -89,9 +89,12 @@ pub enum DeviceConfig {
         /// At most 23 bytes that both ends know: a server maps the memory of no other client.
         #[serde(default)]
         secret: Option<Secret>,
-        /// Whose driver: DPDK's, or this library's, which does not trust its peer.
+        /// Whose driver: this library's, which does not trust its peer, or DPDK's.
         #[serde(default)]
         driver: MemifDriver,
+        /// A server of this library's driver takes a client's memory although pages of it do not exist, and provides them.
+        #[serde(default)]
+        sparse: bool,
     },
     /// Two ports of one process linked back to back: this is one of them.
     Ring {
@@ -170,7 +173,10 @@ impl DeviceConfig {
     fn validate(&self, mtu: u16) -> Result<(), ConfigError> {
         match self {
             DeviceConfig::Memory {} => Ok(()),
-            DeviceConfig::Memif { socket, buffer_bytes, secret, .. } => {
+            DeviceConfig::Memif { role, socket, buffer_bytes, secret, driver, sparse, .. } => {
+                let may_be_sparse = *role == MemifRole::Server && *driver == MemifDriver::Native;
+                let allowed = "true only with role = \"server\" and driver = \"native\"";
+                require(!sparse || may_be_sparse, "port.device.memif.sparse", sparse, allowed)?;
                 if let Some(Secret(secret)) = secret
                     && (secret.is_empty() || secret.len() > 23 || secret.contains([',', '[', ']', '\0']))
                 {
@@ -262,20 +268,14 @@ pub enum MemifRole {
 }
 
 /// The drivers of a memif link. Either works with either at the other end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemifDriver {
     /// DPDK's net_memif. It trusts the peer.
     Dpdk,
     /// This library's own: without DPDK, and it checks everything that the peer writes.
+    #[default]
     Native,
-}
-
-impl Default for MemifDriver {
-    /// Returns DPDK's driver in a build with DPDK.
-    fn default() -> Self {
-        if cfg!(feature = "dpdk") { MemifDriver::Dpdk } else { MemifDriver::Native }
-    }
 }
 
 /// Whether DPDK's memory comes from hugepages.
