@@ -197,6 +197,8 @@ pub fn nanos(span: Duration) -> u64 {
 #[derive(Debug, Default)]
 pub struct StopSignal {
     raised: AtomicBool,
+    /// No slice follows: the signal stays raised.
+    closed: AtomicBool,
     expected: AtomicU64,
 }
 
@@ -207,9 +209,20 @@ impl StopSignal {
         self.raised.store(true, Ordering::Release);
     }
 
-    /// Clears the signal for the next slice.
+    /// Ends the slice and all that would follow: the client is gone.
+    pub fn close(&self) {
+        // In one order with `reset`: either that finds the end, or this raises the signal after it.
+        self.closed.store(true, Ordering::SeqCst);
+        self.expected.store(0, Ordering::Relaxed);
+        self.raised.store(true, Ordering::SeqCst);
+    }
+
+    /// Clears the signal for the next slice, if there can be one.
     pub fn reset(&self) {
-        self.raised.store(false, Ordering::Release);
+        self.raised.store(false, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            self.raised.store(true, Ordering::SeqCst);
+        }
     }
 
     /// `None` while the slice runs, then the expected count.
@@ -241,6 +254,18 @@ mod tests {
             !Budget::iterations(10, 200).is_warm(199, u64::MAX),
             "asked for by number, they come by number"
         );
+    }
+
+    #[test]
+    fn a_slice_that_begins_after_its_client_is_gone_ends_at_once() {
+        let stop = StopSignal::default();
+        stop.raise(7);
+        assert_eq!(stop.raised(), Some(7));
+        stop.reset();
+        assert_eq!(stop.raised(), None);
+        stop.close();
+        stop.reset();
+        assert_eq!(stop.raised(), Some(0));
     }
 
     #[test]

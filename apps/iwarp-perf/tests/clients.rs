@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ironwarp::{
     Access, AlignedBuf, Config, Context, Event, QpAttr, QueuePair, RecvWr, Region, SendWr, Stack, Worker,
 };
+use ironwarp_bench::{Case, PathKind, Test};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -158,7 +159,7 @@ impl Hand {
         let (stack, mut workers) = Stack::builder(config).build().expect("a stack");
         let (mut ctx, pd) = (stack.context().expect("a context"), stack.alloc_pd());
         let cq = ctx.create_cq(256).expect("a queue");
-        let attr = QpAttr { send_depth: 64, recv_depth: 32, inline_bytes: 16, ..QpAttr::new(cq) };
+        let attr = QpAttr { send_depth: 64, recv_depth: 32, inline_bytes: 256, ..QpAttr::new(cq) };
         let qp = ctx.create_qp(pd, &attr).expect("a queue pair");
         let memory = AlignedBuf::pages(32 * 256).expect("memory");
         let memory = ctx.register(pd, memory, Access::LOCAL_WRITE).expect("registered");
@@ -207,6 +208,114 @@ impl Hand {
             std::thread::yield_now();
         }
     }
+}
+
+impl Hand {
+    /// Sends a message as the client of the library does, whatever credits it has.
+    fn say(&mut self, message: &str) {
+        let line = format!("{message}\n");
+        for part in line.as_bytes().chunks(252) {
+            let bytes = [b"D\0\0\0", part].concat();
+            // The queue pair may be in the error state already.
+            let _ = self.ctx.post_send(self.qp, &SendWr::send_inline(0, &bytes).unsignaled());
+            for _ in 0..64 {
+                self.worker.poll(1);
+            }
+        }
+    }
+
+    /// Says the same until the server disconnects.
+    fn repeat(&mut self, message: &str) {
+        while !matches!(self.ctx.poll_event(), Some(Event::Disconnected { .. })) {
+            self.say(message);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The request for a group of one test.
+fn prepare(test: Test, bytes: u64) -> String {
+    let case = Case::new(test, bytes, 1500, PathKind::Memif);
+    serde_json::json!({ "Prepare": { "cases": [case] } }).to_string()
+}
+
+#[test]
+fn a_second_group_is_refused_and_the_first_one_is_freed() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --clients 1");
+    let mut greedy = Hand::connect(&lab, 0);
+    greedy.say(&prepare(Test::ConnRate, 0));
+    greedy.say(&prepare(Test::ConnRate, 0));
+    let line = server.line();
+    assert!(line.contains("failed: Prepare of a second group: Release comes first"), "{line}");
+    drop(greedy);
+    lab.measure(1, "send-lat --iterations 10");
+    assert!(server.line().contains("the client closed the session"));
+    assert!(server.stop().contains("served 2 clients"));
+}
+
+#[test]
+fn memory_of_all_clients_is_limited() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --memory 64");
+    let output = lab.client(0, "write-bw --size 64M --iterations 1").output().expect("timeout starts");
+    assert_eq!(output.status.code(), Some(1));
+    let error = stderr_of(&output);
+    assert!(
+        error.contains("busy: the test takes") && error.contains("of the 64 MiB for all clients"),
+        "{error}"
+    );
+    assert!(server.line().contains("failed: busy"));
+    // What was refused is not taken.
+    for _ in 0..2 {
+        lab.measure(1, "write-bw --size 16M --iterations 2");
+        assert!(server.line().contains("the client closed the session"));
+    }
+    assert!(server.stop().contains("served 3 clients"));
+}
+
+#[test]
+fn a_client_that_floods_requests_within_a_slice_is_dropped() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --clients 1");
+    let mut flooding = Hand::connect(&lab, 0);
+    flooding.say(&prepare(Test::ConnRate, 0));
+    flooding.say(r#"{"Start":{"case":0}}"#);
+    flooding.repeat(r#""Release""#);
+    // It has sent more than it had credits for, or more than the server had receives for.
+    let line = server.line();
+    assert!(line.contains("the client was dropped: it"), "{line}");
+    drop(flooding);
+    lab.measure(1, "send-lat --iterations 10");
+}
+
+#[test]
+fn a_client_whose_slice_never_ends_loses_its_place() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --clients 1 --slice-limit 2");
+    let mut endless = Hand::connect(&lab, 0);
+    endless.say(&prepare(Test::ConnRate, 0));
+    endless.say(r#"{"Start":{"case":0}}"#);
+    endless.send_heartbeats();
+    let line = server.line();
+    assert!(line.contains("the client was dropped: a slice took longer than 2 s"), "{line}");
+    drop(endless);
+    lab.measure(1, "send-lat --iterations 10");
+}
+
+/// Its slice begins when it is gone already.
+#[test]
+fn a_client_that_leaves_behind_its_start_frees_its_place() {
+    let lab = Lab::new();
+    let mut server = Server::start(&lab, " --clients 1");
+    let mut leaving = Hand::connect(&lab, 0);
+    leaving.say(&prepare(Test::ConnRate, 0));
+    leaving.say(r#"{"Start":{"case":0}}"#);
+    leaving.ctx.disconnect(leaving.qp).expect("it is connected");
+    leaving.wait_for(|event| matches!(event, Event::Disconnected { .. }));
+    assert!(server.line().contains("10.99.0.2"));
+    drop(leaving);
+    lab.measure(1, "send-lat --iterations 10");
 }
 
 #[test]

@@ -81,6 +81,13 @@ pub struct Args {
     /// Seconds after which the server drops a client that sends nothing, or requests nothing between two slices
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = value_parser!(u64).range(2..=86_400))]
     pub client_timeout: u64,
+    /// Seconds after which the server drops a client whose slice does not end. A slice of our clients takes a second, or an
+    /// interval
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = value_parser!(u64).range(2..=86_400))]
+    pub slice_limit: u64,
+    /// MiB of memory that all clients of the server may take together; one test takes 2 GiB at most
+    #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = value_parser!(u64).range(1..=1 << 24))]
+    pub memory: u64,
 
     /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for bandwidth; conn-rate sends
     /// one message on each connection if given]

@@ -43,7 +43,9 @@ impl Command {
                 both_ends || matches!(option, "size" | "duration" | "iterations" | "mtu" | "cores")
             }
             Command::Atomics => both_ends || matches!(option, "duration" | "iterations" | "mtu" | "cores"),
-            Command::Server => always || matches!(option, "pcap" | "clients" | "client-timeout"),
+            Command::Server => {
+                always || matches!(option, "pcap" | "clients" | "client-timeout" | "slice-limit" | "memory")
+            }
         }
     }
 }
@@ -72,7 +74,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "format" => test != Test::ConnRate,
         "wait" | "path" => tcp,
         "pair" | "pcap" | "stats-page" => !tcp,
-        "quick" | "port" | "clients" | "client-timeout" => false,
+        "quick" | "port" | "clients" | "client-timeout" | "slice-limit" | "memory" => false,
         _ => true,
     }
 }

@@ -51,6 +51,8 @@ fn options_that_do_not_apply_to_a_test_are_rejected() {
         ("send-inv-lat --inline 64", "--inline does not apply to send-inv-lat"),
         ("send-lat --clients 2", "--clients does not apply to send-lat"),
         ("suite --client-timeout 2", "--client-timeout does not apply to suite"),
+        ("suite --slice-limit 2", "--slice-limit does not apply to suite"),
+        ("send-lat --memory 2", "--memory does not apply to send-lat"),
         ("write-imm-lat --inline 4", "--inline does not apply to write-imm-lat"),
         ("read-bw --atomics locked", "--atomics does not apply to read-bw"),
         ("scaling --qps 2", "--qps does not apply to scaling"),

@@ -2,15 +2,26 @@
 //!
 //! A thread reads messages and detects the end of the stream while this end polls its device. It sleeps in the kernel
 //! while no message arrives, which is the case during a slice.
+//!
+//! At most [`QUEUE_MAX`] messages wait in each direction. A socket is not read further then. What comes over a carrier is from
+//! another machine: it gets no credits while [`BACKLOG`] messages wait, and an end that sends more all the same, or that does
+//! not take replies, loses the channel.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// Messages that may wait in one direction. An end sends a request after the reply to the last one, but for the end of a slice.
+const QUEUE_MAX: usize = 64;
+/// Received messages that wait after which a peer gets no credits.
+const BACKLOG: usize = 4;
 
 /// Why a message could not be sent or received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -35,20 +46,40 @@ pub enum Dispatch<T> {
 #[derive(Debug)]
 pub struct Channel<In> {
     out: Output,
-    inbox: Receiver<In>,
+    inbox: Inbox<In>,
+}
+
+/// Received messages.
+#[derive(Debug)]
+struct Inbox<In> {
+    messages: Receiver<In>,
+    /// How many of them there are, as both threads know it.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl<In> Inbox<In> {
+    /// Counts a message that was taken.
+    fn took<E>(&self, message: Result<In, E>) -> Result<In, E> {
+        if message.is_ok() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        message
+    }
 }
 
 /// The destination of messages.
 #[derive(Debug)]
 enum Output {
     Socket(UnixStream),
-    Carrier(Sender<String>),
+    Carrier(SyncSender<String>),
 }
 
 /// The transport side of a channel without a socket: messages to carry, and messages that were carried.
 pub struct Carrier {
     outbox: Receiver<String>,
     callbacks: Option<CarrierCallbacks>,
+    /// Messages that were delivered and not received.
+    waiting: Arc<AtomicUsize>,
 }
 
 /// Receives a line; returns whether it was a valid message.
@@ -65,7 +96,12 @@ impl Carrier {
         self.outbox.try_recv().ok()
     }
 
-    /// Delivers a line. Returns false if it is not a valid message or the channel is gone.
+    /// Returns whether so many messages wait that the peer should send no more.
+    pub fn is_backlogged(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= BACKLOG
+    }
+
+    /// Delivers a line. Returns false if it is not a valid message, one too many, or the channel is gone.
     pub fn on_line(&mut self, line: &[u8]) -> bool {
         self.callbacks.as_mut().is_some_and(|callbacks| (callbacks.on_line)(line))
     }
@@ -94,7 +130,7 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
         on_close: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Self> {
         let reader = BufReader::new(socket.try_clone()?);
-        let (mut on_line, inbox) = line_handler(on_message);
+        let (mut on_line, inbox) = line_handler(on_message, SyncSender::send);
         thread::Builder::new().name("control".into()).spawn(move || {
             // An invalid line comes from some other program; it ends the stream too.
             let _ = reader.split(b'\n').find(|line| !line.as_ref().is_ok_and(|line| on_line(line)));
@@ -109,9 +145,11 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
         on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
     ) -> (Self, Carrier) {
-        let ((out, outbox), (on_line, inbox)) = (channel(), line_handler(on_message));
+        let (out, outbox) = sync_channel(QUEUE_MAX);
+        let (on_line, inbox) = line_handler(on_message, |queue, message| queue.try_send(message));
         let callbacks = CarrierCallbacks { on_line: Box::new(on_line), on_close: Box::new(on_close) };
-        (Channel { out: Output::Carrier(out), inbox }, Carrier { outbox, callbacks: Some(callbacks) })
+        let carrier = Carrier { outbox, callbacks: Some(callbacks), waiting: inbox.waiting.clone() };
+        (Channel { out: Output::Carrier(out), inbox }, carrier)
     }
 
     /// Sends a message.
@@ -123,18 +161,19 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
                 let mut socket = socket;
                 socket.write_all(line.as_bytes()).map_err(|_| ChannelError::Closed)
             }
-            Output::Carrier(out) => out.send(line).map_err(|_| ChannelError::Closed),
+            // A peer that takes no replies is as one that is gone.
+            Output::Carrier(out) => out.try_send(line).map_err(|_| ChannelError::Closed),
         }
     }
 
     /// Waits for the next message.
     pub fn recv(&self) -> Result<In, ChannelError> {
-        self.inbox.recv().map_err(|_| ChannelError::Closed)
+        self.inbox.took(self.inbox.messages.recv()).map_err(|_| ChannelError::Closed)
     }
 
     /// Waits for the next message, at most for `limit`.
     pub fn recv_within(&self, limit: Duration) -> Result<In, ChannelError> {
-        self.inbox.recv_timeout(limit).map_err(|error| match error {
+        self.inbox.took(self.inbox.messages.recv_timeout(limit)).map_err(|error| match error {
             RecvTimeoutError::Timeout => ChannelError::TimedOut,
             RecvTimeoutError::Disconnected => ChannelError::Closed,
         })
@@ -142,7 +181,7 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
 
     /// Returns the next message if one has arrived.
     pub fn try_recv(&self) -> Result<Option<In>, ChannelError> {
-        match self.inbox.try_recv() {
+        match self.inbox.took(self.inbox.messages.try_recv()) {
             Ok(message) => Ok(Some(message)),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => Err(ChannelError::Closed),
@@ -150,18 +189,27 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
     }
 }
 
-/// Returns a function that parses lines and the queue of the messages in them. The function returns false for an invalid
-/// line, and if the queue is gone.
-fn line_handler<In: DeserializeOwned + Send + 'static>(
+/// Returns a function that parses lines, and the queue of the messages in them, to which `send` adds. The function returns
+/// false for an invalid line, if the queue is gone, and if a message is not added.
+fn line_handler<In: DeserializeOwned + Send + 'static, E: 'static>(
     mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
-) -> (impl FnMut(&[u8]) -> bool + Send + 'static, Receiver<In>) {
-    let (queue, inbox) = channel();
+    send: fn(&SyncSender<In>, In) -> Result<(), E>,
+) -> (impl FnMut(&[u8]) -> bool + Send + 'static, Inbox<In>) {
+    let (queue, messages) = sync_channel(QUEUE_MAX);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let count = waiting.clone();
     let on_line = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
-        Ok(Dispatch::Queue(message)) => queue.send(message).is_ok(),
+        Ok(Dispatch::Queue(message)) => {
+            // Before the other thread can take the message.
+            count.fetch_add(1, Ordering::Relaxed);
+            let is_queued = send(&queue, message).is_ok();
+            count.fetch_sub(usize::from(!is_queued), Ordering::Relaxed);
+            is_queued
+        }
         Ok(Dispatch::Handled) => true,
         Err(_) => false,
     };
-    (on_line, inbox)
+    (on_line, Inbox { messages, waiting })
 }
 
 impl<In> Drop for Channel<In> {
@@ -225,6 +273,35 @@ mod tests {
         closed_rx.recv().expect("the end is reported");
         assert_eq!(channel.recv(), Err(ChannelError::Closed));
         assert_eq!(channel.send(&1), Err(ChannelError::Closed));
+    }
+
+    #[test]
+    fn messages_that_nobody_receives_stop_the_credits_and_then_end_the_channel() {
+        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, || {});
+        let delivered = (0..1000).filter(|_| carrier.on_line(b"8\n")).count();
+        assert_eq!(delivered, QUEUE_MAX);
+        assert!(carrier.is_backlogged());
+        (0..QUEUE_MAX).for_each(|_| assert_eq!(channel.recv(), Ok(8)));
+        assert_eq!(channel.try_recv(), Ok(None));
+    }
+
+    #[test]
+    fn a_peer_gets_credits_again_when_its_messages_were_received() {
+        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, || {});
+        for _ in 0..BACKLOG {
+            assert!(!carrier.is_backlogged() && carrier.on_line(b"8\n"));
+        }
+        assert!(carrier.is_backlogged());
+        assert_eq!(channel.try_recv(), Ok(Some(8)));
+        assert!(!carrier.is_backlogged());
+    }
+
+    #[test]
+    fn replies_that_nobody_takes_end_the_channel() {
+        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, || {});
+        assert_eq!((0..1000).filter(|_| channel.send(&7).is_ok()).count(), QUEUE_MAX);
+        assert_eq!(carrier.next_line().as_deref(), Some("7\n"));
+        assert_eq!(channel.send(&7), Ok(()));
     }
 
     #[test]

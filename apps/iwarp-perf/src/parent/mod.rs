@@ -36,8 +36,18 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
         let (text, config) = configuration(args)?;
         let _log = start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
         let (clients, client_timeout) = (args.clients, Duration::from_secs(args.client_timeout));
-        let pcap = args.pcap.clone();
-        let setup = standalone::Setup { text, config, port: args.port, pcap, clients, client_timeout };
+        let (pcap, memory_bytes) = (args.pcap.clone(), args.memory << 20);
+        let (port, slice_limit) = (args.port, Duration::from_secs(args.slice_limit));
+        let setup = standalone::Setup {
+            text,
+            config,
+            port,
+            pcap,
+            clients,
+            client_timeout,
+            slice_limit,
+            memory_bytes,
+        };
         return standalone::run(&setup, args.config.as_deref().unwrap_or(Path::new("")));
     }
     let folder = WorkDir::new().map_err(|error| format!("a temporary folder: {error}"))?;

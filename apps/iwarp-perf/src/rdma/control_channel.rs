@@ -4,7 +4,8 @@
 //! connection is made, and each Send costs a credit. A credit update returns credits and costs none: receives beyond the
 //! credits are kept for them. An end sends one after [`CREDIT_UPDATE_AFTER`] Sends of its peer, which has at most
 //! [`CREDITS`] in flight. An idle end sends a heartbeat every second, since a user-space stack that is killed sends neither
-//! FIN nor reset. The connection is polled every [`POLLS_PER_CONTROL_POLL`] polls of the endpoint.
+//! FIN nor reset. The connection is polled every [`POLLS_PER_CONTROL_POLL`] polls of the endpoint. A peer whose messages wait
+//! to be handled gets no credits meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,6 +98,8 @@ pub struct ControlChannel {
     pub is_peer_silent: bool,
     /// Ends the connection when set.
     halt: Option<Arc<AtomicBool>>,
+    /// When the slice must be over, and how long it may last.
+    slice_end: Option<(Instant, Duration)>,
 }
 
 impl ControlChannel {
@@ -136,6 +139,7 @@ impl ControlChannel {
             peer_timeout: PEER_TIMEOUT,
             is_peer_silent: false,
             halt,
+            slice_end: None,
         };
         (0..RECEIVES as usize).try_for_each(|slot| control.post_receive(ctx, slot))?;
         Ok(control)
@@ -144,6 +148,11 @@ impl ControlChannel {
     /// Sets the time without a message after which the peer has gone. It sends heartbeats while it is idle.
     pub fn with_peer_timeout(self, peer_timeout: Duration) -> Self {
         ControlChannel { peer_timeout, ..self }
+    }
+
+    /// Ends the connection unless a slice that begins now is over within `limit`. `None`: it is over.
+    pub fn limit_slice(&mut self, limit: Option<Duration>) {
+        self.slice_end = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
     }
 
     /// Closes the channel to both threads.
@@ -184,10 +193,12 @@ impl ControlChannel {
             return Err(protocol_error());
         };
         self.last_rx = Instant::now();
-        self.credits += u32::from(u16::from_be_bytes([high, low]));
+        self.credits = self.credits.saturating_add(u16::from_be_bytes([high, low]).into());
         match kind {
             _ if self.credits > CREDITS => Err(protocol_error()),
             CREDIT_UPDATE if payload.is_empty() => Ok(()),
+            // It has sent more than it had credits for.
+            DATA if self.credits_to_return >= CREDITS => Err(protocol_error()),
             DATA => {
                 self.credits_to_return += 1;
                 self.on_bytes(payload)
@@ -218,20 +229,26 @@ impl ControlChannel {
             let payload: Vec<u8> = self.tx_bytes.drain(..part).collect();
             self.send(ctx, DATA, &payload)?;
         }
-        if self.credits_to_return >= CREDIT_UPDATE_AFTER {
+        if self.returnable_credits() >= CREDIT_UPDATE_AFTER {
             self.send(ctx, CREDIT_UPDATE, &[])
         } else {
             Ok(())
         }
     }
 
+    /// Credits to return now: none while the peer's messages wait.
+    fn returnable_credits(&self) -> u32 {
+        if self.carrier.is_backlogged() { 0 } else { self.credits_to_return }
+    }
+
     fn send(&mut self, ctx: &mut Context, kind: u8, payload: &[u8]) -> Result<(), String> {
+        let returned = self.returnable_credits();
         // At most the peer's credits.
-        let [high, low] = (self.credits_to_return as u16).to_be_bytes();
+        let [high, low] = (returned as u16).to_be_bytes();
         let bytes = [&[kind, 0, high, low], payload].concat();
         ctx.post_send(self.qp, &SendWr::send_inline(0, &bytes)).map_err(|error| error.to_string())?;
-        self.credits_to_return = 0;
-        self.credits -= u32::from(kind == DATA);
+        self.credits_to_return -= returned;
+        self.credits = self.credits.saturating_sub(u32::from(kind == DATA));
         self.last_tx = Instant::now();
         Ok(())
     }
@@ -239,6 +256,11 @@ impl ControlChannel {
     fn on_timer(&mut self, ctx: &mut Context) -> Result<(), String> {
         if self.halt.as_ref().is_some_and(|halt| halt.load(Ordering::Relaxed)) {
             return Err("this end was stopped".to_owned());
+        }
+        if let Some((end, limit)) = self.slice_end
+            && Instant::now() > end
+        {
+            return Err(format!("a slice took longer than {} s", limit.as_secs()));
         }
         if self.last_rx.elapsed() > self.peer_timeout {
             self.is_peer_silent = true;

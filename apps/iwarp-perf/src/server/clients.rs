@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ironwarp_bench::StopSignal;
 
-use super::{Failure, ServerSession, message_handler};
+use super::memory::ClientMemory;
+use super::{Failure, ServerSession, Stage, message_handler};
 use crate::control::Channel;
 use crate::rdma::{Endpoint, Newcomer, RdmaError};
 
@@ -16,6 +17,17 @@ use crate::rdma::{Endpoint, Newcomer, RdmaError};
 pub struct Client {
     pub remote: SocketAddr,
     thread: JoinHandle<Result<Ended, RdmaError>>,
+}
+
+/// What a client may take.
+#[derive(Clone)]
+pub struct ClientLimits {
+    /// The time without a message, or without a request.
+    pub timeout: Duration,
+    /// The time of a slice.
+    pub slice: Duration,
+    /// The memory of all clients.
+    pub memory: Arc<ClientMemory>,
 }
 
 /// How a session ended.
@@ -32,12 +44,12 @@ impl Client {
     pub fn start(
         endpoint: Endpoint,
         newcomer: Newcomer,
-        timeout: Duration,
+        limits: ClientLimits,
         halt: Arc<AtomicBool>,
     ) -> std::io::Result<Self> {
         let remote = newcomer.remote;
         let thread = std::thread::Builder::new().name(format!("client {}", remote.ip()));
-        let thread = thread.spawn(move || serve(endpoint, newcomer, timeout, halt))?;
+        let thread = thread.spawn(move || serve(endpoint, newcomer, limits, halt))?;
         Ok(Client { remote, thread })
     }
 
@@ -60,16 +72,17 @@ impl Client {
 fn serve(
     mut endpoint: Endpoint,
     Newcomer { request, remote }: Newcomer,
-    timeout: Duration,
+    limits: ClientLimits,
     halt: Arc<AtomicBool>,
 ) -> Result<Ended, RdmaError> {
     let stop = Arc::new(StopSignal::default());
     let closed = stop.clone();
-    let (channel, carrier) = Channel::over_carrier(message_handler(stop.clone()), move || closed.raise(0));
-    let accepted = endpoint.accept_client(request, carrier, halt, timeout);
+    let (channel, carrier) = Channel::over_carrier(message_handler(stop.clone()), move || closed.close());
+    let accepted = endpoint.accept_client(request, carrier, halt, limits.timeout);
     let mut server = ServerSession::new(channel, stop, Some(endpoint));
     server.remote = Some(remote.ip());
-    server.client_timeout = timeout;
+    server.limits = Some(limits);
+    server.stage = Stage::Open;
     let outcome = accepted.map_err(Failure::from).and_then(|()| server.run());
     server.finish(outcome)
 }
@@ -85,6 +98,7 @@ impl ServerSession {
         // The last message is still to be carried; the client disconnects after it.
         endpoint.close_control(false);
         self.rdma.drain(..).flatten().try_for_each(|open| open.destroy(endpoint))?;
+        self.reserved = None;
         Ok(match (outcome, why) {
             (Ok(()), _) => Ended::Served("the client closed the session".to_owned()),
             (Err(Failure::Failed(line)), None) => Ended::Served(format!("failed: {line}")),

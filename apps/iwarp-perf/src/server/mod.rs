@@ -1,6 +1,11 @@
 //! The server: does what the client requests, and serves each slice until the client stops it.
+//!
+//! A session has [`Stage`]s, and each request belongs to one of them. A remote client that sends another request, takes more
+//! memory than is left, or does not end a slice in time, is told so and loses its session.
 
 mod clients;
+mod lines;
+mod memory;
 pub mod standalone;
 
 use std::collections::HashMap;
@@ -22,7 +27,9 @@ use crate::child::init_process;
 use crate::cli::check_case;
 use crate::control::{Channel, ChannelError, Dispatch, FromServer, ToServer};
 use crate::plan::ServerSetup;
-use crate::rdma::{Endpoint, RdmaCase, RdmaError, accept, frames_server, wait_for_disconnects};
+use crate::rdma::{Endpoint, QueueSizes, RdmaCase, RdmaError, accept, frames_server, wait_for_disconnects};
+use clients::ClientLimits;
+use memory::Reservation;
 
 /// Runs the server process. Its standard input is the socket to the client.
 pub fn main() -> ExitCode {
@@ -38,7 +45,7 @@ pub fn main() -> ExitCode {
 pub fn serve(socket: UnixStream, endpoint: Option<Endpoint>) {
     let stop = Arc::new(StopSignal::default());
     let closed = stop.clone();
-    let channel = match Channel::new(socket, message_handler(stop.clone()), move || closed.raise(0)) {
+    let channel = match Channel::new(socket, message_handler(stop.clone()), move || closed.close()) {
         Ok(channel) => channel,
         Err(error) => return eprintln!("server: {error}"),
     };
@@ -102,9 +109,40 @@ fn check(cases: &[Case]) -> Result<(), Failure> {
     }
 }
 
+/// What a session has open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Nothing.
+    New,
+    /// The device. A remote client begins here.
+    Open,
+    /// The device and a group of cases.
+    Group,
+}
+
+impl Stage {
+    /// Returns the stage after a request, if the request belongs to this one.
+    fn after(self, request: &ToServer) -> Result<Stage, Failure> {
+        match (self, request) {
+            (Stage::New, ToServer::Open(_)) => Ok(Stage::Open),
+            (Stage::Open, ToServer::Prepare { .. }) => Ok(Stage::Group),
+            (Stage::Group, ToServer::Release) => Ok(Stage::Open),
+            (Stage::Group, ToServer::Start { .. }) | (Stage::Open, ToServer::Listen { .. }) => Ok(self),
+            // A stop that arrived after the end of a slice that failed.
+            (_, ToServer::Stop { .. } | ToServer::Goodbye) => Ok(self),
+            (Stage::New, _) => Err("a request before Open".into()),
+            (_, ToServer::Open(_)) => Err("a second Open".into()),
+            (_, ToServer::Prepare { .. }) => Err("Prepare of a second group: Release comes first".into()),
+            (_, ToServer::Listen { .. }) => Err("Listen within a group".into()),
+            (_, ToServer::Start { .. } | ToServer::Release) => Err("no group is open".into()),
+        }
+    }
+}
+
 struct ServerSession {
     channel: Channel<ToServer>,
     stop: Arc<StopSignal>,
+    stage: Stage,
     /// The TCP baselines by path. A connection is accepted at its first slice.
     sockets: HashMap<PathKind, (TcpListener, Option<TcpConnection>)>,
     cases: Vec<Case>,
@@ -115,8 +153,10 @@ struct ServerSession {
     listen: Option<SocketAddr>,
     /// The address of a client on another machine.
     remote: Option<IpAddr>,
-    /// The time that a remote client has for its next request.
-    client_timeout: Duration,
+    /// What a remote client may take.
+    limits: Option<ClientLimits>,
+    /// The memory that the group of a remote client has reserved.
+    reserved: Option<Reservation>,
     /// Connections of the group that have already ended.
     ended: usize,
     /// This is a thread of the client's process.
@@ -130,13 +170,15 @@ impl ServerSession {
         ServerSession {
             channel,
             stop,
+            stage: Stage::New,
             sockets,
             cases,
             endpoint,
             rdma,
             listen: None,
             remote: None,
-            client_timeout: Duration::MAX,
+            limits: None,
+            reserved: None,
             ended: 0,
             is_thread,
         }
@@ -148,12 +190,13 @@ impl ServerSession {
             return Ok(self.channel.recv()?);
         };
         let start = Instant::now();
+        let timeout = self.limits.as_ref().map_or(Duration::MAX, |limits| limits.timeout);
         loop {
             if let Some(message) = self.channel.try_recv()? {
                 return Ok(message);
             }
-            if start.elapsed() > self.client_timeout {
-                return Err(Failure::Silent(self.client_timeout));
+            if start.elapsed() > timeout {
+                return Err(Failure::Silent(timeout));
             }
             endpoint.poll();
             // The client may disconnect before its `Release` arrives.
@@ -175,12 +218,12 @@ impl ServerSession {
 
     fn run(&mut self) -> Result<(), Failure> {
         loop {
-            let reply = match self.recv()? {
+            let request = self.recv()?;
+            self.stage = self.stage.after(&request)?;
+            let reply = match request {
                 ToServer::Listen { .. } if self.remote.is_some() => {
                     return Err("Linux sockets need both ends on one machine".into());
                 }
-                // A standalone server has opened its device already.
-                ToServer::Open(_) if self.remote.is_some() => FromServer::Opened,
                 ToServer::Open(setup) => self.open(&setup)?,
                 ToServer::Listen { path, namespace } => {
                     let listener = listen_in(namespace.as_deref())?;
@@ -195,7 +238,6 @@ impl ServerSession {
                     self.channel.send(&FromServer::Gone)?;
                     return Ok(());
                 }
-                // It arrived after the end of a slice that failed.
                 ToServer::Stop { .. } => continue,
             };
             self.channel.send(&reply)?;
@@ -222,6 +264,10 @@ impl ServerSession {
     fn prepare(&mut self, cases: Vec<Case>) -> Result<FromServer, Failure> {
         if self.remote.is_some() {
             check(&cases)?;
+        }
+        if let (Some(limits), [case]) = (&self.limits, &cases[..]) {
+            let bytes = QueueSizes::of(case).memory_bytes(case, 1);
+            self.reserved = Some(limits.memory.reserve(bytes).map_err(Failure::Failed)?);
         }
         self.cases = cases;
         if let (Some(endpoint), Some(address)) = (&mut self.endpoint, self.listen.take()) {
@@ -250,6 +296,7 @@ impl ServerSession {
             self.rdma.drain(..).flatten().try_for_each(|open| open.destroy(endpoint))?;
         }
         self.rdma.clear();
+        self.reserved = None;
         Ok(FromServer::Released)
     }
 
@@ -259,6 +306,8 @@ impl ServerSession {
             return Err(Failure::Failed(format!("no case {index} in this group")));
         };
         self.stop.reset();
+        let limit = self.limits.as_ref().map(|limits| limits.slice);
+        self.limit_slice(limit);
         let meter = UsageMeter::start(self.cpu_clock(), self.polls());
         let counts = if case.test.transport() == Transport::KernelTcp {
             // The client has connected, so accept does not wait.
@@ -274,12 +323,20 @@ impl ServerSession {
         } else {
             self.channel.send(&FromServer::Ready)?;
             let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-            match &mut self.rdma[index] {
+            match self.rdma.get_mut(index).and_then(Option::as_mut) {
                 Some(open) => open.run_server(endpoint, &self.stop)?,
                 None => frames_server(endpoint, &case, &self.stop)?,
             }
         };
+        self.limit_slice(None);
         Ok(FromServer::Done(ServerSlice { usage: meter.stop(&self.polls()), ..counts }))
+    }
+
+    /// Limits the slice that begins now, or says that it is over.
+    fn limit_slice(&mut self, limit: Option<Duration>) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.limit_slice(limit);
+        }
     }
 
     fn cpu_clock(&self) -> CpuClock {
@@ -289,5 +346,65 @@ impl ServerSession {
 
     fn polls(&self) -> Vec<CorePolls> {
         self.endpoint.as_ref().map(Endpoint::polls).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare() -> ToServer {
+        ToServer::Prepare { cases: Vec::new() }
+    }
+
+    fn after(stage: Stage, request: &ToServer) -> Result<Stage, String> {
+        stage.after(request).map_err(|failure| match failure {
+            Failure::Failed(line) => line,
+            Failure::Gone | Failure::Silent(_) => "no line".to_owned(),
+        })
+    }
+
+    #[test]
+    fn each_request_belongs_to_its_stages() {
+        let setup = || {
+            ToServer::Open(Box::new(ServerSetup {
+                config: None,
+                core: 0,
+                namespace: None,
+                listen: None,
+                events: false,
+                cores: 1,
+            }))
+        };
+        let listen = ToServer::Listen { path: PathKind::Veth, namespace: None };
+        let start = ToServer::Start { case: 0 };
+        let allowed = [
+            (Stage::New, setup(), Stage::Open),
+            (Stage::Open, prepare(), Stage::Group),
+            (Stage::Open, listen, Stage::Open),
+            (Stage::Group, start, Stage::Group),
+            (Stage::Group, ToServer::Release, Stage::Open),
+            (Stage::Group, ToServer::Stop { expected: 0 }, Stage::Group),
+            (Stage::Open, ToServer::Goodbye, Stage::Open),
+        ];
+        for (stage, request, next) in &allowed {
+            assert_eq!(after(*stage, request), Ok(*next), "{request:?}");
+        }
+        let refused = [
+            (Stage::New, prepare()),
+            (Stage::New, ToServer::Start { case: 0 }),
+            (Stage::New, ToServer::Release),
+            (Stage::Open, setup()),
+            (Stage::Group, setup()),
+            (Stage::Open, ToServer::Start { case: 0 }),
+            (Stage::Open, ToServer::Release),
+            (Stage::Group, prepare()),
+            (Stage::Group, ToServer::Listen { path: PathKind::Veth, namespace: None }),
+        ];
+        for (stage, request) in &refused {
+            assert!(after(*stage, request).is_err(), "{stage:?}, {request:?}");
+        }
+        let twice = after(Stage::Group, &prepare()).expect_err("a group is open");
+        assert!(twice.contains("Release comes first"), "{twice}");
     }
 }

@@ -1,7 +1,8 @@
 //! `iwarp-perf server`: serves several clients at a time until Ctrl-C.
 //!
 //! Each client has a thread, a context and a protection domain. A client that exits, falls silent, speaks another version or
-//! asks for too much ends only its own run. A client beyond `--clients` is rejected at once.
+//! asks for too much ends only its own run. A client beyond `--clients` is rejected at once. Lines that clients cause are
+//! limited, and written by this thread alone.
 //!
 //! A DPDK memif has one peer, and must not be polled while that connects or disconnects, because the driver removes its
 //! rings meanwhile. The loop therefore pauses after a client until the link is down and up again. A client that is killed
@@ -12,13 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ironwarp::{Config, Worker};
 use ironwarp_bench::host::pin;
 use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 
-use super::clients::{Client, Ended};
+use super::clients::{Client, ClientLimits, Ended};
+use super::lines::LineLimit;
+use super::memory::ClientMemory;
 use crate::rdma::{Endpoint, Newcomer, RdmaError, SharedEndpoint};
 
 /// The time between two checks: of a link that is not polled, and for clients while others poll.
@@ -40,6 +43,10 @@ pub struct Setup {
     pub clients: u16,
     /// The time after which a silent client is dropped.
     pub client_timeout: Duration,
+    /// The time that a slice of a client may take.
+    pub slice_limit: Duration,
+    /// Bytes of memory of all clients together.
+    pub memory_bytes: u64,
 }
 
 /// Serves until Ctrl-C.
@@ -80,9 +87,10 @@ struct StandaloneServer {
     /// The device is a DPDK memif, which must not be polled while its peer connects or disconnects. False with several
     /// ports, because no port waits for another.
     memif: bool,
-    client_timeout: Duration,
+    limits: ClientLimits,
     clients: Vec<Client>,
     tally: Tally,
+    lines: LineLimit,
     halt: Arc<AtomicBool>,
 }
 
@@ -104,8 +112,13 @@ impl StandaloneServer {
             endpoint.watch_link();
         }
         let shared = SharedEndpoint::new(endpoint, setup.clients.into())?;
-        let (client_timeout, clients, tally) = (setup.client_timeout, Vec::new(), Tally::default());
-        Ok(StandaloneServer { shared, addresses, memif, client_timeout, clients, tally, halt })
+        let limits = ClientLimits {
+            timeout: setup.client_timeout,
+            slice: setup.slice_limit,
+            memory: ClientMemory::new(setup.memory_bytes),
+        };
+        let (clients, tally, lines) = (Vec::new(), Tally::default(), LineLimit::new(Instant::now()));
+        Ok(StandaloneServer { shared, addresses, memif, limits, clients, tally, lines, halt })
     }
 
     fn run(&mut self, source: &Path) -> Result<Tally, RdmaError> {
@@ -119,6 +132,7 @@ impl StandaloneServer {
                 self.admit(newcomer);
             }
             self.join_ended();
+            self.report_arrivals();
         }
         self.clients.drain(..).map(Client::join).for_each(drop);
         Ok(Tally { busy: self.shared.arrivals.busy(), ..self.tally })
@@ -139,24 +153,42 @@ impl StandaloneServer {
         (0..POLLS_PER_CHECK).for_each(|_| self.shared.poll());
     }
 
+    /// Writes about peers that were turned away.
+    fn report_arrivals(&mut self) {
+        let waiting = self.shared.arrivals.take_lines();
+        self.lines.left_out(waiting.left_out);
+        for line in waiting.lines {
+            self.warn(&line);
+        }
+        if let Some(line) = self.lines.refill(Instant::now()) {
+            eprintln!("iwarp-perf: {line}");
+        }
+    }
+
+    fn warn(&mut self, line: &str) {
+        if self.lines.take() {
+            eprintln!("iwarp-perf: {line}");
+        }
+    }
+
     /// Starts the thread of a client.
     fn admit(&mut self, newcomer: Newcomer) {
         let remote = newcomer.remote;
         let endpoint = match self.shared.client(remote.ip()) {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                eprintln!("iwarp-perf: {remote} was turned away: {error}");
+                self.warn(&format!("{remote} was turned away: {error}"));
                 return self.shared.arrivals.reject(newcomer, &format!("busy: {error}"));
             }
         };
-        match Client::start(endpoint, newcomer, self.client_timeout, self.halt.clone()) {
+        match Client::start(endpoint, newcomer, self.limits.clone(), self.halt.clone()) {
             Ok(client) => {
                 self.tally.served += 1;
                 self.clients.push(client);
             }
             // Its request times out.
             Err(error) => {
-                eprintln!("iwarp-perf: {remote} was turned away: a thread: {error}");
+                self.warn(&format!("{remote} was turned away: a thread: {error}"));
                 self.shared.arrivals.dismiss(remote.ip());
             }
         }
@@ -166,12 +198,15 @@ impl StandaloneServer {
     fn join_ended(&mut self) {
         for client in self.clients.extract_if(.., |client| client.has_ended()) {
             let remote = client.remote;
-            match client.join() {
-                Ended::Served(how) => print_stdout(format_args!("{remote}: served; {how}\n")),
-                Ended::Silent(how) => {
-                    self.tally.silent += 1;
-                    tracing::warn!("{remote}: dropped: {how}");
-                    print_stdout(format_args!("{remote}: dropped; {how}\n"));
+            let ended = client.join();
+            self.tally.silent += u64::from(matches!(ended, Ended::Silent(_)));
+            if self.lines.take() {
+                match ended {
+                    Ended::Served(how) => print_stdout(format_args!("{remote}: served; {how}\n")),
+                    Ended::Silent(how) => {
+                        tracing::warn!("{remote}: dropped: {how}");
+                        print_stdout(format_args!("{remote}: dropped; {how}\n"));
+                    }
                 }
             }
             self.shared.arrivals.dismiss(remote.ip());

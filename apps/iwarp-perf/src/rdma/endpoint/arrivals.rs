@@ -3,6 +3,8 @@
 //! Whichever thread looks first reads the events of the listening context. It keeps what belongs to the client of another
 //! thread for that thread. A client is known by its address, because its stack has one of its own. A peer that cannot be
 //! served is rejected at once with the reason. What waits here is bounded by `limits.half_open` of the stack.
+//!
+//! All clients' threads take the lock, so nothing is written under it: lines wait for the thread of the server, a few of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -31,13 +33,27 @@ struct State {
     newcomers: VecDeque<Newcomer>,
     /// Clients that were rejected because the server was busy.
     busy: u64,
+    /// Peers that were turned away, for the log.
+    lines: Lines,
 }
+
+/// Lines that nobody has written yet.
+#[derive(Default)]
+pub struct Lines {
+    pub lines: Vec<String>,
+    /// Lines for which there was no room.
+    pub left_out: u64,
+}
+
+/// Lines that wait, at most.
+const LINES_MAX: usize = 16;
 
 impl Arrivals {
     /// Takes the listening context. At most `clients_max` clients are admitted at a time.
     pub fn new(ctx: Context, clients_max: usize) -> Self {
         let (waiting, newcomers) = (HashMap::new(), VecDeque::new());
-        Arrivals(Mutex::new(State { ctx, clients_max, waiting, newcomers, busy: 0 }))
+        let lines = Lines::default();
+        Arrivals(Mutex::new(State { ctx, clients_max, waiting, newcomers, busy: 0, lines }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -72,6 +88,11 @@ impl Arrivals {
     pub fn reject(&self, newcomer: Newcomer, why: &str) {
         self.lock().reject(newcomer.request, why);
         self.dismiss(newcomer.remote.ip());
+    }
+
+    /// Returns the lines about peers that were turned away since the last call.
+    pub fn take_lines(&self) -> Lines {
+        std::mem::take(&mut self.lock().lines)
     }
 
     /// Returns the clients that were rejected because the server was busy.
@@ -122,7 +143,11 @@ impl State {
     }
 
     fn turn_away(&mut self, request: ConnectionRequest, remote: SocketAddr, why: &str) {
-        eprintln!("iwarp-perf: {remote} was turned away: {why}");
+        if self.lines.lines.len() < LINES_MAX {
+            self.lines.lines.push(format!("{remote} was turned away: {why}"));
+        } else {
+            self.lines.left_out = self.lines.left_out.saturating_add(1);
+        }
         self.reject(request, why);
     }
 

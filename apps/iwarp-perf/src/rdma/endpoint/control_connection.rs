@@ -154,6 +154,13 @@ impl Endpoint {
         }
     }
 
+    /// Ends the control connection unless a slice that begins now is over within `limit`. `None`: it is over.
+    pub fn limit_slice(&mut self, limit: Option<Duration>) {
+        if let Some(control) = &mut self.control {
+            control.limit_slice(limit);
+        }
+    }
+
     /// Waits for the end of the control connection, which this end closes where it is to `initiate`.
     pub fn close_control(&mut self, initiate: bool) {
         if initiate && let Some(control) = &self.control {
