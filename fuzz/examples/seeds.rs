@@ -108,7 +108,18 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     ));
     all.extend(capi().map(|(name, steps)| ("capi", name, [&[0][..], &steps].concat())));
     all.extend(memif().map(|(name, script)| ("memif", name, script)));
+    all.extend(memif_rings().map(|(name, script)| ("memif_rings", name, script)));
     all
+}
+
+/// Steps of a peer at the rings of a memif: frames in both directions with buffers of either end, indices that go back.
+fn memif_rings() -> [(&'static str, Vec<u8>); 4] {
+    [
+        ("theirs", vec![3, 6, 0, 2, 1, 0, 6, 1, 4, 0, 2, 3, 63, 0]),
+        ("ours", vec![2, 6, 2, 2, 0, 0, 2, 5, 63, 0, 6, 3, 2, 0, 2, 4, 200, 0]),
+        ("rewind", vec![5, 6, 1, 4, 0, 2, 2, 63, 0, 4, 1, 6, 0, 2, 1, 255, 1]),
+        ("descriptors", vec![5, 5, 0, 0, 0, 1, 0, 0, 0, 5, 0, 1, 0, 0, 0, 0, 0, 6, 0, 2, 1, 0, 7, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
+    ]
 }
 
 /// Steps of a peer of a memif: a start, frames in both directions, the start message by message, another peer.
