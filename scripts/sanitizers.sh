@@ -9,9 +9,11 @@ usage: scripts/sanitizers.sh [--quick] [address|thread|miri]...
 
   address  the library for C, instrumented, under the C programs of its tests; the C shim over DPDK and the port's tests
   thread   rings, registered memory and handles of the library for C, on threads. Builds the standard library too
-  miri     types, arch, stats, rings, mem, the buffers of ports, and what the library for C has without a device
+  miri     types, arch, stats, rings, mem with all of its tests, the buffers of ports, and what the library for C has without
+           a device
 
-  --quick  of address only the library for C, without DPDK: the stages of scripts/test.sh
+  --quick  the stages of scripts/test.sh: of address only the library for C, without DPDK; of miri, among the tests of mem,
+           only its unit tests, owners and atomics
 
 Without names all three. Needs: rustup toolchain install nightly -c miri -c rust-src
 
@@ -52,20 +54,20 @@ address() {
         CARGO_TARGET_DIR=$folder cargo +nightly test --locked --target "$host" -p ironwarp-dpdk-sys -p ironwarp-port --lib --tests
 }
 
-# The standard library must be instrumented too, or its locks are no synchronisation for the sanitizer. The test `threads` of
-# registered memory is left out: two peers write the same bytes there without an order, as RDMA allows; loom and Miri cover
-# its subject, revocation.
+# The standard library must be instrumented too, or its locks are no synchronisation for the sanitizer.
 thread() {
     RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$target/sanitizers/thread \
         cargo +nightly test -Zbuild-std --locked --target "$host" --no-default-features \
-        -p ironwarp-rings -p ironwarp-mem -p ironwarp-capi --lib --test model --test owners
+        -p ironwarp-rings -p ironwarp-mem -p ironwarp-capi --lib --test model --test owners --test threads
 }
 
 miri() {
     # Files that a failing property would write do not exist for Miri.
     local -x CARGO_TARGET_DIR=$target/miri MIRIFLAGS='-Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=1'
-    cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-arch -p ironwarp-rings -p ironwarp-mem \
-        --lib --test owners --test atomics
+    local memory=(--tests)
+    [ "$quick" -eq 0 ] || memory=(--lib --test owners --test atomics)
+    cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-arch -p ironwarp-rings --lib
+    cargo +nightly miri test --locked -p ironwarp-mem "${memory[@]}"
     # The other tests of this crate map files, which Miri cannot.
     cargo +nightly miri test --locked -p ironwarp-stats --lib core_stats
     cargo +nightly miri test --locked -p ironwarp-port --no-default-features --lib pool::

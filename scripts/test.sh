@@ -10,8 +10,11 @@ usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
 dependencies, build without DPDK, static DPDK, build, scripts, the library for C, RDMA programs over the replacement
 libraries, tests (unit, property, documentation, devices), two minutes of soak, interop-smoke (Linux siw in a virtual
-machine, both roles). Stages that do not depend on time run beside all of them, at the lowest priority: Miri,
-AddressSanitizer, a minute of fuzzing, instruction counts, simulator, loom. Ends with `N passed, N failed, N skipped`.
+machine, both roles, storage). Stages that do not depend on time run beside all of them, at the lowest priority: miri,
+fuzz (a minute), address (the sanitizer), instructions (counts), simulator, loom, oldest (a check by the oldest Rust, if
+it is installed), mutants (of what differs from MUTANTS_BASE, by default HEAD~1, for five minutes, if cargo-mutants is
+installed). Ends with `N passed, N failed, N skipped`; a test that skips itself has not passed. A run in which nothing passed
+fails.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -24,12 +27,16 @@ examples:
 TXT
 }
 
-strict=0
+# In the order of their reports.
+STAGES=(format conformance lints deny no-dpdk static build scripts capi verbs-programs tests soak interop-smoke interop
+    miri fuzz address instructions simulator loom oldest mutants)
+
+strict=''
 interop=0
 only=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --strict) strict=1 ;;
+        --strict) strict=strict ;;
         --interop) interop=1 ;;
         --stage) only+=("${2:?"--stage needs a name"}"); shift ;;
         -h | --help) usage; exit 0 ;;
@@ -37,6 +44,13 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+
+# shellcheck source=scripts/counting.sh
+. scripts/counting.sh
+check_names "${STAGES[@]}" -- "${only[@]}" || exit 2
+# The matrix has the cells of the short run.
+[ "$interop" -eq 0 ] || [[ " ${only[*]} " != *" interop-smoke "* ]] || { echo "--interop runs no stage interop-smoke" >&2; exit 2; }
+[ "$interop" -eq 1 ] || [[ " ${only[*]} " != *" interop "* ]] || { echo "stage interop needs --interop" >&2; exit 2; }
 
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
@@ -48,29 +62,6 @@ install_packages test || exit 1
 
 logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
-passed=0
-failed=0
-skipped=0
-skips=()
-
-# Skips that --strict allows: Miri, the sanitizer and the fuzz targets need a nightly toolchain, the interop lab needs packages of a kernel,
-# and cargo-deny takes minutes to build. A machine may have none of them.
-allowed_skips='^(miri: no nightly toolchain with Miri|address: no nightly toolchain|deny: cargo-deny is not installed|deny: the database of advisories cannot be had|fuzz: no nightly toolchain|fuzz: cargo-fuzz cannot be installed|interop: no QEMU or no kernel packages to be had|instruction counts: the budgets are for processors with AVX2)$'
-
-skip() {
-    skipped=$((skipped + 1))
-    skips+=("$1")
-}
-
-# Adds up the result lines of cargo test in a log, and the skips that tests report themselves.
-count() {
-    local line
-    while read -r line; do
-        passed=$((passed + $(sed -E 's/.* ([0-9]+) passed.*/\1/' <<<"$line")))
-        failed=$((failed + $(sed -E 's/.* ([0-9]+) failed.*/\1/' <<<"$line")))
-    done < <(grep -E '^test result: ' "$1")
-    while read -r line; do skip "${line#*SKIPPED: }"; done < <(grep -aoE 'SKIPPED: .*' "$1" | sort -u)
-}
 
 wanted() {
     [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]
@@ -129,17 +120,14 @@ run_stage() {
 }
 
 report() {
-    local name=$1 log=$logs/$1.log before=$failed status=1 seconds=0 cpu=0
+    local name=$1 log=$logs/$1.log status=1 seconds=0 cpu=0 verdict=ok
     # Without the file it was ended from outside.
     [ ! -e "$logs/$name.status" ] || read -r status seconds cpu <"$logs/$name.status"
-    if [ "$status" -eq 0 ]; then
-        grep -qE '^test result: ' "$log" || passed=$((passed + 1))
-        count "$log"
-        printf '%-14s ok      %4d s, %4d s of processors\n' "$name" "$seconds" "$cpu"
-    else
-        count "$log"
-        [ "$failed" -gt "$before" ] || failed=$((failed + 1))
-        printf '%-14s FAILED  %4d s, %4d s of processors   %s\n' "$name" "$seconds" "$cpu" "$log"
+    count_stage "$name" "$status" "$log"
+    [ "$status" -eq 0 ] || verdict=FAILED
+    printf '%-14s %-7s %4d s, %4d s of processors%s\n' "$name" "$verdict" "$seconds" "$cpu" \
+        "$([ "$status" -eq 0 ] || echo "   $log")"
+    if [ "$status" -ne 0 ]; then
         grep -aE '^(error|test .* FAILED|---- )|panicked at' "$log" | head -20
         tail -30 "$log"
     fi
@@ -155,13 +143,16 @@ lints() {
         RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 }
 
-# The workspace must build, link and be linted (see above) on a machine without DPDK. The variable makes dpdk-sys find none.
-# Nothing of it runs: its crates are not optimised, while dependencies are those of the other builds.
+# The workspace must build, link and be linted (see above) on a machine without DPDK, and the tests of the port that need none
+# must pass. The variable makes dpdk-sys find none. Little of it runs: its crates are not optimised, while dependencies are
+# those of the other builds.
 without_dpdk() {
     local config=$logs/no-dpdk.toml
     cargo tree --workspace --depth 0 --prefix none --format '{p}' | cut -d' ' -f1 | sort -u |
         sed -n 's/..*/[profile.dev.package.&]\nopt-level = 0\ndebug = false/p' >"$config" || return
-    IRONWARP_NO_DPDK=1 cargo build --workspace --locked --no-default-features --config "$config"
+    local -x IRONWARP_NO_DPDK=1
+    cargo build --workspace --locked --no-default-features --config "$config" &&
+        cargo test --locked -p ironwarp-port --no-default-features --lib --config "$config"
 }
 
 # All that cargo test builds, once: the features of the whole workspace. The scripts of later stages take it from there.
@@ -195,6 +186,17 @@ deny() {
 
 address() {
     scripts/sanitizers.sh --quick address
+}
+
+# What differs from this commit is broken on trial.
+MUTANTS_BASE=${MUTANTS_BASE:-HEAD~1}
+mutants() {
+    scripts/mutants.sh --change "$MUTANTS_BASE" --minutes 5
+}
+
+# The oldest Rust that Cargo.toml names accepts the whole workspace.
+oldest() {
+    CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/oldest cargo "+$RUST_MIN" check --workspace --locked
 }
 
 # A minute of all fuzz targets, from their seeds, after the tests of what they share.
@@ -302,26 +304,43 @@ run_script_tests() {
     for test in scripts/tests/*.sh; do "$test" || return; done
 }
 
+# missing STAGE REASON: a stage that cannot run here, if it was asked for.
+missing() {
+    ! wanted "$1" || skip "$1: $2"
+}
+
 if cargo +nightly miri --version >/dev/null 2>&1; then
     begin miri
 else
-    skip 'miri: no nightly toolchain with Miri'
+    missing miri 'no nightly toolchain with Miri'
 fi
 if rustc +nightly --version >/dev/null 2>&1; then
     begin fuzz address
 else
-    skip 'address: no nightly toolchain'
-    skip 'fuzz: no nightly toolchain'
+    missing address 'no nightly toolchain'
+    missing fuzz 'no nightly toolchain'
 fi
 ! wanted instructions || install_packages counts || exit 1
 begin instructions simulator loom
+if cargo "+$RUST_MIN" --version >/dev/null 2>&1; then
+    begin oldest
+else
+    missing oldest "no toolchain of Rust $RUST_MIN"
+fi
+if ! cargo mutants --version >/dev/null 2>&1; then
+    missing mutants 'cargo-mutants is not installed'
+elif ! git rev-parse --quiet --verify "$MUTANTS_BASE^{commit}" >/dev/null; then
+    missing mutants "no commit $MUTANTS_BASE"
+else
+    begin mutants
+fi
 stage format format
 stage conformance scripts/conformance.sh --strict
 stage lints lints
 if cargo deny --version >/dev/null 2>&1; then
     stage deny deny
 else
-    skip 'deny: cargo-deny is not installed'
+    missing deny 'cargo-deny is not installed'
 fi
 stage no-dpdk without_dpdk
 stage static static_dpdk
@@ -339,11 +358,5 @@ else
 fi
 finish
 
-for reason in "${skips[@]}"; do echo "skipped: $reason"; done
-if [ "$strict" -eq 1 ]; then
-    for reason in "${skips[@]}"; do
-        [[ $reason =~ $allowed_skips ]] || { echo "not allowed to be skipped: $reason" >&2; failed=$((failed + 1)); }
-    done
-fi
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ]
+print_skips "$strict"
+judge

@@ -83,6 +83,7 @@ fn verdicts(old: TestResult, new: TestResult) -> Vec<(String, Verdict)> {
 fn a_difference_within_the_threshold_is_noise() {
     for new in [900, 1000, 1100] {
         let verdicts = verdicts(latency(1000, &[]), latency(new, &[]));
+        assert!(!verdicts.is_empty(), "{new}");
         assert!(verdicts.iter().all(|(_, verdict)| *verdict == Verdict::Unchanged), "{new}: {verdicts:?}");
     }
 }
@@ -166,6 +167,7 @@ fn results_with_other_settings_are_not_compared() {
         let swapped = report(vec![other.clone(), bandwidth(10.0)]);
         let comparison = ReportComparison::new(&both, &swapped, 0.0);
         assert!(comparison.only_old.is_empty() && comparison.only_new.is_empty(), "{words}");
+        assert!(!comparison.figures.is_empty(), "{words}");
         assert!(comparison.figures.iter().all(|figure| figure.verdict == Verdict::Unchanged), "{words}");
         let comparison = ReportComparison::new(&report(vec![bandwidth(10.0)]), &report(vec![other]), 0.0);
         let text = comparison_text(&comparison, false, 100);

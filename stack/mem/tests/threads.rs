@@ -1,4 +1,5 @@
-//! Cores that copy while application threads poll, revoke and free. Miri checks these for races and stale memory.
+//! Cores that copy while application threads poll, revoke and free. `scripts/sanitizers.sh` runs them under Miri and
+//! ThreadSanitizer, which look for races and stale memory.
 #![cfg(not(loom))]
 
 use ironwarp_mem::{Access, AccessError, CoreMem, MemLimits, MemTable, Region};
@@ -11,6 +12,13 @@ use std::thread;
 const PD: PdId = PdId(1);
 const WRITE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
 const ROUNDS: u64 = if cfg!(miri) { 12 } else { 2_000 };
+const CORES: usize = 2;
+/// The bytes of each core: long enough that a revocation often comes in the middle of a copy.
+const PIECE: usize = if cfg!(miri) { 48 } else { 32 << 10 };
+/// A byte that no core places.
+const OWNED: u8 = 0xee;
+/// How often the application looks at memory that is its own again.
+const LOOKS: u32 = 20;
 
 fn table(cores_max: u16) -> MemTable {
     MemTable::with_secret(MemLimits { regions_max: 32, cores_max }, [8, 9]).expect("a table")
@@ -20,11 +28,12 @@ fn core_of(table: &MemTable, core: u16) -> CoreMem {
     table.core(CoreId(core)).expect("a free core")
 }
 
-/// Writes runs of one byte into a region until its tag is refused.
-fn place_until_revoked(mut core: CoreMem, region: Target, pauses: bool) {
-    for round in 0u64.. {
-        match core.resolve(region.stag, PD, region.base, region.len, WRITE) {
-            Ok(span) => span.copy_in(0, &vec![round as u8; region.len as usize]).expect("in range"),
+/// Writes runs of one byte into a piece of a region until its tag is refused.
+fn place_until_revoked(mut core: CoreMem, piece: Target, pauses: bool) {
+    let runs = [1, 2].map(|byte| vec![byte; piece.len as usize]);
+    for run in runs.iter().cycle() {
+        match core.resolve(piece.stag, PD, piece.base, piece.len, WRITE) {
+            Ok(span) => span.copy_in(0, run).expect("in range"),
             Err(error) => return assert!(matches!(error, AccessError::Revoked | AccessError::UnknownStag)),
         }
         if pauses {
@@ -47,21 +56,65 @@ fn target(region: &Region) -> Target {
     Target { stag: region.stag(), base: region.base_to(), len: region.len() as u32 }
 }
 
-// RFC 5040 s8.1.1 (6): after revocation the network can no longer modify the buffer.
+// RFC 5040 s8.1.1 (6): after revocation the network can no longer modify the buffer. A core has looked the tag up before
+// it is revoked, and copies afterwards.
+#[test]
+fn a_token_is_complete_only_after_the_core_that_was_copying() {
+    let table = table(2);
+    let (mut copying, other) = (core_of(&table, 0), core_of(&table, 1));
+    let region = table.register(PD, vec![0u8; 48], WRITE).expect("room");
+    let aim = target(&region);
+    thread::scope(|scope| {
+        // In here, so that a failure ends the other thread too.
+        let (looked_up, may_revoke) = mpsc::channel();
+        let (revoked, may_copy) = mpsc::channel();
+        let (copied, is_copied) = mpsc::channel();
+        let (checked, may_quiesce) = mpsc::channel();
+        scope.spawn(move || {
+            let span = copying.resolve(aim.stag, PD, aim.base, aim.len, WRITE).expect("granted");
+            looked_up.send(()).expect("a listener");
+            may_copy.recv().expect("the revocation");
+            span.copy_in(0, &[7; 48]).expect("in range");
+            copied.send(()).expect("a listener");
+            may_quiesce.recv().expect("the check");
+            copying.quiesce();
+        });
+        may_revoke.recv().expect("the core has looked up");
+        let token = region.revoke();
+        assert!(!token.poll(), "a core holds a span");
+        revoked.send(()).expect("a listener");
+        is_copied.recv().expect("the copy");
+        // The other core never used the tag, and the first one may still.
+        drop(other);
+        assert!(!token.poll(), "the core has not quiesced");
+        let mut seen = [0; 48];
+        region.read_at(0, &mut seen).expect("in range");
+        assert_eq!(seen, [7; 48]);
+        checked.send(()).expect("a listener");
+        while !token.poll() {
+            thread::yield_now();
+        }
+    });
+}
+
+// The same while cores copy without a pause. Once the token is complete, the application fills the memory with a byte that
+// no core writes, and nothing changes it any more. Each core has a piece of its own, so that there is no race but the one
+// that is looked for: Miri and ThreadSanitizer report it even if the bytes survive.
 #[test]
 fn memory_freed_after_its_token_is_never_touched_by_a_core_that_was_copying() {
     for round in 0..ROUNDS / 4 {
-        let table = table(2);
-        let bytes = NonNull::from(Box::leak(vec![0u8; 48].into_boxed_slice()));
+        let table = table(CORES as u16);
+        let bytes = NonNull::from(Box::leak(vec![0u8; CORES * PIECE].into_boxed_slice()));
         // SAFETY: freed below, after the token is complete.
-        let region = unsafe { table.register_raw(PD, bytes.cast(), 48, WRITE) }.expect("room");
-        let aim = target(&region);
+        let region = unsafe { table.register_raw(PD, bytes.cast(), CORES * PIECE, WRITE) }.expect("room");
+        let whole = target(&region);
         thread::scope(|scope| {
-            for core in 0..2 {
-                let core_mem = core_of(&table, core);
-                scope.spawn(move || place_until_revoked(core_mem, aim, (round + u64::from(core)) % 2 == 0));
+            for core in 0..CORES as u64 {
+                let core_mem = core_of(&table, core as u16);
+                let piece = Target { base: whole.base + core * PIECE as u64, len: PIECE as u32, ..whole };
+                scope.spawn(move || place_until_revoked(core_mem, piece, (round + core) % 2 == 0));
             }
-            while region.load_u8_acquire(47) == Ok(0) && round % 2 == 0 {
+            while round % 2 == 0 && region.load_u8_acquire(PIECE - 1) == Ok(0) {
                 thread::yield_now();
             }
             let token = region.deregister();
@@ -69,7 +122,13 @@ fn memory_freed_after_its_token_is_never_touched_by_a_core_that_was_copying() {
                 thread::yield_now();
             }
             // SAFETY: the token is complete, so nobody else touches the bytes; made by `Box::leak`.
-            drop(unsafe { Box::from_raw(bytes.as_ptr()) });
+            let mut owned = unsafe { Box::from_raw(bytes.as_ptr()) };
+            owned.fill(OWNED);
+            for _ in 0..LOOKS {
+                thread::yield_now();
+                // An opaque read: the compiler may assume that nobody else writes.
+                assert!(std::hint::black_box(&owned).iter().all(|byte| *byte == OWNED), "round {round}");
+            }
         });
     }
 }
@@ -139,8 +198,11 @@ fn churn(table: &MemTable, len: usize, published: &mpsc::Sender<Target>) {
                 Err(_) => thread::yield_now(),
             }
         };
-        published.send(target(&region)).expect("the core listens");
-        region.write_at(0, &vec![1; len]).expect("in range");
+        // The first byte is the application's, the others the core's: no two threads write the same byte.
+        let whole = target(&region);
+        let others = Target { base: whole.base + 1, len: whole.len - 1, ..whole };
+        published.send(others).expect("the core listens");
+        region.write_at(0, &[1]).expect("in range");
     }
 }
 
@@ -155,14 +217,30 @@ fn core_tries(core: &CoreMem, to_try: &mpsc::Receiver<Target>) -> bool {
 }
 
 #[test]
-fn a_wait_ends_when_the_cores_thread_quiesces() {
+fn a_wait_ends_when_the_cores_thread_quiesces_and_not_before() {
     let table = table(1);
     let region = table.register(PD, vec![0u8; 8], WRITE).expect("room");
     let aim = target(&region);
-    let core = core_of(&table, 0);
+    let mut core = core_of(&table, 0);
+    let quiesced = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(move || place_until_revoked(core, aim, false));
+        let (looked_up, may_revoke) = mpsc::channel();
+        let quiesced = &quiesced;
+        scope.spawn(move || {
+            assert!(core.resolve(aim.stag, PD, aim.base, aim.len, WRITE).is_ok());
+            looked_up.send(()).expect("a listener");
+            while core.resolve(aim.stag, PD, aim.base, aim.len, WRITE).is_ok() {
+                thread::yield_now();
+            }
+            // The other thread is about to wait, or waits.
+            (0..LOOKS).for_each(|_| thread::yield_now());
+            quiesced.store(true, Ordering::Relaxed);
+            core.quiesce();
+        });
+        may_revoke.recv().expect("the core has looked up");
         let token = region.deregister();
         assert_eq!(token.wait(std::time::Duration::from_secs(60)), Ok(()));
+        // Ordered by the core's announcement.
+        assert!(quiesced.load(Ordering::Relaxed));
     });
 }

@@ -201,6 +201,7 @@ fn a_frame_holds_what_is_written_and_no_more_than_its_room() {
         assert_eq!((frame.rx(), frame.bytes()), (RxMeta::default(), &b"abc"[..]));
         assert_eq!(frame.seal(TxMeta::default()).bytes(), b"abc");
         let fresh: Vec<_> = std::iter::from_fn(|| near.alloc()).collect();
+        assert!(!fresh.is_empty());
         assert!(fresh.iter().all(|frame| frame.bytes().is_empty() && frame.rx() == RxMeta::default()));
     });
 }

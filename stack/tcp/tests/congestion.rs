@@ -82,7 +82,8 @@ fn an_echo_reduces_the_window_once_per_round_trip() {
 fn sack_retransmissions_are_not_ecn_capable() {
     let mut s = sacking(TcpConfig { ecn: true, ..config() });
     s.transmit(&mut Pattern { next: 100, ..Pattern::new(400, 100) }, 4);
-    assert!(s.sent().iter().all(|line| line.ends_with("[ect0]")));
+    let sent = s.sent();
+    assert!(sent.len() == 4 && sent.iter().all(|line| line.ends_with("[ect0]")), "{sent:?}");
     s.advance(RTT);
     s.peer(". 1 ack 101 win 64000 <nop,nop,sack 201:501>");
     s.expect(&["P. 101:201(100) ack 1"]);

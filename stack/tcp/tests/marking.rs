@@ -85,6 +85,22 @@ fn retransmissions_are_not_ecn_capable() {
     s.expect(&["P. 1:11(10) ack 1"]);
 }
 
+/// RFC 3168 s6.1.6: a probe of a closed window is not ECN-capable and has no CWR, although a reduction is to be reported.
+#[test]
+fn window_probes_are_not_ecn_capable() {
+    let mut s = script();
+    s.transmit(&mut Pattern::new(10, 10), 1);
+    s.expect(&["P. 1:11(10) ack 1 [ect0]"]);
+    // The peer echoes a mark, and closes its window.
+    s.peer(".E 1 ack 11 win 0");
+    s.transmit(&mut Pattern { next: 10, ..Pattern::new(10, 10) }, 1);
+    s.expect(&[]);
+    s.advance(Nanos::from_millis(11));
+    s.expect(&["P. 11:12(1) ack 1"]);
+    s.peer(". 1 ack 11 win 5000");
+    s.expect(&["P.W 11:21(10) ack 1 [ect0]"]);
+}
+
 /// RFC 3168 s6.1.3: a mark is echoed in every ACK until the peer sends CWR.
 #[test]
 fn a_mark_is_echoed_until_the_peer_sends_cwr() {

@@ -388,6 +388,21 @@ fn the_window_of_a_scaling_peer_is_scaled() {
     assert_eq!((done.units, done.blocked), (10, Blocked::Window));
 }
 
+/// RFC 7323 s2.2: a window scale in a segment without SYN is ignored, whether or not scaling is in use.
+#[test]
+fn a_window_scale_without_a_syn_is_ignored() {
+    for (ws, units) in [("", 1), (",ws 4", 10)] {
+        let mut s = Script::new(TcpConfig { initial_window_segments: 100, ..config() });
+        s.connect();
+        s.sent();
+        s.peer(&format!("S. 0 ack 1 win 1460 <mss 1460{ws}>"));
+        let win = if ws.is_empty() { 1_460 } else { 1_000 };
+        s.peer(&format!(". 1 ack 1 win {win} <ws 7>"));
+        let done = s.transmit(&mut Pattern::new(1 << 20, 1_460), 100);
+        assert_eq!((done.units, done.blocked), (units, Blocked::Window), "{ws}");
+    }
+}
+
 /// RFC 9293 s3.10.7.4, fifth step: an old segment does not restore an old window.
 #[test]
 fn an_old_segment_does_not_change_the_window() {

@@ -117,6 +117,53 @@ fn the_timestamp_of_a_reset_is_not_checked() {
     assert_eq!(s.events(), TcpEvents::RESET);
 }
 
+/// RFC 7323 s5.2: nothing of a reset's timestamps is kept. This one is not at RCV.NXT, so the connection goes on.
+#[test]
+fn the_timestamp_of_a_reset_does_not_update_the_echo() {
+    let mut s = script();
+    s.peer("R 2 win 0 <TS val 1000 ecr 0>");
+    s.expect(&[". 1 ack 1 <TS val 0 ecr 0>"]);
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val 5 ecr 0>");
+    s.sent();
+    s.expect(&[". 1 ack 11 <TS val 0 ecr 5>"]);
+}
+
+/// RFC 7323 s3.2: without an ACK the echoed value means nothing, also to the estimate of the round trip.
+#[test]
+fn the_echo_in_a_segment_without_an_ack_is_ignored() {
+    for echo in ["0", "7", "4294967295"] {
+        let syn = format!("S 0 win 65535 <mss 1460,TS val 3 ecr {echo}>");
+        let mut s = Script::accepted_with(config(), &syn, ". 1 ack 1 win 64000 <TS val 4 ecr 0>");
+        s.transmit(&mut Pattern::new(100, 100), 1);
+        s.expect(&["P. 1:101(100) ack 1 <TS val 0 ecr 4>"]);
+    }
+}
+
+/// RFC 7323 s5.3: a timestamp is checked when its segment arrives, and not again when a gap before it closes.
+#[test]
+fn the_timestamp_of_a_held_segment_is_not_checked_again() {
+    let mut s = script();
+    s.peer("P. 11:21(10) ack 1 win 64000 <TS val 5 ecr 0>");
+    s.sent();
+    // The gap closes with a segment that was sent later. By now the held one would be too old.
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val 50 ecr 0>");
+    assert_eq!((s.read(), s.node.read(Counter::TcpDropPaws)), (20, 0));
+}
+
+/// RFC 7323 s4.1 and s5.4: the clock runs with real time, and not so fast that it wraps within an MSL of 255 s: a tick is
+/// longer than 59 ns. At a tick for each 2^20 ns, 2^31 bytes take a tick up to 16 Tbit/s.
+#[test]
+fn the_clock_of_timestamps_runs_with_real_time() {
+    let mut s = script();
+    for (seq, (ticks, shown)) in [(1, 1), (9, 10), (990, 1_000)].into_iter().enumerate() {
+        s.advance(Nanos(TICK.0 * ticks));
+        let (start, end) = (seq + 1, seq + 2);
+        s.peer(&format!("P. {start}:{end}(1) ack 1 win 64000 <TS val {shown} ecr 0>"));
+        s.sent();
+        s.expect(&[&format!(". 1 ack {end} <TS val {shown} ecr {shown}>")]);
+    }
+}
+
 /// RFC 7323 s3.2: a segment without timestamps on a connection with them is dropped silently.
 #[test]
 fn a_segment_without_timestamps_is_dropped() {

@@ -4,38 +4,14 @@
 
 use crate::common;
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
-
 use common::Pair;
-use ironwarp::instrument::{Capture, CaptureLimits};
+use common::tap::Tap;
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{Event, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr};
 
 /// The byte that must not appear on the wire. No header and no test message contains four of it in a row.
 const SECRET: u8 = 0x5e;
 const RUN: [u8; 4] = [SECRET; 4];
-
-/// Everything that a tap writes.
-#[derive(Clone, Default)]
-struct Tap(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Tap {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Tap {
-    fn holds(&self, what: &[u8]) -> bool {
-        self.0.lock().unwrap().windows(what.len()).any(|window| window == what)
-    }
-}
 
 /// A pair in which every frame buffer, work request and receive buffer has held the secret.
 struct Scene {
@@ -74,20 +50,17 @@ fn soaked() -> Scene {
         let done = (turn as usize + 1) * 3;
         pair.until("the secrets", |pair| pair.near.completions.len() == done);
     }
-    let taps = [Tap::default(), Tap::default()];
-    for (node, tap) in [&pair.near, &pair.far].into_iter().zip(&taps) {
-        let capture = Capture::to(tap.clone(), CaptureLimits::default()).unwrap();
-        node.worker.port_control().start_capture(capture.interface("port").unwrap());
-    }
+    // Everything is acknowledged then, so that no secret is sent again.
+    (0..50).for_each(|_| pair.turn());
+    let taps = [Tap::on(&pair.near), Tap::on(&pair.far)];
     Scene { pair, near, far, secret, taps }
 }
 
 impl Scene {
     #[track_caller]
     fn says_nothing(&self) {
-        for node in [&self.pair.near, &self.pair.far] {
-            node.worker.port_control().stop_capture().unwrap();
-        }
+        Tap::end(&self.pair.near);
+        Tap::end(&self.pair.far);
         for tap in &self.taps {
             assert!(!tap.holds(&RUN), "a frame contains four octets of the secret in a row");
         }

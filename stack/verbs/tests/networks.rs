@@ -2,8 +2,9 @@
 
 use crate::common;
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
+use common::tap::Tap;
 use common::{Node, Pair, config, contents, pattern};
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{CompletionStatus, Config, Event, QpAttr, QueuePair, RecvWr, RemoteMemory, SendWr};
@@ -110,7 +111,7 @@ fn the_local_address_of_a_connect_is_on_the_network_of_the_peer() {
     }
 }
 
-/// IEEE 802.1Q: IPv4 and IPv6 in a VLAN.
+/// IEEE 802.1Q s9.6: IPv4 and IPv6 in a VLAN. Every frame has the tag, with the priority in its upper three bits.
 #[test]
 fn connections_in_a_vlan_send_write_and_read() {
     for at in ["10.0.0.2:4791", "[fd00::2]:4791"] {
@@ -119,9 +120,16 @@ fn connections_in_a_vlan_send_write_and_read() {
             (config.net.vlan, config.net.vlan_priority) = (Some(42), 5);
         };
         let mut pair = pair_with(&MemoryConfig::default(), net, at);
+        let tap = Tap::on(&pair.near);
         let (near, far) = pair.connect();
         exchange(&mut pair, near, far);
         assert_eq!(pair.far.counter("net_drop_vlan") + pair.far.counter("net_drop_untagged"), 0);
+        Tap::end(&pair.near);
+        let frames = tap.frames();
+        assert!(frames.len() > 3 * 20_000 / 1500, "{} frames", frames.len());
+        for frame in frames {
+            assert_eq!(frame[12..16], [0x81, 0x00, 0xa0, 42]);
+        }
     }
 }
 
@@ -137,7 +145,7 @@ fn nodes_of_different_vlans_cannot_connect() {
     assert!(pair.far.counter("net_drop_vlan") > 0);
 }
 
-/// RFC 4862 s5.4: an address is probed first; a connect meanwhile waits.
+/// RFC 4862 s5.4.2: an address is probed first, by a solicitation from no address; a connect meanwhile waits.
 #[test]
 fn a_connection_waits_until_its_address_may_be_used() {
     let net = |config: &mut Config, number: u8| {
@@ -146,8 +154,23 @@ fn a_connection_waits_until_its_address_may_be_used() {
         config.mpa.startup_timeout_ms = 20_000;
     };
     let mut pair = pair_with(&MemoryConfig::default(), net, "[fd00::2]:4791");
+    let tap = Tap::on(&pair.near);
     let (near, far) = pair.connect();
     exchange(&mut pair, near, far);
+    Tap::end(&pair.near);
+    let frames = tap.frames();
+    let own = "fd00::1".parse::<Ipv6Addr>().expect("an address").octets();
+    // IPv6 with the next header 58 (ICMPv6) from `::`; type 135 is a solicitation, for the address 8 bytes on.
+    let is_probe = |frame: &Vec<u8>| {
+        frame[12..14] == [0x86, 0xdd]
+            && (frame[20], frame[54]) == (58, 135)
+            && frame[22..38] == [0; 16]
+            && frame[62..78] == own
+    };
+    let probes: Vec<usize> = (0..frames.len()).filter(|&at| is_probe(&frames[at])).collect();
+    let from_own = |frame: &Vec<u8>| frame[12..14] == [0x86, 0xdd] && frame[22..38] == own;
+    let used = frames.iter().position(from_own).expect("the address is used");
+    assert!(probes.len() == 1 && probes[0] < used, "probed at {probes:?}, used at {used}");
 }
 
 /// Frames to a local address are looped back: two queue pairs of one stack connect.

@@ -69,7 +69,7 @@ fn no_byte_outside_a_region_is_accessed() {
     assert_eq!(contents(&pool), vec![7; 4096]);
 }
 
-/// RFC 5040 s8.1.1 (6): after the token of a revocation is complete, the network does not change the buffer, even
+/// RFC 5040 s8.1.1 (6), RFC 5041 s8.3.1: after the token of a revocation is complete, the network does not change the buffer, even
 /// while a long Write is under way.
 #[test]
 fn a_revoked_buffer_is_never_written() {
@@ -81,6 +81,7 @@ fn a_revoked_buffer_is_never_written() {
     pair.near.ctx.post_send(near, &SendWr::write(1, &all, at(&target, 0))).unwrap();
     pair.until("a part of the Write", |_| target.load_u8_acquire(10_000).unwrap() == 1);
     let token = target.revoke();
+    assert!(!token.poll(), "the core's iteration has not ended");
     pair.until("quiescence", |_| token.poll());
     let then = contents(&target);
     assert!(then.contains(&0), "the Write completed before the revocation");

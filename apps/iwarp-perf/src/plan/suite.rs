@@ -129,7 +129,10 @@ mod tests {
 
     fn cases(plan: &Plan) -> Vec<(&Group, &crate::plan::GroupCase)> {
         let groups = plan.sessions.iter().flat_map(|session| &session.groups);
-        groups.flat_map(|group| group.cases.iter().map(move |case| (group, case))).collect()
+        let cases: Vec<_> =
+            groups.flat_map(|group| group.cases.iter().map(move |case| (group, case))).collect();
+        assert!(!cases.is_empty());
+        cases
     }
 
     #[test]
@@ -182,9 +185,9 @@ mod tests {
     #[test]
     fn every_case_has_the_mtu_of_its_session() {
         for session in plan(true).sessions {
-            assert!(
-                session.groups.iter().flat_map(|group| &group.cases).all(|case| case.case.mtu == session.mtu)
-            );
+            let mtus: Vec<_> =
+                session.groups.iter().flat_map(|group| &group.cases).map(|case| case.case.mtu).collect();
+            assert!(!mtus.is_empty() && mtus.iter().all(|mtu| *mtu == session.mtu), "{mtus:?}");
         }
     }
 

@@ -83,7 +83,7 @@ fn the_first_of_two_options_of_one_kind_counts() {
 proptest! {
     #[test]
     fn any_octets_are_parsed_without_panic(list in prop::collection::vec(any::<u8>(), 0..41)) {
-        prop_assert!(parse(&list).sack.iter().all(|block| block.start.lt(block.end)));
+        is_sound(&list)?;
     }
 
     /// Lists of known kinds with random lengths exercise more paths than random octets.
@@ -91,6 +91,20 @@ proptest! {
     fn lists_of_known_kinds_are_parsed_without_panic(
         list in prop::collection::vec(prop_oneof![0u8..9, Just(10u8), Just(18), Just(26), Just(34)], 0..41),
     ) {
-        parse(&list);
+        is_sound(&list)?;
     }
+}
+
+/// What is parsed stands in the list: its blocks are not empty, and its octets are there.
+fn is_sound(list: &[u8]) -> Result<(), TestCaseError> {
+    let options = parse(list);
+    let holds = |octets: &[u8]| list.windows(octets.len()).any(|window| window == octets);
+    for block in &options.sack {
+        prop_assert!(block.start.lt(block.end));
+        prop_assert!(holds(&[block.start.0.to_be_bytes(), block.end.0.to_be_bytes()].concat()));
+    }
+    if let Some(Timestamps { tsval, tsecr }) = options.timestamps {
+        prop_assert!(holds(&[&[8, 10][..], &tsval.to_be_bytes(), &tsecr.to_be_bytes()].concat()));
+    }
+    Ok(())
 }

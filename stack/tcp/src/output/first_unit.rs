@@ -76,6 +76,7 @@ impl Conn {
             ..Unit::new(sealed.clone(), self.snd.snd_end, len as u16, USUAL_HEADER_BYTES as u16, false)
         };
         if io.shared.tx.push_only(&mut self.snd.retained, unit).is_err() {
+            self.snd.recovery.renew_cwr(self.snd.snd_nxt);
             return FirstUnit::Blocked(Blocked::Pool);
         }
         self.snd.retained_bytes += len as u32;

@@ -50,11 +50,9 @@ impl Conn {
         if !self.split_at(io, node, len) {
             return self.send_unsplit(io, node, len);
         }
+        self.snd.recovery.renew_cwr(self.snd.snd_nxt);
         let header = self.data_header(io.now);
-        if let Err(blocked) = self.send_range(io, node, header, len) {
-            self.snd.recovery.cwr_due |= header.flags.contains(Flags::CWR);
-            return Err(blocked);
-        }
+        self.send_range(io, node, header, len)?;
         if let Some(unit) = io.shared.tx.value_mut(node) {
             self.snd.board.on_sent(unit, io.now);
         }

@@ -276,6 +276,7 @@ impl Conn {
             self.snd.board.on_sent(&mut unit, io.now);
         }
         if io.shared.tx.push_back(&mut self.snd.retained, unit).is_err() {
+            self.snd.recovery.renew_cwr(self.snd.snd_nxt);
             return Err(Blocked::Pool);
         }
         self.snd.retained_bytes += u32::from(len);
@@ -301,7 +302,7 @@ impl Conn {
     #[inline]
     fn set_ect(&mut self, mut header: TxHeader) -> TxHeader {
         header.ecn = Ecn::Ect0;
-        if core::mem::take(&mut self.snd.recovery.cwr_due) {
+        if self.snd.recovery.take_cwr(self.snd.snd_nxt) {
             header.flags |= Flags::CWR;
         }
         header

@@ -50,6 +50,8 @@ pub(crate) struct Recovery {
     pub(crate) slow_path: bool,
     /// The next new payload carries CWR, which confirms the peer's echo (RFC 3168 s6.1.2).
     pub(crate) cwr_due: bool,
+    /// SND.NXT when a header got CWR. While it is SND.NXT still, that header has not left.
+    cwr_at: Seq,
     /// Consecutive duplicate ACKs of a peer without SACK.
     dup_acks: u8,
     /// SND.NXT when the phase began (RFC 6582 s3.2, RecoveryPoint of RFC 6675 s5).
@@ -74,6 +76,7 @@ impl Recovery {
             phase: RecoveryPhase::Open,
             slow_path: false,
             cwr_due: false,
+            cwr_at: iss,
             dup_acks: 0,
             recover: iss,
             before_recover: false,
@@ -104,6 +107,23 @@ impl Recovery {
     fn enter(&mut self, snd_nxt: Seq) {
         (self.recover, self.before_recover, self.slow_path, self.cwr_due) = (snd_nxt, true, true, true);
         self.tlp.reset();
+    }
+
+    /// Returns whether the header of new payload at `snd_nxt` has CWR.
+    #[inline]
+    pub(crate) fn take_cwr(&mut self, snd_nxt: Seq) -> bool {
+        if !self.cwr_due {
+            return false;
+        }
+        (self.cwr_due, self.cwr_at) = (false, snd_nxt);
+        true
+    }
+
+    /// Payload at `snd_nxt` will get a header. If an earlier one did not leave, as behind a closed window, its CWR is due
+    /// again.
+    #[cold]
+    pub(crate) fn renew_cwr(&mut self, snd_nxt: Seq) {
+        self.cwr_due |= self.cwr_at == snd_nxt;
     }
 
     /// Returns whether lost units are being repaired.

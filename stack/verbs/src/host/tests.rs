@@ -101,12 +101,19 @@ fn names(line: &str, words: &[&str]) {
     }
 }
 
+/// Something was looked at, and nothing is wrong with it.
+#[track_caller]
+fn are_good(findings: &[Finding]) {
+    assert!(!findings.is_empty());
+    assert!(findings.iter().all(|finding| finding.severity == Severity::Good), "{findings:#?}");
+}
+
 #[test]
 fn a_machine_that_has_everything_is_found_good() {
     let machine = Machine::new();
     for device in [AF_PACKET, AF_XDP, TAP, PCI, "ring = {}", "memory = {}"] {
         let all = machine.examine(device);
-        assert!(all.iter().all(|finding| finding.severity == Severity::Good), "{device}: {all:#?}");
+        are_good(&all);
     }
 }
 
@@ -130,7 +137,7 @@ fn an_interface_in_use_is_reported_with_its_user() {
     machine.links[0].kind = Some("tun".into());
     names(&machine.only(Severity::Fault, TAP, ""), &["tap0", "in use by another process", "name another"]);
     machine.links[0].persistent = true;
-    assert!(machine.examine(TAP).iter().all(|finding| finding.severity == Severity::Good));
+    are_good(&machine.examine(TAP));
 }
 
 #[test]
@@ -143,7 +150,7 @@ fn a_missing_capability_is_named_with_the_command_that_gives_it() {
     );
     names(&machine.only(Severity::Fault, AF_PACKET, ""), &["CAP_NET_RAW", "setcap cap_net_raw+ep"]);
     names(&machine.only(Severity::Fault, AF_XDP, ""), &["CAP_NET_ADMIN and CAP_NET_RAW and CAP_BPF"]);
-    assert!(machine.examine("ring = {}").iter().all(|finding| finding.severity == Severity::Good));
+    are_good(&machine.examine("ring = {}"));
 }
 
 #[test]
@@ -174,7 +181,7 @@ fn an_address_that_the_kernel_has_is_refused_where_it_would_answer_too() {
         names(&line, &["net.address 10.0.0.2", "kernel's own", "on veth1", "ip addr del 10.0.0.2 dev veth1"]);
     }
     let all = machine.examine("ring = {}");
-    assert!(all.iter().all(|finding| finding.severity == Severity::Good), "{all:#?}");
+    are_good(&all);
 }
 
 #[test]
@@ -193,7 +200,7 @@ fn a_card_with_the_wrong_driver_is_reported_with_the_remedy() {
     let line = machine.only(Severity::Fault, PCI, "");
     names(&line, &["wrong driver", "e1000e", "as ens3", "nic.sh bind 0000:03:00.0"]);
     machine.bound_to("mlx5_core");
-    assert!(machine.examine(PCI).iter().all(|finding| finding.severity == Severity::Good));
+    are_good(&machine.examine(PCI));
     machine.bound_to("uio_pci_generic");
     let all = machine.examine_with(PCI, "[eal]\nhugepages = \"never\"\n");
     assert!(all.iter().any(|one| one.severity == Severity::Fault && one.found.contains("needs hugepages")));
@@ -228,7 +235,7 @@ fn hugepages_that_are_not_there_are_told_with_the_command_that_makes_them() {
     let line = machine.only(Severity::Fault, "ring = {}", "[eal]\nhugepages = \"require\"\n");
     names(&line, &["6 MiB", "512 are needed", "hugepages.sh alloc 256"]);
     names(&machine.only(Severity::Warning, PCI, ""), &["few cards", "hugepages.sh alloc 256"]);
-    assert!(machine.examine("ring = {}").iter().all(|finding| finding.severity == Severity::Good));
+    are_good(&machine.examine("ring = {}"));
 }
 
 #[test]
@@ -238,9 +245,7 @@ fn processors_are_counted_and_named() {
     names(&line, &["processors: 9", "0, 1, 2, 3"]);
     names(&machine.only(Severity::Warning, "ring = {}", "[core]\ncount = 4\n"), &["4 on 4", "yield"]);
     names(&machine.only(Severity::Warning, PCI, "[core]\nprocessor = 2\n"), &["memory node 0", "cpulist"]);
-    assert!(
-        machine.examine_with(PCI, "[core]\nprocessor = 1\n").iter().all(|one| one.severity == Severity::Good)
-    );
+    are_good(&machine.examine_with(PCI, "[core]\nprocessor = 1\n"));
 }
 
 #[test]
@@ -248,7 +253,7 @@ fn a_relative_socket_is_looked_at_from_the_working_directory() {
     let machine = Machine::new();
     for name in ["m.sock", "src/m.sock"] {
         let findings = machine.examine(&format!("vhost = {{ socket = \"{name}\" }}"));
-        assert!(findings.iter().all(|finding| finding.severity == Severity::Good), "{findings:?}");
+        are_good(&findings);
     }
     let absent = machine.only(Severity::Fault, "vhost = { socket = \"absent/m.sock\" }", "");
     names(&absent, &["absent/m.sock", "its folder does not exist"]);
@@ -265,12 +270,12 @@ fn a_socket_is_looked_at_where_it_will_be() {
     let vhost = machine.only(Severity::Fault, "vhost = { socket = \"/run/m.sock\" }", "");
     names(&vhost, &["port.device.vhost.socket", "in use"]);
     let client = server.replace("server", "client");
-    assert!(machine.examine(&client).iter().all(|finding| finding.severity == Severity::Good));
+    are_good(&machine.examine(&client));
     drop(listener);
-    assert!(machine.examine(server).iter().all(|finding| finding.severity == Severity::Good));
+    are_good(&machine.examine(server));
     names(&machine.only(Severity::Fault, &client, ""), &["no process listens", "first"]);
     let native = machine.examine(&client.replace("dpdk", "native"));
-    assert!(native.iter().all(|finding| finding.severity == Severity::Good), "it waits: {native:?}");
+    are_good(&native);
 }
 
 /// The kernel tells of this machine's own loopback.

@@ -3,6 +3,7 @@
 
 pub mod messages;
 pub mod peer;
+pub mod tap;
 pub mod tshark;
 
 use std::net::SocketAddr;

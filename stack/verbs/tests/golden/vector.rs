@@ -72,6 +72,7 @@ pub fn all() -> Vec<Vector> {
             vectors.last_mut().expect("a name comes first").take(line);
         }
     }
+    assert!(vectors.len() > 50, "{} vectors were found", vectors.len());
     vectors
 }
 

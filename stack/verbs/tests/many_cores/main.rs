@@ -6,6 +6,7 @@ mod bench;
 mod bound_queues;
 mod network;
 mod rates;
+mod revocation;
 mod shared_receives;
 mod stress;
 mod threads;

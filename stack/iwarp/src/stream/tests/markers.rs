@@ -68,6 +68,7 @@ fn segments_hold_whole_fpdus_of_mulpdu() {
     a.write(1, &[all(&source)], (STag(7), 0));
     let mut marker_state = MarkerState::new();
     let units = a.pull_all(SEGMENT_BYTES);
+    assert!(units.len() > 100_000 / SEGMENT_BYTES, "{} segments", units.len());
     for (index, unit) in units.iter().enumerate() {
         let mut scratch = vec![0; 65_536];
         let ulpdu = marker_state.decode(unit, &mut scratch, true).expect("one whole FPDU");

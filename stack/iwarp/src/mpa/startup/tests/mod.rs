@@ -282,12 +282,25 @@ proptest! {
         prop_assert!(bytes.0.is_empty());
     }
 
+    /// Nothing is taken for a frame that is shorter than a frame's header, or has another key.
     #[test]
-    fn hostile_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..64), keyed: bool) {
+    fn hostile_octets_are_taken_only_behind_the_key(
+        octets in proptest::collection::vec(any::<u8>(), 0..64), keyed: bool,
+    ) {
         for key in [&REQUEST, &REPLY] {
             let octets = if keyed { [&key[..16], &octets].concat() } else { octets.clone() };
-            let _ = respond(&octets);
-            let _ = initiate(&octets);
+            let is_whole = |key: &[u8; 20]| octets.len() >= HEADER_BYTES && octets[..16] == key[..16];
+            if let responder::Progress::Request { private_data, .. } = respond(&octets) {
+                prop_assert!(is_whole(&REQUEST) && HEADER_BYTES + private_data.len() <= octets.len());
+            }
+            match initiate(&octets) {
+                initiator::Progress::Accepted { private_data, .. }
+                | initiator::Progress::Rejected { private_data, .. } => {
+                    prop_assert!(is_whole(&REPLY) && HEADER_BYTES + private_data.len() <= octets.len());
+                }
+                initiator::Progress::NeedMore => prop_assert!(octets.len() < HEADER_BYTES + 512 + 4),
+                initiator::Progress::Fault(_) => {}
+            }
         }
     }
 }
