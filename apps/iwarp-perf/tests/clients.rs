@@ -257,18 +257,18 @@ fn a_second_group_is_refused_and_the_first_one_is_freed() {
 #[test]
 fn memory_of_all_clients_is_limited() {
     let lab = Lab::new();
-    let mut server = Server::start(&lab, " --memory 64");
-    let output = lab.client(0, "write-bw --size 64M --iterations 1").output().expect("timeout starts");
+    let mut server = Server::start(&lab, " --memory 8");
+    let output = lab.client(0, "write-bw --size 8M --iterations 1").output().expect("timeout starts");
     assert_eq!(output.status.code(), Some(1));
     let error = stderr_of(&output);
     assert!(
-        error.contains("busy: the test takes") && error.contains("of the 64 MiB for all clients"),
+        error.contains("busy: the test takes") && error.contains("of the 8 MiB for all clients"),
         "{error}"
     );
     assert!(server.line().contains("failed: busy"));
     // What was refused is not taken.
     for _ in 0..2 {
-        lab.measure(1, "write-bw --size 16M --iterations 2");
+        lab.measure(1, "write-bw --size 2M --iterations 2");
         assert!(server.line().contains("the client closed the session"));
     }
     assert!(server.stop().contains("served 3 clients"));

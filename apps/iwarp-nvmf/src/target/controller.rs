@@ -99,7 +99,7 @@ pub struct Controller {
     hostid: [u8; 16],
     /// Where its admin queue comes from.
     address: IpAddr,
-    /// The how manieth controller it is.
+    /// Its ordinal among all controllers of the target, from 0.
     number: u64,
     registers: Registers,
     kato_ms: AtomicU32,
@@ -172,7 +172,7 @@ impl Controller {
         self.address
     }
 
-    /// Returns the how manieth controller of the target it is.
+    /// Returns its ordinal among all controllers of the target, from 0.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
