@@ -324,8 +324,8 @@ fn target_of(limits: TargetLimits) -> Arc<Target> {
 fn discovery_has_a_limit_of_its_own_and_an_activity_timeout() {
     let target =
         target_of(TargetLimits { controllers: 4, discovery_controllers: 3, ..TargetLimits::default() });
-    let stranger = |n: u32| connected(&target, DISCOVERY_NQN, ("nqn.stranger", &format!("10.0.9.{n}")));
-    let held: Vec<_> = (0..8).map(stranger).collect();
+    let outsider = |n: u32| connected(&target, DISCOVERY_NQN, ("nqn.outsider", &format!("10.0.9.{n}")));
+    let held: Vec<_> = (0..8).map(outsider).collect();
     assert_eq!(held.iter().filter(|(_, status)| status.is_success()).count(), 3);
     assert_eq!(target.counters.read(TargetCounter::DiscoveryControllersFull), 5);
     let (_queue, status) = connected(&target, NQN, (HOST, "10.0.0.1"));
@@ -335,7 +335,7 @@ fn discovery_has_a_limit_of_its_own_and_an_activity_timeout() {
     assert_eq!(target.controllers().len(), 4);
     target.expire_keep_alive(NOW.now_ms + 120_001);
     assert_eq!(target.controllers().len(), 1);
-    assert!(stranger(9).1.is_success());
+    assert!(outsider(9).1.is_success());
 }
 
 #[test]

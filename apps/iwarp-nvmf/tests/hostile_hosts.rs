@@ -266,7 +266,7 @@ fn many_connects_of_one_queue_make_one_controller() {
     let World { core, hosts, .. } = &mut world;
     let host = &mut hosts[0].host;
     let queue = host.open_raw(CmRequest::new(0, 32).as_bytes(), 32, &mut || core.turn()).expect("open");
-    let data = ConnectData::new([3; 16], CNTLID_DYNAMIC, DISCOVERY_NQN, "nqn.2014-08.org.example:stranger");
+    let data = ConnectData::new([3; 16], CNTLID_DYNAMIC, DISCOVERY_NQN, "nqn.2014-08.org.example:outsider");
     for _ in 0..8 {
         let cid = host.reserve(queue).expect("a command");
         host.write_buffer(queue, cid, data.as_bytes()).expect("inside");

@@ -5,7 +5,7 @@
 //! views that keys choose ([`interactive`]); elsewhere, or if an option asks for it, it prints plain text ([`plain`]) or a
 //! line of JSON for each snapshot. With `--listen` it serves the page to Prometheus instead ([`listen`]).
 //!
-//! Whoever can write the page chooses its text: it is escaped before it reaches a terminal ([`printable`]).
+//! A process that can write the page chooses its text: it is escaped before it reaches a terminal ([`printable`]).
 //!
 //! Exit codes: 0 success, also when the process has ended; 1 the page could not be read or the address not be bound; 2 bad arguments.
 #![forbid(unsafe_code)]

@@ -91,7 +91,7 @@ class Stream:
     def __init__(self, syn):
         self.first = (syn.sequence + 1) % 2**32
         self.whole = bytearray()
-        # What came ahead of what is missing.
+        # Octets ahead of a gap.
         self.ahead = {}
 
     def began_with(self, syn):
@@ -115,7 +115,7 @@ class Stream:
             self.whole += self.ahead.pop(later)[len(self.whole) - later :]
 
     def octets(self):
-        """What has come without a gap."""
+        """The received octets up to the first gap."""
         return memoryview(self.whole)
 
 

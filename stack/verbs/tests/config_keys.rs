@@ -48,6 +48,10 @@ fn known_keys(table: &str) -> Vec<String> {
         table => format!("[{table}]\nno_such_key = 1"),
     };
     let error = Config::from_toml(&text).expect_err("the key is unknown").to_string();
+    // A device is one of several kinds, whose errors have words of their own.
+    if let Some((_, keys)) = error.split_once("available keys: ") {
+        return keys.split(", ").map(|key| key.trim().to_owned()).collect();
+    }
     let (_, expected) =
         error.split_once("expected ").unwrap_or_else(|| panic!("no list of keys in: {error}"));
     expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()

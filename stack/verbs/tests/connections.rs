@@ -161,6 +161,10 @@ fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
     let mut pair = Pair::new();
     for _ in 0..20 {
         let (near, far) = pair.connect();
+        // The peer has acknowledged all, the start-up too.
+        pair.far.ctx.post_recv(far, &RecvWr::new(1, &[])).unwrap();
+        pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"")).unwrap();
+        pair.until("the acknowledgement", |pair| pair.near.completions.len() == 1);
         pair.near.ctx.destroy_qp_in_order(near).unwrap();
         pair.until("the far end", |pair| pair.far.is_disconnected(far));
         let reasons: Vec<_> = pair.far.events.iter().filter_map(disconnect_reason).collect();
@@ -168,6 +172,7 @@ fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
         assert!(pair.near.ctx.qp_state(near).is_err());
         pair.far.ctx.destroy_qp_in_order(far).unwrap();
         pair.until("the queue pair", |pair| pair.far.ctx.qp_state(far).is_err());
+        pair.near.completions.clear();
         pair.near.events.clear();
         pair.far.events.clear();
     }
@@ -179,7 +184,8 @@ fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
 fn a_queue_pair_destroyed_with_work_outstanding_resets_its_connection() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
-    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x")).unwrap();
+    pair.far.ctx.post_recv(far, &RecvWr::new(1, &[])).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"")).unwrap();
     pair.near.ctx.destroy_qp_in_order(near).unwrap();
     pair.until("the far end", |pair| pair.far.is_disconnected(far));
     let reasons: Vec<_> = pair.far.events.iter().filter_map(disconnect_reason).collect();

@@ -83,7 +83,7 @@ impl Claim {
         self.id
     }
 
-    /// Returns the descriptor that has the lock. Whoever has a copy of it keeps the claim.
+    /// Returns the descriptor that has the lock. A process that has a copy of it keeps the claim.
     pub fn file(&self) -> &File {
         &self.file
     }

@@ -84,7 +84,7 @@ struct InFlight {
 struct SyncGroup {
     /// What the one in flight is for. Empty: none is in flight.
     running: Vec<usize>,
-    /// What came after it began, so the next one is for them.
+    /// Requests that arrived after it began, so the next one is for them.
     waiting: Vec<usize>,
 }
 

@@ -1,3 +1,5 @@
+//! Configurations of a target: what is accepted, and the error of each that is not.
+
 use super::*;
 
 const GOOD: &str = r#"

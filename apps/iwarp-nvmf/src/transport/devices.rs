@@ -80,7 +80,7 @@ pub enum DeviceChange {
         at: usize,
         /// The device.
         device: Device,
-        /// Is told when the core has it.
+        /// Gets a message when the core has it.
         done: Sender<()>,
     },
     /// Gives a device back when its last command has ended.

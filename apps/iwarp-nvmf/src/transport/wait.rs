@@ -1,12 +1,12 @@
 //! Commands that wait: a list for each resource, in turn by host and then by connection.
 //!
-//! A slot waits in one list at a time. Whoever cannot go on keeps its place, and never stops the others: lists of other
+//! A slot waits in one list at a time. A slot that cannot go on keeps its place, and never stops the others: lists of other
 //! resources, other hosts and other connections go on. Adding and taking cost a step each; a list allocates only when it
 //! becomes longer than ever before.
 
 use std::collections::VecDeque;
 
-/// Whose a slot is: the host, by its number among the core's parties, and the connection.
+/// The owner of a slot: the host, by its number among the core's parties, and the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who {
     /// The party.

@@ -1,7 +1,7 @@
 //! The server: does what the client requests, and serves each slice until the client stops it.
 //!
 //! A session has [`Stage`]s, and each request belongs to one of them. A remote client that sends another request, takes more
-//! memory than is left, or does not end a slice in time, is told so and loses its session.
+//! memory than is left, or does not end a slice in time, gets an error and loses its session.
 
 mod clients;
 mod lines;

@@ -295,7 +295,7 @@ fn memory_of_a_client_exists_before_it_is_passed_and_stays() {
 }
 
 #[test]
-fn a_server_that_was_told_so_takes_memory_without_pages() {
+fn a_server_with_that_setting_takes_memory_without_pages() {
     let folder = folder();
     let path = folder.path().join("m");
     let config = MemifConfig { sparse: true, ..small(MemifConfig::server(&path)) };

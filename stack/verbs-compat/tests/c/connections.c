@@ -80,7 +80,7 @@ static void check_rejection(void) {
     destroy(id);
 }
 
-/* DISCONNECTED comes at both sides, once, whoever asks and how often. */
+/* DISCONNECTED comes at both sides, once, whichever side asks, and how often. */
 static void check_disconnect(void) {
     struct rdma_cm_id *listener = listen_at(7302, 4);
     for (int who = 0; who < 3; who++) {
@@ -181,7 +181,7 @@ static void check_own_queue_pairs(void) {
     destroy(listener);
 }
 
-/* A fault of the peer is told from an orderly end by an asynchronous event, as with the kernel's iWARP devices. */
+/* A fault of the peer differs from an orderly end by an asynchronous event, as with the kernel's iWARP devices. */
 static void check_faults(void) {
     static char bytes[64];
     struct rdma_cm_id *listener = listen_at(7306, 4);

@@ -234,6 +234,8 @@ fn private_data_of_every_length() {
             let Event::ConnectRequest { private_data, .. } = scene.node.events.remove(0) else { panic!() };
             assert_eq!(private_data.len(), bytes - least);
             scene.peer.reset();
+            scene.until("the end of the request", |scene| !scene.node.events.is_empty());
+            assert!(matches!(scene.node.events.remove(0), Event::RequestEnded { .. }));
         }
         for bytes in [513u16, 514, 1024, 0x7fff, 0x8000, 0xffff] {
             let mut frame = request(flags, revision, b"");

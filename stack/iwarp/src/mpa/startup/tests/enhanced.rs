@@ -225,7 +225,7 @@ fn a_responder_names_an_indication_that_it_excludes_only_if_no_other_is_possible
             for (ord, ird) in depths.iter().flat_map(|&ord| [0, 4].map(|ird| (ord, ird))) {
                 let reads = ReadDepths { ird: 0, ord };
                 let request = request(Enhanced { rtr: theirs, reads, ..enhanced() });
-                let params = ResponderParams { rtr: ours, reads: ReadDepths { ird, ord: 0 }, ..PARAMS };
+                let params = ResponderParams { rtr: ours, reads: ReadDepths { ird, ord: 0 } };
                 let (reply, settled) = decode_request(&request).1.accept(params, b"").unwrap();
                 let named = Enhanced::decode(*reply[20..].first_chunk().unwrap()).rtr;
                 let context = format!("{theirs:?} {ours:?} {reads:?} IRD {ird}: {named:?}");
