@@ -1,6 +1,6 @@
 //! Opens what the blocks of namespaces are in, when a target starts and when it is reconfigured.
 //!
-//! Takes a [`NamespaceConfig`] and gives a [`Medium`], which all cores share, and the [`NamespaceInfo`] that hosts see.
+//! Takes a [`NamespaceConfig`] and gives a `Medium`, which all cores share, and the [`NamespaceInfo`] that hosts see.
 //! Each core makes a [`Device`] of the medium. A file is opened for one namespace alone ([`crate::backend::Media`]).
 //! [`check`] does the same without a target: it reports what could not be served.
 
