@@ -110,13 +110,13 @@ fn a_run_without_end_succeeds_at_ctrl_c_and_prints_the_whole() {
 #[test]
 fn tcp_runs_over_veth_or_with_a_note_over_loopback() {
     let result = measured("tcp-lat --iterations 50")["results"][0].take();
-    match result["path"].as_str() {
-        Some("veth") => assert_eq!(result["notes"], Value::Array(vec![])),
-        path => {
-            assert_eq!(path, Some("lo"));
-            assert!(result["notes"][0].as_str().is_some_and(|note| note.contains("no veth pair")));
-        }
-    }
+    // A busy machine adds a note of its own.
+    let notes = result["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
+    let of_path = notes.filter(|note| note.contains("no veth pair")).count();
+    assert_eq!(
+        (result["path"].as_str(), of_path),
+        if of_path == 0 { (Some("veth"), 0) } else { (Some("lo"), 1) }
+    );
 }
 
 #[test]
