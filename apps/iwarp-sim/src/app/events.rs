@@ -13,7 +13,13 @@ impl App {
         let oracle = self.oracle.clone();
         let mut oracle = oracle.borrow_mut();
         if let Event::ConnectRequest { request, private_data, .. } = event {
-            return self.on_request(now, &mut oracle, request, &private_data);
+            self.on_request(now, &mut oracle, &request, &private_data);
+            return self.requests.begin(request);
+        }
+        if let Event::RequestEnded { request } = &event {
+            oracle.hash_event(now, 0, 1, &[0xfc]);
+            let outcome = self.requests.end(request);
+            return outcome.unwrap_or_else(|fault| oracle.report_failure(usize::MAX, 1, &fault));
         }
         if let (Event::ListenFailed { .. }, true) = (&event, self.has_restarted) {
             // The listener of the previous context still exists.

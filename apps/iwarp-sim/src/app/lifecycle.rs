@@ -115,7 +115,7 @@ impl App {
         &mut self,
         now: Nanos,
         oracle: &mut Oracle,
-        request: ConnectionRequest,
+        request: &ConnectionRequest,
         private_data: &PrivateData,
     ) {
         let named = session_of(private_data).filter(|number| *number < oracle.sessions.len());
@@ -127,7 +127,7 @@ impl App {
                     &format!("a connection request has the private data {private_data:?}"),
                 );
             }
-            let _ = self.ctx.reject(&request, REJECT_DATA);
+            let _ = self.ctx.reject(request, REJECT_DATA);
             return;
         };
         oracle.hash_event(now, number, 1, &[0xfe]);
@@ -135,17 +135,17 @@ impl App {
         let is_free = session.sides[1].stage == Stage::Waiting && session.plan.hosts[1] == self.host;
         let is_free = is_free && !session.is_over;
         let outcome = if session.plan.ending == Ending::Reject || !is_free {
-            self.ctx.reject(&request, REJECT_DATA)
+            self.ctx.reject(request, REJECT_DATA)
         } else {
             self.make_qp(session, number, 1).and_then(|qp| {
                 session.sides[1].stage = Stage::Connecting;
-                self.ctx.accept(&request, qp, ACCEPT_DATA)
+                self.ctx.accept(request, qp, ACCEPT_DATA)
             })
         };
         let session = &mut oracle.sessions[number];
         let outcome = match outcome {
             Err(VerbsError::LimitReached(_) | VerbsError::Register(_)) if session.plan.over_limits => {
-                self.undo_side(session, 1).and_then(|()| self.ctx.reject(&request, REJECT_DATA))
+                self.undo_side(session, 1).and_then(|()| self.ctx.reject(request, REJECT_DATA))
             }
             outcome => outcome,
         };

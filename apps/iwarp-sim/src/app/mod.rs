@@ -13,6 +13,7 @@ pub(crate) mod memory;
 mod oracle;
 mod post;
 mod queues;
+pub(crate) mod requests;
 mod terminate_oracle;
 
 use core::net::SocketAddr;
@@ -25,6 +26,7 @@ pub use oracle::{
     AttackOutcome, Message, Oracle, Session, SharedOracle, Side, Stage, Totals, UnverifiedWrite,
 };
 use queues::{AppCq, AppSrq, REAP_MAX, SharedAppSrq};
+use requests::Requests;
 
 use crate::plan::{BadRequest, CommonConfig, Ending, HostPlan, addresses_of};
 use crate::world::HostApp;
@@ -47,6 +49,7 @@ pub struct App {
     rng: SeededEntropy,
     /// Session and side of each queue pair, by number.
     by_qp: BTreeMap<u32, (usize, usize)>,
+    requests: Requests,
     listens: bool,
     /// Whether its first context was dropped.
     has_restarted: bool,
@@ -90,6 +93,7 @@ impl App {
             common: common.clone(),
             rng: SeededEntropy::new(plan.seed),
             by_qp: BTreeMap::new(),
+            requests: Requests::default(),
             listens: false,
             has_restarted: false,
             closed: false,
@@ -164,6 +168,7 @@ impl HostApp for App {
         (self.pd, self.foreign_pd) = (ctx.alloc_pd(), ctx.alloc_pd());
         self.ctx = ctx;
         self.by_qp.clear();
+        self.requests = Requests::default();
         (self.listens, self.has_restarted) = (false, true);
         let oracle = self.oracle.clone();
         let mut oracle = oracle.borrow_mut();

@@ -6,6 +6,7 @@
 //! the thread. A fault inside returns from that frame. [`abandon`] does either; the signal handler calls it.
 
 use core::arch::global_asm;
+use core::ffi::c_void;
 
 use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
 
@@ -261,7 +262,8 @@ impl WordResult {
     }
 }
 
-type Routine = unsafe extern "C" fn(*mut u8, *const u8, usize);
+/// What a long access calls, as the C library's `memcpy` is declared. What it returns is not used.
+type Routine = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 unsafe extern "C" {
     static ironwarp_mem_leaves: u8;
@@ -285,8 +287,6 @@ unsafe extern "C" {
     ) -> u32;
     fn ironwarp_mem_call_faulted();
     fn ironwarp_mem_thread_words() -> *mut ThreadWords;
-    #[link_name = "memcpy"]
-    fn copy_long(dst: *mut u8, src: *const u8, len: usize);
 }
 
 #[inline(always)]
@@ -310,7 +310,7 @@ pub(super) unsafe fn copy_in(dst: *mut u8, src: &[u8]) -> Result<(), Faulted> {
 unsafe fn copy_in_long(dst: *mut u8, src: *const u8, rest: usize) -> Result<(), Faulted> {
     // SAFETY: the caller vouches for the bytes on both sides.
     unsafe {
-        done(ironwarp_mem_call(dst, src, rest, copy_long, dst, rest))?;
+        done(ironwarp_mem_call(dst, src, rest, libc::memcpy, dst, rest))?;
         done(ironwarp_mem_place(dst.add(rest), src.add(rest), 0))
     }
 }
@@ -322,7 +322,7 @@ pub(super) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) -> Resul
         return done(unsafe { ironwarp_mem_copy(dst, src, len) });
     }
     // SAFETY: as above.
-    done(unsafe { ironwarp_mem_call(dst, src, len, copy_long, src, len) })
+    done(unsafe { ironwarp_mem_call(dst, src, len, libc::memcpy, src, len) })
 }
 
 /// A copy that takes a CRC, for a call with the arguments of a copy.
@@ -348,12 +348,13 @@ pub(super) unsafe fn copy_in_one_pass(
 }
 
 /// A fault leaves this function without its return: it owns nothing that would have to be dropped.
-unsafe extern "C" fn run_one_pass(pass: *mut u8, src: *const u8, len: usize) {
+unsafe extern "C" fn run_one_pass(pass: *mut c_void, src: *const c_void, len: usize) -> *mut c_void {
     // SAFETY: `copy_in_one_pass` passes the structure, and bytes that its caller vouches for.
     unsafe {
         let pass = &mut *pass.cast::<OnePass>();
-        pass.result = pass.kernel.copy(pass.crc, src, pass.dst, len);
+        pass.result = pass.kernel.copy(pass.crc, src.cast(), pass.dst, len);
     }
+    pass
 }
 
 pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) -> Result<(), Faulted> {
@@ -362,9 +363,9 @@ pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) -> Result<(), Faul
 }
 
 /// As [`run_one_pass`], it may end in a fault.
-unsafe extern "C" fn fill_long(dst: *mut u8, byte: *const u8, len: usize) {
+unsafe extern "C" fn fill_long(dst: *mut c_void, byte: *const c_void, len: usize) -> *mut c_void {
     // SAFETY: `fill` passes a byte, and bytes that its caller vouches for.
-    unsafe { libc::memset(dst.cast(), (*byte).into(), len) };
+    unsafe { libc::memset(dst, (*byte.cast::<u8>()).into(), len) }
 }
 
 #[inline]

@@ -105,8 +105,15 @@ impl State {
     /// Reads all events of the listener, and keeps or rejects each request.
     fn sort_events(&mut self) {
         while let Some(event) = self.ctx.poll_event() {
-            let Event::ConnectRequest { request, remote, private_data, local, mpa_request } = event else {
-                continue;
+            let (request, remote, private_data, local, mpa_request) = match event {
+                Event::ConnectRequest { request, remote, private_data, local, mpa_request } => {
+                    (request, remote, private_data, local, mpa_request)
+                }
+                Event::RequestEnded { request } => {
+                    self.forget(&request);
+                    continue;
+                }
+                _ => continue,
             };
             if is_greeting(&private_data) {
                 self.on_greeting(Newcomer { request, remote }, check_greeting(&private_data));
@@ -121,6 +128,17 @@ impl State {
             } else {
                 self.turn_away(request, remote, "not a near end of iwarp-perf");
             }
+        }
+    }
+
+    /// Removes a request that has ended, and the client if it has not been served yet: its bound stays that of the stack.
+    fn forget(&mut self, ended: &ConnectionRequest) {
+        let is_ended = |event: &Event| matches!(event, Event::ConnectRequest { request, .. } if request == ended);
+        self.waiting.values_mut().for_each(|events| events.retain(|event| !is_ended(event)));
+        if let Some(index) = self.newcomers.iter().position(|newcomer| newcomer.request == *ended)
+            && let Some(newcomer) = self.newcomers.remove(index)
+        {
+            self.waiting.remove(&newcomer.remote.ip());
         }
     }
 

@@ -12,7 +12,12 @@ impl AtomicsApp {
     pub(super) fn on_event(&mut self, now: Nanos, event: Event) {
         let (qp, what) = match event {
             Event::ConnectRequest { request, private_data, .. } => {
-                return self.on_request(now, request, &private_data);
+                self.on_request(now, &request, &private_data);
+                return self.requests.begin(request);
+            }
+            Event::RequestEnded { request } => {
+                let outcome = self.requests.end(&request);
+                return outcome.unwrap_or_else(|fault| self.report_failure(usize::MAX, &fault));
             }
             Event::Established { qp, .. } => (qp, ConnEvent::Up),
             Event::CommunicationEstablished { .. } => return,
@@ -116,12 +121,12 @@ impl AtomicsApp {
 
     /// A client's connection request: prepares the connection that it names, and resets it after an earlier failed
     /// attempt.
-    fn on_request(&mut self, now: Nanos, request: ConnectionRequest, private_data: &PrivateData) {
+    fn on_request(&mut self, now: Nanos, request: &ConnectionRequest, private_data: &PrivateData) {
         let named = session_of(private_data).filter(|conn| *conn < self.atomics_oracle.borrow().conns.len());
         let Some(conn) = named else {
             if self.oracle.borrow().undetected_corruption {
                 // The client gets the rejection, or nothing, and tries again.
-                let _ = self.ctx.reject(&request, b"damaged");
+                let _ = self.ctx.reject(request, b"damaged");
                 return;
             }
             return self.report_failure(
@@ -134,14 +139,14 @@ impl AtomicsApp {
             self.atomics_oracle.borrow().conns[conn].endpoints[CLIENT].stage == EndpointStage::Connecting;
         if !is_wanted {
             // The connection was given up meanwhile.
-            let _ = self.ctx.reject(&request, b"too late");
+            let _ = self.ctx.reject(request, b"too late");
             return;
         }
         self.destroy_conn_qp(conn);
         self.atomics_oracle.borrow_mut().conns[conn].reset(SERVER);
         let extensions = Some(self.atomics_oracle.borrow().plan.extensions);
         let outcome = self.create_conn_qp(conn).and_then(|qp| {
-            self.ctx.accept_with(&request, qp, &AcceptParams { extensions, ..AcceptParams::default() })?;
+            self.ctx.accept_with(request, qp, &AcceptParams { extensions, ..AcceptParams::default() })?;
             // The tags are bound before the client's first message can arrive.
             self.bind_names(conn)
         });

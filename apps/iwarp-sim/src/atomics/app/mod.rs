@@ -21,6 +21,7 @@ use ironwarp_types::{Nanos, SeededEntropy};
 use super::atomics_oracle::{AtomicsOracle, SharedAtomicsOracle};
 use super::word_memory::WordMemory;
 use crate::app::SharedOracle;
+use crate::app::requests::Requests;
 use crate::plan::{CommonConfig, HostPlan, addresses_of};
 use crate::world::HostApp;
 use conn_qp::ConnQp;
@@ -79,6 +80,7 @@ pub struct AtomicsApp {
     memory: Option<Memory>,
     conn_qps: BTreeMap<usize, ConnQp>,
     by_qp: BTreeMap<u32, usize>,
+    requests: Requests,
     /// Queue pairs that were destroyed.
     retired: BTreeSet<u32>,
     atomics_oracle: SharedAtomicsOracle,
@@ -126,6 +128,7 @@ impl AtomicsApp {
             memory: Some(memory),
             conn_qps: BTreeMap::new(),
             by_qp: BTreeMap::new(),
+            requests: Requests::default(),
             retired: BTreeSet::new(),
             atomics_oracle: atomics_oracle.clone(),
             oracle: oracle.clone(),
