@@ -237,6 +237,19 @@ fn an_abort_acknowledges_what_arrived_in_order() {
     }
 }
 
+/// A peer of which nothing was delivered gets one frame: it cannot make a node send more than it sent itself.
+#[test]
+fn a_refused_connection_is_reset_with_one_frame() {
+    let mut s = Script::connected(config(), 64_000);
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    let id = s.id();
+    s.node.tcp.refuse(s.node.now, id, &mut s.node.wires);
+    s.expect(&["R. 1 ack 101"]);
+    assert_eq!(state(&s), State::Closed);
+    s.node.tcp.release(id);
+    s.node.check();
+}
+
 /// RFC 5961 s3.2 and s5.2: a reset at RCV.NXT ends the connection after its ACK, if that is of sent data.
 #[test]
 fn a_reset_acknowledges_data_before_it_ends_the_connection() {

@@ -159,6 +159,15 @@ impl<P: Port> Tcp<P> {
         self.on_state_change(id.slot, before, now);
     }
 
+    /// Ends a connection with a reset before its user took anything from it, so that nothing needs an acknowledgement of its
+    /// own. No event follows.
+    pub fn refuse(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) {
+        let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return };
+        let before = conn.state;
+        conn.refuse(&mut io);
+        self.on_state_change(id.slot, before, now);
+    }
+
     /// Releases the connection's slot. A connection that has not ended is removed silently; the peer's next segment is
     /// answered with a reset.
     pub fn release(&mut self, id: ConnId) {

@@ -88,10 +88,16 @@ impl Conn {
     /// acknowledges too (RFC 9293 s3.5.2 has it with an ACK where there is no other), in case that ACK is lost.
     #[cold]
     pub(crate) fn abort<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        if self.ack.pending && self.state.is_synchronised() {
+            self.send_ack(io);
+        }
+        self.refuse(io);
+    }
+
+    /// As [`Conn::abort`], for a peer of which nothing was delivered: one frame answers it.
+    #[cold]
+    pub(crate) fn refuse<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.state.is_live() && self.state != State::SynSent {
-            if self.ack.pending && self.state.is_synchronised() {
-                self.send_ack(io);
-            }
             let reset = TxHeader {
                 // RFC 7323 s3.2: a reset should carry timestamps too.
                 timestamps: self.opts.timestamps.then(|| self.ts.option(io.now)),

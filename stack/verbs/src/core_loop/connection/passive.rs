@@ -80,7 +80,7 @@ impl ConnectionManager {
         let host = dp.tcp.flow(conn).map(|flow| flow.remote.ip());
         if host.is_some_and(|host| self.protection_backoff.is_refused(now, host)) {
             dp.stats.count(Counter::VerbsProtectionBackoffs);
-            dp.tcp.abort(now, conn, &mut dp.wires);
+            dp.tcp.refuse(now, conn, &mut dp.wires);
             return dp.tcp.release(conn);
         }
         let listener = dp.tcp.listener(conn);
@@ -90,7 +90,7 @@ impl ConnectionManager {
         let slot = context.and_then(|context| self.insert_passive(dp, now, conn, context, responder));
         let Some(slot) = slot else {
             dp.stats.count(Counter::VerbsHalfOpenDropped);
-            dp.tcp.abort(now, conn, &mut dp.wires);
+            dp.tcp.refuse(now, conn, &mut dp.wires);
             return dp.tcp.release(conn);
         };
         dp.set_owner(conn, ConnOwner::Passive(slot));
@@ -313,7 +313,7 @@ impl ConnectionManager {
         self.report_request_end(slot);
         if let Some(passive) = self.remove_passive(dp, slot) {
             dp.set_owner(passive.conn, ConnOwner::Unowned);
-            dp.tcp.abort(now, passive.conn, &mut dp.wires);
+            dp.tcp.refuse(now, passive.conn, &mut dp.wires);
             dp.tcp.release(passive.conn);
         }
     }
