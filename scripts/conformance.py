@@ -69,8 +69,14 @@ FUNCTION = re.compile(r"^[ \t]*(?:pub(?:\([a-z]+\))?\s+)?fn\s+(\w+)\s*[(<]", re.
 REPORTS_SKIP = re.compile(r"SKIPPED|\bskipped\s*\(")
 # How many requirements each RFC has, and the digest of their ids and levels: none is left out, added or made weaker.
 REQUIREMENTS = {
+    "RFC1122": (64, "ba17de86455b5c60"),
+    "RFC1191": (11, "e76478aa6228cfee"),
     "RFC2018": (14, "b7d2e36e27bd1879"),
+    "RFC2883": (5, "36de438f5b370c2b"),
     "RFC3168": (13, "5a0f7e6a4179a5e9"),
+    "RFC4443": (20, "620e941298d14462"),
+    "RFC4821": (18, "80dd28e5e6fff54d"),
+    "RFC4861": (45, "443e658f1b934395"),
     "RFC5040": (209, "84b60285ecb06c42"),
     "RFC5041": (165, "abcf55a8cb34bfed"),
     "RFC5042": (25, "31180746b90b5a7f"),
@@ -78,10 +84,12 @@ REQUIREMENTS = {
     "RFC5044": (180, "8964998845bb2027"),
     "RFC5681": (25, "c7c301ff2c04ec5b"),
     "RFC5961": (12, "48b9f14b71d24980"),
-    "RFC6298": (12, "81be54d2b21467dd"),
+    "RFC6298": (13, "3f6563dbfb51446d"),
     "RFC6581": (69, "7cc42cd0fe28ddf2"),
+    "RFC6675": (19, "33ae4245b9d86754"),
     "RFC7306": (106, "d44779d1c9862a12"),
     "RFC7323": (29, "5130a625e96938fe"),
+    "RFC8201": (16, "14c9d8d719d42526"),
     "RFC8985": (14, "00f8286606fe5fbd"),
     "RFC9293": (119, "5799f8f2baba544d"),
 }
@@ -99,14 +107,14 @@ DECISIONS = {
     ],
     "use of a TCP connection after a rejection": ["RFC5044-7.1.2-07", "RFC5044-7.1.2-13"],
     "urgent data": ["RFC9293-MUST-30..33", "RFC9293-MUST-62"],
-    "source routes": ["RFC9293-MUST-51..53"],
+    "source routes": ["RFC9293-MUST-51..53", "RFC1122-3.2.1.8-04", "RFC1122-3.2.2.6-07"],
     "SCTP": ["RFC5043-*", "RFC6581-7-01..05", "RFC6581-7-07", "RFC6581-7-09"],
     "two thresholds of retransmissions (R1)": ["RFC9293-MUST-20"],
     "the time that a SYN is sent, by default": ["RFC9293-MUST-23"],
-    "the timeout after a lost SYN, by default": ["RFC9293-MUST-18"],
+    "the timeout after a lost SYN, by default": ["RFC9293-MUST-18", "RFC6298-5-03"],
     "windows that stay closed, by default": ["RFC9293-MUST-37"],
     "TIME-WAIT, by default": ["RFC9293-MUST-13"],
-    "Differentiated Services by connection": ["RFC9293-MUST-48"],
+    "Differentiated Services by connection": ["RFC9293-MUST-48", "RFC1122-3.2.1.6-01"],
     "Terminates of a responder before the first FPDU": ["RFC6581-9.1-08", "RFC6581-9.3-02"],
     "enhanced start-up for every connect, by default": ["RFC6581-10-03"],
     "the reduction by CUBIC, by default": ["RFC5681-3.1-07", "RFC5681-3.2-03", "RFC5681-4.3-01..02"],
@@ -115,11 +123,26 @@ DECISIONS = {
     "SACKs that remain valid after a timeout (RFC 6675)": ["RFC2018-5.1-02"],
     "blocks for data that is discarded": ["RFC2018-8-01"],
     "RFC 5042 without IPsec": ["RFC5040-8.1-01", "RFC7306-9-01"],
+    "RFC 8985 and 6937 in place of RFC 6675's recovery": ["RFC6675-5-02..03", "RFC6675-5.1-02"],
+    "a search for a larger path MTU": ["RFC4821-7.3-01", "RFC4821-7.4-01"],
+    "packets of a program's own size": ["RFC4821-4-08"],
+    "a window below one segment": ["RFC4821-4-05"],
+    "a path MTU that another connection reported": ["RFC8201-5.2-03"],
+    "ICMP errors of our own": ["RFC4443-2.1-01", "RFC1122-3.3.8-01"],
+    "routes from the network: router advertisements, redirects": [
+        "RFC4861-6.3.4-01", "RFC4861-7.2.5-06", "RFC1122-3.2.2.2-02",
+    ],
+    "several default gateways": ["RFC1122-3.3.1.2-02", "RFC1122-3.3.1.4-01", "RFC1122-3.3.1.6-01"],
+    "reassembly of IP fragments": ["RFC1122-3.2.1.4-01", "RFC1122-3.3.2-01"],
+    "IP options": ["RFC1122-3.2.1.8-01..02"],
+    "source quench (RFC 6633)": ["RFC1122-3.2.2.3-01"],
 }
 # The SHOULDs that ask something of IPsec.
 IPSEC_SHOULDS = {"RFC5040-8.2.2-12", "RFC5040-8.2.2-15", "RFC5040-8.2.2-16", "RFC5041-8.4.2-12"}
 # How many MUSTs of each RFC cannot apply.
-NOT_APPLICABLE_MUSTS = {"RFC3168": 1, "RFC5040": 9, "RFC5041": 7, "RFC5042": 7, "RFC5044": 2, "RFC6581": 1, "RFC8985": 1}
+NOT_APPLICABLE_MUSTS = {
+    "RFC1122": 1, "RFC3168": 1, "RFC4861": 1, "RFC5040": 9, "RFC5041": 7, "RFC5042": 7, "RFC5044": 2, "RFC6581": 1, "RFC8985": 1,
+}
 COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 
 

@@ -48,6 +48,7 @@ fn drop_counter(dropped: &Arc<AtomicUsize>) -> DropCounter {
 }
 
 // RFC 5041 s7.1, checks of a tagged segment 3 and 4.
+// RFC 5041 s8.1 and s8.3.
 #[test]
 fn every_byte_of_a_region_is_reachable_and_none_beside_it() {
     let (table, core) = table(4);
@@ -87,6 +88,7 @@ fn another_protection_domain_reaches_nothing() {
 }
 
 // RFC 5041 s8.3.1 (5): read, write, or both.
+// RFC 5040 s3.2.
 #[test]
 fn each_right_is_granted_alone() {
     let (table, core) = table(8);
@@ -129,6 +131,7 @@ fn a_tag_that_nobody_gave_out_is_unknown_and_so_is_zero() {
 }
 
 // RFC 5041 s8.3 (2): the ULP may revoke validity at any time.
+// RFC 5040 s8.1.1; RFC 5041 s8.3.1.
 #[test]
 fn a_deregistered_tag_is_revoked_at_once_and_unknown_when_its_slot_is_free() {
     let (table, mut core) = table(4);
@@ -204,6 +207,7 @@ fn the_limit_of_regions_is_a_named_error_and_passes() {
     assert!(table.register(PD, vec![0; 8], WRITE).is_ok());
 }
 
+/// RFC 5041 s8.3.
 #[test]
 fn what_makes_no_region_is_a_named_error() {
     let (table, _core) = table(2);

@@ -149,6 +149,7 @@ mod tests {
     }
 
     /// RFC 1191 s6.3.
+    /// RFC 8201 s5.3.
     #[test]
     fn a_limit_expires_ten_minutes_after_it_was_last_lowered() {
         let mut cache = cache(4);

@@ -22,6 +22,7 @@ fn state(s: &Script) -> State {
 }
 
 /// RFC 9293 s3.6, case 1, figure 12.
+/// RFC 9293 (MUST-12).
 #[test]
 fn our_close_goes_through_fin_wait_to_time_wait() {
     let mut s = script();
@@ -143,6 +144,7 @@ fn time_wait_acknowledges_repeated_fins_and_ignores_resets() {
 
 /// RFC 6191 s2: a SYN beyond all numbers of the old connection opens a new one. RFC 9293 s3.10.7.4: any other SYN is
 /// acknowledged.
+/// RFC 9293 (MAY-2).
 #[test]
 fn a_syn_beyond_the_last_byte_reuses_a_flow_in_time_wait() {
     let mut s = Script::accepted(config(), 64_000);

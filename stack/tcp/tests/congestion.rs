@@ -59,6 +59,7 @@ fn after_an_idle_period_sending_restarts_from_the_initial_window() {
 }
 
 /// RFC 3168 s6.1.2: an echo reduces the window at most once per round trip. The next new payload carries CWR.
+/// RFC 3168 s5 and s6.1.1.
 #[test]
 fn an_echo_reduces_the_window_once_per_round_trip() {
     let mut s = sacking(TcpConfig { ecn: true, congestion: Congestion::NewReno, ..config() });
@@ -124,6 +125,7 @@ fn dctcp_reduces_the_window_in_proportion_to_the_marks() {
 }
 
 /// RFC 5681 s3.1 and draft-ietf-tcpm-rfc8312bis s4.6: the window after a loss.
+/// RFC 2018 s5.1.
 #[test]
 fn a_loss_reduces_the_window_to_half_or_seven_tenths() {
     for (congestion, expected) in ALL.into_iter().zip([10..=11, 14..=15, 10..=11]) {
@@ -182,6 +184,7 @@ fn without_sack_each_partial_acknowledgement_sends_the_next_missing_unit() {
 }
 
 /// RFC 6582 s4: duplicate ACKs after a timeout are caused by retransmissions and start no recovery.
+/// RFC 6675 s5.1.
 #[test]
 fn duplicate_acks_after_a_timeout_start_no_recovery() {
     let mut s = plain(config());

@@ -164,6 +164,7 @@ fn two_connections_cannot_have_the_same_endpoints() {
 }
 
 /// RFC 9293 s3.10.7.3: a reset that acknowledges our SYN refuses the connection.
+/// RFC 5961 s3.2.
 #[test]
 fn a_reset_in_answer_to_our_syn_reports_refused() {
     let mut s = Script::new(config());

@@ -57,6 +57,7 @@ fn keep_alive_is_off_by_default() {
 
 /// RFC 9293 s3.8.4, MUST-27: the probe has an old number, so that the peer must answer. An answer restarts the idle
 /// time.
+/// RFC 9293 (SHLD-12, MAY-5).
 #[test]
 fn an_idle_peer_is_probed_and_its_answer_restarts_the_idle_time() {
     let mut s = with_keep_alive();
@@ -145,6 +146,7 @@ fn icmp(s: &mut Script, seq: u32, kind: IcmpErrorKind) {
 }
 
 /// RFC 5927 s4.1: an error that quotes data not in flight is forged.
+/// RFC 9293 (MUST-54).
 #[test]
 fn an_icmp_error_must_quote_what_is_in_flight() {
     let mut s = Script::accepted(config(), 64_000);
@@ -159,6 +161,7 @@ fn an_icmp_error_must_quote_what_is_in_flight() {
 }
 
 /// RFC 5927 s5.2, RFC 9293 s3.9.2.2: no ICMP error ends an open connection. It is reported when the connection fails.
+/// RFC 9293 (MUST-56); RFC 1122 s3.2.2.1.
 #[test]
 fn unreachable_is_reported_when_an_open_connection_times_out() {
     for kind in [IcmpErrorKind::Soft, IcmpErrorKind::Hard] {
@@ -229,6 +232,7 @@ fn an_mtu_claim_about_a_working_path_waits_for_a_timeout() {
 }
 
 /// RFC 5927 s7, RFC 5044 s4.5: a claim cannot reduce segments below a minimum.
+/// RFC 8201 s4; RFC 1191 s3.
 #[test]
 fn a_claimed_mtu_has_a_minimum() {
     for mtu_bytes in [0, 68, 575] {

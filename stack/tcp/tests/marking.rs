@@ -25,6 +25,7 @@ fn script() -> Script {
 
 /// RFC 3168 s6.1.1: a SYN offers ECN with ECE and CWR, a SYN-ACK accepts with ECE. s6.1.5, s6.1.4: only payload is
 /// ECN-capable.
+/// RFC 9293 (SHLD-8); RFC 3168 s5.2.
 #[test]
 fn ecn_is_negotiated_and_payload_is_ecn_capable() {
     let mut s = Script::with_options(config());
@@ -102,6 +103,7 @@ fn window_probes_are_not_ecn_capable() {
 }
 
 /// RFC 3168 s6.1.3: a mark is echoed in every ACK until the peer sends CWR.
+/// RFC 3168 s6.1.1.
 #[test]
 fn a_mark_is_echoed_until_the_peer_sends_cwr() {
     let mut s = script();

@@ -39,6 +39,7 @@ fn out_of_order_events_are_off_by_default() {
 }
 
 /// RFC5044-3-10, RFC5041-3-06: the bytes are shown with their position in the sender's order.
+/// RFC 5044 s4.3.
 #[test]
 fn out_of_order_bytes_are_reported_and_shown_with_their_position() {
     let mut s = listening();

@@ -13,6 +13,7 @@ use ironwarp_types::Nanos;
 const WINDOW: Nanos = Nanos::from_micros(270);
 
 /// RFC 8985 s6.2: one SACKed unit suffices, after a quarter of the smallest round trip.
+/// RFC 6675 s4; RFC 4821 s4.
 #[test]
 fn a_unit_sent_before_a_sacked_one_is_lost_after_the_reordering_window() {
     let mut s = sacking(config());
@@ -58,6 +59,7 @@ fn after_reordering_was_seen_even_three_sacked_units_wait() {
 }
 
 /// RFC 8985 s9.1, example 2: a later retransmission reveals the loss of an earlier one, without a timeout.
+/// RFC 8985 s9.3.
 #[test]
 fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     let mut s = sacking(config());
@@ -85,6 +87,7 @@ fn units_sent_after_the_delivered_one_are_not_lost() {
 }
 
 /// RFC 8985 s6 in a data centre: a quarter of ten microseconds, not a tick of the peer's clock.
+/// RFC 8985 s5.1.
 #[test]
 fn a_round_trip_of_ten_microseconds_is_measured() {
     let rtt = Nanos::from_micros(10);
@@ -121,7 +124,25 @@ fn an_unnecessary_reduction_is_undone() {
     assert!(in_flight >= before as u64, "{in_flight} units of {before}");
 }
 
+/// RFC 2883 s5: the first block of an ACK that arrives late lies below SND.UNA and above that ACK, so it is no duplicate.
+#[test]
+fn a_duplicate_report_in_a_late_ack_is_compared_with_that_ack() {
+    let mut s = sacking(TcpConfig { congestion: Congestion::NewReno, ..config() });
+    s.transmit(&mut Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) }, 32);
+    s.sent();
+    s.advance(RTT);
+    s.peer(". 1 ack 101 win 64000 <nop,nop,sack 1561:5941>");
+    assert_eq!(s.sent()[0], "P. 101:1561(1460) ack 1 win 65535");
+    s.peer(". 1 ack 5941 win 64000");
+    // The network exchanged this one with the last.
+    s.peer(". 1 ack 101 win 64000 <nop,nop,sack 1561:4481>");
+    assert_eq!(s.node.read(Counter::TcpDsackUndos), 0);
+    s.peer(". 1 ack 5941 win 64000 <nop,nop,sack 101:1561>");
+    assert_eq!(s.node.read(Counter::TcpDsackUndos), 1);
+}
+
 /// RFC 2018 s8: the peer discards SACKed data. At the timeout the first unit is SACKed but not acknowledged.
+/// RFC 2018 s5.
 #[test]
 fn data_is_retransmitted_after_sack_reneging() {
     let mut s = sacking(config());
@@ -150,6 +171,7 @@ fn after_a_timeout_sacked_data_is_not_retransmitted() {
 }
 
 /// RFC 3042 with SACK: each of the first SACKed units permits a new one.
+/// RFC 5681 s3.2; RFC 6675 s4 and s5.
 #[test]
 fn sacked_units_permit_new_ones() {
     let mut s = sacking(config());
@@ -163,6 +185,7 @@ fn sacked_units_permit_new_ones() {
 }
 
 /// RFC 6937: in recovery about one segment is sent for every second delivered one, without a burst.
+/// RFC 5681 s4.3; RFC 8985 s9.3; RFC 6675 s5.
 #[test]
 fn the_window_is_reduced_without_a_pause_or_a_burst() {
     let mut s =

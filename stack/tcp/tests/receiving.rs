@@ -14,6 +14,7 @@ fn script() -> Script {
 }
 
 /// docs/semantics.md, Loop order: a pending ACK waits one iteration for a reply to carry it.
+/// RFC 9293 (SHLD-18); RFC 5681 s4.2.
 #[test]
 fn an_ack_is_held_for_one_iteration() {
     let mut s = script();
@@ -36,6 +37,7 @@ fn a_reply_carries_the_ack() {
 }
 
 /// RFC 9293 s3.10.7.4, MUST-58: one ACK per burst.
+/// RFC 9293 (MUST-59).
 #[test]
 fn a_burst_is_acknowledged_once() {
     let mut s = script();
@@ -48,6 +50,7 @@ fn a_burst_is_acknowledged_once() {
 }
 
 /// RFC 5681 s4.2: every out-of-order segment triggers a duplicate ACK at once, and so does the one that fills the gap.
+/// RFC 9293 (SHLD-31, MAY-13); RFC 5044 sA.5.2.
 #[test]
 fn out_of_order_segments_are_held_and_each_acknowledged_at_once() {
     let mut s = script();
@@ -108,6 +111,7 @@ fn bytes_beyond_the_window_are_ignored() {
 }
 
 /// docs/semantics.md, Window: bytes of a partial FPDU never shrink it.
+/// RFC 5041 sA.
 #[test]
 fn unread_bytes_up_to_an_fpdu_do_not_shrink_the_window() {
     let mut s = script();
@@ -119,6 +123,7 @@ fn unread_bytes_up_to_an_fpdu_do_not_shrink_the_window() {
 }
 
 /// RFC 9293 s3.8.6: a reader that does not read closes the window. A window update reports that it opens.
+/// RFC 9293 (MUST-39).
 #[test]
 fn a_closed_window_sends_an_update_when_it_opens() {
     let mut s = script();
@@ -134,6 +139,7 @@ fn a_closed_window_sends_an_update_when_it_opens() {
 }
 
 /// RFC 9293 s3.10.7.4: with a closed window, the ACK of a segment is still processed.
+/// RFC 9293 (MAY-8).
 #[test]
 fn a_closed_window_accepts_acks() {
     let mut s = Script::accepted(TcpConfig { rcv_window_bytes: 1_000, ..TcpConfig::default() }, 64_000);
@@ -190,6 +196,7 @@ fn out_of_order_frames_are_limited_per_connection() {
 }
 
 /// RFC 5961 s3.
+/// RFC 5961 s3.2 and s4.2.
 #[test]
 fn a_reset_is_accepted_only_with_the_exact_number() {
     let mut s = script();
@@ -205,6 +212,7 @@ fn a_reset_is_accepted_only_with_the_exact_number() {
 }
 
 /// RFC 5961 s4.
+/// RFC 5961 s4.2.
 #[test]
 fn a_syn_in_an_open_connection_triggers_a_challenge_ack() {
     let mut s = script();

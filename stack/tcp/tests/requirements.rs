@@ -61,6 +61,7 @@ fn a_window_with_its_highest_bit_set_is_a_large_one() {
 
 /// RFC 9293 s3.1, MUST-2: SYN, SYN-ACK, ACK, payload, FIN and reset have a correct checksum, which
 /// [`CapturedSegment::of`] asserts. MUST-45: all are sent from the connection's local address.
+/// RFC 1122 s3.3.4.3.
 #[test]
 fn every_sent_segment_has_a_correct_checksum_and_source() {
     let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
@@ -96,6 +97,7 @@ fn the_last_available_segment_has_the_push_bit() {
 }
 
 /// RFC 9293 s3.9.1.2, SHLD-28: a source with enough bytes fills segments completely.
+/// RFC 4821 s5.3; RFC 8201 s5.4.
 #[test]
 fn segments_have_the_maximum_length() {
     let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
@@ -192,6 +194,7 @@ fn options_of(captured: &CapturedSegment) -> Vec<(u8, Vec<u8>)> {
 /// RFC 9293 s3.1, MUST-68 and MUST-69: in our option lists every option has its length, and zeros follow the end.
 /// s3.7.1, MUST-14, SHLD-5, MAY-3, MUST-65: all SYNs, and no other segments, announce our segment size. MUST-67: it is
 /// the MTU less both headers.
+/// RFC 1191 s3.1; RFC 1122 s3.3.2.
 #[test]
 fn only_our_syns_announce_a_segment_size_of_the_mtu_less_forty() {
     for mtu in [576, 1_500, 9_000] {
@@ -299,6 +302,7 @@ fn an_open_to_a_multicast_or_unspecified_address_is_refused() {
 }
 
 /// RFC 9293 s3.9.1.1, MUST-43: a listener for one local address, or for all; an active open from a named address.
+/// RFC 1122 s3.3.4.3.
 #[test]
 fn the_local_address_can_be_specified() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());

@@ -25,6 +25,7 @@ fn stamped() -> Script {
 }
 
 /// RFC 2018 s2: SACK is used only if both SYNs permit it.
+/// RFC 2018 s4; RFC 8985 s5.1.
 #[test]
 fn sack_is_negotiated_by_both_syns() {
     let mut s = Script::with_options(config());
@@ -86,6 +87,7 @@ fn adjacent_blocks_are_merged() {
 }
 
 /// RFC 7323 s3.2 and RFC 2018 s3: timestamps leave room for three blocks.
+/// RFC 2018 s4.
 #[test]
 fn timestamps_leave_room_for_three_blocks() {
     let mut s = stamped();
@@ -106,6 +108,7 @@ fn payload_keeps_its_size_while_blocks_are_pending() {
 }
 
 /// RFC 2883 s4.1: a segment of old bytes is reported as a duplicate, once.
+/// RFC 2883 s4.
 #[test]
 fn a_duplicate_below_the_acknowledgement_is_reported_once() {
     let mut s = script();
@@ -120,6 +123,7 @@ fn a_duplicate_below_the_acknowledgement_is_reported_once() {
 
 /// RFC 2883 s4.1.2 and s4.2: a duplicate beyond a gap precedes the block that contains it; a partial duplicate is
 /// reported as such.
+/// RFC 2883 s4.
 #[test]
 fn a_duplicate_beyond_a_gap_precedes_its_block() {
     let mut s = script();

@@ -15,6 +15,7 @@ fn config() -> TcpConfig {
 }
 
 /// docs/design-decisions.md, decision 3: a segment is one unit.
+/// RFC 9293 (MUST-17); RFC 5044 s5.1.
 #[test]
 fn every_unit_is_a_segment_of_its_own() {
     let mut s = Script::accepted(config(), 64_000);
@@ -36,6 +37,7 @@ fn transmit_respects_the_segment_budget() {
 }
 
 /// RFC 6928 s2, RFC 5681 s3.1.
+/// RFC 5681 s2.
 #[test]
 fn the_initial_window_is_ten_segments_and_acks_open_it() {
     let mut s = Script::accepted(config(), 64_000);
@@ -101,6 +103,7 @@ fn without_a_lost_syn_data_starts_with_the_measured_timeout() {
 }
 
 /// RFC 9293 s3.8.6.2.1: a unit is pulled only when a whole one fits.
+/// RFC 9293 (MUST-38).
 #[test]
 fn a_window_smaller_than_a_segment_stops_pulling_while_anything_is_in_flight() {
     let mut s = Script::accepted(config(), 2_000);
@@ -114,6 +117,7 @@ fn a_window_smaller_than_a_segment_stops_pulling_while_anything_is_in_flight() {
 }
 
 /// RFC 9293 s3.8.6.1: the persist timer; docs/semantics.md, Units: the one-byte probe.
+/// RFC 9293 (SHLD-29, SHLD-30).
 #[test]
 fn a_closed_window_is_probed_with_one_byte_until_it_opens() {
     let mut s = Script::accepted(config(), 0);
@@ -188,6 +192,7 @@ fn a_window_that_stays_closed_ends_the_connection_after_its_timeout() {
 }
 
 /// RFC 6298 s5: the first unacknowledged unit is retransmitted, with backoff.
+/// RFC 9293 (MUST-19); RFC 5044 sA.1.
 #[test]
 fn a_lost_unit_is_retransmitted_when_the_timer_expires() {
     let mut s = Script::accepted(config(), 64_000);
@@ -377,6 +382,7 @@ fn payload_and_fin_are_retransmitted_in_order() {
 }
 
 /// RFC 7323 s2.3: the window of every segment but a SYN is scaled.
+/// RFC 9293 (REC-1).
 #[test]
 fn the_window_of_a_scaling_peer_is_scaled() {
     let mut s = Script::new(TcpConfig { initial_window_segments: 100, ..config() });

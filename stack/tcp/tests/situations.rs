@@ -56,6 +56,7 @@ fn sacks_in_any_order_leave_only_the_holes_to_resend() {
 }
 
 /// RFC 9293 s3.10.7.4, fifth step: an acknowledgement below SND.UNA is ignored, in recovery too.
+/// RFC 6675 s4.
 #[test]
 fn an_old_acknowledgement_in_recovery_sends_nothing() {
     let mut s = sacking(config());

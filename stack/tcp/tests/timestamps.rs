@@ -77,6 +77,7 @@ fn timestamps_take_twelve_bytes_of_every_segment() {
 
 /// RFC 7323 s4.3: a delayed ACK echoes the first segment that it covers. A segment beyond a gap does not update the
 /// echo.
+/// RFC 7323 s5.2.
 #[test]
 fn the_echo_is_of_the_earliest_unacknowledged_segment() {
     let mut s = script();
@@ -107,6 +108,7 @@ fn a_segment_older_than_the_last_is_dropped_and_answered() {
 }
 
 /// RFC 7323 s5.3: the timestamp of a reset is not checked.
+/// RFC 7323 s5.2.
 #[test]
 fn the_timestamp_of_a_reset_is_not_checked() {
     let mut s = script();
@@ -218,6 +220,7 @@ fn time_wait_continues_with_timestamps() {
 }
 
 /// RFC 6191 s2: a SYN with a later timestamp opens a new connection for any sequence number; an earlier one does not.
+/// RFC 9293 (SHLD-4).
 #[test]
 fn a_later_timestamp_reuses_a_flow_in_time_wait() {
     for (syn, anew) in [

@@ -24,6 +24,8 @@ fn too_big(s: &mut Script, seq: u32, mtu_bytes: u16) {
 
 /// RFC 1191: an oversized segment is retransmitted in pieces at once. The congestion window stays, and later units are
 /// smaller.
+/// RFC 5041 s3; RFC 5044 s4.5; RFC 8201 s4, s5.2 and s5.4; RFC 1191 s3.
+/// RFC 1191 s6.5.
 #[test]
 fn a_smaller_path_mtu_splits_units_in_flight() {
     let mut s = Script::with_options(config());
@@ -46,6 +48,25 @@ fn a_smaller_path_mtu_splits_units_in_flight() {
     s.peer(". 1 ack 3921 win 64000");
     assert!(s.node.tcp.all_acked(s.id()));
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
+}
+
+/// RFC 1191 s6.4: each oversized segment of a flight draws a report, and the flight is retransmitted once.
+#[test]
+fn reports_about_one_flight_retransmit_it_once() {
+    let mut s = Script::with_options(config());
+    s.connect();
+    s.sent();
+    s.peer("S. 0 ack 1 win 64000 <mss 1460,sackOK>");
+    s.sent();
+    s.transmit(&mut Pattern::new(1 << 20, 1_460), 2);
+    s.sent();
+    too_big(&mut s, 1, 1_040);
+    assert_eq!(s.sent().len(), 4);
+    for seq in [1_461, 1] {
+        too_big(&mut s, seq, 1_040);
+        s.expect(&[]);
+    }
+    assert_eq!(s.node.read(Counter::TcpPathMtuLowered), 1);
 }
 
 /// A lost piece of a split unit is detected like any unit, and retransmitted alone.
@@ -117,6 +138,7 @@ fn the_rest_of_a_partly_accepted_retransmission_follows_at_once() {
 
 /// docs/semantics.md, Units: a receive window smaller than a unit. RFC 9293 s3.8.6.2.1: a part is sent, since waiting
 /// would block the connection.
+/// RFC 7323 s2.4.
 #[test]
 fn a_unit_larger_than_the_window_is_sent_in_parts() {
     for sack in [false, true] {
@@ -179,6 +201,7 @@ fn after_an_accepted_probe_the_rest_of_its_unit_is_sent() {
 
 /// RFC 9293 s3.8.6.1: units in flight when the window closed are sent whole when it opens. Their loss is not
 /// congestion.
+/// RFC 7323 s2.4.
 #[test]
 fn units_dropped_by_a_closing_window_are_retransmitted_when_it_opens() {
     let mut s = sacking(config());
@@ -196,6 +219,7 @@ fn units_dropped_by_a_closing_window_are_retransmitted_when_it_opens() {
 
 /// RFC 4821 s7.7: full segments are lost repeatedly, and no ICMP message explains it. The segment size is halved: the
 /// unit is sent in pieces, and later units are small.
+/// RFC 7323 s5.7; RFC 4821 s4, s7.1 and s7.8.
 #[test]
 fn a_black_hole_lowers_the_segment_size() {
     let mut s = plain(config());
@@ -224,6 +248,23 @@ fn a_black_hole_lowers_the_segment_size() {
     s.expect(&["P. 2271:3731(1460) ack 1"]);
     s.advance(RTO.times(2) + RTT);
     s.expect(&["P. 2271:2981(710) ack 1"]);
+}
+
+/// RFC 4821 s7.7: each further timeout halves the size, but not below what every path takes.
+#[test]
+fn a_black_hole_lowers_the_size_down_to_a_minimum() {
+    let mut s = plain(TcpConfig { user_timeout: Nanos::from_secs(3_600), ..config() });
+    s.transmit(&mut Pattern { next: 100, ..Pattern::new(1_460, 1_460) }, 1);
+    s.sent();
+    let mut sizes = vec![s.node.tcp.emss(s.id())];
+    for wait in 0..8 {
+        s.advance(RTO.times(1 << wait) + RTT);
+        s.sent();
+        sizes.push(s.node.tcp.emss(s.id()));
+    }
+    sizes.dedup();
+    assert_eq!(sizes[..2], [1_460, 710]);
+    assert_eq!(sizes.iter().min(), Some(&536), "576 octets less the headers");
 }
 
 /// RFC 4821 s7.7: losses of small units do not indicate a black hole.

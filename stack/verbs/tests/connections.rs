@@ -101,6 +101,7 @@ fn an_address_without_a_station_times_out() {
 }
 
 /// semantics "Disconnect": posted requests are sent and acknowledged before the FIN.
+/// RFC 5040 s6.2; RFC 5041 s6.2.1; RFC 5044 sA.1 and s7.1.2.
 #[test]
 fn disconnect_completes_posted_work_first() {
     let mut pair = Pair::new();
@@ -291,6 +292,7 @@ fn an_unanswered_request_is_dropped_at_the_start_up_timeout() {
     });
 }
 
+/// RFC 5041 s6.2.2 and s7.
 #[test]
 fn a_vanished_peer_ends_the_connection_at_the_user_timeout() {
     let mut pair = Pair::new();
@@ -312,6 +314,7 @@ fn a_vanished_peer_ends_the_connection_at_the_user_timeout() {
     );
 }
 
+/// RFC 5040 s8.1.1; RFC 5041 s8.3.2; RFC 5042 s2.1 and s7.1.
 #[test]
 fn handles_of_another_context_are_refused() {
     let mut pair = Pair::new();

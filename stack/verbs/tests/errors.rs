@@ -46,12 +46,14 @@ fn refused(post: impl Fn(&mut Pair, QueuePair), want: (u8, u8, u8)) {
 }
 
 /// RFC 5041 s7.2 and s8.2: a Send without a posted receive is DDP untagged "no buffer".
+/// RFC 5040 s3.2 and s7; RFC 5041 s3 and s6.2.
 #[test]
 fn a_send_without_a_receive_is_terminated() {
     refused(|pair, near| pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x")).unwrap(), (1, 2, 2));
 }
 
 /// RFC 5041 s7.1: an STag that does not exist is DDP tagged "invalid STag".
+/// RFC 5040 s3.2; RFC 5041 s8.3.
 #[test]
 fn a_write_to_an_unknown_stag_is_terminated() {
     let nowhere = RemoteMemory { stag: STag(0x1234_5678), tagged_offset: 0 };
@@ -118,6 +120,7 @@ fn a_write_to_a_revoked_region_is_terminated() {
 
 /// A gather element of revoked memory fails its request locally. The stream ends, since the announced data cannot be
 /// sent.
+/// RFC 5040 s7.1.
 #[test]
 fn a_send_from_revoked_memory_fails_with_a_local_protection_error() {
     let mut pair = Pair::new();

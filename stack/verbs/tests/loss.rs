@@ -40,11 +40,13 @@ fn survives(rates: FaultRates) {
     }
 }
 
+/// RFC 5041 s3; RFC 5044 s7.1.5.
 #[test]
 fn survives_the_loss_of_two_frames_in_a_hundred() {
     survives(FaultRates { drop_ppm: 20_000, ..FaultRates::default() });
 }
 
+/// RFC 5041 s3.
 #[test]
 fn survives_duplication_and_reordering() {
     survives(FaultRates { duplicate_ppm: 50_000, reorder_ppm: 50_000, ..FaultRates::default() });

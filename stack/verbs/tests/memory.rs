@@ -92,6 +92,7 @@ fn a_peer_cannot_invalidate_a_region_that_streams_share() {
 }
 
 /// RFC 5040 s8.1.1 (2, 7): a region of one stream is valid for that stream only, and its peer may invalidate it.
+/// RFC 5041 s8.2, s8.3 and s8.3.1; RFC 5042 s6.1.1.
 #[test]
 fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
     let mut pair = Pair::new();

@@ -15,6 +15,7 @@ fn remote(region: &ironwarp::Region, offset: u64) -> RemoteMemory {
 }
 
 /// RFC 5040 s5.1, RFC 5041 s5.3: a Send is placed in the oldest receive, whole, and completes at both ends.
+/// RFC 5040 s5.3; RFC 5041 s4.1 and s5.4.
 #[test]
 fn a_send_of_any_size_lands_in_the_posted_receive() {
     let mut pair = Pair::new();
@@ -58,6 +59,7 @@ fn a_write_of_any_size_is_placed_at_its_tagged_offset() {
 }
 
 /// RFC 5040 s5.3: a Read places the peer's memory in the one sink element.
+/// RFC 5040 s4.4 and s5.2.1.
 #[test]
 fn a_read_of_any_size_returns_the_peers_bytes() {
     let mut pair = Pair::new();

@@ -256,6 +256,7 @@ fn the_host_with_the_most_half_open_connections_loses_one() {
 
 /// RFC 5042 s6.4.1 (RFC5040-8.1.2-07, RFC5041-8.3.2-06): a context gets its share of each kind of object and no
 /// more, even if others are free. Destroyed objects do not count.
+/// RFC 5040 s8.1.2; RFC 5041 s8.3.2; RFC 5042 s2.1.
 #[test]
 fn one_context_takes_no_more_than_its_share() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {

@@ -27,6 +27,7 @@ fn again(pair: &mut Pair) -> (QueuePair, QueuePair) {
 }
 
 /// RFC 5040 s8.1.1 (1): a stream of one protection domain cannot use a tag of another, to write or to read.
+/// RFC 5041 s8.3.1; RFC 5042 s6.1.1.
 #[test]
 fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
     let mut pair = Pair::new();
@@ -43,6 +44,7 @@ fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
 }
 
 /// RFC 5040 s8.1.1 (3): byte granularity, on either side of a region that has neighbours in the same allocation.
+/// RFC 5041 s8.3.1; RFC 5042 s6.2.1.
 #[test]
 fn no_byte_outside_a_region_is_accessed() {
     let mut pair = Pair::new();
@@ -71,6 +73,7 @@ fn no_byte_outside_a_region_is_accessed() {
 
 /// RFC 5040 s8.1.1 (6), RFC 5041 s8.3.1: after the token of a revocation is complete, the network does not change the buffer, even
 /// while a long Write is under way.
+/// RFC 5042 s6.2.2.
 #[test]
 fn a_revoked_buffer_is_never_written() {
     let mut pair = Pair::new();
@@ -108,6 +111,7 @@ fn stags_are_sparse_unpredictable_and_reused_late() {
 }
 
 /// RFC 5042 s6.2: a peer that guesses a tag loses its connection, every time.
+/// RFC 5041 s8.3.
 #[test]
 fn a_guessed_stag_ends_the_connection() {
     let mut pair = Pair::new();
@@ -178,6 +182,7 @@ fn read_and_write_rights_are_separate() {
 
 /// RFC 5042 s6.4.3 and RFC 5040 s8.1.1 (10, 11): limits apply to each process and each connection, and the error
 /// names the limit.
+/// RFC 5040 s8.1.2; RFC 5041 s8.3 and s8.3.2; RFC 5042 s2.1, s6.4 and s6.4.3.2.
 #[test]
 fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
@@ -208,6 +213,7 @@ fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
 
 /// RFC 5040 s8.1.2: responder queue entries belong to one connection. A connection with all entries taken by long
 /// Reads, and with more Reads waiting, takes no entry from another connection.
+/// RFC 5042 s6.4.4 and s7.2.
 #[test]
 fn reads_of_one_connection_do_not_use_the_ird_of_another() {
     let mut pair = Pair::new();
@@ -238,6 +244,7 @@ fn reads_of_one_connection_do_not_use_the_ird_of_another() {
 }
 
 /// RFC 5040 s8.1.1 (10): a completion queue reserves no more entries than it has, so it never overflows.
+/// RFC 5042 s6.4.3.2 and s6.4.6.
 #[test]
 fn a_completion_queue_never_overflows() {
     let mut pair = Pair::new();

@@ -160,6 +160,7 @@ fn the_srq_limit_event_is_raised_once_for_each_arming() {
 }
 
 /// RFC 5041 s7.2: "no buffer" is 1/2/2, as for a queue pair with its own receives. The other connection continues.
+/// RFC 5041 s7.1.
 #[test]
 fn a_message_without_a_shared_receive_ends_only_its_connection() {
     let mut shared = shared(1, 64);

@@ -75,6 +75,7 @@ fn data_runs(pair: &mut Pair, near: QueuePair) {
 }
 
 /// RFC 6581 s9.1: both sides use the smaller number, and each side reports what the other requested.
+/// RFC 5040 s6.1; RFC 5044 s7.1.1.
 #[test]
 fn ird_and_ord_are_negotiated_and_reported() {
     let mut pair = Pair::new();
@@ -103,6 +104,7 @@ fn ird_and_ord_can_be_left_to_the_applications() {
 }
 
 /// RFC 6581 s9.2: both models, every kind of indication, and revision 1.
+/// RFC 5044 s7.1; RFC 6581 s5 and s6.
 #[test]
 fn data_runs_in_every_model() {
     let one = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };

@@ -152,6 +152,7 @@ fn fpdus_with_a_wrong_crc_are_terminated() {
 }
 
 /// A Terminate is delivered although more data of the peer arrives after it was sent.
+/// RFC 5040 s6.2.1; RFC 5041 s6.2.
 #[test]
 fn data_behind_a_fault_does_not_destroy_the_terminate() {
     each_is_terminated(&[("data-behind-the-fault", [1, 1, 1], TerminateHeaders::Segment)]);
@@ -169,6 +170,7 @@ fn a_terminated_peer_can_use_its_port_again() {
 }
 
 /// RFC 5040 s5.4: a Terminate is reported, and the connection closes without another Terminate.
+/// RFC 5040 s6.2.1.
 #[test]
 fn a_peers_terminate_is_reported_and_not_answered() {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };

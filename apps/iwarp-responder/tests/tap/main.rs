@@ -36,6 +36,7 @@ fn the_client_agrees_with_the_vectors_that_the_rfcs_print() {
 }
 
 /// RFC 5044 s7.1, RFC 5040 s5: start-up, Sends, Writes and Reads in segments of every size, and an orderly end.
+/// RFC 5041 s4.1, s4.3 and s5.2.
 #[test]
 fn a_linux_peer_is_answered_and_let_go() {
     let Some(lab) = Lab::with_shipped_config(&["--once"]) else { return };
@@ -52,6 +53,7 @@ fn a_linux_peer_is_answered_and_let_go() {
 }
 
 /// RFC 5044 s7.1.1: private data is up to 512 octets, or none.
+/// RFC 5044 s7.1.2.
 #[test]
 fn private_data_of_every_allowed_length_arrives() {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
@@ -79,6 +81,7 @@ fn a_lossy_link_changes_nothing_but_the_time() {
 }
 
 /// RFC 5044, RFC 5041 and RFC 5040 as Wireshark reads them.
+/// RFC 5040 s6.1; RFC 5044 sA.1.
 #[test]
 fn wireshark_finds_no_fault_in_a_capture() {
     if !dissection::is_installed() {

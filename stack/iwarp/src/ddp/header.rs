@@ -175,6 +175,7 @@ mod tests {
     use super::*;
 
     /// RFC 5044 s4.4, figure 5 shows this header: Send, last, queue 0, message 1.
+    /// RFC 5040 s3.1.
     #[test]
     fn the_send_header_of_figure_5_round_trips() {
         let printed = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
@@ -205,6 +206,7 @@ mod tests {
     }
 
     /// RFC 5041 s7.2: version errors are code 0x04 of type 1 and code 0x06 of type 2.
+    /// RFC 5044 sC.1.
     #[test]
     fn each_kind_of_segment_has_its_own_version_error() {
         for version in [0, 2, 3] {
@@ -221,6 +223,7 @@ mod tests {
     }
 
     proptest! {
+        /// RFC 5041 s4.2.
         #[test]
         fn tagged_headers_round_trip(last: bool, ulp: u8, stag: u32, tagged_offset: u64) {
             let header = Tagged { last, ulp, stag: STag(stag), tagged_offset };

@@ -108,6 +108,7 @@ mod tests {
     }
 
     /// RFC 5041 s5.2: offsets continue within a message; s4.3: numbers continue between messages.
+    /// RFC 5041 s5.4.
     #[test]
     fn a_segment_must_continue_its_message() {
         let mut queue = UntaggedQueue::new();

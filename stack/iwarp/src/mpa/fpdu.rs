@@ -196,6 +196,7 @@ mod tests {
     }
 
     /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets. The CRC also covers the marker at its front.
+    /// RFC 5041 s3.
     #[test]
     fn the_crc_of_the_first_example_matches_the_rfc() {
         let mut covered =
@@ -228,6 +229,7 @@ mod tests {
     }
 
     /// RFC 5044 s4.5: MULPDU = EMSS - (6 + EMSS mod 4).
+    /// RFC 5044 s3 and s5.1.
     #[test]
     fn mulpdu_is_the_largest_ulpdu_that_fits() {
         assert_eq!([mulpdu(1460), mulpdu(1448), mulpdu(1459), mulpdu(8948)], [1454, 1442, 1450, 8942]);
@@ -267,6 +269,7 @@ mod tests {
     }
 
     /// RFC 5044 s4.1: with CRCs off the field is present, sent as zeros and never checked.
+    /// RFC 5044 s7.1.1.
     #[test]
     fn without_crc_the_field_is_zero_and_ignored() {
         let mut fpdu = [1; 12];
@@ -276,6 +279,7 @@ mod tests {
         assert_eq!(decode(&fpdu, false), Ok(&[1; 4][..]));
     }
 
+    /// RFC 5044 s3.
     #[test]
     fn a_buffer_that_is_too_short_is_not_changed() {
         let mut room = [9; 11];

@@ -266,6 +266,7 @@ mod tests {
     }
 
     /// RFC 5040 s5.2.2: steering tag, offset and length must be those of the request.
+    /// RFC 5041 s4.2.
     #[test]
     fn a_response_must_continue_the_oldest_read_exactly() {
         let mut reads = waiting(30);

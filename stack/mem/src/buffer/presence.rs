@@ -184,6 +184,7 @@ mod tests {
         listed
     }
 
+    /// RFC 5040 s8.1.2; RFC 5042 s7.3.
     #[test]
     fn each_page_of_a_range_needs_the_rights() {
         let (read, write) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);

@@ -203,6 +203,29 @@ mod tests {
         assert!(matches!(parse(0, "ff02::1"), Some(ReceivedNd::Advertisement { solicited: false, .. })));
     }
 
+    /// RFC 4861 s4.3, s4.4, s4.6 and s9: reserved bits and unknown options change nothing, wherever they stand.
+    #[test]
+    fn reserved_bits_and_unknown_options_are_ignored() {
+        let target_mac = [2, 1, 2, 0, 0, 0, 0, 9];
+        let unknown = [200, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+        let advertised = Some(ReceivedNd::Advertisement {
+            target: v6("fd00::1"),
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 9])),
+            solicited: true,
+            overrides: false,
+        });
+        for options in [[&unknown[..], &target_mac].concat(), [&target_mac[..], &unknown].concat()] {
+            let mut reserved = message(ADVERTISEMENT, SOLICITED | 0x1f, &options);
+            reserved[5..8].fill(0xff);
+            assert_eq!(ReceivedNd::parse(&reserved, v6("fd00::2"), v6("fd00::9")), advertised);
+        }
+        let mut reserved = message(SOLICITATION, 0xff, &SOURCE_MAC);
+        reserved[5..8].fill(0xff);
+        let plain = parse_solicitation("fd00::2", "fd00::1", &SOURCE_MAC);
+        assert!(plain.is_some());
+        assert_eq!(ReceivedNd::parse(&reserved, v6("fd00::2"), v6("fd00::1")), plain);
+    }
+
     /// RFC 4861 s4.6 and s7.1.
     #[test]
     fn malformed_messages_are_rejected() {

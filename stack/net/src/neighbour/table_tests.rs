@@ -72,6 +72,7 @@ fn a_neighbour_in_use_is_probed_by_unicast_and_stays_known() {
     assert_eq!(run(&mut table, SECOND.times(119)), []);
 }
 
+/// RFC 4861 s7.3.3.
 #[test]
 fn a_neighbour_that_does_not_reply_to_probes_is_removed() {
     // RFC 1122 s2.3.2.1 (2): a unicast poll; the entry is deleted after some requests without a reply.
@@ -82,6 +83,7 @@ fn a_neighbour_that_does_not_reply_to_probes_is_removed() {
     assert_eq!(table.resolve(SECOND.times(63), addr(2)), Lookup::SendRequest);
 }
 
+/// RFC 1122 s2.3.2.1.
 #[test]
 fn an_unused_neighbour_is_removed_without_a_request() {
     let mut table = table(8);
@@ -135,6 +137,7 @@ fn a_table_full_of_pending_neighbours_rejects_another() {
 }
 
 proptest! {
+    /// RFC 4861 s7.2.2 and s7.3.3.
     #[test]
     fn no_sequence_of_events_breaks_the_table_or_the_request_rate(
         events in prop::collection::vec((0u8..4, 0u8..12, 0u64..1500), 0..400),
@@ -168,6 +171,7 @@ fn unsolicited(mac: MacAddr, overrides: bool) -> NeighbourUpdate {
     NeighbourUpdate { mac, add: false, overrides, confirms: false }
 }
 
+/// RFC 4861 s7.2.3.
 #[test]
 fn an_unconfirmed_neighbour_is_probed_after_its_first_use() {
     // RFC 4861 s7.3.3: STALE, DELAY, PROBE, and REACHABLE after the reply.
@@ -194,6 +198,7 @@ fn an_advertisement_without_override_only_starts_a_probe() {
     assert_eq!(run(&mut table, SECOND.times(6)), [(SECOND.times(6), addr(2), Some(mac(2)))]);
 }
 
+/// RFC 4861 s7.2.5 and s7.3.1.
 #[test]
 fn an_advertisement_with_override_replaces_the_address_and_starts_a_probe() {
     // RFC 4861 s7.2.5, II: the state becomes STALE.
@@ -204,6 +209,7 @@ fn an_advertisement_with_override_replaces_the_address_and_starts_a_probe() {
     assert_eq!(run(&mut table, SECOND.times(6)), [(SECOND.times(6), addr(2), Some(mac(9)))]);
 }
 
+/// RFC 4861 s7.2.5.
 #[test]
 fn a_reply_without_a_link_address_confirms_only_a_known_neighbour() {
     // RFC 4861 s7.2.5.

@@ -75,6 +75,7 @@ fn check_headers(frame: &[u8], path: &Path, l2_bytes: usize, ident: u16) {
 }
 
 proptest! {
+    /// RFC 5044 sA.5.1; RFC 4821 s3; RFC 1122 s2.3.1 and s2.3.3.
     #[test]
     fn a_frame_without_offloads_is_correct_in_every_field(
         payload in prop::collection::vec(any::<u8>(), 0..3000),
@@ -181,6 +182,7 @@ fn the_ecn_bits_are_written_and_in_the_checksum() {
 }
 
 /// RFC 9293 s3.9.2 (MUST-48, MUST-49): time to live and DSCP are configured, and the header checksum includes them.
+/// RFC 9293 (SHLD-22); RFC 4821 s7.2; RFC 1122 s3.2.1.7.
 #[test]
 fn hop_limit_and_dscp_are_those_of_the_configuration() {
     let defaults = IpHeaderDefaults { hop_limit: 7, dscp: 46 };

@@ -210,6 +210,7 @@ mod tests {
     }
 
     /// Section 4.2 on a long path: the window needs K = cbrt(1000 * 0.3 / 0.4) = 9.09 s to return to 1000 segments.
+    /// RFC 9293 (MAY-18).
     #[test]
     fn on_a_long_path_the_window_returns_to_w_max_after_k_and_grows_beyond() {
         let srtt = Nanos::from_millis(100);

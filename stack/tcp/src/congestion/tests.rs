@@ -108,3 +108,17 @@ fn after_an_idle_period_the_window_is_the_initial_window() {
         assert_eq!((window.cwnd(), window.ssthresh()), (10 * EMSS, 30 * EMSS), "{which:?}");
     }
 }
+
+/// RFC 4821 s4: another segment size changes no window in bytes, but a window holds at least one segment.
+#[test]
+fn another_segment_size_leaves_the_window_in_bytes() {
+    for which in ALL {
+        let mut window = open(which, 10);
+        for emss in [536, 9_000] {
+            window.on_segment_size(emss);
+            assert_eq!(window.cwnd(), 10 * EMSS, "{which:?} {emss}");
+        }
+        window.on_segment_size(60_000);
+        assert_eq!(window.cwnd(), 60_000, "{which:?}");
+    }
+}

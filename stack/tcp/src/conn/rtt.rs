@@ -164,24 +164,28 @@ mod tests {
     }
 
     /// RFC 6298 s2.2: SRTT is the first sample, RTTVAR half of it.
+    /// RFC 6298 s2.
     #[test]
     fn after_the_first_sample_the_timeout_is_three_times_the_sample() {
         assert_eq!(measured(&[1_000]).rto(), Nanos::from_micros(3_000));
     }
 
     /// RFC 6298 s2.3.
+    /// RFC 6298 s2.
     #[test]
     fn later_samples_move_the_estimate_by_an_eighth_and_a_quarter() {
         // srtt = 1000 + 800/8 = 1100; rttvar = 500 - 125 + 800/4 = 575.
         assert_eq!(measured(&[1_000, 1_800]).rto(), Nanos::from_micros(1_100 + 4 * 575));
     }
 
+    /// RFC 6298 s4.
     #[test]
     fn on_a_steady_path_the_timeout_falls_to_the_minimum() {
         assert_eq!(measured(&[10; 100]).rto(), Nanos::from_micros(100));
     }
 
     /// RFC 6298 s5.5 and s2.5.
+    /// RFC 6298 s2.
     #[test]
     fn every_expiry_doubles_the_timeout_up_to_the_maximum() {
         let mut rtt = measured(&[1_000]);

@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(later.since(first), (60_000_000_000u64 >> 12) as u32);
     }
 
+    /// RFC 9293 (SHLD-1).
     #[test]
     fn different_flows_and_secrets_give_different_isns() {
         let seen: HashSet<Seq> = (0..100)

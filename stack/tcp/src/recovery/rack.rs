@@ -255,6 +255,7 @@ mod tests {
 
     /// RFC 8985 s6.2, step 4: the window grows by one quarter for each round trip with a duplicate SACK, at most to the
     /// round trip, for sixteen recoveries.
+    /// RFC 8985 s3.3.1.
     #[test]
     fn duplicate_sacks_widen_the_reordering_window_for_sixteen_recoveries() {
         let mut rack = started();

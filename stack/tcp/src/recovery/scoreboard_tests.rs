@@ -105,6 +105,7 @@ impl Flight {
 }
 
 /// RFC 2018 s5.
+/// RFC 6675 s4 and s5.
 #[test]
 fn blocks_mark_the_units_they_cover() {
     let mut flight = Flight::of(&[100; 5], 16);
@@ -160,6 +161,7 @@ fn single_byte_sacks_leave_a_quarter_of_the_nodes() {
 }
 
 /// RFC 2018 s8 and RFC 6675 s5.1: SACKed data is retained until it is acknowledged, and the peer may discard it.
+/// RFC 6675 s4.
 #[test]
 fn sacked_data_is_retained_and_may_be_discarded_by_the_peer() {
     let mut flight = Flight::of(&[100; 3], 16);
@@ -236,6 +238,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// With enough nodes, the units agree with the simple scoreboard on every sequence number.
+    /// RFC 6675 s4 and s5.
     #[test]
     fn units_agree_with_a_per_byte_scoreboard(
         lengths in prop::collection::vec(1u16..120, 1..12), steps in steps(),

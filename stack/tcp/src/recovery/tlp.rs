@@ -99,6 +99,7 @@ mod tests {
     }
 
     /// RFC 8985 s7.4.2.
+    /// RFC 8985 s7.4.1.
     #[test]
     fn the_answer_shows_whether_the_probe_repaired_a_loss() {
         assert_eq!(probed(false).on_ack(Seq(1_000), None, false), TlpOutcome::Spurious);

@@ -11,6 +11,7 @@ use crate::scene::Scene;
 
 /// RFC 5961 s3: of two million resets over all sequence numbers, only the one at RCV.NXT ends the connection. Resets in
 /// the window trigger challenge ACKs, which are rate-limited.
+/// RFC 5961 s3.2.
 #[test]
 fn blind_resets_do_not_end_a_connection() {
     let mut scene = Scene::new();
@@ -34,6 +35,7 @@ fn blind_resets_do_not_end_a_connection() {
 }
 
 /// RFC 5961 s4: a SYN with any sequence number, with or without payload, triggers a challenge ACK and changes nothing.
+/// RFC 5961 s4.2.
 #[test]
 fn blind_syns_do_not_end_a_connection() {
     for state in [State::Established, State::CloseWait, State::FinWait1, State::FinWait2] {
@@ -56,6 +58,7 @@ fn blind_syns_do_not_end_a_connection() {
 }
 
 /// RFC 5961 s5: payload with an invalid acknowledgement is dropped.
+/// RFC 9293 (MAY-12); RFC 5961 s5.2.
 #[test]
 fn blind_data_is_not_delivered() {
     let mut scene = Scene::new();

@@ -57,6 +57,7 @@ proptest! {
 }
 
 /// RFC 9293 s3.10.7.4, seventh step: a later segment does not replace in-order bytes.
+/// RFC 5044 sA.3.
 #[test]
 fn the_first_version_of_an_in_order_byte_is_kept() {
     let mut scene = Scene::new();

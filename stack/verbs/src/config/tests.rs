@@ -237,6 +237,7 @@ fn an_address_of_ipv6_alone_is_enough_and_none_is_not() {
     assert!(refusal(&with_net("")).starts_with("net.addresses = \"[]\": 1 to 8 addresses"));
 }
 
+/// RFC 1122 s3.2.1.7.
 #[test]
 fn every_mistake_in_the_network_is_named_with_its_key_and_what_is_allowed() {
     let many: String = (1..=9).map(|n| format!("\"10.0.0.{n}/24\",")).collect();

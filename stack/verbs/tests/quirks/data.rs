@@ -10,6 +10,7 @@ use crate::common::messages::{
 use crate::common::peer::Scene;
 
 /// Q5: without CRCs the field is present, sent as zeros, and not checked.
+/// RFC 5044 s4.4.
 #[test]
 fn q5_without_crc_the_field_is_zero_and_not_checked() {
     let mut scene = Scene::new(|config| config.mpa.crc = false);

@@ -25,6 +25,7 @@ fn q1_a_terminate_in_siws_byte_order_is_understood() {
 
 /// Q17, RFC5041-6.2.1-06: siw's FIN ends the connection in both directions; it is no half close. Our FIN
 /// acknowledges theirs and follows it, without a reset, whichever side connected.
+/// RFC 5041 s3 and s6.2.1; RFC 5044 s3 and s7.2.
 #[test]
 fn q17_a_fin_is_followed_by_our_fin() {
     for calls in [true, false] {

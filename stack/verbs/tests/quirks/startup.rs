@@ -10,6 +10,7 @@ use crate::common::peer::{PEER, Scene};
 
 /// Q2: siw and cxgb4 treat any octet behind the reply as an error. So we send nothing after the reply until the
 /// initiator's first FPDU arrives.
+/// RFC 6581 s6 and s10.
 #[test]
 fn q2_nothing_follows_the_reply_before_the_initiators_first_fpdu() {
     let mut scene = Scene::new(|_| {});
@@ -48,6 +49,7 @@ fn q4_a_peer_that_asks_for_no_crc_gets_them() {
 }
 
 /// Q6: siw selects a Write if it is offered, then accepts any first FPDU. Ours has a steering tag other than 0.
+/// RFC 5044 s7.1.2; RFC 6581 s9.3.
 #[test]
 fn q6_the_rtr_that_siw_picks_is_sent_first() {
     let mut scene = Scene::new(|_| {});
@@ -60,6 +62,7 @@ fn q6_the_rtr_that_siw_picks_is_sent_first() {
 
 /// Q6: as initiator with flag A, siw sends a Write or a Read. The connection is then established for our
 /// application.
+/// RFC 6581 s5.
 #[test]
 fn q6_the_connection_is_established_when_the_rtr_arrives() {
     let mut scene = Scene::new(|_| {});
@@ -74,6 +77,7 @@ fn q6_the_connection_is_established_when_the_rtr_arrives() {
 }
 
 /// Q7: irdma refuses revision 2 without A and an indication by Write or Read, and needs the request in one segment.
+/// RFC 5044 s1.2, s4.4, s7.1 and s7.1.2; RFC 6581 s9.2.
 #[test]
 fn q7_the_request_is_one_that_irdma_takes() {
     let mut scene = Scene::new(|_| {});
@@ -147,6 +151,7 @@ fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
 
 /// Q9: cxgb4 requires the kind of indication that it offers, by default a Read. The responder selects it and sends
 /// the Read Response.
+/// RFC 5040 s5.2.2.
 #[test]
 fn q9_an_offer_of_read_alone_is_answered_with_read() {
     let mut scene = Scene::new(|_| {});

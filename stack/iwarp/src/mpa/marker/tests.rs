@@ -102,6 +102,7 @@ fn the_second_example_is_that_of_figure_6() {
 }
 
 /// RFC 5044 s4.3, figure 4: a ULPDU of 16 octets, with a marker 12 octets after the length field.
+/// RFC 5044 s4.2.
 #[test]
 fn a_marker_points_back_to_the_length_field_as_in_figure_4() {
     let framed = encoded(&mut at(500), &pattern(16), true);
@@ -193,6 +194,7 @@ fn a_wrong_marker_is_reported_only_with_a_correct_crc() {
 
 /// RFC 5044 s4.2: the reserved field is ignored, and the two low bits of the pointer count as zeros. The CRC covers
 /// both.
+/// RFC 5044 s4.3.
 #[test]
 fn reserved_bits_of_a_marker_are_ignored() {
     let mut framed = encoded(&mut at(0), &pattern(600), true);
@@ -213,6 +215,7 @@ fn a_buffer_that_is_too_short_leaves_the_state_unchanged() {
 
 proptest! {
     /// RFC 5044 s4.3: any FPDUs from any phase on, decoded by the independent decoder and by [`MarkerState`].
+    /// RFC 5044 s4.2.
     #[test]
     fn fpdus_of_every_size_keep_the_marker_positions(
         sizes in proptest::collection::vec(prop_oneof![0..40usize, 0..1500usize, 0..9000usize], 1..12),

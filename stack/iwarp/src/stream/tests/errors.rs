@@ -92,6 +92,7 @@ fn terminate_ulpdu(error: Terminate, terminated_headers: &[u8], includes: Includ
 }
 
 /// RFC 5041 s7.1, tagged check 1.
+/// RFC 5040 s5.1, s7 and s7.1; RFC 5041 s3 and s4.2.
 #[test]
 fn a_write_to_an_unknown_stag_is_refused() {
     let v = fixture();
@@ -145,6 +146,7 @@ fn a_write_to_another_protection_domain_is_refused() {
 }
 
 /// RFC 5041 s7.1, tagged checks 3 and 4.
+/// RFC 5040 s3.1.
 #[test]
 fn a_write_outside_its_buffer_is_refused() {
     for (at, bytes) in [(4096, 1), (4095, 2), (0u64.wrapping_sub(1), 1), (u64::MAX / 4, 1)] {
@@ -163,6 +165,7 @@ fn a_write_whose_offset_wraps_is_refused() {
 }
 
 /// RFC 5041 s7.2: the version error has a code of its own for each kind of segment.
+/// RFC 5040 s7.2; RFC 5041 s6.2.2.
 #[test]
 fn a_segment_of_another_ddp_version_is_refused() {
     let v = fixture();
@@ -175,6 +178,7 @@ fn a_segment_of_another_ddp_version_is_refused() {
 }
 
 /// RFC 5041 s7.1, untagged check 1.
+/// RFC 5040 s6.2.1.
 #[test]
 fn a_message_to_an_unknown_queue_is_refused() {
     for qn in [3, 4, u32::MAX] {
@@ -199,6 +203,7 @@ fn a_send_whose_offset_does_not_continue_the_message_is_refused() {
 }
 
 /// RFC 5041 s7.1, untagged check 2. iWARP has no receiver-not-ready.
+/// RFC 5040 s5.4.
 #[test]
 fn a_send_without_a_posted_receive_is_refused() {
     let mut side = Endpoint::responder();
@@ -209,6 +214,7 @@ fn a_send_without_a_posted_receive_is_refused() {
 }
 
 /// RFC 5041 s7.1, untagged check 4. The receive completes with the reason.
+/// RFC 5040 s5.3; RFC 5041 s6.2.2.
 #[test]
 fn a_send_longer_than_its_receive_is_refused() {
     let v = fixture();
@@ -264,6 +270,7 @@ fn a_send_with_a_tag_that_may_not_be_invalidated_is_refused() {
 }
 
 /// RFC 5040 s7.2, check 4: each error has its code, and the Terminate includes the request.
+/// RFC 5040 s5.2.1 and s7.1.
 #[test]
 fn a_read_of_memory_that_may_not_be_read_is_refused() {
     let ask = |v: &ErrorFixture, to: u64, bytes| read_request(1, v.buffer.stag(), to, bytes);
@@ -284,6 +291,7 @@ fn a_read_of_memory_that_may_not_be_read_is_refused() {
 }
 
 /// RFC 5040 s5.2.2: one Read more than the IRD finds no buffer on queue 1.
+/// RFC 5040 s5.2.1 and s6.1.
 #[test]
 fn one_read_more_than_ird_is_refused() {
     let mut v = fixture();
@@ -295,6 +303,7 @@ fn one_read_more_than_ird_is_refused() {
 }
 
 /// A queue-1 buffer holds exactly one Read Request header.
+/// RFC 5040 s7.2.
 #[test]
 fn a_read_request_of_another_size_is_refused() {
     fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 29]), 1, 2, 5, Includes::Segment);
@@ -365,6 +374,7 @@ fn a_read_whose_source_is_revoked_during_the_response_ends_the_stream() {
 }
 
 /// RFC 5044 s8, code 2: nothing of the FPDU is used or delivered. The Terminate includes no header.
+/// RFC 5041 s6.2.2; RFC 5044 s4.4 and s6.
 #[test]
 fn a_wrong_crc_ends_the_stream() {
     let mut v = fixture();
@@ -413,6 +423,7 @@ fn a_send_that_cannot_be_carried_out_ends_the_stream() {
     assert_eq!(a.counted(Counter::IwarpLocalErrors), 1);
 }
 
+/// RFC 5041 s5.2.
 #[test]
 fn each_local_error_has_its_completion_status() {
     fn outcome(post: impl FnOnce(&mut Endpoint)) -> CompletionStatus {
@@ -467,6 +478,7 @@ fn a_receive_with_invalid_memory_ends_the_stream() {
 }
 
 /// RFC 5040 s5.4: a received Terminate flushes everything, and nothing is sent in reply.
+/// RFC 5040 s6.2.1.
 #[test]
 fn a_received_terminate_is_not_answered() {
     for octets in [[0x12, 0x02, 0x00, 0x00], [0x21, 0x02, 0x03, 0x00]] {
@@ -511,6 +523,7 @@ fn requests_posted_after_the_end_are_flushed() {
 }
 
 /// A Terminate is the next unit after those that TCP has pulled. Sends that were not pulled are never sent.
+/// RFC 5040 s7.1; RFC 5041 s6.2.2.
 #[test]
 fn a_terminate_is_sent_before_all_waiting_messages() {
     let mut v = fixture();

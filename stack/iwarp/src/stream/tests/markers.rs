@@ -100,6 +100,7 @@ fn one_direction_may_have_markers_and_the_other_none() {
 
 /// RFC 5044 s8, code 3: a marker that points elsewhere, with a correct CRC, is reported as 2/0/3. With a wrong CRC it
 /// is 2/0/2. What follows is not delivered.
+/// RFC 5044 s5.2.
 #[test]
 fn a_marker_mismatch_ends_the_stream_with_code_3() {
     for (fix_crc, code) in [(true, 3), (false, 2)] {

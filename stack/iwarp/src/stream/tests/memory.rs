@@ -65,6 +65,7 @@ fn pool(side: &Endpoint) -> Region {
 }
 
 /// RFC 5040 s5.3: the tag is invalidated, and the completion names it.
+/// RFC 5040 s3.1 and s3.2; RFC 5041 s4.3 and s5.4.
 #[test]
 fn a_send_with_invalidate_invalidates_a_tag_of_the_stream() {
     for (opcode, solicited) in
@@ -467,6 +468,7 @@ fn a_binding_waits_for_quiescence_and_delays_only_the_send_queue() {
 }
 
 /// RFC 5040 s4.1: the field is zero in every message that invalidates nothing, whatever the request contains.
+/// RFC 5040 s3.1 and s5.3.
 #[test]
 fn only_two_messages_carry_a_tag_to_invalidate() {
     for (opcode, control, word) in [

@@ -31,6 +31,7 @@ fn a_send_fills_the_oldest_receive_and_completes_when_acknowledged() {
     assert_eq!((sent.wr_id, sent.byte_len, sent.opcode), (3, 5000, CompletionOpcode::Send));
 }
 
+/// RFC 5041 s5.4.
 #[test]
 fn a_send_completes_when_its_last_byte_is_acknowledged() {
     let mut a = Endpoint::initiator();
@@ -73,6 +74,7 @@ fn a_solicited_send_sets_the_flag_of_the_completion() {
 }
 
 /// RFC 5044 s4.4, figure 5, without its marker: the FPDU of a Send of 24 zero octets.
+/// RFC 5040 s3.1, s4.1 and s5.3; RFC 5041 s4.3.
 #[test]
 fn a_send_has_the_octets_of_the_rfc_example() {
     let mut a = Endpoint::initiator();
@@ -192,6 +194,7 @@ fn other_messages_ignore_the_tag_field() {
 }
 
 /// RFC 5040 s5.1: a valid Write is not delivered to the peer's application.
+/// RFC 5040 s3.2; RFC 5041 s4.1 and s4.2.
 #[test]
 fn a_write_is_placed_without_a_completion_at_the_peer() {
     let (mut a, mut b) = pair();
@@ -213,6 +216,7 @@ fn a_write_is_placed_without_a_completion_at_the_peer() {
 
 /// RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload. Only the last has L
 /// set.
+/// RFC 5040 s3.1 and s5.1; RFC 5041 s4.1, s4.2 and s5.3.
 #[test]
 fn each_segment_of_a_write_continues_the_previous_one() {
     let mut a = Endpoint::initiator();
@@ -225,6 +229,7 @@ fn each_segment_of_a_write_continues_the_previous_one() {
     assert_eq!(headers, expected);
 }
 
+/// RFC 5040 s3.2, s5.2, s5.2.1 and s5.2.2.
 #[test]
 fn a_read_returns_the_peers_memory() {
     let (mut a, mut b) = pair();
@@ -273,6 +278,7 @@ fn a_read_of_the_largest_size_is_answered() {
 }
 
 /// RFC 5041 s5.2: an empty message is one segment, whose steering tag and offset are not checked.
+/// RFC 5040 s5.1.
 #[test]
 fn an_empty_write_needs_no_memory_at_all() {
     let (mut a, mut b) = pair();

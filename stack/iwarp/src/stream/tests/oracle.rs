@@ -104,6 +104,7 @@ proptest! {
 
     /// Both directions at once, any segment size, acknowledgements late or early: every byte is placed once and
     /// correctly, every request completes once and in order.
+    /// RFC 5041 s5.2.
     #[test]
     fn two_streams_agree_with_the_model(
         ops_a in ops(),
@@ -144,6 +145,7 @@ proptest! {
     }
 
     /// RFC 5044 s5.1: a receiver works for any alignment of FPDUs with segments.
+    /// RFC 5041 s3.
     #[test]
     fn any_segmentation_of_the_stream_gives_the_same_result(
         ops in ops(),
@@ -238,6 +240,7 @@ proptest! {
 }
 
 /// RFC 5044 s6: a short stream, split at every octet.
+/// RFC 5041 s3; RFC 5044 sA.4 and s5.2.
 #[test]
 fn fpdus_may_be_split_at_every_octet() {
     let mut a = Endpoint::initiator();

@@ -66,6 +66,7 @@ fn rule_3_the_later_of_two_writes_to_one_place_wins() {
 }
 
 /// Rules 4 and 16: a Send is not delivered before its last segment.
+/// RFC 5041 s4.1 and s5.4.
 #[test]
 fn rules_4_and_16_a_send_is_delivered_when_it_is_complete() {
     let (mut a, mut b) = pair();
@@ -82,6 +83,7 @@ fn rules_4_and_16_a_send_is_delivered_when_it_is_complete() {
 }
 
 /// Rules 5 and 10: when a Send is delivered, all earlier Writes are placed.
+/// RFC 5040 s5.1 and s5.3; RFC 5041 s4.1 and s5.3.
 #[test]
 fn rules_5_and_10_earlier_writes_are_placed_when_a_send_is_delivered() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
@@ -127,6 +129,7 @@ fn rule_9_a_completed_send_may_not_be_processed_by_the_peer() {
 }
 
 /// Rules 12 and 17: a Read returns earlier Writes, with or without an empty Read between them.
+/// RFC 5040 sB.
 #[test]
 fn rules_12_and_17_a_read_returns_earlier_writes() {
     for between in [false, true] {
@@ -163,6 +166,7 @@ fn rule_12_only_a_fence_hides_a_later_write_from_a_read() {
 }
 
 /// Rule 13: messages of every kind are sent in the order of posting.
+/// RFC 5040 s5.1, s5.2.1 and s5.3; RFC 5041 s5.3.
 #[test]
 fn rule_13_messages_are_sent_in_the_order_of_posting() {
     let (mut a, _b, target, _inbox) = pair_with_target();
@@ -207,6 +211,7 @@ fn rule_18_a_send_is_delivered_before_an_earlier_read_is_answered() {
 }
 
 /// Rule 20: responses are sent in the order of the requests.
+/// RFC 5040 s5.2.1 and s5.2.2.
 #[test]
 fn rule_20_responses_keep_the_order_of_their_requests() {
     let (mut a, mut b, target, _inbox) = pair_with_target();

@@ -22,6 +22,7 @@ const KINDS: [(Rtr, RtrKinds); 3] =
     [(Rtr::Send, RtrKinds::SEND), (Rtr::Write, RtrKinds::WRITE), (Rtr::Read, RtrKinds::READ)];
 
 /// RFC 6581 s9.2: an FPDU without payload. The steering tags are not 0, which some adapters refuse.
+/// RFC 5040 s3.1, s4.1, s4.2 and s5.2.1; RFC 5041 s4.4 and s5.2.
 #[test]
 fn each_kind_of_indication_is_an_empty_message() {
     let sent = |rtr| {
@@ -176,6 +177,7 @@ fn any_first_fpdu_opens_the_gate() {
 
 /// RFC 6581 s9.1, s9.2: an initiator that cannot meet the terms sends a Terminate as its first FPDU, and nothing
 /// else.
+/// RFC 6581 s8.
 #[test]
 fn an_initiator_that_cannot_meet_the_terms_sends_a_terminate_first() {
     use crate::mpa::MpaFault;

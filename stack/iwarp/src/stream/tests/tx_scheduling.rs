@@ -47,6 +47,7 @@ fn a_responder_waits_for_the_first_fpdu() {
     assert_eq!(ids(&b.log.sends), [(1, OK)]);
 }
 
+/// RFC 5041 s6.1; RFC 5044 s7.1.
 #[test]
 fn nothing_is_sent_before_the_stream_has_started() {
     let mut a = Endpoint::idle(config());
@@ -128,6 +129,7 @@ fn a_fenced_request_waits_for_earlier_reads() {
 }
 
 /// RFC 5044 s5.1: several FPDUs may share a segment if all of them are whole.
+/// RFC 5044 s3.
 #[test]
 fn waiting_small_messages_share_a_segment() {
     let mut a = Endpoint::initiator();
@@ -142,6 +144,7 @@ fn waiting_small_messages_share_a_segment() {
 }
 
 /// A large message is cut to fill a segment only if enough of the segment is left.
+/// RFC 5044 s4.5.
 #[test]
 fn a_large_message_is_cut_to_fill_a_segment_only_if_enough_is_left() {
     let mut a = Endpoint::initiator();
@@ -162,6 +165,7 @@ fn a_large_message_is_cut_to_fill_a_segment_only_if_enough_is_left() {
 }
 
 /// RFC 5044 s4.5: MULPDU = EMSS - (6 + EMSS mod 4). No FPDU exceeds the segment.
+/// RFC 5041 s3 and s5.2; RFC 5044 s3.
 #[test]
 fn a_message_is_cut_at_mulpdu_for_any_segment_size() {
     for room in [fpdu::SEGMENT_BYTES_MIN, 536, 1447, 1448, 1449, 1450, 8948, 64_776] {
@@ -236,6 +240,7 @@ fn untagged_segments_are_accepted_between_tagged_ones() {
 }
 
 /// RFC 5040 s4.4: the response repeats steering tag and offset of the sink.
+/// RFC 5040 s5.2.2.
 #[test]
 fn a_response_repeats_the_sink_of_the_request() {
     let (mut a, mut b) = pair();

@@ -31,6 +31,8 @@ const V6_UNREACHABLE: u8 = 1;
 const V6_TOO_BIG: u8 = 2;
 const V6_TIME_EXCEEDED: u8 = 3;
 const V6_PARAMETER_PROBLEM: u8 = 4;
+/// From this type on, errors are unknown.
+const V6_UNKNOWN_MIN: u8 = 5;
 
 /// The problem that a message reports, before its quote is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,6 +122,8 @@ fn report_v6([kind, code, _, _, m0, m1, m2, m3]: [u8; HEADER_BYTES]) -> Option<R
         (V6_UNREACHABLE, 0..=7) | (V6_TIME_EXCEEDED, 0 | 1) | (V6_PARAMETER_PROBLEM, 0..=3) => {
             Some(Report::Soft)
         }
+        // RFC 4443 s2.4 (a): an error of unknown type reaches the layer that sent the packet.
+        (0 | V6_UNKNOWN_MIN.., _) => Some(Report::Soft),
         _ => None,
     }
 }

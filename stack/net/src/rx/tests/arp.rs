@@ -54,6 +54,7 @@ fn a_probe_gets_a_reply_and_adds_no_neighbour() {
     assert_eq!(route(&mut bench, PEER.addr), Route::Pending);
 }
 
+/// RFC 1122 s2.3.3 and s2.4.
 #[test]
 fn an_unknown_neighbour_is_requested_and_the_reply_completes_the_route() {
     let mut bench = Bench::new();
@@ -93,6 +94,7 @@ fn a_request_without_a_buffer_is_counted_and_repeated() {
     assert_eq!(bench.counted(), [(Counter::NetArpRequestsSent, 1), (Counter::NetTxNoBuffer, 1)]);
 }
 
+/// RFC 1122 s3.3.1.2.
 #[test]
 fn other_networks_are_reached_through_the_gateway() {
     // RFC 1122 s3.3.1.1.

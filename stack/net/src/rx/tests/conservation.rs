@@ -120,6 +120,7 @@ fn verdict() -> impl Strategy<Value = Checksum> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
+    /// RFC 1122 s3.1.
     #[test]
     fn every_frame_is_returned_or_counted_exactly_once(
         arrivals in prop::collection::vec((frames(), verdict(), verdict(), 0u64..2_000), 1..40),

@@ -34,6 +34,7 @@ fn a_report_has_the_flow_and_the_sequence_number_of_the_quote() {
 }
 
 /// RFC 1122 s4.2.3.9: which codes are soft, and which are hard.
+/// RFC 1122 s3.2.2.1, s3.2.2.4 and s3.2.2.5.
 #[test]
 fn each_code_is_soft_or_hard() {
     for code in [0, 1, 5, 6, 7, 8, 11, 12, 14, 15] {
@@ -51,6 +52,7 @@ fn each_code_is_soft_or_hard() {
 }
 
 /// RFC 1191 s4: the MTU of the next hop; RFC 1191 s5 and s7.1: the next plateau if the router leaves it zero.
+/// RFC 1191 s3.
 #[test]
 fn a_packet_too_big_reports_the_mtu_or_the_next_plateau() {
     for (word, limit) in [(1_400, 1_400), (0, 1_492), (68, 576)] {
@@ -60,12 +62,14 @@ fn a_packet_too_big_reports_the_mtu_or_the_next_plateau() {
 }
 
 /// RFC 5927 s7.2: the quoted packet had 1500 bytes.
+/// RFC 5044 s9.1.
 #[test]
 fn a_report_about_a_packet_that_fits_is_dropped() {
     assert_dropped(&icmp_error_frame(3, 4, 1_500, &quoted_packet()), Counter::NetDropIcmpMtu);
     assert_dropped(&icmp_error_frame(3, 4, 9_000, &quoted_packet()), Counter::NetDropIcmpMtu);
 }
 
+/// RFC 9293 (MUST-55).
 #[test]
 fn unknown_codes_and_source_quench_are_dropped() {
     // RFC 6633 s3: a source quench is ignored.
@@ -119,6 +123,7 @@ fn errors_above_the_rate_are_dropped() {
 }
 
 /// RFC 1191 s6.3, RFC 8201 s5.2.
+/// RFC 4821 s5.2; RFC 8201 s4; RFC 1191 s3; RFC 1122 s3.3.3.
 #[test]
 fn a_path_mtu_applies_to_new_paths_until_it_expires() {
     let mut bench = Bench::new();

@@ -10,6 +10,7 @@ fn tcp_with(at: usize, bytes: &[u8]) -> Vec<u8> {
     with_ip(tcp_frame(b"data"), at, bytes)
 }
 
+/// RFC 1122 s3.2.1.1.
 #[test]
 fn another_version_is_dropped_before_other_checks() {
     // RFC 1122 s3.2.1.1.
@@ -32,6 +33,7 @@ fn a_total_length_beyond_the_frame_or_within_the_header_is_dropped() {
     assert_dropped(&tcp_with(16, &[0, 19]), Counter::NetDropIpLength);
 }
 
+/// RFC 1122 s3.2.1.2.
 #[test]
 fn a_wrong_header_checksum_is_dropped() {
     // RFC 1122 s3.2.1.2.
@@ -48,6 +50,7 @@ fn the_verdict_of_the_device_on_the_header_checksum_is_used() {
     assert_eq!(bench.counted(), [(Counter::NetDropIpChecksum, 2)]);
 }
 
+/// RFC 9293 (MUST-57); RFC 1122 s3.2.1.3 and s3.3.6.
 #[test]
 fn a_packet_to_another_address_or_a_broadcast_is_dropped() {
     assert_dropped(&tcp_with(30, &[10, 0, 0, 7]), Counter::NetDropIpNotOurs);
@@ -55,12 +58,14 @@ fn a_packet_to_another_address_or_a_broadcast_is_dropped() {
     assert_dropped(&tcp_with(30, &[224, 0, 0, 1]), Counter::NetDropIpNotOurs);
 }
 
+/// RFC 1122 s2.4 and s3.3.6.
 #[test]
 fn a_unicast_packet_in_a_broadcast_frame_is_dropped() {
     // RFC 1122 s3.3.6.
     assert_dropped(&changed(0, &[0xff; 6]), Counter::NetDropIpBroadcastFrame);
 }
 
+/// RFC 9293 (MUST-63).
 #[test]
 fn a_packet_from_an_invalid_source_is_dropped() {
     // RFC 1122 s3.2.1.3: this network, loopback, multicast, all forms of broadcast, and a local address.
@@ -86,6 +91,7 @@ fn first_middle_and_last_fragments_are_dropped() {
     assert_dropped(&tcp_with(20, &[0x00, 0x10]), Counter::NetDropIpFragment);
 }
 
+/// RFC 1122 s3.2.1.7.
 #[test]
 fn the_time_to_live_of_a_received_packet_is_not_checked() {
     // RFC 1122 s3.2.1.7.
@@ -99,6 +105,7 @@ fn another_protocol_is_dropped() {
     assert_dropped(&tcp_with(23, &[17]), Counter::NetDropIpProtocol);
 }
 
+/// RFC 9293 (MUST-50); RFC 1122 s3.2.1.8.
 #[test]
 fn unknown_options_are_skipped() {
     // RFC 1122 s3.2.1.8.

@@ -84,6 +84,7 @@ fn the_verdict_of_the_device_on_the_tcp_checksum_is_used() {
     assert_eq!(bench.counted(), [(Counter::NetDropTcpChecksum, 1)]);
 }
 
+/// RFC 4443 s2.4 and s3.4.
 #[test]
 fn invalid_headers_are_dropped_under_their_counters() {
     assert_dropped(&changed(14, &[0x40]), Counter::NetDropIpVersion);
@@ -106,6 +107,7 @@ fn a_packet_to_another_address_and_tcp_to_a_group_are_dropped() {
 }
 
 /// RFC 4291 s2.5.2, s2.5.3, s2.7; and a local address, which is valid only in the loopback.
+/// RFC 4861 s7.2.
 #[test]
 fn a_packet_from_an_invalid_source_is_dropped() {
     for source in ["::", "::1", "ff02::1", "::ffff:10.0.0.2", "fd00::1"] {
@@ -126,6 +128,7 @@ fn echo_request(to: Ipv6Addr) -> Vec<u8> {
 }
 
 /// RFC 4443 s4.2: the reply has the data of the request, and its destination as the source.
+/// RFC 4443 s2.2, s2.3 and s4.1.
 #[test]
 fn an_echo_request_gets_a_reply() {
     for ours in [v6(1), link_local(1)] {
@@ -144,6 +147,7 @@ fn an_echo_request_gets_a_reply() {
     }
 }
 
+/// RFC 4443 s2.4.
 #[test]
 fn corrupt_short_and_other_messages_are_dropped_under_their_counters() {
     let mut corrupt = echo_request(v6(1));
@@ -179,6 +183,7 @@ fn reported(kind: u8, code: u8, word: u32) -> Option<IcmpErrorKind> {
 }
 
 /// RFC 4443 s3, RFC 8201 s4.
+/// RFC 4443 s3.1, s3.2, s3.3 and s3.4.
 #[test]
 fn each_code_is_soft_or_hard() {
     assert_eq!(reported(2, 0, 1_400), Some(IcmpErrorKind::TooBig { mtu_bytes: 1_400 }));
@@ -192,6 +197,17 @@ fn each_code_is_soft_or_hard() {
     assert_eq!([reported(2, 0, 1_279), reported(2, 0, 1_500), reported(2, 0, 0x1_0000)], [None; 3]);
 }
 
+/// RFC 4443 s2.4 (a): an error of unknown type reaches TCP, which takes it as a sign of a state of the network.
+#[test]
+fn an_error_of_unknown_type_is_a_soft_error() {
+    for kind in [0, 5, 100, 127] {
+        assert_eq!(reported(kind, 9, 0), Some(IcmpErrorKind::Soft), "{kind}");
+    }
+    // A type that is known has known codes.
+    assert_eq!([reported(1, 8, 0), reported(3, 2, 0), reported(4, 4, 0)], [None; 3]);
+}
+
+/// RFC 4443 s2.4.
 #[test]
 fn a_quote_that_is_no_segment_of_ours_is_dropped() {
     for (at, byte) in [(0, 0x40), (6, 17), (6, 44), (23, 9)] {
@@ -256,6 +272,7 @@ fn parse_nd(frame: &[u8]) -> ParsedNd {
 }
 
 /// RFC 4861 s7.2.3 and s7.2.4.
+/// RFC 4861 s4.4 and s7.2.1.
 #[test]
 fn a_solicitation_for_our_address_gets_a_reply_and_adds_its_sender() {
     for ours in [v6(1), link_local(1)] {
@@ -350,6 +367,7 @@ fn invalid_neighbour_discovery_messages_are_dropped() {
 }
 
 /// Addresses and routes are configured, so RFC 4861 s6 does not apply.
+/// RFC 4861 s6.1.1, s6.2.4 and s8.1.
 #[test]
 fn router_messages_and_redirects_are_dropped() {
     for kind in [133, 134, 137] {
@@ -359,6 +377,7 @@ fn router_messages_and_redirects_are_dropped() {
 }
 
 /// RFC 4861 s7.2.4: the reply to a solicitation from the unspecified address goes to all nodes.
+/// RFC 4861 s4.4 and s7.2.3.
 #[test]
 fn the_reply_to_a_probe_goes_to_all_nodes() {
     let mut bench = Bench::dual();
@@ -369,6 +388,7 @@ fn the_reply_to_a_probe_goes_to_all_nodes() {
     assert_eq!(parse_nd(&bench.sent()[0]), reply);
 }
 
+/// RFC 4861 s7.2.3.
 #[test]
 fn a_solicitation_for_another_address_in_our_group_is_dropped() {
     let other: Ipv6Addr = "fd00:1::1".parse().expect("an address");
@@ -472,6 +492,7 @@ fn an_address_in_use_is_defended_at_most_once_in_ten_seconds() {
 
 /// RFC 6724 s5: a source address of the scope of the destination; RFC 4291 s2.5.6: link-local addresses are on the
 /// link.
+/// RFC 4861 s7.2.2.
 #[test]
 fn the_source_address_to_a_link_local_peer_is_link_local() {
     let mut bench = Bench::dual();
@@ -483,6 +504,7 @@ fn the_source_address_to_a_link_local_peer_is_link_local() {
     assert_eq!(path.local_addr(), IpAddr::from(link_local(1)));
 }
 
+/// RFC 4861 s8.3.
 #[test]
 fn other_networks_are_reached_through_the_gateway() {
     let mut bench = Bench::dual();
@@ -494,6 +516,39 @@ fn other_networks_are_reached_through_the_gateway() {
         let addr: Ipv6Addr = dst.parse().expect("an address");
         assert_eq!(route(&mut bench, addr), Route::Unreachable, "{dst}");
     }
+}
+
+/// RFC 4861 s7.2.6: unsolicited advertisements of an address are at least a second apart, and go to all nodes without
+/// the flags of routers and of replies.
+#[test]
+fn announcements_are_a_second_apart_and_not_solicited() {
+    let mut bench = Bench::dual();
+    bench.net.on_link_up(bench.now, &mut bench.wire);
+    let all_nodes: Ipv6Addr = "ff02::1".parse().expect("an address");
+    let mut times = Vec::new();
+    for _ in 0..8 {
+        for frame in bench.sent().iter().filter(|frame| frame[12] == 0x86) {
+            let (_, (source, to), hop_limit, kind, flags, target, options) = parse_nd(frame);
+            assert_eq!((to, hop_limit, kind, flags), (all_nodes, 255, 136, 0x20));
+            assert_eq!((target, options), (source, option(2, OURS.mac)));
+            times.push((source, bench.now));
+        }
+        bench.pass(Nanos::from_millis(500));
+    }
+    for ours in [v6(1), link_local(1)] {
+        let mine: Vec<Nanos> = times.iter().filter(|(addr, _)| *addr == ours).map(|&(_, at)| at).collect();
+        assert_eq!(mine.len(), 2, "{ours}");
+        assert!(mine[1].since(mine[0]) >= Nanos::from_secs(1), "{ours}");
+    }
+}
+
+/// RFC 8201 s4: a report lowers the path of its destination, and no other.
+#[test]
+fn an_ipv6_report_lowers_the_path() {
+    let mut bench = Bench::dual();
+    bench.net.lower_path_mtu(bench.now, v6(2).into(), 1_400);
+    let mtus = [v6(2), v6(3)].map(|to| bench.net.path_over(v6(1).into(), to.into(), PEER.mac).mtu_bytes());
+    assert_eq!(mtus, [1_400, 1_500]);
 }
 
 /// RFC 8201 s4 and s5.2.

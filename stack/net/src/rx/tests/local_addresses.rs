@@ -46,6 +46,7 @@ fn requested(bench: &mut Bench, dst: &str) -> (IpAddr, IpAddr) {
 }
 
 /// RFC 1122 s3.3.1.1 and s3.3.4.3: the longest prefix wins, and the source is on the network of the next hop.
+/// RFC 1122 s3.2.1.3 and s3.2.2.2.
 #[test]
 fn the_longest_prefix_selects_the_next_hop_and_the_source() {
     for (dst, next_hop, source) in [
@@ -59,6 +60,7 @@ fn the_longest_prefix_selects_the_next_hop_and_the_source() {
     }
 }
 
+/// RFC 1122 s3.2.1.3.
 #[test]
 fn a_path_starts_at_the_local_address_on_the_network_of_the_next_hop() {
     let mut bench = many();
@@ -67,6 +69,7 @@ fn a_path_starts_at_the_local_address_on_the_network_of_the_next_hop() {
     assert_eq!((path.local_addr(), path.remote_mac()), (ip("192.168.5.1"), PEER.mac));
 }
 
+/// RFC 1122 s3.3.4.3.
 #[test]
 fn every_local_address_gets_replies_and_segments() {
     let mut bench = many();

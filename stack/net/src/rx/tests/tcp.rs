@@ -10,6 +10,7 @@ use ironwarp_types::Ecn;
 use super::assert_dropped;
 use crate::testing::{Bench, OURS, PEER, tcp_frame, with_ip};
 
+/// RFC 1122 s3.1.
 #[test]
 fn a_valid_segment_is_returned_with_its_flow_hash_and_offsets() {
     let mut bench = Bench::new();

@@ -95,6 +95,7 @@ fn every_pair_of_read_depths_matches_the_table() {
 }
 
 /// RFC 6581 s9.1: any depths in a reply, allowed or not, to an initiator with any offer.
+/// RFC 6581 s12.
 #[test]
 fn every_reply_matches_the_table() {
     for offer in depths() {

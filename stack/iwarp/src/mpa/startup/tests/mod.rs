@@ -95,6 +95,7 @@ fn data(bytes: &[u8]) -> PrivateData {
 }
 
 /// RFC 5044 s7.1.1, figure 8.
+/// RFC 5044 s7.1 and s7.1.2.
 #[test]
 fn frames_have_the_layout_of_figure_8() {
     let (_, request) = Initiator::start(plain(true), b"hi").unwrap();
@@ -106,6 +107,7 @@ fn frames_have_the_layout_of_figure_8() {
 }
 
 /// RFC 5044 s7.1.2, rules 1 to 3.
+/// RFC 5044 s3 and s7.1.1.
 #[test]
 fn a_request_is_accepted_and_both_sides_agree() {
     let (initiator, request) = Initiator::start(plain(true), b"please").unwrap();
@@ -127,6 +129,7 @@ fn a_request_is_rejected_with_private_data() {
 }
 
 /// RFC 5044 s7.1.1: C in either frame turns CRCs on. They are off only without C in both. A reply never clears C.
+/// RFC 5044 sC.1 and s4.4.
 #[test]
 fn crcs_are_on_unless_both_sides_decline_them() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -171,6 +174,7 @@ fn reserved_bits_are_not_checked() {
 }
 
 /// RFC 5044 s7.1.2, rule 5: found with the first octet that differs.
+/// RFC 5044 s7.1.1.
 #[test]
 fn anything_but_mpa_is_refused_at_its_first_octet() {
     assert_eq!(respond(b"G"), responder::Progress::Fault(StartupFault::Key));
@@ -196,6 +200,7 @@ fn other_revisions_are_refused() {
 }
 
 /// RFC 5044 s7.1.1: 512 octets at most. A longer length is found before the data arrives.
+/// RFC 5044 s7.1.2.
 #[test]
 fn private_data_is_bounded() {
     let largest = request_with(0x40, 1, &[7; 512]);
@@ -212,6 +217,7 @@ fn private_data_is_bounded() {
 
 /// RFC 5044 s7.1.1: private data longer than its length field. Only the responder can detect it, because FPDUs may
 /// follow a reply in the same segment.
+/// RFC 5044 s7.1.
 #[test]
 fn octets_after_a_request_are_refused_and_after_a_reply_kept() {
     let mut request = REQUEST.to_vec();
@@ -244,6 +250,7 @@ fn a_frame_is_one_unit() {
 }
 
 /// RFC 5044 s7.1.1: private data that has not arrived is waited for, and no octets beyond the received ones are read.
+/// RFC 5044 s7.1.2.
 #[test]
 fn a_reply_may_arrive_octet_by_octet_and_keeps_what_follows() {
     let frame = reply_with(0x40, 1, b"data");
