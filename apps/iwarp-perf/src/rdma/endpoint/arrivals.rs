@@ -133,7 +133,8 @@ impl State {
 
     /// Removes a request that has ended, and the client if it has not been served yet: its bound stays that of the stack.
     fn forget(&mut self, ended: &ConnectionRequest) {
-        let is_ended = |event: &Event| matches!(event, Event::ConnectRequest { request, .. } if request == ended);
+        let is_ended =
+            |event: &Event| matches!(event, Event::ConnectRequest { request, .. } if request == ended);
         self.waiting.values_mut().for_each(|events| events.retain(|event| !is_ended(event)));
         if let Some(index) = self.newcomers.iter().position(|newcomer| newcomer.request == *ended)
             && let Some(newcomer) = self.newcomers.remove(index)
