@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionStatus, Config, Event, IdlePolicy, MacAddr, QpAttr,
-    RecvWr, SendWr, Stack,
+    Access, Completion, CompletionOpcode, CompletionStatus, Config, ConnectionRequest, Event, IdlePolicy,
+    MacAddr, QpAttr, RecvWr, SendWr, Stack,
 };
 use ironwarp_tokio::{AsyncContext, AsyncCq, run_worker};
 
@@ -54,7 +54,7 @@ async fn serve(mut ctx: AsyncContext) -> Outcome<()> {
     let half = |number: u64, bytes| buffer.slice(number as usize * BYTES as usize, bytes);
     let qp = ctx.create_qp(pd, &QpAttr::new(cq.queue()))?;
     ctx.post_recv(qp, &RecvWr::new(0, &[half(0, BYTES)?]))?;
-    let Event::ConnectRequest { request, .. } = ctx.event().await? else { return Err("no request".into()) };
+    let request = next_request(&mut ctx).await?;
     ctx.accept(request, qp, b"")?;
     loop {
         let done = next(&mut ctx, &cq).await?;
@@ -71,6 +71,26 @@ async fn serve(mut ctx: AsyncContext) -> Outcome<()> {
             other => return Err(format!("{other:?}").into()),
         }
     }
+}
+
+/// Returns the next request of a client that is welcome, and still waits for the answer.
+async fn next_request(ctx: &mut AsyncContext) -> Outcome<ConnectionRequest> {
+    loop {
+        if let Event::ConnectRequest { request, remote, .. } = ctx.event().await? {
+            match ctx.decide(&request, is_welcome(remote)).await? {
+                Some(true) => return Ok(request),
+                Some(false) => ctx.reject(request, b"not welcome")?,
+                // The client has left.
+                None => {}
+            }
+        }
+    }
+}
+
+/// A server may ask somebody else, which takes its time.
+async fn is_welcome(client: SocketAddr) -> bool {
+    tokio::task::yield_now().await;
+    client.is_ipv4()
 }
 
 /// Sends some messages and returns the replies.

@@ -2,7 +2,7 @@
 //!
 //! | type | what it waits for |
 //! | --- | --- |
-//! | [`AsyncContext`] | events of connections |
+//! | [`AsyncContext`] | events of connections, and decisions about connection requests |
 //! | [`AsyncCq`] | completions of one queue |
 //! | [`run_worker`] | whatever a worker has to be polled for, with `core.idle = "sleep"` |
 //!
@@ -18,11 +18,13 @@ mod cq;
 mod descriptor;
 mod worker;
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, ready};
 
-use ironwarp::{Completion, Context, Event};
+use ironwarp::{Completion, ConnectionRequest, Context, Event};
 
 pub use cq::AsyncCq;
 use descriptor::Descriptor;
@@ -33,7 +35,12 @@ pub use worker::run_worker;
 pub struct AsyncContext {
     context: Context,
     events: Descriptor,
+    /// Events that arrived while a program decided about a request.
+    kept: VecDeque<Event>,
 }
+
+/// Events that are kept while a program decides. Further ones stay with the library until it has decided.
+const KEPT_MAX: usize = 1024;
 
 impl AsyncContext {
     /// Registers the descriptor of a context's events with tokio.
@@ -47,10 +54,10 @@ impl AsyncContext {
     /// Outside a tokio runtime with its I/O driver enabled.
     pub fn new(context: Context) -> io::Result<Self> {
         let events = Descriptor::of(context.event_fd())?;
-        Ok(AsyncContext { context, events })
+        Ok(AsyncContext { context, events, kept: VecDeque::new() })
     }
 
-    /// Returns the context itself.
+    /// Returns the context itself. Drops the events that [`AsyncContext::decide`] has kept.
     pub fn into_inner(self) -> Context {
         self.context
     }
@@ -66,6 +73,64 @@ impl AsyncContext {
 
     /// As [`AsyncContext::event`], for futures that wait for several things of one context.
     pub fn poll_next_event(&mut self, task: &mut TaskContext<'_>) -> Poll<io::Result<Event>> {
+        match self.kept.pop_front() {
+            Some(event) => Poll::Ready(Ok(event)),
+            None => self.poll_arrival(task),
+        }
+    }
+
+    /// Waits for `decision`, which the answer to a connection request depends on: a look-up, a queue of the program's. Returns
+    /// its output, or `None` as soon as the request has ended ([`Event::RequestEnded`]): the peer has left, or its time is
+    /// over, and the answer would have no effect. Other events are kept for [`AsyncContext::event`], in order.
+    /// Cancel safe: a dropped future has taken no event but the end of its request.
+    ///
+    /// ```no_run
+    /// # use ironwarp::{ConnectionRequest, QueuePair};
+    /// # use ironwarp_tokio::AsyncContext;
+    /// # async fn is_welcome() -> bool { true }
+    /// # async fn answer(
+    /// #     ctx: &mut AsyncContext, request: ConnectionRequest, qp: QueuePair,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// match ctx.decide(&request, is_welcome()).await? {
+    ///     Some(true) => ctx.accept(request, qp, b"welcome")?,
+    ///     Some(false) => ctx.reject(request, b"not today")?,
+    ///     // Nobody waits for the answer any more.
+    ///     None => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The system's error if the descriptor cannot be read.
+    pub async fn decide<F: Future>(
+        &mut self,
+        request: &ConnectionRequest,
+        decision: F,
+    ) -> io::Result<Option<F::Output>> {
+        let is_end =
+            |event: &Event| matches!(event, Event::RequestEnded { request: ended } if ended == request);
+        if let Some(at) = self.kept.iter().position(is_end) {
+            self.kept.remove(at);
+            return Ok(None);
+        }
+        let mut decision = pin!(decision);
+        std::future::poll_fn(|task| {
+            while self.kept.len() < KEPT_MAX {
+                match self.poll_arrival(task)? {
+                    Poll::Ready(event) if is_end(&event) => return Poll::Ready(Ok(None)),
+                    Poll::Ready(event) => self.kept.push_back(event),
+                    Poll::Pending => break,
+                }
+            }
+            decision.as_mut().poll(task).map(|decided| Ok(Some(decided)))
+        })
+        .await
+    }
+
+    /// Waits for an event that was not kept.
+    fn poll_arrival(&mut self, task: &mut TaskContext<'_>) -> Poll<io::Result<Event>> {
         loop {
             if let Some(event) = self.context.poll_event() {
                 return Poll::Ready(Ok(event));

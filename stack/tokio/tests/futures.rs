@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionStatus, Config, Event, IdlePolicy, MacAddr, QpAttr,
-    QueuePair, RecvWr, SendWr, Stack, Worker,
+    Access, Completion, CompletionOpcode, CompletionStatus, Config, ConnectionRequest, Event, IdlePolicy,
+    MacAddr, QpAttr, QueuePair, RecvWr, SendWr, Stack, Worker,
 };
 use ironwarp_tokio::{AsyncContext, AsyncCq, run_worker};
 use tokio::time::timeout;
@@ -114,6 +114,66 @@ async fn a_dropped_future_loses_nothing() {
     assert_eq!((reaped.expect("a completion"), done[0].wr_id), (1, 9));
     near.ctx.disconnect(near.qp).expect("open");
     until(&mut far, |event| matches!(event, Event::Disconnected { .. })).await;
+}
+
+/// Three requests of a peer that leaves before any is answered.
+async fn requests() -> (Side, Side, Vec<QueuePair>, Vec<ConnectionRequest>) {
+    let far_port = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..MemoryConfig::default() };
+    let (near, far) = pair(&MemoryConfig::default(), &far_port);
+    let (mut near, mut far) = (side("10.0.0.1/24", near), side("10.0.0.2/24", far));
+    let at = far.ctx.listen("10.0.0.2:0".parse().expect("an address")).expect("a port");
+    let (mut asked, mut requests) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let pd = near.ctx.alloc_pd();
+        let qp = near.ctx.create_qp(pd, &QpAttr::new(near.cq.queue())).expect("a queue pair");
+        near.ctx.connect(qp, at, b"").expect("connect");
+        asked.push(qp);
+        let event = timeout(PATIENCE, far.ctx.event()).await.expect("in time").expect("an event");
+        let Event::ConnectRequest { request, .. } = event else { panic!("{event:?}") };
+        requests.push(request);
+    }
+    (near, far, asked, requests)
+}
+
+/// Nobody waits for the answer any more: the decision is given up, and what else has happened is reported in its order.
+#[tokio::test]
+async fn a_decision_ends_with_its_request() {
+    let (mut near, mut far, asked, requests) = requests().await;
+    for qp in asked {
+        near.ctx.destroy_qp(qp).expect("a queue pair");
+    }
+    let [first, second, third] = &requests[..] else { panic!("{requests:?}") };
+    let never = timeout(PATIENCE, far.ctx.decide(third, std::future::pending::<()>()));
+    assert_eq!(never.await.expect("in time").expect("an event"), None);
+    // Their ends came before that of the third.
+    assert_eq!(far.ctx.decide(second, std::future::ready(7)).await.expect("no error"), None);
+    let event = timeout(PATIENCE, far.ctx.event()).await.expect("in time").expect("an event");
+    assert!(matches!(&event, Event::RequestEnded { request } if request == first), "{event:?}");
+}
+
+#[tokio::test]
+async fn a_decision_in_time_is_the_answer() {
+    let (mut near, mut far, asked, mut requests) = requests().await;
+    near.ctx.destroy_qp(asked[0]).expect("a queue pair");
+    let last = requests.pop().expect("three");
+    let decided = far.ctx.decide(&last, async {
+        tokio::task::yield_now().await;
+        "welcome"
+    });
+    let answer = timeout(PATIENCE, decided).await.expect("in time").expect("no error").expect("it waits");
+    far.ctx.accept(last, far.qp, answer.as_bytes()).expect("accept");
+    let established = timeout(PATIENCE, near.ctx.event()).await.expect("in time").expect("an event");
+    let Event::Established { qp, private_data, .. } = established else { panic!("{established:?}") };
+    assert_eq!((qp, &private_data[..]), (asked[2], &b"welcome"[..]));
+    // What ended meanwhile is reported, whether it arrived before the decision or after it.
+    let is_first =
+        |event: &Event| matches!(event, Event::RequestEnded { request } if *request == requests[0]);
+    let (mut has_ended, mut is_established) = (false, false);
+    while !has_ended || !is_established {
+        let event = timeout(PATIENCE, far.ctx.event()).await.expect("in time").expect("an event");
+        has_ended |= is_first(&event);
+        is_established |= matches!(event, Event::Established { .. });
+    }
 }
 
 #[tokio::test]
