@@ -202,6 +202,7 @@ smoke_cells() {
     own_program endpoints
     own_program forks
     own_program identifiers
+    own_program lifetimes
     own_program memory
     own_program queue_pairs
     own_program requests

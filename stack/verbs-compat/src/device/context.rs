@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 use super::{is_configured, query};
 use crate::engine::{
-    EINVAL, ENODEV, EventQueue, Object, Outcome, State, as_minus_one, as_number, as_pointer, find, lock,
-    set_errno, signal_acknowledged, variable, wait_for, with,
+    EINVAL, ENODEV, EventQueue, Object, Outcome, State, as_minus_one, as_number, as_pointer, lock, set_errno,
+    signal_acknowledged, variable, wait_for, with,
 };
 use crate::objects;
 use crate::sys;
@@ -87,19 +87,6 @@ fn raw_pointer(context: *mut sys::ibv_context) -> *mut sys::verbs_context {
     context.wrapping_byte_sub(offset_of!(sys::verbs_context, context)).cast()
 }
 
-/// Finds the context of a program's pointer.
-///
-/// # Safety
-/// As for [`find`].
-pub(crate) unsafe fn context_of<'a>(context: *mut sys::ibv_context) -> Outcome<&'a mut Context> {
-    if context.is_null() {
-        return Err(EINVAL);
-    }
-    let raw = context.wrapping_byte_sub(offset_of!(sys::verbs_context, context));
-    // SAFETY: guaranteed by the caller.
-    unsafe { find::<Context>(raw.cast()) }.ok_or(EINVAL)
-}
-
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device {
     let devices = if is_configured() { 1 } else { 0 };
@@ -159,6 +146,11 @@ pub(crate) fn default_context(state: &mut State) -> Outcome<*mut sys::ibv_contex
 }
 
 impl State {
+    /// Returns the context at a program's pointer. Fails with EINVAL if there is none.
+    pub(crate) fn context(&mut self, context: *mut sys::ibv_context) -> Outcome<&mut Context> {
+        self.pools.contexts.get(raw_pointer(context))
+    }
+
     fn open_context(&mut self) -> Outcome<*mut sys::ibv_context> {
         self.open_device()?;
         let events = EventQueue::new()?;
@@ -194,12 +186,10 @@ impl State {
     }
 
     fn close_context(&mut self, context: *mut sys::ibv_context) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { context_of(context)? };
-        let raw = context.wrapping_byte_sub(offset_of!(sys::verbs_context, context)).cast();
+        self.context(context)?;
+        let raw = raw_pointer(context);
         self.contexts.retain(|other| *other != raw);
-        // SAFETY: as above.
-        unsafe { self.pools.contexts.remove(raw) };
+        self.pools.contexts.take(raw);
         Ok(())
     }
 
@@ -207,9 +197,9 @@ impl State {
     pub(crate) fn push_async(&mut self, owner: Option<*mut sys::ibv_context>, event: AsyncEvent) {
         let is_owner =
             |raw: &&*mut sys::verbs_context| owner.is_none_or(|owner| program_pointer(**raw) == owner);
-        for raw in self.contexts.iter().filter(is_owner) {
-            // SAFETY: the lock is held, and no reference is kept.
-            let context = unsafe { find::<Context>(*raw) };
+        let Self { contexts, pools, .. } = self;
+        for raw in contexts.iter().filter(is_owner) {
+            let context = pools.contexts.find(*raw);
             if let Some(context) = context.filter(|context| context.events.len() < ASYNC_EVENTS_MAX) {
                 context.events.push(event);
             }
@@ -218,9 +208,9 @@ impl State {
 
     /// Removes the events of an object that is being destroyed.
     pub(crate) fn remove_async(&mut self, source: AsyncSource) {
-        for raw in &self.contexts {
-            // SAFETY: as above.
-            if let Some(context) = unsafe { find::<Context>(*raw) } {
+        let Self { contexts, pools, .. } = self;
+        for raw in contexts.iter() {
+            if let Some(context) = pools.contexts.find(*raw) {
                 context.events.remove_unless(|event| event.source != source);
             }
         }
@@ -256,13 +246,11 @@ extern "C-unwind" fn ibv_get_async_event(
 }
 
 fn get_async_event(context: *mut sys::ibv_context) -> Outcome<AsyncEvent> {
-    // SAFETY: the lock is held, and no reference is kept.
-    let fd = with(|_| Ok(unsafe { context_of(context)? }.events.fd()))?;
-    wait_for(fd, |_| {
-        // SAFETY: as above.
-        let event = unsafe { context_of(context)? }.events.pop();
+    let fd = with(|state| Ok(state.context(context)?.events.fd()))?;
+    wait_for(fd, |state| {
+        let event = state.context(context)?.events.pop();
         if let Some(event) = event {
-            objects::count_async(event.source, 1);
+            state.count_async(event.source, 1);
         }
         Ok(event)
     })
@@ -284,16 +272,15 @@ extern "C" fn ibv_ack_async_event(event: *mut sys::ibv_async_event) {
             _ => AsyncSource::Qp(event.element.qp),
         }
     };
-    let Ok(_state) = lock() else { return };
-    objects::count_async(source, -1);
+    let Ok(mut state) = lock() else { return };
+    state.count_async(source, -1);
     signal_acknowledged();
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_device(context: *mut sys::ibv_context, attr: *mut sys::ibv_device_attr) -> c_int {
     as_number(with(|state| {
-        // SAFETY: the lock is held; the program passes a place for the attributes.
-        unsafe { context_of(context)? };
+        state.context(context)?;
         if attr.is_null() {
             return Err(EINVAL);
         }

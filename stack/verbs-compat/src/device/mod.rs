@@ -17,7 +17,7 @@ use ironwarp_port::Port;
 use verbs::config::{DeviceConfig, MemifRole};
 use verbs::{Completion, Config, InterfaceAddress, MacAddr, PortInfo, PortVisit, Stack, Worker};
 
-pub(crate) use context::{AsyncEvent, AsyncSource, Context, context_of, default_context};
+pub(crate) use context::{AsyncEvent, AsyncSource, Context, default_context};
 pub(crate) use names::static_text;
 pub(crate) use query::READS_MAX;
 

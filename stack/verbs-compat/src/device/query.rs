@@ -5,7 +5,7 @@ use core::mem::{size_of, size_of_val};
 
 use verbs::MacAddr;
 
-use super::{Device, context_of};
+use super::Device;
 use crate::engine::{EINVAL, Outcome, State, as_minus_one, as_number, set_errno, with};
 use crate::objects::{SEND_DEPTH_MAX, clamp_int};
 use crate::sys;
@@ -129,8 +129,7 @@ fn with_port<T>(
     body: impl FnOnce(&mut Device) -> Outcome<T>,
 ) -> Outcome<T> {
     with(|state: &mut State| {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { context_of(context)? };
+        state.context(context)?;
         if port == PORT { body(state.device()?) } else { Err(EINVAL) }
     })
 }

@@ -25,7 +25,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 pub(crate) use cancel::CancelDisabled;
 pub(crate) use errno::*;
 pub(crate) use event_queue::EventQueue;
-pub(crate) use pool::{Link, Object, Pool, find};
+pub(crate) use pool::{Link, Object, Pool};
 pub(crate) use process::{BlockedSignals, start as start_process_hooks, variable};
 pub(crate) use wait::{wait_for, wait_for_ever};
 

@@ -149,14 +149,6 @@ impl<T: Object> Pool<T> {
     }
 
     /// Removes an object. Returns `None` if there is none.
-    ///
-    /// # Safety
-    /// As for [`take`](Self::take), which is safe.
-    pub(crate) unsafe fn remove(&mut self, raw: *mut T::Raw) -> Option<T> {
-        self.take(raw)
-    }
-
-    /// Removes an object. Returns `None` if there is none.
     pub(crate) fn take(&mut self, raw: *mut T::Raw) -> Option<T> {
         let slot = self.slot(raw)?;
         self.free.push_back(slot);
@@ -180,23 +172,6 @@ impl<T: Object> Pool<T> {
     /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.blocks.iter().map(|block| block.slots).sum::<usize>() - self.free.len()
-    }
-}
-
-/// Returns the object at a program's pointer, or `None` if the pointer is null or the object was removed.
-///
-/// # Safety
-/// `raw` is null, or comes from a pool of this type. The caller holds the lock of the engine for as long as it uses the
-/// reference, and holds no other reference to the object.
-pub(crate) unsafe fn find<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a mut T> {
-    let slot: *mut Slot<T> = raw.cast();
-    // SAFETY: guaranteed by the caller; slots are never freed, and a live one holds an object.
-    unsafe {
-        // A pointer that is no object's may be anything; one that cannot be is not followed.
-        if slot.is_null() || !slot.is_aligned() || !(*slot).is_live {
-            return None;
-        }
-        Some((*slot).body.assume_init_mut())
     }
 }
 

@@ -7,10 +7,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::Cq;
-use crate::device::context_of;
 use crate::engine::{
-    EBUSY, EINVAL, Object, Outcome, State, as_minus_one, as_number, as_pointer, find, last_errno, lock,
+    EBUSY, EINVAL, Object, Outcome, State, as_minus_one, as_number, as_pointer, last_errno, lock,
     signal_acknowledged, wait_for, with,
 };
 use crate::sys;
@@ -46,17 +44,12 @@ impl CompChannel {
         self.raw.refcnt -= 1;
     }
 
-    /// Returns a queue that has an event, and takes the event.
-    fn take(&self) -> Option<*mut sys::ibv_cq> {
+    /// Returns a queue that has an event, which may have been destroyed since.
+    fn ready(&self) -> Option<*mut sys::ibv_cq> {
         let mut ready = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: the structure lives through the call.
         let found = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut ready, 1, 0) };
-        let cq = ready.u64 as *mut sys::ibv_cq;
-        // SAFETY: the caller holds the lock; the pointer is that of a queue, which may have been destroyed since.
-        let queue = unsafe { (found == 1).then(|| find::<Cq>(cq))?? };
-        queue.unacked += 1;
-        queue.reset_fd();
-        Some(cq)
+        (found == 1).then_some(ready.u64 as *mut sys::ibv_cq)
     }
 }
 
@@ -70,8 +63,7 @@ impl State {
         &mut self,
         context: *mut sys::ibv_context,
     ) -> Outcome<*mut sys::ibv_comp_channel> {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { context_of(context)? };
+        self.context(context)?;
         // SAFETY: the call has no preconditions.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if fd < 0 {
@@ -84,12 +76,10 @@ impl State {
     }
 
     pub(crate) fn destroy_comp_channel(&mut self, channel: *mut sys::ibv_comp_channel) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        if unsafe { find::<CompChannel>(channel) }.ok_or(EINVAL)?.raw.refcnt > 0 {
+        if self.pools.channels.get(channel)?.raw.refcnt > 0 {
             return Err(EBUSY);
         }
-        // SAFETY: as above.
-        unsafe { self.pools.channels.remove(channel) };
+        self.pools.channels.take(channel);
         Ok(())
     }
 }
@@ -119,23 +109,17 @@ extern "C-unwind" fn ibv_get_cq_event(
 }
 
 fn get_cq_event(channel: *mut sys::ibv_comp_channel) -> Outcome<(*mut sys::ibv_cq, *mut c_void)> {
-    let fd = with(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        Ok(unsafe { find::<CompChannel>(channel) }.ok_or(EINVAL)?.raw.fd)
-    })?;
-    wait_for(fd, |_| {
-        // SAFETY: as above.
-        let found = unsafe { find::<CompChannel>(channel) }.ok_or(EINVAL)?.take();
-        // SAFETY: as above.
-        Ok(found.and_then(|cq| Some((cq, unsafe { find::<Cq>(cq) }?.raw.cq_context))))
+    let fd = with(|state| Ok(state.pools.channels.get(channel)?.raw.fd))?;
+    wait_for(fd, |state| {
+        let ready = state.pools.channels.get(channel)?.ready();
+        Ok(ready.and_then(|cq| Some((cq, state.pools.cqs.find(cq)?.take_event()))))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_ack_cq_events(cq: *mut sys::ibv_cq, events: c_uint) {
-    let Ok(_state) = lock() else { return };
-    // SAFETY: the lock is held, and no reference is kept.
-    if let Some(queue) = unsafe { find::<Cq>(cq) } {
+    let Ok(mut state) = lock() else { return };
+    if let Some(queue) = state.pools.cqs.find(cq) {
         queue.raw.comp_events_completed = queue.raw.comp_events_completed.wrapping_add(events);
         queue.unacked -= i64::from(events);
         signal_acknowledged();

@@ -9,9 +9,8 @@ use std::os::fd::AsRawFd;
 
 use verbs::{Completion, CompletionQueue, QpNum};
 
-use super::CompChannel;
-use crate::device::{AsyncSource, context_of};
-use crate::engine::{EBUSY, EINVAL, Object, Outcome, State, as_number, as_pointer, find, lock_when, with};
+use crate::device::AsyncSource;
+use crate::engine::{EBUSY, EINVAL, ENODEV, Object, Outcome, State, as_number, as_pointer, lock_when, with};
 use crate::sys;
 
 #[repr(C)]
@@ -41,8 +40,15 @@ unsafe impl Object for Cq {
 const CQE_MAX: u32 = 1 << 18;
 
 impl Cq {
+    /// Delivers an event to the program, which has to acknowledge it. Returns what the program gave the queue.
+    pub(super) fn take_event(&mut self) -> *mut c_void {
+        self.unacked += 1;
+        self.reset_fd();
+        self.raw.cq_context
+    }
+
     /// Resets the descriptor after its event was taken.
-    pub(crate) fn reset_fd(&self) {
+    fn reset_fd(&self) {
         let mut count = [0u8; 8];
         // SAFETY: the buffer has eight bytes. The descriptor is non-blocking.
         unsafe { libc::read(self.fd, count.as_mut_ptr().cast(), count.len()) };
@@ -77,21 +83,13 @@ extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> c_int {
 
 /// Waits until all events of the queue are acknowledged. A call that fails has changed nothing.
 pub(crate) fn destroy_cq(cq: *mut sys::ibv_cq) -> Outcome {
-    with(|_| check_unused(cq))?;
-    let mut state = lock_when(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<Cq>(cq) }.is_none_or(|queue| queue.unacked <= 0 && queue.unacked_async <= 0)
+    with(|state| state.check_cq_unused(cq))?;
+    let mut state = lock_when(|state| {
+        state.pools.cqs.find(cq).is_none_or(|queue| queue.unacked <= 0 && queue.unacked_async <= 0)
     })?;
     // A queue pair may have begun to use it meanwhile.
-    check_unused(cq)?;
+    state.check_cq_unused(cq)?;
     state.remove_cq(cq)
-}
-
-/// Fails with EBUSY while a queue pair completes into a queue. The caller holds the lock.
-fn check_unused(cq: *mut sys::ibv_cq) -> Outcome {
-    // SAFETY: the lock is held, and no reference is kept.
-    let users = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.users;
-    if users > 0 { Err(EBUSY) } else { Ok(()) }
 }
 
 fn parse_depth(cqe: c_int) -> Outcome<u32> {
@@ -99,6 +97,11 @@ fn parse_depth(cqe: c_int) -> Outcome<u32> {
 }
 
 impl State {
+    /// Fails with EBUSY while a queue pair completes into a queue.
+    fn check_cq_unused(&mut self, cq: *mut sys::ibv_cq) -> Outcome {
+        if self.pools.cqs.get(cq)?.users > 0 { Err(EBUSY) } else { Ok(()) }
+    }
+
     pub(crate) fn create_cq(
         &mut self,
         context: *mut sys::ibv_context,
@@ -106,12 +109,9 @@ impl State {
         cq_context: *mut c_void,
         channel: *mut sys::ibv_comp_channel,
     ) -> Outcome<*mut sys::ibv_cq> {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe {
-            context_of(context)?;
-            if !channel.is_null() {
-                find::<CompChannel>(channel).ok_or(EINVAL)?;
-            }
+        self.context(context)?;
+        if !channel.is_null() {
+            self.pools.channels.get(channel)?;
         }
         let requested = parse_depth(cqe)?;
         let handle = self.control(|stack| stack.create_cq(requested))?;
@@ -120,12 +120,10 @@ impl State {
         let (backlog, demand, users, unacked, unacked_async) = (VecDeque::new(), 0, 0, 0, 0);
         let cq = Cq { raw, handle, fd, backlog, requested, demand, users, unacked, unacked_async };
         let cq = self.pools.cqs.insert(cq);
-        // SAFETY: as above.
-        if let Some(channel) = unsafe { find::<CompChannel>(channel) }
+        if let Some(channel) = self.pools.channels.find(channel)
             && let Err(error) = channel.add(fd, cq)
         {
-            // SAFETY: as above.
-            unsafe { self.pools.cqs.remove(cq) };
+            self.pools.cqs.take(cq);
             self.control(|stack| stack.destroy_cq(handle))?;
             return Err(error);
         }
@@ -135,20 +133,17 @@ impl State {
 
     /// Makes room for `change` requests more, or fewer.
     pub(crate) fn fit_cq(&mut self, cq: *mut sys::ibv_cq, change: i64) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let (demand, requested) =
-            unsafe { find::<Cq>(cq) }.map(|cq| (cq.demand, cq.requested)).ok_or(EINVAL)?;
+        let found = self.pools.cqs.get(cq)?;
+        let (demand, requested) = (found.demand, found.requested);
         let demand = (i64::from(demand) + change).clamp(0, u32::MAX.into()) as u32;
         self.grow_cq(cq, demand.max(requested))?;
-        // SAFETY: as above.
-        unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.demand = demand;
+        self.pools.cqs.get(cq)?.demand = demand;
         Ok(())
     }
 
     /// Gives the stack's queue at least `depth` entries.
     fn grow_cq(&mut self, cq: *mut sys::ibv_cq, depth: u32) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let handle = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.handle;
+        let handle = self.pools.cqs.get(cq)?.handle;
         if self.device()?.context.query_cq(handle)?.depth >= depth {
             return Ok(());
         }
@@ -167,17 +162,13 @@ impl State {
     fn resize_cq(&mut self, cq: *mut sys::ibv_cq, cqe: c_int) -> Outcome {
         let requested = parse_depth(cqe)?;
         self.take_completions(cq)?;
-        // SAFETY: the lock is held, and no reference is kept beyond the block.
-        let depth = unsafe {
-            let queue = find::<Cq>(cq).ok_or(EINVAL)?;
-            if queue.backlog.len() > requested as usize {
-                return Err(EINVAL);
-            }
-            queue.demand.max(requested)
-        };
+        let queue = self.pools.cqs.get(cq)?;
+        if queue.backlog.len() > requested as usize {
+            return Err(EINVAL);
+        }
+        let depth = queue.demand.max(requested);
         self.grow_cq(cq, depth)?;
-        // SAFETY: as above.
-        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
+        let queue = self.pools.cqs.get(cq)?;
         queue.requested = requested;
         queue.raw.cqe = cqe;
         Ok(())
@@ -185,9 +176,9 @@ impl State {
 
     /// Moves the completions of the stack's queue to the backlog, in order.
     fn take_completions(&mut self, cq: *mut sys::ibv_cq) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept beyond the call, which runs no worker.
-        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
-        let stack = &mut self.device()?.context;
+        let Self { pools, device, .. } = self;
+        let queue = pools.cqs.get(cq)?;
+        let stack = &mut device.as_mut().ok_or(ENODEV)?.context;
         let mut taken = [Completion::default(); 16];
         loop {
             let count = stack.poll_cq(queue.handle, &mut taken)?;
@@ -201,31 +192,26 @@ impl State {
     /// Removes the completions of a queue pair that no longer exists.
     pub(crate) fn remove_completions(&mut self, cq: *mut sys::ibv_cq, qp: QpNum) -> Outcome {
         self.take_completions(cq)?;
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?.backlog.retain(|completion| completion.qp != qp);
+        self.pools.cqs.get(cq)?.backlog.retain(|completion| completion.qp != qp);
         Ok(())
     }
 
     pub(crate) fn remove_cq(&mut self, cq: *mut sys::ibv_cq) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept beyond the statement.
-        let (handle, fd, channel) =
-            unsafe { find::<Cq>(cq) }.map(|cq| (cq.handle, cq.fd, cq.raw.channel)).ok_or(EINVAL)?;
-        // SAFETY: as above.
-        if let Some(channel) = unsafe { find::<CompChannel>(channel) } {
+        let found = self.pools.cqs.get(cq)?;
+        let (handle, fd, channel) = (found.handle, found.fd, found.raw.channel);
+        if let Some(channel) = self.pools.channels.find(channel) {
             // Now: a child process may keep the descriptor open, and with it the interest in it.
             channel.remove(fd);
         }
         if let Err(error) = self.control(|stack| stack.destroy_cq(handle)) {
-            // SAFETY: as above.
-            if let Some(channel) = unsafe { find::<CompChannel>(channel) } {
+            if let Some(channel) = self.pools.channels.find(channel) {
                 channel.add(fd, cq)?;
             }
             return Err(error);
         }
         self.remove_async(AsyncSource::Cq(cq));
         self.cqs.retain(|other| *other != cq);
-        // SAFETY: as above.
-        unsafe { self.pools.cqs.remove(cq) };
+        self.pools.cqs.take(cq);
         Ok(())
     }
 }
@@ -233,9 +219,8 @@ impl State {
 /// Requests an event for the next completion, or the next solicited or failed one.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: c_int) -> c_int {
     as_number(with(|state| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
+        let handle = state.pools.cqs.get(cq)?.handle;
         state.expect_event();
-        Ok(state.device()?.context.arm_cq(queue.handle, solicited_only != 0)?)
+        Ok(state.device()?.context.arm_cq(handle, solicited_only != 0)?)
     }))
 }

@@ -8,9 +8,8 @@ use core::ptr::NonNull;
 
 use verbs::{Access, ProtectionDomain, RawMemory, Region};
 
-use crate::device::context_of;
 use crate::engine::{
-    EBUSY, EFAULT, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, find, set_errno, with,
+    EBUSY, EFAULT, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, set_errno, with,
 };
 use crate::sys;
 
@@ -51,13 +50,11 @@ extern "C" fn ibv_alloc_pd(context: *mut sys::ibv_context) -> *mut sys::ibv_pd {
 #[unsafe(no_mangle)]
 extern "C" fn ibv_dealloc_pd(pd: *mut sys::ibv_pd) -> c_int {
     as_number(with(|state| {
-        // SAFETY: the lock is held, and no reference is kept.
-        let users = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?.users;
+        let users = state.pools.pds.get(pd)?.users;
         if users > 0 {
             return Err(EBUSY);
         }
-        // SAFETY: as above.
-        unsafe { state.pools.pds.remove(pd) };
+        state.pools.pds.take(pd);
         Ok(())
     }))
 }
@@ -113,18 +110,14 @@ extern "C" fn ibv_rereg_mr(
     _access: c_int,
 ) -> c_int {
     // Unlike the other calls, this one has codes of its own: the input is invalid, the region is unchanged.
-    let known = with(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<Mr>(mr) }.ok_or(EINVAL).map(drop)
-    });
+    let known = with(|state| state.pools.mrs.get(mr).map(drop));
     set_errno(known.map_or(libc::EINVAL, |()| libc::EOPNOTSUPP));
     sys::IBV_REREG_MR_ERR_INPUT as c_int
 }
 
 impl State {
     pub(crate) fn alloc_pd(&mut self, context: *mut sys::ibv_context) -> Outcome<*mut sys::ibv_pd> {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { context_of(context)? };
+        self.context(context)?;
         let domain = self.device()?.context.alloc_pd();
         Ok(self.pools.pds.insert(Pd {
             raw: sys::ibv_pd { context, handle: 0 },
@@ -146,8 +139,7 @@ impl State {
             return Err(EINVAL);
         }
         let base = NonNull::new(addr.cast::<u8>()).ok_or(EFAULT)?;
-        // SAFETY: the lock is held, and no reference is kept.
-        let domain = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?.domain;
+        let domain = self.pools.pds.get(pd)?.domain;
         // SAFETY: the program keeps the memory until it has deregistered it, as the manual page demands.
         let memory = unsafe { RawMemory::new(base, length) };
         // A right that needs another one is refused before the memory is looked at, as the kernel does.
@@ -158,8 +150,7 @@ impl State {
         }
         memory.check(access).map_err(|_| EFAULT)?;
         let region = self.device()?.context.register(domain, memory, access)?;
-        // SAFETY: as above.
-        let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
+        let owner = self.pools.pds.get(pd)?;
         owner.users += 1;
         let key = region.stag().0;
         let raw = sys::ibv_mr {
@@ -180,17 +171,14 @@ impl State {
         if self.has_window_over(mr) {
             return Err(EBUSY);
         }
-        // SAFETY: the lock is held, and no reference is kept.
-        let quiescence = unsafe { find::<Mr>(mr) }.ok_or(EINVAL)?.region.revoke();
+        let quiescence = self.pools.mrs.get(mr)?.region.revoke();
         if !self.advance_until(|_| quiescence.poll()) {
             return Err(EBUSY);
         }
         self.forget_mr(mr);
-        // SAFETY: as above.
-        let Mr { raw, region } = unsafe { self.pools.mrs.remove(mr) }.ok_or(EINVAL)?;
+        let Mr { raw, region } = self.pools.mrs.take(mr).ok_or(EINVAL)?;
         drop(region.deregister());
-        // SAFETY: as above.
-        if let Some(pd) = unsafe { find::<Pd>(raw.pd) } {
+        if let Some(pd) = self.pools.pds.find(raw.pd) {
             pd.users -= 1;
         }
         Ok(())

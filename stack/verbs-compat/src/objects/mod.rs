@@ -24,21 +24,20 @@ pub(crate) use window::{Mw, alloc_mw, bind_mw, dealloc_mw};
 use core::ffi::c_int;
 
 use crate::device::AsyncSource;
-use crate::engine::find;
+use crate::engine::State;
 
-/// Counts an asynchronous event of an object as delivered (1) or acknowledged (-1). The caller holds the lock.
-pub(crate) fn count_async(source: AsyncSource, change: i32) {
-    // SAFETY: the lock is held, and no reference is kept.
-    let count = unsafe {
-        match source {
-            AsyncSource::Qp(qp) => find::<Qp>(qp).map(|qp| &mut qp.unacked_async),
-            AsyncSource::Cq(cq) => find::<Cq>(cq).map(|cq| &mut cq.unacked_async),
-            AsyncSource::Srq(srq) => find::<Srq>(srq).map(|srq| &mut srq.unacked_async),
+impl State {
+    /// Counts an asynchronous event of an object as delivered (1) or acknowledged (-1).
+    pub(crate) fn count_async(&mut self, source: AsyncSource, change: i32) {
+        let count = match source {
+            AsyncSource::Qp(qp) => self.pools.qps.find(qp).map(|qp| &mut qp.unacked_async),
+            AsyncSource::Cq(cq) => self.pools.cqs.find(cq).map(|cq| &mut cq.unacked_async),
+            AsyncSource::Srq(srq) => self.pools.srqs.find(srq).map(|srq| &mut srq.unacked_async),
             AsyncSource::Port => None,
+        };
+        if let Some(count) = count {
+            *count += change;
         }
-    };
-    if let Some(count) = count {
-        *count += change;
     }
 }
 

@@ -4,9 +4,8 @@ use core::ffi::c_int;
 
 use verbs::{Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus};
 
-use super::Cq;
 use crate::device::Device;
-use crate::engine::{EINVAL, Outcome, State, find, lock};
+use crate::engine::{EINVAL, Outcome, State, lock};
 use crate::sys;
 
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut sys::ibv_cq, count: c_int, into: *mut sys::ibv_wc) -> c_int {
@@ -20,8 +19,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut sys::ibv_cq, count: c_int, into
 unsafe fn try_poll_cq(cq: *mut sys::ibv_cq, count: c_int, into: *mut sys::ibv_wc) -> Outcome<c_int> {
     let wanted = usize::try_from(count).map_err(|_| EINVAL)?;
     let mut state = lock()?;
-    // SAFETY: the lock is held, and no reference is kept.
-    let queue = unsafe { find::<Cq>(cq) }.ok_or(EINVAL)?;
+    let queue = state.pools.cqs.get(cq)?;
     let (mut taken, handle) = (0, queue.handle);
     if !queue.backlog.is_empty() {
         while let Some(completion) = (taken < wanted).then(|| queue.backlog.pop_front()).flatten() {

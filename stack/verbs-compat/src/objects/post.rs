@@ -7,8 +7,7 @@ use core::slice;
 use arrayvec::ArrayVec;
 use verbs::{AtomicOp, Context, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge};
 
-use super::Qp;
-use crate::engine::{EINVAL, EOPNOTSUPP, Errno, Outcome, State, as_number, find, lock};
+use crate::engine::{EINVAL, EOPNOTSUPP, Errno, Outcome, State, as_number, lock};
 use crate::sys;
 
 // The program's elements are passed on without a copy.
@@ -47,8 +46,7 @@ pub(crate) unsafe extern "C" fn post_send(
 /// `next` is a list of requests whose pointers are valid.
 unsafe fn post_sends(qp: *mut sys::ibv_qp, next: &mut *mut sys::ibv_send_wr) -> Outcome {
     let mut state = lock()?;
-    // SAFETY: the lock is held.
-    let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
+    let found = state.pools.qps.get(qp)?;
     let (handle, signals_all) = (found.handle, found.signals_all);
     let stack = &mut state.device()?.context;
     let mut outcome = Ok(());
@@ -280,7 +278,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     // SAFETY: the program passes a list of requests and a place for the refused one.
     unsafe {
         post_list(wr, bad_wr, |state, requests: &[RecvWr<'_>]| {
-            let handle = find::<Qp>(qp).ok_or((0, EINVAL))?.handle;
+            let handle = state.pools.qps.get(qp).map_err(|error| (0, error))?.handle;
             let stack = &mut state.device().map_err(|error| (0, error))?.context;
             stack.post_recvs(handle, requests).map_err(|(posted, error)| (posted, error.into()))
         })

@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use verbs::{Access, CompletionQueue, Limits, QpAttr, QpState, QueuePair, SharedReceiveQueue};
 
 use super::memory::parse_access;
-use super::{Cq, Pd, Srq};
 use crate::cm::CmId;
 use crate::device::AsyncSource;
 use crate::engine::{
-    EINVAL, EOPNOTSUPP, Link, Object, Outcome, State, as_number, as_pointer, find, lock, lock_when, with,
+    EINVAL, EOPNOTSUPP, Link, Object, Outcome, State, as_number, as_pointer, lock, lock_when, with,
 };
 use crate::sys;
 
@@ -69,15 +68,9 @@ extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> c_int {
 
 /// Waits until all events of the queue pair are acknowledged. A call that fails has changed nothing.
 pub(crate) fn destroy_qp(qp: *mut sys::ibv_qp) -> Outcome {
-    with(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<Qp>(qp) }.ok_or(EINVAL).map(drop)
-    })?;
+    with(|state| state.pools.qps.get(qp).map(drop))?;
     finish_disconnect(qp)?;
-    let mut state = lock_when(|_| {
-        // SAFETY: as above.
-        unsafe { find::<Qp>(qp) }.is_none_or(|qp| qp.unacked_async <= 0)
-    })?;
+    let mut state = lock_when(|state| state.pools.qps.find(qp).is_none_or(|qp| qp.unacked_async <= 0))?;
     state.remove_qp(qp)
 }
 
@@ -212,18 +205,15 @@ impl State {
         if init.qp_type != sys::IBV_QPT_RC {
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: the lock is held, and no reference is kept beyond this block.
-        let (context, domain, send_cq, recv_cq, srq) = unsafe {
-            let srq = match find::<Srq>(init.srq) {
-                Some(srq) => Some((srq.handle, srq.depth)),
-                None if init.srq.is_null() => None,
-                None => return Err(EINVAL),
-            };
-            let owner = find::<Pd>(pd).ok_or(EINVAL)?;
-            let send_cq = find::<Cq>(init.send_cq).ok_or(EINVAL)?.handle;
-            let recv_cq = find::<Cq>(init.recv_cq).ok_or(EINVAL)?.handle;
-            (owner.raw_context(), owner.domain, send_cq, recv_cq, srq)
+        let srq = match self.pools.srqs.find(init.srq) {
+            Some(srq) => Some((srq.handle, srq.depth)),
+            None if init.srq.is_null() => None,
+            None => return Err(EINVAL),
         };
+        let owner = self.pools.pds.get(pd)?;
+        let (context, domain) = (owner.raw_context(), owner.domain);
+        let send_cq = self.pools.cqs.get(init.send_cq)?.handle;
+        let recv_cq = self.pools.cqs.get(init.recv_cq)?.handle;
         let limits = self.device()?.context.limits();
         let mut wanted = init.cap;
         if srq.is_some() {
@@ -275,29 +265,23 @@ impl State {
 
     /// Counts a queue pair with the objects that it uses.
     fn count_uses(&mut self, raw: &sys::ibv_qp, change: i32) {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe {
-            for cq in [raw.send_cq, raw.recv_cq] {
-                if let Some(cq) = find::<Cq>(cq) {
-                    cq.users = cq.users.wrapping_add_signed(change);
-                }
+        for cq in [raw.send_cq, raw.recv_cq] {
+            if let Some(cq) = self.pools.cqs.find(cq) {
+                cq.users = cq.users.wrapping_add_signed(change);
             }
-            if let Some(pd) = find::<Pd>(raw.pd) {
-                pd.users = pd.users.wrapping_add_signed(change);
-            }
-            if let Some(srq) = find::<Srq>(raw.srq) {
-                srq.users = srq.users.wrapping_add_signed(change);
-            }
+        }
+        if let Some(pd) = self.pools.pds.find(raw.pd) {
+            pd.users = pd.users.wrapping_add_signed(change);
+        }
+        if let Some(srq) = self.pools.srqs.find(raw.srq) {
+            srq.users = srq.users.wrapping_add_signed(change);
         }
     }
 
     pub(crate) fn remove_qp(&mut self, qp: *mut sys::ibv_qp) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let handle = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.handle;
+        let handle = self.pools.qps.get(qp)?.handle;
         self.destroy_in_stack(handle)?;
-        // SAFETY: as above.
-        let Qp { raw, send_demand, recv_demand, id, .. } =
-            unsafe { self.pools.qps.remove(qp) }.ok_or(EINVAL)?;
+        let Qp { raw, send_demand, recv_demand, id, .. } = self.pools.qps.take(qp).ok_or(EINVAL)?;
         self.qps.remove(&raw.qp_num);
         self.remove_async(AsyncSource::Qp(qp));
         self.count_uses(&raw, -1);
@@ -324,8 +308,7 @@ impl State {
     }
 
     fn modify_qp(&mut self, qp: *mut sys::ibv_qp, attr: &sys::ibv_qp_attr, mask: c_uint) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
+        let found = self.pools.qps.get(qp)?;
         let handle = found.handle;
         check_attributes(attr, mask)?;
         let sets_access = mask & sys::IBV_QP_ACCESS_FLAGS != 0;
@@ -339,8 +322,7 @@ impl State {
         }
         if sets_access {
             self.control(|stack| stack.set_remote_access(handle, granted))?;
-            // SAFETY: as above; running the worker may have used the object.
-            unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.access_flags = attr.qp_access_flags & ACCESS_FLAGS;
+            self.pools.qps.get(qp)?.access_flags = attr.qp_access_flags & ACCESS_FLAGS;
         }
         Ok(())
     }
@@ -377,15 +359,14 @@ impl State {
             },
             _ => return Err(EINVAL),
         }
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?.raw.state = next;
+        self.pools.qps.get(qp)?.raw.state = next;
         Ok(())
     }
 
     fn query_qp(&mut self, qp: *mut sys::ibv_qp) -> Outcome<(sys::ibv_qp_attr, sys::ibv_qp_init_attr)> {
-        // SAFETY: the lock is held, and no reference is kept.
-        let found = unsafe { find::<Qp>(qp) }.ok_or(EINVAL)?;
-        let info = self.device()?.context.query_qp(found.handle)?;
+        let handle = self.pools.qps.get(qp)?.handle;
+        let info = self.device()?.context.query_qp(handle)?;
+        let found = self.pools.qps.get(qp)?;
         let state = match info.state {
             // The kernel's iWARP devices have no earlier state.
             QpState::Idle if found.raw.state == sys::IBV_QPS_RESET => sys::IBV_QPS_INIT,

@@ -4,10 +4,10 @@ use core::ffi::c_int;
 
 use verbs::{RecvWr, SharedReceiveQueue};
 
-use super::{Pd, post};
+use super::post;
 use crate::device::AsyncSource;
 use crate::engine::{
-    EBUSY, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, find, lock_when, with,
+    EBUSY, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, lock_when, with,
 };
 use crate::sys;
 
@@ -40,8 +40,9 @@ extern "C" fn ibv_create_srq(pd: *mut sys::ibv_pd, init: *mut sys::ibv_srq_init_
 #[unsafe(no_mangle)]
 extern "C" fn ibv_modify_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_attr, mask: c_int) -> c_int {
     as_number(with(|state| {
-        // SAFETY: the program passes null or its attributes; the lock is held.
-        let (attr, found) = unsafe { (attr.as_ref().ok_or(EINVAL)?, find::<Srq>(srq).ok_or(EINVAL)?) };
+        // SAFETY: the program passes null or its attributes.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let found = state.pools.srqs.get(srq)?;
         if mask as u32 & sys::IBV_SRQ_MAX_WR != 0 {
             return Err(EOPNOTSUPP);
         }
@@ -52,8 +53,7 @@ extern "C" fn ibv_modify_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_att
             let (handle, limit) = (found.handle, attr.srq_limit);
             // An event of the limit before comes first, and ends that one.
             state.advance();
-            // SAFETY: as above; running the worker may have used the object.
-            unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?.limit = limit;
+            state.pools.srqs.get(srq)?.limit = limit;
             state.control(|stack| stack.arm_srq(handle, limit))?;
         }
         Ok(())
@@ -63,11 +63,12 @@ extern "C" fn ibv_modify_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_att
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_attr) -> c_int {
     as_number(with(|state| {
-        // SAFETY: the lock is held; the program passes null or a place for the attributes.
-        let (attr, found) = unsafe { (attr.as_mut().ok_or(EINVAL)?, find::<Srq>(srq).ok_or(EINVAL)?) };
-        let info = state.device()?.context.query_srq(found.handle)?;
-        *attr =
-            sys::ibv_srq_attr { max_wr: info.depth, max_sge: info.max_sge as u32, srq_limit: found.limit };
+        // SAFETY: the program passes null or a place for the attributes.
+        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        let found = state.pools.srqs.get(srq)?;
+        let (handle, srq_limit) = (found.handle, found.limit);
+        let info = state.device()?.context.query_srq(handle)?;
+        *attr = sys::ibv_srq_attr { max_wr: info.depth, max_sge: info.max_sge as u32, srq_limit };
         Ok(())
     }))
 }
@@ -79,46 +80,38 @@ extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> c_int {
 
 /// Waits until all events of the queue are acknowledged. A call that fails has changed nothing.
 pub(crate) fn destroy_srq(srq: *mut sys::ibv_srq) -> Outcome {
-    with(|_| check_unused(srq))?;
-    let mut state = lock_when(|_| {
-        // SAFETY: the lock is held, and no reference is kept.
-        unsafe { find::<Srq>(srq) }.is_none_or(|srq| srq.unacked_async <= 0)
-    })?;
+    with(|state| state.check_srq_unused(srq))?;
+    let mut state = lock_when(|state| state.pools.srqs.find(srq).is_none_or(|srq| srq.unacked_async <= 0))?;
     // A queue pair may have begun to use it meanwhile.
-    let handle = check_unused(srq)?;
+    let handle = state.check_srq_unused(srq)?;
     state.control(|stack| stack.destroy_srq(handle))?;
     state.remove_async(AsyncSource::Srq(srq));
-    // SAFETY: as above.
-    let removed = unsafe { state.pools.srqs.remove(srq) }.ok_or(EINVAL)?;
+    let removed = state.pools.srqs.take(srq).ok_or(EINVAL)?;
     state.srqs.retain(|other| *other != srq);
-    // SAFETY: as above.
-    if let Some(pd) = unsafe { find::<Pd>(removed.raw.pd) } {
+    if let Some(pd) = state.pools.pds.find(removed.raw.pd) {
         pd.users -= 1;
     }
     Ok(())
 }
 
-/// Fails with EBUSY while a queue pair uses a queue. The caller holds the lock.
-fn check_unused(srq: *mut sys::ibv_srq) -> Outcome<SharedReceiveQueue> {
-    // SAFETY: the lock is held, and no reference is kept.
-    let found = unsafe { find::<Srq>(srq) }.ok_or(EINVAL)?;
-    if found.users > 0 { Err(EBUSY) } else { Ok(found.handle) }
-}
-
 impl State {
+    /// Fails with EBUSY while a queue pair uses a queue.
+    fn check_srq_unused(&mut self, srq: *mut sys::ibv_srq) -> Outcome<SharedReceiveQueue> {
+        let found = self.pools.srqs.get(srq)?;
+        if found.users > 0 { Err(EBUSY) } else { Ok(found.handle) }
+    }
+
     pub(crate) fn create_srq(
         &mut self,
         pd: *mut sys::ibv_pd,
         init: &mut sys::ibv_srq_init_attr,
     ) -> Outcome<*mut sys::ibv_srq> {
-        // SAFETY: the lock is held, and no reference is kept.
-        let domain = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?.domain;
+        let domain = self.pools.pds.get(pd)?.domain;
         let (depth, max_sge) = (init.attr.max_wr, init.attr.max_sge.max(1));
         let handle = self.control(|stack| stack.create_srq(domain, depth, max_sge as usize))?;
         let depth = self.device()?.context.query_srq(handle)?.depth;
         (init.attr.max_wr, init.attr.max_sge) = (depth, max_sge);
-        // SAFETY: as above.
-        let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
+        let owner = self.pools.pds.get(pd)?;
         owner.users += 1;
         let context = owner.raw_context();
         let raw = sys::ibv_srq { context, srq_context: init.srq_context, pd, ..Default::default() };
@@ -144,7 +137,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     // SAFETY: the program passes a list of requests and a place for the refused one.
     unsafe {
         post::post_list(wr, bad_wr, |state, requests: &[RecvWr<'_>]| {
-            let handle = find::<Srq>(srq).ok_or((0, EINVAL))?.handle;
+            let handle = state.pools.srqs.get(srq).map_err(|error| (0, error))?.handle;
             let stack = &mut state.device().map_err(|error| (0, error))?.context;
             requests.iter().enumerate().try_for_each(|(posted, request)| {
                 stack.post_srq_recv(handle, request).map_err(|error| (posted, error.into()))

@@ -14,9 +14,8 @@ use verbs::{Access, FastRegion, QpState, QueuePair, STag, SendWr, Sge};
 
 use super::memory::parse_access;
 use super::post::with_flags;
-use super::{Mr, Pd, Qp};
 use crate::engine::{
-    EBUSY, EINVAL, EOPNOTSUPP, EPERM, Object, Outcome, State, as_number, as_pointer, find, with,
+    EBUSY, EINVAL, ENODEV, EOPNOTSUPP, EPERM, Object, Outcome, State, as_number, as_pointer, with,
 };
 use crate::sys;
 
@@ -62,11 +61,9 @@ impl State {
             sys::IBV_MW_TYPE_2 => return Err(EOPNOTSUPP),
             _ => return Err(EINVAL),
         }
-        // SAFETY: the lock is held, and no reference is kept.
-        let domain = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?.domain;
+        let domain = self.pools.pds.get(pd)?.domain;
         let region = self.control(|stack| stack.create_fast_region(domain))?;
-        // SAFETY: as above.
-        let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
+        let owner = self.pools.pds.get(pd)?;
         owner.users += 1;
         let key = region.stag().0;
         let raw = sys::ibv_mw { context: owner.raw_context(), pd, rkey: key, handle: key, type_: kind };
@@ -77,42 +74,36 @@ impl State {
 
     /// Returns when no access by the window's key takes place any more.
     fn dealloc_mw(&mut self, mw: *mut sys::ibv_mw) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept.
-        let quiescence = unsafe { find::<Mw>(mw) }.ok_or(EINVAL)?.region.invalidate();
+        let quiescence = self.pools.mws.get(mw)?.region.invalidate();
         if !self.advance_until(|_| quiescence.poll()) {
             return Err(EBUSY);
         }
-        // SAFETY: as above.
-        let raw = unsafe { self.pools.mws.remove(mw) }.ok_or(EINVAL)?.raw;
+        let raw = self.pools.mws.take(mw).ok_or(EINVAL)?.raw;
         self.mws.retain(|other| *other != mw);
-        // SAFETY: as above.
-        if let Some(pd) = unsafe { find::<Pd>(raw.pd) } {
+        if let Some(pd) = self.pools.pds.find(raw.pd) {
             pd.users -= 1;
         }
         Ok(())
     }
 
     fn bind_mw(&mut self, qp: *mut sys::ibv_qp, mw: *mut sys::ibv_mw, bind: &sys::ibv_mw_bind) -> Outcome {
-        // SAFETY: the lock is held, and no reference is kept beyond this block.
-        let (qp, signals_all, pd, ended) = unsafe {
-            let qp = find::<Qp>(qp).ok_or(EINVAL)?;
-            let window = find::<Mw>(mw).ok_or(EINVAL)?;
-            if qp.raw.pd != window.raw.pd {
-                return Err(EPERM);
-            }
-            (qp.handle, qp.signals_all, qp.raw.pd, self.key_to_end(window, qp.handle)?)
-        };
+        let found = self.pools.qps.get(qp)?;
+        let (qp, signals_all, pd) = (found.handle, found.signals_all, found.raw.pd);
+        if self.pools.mws.get(mw)?.raw.pd != pd {
+            return Err(EPERM);
+        }
+        let ended = self.key_to_end(mw, qp)?;
         let (over, access) = match bind.bind_info.length {
             0 => (self.nothing(pd)?, Access::empty()),
-            _ => piece(&bind.bind_info, pd)?,
+            _ => self.piece(&bind.bind_info, pd)?,
         };
-        // SAFETY: as above.
-        let window = unsafe { find::<Mw>(mw) }.ok_or(EINVAL)?;
+        let Self { pools, device, .. } = self;
+        let window = pools.mws.get(mw)?;
         let key = window.region.next_stag();
         let (over, flags) = ([over], bind.send_flags);
         let request = SendWr::fast_register_with_current_stag(bind.wr_id, &window.region, &over, access);
         let request = with_flags(request, flags, signals_all);
-        let stack = &mut self.device()?.context;
+        let stack = &mut device.as_mut().ok_or(ENODEV)?.context;
         match ended {
             None => stack.post_send(qp, &request)?,
             Some(old) => {
@@ -130,7 +121,8 @@ impl State {
 
     /// Returns the key that a new binding by `qp` has to end. A binding that is posted and did not take effect yet ends in
     /// the order of its queue pair, so another queue pair may not replace it: EBUSY.
-    fn key_to_end(&mut self, window: &Mw, qp: QueuePair) -> Outcome<Option<STag>> {
+    fn key_to_end(&mut self, mw: *mut sys::ibv_mw, qp: QueuePair) -> Outcome<Option<STag>> {
+        let window = self.pools.mws.get(mw)?;
         let bound = window.region.bound_stag();
         let Some((last_qp, last)) = window.last.filter(|(_, key)| bound != Some(*key)) else {
             return Ok(bound);
@@ -147,11 +139,13 @@ impl State {
 
     /// Returns what a window without memory is bound to.
     fn nothing(&mut self, pd: *mut sys::ibv_pd) -> Outcome<Sge> {
-        // SAFETY: the lock is held, and no reference is kept beyond the call.
-        let owner = unsafe { find::<Pd>(pd) }.ok_or(EINVAL)?;
+        let Self { pools, device, .. } = self;
+        let owner = pools.pds.get(pd)?;
         let region = match owner.nothing.take() {
             Some(region) => region,
-            None => self.device()?.context.register(owner.domain, vec![0u8; 1], Access::BIND)?,
+            None => {
+                device.as_mut().ok_or(ENODEV)?.context.register(owner.domain, vec![0u8; 1], Access::BIND)?
+            }
         };
         let piece = region.slice(0, 0).map_err(|_| EINVAL);
         owner.nothing = Some(region);
@@ -159,46 +153,47 @@ impl State {
     }
 
     /// Returns whether a window is bound to a region.
-    pub(super) fn has_window_over(&self, mr: *mut sys::ibv_mr) -> bool {
-        // SAFETY: the lock is held, and no reference is kept.
-        let mut windows = self.mws.iter().filter_map(|mw| unsafe { find::<Mw>(*mw) });
-        !mr.is_null() && windows.any(|window| window.mr == mr && window.region.bound_stag().is_some())
+    pub(super) fn has_window_over(&mut self, mr: *mut sys::ibv_mr) -> bool {
+        let Self { mws, pools, .. } = self;
+        let is_over = |mw: &*mut sys::ibv_mw| {
+            pools.mws.find(*mw).is_some_and(|window| window.mr == mr && window.region.bound_stag().is_some())
+        };
+        !mr.is_null() && mws.iter().any(is_over)
     }
 
     /// Forgets a region that is deregistered.
     pub(super) fn forget_mr(&mut self, mr: *mut sys::ibv_mr) {
-        for mw in &self.mws {
-            // SAFETY: as above.
-            if let Some(window) = unsafe { find::<Mw>(*mw) }.filter(|window| window.mr == mr) {
+        let Self { mws, pools, .. } = self;
+        for mw in mws.iter() {
+            if let Some(window) = pools.mws.find(*mw).filter(|window| window.mr == mr) {
                 window.mr = ptr::null_mut();
             }
         }
     }
-}
 
-/// Checks the part of a region that a window is bound to, and its rights.
-fn piece(info: &sys::ibv_mw_bind_info, pd: *mut sys::ibv_pd) -> Outcome<(Sge, Access)> {
-    // SAFETY: the lock is held, and no reference is kept.
-    let mr = unsafe { find::<Mr>(info.mr) }.ok_or(EINVAL)?;
-    if mr.raw.pd != pd {
-        return Err(EPERM);
+    /// Checks the part of a region that a window is bound to, and its rights.
+    fn piece(&mut self, info: &sys::ibv_mw_bind_info, pd: *mut sys::ibv_pd) -> Outcome<(Sge, Access)> {
+        let mr = self.pools.mrs.get(info.mr)?;
+        if mr.raw.pd != pd {
+            return Err(EPERM);
+        }
+        // A window is for peers: the right of the program itself is the region's, and some programs name it here too.
+        let mut access = parse_access(info.mw_access_flags)?.difference(Access::LOCAL_WRITE);
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if !remote.contains(access) {
+            return Err(EINVAL);
+        }
+        let mut need = Access::BIND;
+        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+            need |= Access::LOCAL_WRITE;
+            access |= Access::LOCAL_WRITE;
+        }
+        let len = u32::try_from(info.length).map_err(|_| EINVAL)?;
+        let offset = info.addr.checked_sub(mr.raw.addr as u64).ok_or(EINVAL)?;
+        let is_inside = offset.checked_add(info.length).is_some_and(|end| end <= mr.region.len() as u64);
+        if !is_inside || !mr.region.access().contains(need) {
+            return Err(EINVAL);
+        }
+        Ok((Sge { addr: info.addr, len, lkey: mr.region.stag() }, access))
     }
-    // A window is for peers: the right of the program itself is the region's, and some programs name it here too.
-    let mut access = parse_access(info.mw_access_flags)?.difference(Access::LOCAL_WRITE);
-    let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    if !remote.contains(access) {
-        return Err(EINVAL);
-    }
-    let mut need = Access::BIND;
-    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
-        need |= Access::LOCAL_WRITE;
-        access |= Access::LOCAL_WRITE;
-    }
-    let len = u32::try_from(info.length).map_err(|_| EINVAL)?;
-    let offset = info.addr.checked_sub(mr.raw.addr as u64).ok_or(EINVAL)?;
-    let is_inside = offset.checked_add(info.length).is_some_and(|end| end <= mr.region.len() as u64);
-    if !is_inside || !mr.region.access().contains(need) {
-        return Err(EINVAL);
-    }
-    Ok((Sge { addr: info.addr, len, lkey: mr.region.stag() }, access))
 }
