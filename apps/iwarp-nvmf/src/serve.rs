@@ -292,7 +292,6 @@ impl Core {
         if let Some(processor) = self.processor {
             pin(processor);
         }
-        let listeners = self.listeners.clone();
         let mut reactor = self.start()?;
         if let Some(ready) = ready {
             ready();
@@ -305,12 +304,11 @@ impl Core {
                 idle(policy);
             }
         }
-        listeners.iter().try_for_each(|&at| reactor.unlisten(at))?;
         drain(&mut reactor)
     }
 }
 
-/// Closes the connections of a reactor. Those that are open after two seconds are reset.
+/// Stops listening and closes the connections of a reactor. Those that are open after two seconds are reset.
 ///
 /// # Errors
 ///

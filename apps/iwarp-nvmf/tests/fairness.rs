@@ -15,7 +15,9 @@ use ironwarp::Nanos;
 use iwarp_nvmf::host::{BlockRange, Host, Transfer};
 use iwarp_nvmf::target::TargetCounter;
 use iwarp_nvmf::wire::SubmissionQueueEntry;
-use iwarp_nvmf::wire::fabrics::{DISCOVERY_NQN, DatasetRange};
+use iwarp_nvmf::wire::fabrics::{
+    CNTLID_DYNAMIC, CONNECT_DATA_BYTES, CmRequest, Connect, ConnectData, DISCOVERY_NQN, DatasetRange,
+};
 use iwarp_nvmf::wire::log_page::lid;
 use iwarp_nvmf::wire::opcode::{admin, feature, io};
 use world::{Fault, World};
@@ -232,11 +234,12 @@ fn a_host_with_a_tiny_window() {
 /// Dataset Management and Write Zeroes of as much as they may name, on the namespace that the honest host reads.
 #[test]
 fn a_flood_of_deallocations_and_zeros() {
+    let mut done = [0; 2];
     assert_unharmed(
         MEMORY,
         |world| world.connect(HOSTILE, 2),
         |world| {
-            flood(world, 1, |host, cid| {
+            done[0] += flood(world, 1, |host, cid| {
                 let range =
                     DatasetRange { attributes: 0.into(), blocks: (32u32 << 10).into(), slba: 0.into() };
                 host.write_buffer(1, cid, range.as_bytes()).expect("inside");
@@ -244,12 +247,103 @@ fn a_flood_of_deallocations_and_zeros() {
                 entry.set_dword(11, 1 << 2);
                 (entry, Transfer::ToTarget(16))
             });
-            flood(world, 2, |_, _| {
+            done[1] += flood(world, 2, |_, _| {
                 let all = BlockRange { nsid: MEMORY, slba: 0, blocks: 16 << 10 };
                 (all.entry(io::WRITE_ZEROES), Transfer::None)
             });
         },
     );
+    // Each is the fill of 8 or 16 MiB. What the honest host leaves of the core goes there.
+    assert!(done[0] > 0 && done[1] > 0, "{done:?} commands of the flood");
+}
+
+/// What a flood of connections does with each: it goes on to the next as soon as that has happened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Its connection request is sent.
+    Requested,
+    Established,
+    /// Its Connect has a response: a controller was made.
+    Connected,
+}
+
+/// Connections of the hostile host that are being made: for each its queue and the number of turns since its request.
+struct Connections {
+    until: Until,
+    private_data: CmRequest,
+    open: Vec<(usize, u32)>,
+    /// Connections that got as far as they should.
+    done: usize,
+}
+
+impl Connections {
+    /// Connections at once: as many requests as one address may have half open, and some.
+    const AT_ONCE: usize = 64;
+
+    fn new(until: Until, private_data: CmRequest) -> Self {
+        Connections { until, private_data, open: Vec::new(), done: 0 }
+    }
+
+    fn step(&mut self, host: &mut Host) {
+        for (queue, turns) in core::mem::take(&mut self.open) {
+            let is_up = host.is_up(queue);
+            let has_failed = !is_up && !host.is_connecting(queue);
+            let is_done = match self.until {
+                Until::Requested => turns == 4 || has_failed,
+                Until::Established => is_up,
+                Until::Connected => {
+                    if is_up && host.free_commands(queue) == 31 {
+                        let cid = host.reserve(queue).expect("a command");
+                        let data = ConnectData::new([9; 16], CNTLID_DYNAMIC, NQN, "nqn.2014-08.org.example:9");
+                        host.write_buffer(queue, cid, data.as_bytes()).expect("inside");
+                        let connect = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
+                        let transfer = Transfer::ToTarget(CONNECT_DATA_BYTES);
+                        host.send(queue, cid, connect.entry(cid), transfer).expect("sent");
+                    }
+                    host.next_completion(queue).is_some()
+                }
+            };
+            self.done += usize::from(is_done);
+            match is_done || has_failed {
+                true => host.discard(queue).expect("discarded"),
+                false => self.open.push((queue, turns + 1)),
+            }
+        }
+        while self.open.len() < Self::AT_ONCE {
+            // Its own stack has no more queue pairs for the moment.
+            let Ok(queue) = host.begin_raw(self.private_data.as_bytes(), 32) else { break };
+            self.open.push((queue, 0));
+        }
+    }
+}
+
+/// Connections without end, each of which ends as soon as it has got so far.
+#[track_caller]
+fn assert_connections_harm_nobody(until: Until, private_data: CmRequest, least: usize) {
+    let mut connections = Connections::new(until, private_data);
+    assert_unharmed(MEMORY, |_| (), |world| connections.step(&mut world.hosts[HOSTILE].host));
+    assert!(connections.done > least, "{} connections of the flood", connections.done);
+}
+
+#[test]
+fn a_flood_of_connects() {
+    assert_connections_harm_nobody(Until::Connected, CmRequest::new(0, 32), 20);
+}
+
+#[test]
+fn a_flood_of_connections() {
+    assert_connections_harm_nobody(Until::Established, CmRequest::new(0, 32), 20);
+}
+
+#[test]
+fn a_flood_of_requests_that_nobody_waits_for() {
+    assert_connections_harm_nobody(Until::Requested, CmRequest::new(0, 32), 100);
+}
+
+/// An entry of the queue less than the least: a reject for each.
+#[test]
+fn a_flood_of_bad_requests() {
+    assert_connections_harm_nobody(Until::Requested, CmRequest::new(0, 1), 100);
 }
 
 /// The discovery log, as much and as often as it goes.

@@ -97,6 +97,8 @@ enum Link {
     Established,
     Rejected(String),
     Ended(String),
+    /// The host has forgotten the queue.
+    Discarded,
 }
 
 impl Host {
@@ -169,7 +171,7 @@ impl Host {
             _ => return,
         };
         if let Some(queue) = self.queue_of(qp)
-            && !matches!(queue.link, Link::Ended(_) | Link::Rejected(_))
+            && matches!(queue.link, Link::Connecting | Link::Established)
         {
             queue.link = link;
         }
@@ -182,6 +184,11 @@ impl Host {
     /// Returns the time in nanoseconds.
     pub(crate) fn now_ns(&self) -> u64 {
         self.workers.first().map_or(0, |worker| worker.now().0)
+    }
+
+    /// Returns whether a queue is being connected.
+    pub fn is_connecting(&self, queue: usize) -> bool {
+        self.queues.get(queue).is_some_and(|queue| queue.link == Link::Connecting)
     }
 
     /// Returns whether the connection of a queue stands.
@@ -210,6 +217,7 @@ impl Host {
             match self.queues.get(queue).map(|queue| &queue.link) {
                 Some(Link::Rejected(reason)) => return Err(NvmfError::Rejected(reason.clone())),
                 Some(Link::Ended(reason)) => return Err(NvmfError::Ended(reason.clone())),
+                Some(Link::Discarded) => return Err(NvmfError::Ended("the host has discarded it".to_owned())),
                 None => return Err(NvmfError::Protocol(format!("there is no queue {queue}"))),
                 Some(_) => {}
             }
@@ -233,7 +241,7 @@ impl Host {
             self.poll()?;
             turn();
         }
-        for queue in std::mem::take(&mut self.queues) {
+        for queue in std::mem::take(&mut self.queues).into_iter().filter(|one| one.link != Link::Discarded) {
             let deadline = Instant::now() + Duration::from_secs(2);
             loop {
                 match self.ctx.destroy_qp(queue.qp) {

@@ -165,10 +165,12 @@ impl Host {
             Ok::<_, NvmfError>(Command { is_free: true, bound: false, fast })
         };
         let commands = (0..entries).map(|_| command(&self.ctx, self.pd)).collect::<Result<_, _>>()?;
+        let free = self.queues.iter().position(|queue| queue.link == Link::Discarded);
+        let index = free.unwrap_or(self.queues.len());
         let queue = HostQueue {
             qp,
             link: Link::Connecting,
-            index: self.queues.len(),
+            index,
             memory,
             buffer_bytes,
             entries,
@@ -180,8 +182,23 @@ impl Host {
         (0..entries).try_for_each(|slot| queue.post_receive(&mut self.ctx, slot))?;
         let params = ConnectParams { private_data, ..ConnectParams::default() };
         self.ctx.connect_with(qp, self.settings.target, &params)?;
-        self.queues.push(queue);
-        Ok(self.queues.len() - 1)
+        match self.queues.get_mut(index) {
+            Some(place) => *place = queue,
+            None => self.queues.push(queue),
+        }
+        Ok(index)
+    }
+
+    /// Resets the connection of a queue and forgets the queue. The next one that is opened gets its number.
+    ///
+    /// # Errors
+    ///
+    /// The stack refuses the call.
+    pub fn discard(&mut self, queue: usize) -> Result<(), NvmfError> {
+        let discarded = self.queue(queue)?;
+        discarded.link = Link::Discarded;
+        let qp = discarded.qp;
+        Ok(self.ctx.destroy_qp(qp)?)
     }
 
     /// Begins to open a connection with any private data, and does not wait. Returns the queue's number here.

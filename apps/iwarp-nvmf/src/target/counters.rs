@@ -47,6 +47,8 @@ counters! {
     ConnectionsPerAddressFull = "connections_per_address_full";
     /// Connections rejected because a core has no place or no capsules left.
     ConnectionsFull = "connections_full";
+    /// Connections rejected because too many requests of their address, or of all, waited for an answer.
+    RequestsFull = "requests_full";
     /// Connections ended because their address had the most and another needed a place.
     ConnectionsEvicted = "connections_evicted";
     /// Connections ended because they sent no Connect.

@@ -1,4 +1,6 @@
 //! Connection requests: checks of their private data, accept and reject (NVMe RDMA transport, RDMA_CM).
+//!
+//! [`super::requests`] says when.
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Reactor;
 use super::admission::Admission;
 use super::connection::Connection;
-use super::party::{CONNECTION_COST, Weight};
+use super::party::{COMMAND_COST, CONNECTION_COST, Weight};
 use super::wait::Who;
 use crate::NvmfError;
 use crate::target::{ADMIN_QUEUE_ENTRIES, Queue, TargetCounter};
@@ -26,8 +28,10 @@ const SENDS_PER_ENTRY: usize = 3;
 const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 3 };
 
-/// Requests of other cores that are answered in a turn.
+/// Requests of other cores that are taken in a turn.
 const ARRIVALS_PER_TURN: usize = 8;
+/// What a reject costs: a frame and a message to the worker.
+const REJECT_COST: u64 = COMMAND_COST;
 
 /// A connection request on its way to its core.
 #[derive(Debug)]
@@ -51,6 +55,15 @@ impl Arrival {
 
     pub(super) fn address(&self) -> IpAddr {
         self.remote.ip()
+    }
+
+    pub(super) fn is_of(&self, request: &ConnectionRequest) -> bool {
+        self.request == *request
+    }
+
+    #[cfg(test)]
+    pub(super) fn number(&self) -> u64 {
+        self.request.to_bits()[0]
     }
 }
 
@@ -77,7 +90,7 @@ impl Reactor {
     pub(super) fn on_arrival(&mut self, arrival: Arrival) -> Result<(), NvmfError> {
         let core = arrival.request.core();
         if core == self.worker.core() {
-            return self.answer(arrival);
+            return self.take_request(arrival);
         }
         match self.arrivals.cores.get(usize::from(core)).map(|sender| sender.send(arrival)) {
             Some(Ok(())) => Ok(()),
@@ -86,24 +99,49 @@ impl Reactor {
         }
     }
 
-    /// Answers the requests that other cores passed, and those that wait for a place.
-    pub(super) fn accept_arrivals(&mut self) -> Result<(), NvmfError> {
+    /// Lets a request wait until the core has time for it.
+    fn take_request(&mut self, arrival: Arrival) -> Result<(), NvmfError> {
+        if self.is_draining {
+            return self.reject(&arrival, CmStatus::NoResources, TargetCounter::ConnectionsFull);
+        }
+        match self.requests.push(arrival) {
+            None => Ok(()),
+            Some(refused) => self.reject(&refused, CmStatus::NoResources, TargetCounter::RequestsFull),
+        }
+    }
+
+    /// Takes the requests that other cores passed, and answers one if the turns have paid for the last answer: one that waits
+    /// for a place, else the next one. Returns whether requests wait.
+    pub(super) fn answer_requests(&mut self) -> Result<bool, NvmfError> {
+        for _ in 0..ARRIVALS_PER_TURN {
+            let Ok(arrival) = self.arrivals.own.try_recv() else { break };
+            self.take_request(arrival)?;
+        }
+        if self.is_draining {
+            return self.reject_all().map(|()| false);
+        }
         for _ in 0..self.deferred.len() {
+            if !self.requests.may_answer() {
+                break;
+            }
             let Some((arrival, reject_at_ms)) = self.deferred.pop_front() else { break };
             self.answer_at(arrival, Some(reject_at_ms))?;
         }
-        for answered in 0..ARRIVALS_PER_TURN {
-            if answered > 0 && self.io.parties.left() == 0 {
-                break;
-            }
-            let Ok(arrival) = self.arrivals.own.try_recv() else { break };
-            self.answer(arrival)?;
+        if self.requests.may_answer()
+            && let Some(arrival) = self.requests.pop()
+        {
+            self.answer_at(arrival, None)?;
         }
-        Ok(())
+        Ok(self.requests.len() > 0)
     }
 
-    fn answer(&mut self, arrival: Arrival) -> Result<(), NvmfError> {
-        self.answer_at(arrival, None)
+    /// Rejects what waits, at the end of the reactor.
+    #[cold]
+    fn reject_all(&mut self) -> Result<(), NvmfError> {
+        let deferred = core::mem::take(&mut self.deferred).into_iter().map(|(arrival, _)| arrival);
+        let waiting: Vec<_> = deferred.chain(core::iter::from_fn(|| self.requests.pop())).collect();
+        let full = TargetCounter::ConnectionsFull;
+        waiting.iter().try_for_each(|one| self.reject(one, CmStatus::NoResources, full))
     }
 
     /// Accepts, rejects or defers a request. One that was deferred is rejected from `reject_at_ms` on.
@@ -142,6 +180,7 @@ impl Reactor {
     ) -> Result<(), NvmfError> {
         self.counters.rejected += 1;
         self.io.count(reason);
+        self.requests.charge(REJECT_COST);
         if self.target.may_log(self.io.now_ms) {
             tracing::warn!("{} is rejected: {status} ({})", arrival.remote, reason.name());
         }
@@ -189,6 +228,7 @@ impl Reactor {
         let party = self.io.parties.join(arrival.address());
         let who = Who { party, connection: place as u32 };
         self.io.parties.charge(party, CONNECTION_COST, Weight::Background);
+        self.requests.charge(CONNECTION_COST);
         match self.try_accept(arrival, who, (qid, entries), capsules.clone()) {
             Ok(connection) => {
                 if qid > 0 {

@@ -10,6 +10,7 @@
 //! | --- | --- | --- |
 //! | time of a turn | each host its share, then the host that spent least | [`party`] |
 //! | connections, capsules | a newcomer, from the host with the most | `admission` |
+//! | connection requests | each host in turn, one now and then | `requests` |
 //! | data buffers | a reserve for each connection, then a share of what is left | `buffers` |
 //! | what a command waits for | a list for each resource, in turn by host and connection | `wait` |
 //! | a host's answers | a deadline, which is shorter while others wait for what it holds | [`CoreLimits`] |
@@ -25,6 +26,7 @@ mod connection;
 mod devices;
 mod listener;
 pub mod party;
+mod requests;
 mod turn;
 mod wait;
 
@@ -49,6 +51,7 @@ use arena::{ArenaLimits, CoreMemory};
 use connection::Connection;
 use connection::wr_id::{Kind, WrId};
 use party::Parties;
+use requests::Requests;
 use wait::Waits;
 
 /// Completions taken from the queue at once.
@@ -101,7 +104,7 @@ pub struct CoreUsage {
     pub free_buffers: usize,
     /// Free capsules.
     pub free_capsules: usize,
-    /// Commands that wait for a buffer, a queue or a backend.
+    /// Commands that wait for a buffer, a queue or a backend, and connection requests without an answer.
     pub waiting: usize,
 }
 
@@ -121,6 +124,11 @@ pub struct Reactor {
     /// Queue pairs that a full control queue kept from being destroyed.
     pending_destroy: Vec<QueuePair>,
     arrivals: Arrivals,
+    /// Where it listens.
+    listening: Vec<SocketAddr>,
+    /// The reactor ends: it takes no connection any more.
+    is_draining: bool,
+    requests: Requests,
     deferred: Deferred,
     next_housekeeping_ms: u64,
     /// The core was paused, and reads the frames that waited until this time at the latest.
@@ -183,6 +191,9 @@ impl Reactor {
             reserved: 0,
             pending_destroy: Vec::new(),
             arrivals,
+            listening: Vec::new(),
+            is_draining: false,
+            requests: Requests::default(),
             deferred: Deferred::new(),
             next_housekeeping_ms: now_ms,
             catching_up_until_ms: None,
@@ -196,13 +207,9 @@ impl Reactor {
     /// Listens. One core does, for all.
     pub fn listen(&mut self, at: SocketAddr) -> Result<(), NvmfError> {
         self.io.ctx.listen(at)?;
+        self.listening.push(at);
         self.worker.poll(0);
         Ok(())
-    }
-
-    /// Stops listening.
-    pub fn unlisten(&mut self, at: SocketAddr) -> Result<(), NvmfError> {
-        Ok(self.io.ctx.unlisten(at)?)
     }
 
     /// Returns the worker.
@@ -221,7 +228,7 @@ impl Reactor {
             connections: self.connections.iter().flatten().count(),
             free_buffers: self.io.memory.free_buffers(),
             free_capsules: self.io.memory.free_capsule_count(),
-            waiting: self.io.waits.len() + self.deferred.len(),
+            waiting: self.io.waits.len() + self.requests.len() + self.deferred.len(),
         }
     }
 
@@ -245,7 +252,7 @@ impl Reactor {
         busy |= self.on_completions()? > 0;
         busy |= self.on_block_completions()?;
         for handled in 0..EVENTS_PER_TURN {
-            // A connection costs more than a turn among several hosts.
+            // The end of a connection costs, too.
             if handled > 0 && self.io.parties.left() == 0 {
                 busy = true;
                 break;
@@ -255,7 +262,7 @@ impl Reactor {
             self.on_event(event)?;
         }
         busy |= self.resume_waiting()?;
-        self.accept_arrivals()?;
+        busy |= self.answer_requests()?;
         if self.io.now_ms >= self.next_housekeeping_ms {
             self.housekeeping()?;
         }
@@ -274,12 +281,20 @@ impl Reactor {
         }
     }
 
-    /// One step of the end: closes the connections, resets those that are open at the deadline. Returns how many are
-    /// open.
+    /// One step of the end: stops listening, rejects requests, and closes the connections. Resets those that are open at the
+    /// deadline. Returns how many connections there are, with those that only wait for a disk.
     pub fn drain(&mut self, deadline: Instant) -> Result<usize, NvmfError> {
-        let open = self.io.ctx.drain(deadline)?.open;
-        let kept = self.connections.iter().flatten().filter(|one| one.device_requests > 0).count();
-        Ok(open + kept)
+        self.is_draining = true;
+        while let Some(at) = self.listening.pop() {
+            self.io.ctx.unlisten(at)?;
+        }
+        if Instant::now() < deadline {
+            self.io.ctx.drain(deadline)?;
+        } else {
+            let open = self.connections.iter_mut().flatten();
+            open.map(Box::as_mut).try_for_each(|one| one.end(&mut self.io))?;
+        }
+        Ok(self.connections.iter().flatten().count())
     }
 
     /// Takes all completions. A capsule whose host has had its share of the turn only joins a list, so one host's many do
@@ -355,6 +370,10 @@ impl Reactor {
             Event::ConnectRequest { request, remote, private_data, mpa_request, .. } => {
                 let arrival = Arrival::new(request, remote, &private_data, mpa_request.peer_reads);
                 self.on_arrival(arrival)
+            }
+            Event::RequestEnded { request } => {
+                self.requests.remove(&request);
+                Ok(())
             }
             Event::Disconnected { qp, .. } | Event::ConnectFailed { qp, .. } => self.on_ended(qp),
             Event::Established { qp, negotiated, .. } => {

@@ -72,8 +72,13 @@ impl Parties {
         self.left = self.turn_cost();
     }
 
+    /// Returns whether several hosts are active.
+    pub fn are_several(&self) -> bool {
+        self.active > 1
+    }
+
     fn turn_cost(&self) -> u64 {
-        if self.active > 1 { TURN_COST_SHARED } else { TURN_COST_ALONE }
+        if self.are_several() { TURN_COST_SHARED } else { TURN_COST_ALONE }
     }
 
     /// Counts a connection. Returns the number of its host.

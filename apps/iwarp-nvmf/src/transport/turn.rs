@@ -20,6 +20,7 @@ impl Reactor {
         self.io.now_ms = self.io.now_ns / 1_000_000;
         self.io.count_latencies();
         self.io.parties.begin_turn();
+        self.requests.begin_turn(self.io.parties.are_several());
         if self.io.now_ms > before_ms + PAUSE_MS {
             self.io.count(TargetCounter::Pauses);
             self.catching_up_until_ms = Some(self.io.now_ms + CATCH_UP_MS);
