@@ -98,20 +98,22 @@ impl Parties {
         at as u32
     }
 
-    /// Ends a connection of a host.
+    /// Ends a connection of a host. Without one it is forgotten by [`Parties::recount`]: it must not lose its debt by coming
+    /// back at once.
     pub fn leave(&mut self, party: u32) {
-        let Some(place) = self.all.get_mut(party as usize) else { return };
-        let Some(one) = place else { return };
-        one.connections = one.connections.saturating_sub(1);
-        if one.connections == 0 {
-            *place = None;
-            self.set_share();
+        if let Some(Some(one)) = self.all.get_mut(party as usize) {
+            one.connections = one.connections.saturating_sub(1);
         }
     }
 
-    /// Forgets which hosts are active, except those that have spent something since the last call.
+    /// Forgets which hosts are active, except those that have spent something since the last call, and hosts that are gone.
     pub fn recount(&mut self) {
-        for party in self.all.iter_mut().flatten() {
+        for place in &mut self.all {
+            let Some(party) = place else { continue };
+            if party.connections == 0 && !party.is_recent {
+                *place = None;
+                continue;
+            }
             party.is_active = core::mem::take(&mut party.is_recent);
         }
         self.set_share();
@@ -207,6 +209,7 @@ mod tests {
         assert_eq!(hosts.map(|one| parties.join(address(one))), [0, 0, 1, 2, 3]);
         assert_eq!(hosts.map(|one| parties.connections_of(address(one))), [2, 2, 1, 1, 1]);
         parties.leave(1);
+        parties.recount();
         assert_eq!(parties.join(address("192.0.2.3")), 1, "a free number is used again");
     }
 
@@ -227,6 +230,25 @@ mod tests {
         assert_eq!(parties.spent(a), STEP_COST, "every step costs something");
         (0..1000).for_each(|_| parties.charge(a, TURN_COST_SHARED, Weight::Io));
         assert_eq!(parties.spent(a), DEBT_MAX);
+    }
+
+    /// Each of its connections ends as soon as it is made.
+    #[test]
+    fn a_host_that_leaves_and_comes_back_keeps_its_debt() {
+        let mut parties = Parties::default();
+        let (a, b) = (parties.join(address("10.0.0.1")), parties.join(address("10.0.0.2")));
+        parties.charge(a, 1, Weight::Io);
+        parties.charge(b, CONNECTION_COST, Weight::Background);
+        let debt = parties.spent(b);
+        parties.leave(b);
+        assert!(parties.are_several(), "it has just been here");
+        assert_eq!((parties.join(address("10.0.0.2")), parties.spent(b)), (b, debt));
+        parties.leave(b);
+        parties.recount();
+        assert_eq!(parties.number_of(address("10.0.0.2")), Some(b), "what it spent is recent");
+        parties.recount();
+        assert_eq!(parties.number_of(address("10.0.0.2")), None);
+        assert!(!parties.are_several());
     }
 
     /// A host that is connected and silent does not shorten the turns.
