@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use common::{AT, NQN, Pair, memory_subsystem, target_config};
 use iwarp_nvmf::host::{BlockRange, Host, HostSettings, Pattern, Transfer, Workload};
@@ -265,4 +266,22 @@ fn queues_spread_over_cores() {
     host.bench(namespace, many(false), &mut || side.turn()).expect("read");
     host.close(&mut || side.turn()).expect("closed");
     pair.until("the target has freed everything", |pair| pair.usage() == before);
+}
+
+/// The target ends while its responses are on their way: they and the end of the connection arrive together.
+#[test]
+fn responses_beside_the_end_of_a_connection_are_no_error_of_the_host() {
+    let mut pair = Pair::connected(&memory_subsystem(), 1);
+    for _ in 0..8 {
+        let cid = pair.host.reserve(1).expect("a command");
+        let entry = BlockRange { nsid: 1, slba: 0, blocks: 8 }.entry(io::READ);
+        pair.host.send(1, cid, entry, Transfer::FromTarget(4096)).expect("sent");
+    }
+    pair.host.poll().expect("the host runs");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for _ in 0..8 {
+        pair.side.turn();
+        pair.side.reactors[0].drain(deadline).expect("the target ends");
+    }
+    pair.until("the end of the connection", |pair| !pair.host.is_up(1));
 }

@@ -217,7 +217,9 @@ impl Host {
             match self.queues.get(queue).map(|queue| &queue.link) {
                 Some(Link::Rejected(reason)) => return Err(NvmfError::Rejected(reason.clone())),
                 Some(Link::Ended(reason)) => return Err(NvmfError::Ended(reason.clone())),
-                Some(Link::Discarded) => return Err(NvmfError::Ended("the host has discarded it".to_owned())),
+                Some(Link::Discarded) => {
+                    return Err(NvmfError::Ended("the host has discarded it".to_owned()));
+                }
                 None => return Err(NvmfError::Protocol(format!("there is no queue {queue}"))),
                 Some(_) => {}
             }

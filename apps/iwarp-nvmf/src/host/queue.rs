@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ironwarp::{
     Access, AlignedBuf, Completion, CompletionFlags, CompletionOpcode, ConnectParams, Context, FastRegion,
-    KeepAlive, QpAttr, QueuePair, RecvWr, Region, SendWr,
+    KeepAlive, PostError, QpAttr, QueuePair, RecvWr, Region, SendWr,
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -73,6 +73,15 @@ pub(super) struct HostQueue {
     pub(super) completed: VecDeque<HostCompletion>,
 }
 
+/// A target that ends closes its connections while responses are still arriving. Nothing can be posted then, and the event
+/// of the connection follows.
+fn unless_ending(outcome: Result<(), PostError>) -> Result<(), NvmfError> {
+    match outcome {
+        Err(PostError::WrongState(_)) => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
+
 impl HostQueue {
     fn entry_offset(&self, cid: u16) -> usize {
         usize::from(self.entries) * self.buffer_bytes as usize + usize::from(cid) * SQE_BYTES
@@ -88,7 +97,7 @@ impl HostQueue {
 
     fn post_receive(&self, ctx: &mut Context, slot: u16) -> Result<(), NvmfError> {
         let buffer = [self.memory.slice(self.response_offset(slot), CQE_BYTES as u32)?];
-        Ok(ctx.post_recv(self.qp, &RecvWr::new(slot.into(), &buffer))?)
+        unless_ending(ctx.post_recv(self.qp, &RecvWr::new(slot.into(), &buffer)))
     }
 
     /// A response has arrived.
@@ -109,7 +118,7 @@ impl HostQueue {
             && !invalidated
             && let Some(fast) = &command.fast
         {
-            ctx.post_send(self.qp, &SendWr::invalidate(u64::MAX, fast.stag()).unsignaled())?;
+            unless_ending(ctx.post_send(self.qp, &SendWr::invalidate(u64::MAX, fast.stag()).unsignaled()))?;
         }
         self.completed.push_back(HostCompletion { queue: self.index, cid, entry, invalidated });
         Ok(())
