@@ -69,6 +69,8 @@ pub struct LimitsConfig {
     pub peer_timeout_ms: u64,
     /// The same while others wait for a data buffer that it holds.
     pub contended_timeout_ms: u64,
+    /// The time that a disk has to answer a request, in milliseconds.
+    pub disk_timeout_ms: u64,
 }
 
 impl Default for LimitsConfig {
@@ -90,6 +92,7 @@ impl Default for LimitsConfig {
             connect_timeout_ms: 10_000,
             peer_timeout_ms: 30_000,
             contended_timeout_ms: 5_000,
+            disk_timeout_ms: 30_000,
         }
     }
 }
@@ -329,6 +332,7 @@ impl LimitsConfig {
         range("peer_timeout_ms", self.peer_timeout_ms, 1000, 600_000, allowed)?;
         let allowed = "100 to 600000 milliseconds";
         range("contended_timeout_ms", self.contended_timeout_ms, 100, 600_000, allowed)?;
+        range("disk_timeout_ms", self.disk_timeout_ms, 100, 600_000, allowed)?;
         let bytes = u64::from(self.buffers) * u64::from(self.transfer_kib) * 1024
             + u64::from(self.capsules) * u64::from(self.capsule_bytes + 64);
         range("buffers", bytes, 0, 1 << 30, "buffers and capsules of a core take at most 1 GiB in all")

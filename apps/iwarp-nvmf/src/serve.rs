@@ -364,5 +364,6 @@ fn core_limits(config: &TargetConfig) -> CoreLimits {
         connect_timeout_ms: limits.connect_timeout_ms,
         peer_timeout_ms: limits.peer_timeout_ms,
         contended_timeout_ms: limits.contended_timeout_ms,
+        disk_timeout_ms: limits.disk_timeout_ms,
     }
 }

@@ -21,6 +21,9 @@ pub(super) struct Counts {
     no_space: u64,
     sync_errors: u64,
     short_transfers: u64,
+    timeouts: u64,
+    late_answers: u64,
+    refused: u64,
     #[serde(skip)]
     pub(super) read_latency: LatencySnapshot,
     #[serde(skip)]
@@ -41,6 +44,9 @@ impl Counts {
             no_space: count(&counters.no_space),
             sync_errors: count(&counters.sync_errors),
             short_transfers: count(&counters.short_transfers),
+            timeouts: count(&counters.timeouts),
+            late_answers: count(&counters.late_answers),
+            refused: count(&counters.refused),
             read_latency: counters.read_latency.snapshot(),
             write_latency: counters.write_latency.snapshot(),
         }
@@ -63,6 +69,9 @@ impl Counts {
             no_space: self.no_space.wrapping_sub(before.no_space),
             sync_errors: self.sync_errors.wrapping_sub(before.sync_errors),
             short_transfers: self.short_transfers.wrapping_sub(before.short_transfers),
+            timeouts: self.timeouts.wrapping_sub(before.timeouts),
+            late_answers: self.late_answers.wrapping_sub(before.late_answers),
+            refused: self.refused.wrapping_sub(before.refused),
             read_latency: self.read_latency.since(&before.read_latency),
             write_latency: self.write_latency.since(&before.write_latency),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::late::LateRequests;
 use crate::latency::LatencyHistogram;
 use crate::wire::fabrics::DISCOVERY_NQN;
 
@@ -60,6 +61,15 @@ pub struct IoCounters {
     pub sync_errors: AtomicU64,
     /// Reads and Writes of which the disk moved a part, and that were continued.
     pub short_transfers: AtomicU64,
+    /// Commands that ended because the disk did not answer in time.
+    pub timeouts: AtomicU64,
+    /// Requests of such commands that the disk has answered since.
+    pub late_answers: AtomicU64,
+    /// Commands that were refused because the disk still had requests of ended commands: too many, or one that may
+    /// change the same bytes.
+    pub refused: AtomicU64,
+    /// What the disk still has of commands that have ended.
+    pub late: LateRequests,
     /// From the arrival of a Read or Compare to the sending of its response.
     pub read_latency: LatencyHistogram,
     /// The same of the commands that change the medium, and of Flush.

@@ -60,9 +60,37 @@ impl CoreMemory {
         self.buffers.free(buffer);
     }
 
+    /// Lets nobody hold a buffer that a disk still uses.
+    pub(super) fn orphan(&mut self, buffer: BufferId) {
+        self.buffers.orphan(buffer);
+    }
+
+    /// Returns the elements of a receive: the entry and the data of a capsule.
+    pub(super) fn receive(&self, capsule: u32) -> Result<[Sge; 2], RangeError> {
+        Ok([
+            self.slice(self.entry_offset(capsule), SQE_BYTES as u32)?,
+            self.slice(self.capsule_offset(capsule), self.limits.capsule_bytes)?,
+        ])
+    }
+
     /// Returns who holds which buffers.
     pub(super) fn buffers(&mut self) -> &mut BufferPool {
         &mut self.buffers
+    }
+
+    /// Returns the buffers that a connection holds.
+    pub(super) fn held_by(&self, who: Who) -> usize {
+        self.buffers.held_by(who)
+    }
+
+    /// Returns the buffers that belong to no connection and are not free.
+    pub(super) fn past_buffers(&self) -> usize {
+        self.buffers.past_count()
+    }
+
+    /// Returns the free capsules.
+    pub(super) fn free_capsules(&self) -> &[u32] {
+        &self.free_capsules
     }
 
     /// Returns the number of free data buffers.
@@ -82,7 +110,7 @@ impl CoreMemory {
     }
 
     /// Returns the capsules of a connection.
-    pub fn free_capsules(&mut self, capsules: &[u32]) {
+    pub fn return_capsules(&mut self, capsules: &[u32]) {
         self.free_capsules.extend_from_slice(capsules);
     }
 

@@ -39,7 +39,7 @@ impl Account {
 enum Owner {
     Nobody,
     Connection(Who),
-    /// The send queue of a connection that has ended.
+    /// The send queue of a connection that has ended, or a disk that has not answered in time.
     Past,
 }
 
@@ -119,6 +119,14 @@ impl BufferPool {
         Some(buffer)
     }
 
+    /// Lets nobody hold a buffer that a disk still uses: its connection may take another one.
+    pub(super) fn orphan(&mut self, buffer: BufferId) {
+        let Some(owner) = self.owners.get_mut(buffer.0 as usize) else { return };
+        if let Owner::Connection(who) = core::mem::replace(owner, Owner::Past) {
+            self.release_of(who);
+        }
+    }
+
     /// Returns a buffer.
     #[inline]
     pub(super) fn free(&mut self, buffer: BufferId) {
@@ -130,17 +138,33 @@ impl BufferPool {
             Owner::Past => return self.free.push(buffer),
             Owner::Connection(who) => who,
         };
+        self.release_of(who);
+        self.free.push(buffer);
+    }
+
+    /// A connection holds one buffer less.
+    #[inline]
+    fn release_of(&mut self, who: Who) {
         let before = *self.account(who);
         self.account(who).held = before.held.saturating_sub(1);
         let after = *self.account(who);
         *self.shared(who) -= before.shared() - after.shared();
         self.unused_reserves += after.unused();
-        self.free.push(buffer);
     }
 
     /// Returns the buffers that a connection holds beside its reserve.
     pub(super) fn shared_of(&self, who: Who) -> usize {
         self.by_connection.get(who.connection as usize).map_or(0, Account::shared)
+    }
+
+    /// Returns the buffers that a connection holds.
+    pub(super) fn held_by(&self, who: Who) -> usize {
+        self.by_connection.get(who.connection as usize).map_or(0, |account| account.held)
+    }
+
+    /// Returns the buffers of the past.
+    pub(super) fn past_count(&self) -> usize {
+        self.owners.iter().filter(|owner| **owner == Owner::Past).count()
     }
 
     #[inline]

@@ -172,7 +172,8 @@ impl Reactor {
     fn remove_devices(&mut self, now_ms: u64) {
         let mut removed = core::mem::take(&mut self.changes.removed);
         removed.retain_mut(|(at, from_ms)| {
-            if self.connections.iter().flatten().any(|one| one.uses_device(*at)) {
+            let is_used = self.connections.iter().flatten().any(|one| one.uses_device(*at));
+            if is_used || self.io.orphans.uses_device(*at) {
                 *from_ms = now_ms + REMOVE_DELAY_MS;
             }
             let keep = now_ms < *from_ms;

@@ -248,7 +248,7 @@ impl Reactor {
                 if self.target.may_log(self.io.now_ms) {
                     tracing::warn!("{} is not accepted: {error}", arrival.remote);
                 }
-                self.io.memory.free_capsules(&capsules);
+                self.io.memory.return_capsules(&capsules);
                 self.io.parties.leave(party);
                 Err(CmStatus::NoResources)
             }

@@ -13,6 +13,7 @@
 //! | connection requests | each host in turn, one now and then | `requests` |
 //! | data buffers | a reserve for each connection, then a share of what is left | `buffers` |
 //! | what a command waits for | a list for each resource, in turn by host and connection | `wait` |
+//! | a disk's answers | a deadline, after which the command ends without its buffer | `late` |
 //! | a host's answers | a deadline, which is shorter while others wait for what it holds | [`CoreLimits`] |
 //!
 //! The time is that of the worker's clock; nothing here reads another one.
@@ -22,8 +23,10 @@
 mod admission;
 pub mod arena;
 mod buffers;
+mod check;
 mod connection;
 mod devices;
+mod late;
 mod listener;
 pub mod party;
 mod requests;
@@ -50,6 +53,7 @@ use admission::Deferred;
 use arena::{ArenaLimits, CoreMemory};
 use connection::Connection;
 use connection::wr_id::{Kind, WrId};
+use late::{NO_CAPSULE, Orphans};
 use party::Parties;
 use requests::Requests;
 use wait::Waits;
@@ -80,6 +84,8 @@ pub struct CoreLimits {
     pub peer_timeout_ms: u64,
     /// The same while others wait for a data buffer that it holds.
     pub contended_timeout_ms: u64,
+    /// The time that a disk has to answer a request.
+    pub disk_timeout_ms: u64,
 }
 
 /// What a core has done.
@@ -104,6 +110,8 @@ pub struct CoreUsage {
     pub free_buffers: usize,
     /// Free capsules.
     pub free_capsules: usize,
+    /// Requests that disks still have of commands that have ended.
+    pub orphaned: usize,
     /// Commands that wait for a buffer, a queue or a backend, and connection requests without an answer.
     pub waiting: usize,
 }
@@ -131,6 +139,7 @@ pub struct Reactor {
     requests: Requests,
     deferred: Deferred,
     next_housekeeping_ms: u64,
+    next_disk_check_ms: u64,
     /// The core was paused, and reads the frames that waited until this time at the latest.
     catching_up_until_ms: Option<u64>,
     /// Indices of backends that have to be polled.
@@ -173,6 +182,7 @@ impl Reactor {
             parties: Parties::default(),
             waits: Waits::default(),
             is_resuming: false,
+            orphans: Orphans::default(),
             reposting: Vec::with_capacity(limits.connections),
             answered: Vec::with_capacity(slots),
             block_completions: Vec::with_capacity(slots),
@@ -196,6 +206,7 @@ impl Reactor {
             requests: Requests::default(),
             deferred: Deferred::new(),
             next_housekeeping_ms: now_ms,
+            next_disk_check_ms: now_ms,
             catching_up_until_ms: None,
             polled_backends,
             changes,
@@ -228,6 +239,7 @@ impl Reactor {
             connections: self.connections.iter().flatten().count(),
             free_buffers: self.io.memory.free_buffers(),
             free_capsules: self.io.memory.free_capsule_count(),
+            orphaned: self.io.orphans.len(),
             waiting: self.io.waits.len() + self.requests.len() + self.deferred.len(),
         }
     }
@@ -353,6 +365,9 @@ impl Reactor {
         let busy = !completions.is_empty();
         for (token, outcome) in completions.drain(..) {
             let wr_id = WrId(token);
+            if !self.io.orphans.is_empty() && self.io.on_late_answer(wr_id) {
+                continue;
+            }
             let connection = self.connections.get_mut(wr_id.connection()).and_then(Option::as_mut);
             if let (Some(connection), Kind::Read(slot)) = (connection, wr_id.kind()) {
                 connection.on_device(&mut self.io, slot, outcome)?;
@@ -415,7 +430,9 @@ impl Reactor {
 
     fn remove(&mut self, index: usize) {
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::take) {
-            self.io.memory.free_capsules(&connection.capsules);
+            let mut capsules = connection.capsules;
+            capsules.retain(|&capsule| capsule != NO_CAPSULE);
+            self.io.memory.return_capsules(&capsules);
             self.io.memory.buffers().leave(connection.who);
             self.io.parties.leave(connection.who.party);
         }

@@ -102,6 +102,7 @@ impl Reactor {
         self.target.expire_keep_alive(self.io.now_ms);
         self.target.check();
         self.apply_changes();
+        self.check_disks()?;
         for index in 0..self.connections.len() {
             let Some(reason) = self.reason_to_end(index) else { continue };
             let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { continue };

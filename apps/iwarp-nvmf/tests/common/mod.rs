@@ -127,6 +127,7 @@ impl Pair {
             connections: sum.connections + one.connections,
             free_buffers: sum.free_buffers + one.free_buffers,
             free_capsules: sum.free_capsules + one.free_capsules,
+            orphaned: sum.orphaned + one.orphaned,
             waiting: sum.waiting + one.waiting,
         })
         .expect("a core")

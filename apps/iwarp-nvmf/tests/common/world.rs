@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ironwarp::memory::{FarEnd, Ipv4Tcp, MemoryConfig, detached};
 use ironwarp::{Config, MacAddr, Sge, Stack};
@@ -54,11 +55,15 @@ pub struct Core {
     pub reactor: Reactor,
     pub target: Arc<Target>,
     pub namespaces: Namespaces,
+    /// The disks.
+    pub disk: Arc<DiskPlan>,
     clock: VirtualClock,
     /// By the last byte of the device's address: the target's is 2.
     ports: BTreeMap<u8, FarEnd>,
     /// What happens to the frames of hosts.
     pub faults: BTreeMap<u8, Fault>,
+    /// Frames that found a full ring.
+    pub lost: u64,
     picoseconds: u64,
     spent: (u64, u64),
 }
@@ -79,6 +84,8 @@ pub struct Peer {
     pub host: Host,
     /// The last byte of its addresses.
     pub number: u8,
+    /// It sends what makes no sense, and does not understand the answers.
+    pub is_confused: bool,
     _stack: Stack,
 }
 
@@ -102,10 +109,13 @@ impl World {
         let (stack, worker) = builder.build_replayable(port, clock.clone(), [2, 7]).expect("a stack");
         let appliance = Appliance::on_stack(config, stack, vec![worker]).expect("a target");
         let (namespaces, mut cores) = appliance.into_cores();
+        let plan = Arc::new(DiskPlan::default());
         let disks = |arena: &Arena, mut devices: Vec<iwarp_nvmf::transport::Device>| {
-            // The second namespace is a disk that needs data buffers.
-            if let Some(device) = devices.get_mut(1) {
-                device.backend = Box::new(Disk { arena: arena.clone(), requests: VecDeque::new() });
+            // Every second namespace is a disk that needs data buffers.
+            for device in devices.iter_mut().skip(1).step_by(2) {
+                let (arena, plan) = (arena.clone(), plan.clone());
+                let (requests, blocks) = (VecDeque::new(), BTreeMap::new());
+                device.backend = Box::new(Disk { arena, plan, requests, blocks });
             }
             devices
         };
@@ -123,12 +133,23 @@ impl World {
             settings.hostnqn = format!("nqn.2014-08.org.example:host{number}");
             settings.hostid = [number; 16];
             let host = Host::new(&stack, vec![worker], settings).expect("a host");
-            Peer { host, number, _stack: stack }
+            Peer { host, number, is_confused: false, _stack: stack }
         });
         let hosts = hosts.collect();
         let (faults, picoseconds, spent) = (BTreeMap::new(), 0, (0, 0));
-        let core =
-            Core { reactor, target, namespaces, clock: clock.clone(), ports, faults, picoseconds, spent };
+        let (disk, clock_of_core) = (plan, clock.clone());
+        let core = Core {
+            reactor,
+            target,
+            namespaces,
+            disk,
+            clock: clock_of_core,
+            ports,
+            faults,
+            lost: 0,
+            picoseconds,
+            spent,
+        };
         World { clock, core, hosts }
     }
 
@@ -153,7 +174,11 @@ impl World {
     /// Lets a host do everything that it has to do. Its frames are on their way to the target then.
     pub fn run_host(&mut self, at: usize) {
         for _ in 0..HOST_POLLS_MAX {
-            let busy = self.hosts[at].host.poll().expect("the host runs");
+            let Peer { host, is_confused, .. } = &mut self.hosts[at];
+            let busy = match host.poll() {
+                Err(_) if *is_confused => false,
+                outcome => outcome.expect("the host runs"),
+            };
             self.core.carry();
             if !busy {
                 break;
@@ -213,7 +238,7 @@ impl Core {
                 let is_for = if is_group { number != from } else { number == to };
                 if is_for && self.faults.get(&number) != Some(&Fault::Unplugged) {
                     // A frame that finds the ring full is lost, as on a wire.
-                    port.inject(&frame);
+                    self.lost += u64::from(!port.inject(&frame));
                 }
             }
         }
@@ -263,10 +288,54 @@ fn set_checksum(frame: &mut [u8], (from, to): (usize, usize), at: usize, start: 
     frame[from + at..from + at + 2].copy_from_slice(&(!(total as u16)).to_be_bytes());
 }
 
-/// A disk that is not memory: its data passes through data buffers, and each request takes a poll. It reads as sevens.
+/// What a disk does, changed while the core runs.
+#[derive(Default)]
+pub struct DiskPlan {
+    /// Nothing completes.
+    pub hangs: AtomicBool,
+    /// Completions go in the opposite order.
+    pub reverses: AtomicBool,
+    /// The next request fails.
+    pub fails: AtomicBool,
+}
+
+/// Bytes of a block of the disk.
+const BLOCK_BYTES: u64 = 512;
+
+/// A disk that is not memory: its data passes through data buffers, and each request takes a poll. Bytes move when a
+/// request completes, as a kernel's do at the latest. What nobody has written reads as sevens.
 struct Disk {
     arena: Arena,
+    plan: Arc<DiskPlan>,
     requests: VecDeque<(u64, BlockRequest)>,
+    blocks: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Disk {
+    fn complete(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
+        let is_read = request.operation == BlockOperation::Read;
+        if self.plan.fails.swap(false, Ordering::Relaxed) {
+            return Err(if is_read { BlockError::Read(5) } else { BlockError::Write(5) });
+        }
+        let blocks = request.offset / BLOCK_BYTES..(request.offset + request.bytes) / BLOCK_BYTES;
+        for (number, block) in blocks.enumerate() {
+            let at = request.arena_offset + number * BLOCK_BYTES as usize;
+            let mut bytes = vec![0; BLOCK_BYTES as usize];
+            match request.operation {
+                BlockOperation::Read => {
+                    let found = self.blocks.get(&block).cloned().unwrap_or(vec![7; BLOCK_BYTES as usize]);
+                    self.arena.region().write_at(at, &found).map_err(|_| BlockError::Range)?;
+                }
+                BlockOperation::Write { .. } => {
+                    self.arena.region().read_at(at, &mut bytes).map_err(|_| BlockError::Range)?;
+                    self.blocks.insert(block, bytes);
+                }
+                BlockOperation::WriteZeroes { .. } => drop(self.blocks.insert(block, bytes)),
+                BlockOperation::Deallocate | BlockOperation::Flush => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Backend for Disk {
@@ -291,17 +360,16 @@ impl Backend for Disk {
     }
 
     fn poll(&mut self, completions: &mut Vec<BlockCompletion>) {
-        for (token, request) in self.requests.drain(..) {
-            let outcome = match request.operation {
-                BlockOperation::Read => {
-                    let sevens = vec![7; request.bytes as usize];
-                    let written = self.arena.region().write_at(request.arena_offset, &sevens);
-                    written.map_err(|_| BlockError::Range)
-                }
-                _ => Ok(()),
-            };
-            completions.push((token, outcome));
+        if self.plan.hangs.load(Ordering::Relaxed) {
+            return;
         }
+        let mut requests = core::mem::take(&mut self.requests);
+        if self.plan.reverses.load(Ordering::Relaxed) {
+            requests.make_contiguous().reverse();
+        }
+        completions.extend(requests.drain(..).map(|(token, request)| (token, self.complete(&request))));
+        // Keeps its memory.
+        self.requests = requests;
     }
 
     fn needs_poll(&self) -> bool {

@@ -163,6 +163,9 @@ impl Connection {
             self.wait(io, slot, (Resource::Device(device), Next::Submit));
             return Ok(());
         }
+        if io.must_refuse(device, &request) {
+            return self.reply(io, slot, Status::NAMESPACE_NOT_READY.into());
+        }
         let Some(Device { backend, .. }) = io.backends.get_mut(device) else {
             return self.reply(io, slot, Status::INTERNAL_ERROR.into());
         };
@@ -171,11 +174,12 @@ impl Connection {
             self.wait_for_turn(io, slot, Next::Submit);
             return Ok(());
         }
-        let submission = backend.submit(WrId::read(self.who.connection, slot).0, &request, &mut budget);
+        let wr_id = WrId::device(self.who.connection, slot, io.orphans.epoch());
+        let submission = backend.submit(wr_id.0, &request, &mut budget);
         io.parties.charge(self.who.party, before - budget.left(), Weight::Background);
         match submission {
             Submission::Pending => {
-                place.state = State::Device;
+                place.state = State::Device(wr_id, io.now_ms);
                 self.device_requests += 1;
                 Ok(())
             }
@@ -245,7 +249,7 @@ impl Connection {
 
 /// Returns the request to the backend; `None` if nothing is left to do.
 #[inline]
-fn block_request(
+pub(in crate::transport) fn block_request(
     command: &IoCommand,
     (range, progress): (usize, u64),
     arena_offset: usize,

@@ -15,9 +15,9 @@
 
 mod compare;
 mod engine;
-mod io;
+pub(super) mod io;
 mod reply;
-mod slot;
+pub(super) mod slot;
 pub(super) mod wr_id;
 
 use std::collections::VecDeque;
@@ -29,6 +29,7 @@ use zerocopy::IntoBytes;
 use super::arena::CoreMemory;
 use super::buffers::BufferId;
 use super::devices::Devices;
+use super::late::Orphans;
 use super::party::{COMMAND_COST, Parties, Weight};
 use super::wait::{Resource, Waits, Who};
 use crate::NvmfError;
@@ -54,6 +55,8 @@ pub struct CoreIo {
     pub(super) waits: Waits,
     /// Slots that waited are being tried again: they go before others.
     pub(super) is_resuming: bool,
+    /// What disks still have of commands that have ended.
+    pub(super) orphans: Orphans,
     /// Connections with receives to post at the end of this turn.
     pub reposting: Vec<u32>,
     /// Commands whose responses leave with the next turn of the worker.
@@ -148,13 +151,7 @@ impl Connection {
         capsules: Vec<u32>,
     ) -> Result<Self, NvmfError> {
         let memory = &io.memory;
-        let slot = |&capsule: &u32| {
-            let receive = [
-                memory.slice(memory.entry_offset(capsule), SQE_BYTES as u32)?,
-                memory.slice(memory.capsule_offset(capsule), memory.limits().capsule_bytes)?,
-            ];
-            Ok(Slot::new(receive))
-        };
+        let slot = |&capsule: &u32| Ok(Slot::new(memory.receive(capsule)?));
         let slots = capsules.iter().map(slot).collect::<Result<Vec<_>, NvmfError>>()?;
         let count = slots.len() as u16;
         let mut connection = Connection {
@@ -342,7 +339,7 @@ impl Connection {
 
     /// Releases what the slots hold, except what backends still use.
     pub(super) fn release_slots(&mut self, io: &mut CoreIo) {
-        for slot in self.slots.iter_mut().filter(|slot| !matches!(slot.state, State::Device)) {
+        for slot in self.slots.iter_mut().filter(|slot| !matches!(slot.state, State::Device(..))) {
             slot.release(&mut io.memory);
         }
     }

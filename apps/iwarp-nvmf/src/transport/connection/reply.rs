@@ -18,7 +18,12 @@ type Source = Option<(Sge, RemoteMemory)>;
 impl Connection {
     /// Ends a command: moves data to the host if the command reads, sends the response, posts the receive again.
     #[inline]
-    pub(super) fn reply(&mut self, io: &mut CoreIo, slot: u16, response: Response) -> Result<(), NvmfError> {
+    pub(in crate::transport) fn reply(
+        &mut self,
+        io: &mut CoreIo,
+        slot: u16,
+        response: Response,
+    ) -> Result<(), NvmfError> {
         let Some(place) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
         let cqe = self.queue.completion(place.entry.cid.get(), response);
         let source = if response.status.is_success() { source(place, &io.memory)? } else { None };

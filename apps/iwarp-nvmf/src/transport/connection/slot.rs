@@ -3,6 +3,7 @@
 use ironwarp::Sge;
 use zerocopy::FromZeros;
 
+use super::wr_id::WrId;
 use crate::target::{IoCommand, Response, Step};
 use crate::transport::arena::CoreMemory;
 use crate::transport::buffers::BufferId;
@@ -20,8 +21,8 @@ pub(in crate::transport) enum State {
     Waiting(Next),
     /// An RDMA Read is outstanding.
     Fetching(Then),
-    /// The backend has it.
-    Device,
+    /// The backend has it, under this identifier, since this time in milliseconds.
+    Device(WrId, u64),
     /// A piece of the engine's data is on its way out of the capsule's memory.
     Sending,
 }

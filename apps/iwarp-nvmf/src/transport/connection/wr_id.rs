@@ -1,6 +1,7 @@
 //! Identifiers of work requests: their kind, their connection, and a slot or a data buffer.
 //!
-//! 8 bits of kind, 24 bits of connection, 32 bits of slot or buffer.
+//! 8 bits of kind, 24 bits of connection, 32 bits of slot or buffer. Requests to backends have 16 bits of epoch above the
+//! slot.
 
 use crate::transport::buffers::BufferId;
 
@@ -40,12 +41,22 @@ impl WrId {
         Self::new(READ, connection, slot.into())
     }
 
+    /// The identifier of a request to a backend. The epoch tells it from those of ended commands.
+    pub(in crate::transport) fn device(connection: u32, slot: u16, epoch: u16) -> Self {
+        Self::new(READ, connection, u32::from(epoch) << 16 | u32::from(slot))
+    }
+
     pub(in crate::transport) fn send(connection: u32, buffer: Option<BufferId>) -> Self {
         Self::new(SEND, connection, buffer.map_or(NO_BUFFER, |buffer| buffer.0))
     }
 
     pub(in crate::transport) fn piece(connection: u32, slot: u16) -> Self {
         Self::new(PIECE, connection, slot.into())
+    }
+
+    /// Returns the epoch of a request to a backend.
+    pub(in crate::transport) fn epoch(self) -> u16 {
+        (self.0 >> 16) as u16
     }
 
     pub(in crate::transport) fn connection(self) -> usize {
