@@ -15,6 +15,7 @@ allowed_skips+='|deny: cargo-deny is not installed|deny: the database of advisor
 allowed_skips+='|fuzz: no nightly toolchain|fuzz: cargo-fuzz cannot be installed'
 allowed_skips+='|oldest: no toolchain of Rust [0-9.]+'
 allowed_skips+='|mutants: cargo-mutants is not installed|mutants: no commit [^ ]+'
+allowed_skips+='|mutants: [0-9]+ minutes ended before a mutant was tried'
 allowed_skips+='|interop: no QEMU or no kernel packages to be had'
 allowed_skips+='|one pass: the processor has no kernel for it'
 allowed_skips+='|instruction counts: the budgets are for processors with AVX2)$'

@@ -41,7 +41,15 @@ expect 0 '7 of 7 mutants were noticed, 2 of them by a test that did not end; 1 d
 expect 1 'not noticed: stack/tcp/src/lib.rs:0: replace it' caught=5 missed=1 ends=2 -- all ironwarp-tcp --shard 0/20
 expect 1 '5 of 6 mutants were noticed' caught=5 missed=1 ends=2 -- all
 expect 1 'ended with 4' ends=4 -- all
-expect 1 'no mutant was tried to its end' ends=124 -- all
+# The minutes of a change end: before a mutant was tried, and after some were.
+older=$(git rev-parse HEAD)
+change() { PATH="$machine/git:$PATH" expect "$@" -- --change "$older" --minutes 7; }
+mkdir "$machine/git"
+printf '#!/usr/bin/env bash\n[ "$1" != diff ] && exec %s "$@"\necho "+a line"\n' "$(command -v git)" >"$machine/git/git"
+chmod +x "$machine/git/git"
+change 0 'SKIPPED: mutants: 7 minutes ended before a mutant was tried' ends=124
+change 0 '2 of 2 mutants were noticed' caught=2 ends=124
+change 1 '2 of 3 mutants were noticed' caught=2 missed=1 ends=124
 # The tree as it is, committed or not.
 same=$(git stash create)
 expect 0 'nothing of tcp, iwarp and mem differs' -- --change "${same:-HEAD}"
