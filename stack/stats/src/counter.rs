@@ -237,6 +237,8 @@ counters! {
         VerbsHalfOpenEvicted = "verbs_half_open_evicted": "Incoming connections reset because their host had most of the places and another had fewer.",
         VerbsProtectionBackoffs = "verbs_protection_backoffs": "Incoming connections reset because their host caused many protection errors.",
         VerbsHalfOpenDropped = "verbs_half_open_dropped": "Incoming connections reset because none more could wait.",
+        VerbsRequestsRejected = "verbs_requests_rejected": "Connection requests that the application rejected.",
+        VerbsBacklogRejects = "verbs_backlog_rejects": "Of these, requests that found the application's backlog full.",
         VerbsStartupTimeouts = "verbs_startup_timeouts": "Incoming connections dropped because start-up took too long.",
         VerbsCqOverruns = "verbs_cq_overruns": "Completions that found no place. Always 0.",
         VerbsCqFullDisconnects = "verbs_cq_full_disconnects": "Messages for shared receives that found no place for their completion; each ended its connection.",

@@ -157,6 +157,7 @@ fn destroying_a_queue_pair_resets_its_connection_and_frees_its_slot() {
 }
 
 /// RFC 9293 s3.6: a queue pair that is destroyed in order, with nothing outstanding, leaves its connection to close with FIN.
+/// RFC 9293 (MUST-12): the peer hears of a close.
 #[test]
 fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
     let mut pair = Pair::new();
@@ -181,6 +182,7 @@ fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
 }
 
 /// What is outstanding can neither complete nor be taken back: the connection is reset.
+/// RFC 9293 (MUST-12): the peer hears of an abort, not of a close.
 #[test]
 fn a_queue_pair_destroyed_with_work_outstanding_resets_its_connection() {
     let mut pair = Pair::new();

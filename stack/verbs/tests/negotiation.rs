@@ -104,11 +104,28 @@ fn a_responder_with_too_small_ird_adopts_the_peers_ord_or_rejects() {
     assert_eq!(heard, reply(0x50, 2, &[0x80, 16, 0x80, 2]), "our ORD is the peer's IRD");
     let mut scene = Scene::new(|_| {});
     let (asked, _) = scene.is_asked(&asks);
-    let params = RejectParams { private_data: b"", reads: Some(depths(0, 8)) };
+    let params = RejectParams { reads: Some(depths(0, 8)), ..RejectParams::default() };
     scene.node.ctx.reject_with(asked, &params).unwrap();
     let heard = scene.hear("the refusal", 24);
     assert_eq!(heard, reply(0x70, 2, &[0x80, 0, 0x80, 8]), "the reject names our read depths");
     scene.hears_fin();
     assert!(scene.peer.heard.is_empty(), "a Terminate before the first FPDU");
     assert_eq!(scene.node.counter("iwarp_tx_terminates"), 0);
+    let rejected = ["verbs_requests_rejected", "verbs_backlog_rejects"].map(|name| scene.node.counter(name));
+    assert_eq!(rejected, [1, 0]);
+}
+
+/// RFC 5044 s7.1.1: a Reply Frame with the bit R. The peer gets the same one whatever the reason; the counters differ.
+#[test]
+fn a_request_that_finds_the_backlog_full_is_counted_apart() {
+    let mut scene = Scene::new(|_| {});
+    let (asked, _) = scene.is_asked(&request(0x50, 2, &[0x80, 2, 0x80, 4]));
+    let params = RejectParams { reads: Some(depths(0, 8)), is_backlog_full: true, ..RejectParams::default() };
+    scene.node.ctx.reject_with(&asked, &params).unwrap();
+    // A second answer has no effect, and counts nothing.
+    scene.node.ctx.reject_with(&asked, &params).unwrap();
+    assert_eq!(scene.hear("the refusal", 24), reply(0x70, 2, &[0x80, 0, 0x80, 8]));
+    scene.hears_fin();
+    let rejected = ["verbs_requests_rejected", "verbs_backlog_rejects"].map(|name| scene.node.counter(name));
+    assert_eq!(rejected, [1, 1]);
 }

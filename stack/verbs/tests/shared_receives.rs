@@ -159,6 +159,48 @@ fn the_srq_limit_event_is_raised_once_for_each_arming() {
     assert_eq!(lows(&shared), 2, "an arming below the limit raises the event");
 }
 
+/// SRQ_LIMIT: an arming replaces the one before, whose event is not reported any more, wherever it is on its way. The event of
+/// the new arming is not lost with it.
+#[test]
+fn an_arming_replaces_the_event_of_the_one_before() {
+    // With the event in the ring to the context, and with the event still at the core.
+    for is_sent in [true, false] {
+        let mut shared = shared(4, 64);
+        let lows = |shared: &Shared| {
+            let is_low =
+                |event: &&Event| matches!(event, Event::SrqLimitReached { srq } if *srq == shared.srq);
+            shared.pair.far.events.iter().filter(is_low).count()
+        };
+        shared.pair.far.ctx.arm_srq(shared.srq, 3).unwrap();
+        shared.pair.turn();
+        shared.send(0, b"3 left");
+        shared.send(1, b"2 left");
+        if is_sent {
+            // The context reads no event meanwhile.
+            let mut received = 0;
+            while received < 2 {
+                shared.pair.near.turn();
+                shared.pair.far.worker.poll(4);
+                received += shared.reap(2).len();
+            }
+        }
+        shared.pair.far.ctx.arm_srq(shared.srq, 2).unwrap();
+        if !is_sent {
+            shared.received(2);
+        }
+        shared.pair.turn();
+        assert_eq!(lows(&shared), 0, "2 left is not below 2");
+        shared.send(0, b"1 left");
+        shared.received(1);
+        shared.pair.turn();
+        assert_eq!(lows(&shared), 1);
+        shared.pair.far.ctx.arm_srq(shared.srq, 4).unwrap();
+        shared.pair.far.ctx.arm_srq(shared.srq, 0).unwrap();
+        shared.pair.turn();
+        assert_eq!(lows(&shared), 1, "cancelled");
+    }
+}
+
 /// RFC 5041 s7.2: "no buffer" is 1/2/2, as for a queue pair with its own receives. The other connection continues.
 /// RFC 5041 s7.1.
 #[test]

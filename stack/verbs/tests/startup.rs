@@ -158,7 +158,8 @@ fn a_reject_carries_ird_and_ord() {
     pair.near.ctx.connect(near, FAR.parse().unwrap(), b"").unwrap();
     pair.until("the request", |pair| !pair.far.events.is_empty());
     let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) else { panic!() };
-    let params = RejectParams { private_data: b"more", reads: Some(depths(0, 64)) };
+    let params =
+        RejectParams { private_data: b"more", reads: Some(depths(0, 64)), ..RejectParams::default() };
     pair.far.ctx.reject_with(request, &params).unwrap();
     pair.until("the refusal", |pair| !pair.near.events.is_empty());
     let Event::Rejected { private_data, peer_reads, .. } = &pair.near.events[0] else { panic!() };

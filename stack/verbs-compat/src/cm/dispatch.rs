@@ -1,12 +1,12 @@
 //! The events of the stack, as events of identifiers and contexts.
 
 use core::ffi::c_int;
-
+use core::ptr;
 use std::net::SocketAddr;
 
 use verbs::{
     ConnectFailure, ConnectionRequest, DisconnectReason, Event, MpaRequestInfo, QueuePair,
-    READS_UNNEGOTIATED, ReadDepths, SharedReceiveQueue, Terminate,
+    READS_UNNEGOTIATED, ReadDepths, RejectParams, SharedReceiveQueue, Terminate,
 };
 
 use super::event::EventDetails;
@@ -77,15 +77,14 @@ impl State {
         private_data: &[u8],
         mpa: &MpaRequestInfo,
     ) {
-        let listener = self.listeners.find(addresses.0).and_then(|listener| {
-            let found = self.pools.ids.find(listener)?;
-            (!found.backlog.is_full()).then_some(listener)
-        });
-        let Some(listener) = listener else {
-            tracing::debug!("a request of {} is rejected: the backlog is full", addresses.1);
-            let _ = self.control(|stack| stack.reject(&request, &[]));
+        let listener = self.listeners.find(addresses.0).unwrap_or(ptr::null_mut());
+        let is_full = self.pools.ids.find(listener).map(|listener| listener.backlog.is_full());
+        if is_full != Some(false) {
+            // Without a listener it has just ended.
+            let why = RejectParams { is_backlog_full: is_full.is_some(), ..RejectParams::default() };
+            let _ = self.control(|stack| stack.reject_with(&request, &why));
             return;
-        };
+        }
         let reads = self.reads_of_request(mpa);
         let Ok(id) = self.create_requested(listener, request, addresses, reads) else { return };
         let details = EventDetails {

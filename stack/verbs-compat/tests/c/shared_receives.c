@@ -2,6 +2,8 @@
  * Shared receive queues: attributes, the limit and its event, and destruction. Run by scripts/verbs-programs.sh; takes the
  * device's address as its argument. Prints `shared_receives: N checks passed`.
  */
+#include <sched.h>
+
 #include "pair.h"
 
 static char buffer[4096];
@@ -93,11 +95,43 @@ static void check_limit(void) {
     CHECK(ibv_destroy_srq(srq) == 0 && ibv_close_device(other) == 0);
 }
 
+/* The limit is set again while the event of the one before may be on its way: that one is reported once or not at all, and the
+ * new one exactly once. */
+static void check_arming_again(void) {
+    struct ibv_srq *srq = create(16);
+    struct queues queues = USUAL;
+    queues.far_srq = srq;
+    struct pair pair = open_pair_with(7401, queues);
+    struct ibv_async_event event;
+    for (int round = 0; round < 200; round++) {
+        post_shared(srq, 6);
+        set_limit(srq, 4);
+        for (int sent = 0; sent < 3; sent++) CHECK(post(pair.near->qp, IBV_WR_SEND, sent, mr, 8, 0, 0) == 0);
+        for (int turns = 0; turns < round % 20; turns++) sched_yield();
+        set_limit(srq, 2);
+        for (int sent = 0; sent < 3; sent++) {
+            CHECK(take(pair.near_cq, sent).status == IBV_WC_SUCCESS && take(pair.far_cq, sent).status == IBV_WC_SUCCESS);
+        }
+        int before = 0;
+        while (async_event(context, 0, &event) == IBV_EVENT_SRQ_LIMIT_REACHED) before++;
+        CHECK(before <= 1 && limit_of(srq) == 2);
+        for (int sent = 3; sent < 6; sent++) {
+            CHECK(post(pair.near->qp, IBV_WR_SEND, sent, mr, 8, 0, 0) == 0);
+            CHECK(take(pair.near_cq, sent).status == IBV_WC_SUCCESS && take(pair.far_cq, sent).status == IBV_WC_SUCCESS);
+        }
+        CHECK(async_event(context, 1000, &event) == IBV_EVENT_SRQ_LIMIT_REACHED && limit_of(srq) == 0);
+        CHECK(async_event(context, 0, &event) == -1);
+    }
+    close_pair(&pair);
+    CHECK(ibv_destroy_srq(srq) == 0);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     CHECK((mr = ibv_reg_mr(pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE)));
     check_attributes();
     check_limit();
+    check_arming_again();
     CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
     printf("shared_receives: %d checks passed\n", checks);
     return 0;

@@ -353,7 +353,11 @@ impl Context {
         for core in 0..self.cores.len() {
             while let Some(notification) = self.next_notification(core) {
                 match notification {
-                    Notification::Event(Event::SrqLimitReached { srq }) if !self.consume_arming(srq) => {}
+                    Notification::SrqLimitReached { srq, arming } => {
+                        if self.consume_arming(srq, arming) {
+                            return Some(Event::SrqLimitReached { srq });
+                        }
+                    }
                     Notification::Event(event) => {
                         self.note_event(&event);
                         if self.split_destroys.is_empty() || !self.is_of_split_destroy(&event) {

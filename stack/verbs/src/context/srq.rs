@@ -40,7 +40,9 @@ pub(super) struct AppSrq {
     max_sge: usize,
     pub(super) users: u32,
     /// Whether the application waits for the event of its limit.
-    is_armed: bool,
+    /// The number of the arming that has had no event yet; 0: none.
+    armed: u32,
+    last_arming: u32,
 }
 
 /// The end of a shared receive queue that posts.
@@ -102,7 +104,8 @@ impl Context {
             slots: Box::default(),
             max_sge,
             users: 0,
-            is_armed: false,
+            armed: 0,
+            last_arming: 0,
         };
         let handle = SharedReceiveQueue { index: self.srqs.insert(app), serial };
         let made = self.create_shards(handle, depth);
@@ -165,7 +168,8 @@ impl Context {
     }
 
     /// Requests one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are
-    /// left on a core. 0 cancels.
+    /// left on a core. 0 cancels. A call replaces the one before: an event of that one which [`Context::poll_event`] has not
+    /// returned is not returned any more.
     ///
     /// # Errors
     ///
@@ -174,19 +178,21 @@ impl Context {
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
         let cores = cores_of(self.srq(srq)?.core, self.cores.len());
         cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        let arming = self.srq(srq)?.last_arming.wrapping_add(1).max(1);
         for core in cores {
             let slot = self.srq(srq)?.slot_on(core as u16)?;
-            self.send_control(core, ControlMessage::ArmSrq { slot, limit })?;
+            self.send_control(core, ControlMessage::ArmSrq { slot, limit, arming })?;
         }
-        self.srq_mut(srq)?.is_armed = limit > 0;
+        let app = self.srq_mut(srq)?;
+        (app.last_arming, app.armed) = (arming, if limit > 0 { arming } else { 0 });
         Ok(())
     }
 
-    /// Returns whether the event is for the application: every core raises it for itself, and a core that is low at
-    /// the next arming raises it again.
+    /// Returns whether the event is for the application: every core raises it for itself, and one that an arming has
+    /// replaced may be on its way.
     #[cold]
-    pub(super) fn consume_arming(&mut self, srq: SharedReceiveQueue) -> bool {
-        self.srq_mut(srq).is_ok_and(|app| core::mem::take(&mut app.is_armed))
+    pub(super) fn consume_arming(&mut self, srq: SharedReceiveQueue, arming: u32) -> bool {
+        self.srq_mut(srq).is_ok_and(|app| app.armed == arming && core::mem::take(&mut app.armed) != 0)
     }
 
     /// Destroys a shared receive queue that no queue pair uses. Receives posted to it are dropped; their memory is

@@ -14,7 +14,7 @@ use ironwarp_rings::{doorbell, spsc};
 
 use super::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
-use crate::objects::CmParams;
+use crate::objects::{CmParams, SharedReceiveQueue};
 use crate::wake::{CoreWaker, WakeSignal};
 
 /// Control messages in flight from one context to one core. A burst of connects fits; a call beyond that fails with
@@ -35,7 +35,7 @@ pub(crate) enum ControlMessage {
     /// Writes completions to another ring from now on.
     ResizeCq { slot: u32, ring: CqRing },
     /// Requests one event when fewer receives than this are left in a shared receive queue.
-    ArmSrq { slot: u32, limit: u32 },
+    ArmSrq { slot: u32, limit: u32, arming: u32 },
     /// Returns the core's half of a shared receive queue.
     DestroySrq { slot: u32 },
     /// Ends a queue pair and returns its half. In order: a connection without outstanding work is closed and not reset.
@@ -66,6 +66,8 @@ pub(crate) enum ControlMessage {
 pub(crate) enum Notification {
     /// An event for the application.
     Event(Event),
+    /// Fewer receives than the limit are left, which an arming by this number has set.
+    SrqLimitReached { srq: SharedReceiveQueue, arming: u32 },
     /// A peer supports atomic operations, whatever was recorded.
     PeerHasAtomics(IpAddr),
     /// The core's half of a queue pair, returned.

@@ -79,6 +79,8 @@ pub struct RejectParams<'a> {
     pub private_data: &'a [u8],
     /// The read depths that would be accepted (RFC 6581 s9.1). Revision 1 does not carry them.
     pub reads: Option<ReadDepths>,
+    /// The application has too many requests that wait for it. The peer is not told; a counter of its own counts it.
+    pub is_backlog_full: bool,
 }
 
 /// The parameters of a start-up, on their way to the core, or received private data on its way to the context.
@@ -86,6 +88,8 @@ pub struct RejectParams<'a> {
 pub(crate) struct CmParams {
     /// The requested local address, in canonical form.
     pub(crate) source: Option<SocketAddr>,
+    /// Of a reject, why.
+    pub(crate) is_backlog_full: bool,
     pub(crate) mpa_params: MpaParams,
     bytes: StartupBytes,
 }
@@ -197,11 +201,10 @@ impl AcceptParams<'_> {
 
 impl RejectParams<'_> {
     pub(crate) fn cm_params(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<CmParams>, VerbsError> {
-        build_cm_params(
-            self.private_data,
-            mpa.private_data_bytes(enhanced),
-            MpaParams { reads: self.reads, ..MpaParams::default() },
-        )
+        let mpa_params = MpaParams { reads: self.reads, ..MpaParams::default() };
+        let mut params = build_cm_params(self.private_data, mpa.private_data_bytes(enhanced), mpa_params)?;
+        params.is_backlog_full = self.is_backlog_full;
+        Ok(params)
     }
 }
 

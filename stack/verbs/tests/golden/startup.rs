@@ -143,7 +143,11 @@ fn replies_are_sent() {
         let (request, _) = scene.is_asked(&named(asked).octets);
         if is_refusal(&vector) {
             let reads = peer_reads(&vector);
-            scene.node.ctx.reject_with(request, &RejectParams { private_data, reads }).unwrap();
+            scene
+                .node
+                .ctx
+                .reject_with(request, &RejectParams { private_data, reads, ..RejectParams::default() })
+                .unwrap();
         } else {
             let qp = scene.qp();
             let params = AcceptParams { private_data, ..Default::default() };

@@ -130,7 +130,7 @@ impl ConnectionManager {
                 dp.queues.insert_srq(srq);
             }
             ControlMessage::ResizeCq { slot, ring } => dp.queues.resize(slot, ring),
-            ControlMessage::ArmSrq { slot, limit } => dp.queues.arm_srq(slot, limit),
+            ControlMessage::ArmSrq { slot, limit, arming } => dp.queues.arm_srq(slot, limit, arming),
             ControlMessage::DestroySrq { slot } => {
                 if let Some(srq) = dp.queues.remove_srq(slot) {
                     self.send_notification(context, Notification::SrqReturned(srq));
@@ -194,10 +194,14 @@ impl ConnectionManager {
     }
 
     pub(crate) fn send_event(&mut self, context: u16, event: Event) {
-        if self.log_limit.take() {
-            log_event(self.core, &event);
-        }
+        self.log(&event);
         self.send_notification(context, Notification::Event(event));
+    }
+
+    fn log(&mut self, event: &Event) {
+        if self.log_limit.take() {
+            log_event(self.core, event);
+        }
     }
 
     /// Reports peers that support atomic operations after all, and shared receive queues that run low. A peer can
@@ -214,9 +218,16 @@ impl ConnectionManager {
             let channel = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
             if channel.is_some_and(ContextChannel::has_delayed) {
                 dp.queues.requeue(srq_event);
-            } else if let Some(event) = dp.queues.take_event(srq_event) {
+            } else if let Some((event, arming)) = dp.queues.take_event(srq_event) {
                 dp.work += 1;
-                self.send_event(context, event);
+                self.log(&event);
+                let notification = match (event, arming) {
+                    (Event::SrqLimitReached { srq }, Some(arming)) => {
+                        Notification::SrqLimitReached { srq, arming }
+                    }
+                    (event, _) => Notification::Event(event),
+                };
+                self.send_notification(context, notification);
             }
         }
     }

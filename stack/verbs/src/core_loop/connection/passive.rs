@@ -260,6 +260,10 @@ impl ConnectionManager {
         let decision = self.passives.pending_decision(request);
         match decision.and_then(|decision| decision.reject(wanted, params.private_data()).ok()) {
             Some(reply) => {
+                dp.stats.count(Counter::VerbsRequestsRejected);
+                if params.is_backlog_full {
+                    dp.stats.count(Counter::VerbsBacklogRejects);
+                }
                 params.set_frame(reply);
                 self.send_reject(dp, now, request.0, params);
             }

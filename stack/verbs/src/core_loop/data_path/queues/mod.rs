@@ -170,9 +170,10 @@ impl QueueTable {
         }
     }
 
-    pub(crate) fn arm_srq(&mut self, slot: u32, limit: u32) {
+    /// A queued event of an arming before finds nothing to report.
+    pub(crate) fn arm_srq(&mut self, slot: u32, limit: u32, arming: u32) {
         let Some(srq) = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
-        if !srq.limit_reached && srq.arm(limit) {
+        if srq.arm(limit, arming) {
             self.srq_events.push_back(SrqEvent::LimitReached(SrqSlot::new(slot)));
         }
     }
@@ -273,16 +274,16 @@ impl QueueTable {
         self.srq_events.push_back(event);
     }
 
-    /// The event for the application.
-    pub(crate) fn take_event(&mut self, event: SrqEvent) -> Option<Event> {
+    /// The event for the application; of a limit with the number of its arming.
+    pub(crate) fn take_event(&mut self, event: SrqEvent) -> Option<(Event, Option<u32>)> {
         let srq = self.srqs.get_mut(event.srq())?.as_deref_mut()?;
         let SrqEvent::ShareExceeded(_, qp_slot) = event else {
-            srq.limit_reached = false;
-            return Some(Event::SrqLimitReached { srq: srq.handle });
+            let arming = srq.take_limit_reached()?;
+            return Some((Event::SrqLimitReached { srq: srq.handle }, Some(arming)));
         };
         let share = self.shares.get_mut(qp_slot as usize)?;
         share.clear_event_queued();
-        Some(Event::SrqShareExceeded { srq: srq.handle, qp: share.qp? })
+        Some((Event::SrqShareExceeded { srq: srq.handle, qp: share.qp? }, None))
     }
 
     /// The completion queue that was full, if that is why the queue pair ended.

@@ -23,8 +23,10 @@ pub(crate) struct SrqCore {
     consumed: ConsumedReceives,
     /// An event is sent once when fewer receives are left; 0 disables it.
     limit: u32,
-    /// The limit was passed, and the event is not sent yet.
-    pub(super) limit_reached: bool,
+    /// The number of the arming that set the limit.
+    arming: u32,
+    /// The limit of that arming was passed, and the event is not sent yet.
+    limit_reached: bool,
     /// The context that owns it, by number.
     pub(crate) context: u16,
     pub(super) lease: SlotLease,
@@ -33,13 +35,18 @@ pub(crate) struct SrqCore {
 impl SrqCore {
     pub(crate) fn new(lease: SlotLease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
         let consumed = ConsumedReceives::new(ring.depth());
-        SrqCore { handle, ring, consumed, limit: 0, limit_reached: false, context: 0, lease }
+        SrqCore { handle, ring, consumed, limit: 0, arming: 0, limit_reached: false, context: 0, lease }
     }
 
-    /// Arms the limit. Returns whether it is passed already.
-    pub(super) fn arm(&mut self, limit: u32) -> bool {
-        self.limit = limit;
+    /// Arms the limit. Returns whether it is passed already. An arming before has no event any more, if it was not sent.
+    pub(super) fn arm(&mut self, limit: u32, arming: u32) -> bool {
+        (self.limit, self.arming, self.limit_reached) = (limit, arming, false);
         self.check_limit()
+    }
+
+    /// Returns the arming whose event is to be sent, once.
+    pub(super) fn take_limit_reached(&mut self) -> Option<u32> {
+        core::mem::take(&mut self.limit_reached).then_some(self.arming)
     }
 
     /// Moves the oldest receive into a queue pair's ring, after reserving an entry in `cq`.
