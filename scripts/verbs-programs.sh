@@ -164,11 +164,22 @@ perftest() {
 own_program() {
     local -x ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0
     wanted "$1" || return 0
-    if ! cc -std=gnu11 -Wall -Wextra -Werror -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -o "$logs/$1" "stack/verbs-compat/tests/c/$1.c" -libverbs -lrdmacm; then
-        report "$1" failed 0 'does not compile: libibverbs-dev, librdmacm-dev'
-        return
-    fi
+    compile "$1" || return 0
     one "$1" "$1: [0-9]+ checks passed" 0 "$logs/$1" "$server"
+}
+
+compile() {
+    cc -std=gnu11 -Wall -Wextra -Werror -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -o "$logs/$1" "stack/verbs-compat/tests/c/$1.c" -libverbs -lrdmacm && return
+    report "$1" failed 0 'does not compile: libibverbs-dev, librdmacm-dev'
+    return 1
+}
+
+# A process ends with an open connection: the log of its peer says how the connection has ended.
+exits_cell() {
+    local -x ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0 IRONWARP_LOG=info
+    wanted exits || return 0
+    compile exits || return 0
+    cell exits ' closed ' "$logs/exits" "$server" -- "$logs/exits" "$server" stays
 }
 
 # Without a configuration there is no device, and a wrong one is named.
@@ -200,10 +211,12 @@ smoke_cells() {
     own_program completions
     own_program connections
     own_program endpoints
+    exits_cell
     own_program forks
     own_program identifiers
     own_program lifetimes
     own_program memory
+    own_program posts
     own_program queue_pairs
     own_program requests
     own_program shared_receives

@@ -5,6 +5,11 @@
 
 static int checks;
 
+/* After so many seconds a program that still runs is ended. */
+#ifndef PATIENCE
+#define PATIENCE 50
+#endif
+
 #define CHECK(condition)                                                                   \
     do {                                                                                   \
         if (!(condition)) {                                                                \

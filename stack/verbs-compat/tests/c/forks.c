@@ -13,7 +13,7 @@ static void in_child(void (*body)(void)) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        alarm(40);
+        alarm(PATIENCE);
         body();
         exit(0);
     }
@@ -93,7 +93,7 @@ static void write_configuration(void) {
 
 int main(int count, char **arguments) {
     if (count < 2) return 2;
-    alarm(50);
+    alarm(PATIENCE);
     address = arguments[1];
     /* Before the device is open, and after the last object is gone, the first that needs it opens it. */
     in_child(check_device);

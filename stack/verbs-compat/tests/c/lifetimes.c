@@ -15,15 +15,15 @@ enum { EVERYTHING = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCES
 static char buffer[4096];
 
 /* None is an object's: null, an address where nothing is mapped, an odd one, the program's memory, the inside of an object. */
-static void *strangers[6];
+static void *others[6];
 
-static void set_strangers(void *object) {
+static void set_others(void *object) {
     void *all[] = {NULL, (void *)0x10000, (void *)0x10001, (void *)-64l, buffer, (char *)object + 8};
-    memcpy(strangers, all, sizeof all);
+    memcpy(others, all, sizeof all);
 }
 
-#define EACH_STRANGER(...) \
-    for (int at = 0; at < 6; at++) { void *stranger = strangers[at]; __VA_ARGS__; }
+#define EACH_OTHER(...) \
+    for (int at = 0; at < 6; at++) { void *other = others[at]; __VA_ARGS__; }
 
 static struct ibv_cq *new_cq(struct ibv_comp_channel *channel) {
     struct ibv_cq *cq = ibv_create_cq(context, 8, &checks, channel, 0);
@@ -39,24 +39,24 @@ static struct ibv_qp *new_qp(struct ibv_pd *in, struct ibv_cq *cq, struct ibv_sr
 
 static void check_contexts(void) {
     struct ibv_device **list = ibv_get_device_list(NULL);
-    struct ibv_context *other = ibv_open_device(list[0]);
+    struct ibv_context *second = ibv_open_device(list[0]);
     struct ibv_device_attr attr;
     struct ibv_async_event event;
     union ibv_gid gid;
-    CHECK(other && other != context && ibv_query_device(other, &attr) == 0);
-    set_strangers(other);
-    EACH_STRANGER(MINUS_ONE_WITH(ibv_close_device(stranger), EINVAL); NULL_WITH(ibv_alloc_pd(stranger), EINVAL);
-                  CHECK(ibv_query_device(stranger, &attr) == EINVAL));
-    EACH_STRANGER(NULL_WITH(ibv_create_comp_channel(stranger), EINVAL); NULL_WITH(ibv_create_cq(stranger, 8, NULL, NULL, 0), EINVAL);
-                  MINUS_ONE_WITH(ibv_get_async_event(stranger, &event), EINVAL));
-    CHECK(ibv_close_device(other) == 0);
-    MINUS_ONE_WITH(ibv_close_device(other), EINVAL);
-    NULL_WITH(ibv_alloc_pd(other), EINVAL);
-    NULL_WITH(ibv_create_comp_channel(other), EINVAL);
-    NULL_WITH(ibv_create_cq(other, 8, NULL, NULL, 0), EINVAL);
-    CHECK(ibv_query_device(other, &attr) == EINVAL);
-    MINUS_ONE_WITH(ibv_query_gid(other, 1, 0, &gid), EINVAL);
-    MINUS_ONE_WITH(ibv_get_async_event(other, &event), EINVAL);
+    CHECK(second && second != context && ibv_query_device(second, &attr) == 0);
+    set_others(second);
+    EACH_OTHER(MINUS_ONE_WITH(ibv_close_device(other), EINVAL); NULL_WITH(ibv_alloc_pd(other), EINVAL);
+               CHECK(ibv_query_device(second, &attr) == EINVAL));
+    EACH_OTHER(NULL_WITH(ibv_create_comp_channel(other), EINVAL); NULL_WITH(ibv_create_cq(other, 8, NULL, NULL, 0), EINVAL);
+               MINUS_ONE_WITH(ibv_get_async_event(second, &event), EINVAL));
+    CHECK(ibv_close_device(second) == 0);
+    MINUS_ONE_WITH(ibv_close_device(second), EINVAL);
+    NULL_WITH(ibv_alloc_pd(second), EINVAL);
+    NULL_WITH(ibv_create_comp_channel(second), EINVAL);
+    NULL_WITH(ibv_create_cq(second, 8, NULL, NULL, 0), EINVAL);
+    CHECK(ibv_query_device(second, &attr) == EINVAL);
+    MINUS_ONE_WITH(ibv_query_gid(second, 1, 0, &gid), EINVAL);
+    MINUS_ONE_WITH(ibv_get_async_event(second, &event), EINVAL);
     ibv_free_device_list(list);
     CHECK(ibv_query_device(context, &attr) == 0);
 }
@@ -65,11 +65,11 @@ static void check_domains_and_regions(void) {
     struct ibv_pd *own = ibv_alloc_pd(context);
     struct ibv_mr *mr = ibv_reg_mr(own, buffer, sizeof buffer, EVERYTHING);
     CHECK(own && mr && ibv_dealloc_pd(own) == EBUSY && ibv_dealloc_pd(own) == EBUSY);
-    set_strangers(own);
-    EACH_STRANGER(CHECK(ibv_dealloc_pd(stranger) == EINVAL);
-                  NULL_WITH(ibv_reg_mr(stranger, buffer, sizeof buffer, EVERYTHING), EINVAL));
-    set_strangers(mr);
-    EACH_STRANGER(CHECK(ibv_dereg_mr(stranger) == EINVAL));
+    set_others(own);
+    EACH_OTHER(CHECK(ibv_dealloc_pd(other) == EINVAL);
+               NULL_WITH(ibv_reg_mr(other, buffer, sizeof buffer, EVERYTHING), EINVAL));
+    set_others(mr);
+    EACH_OTHER(CHECK(ibv_dereg_mr(other) == EINVAL));
     CHECK(ibv_dereg_mr((void *)own) == EINVAL && ibv_dealloc_pd((void *)mr) == EINVAL);
     CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(mr) == EINVAL);
     CHECK((errno = 0, ibv_rereg_mr(mr, 0, own, buffer, 8, 0)) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL);
@@ -109,13 +109,13 @@ static void check_completion_queues(void) {
     void *found_context;
     struct ibv_wc wc;
     CHECK(channel && ibv_destroy_comp_channel(channel) == EBUSY);
-    set_strangers(channel);
-    EACH_STRANGER(CHECK(ibv_destroy_comp_channel(stranger) == EINVAL);
-                  MINUS_ONE_WITH(ibv_get_cq_event(stranger, &found, &found_context), EINVAL);
-                  if (stranger) NULL_WITH(ibv_create_cq(context, 8, NULL, stranger, 0), EINVAL));
-    set_strangers(cq);
-    EACH_STRANGER(CHECK(ibv_destroy_cq(stranger) == EINVAL && ibv_resize_cq(stranger, 8) == EINVAL);
-                  NULL_WITH(new_qp(pd, stranger, NULL), EINVAL); ibv_ack_cq_events(stranger, 1));
+    set_others(channel);
+    EACH_OTHER(CHECK(ibv_destroy_comp_channel(other) == EINVAL);
+               MINUS_ONE_WITH(ibv_get_cq_event(other, &found, &found_context), EINVAL);
+               if (other) NULL_WITH(ibv_create_cq(context, 8, NULL, other, 0), EINVAL));
+    set_others(cq);
+    EACH_OTHER(CHECK(ibv_destroy_cq(other) == EINVAL && ibv_resize_cq(other, 8) == EINVAL);
+               NULL_WITH(new_qp(pd, other, NULL), EINVAL); ibv_ack_cq_events(other, 1));
     struct ibv_qp *qp = new_qp(pd, cq, NULL);
     CHECK(qp && ibv_destroy_cq(cq) == EBUSY && ibv_destroy_cq(cq) == EBUSY && ibv_resize_cq(cq, 16) == 0);
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_destroy_cq(cq) == EINVAL);
@@ -138,13 +138,13 @@ static void check_queue_pairs(void) {
     struct ibv_recv_wr recv = {.wr_id = 1}, *bad;
     struct ibv_send_wr send = {.opcode = IBV_WR_SEND}, *bad_send;
     CHECK(srq && qp && ibv_dealloc_pd(pd) == EBUSY && ibv_destroy_srq(srq) == EBUSY && ibv_post_srq_recv(srq, &recv, &bad) == 0);
-    set_strangers(srq);
-    EACH_STRANGER(CHECK(ibv_destroy_srq(stranger) == EINVAL && ibv_modify_srq(stranger, &limits, IBV_SRQ_LIMIT) == EINVAL);
-                  CHECK(ibv_query_srq(stranger, &limits) == EINVAL); if (stranger) NULL_WITH(new_qp(pd, cq, stranger), EINVAL));
-    set_strangers(qp);
-    EACH_STRANGER(CHECK(ibv_destroy_qp(stranger) == EINVAL && ibv_modify_qp(stranger, &attr, IBV_QP_STATE) == EINVAL);
-                  CHECK(ibv_query_qp(stranger, &attr, 0, &init) == EINVAL));
-    EACH_STRANGER(NULL_WITH(new_qp(stranger, cq, NULL), EINVAL));
+    set_others(srq);
+    EACH_OTHER(CHECK(ibv_destroy_srq(other) == EINVAL && ibv_modify_srq(other, &limits, IBV_SRQ_LIMIT) == EINVAL);
+               CHECK(ibv_query_srq(other, &limits) == EINVAL); if (other) NULL_WITH(new_qp(pd, cq, other), EINVAL));
+    set_others(qp);
+    EACH_OTHER(CHECK(ibv_destroy_qp(other) == EINVAL && ibv_modify_qp(other, &attr, IBV_QP_STATE) == EINVAL);
+               CHECK(ibv_query_qp(other, &attr, 0, &init) == EINVAL));
+    EACH_OTHER(NULL_WITH(new_qp(other, cq, NULL), EINVAL));
     attr.qp_state = IBV_QPS_INIT;
     CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_qp(qp) == EINVAL && ibv_modify_qp(qp, &attr, IBV_QP_STATE) == EINVAL);
@@ -160,15 +160,15 @@ static void check_queue_pairs(void) {
 static void check_events(void) {
     struct ibv_cq *cq = new_cq(NULL);
     struct ibv_qp *qp = new_qp(pd, cq, NULL);
-    set_strangers(qp);
+    set_others(qp);
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
     struct ibv_async_event event = {.element.qp = qp, .event_type = IBV_EVENT_QP_FATAL};
     ibv_ack_async_event(&event);
     event = (struct ibv_async_event){.element.cq = cq, .event_type = IBV_EVENT_CQ_ERR};
     ibv_ack_async_event(&event);
     ibv_ack_async_event(NULL);
-    EACH_STRANGER(for (int type = IBV_EVENT_CQ_ERR; type <= IBV_EVENT_GID_CHANGE; type++) {
-        event = (struct ibv_async_event){.element.qp = stranger, .event_type = type};
+    EACH_OTHER(for (int type = IBV_EVENT_CQ_ERR; type <= IBV_EVENT_GID_CHANGE; type++) {
+        event = (struct ibv_async_event){.element.qp = other, .event_type = type};
         ibv_ack_async_event(&event);
     });
 }
@@ -182,14 +182,14 @@ static void check_identifiers(void) {
     rdma_destroy_event_channel(channel);
     CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
     MINUS_ONE_WITH(rdma_get_cm_event(channel, &event), EAGAIN);
-    set_strangers(id);
-    EACH_STRANGER(MINUS_ONE_WITH(rdma_destroy_id(stranger), EINVAL); MINUS_ONE_WITH(rdma_connect(stranger, NULL), EINVAL);
-                  MINUS_ONE_WITH(rdma_create_qp(stranger, NULL, &attr), EINVAL));
-    EACH_STRANGER(MINUS_ONE_WITH(rdma_listen(stranger, 1), EINVAL); MINUS_ONE_WITH(rdma_disconnect(stranger), EINVAL);
-                  MINUS_ONE_WITH(rdma_ack_cm_event(stranger), EINVAL); rdma_destroy_qp(stranger); rdma_destroy_srq(stranger));
-    set_strangers(channel);
-    EACH_STRANGER(rdma_destroy_event_channel(stranger);
-                  if (stranger) MINUS_ONE_WITH(rdma_create_id(stranger, &id, NULL, RDMA_PS_TCP), EINVAL));
+    set_others(id);
+    EACH_OTHER(MINUS_ONE_WITH(rdma_destroy_id(other), EINVAL); MINUS_ONE_WITH(rdma_connect(other, NULL), EINVAL);
+               MINUS_ONE_WITH(rdma_create_qp(other, NULL, &attr), EINVAL));
+    EACH_OTHER(MINUS_ONE_WITH(rdma_listen(other, 1), EINVAL); MINUS_ONE_WITH(rdma_disconnect(other), EINVAL);
+               MINUS_ONE_WITH(rdma_ack_cm_event(other), EINVAL); rdma_destroy_qp(other); rdma_destroy_srq(other));
+    set_others(channel);
+    EACH_OTHER(rdma_destroy_event_channel(other);
+               if (other) MINUS_ONE_WITH(rdma_create_id(other, &id, NULL, RDMA_PS_TCP), EINVAL));
     CHECK(rdma_destroy_id(id) == 0);
     MINUS_ONE_WITH(rdma_destroy_id(id), EINVAL);
     MINUS_ONE_WITH(rdma_listen(id, 1), EINVAL);

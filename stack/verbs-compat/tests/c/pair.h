@@ -32,7 +32,7 @@ static const struct queues USUAL = {.sends = 16, .receives = 16, .elements = 4};
 /* Opens the device for a test program. */
 static MAYBE_UNUSED void begin(int count, char **arguments) {
     if (count < 2) exit(2);
-    alarm(50);
+    alarm(PATIENCE);
     address = arguments[1];
     struct ibv_device **list = ibv_get_device_list(NULL);
     CHECK(list && list[0] && (context = ibv_open_device(list[0])));

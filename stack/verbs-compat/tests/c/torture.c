@@ -146,7 +146,7 @@ int main(int count, char **arguments) {
     begin(count, arguments);
     int rounds = count > 2 ? atoi(arguments[2]) : 60;
     state = count > 3 ? strtoull(arguments[3], NULL, 0) : 1;
-    alarm(50 + rounds);
+    alarm(PATIENCE + rounds);
     CHECK((source = ibv_reg_mr(pd, sources, PAGE, EVERYTHING)) && (sink = ibv_reg_mr(pd, sinks, PAGE, EVERYTHING)));
     struct pair pair = open_pair(7800);
     pthread_t traffic;
