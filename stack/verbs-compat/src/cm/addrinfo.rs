@@ -6,7 +6,7 @@ use core::ptr;
 use std::net::SocketAddr;
 
 use super::address::{read_address, to_storage};
-use crate::engine::{CancelDisabled, EINVAL, Errno, Outcome, as_minus_one, last_errno};
+use crate::engine::{CancelDisabled, EINVAL, Errno, as_minus_one, last_errno};
 use crate::sys;
 
 /// The program's structure, and the addresses that it points to.
@@ -25,7 +25,24 @@ extern "C" fn rdma_getaddrinfo(
     result: *mut *mut sys::rdma_addrinfo,
 ) -> c_int {
     // SAFETY: the program passes null, texts and structures, and a place for the pointer.
-    as_minus_one(unsafe { get_address_info(node, service, hints.as_ref(), result) })
+    match unsafe { get_address_info(node, service, hints.as_ref(), result) } {
+        Err(Failure::Resolver(code)) => code,
+        Err(Failure::Call(error)) => as_minus_one(Err(error)),
+        Ok(()) => 0,
+    }
+}
+
+/// Why a call has failed. The manual page has it return -1 and set errno, or return a code of the system's resolver.
+enum Failure {
+    Call(Errno),
+    /// A code of `getaddrinfo`: EAI_NONAME and the like.
+    Resolver(c_int),
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Failure::Call(error)
+    }
 }
 
 /// # Safety
@@ -35,11 +52,11 @@ unsafe fn get_address_info(
     service: *const c_char,
     hints: Option<&sys::rdma_addrinfo>,
     result: *mut *mut sys::rdma_addrinfo,
-) -> Outcome {
+) -> Result<(), Failure> {
     let flags = hints.map_or(0, |hints| hints.ai_flags as u32);
     let is_passive = flags & sys::RAI_PASSIVE != 0;
-    if result.is_null() {
-        return Err(EINVAL);
+    if result.is_null() || node.is_null() && service.is_null() && hints.is_none() {
+        return Err(EINVAL.into());
     }
     // SAFETY: guaranteed by the caller.
     let found = unsafe {
@@ -96,13 +113,13 @@ unsafe fn look_up(
     service: *const c_char,
     hints: Option<&sys::rdma_addrinfo>,
     flags: u32,
-) -> Outcome<SocketAddr> {
+) -> Result<SocketAddr, Failure> {
     // SAFETY: zeros are hints that say nothing.
     let mut wanted: libc::addrinfo = unsafe { zeroed() };
     wanted.ai_socktype = libc::SOCK_STREAM;
-    let has_family = flags & sys::RAI_FAMILY != 0;
+    // With RAI_FAMILY or without, as rdma-core. Addresses of InfiniBand are none of the resolver's.
     wanted.ai_family =
-        hints.map_or(libc::AF_UNSPEC, |hints| if has_family { hints.ai_family } else { libc::AF_UNSPEC });
+        hints.map(|hints| hints.ai_family).filter(|family| *family != libc::AF_IB).unwrap_or(libc::AF_UNSPEC);
     for (flag, system) in [(sys::RAI_PASSIVE, libc::AI_PASSIVE), (sys::RAI_NUMERICHOST, libc::AI_NUMERICHOST)]
     {
         if flags & flag != 0 {
@@ -115,12 +132,14 @@ unsafe fn look_up(
     // SAFETY: guaranteed by the caller; the list is freed below.
     unsafe {
         let code = libc::getaddrinfo(node, service, &raw const wanted, &raw mut list);
-        if code != 0 {
-            return Err(if code == libc::EAI_SYSTEM { last_errno() } else { Errno(libc::ENODATA) });
+        match code {
+            0 => {}
+            libc::EAI_SYSTEM => return Err(last_errno().into()),
+            _ => return Err(Failure::Resolver(code)),
         }
         let first = read_address((*list).ai_addr.cast());
         libc::freeaddrinfo(list);
-        first?.ok_or(Errno(libc::ENODATA))
+        first?.ok_or(Failure::Resolver(libc::EAI_NODATA))
     }
 }
 

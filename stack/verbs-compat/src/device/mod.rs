@@ -40,6 +40,8 @@ pub(crate) struct Device {
     /// The GUID of the node.
     pub(crate) guid: [u8; 8],
     pub(crate) mtu: u16,
+    /// Whether accesses to registered memory that is gone are caught.
+    pub(crate) catches_faults: bool,
     /// Its addresses, in the order of the configuration, and the link-local one.
     addresses: Vec<InterfaceAddress>,
     /// Whether it must be closed at the end of the process: the kernel keeps the XDP program on the interface. Other devices
@@ -101,10 +103,11 @@ fn open() -> Result<Device, String> {
     let in_file = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let config = Config::from_file(&path).map_err(|error| in_file(&error))?;
     let (mtu, guid) = (config.port.mtu, guid_of(&config));
-    if config.ddp.catch_memory_faults.is_none() {
+    let catches_faults = match config.ddp.catch_memory_faults {
+        Some(catches) => catches,
         // On where it is possible: programs were written for pages that are pinned.
-        let _ = verbs::catch_memory_faults();
-    }
+        None => verbs::catch_memory_faults().is_ok(),
+    };
     let outlives_process = matches!(config.port.device, DeviceConfig::AfXdp { .. });
     let uses_dpdk = config.port.device.needs_dpdk();
     let memif_socket = match &config.port.device {
@@ -128,6 +131,7 @@ fn open() -> Result<Device, String> {
         mac,
         guid,
         mtu,
+        catches_faults,
         addresses,
         outlives_process,
         config_path: path,

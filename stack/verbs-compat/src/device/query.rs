@@ -6,7 +6,7 @@ use core::mem::{size_of, size_of_val};
 use verbs::MacAddr;
 
 use super::Device;
-use crate::engine::{EINVAL, Outcome, State, as_minus_one, as_number, set_errno, with};
+use crate::engine::{EINVAL, EOPNOTSUPP, Outcome, State, as_minus_one, as_number, set_errno, with};
 use crate::objects::{SEND_DEPTH_MAX, clamp_int};
 use crate::sys;
 
@@ -207,8 +207,9 @@ extern "C" fn _ibv_query_gid_ex(
     bytes: usize,
 ) -> c_int {
     as_number(with_port(context, port, |device| {
+        // The manual page has ENODATA for an empty place of the table. This one has no empty places.
         if index != 0 || flags != 0 {
-            return Err(if flags != 0 { EINVAL } else { crate::engine::Errno(libc::ENODATA) });
+            return Err(if flags != 0 { EOPNOTSUPP } else { EINVAL });
         }
         // SAFETY: the program passes a place of as many bytes.
         unsafe { copy_prefix(&gid_entry(device), into, bytes) }
@@ -233,7 +234,10 @@ extern "C" fn _ibv_query_gid_table(
     bytes: usize,
 ) -> isize {
     let outcome = with_port(context, PORT, |device| {
-        if flags != 0 || places == 0 || bytes < size_of::<sys::ibv_gid_entry>() {
+        if flags != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if places == 0 || bytes < size_of::<sys::ibv_gid_entry>() {
             return Err(EINVAL);
         }
         // SAFETY: the program passes places of as many bytes.

@@ -26,7 +26,7 @@ pub(crate) use cancel::CancelDisabled;
 pub(crate) use errno::*;
 pub(crate) use event_queue::EventQueue;
 pub(crate) use pool::{Link, Object, Pool};
-pub(crate) use process::{BlockedSignals, start as start_process_hooks, variable};
+pub(crate) use process::{BlockedSignals, start as start_process_hooks, unblock_faults, variable};
 pub(crate) use wait::{wait_for, wait_for_ever};
 
 use crate::cm::{ClosedChannels, CmEvent, CmId, EventChannel, Listeners, PortTable, UnseenRequests};
@@ -255,6 +255,9 @@ impl State {
     /// Runs the worker once and passes its events on. Returns the amount of work.
     pub(crate) fn advance(&mut self) -> usize {
         let Some(device) = &mut self.device else { return 0 };
+        if device.catches_faults {
+            process::take_faults();
+        }
         let work = device.worker.poll(1).work;
         while let Some(event) = self.device.as_mut().and_then(|device| device.context.poll_event()) {
             self.on_event(event);

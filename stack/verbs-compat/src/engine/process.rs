@@ -4,6 +4,7 @@ use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
@@ -34,6 +35,36 @@ impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set is that of the calling thread before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+thread_local! {
+    /// Whether the thread has been made to take faults.
+    static TAKES_FAULTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Unblocks SIGSEGV and SIGBUS of the calling thread, the first time that it runs the worker. Programs block all signals of
+/// their threads but one, and the system ends a process whose thread faults while the signal is blocked: so an access of a
+/// peer to memory that the program has unmapped would. What POSIX leaves undefined, no program depends on.
+#[inline]
+pub(super) fn take_faults() {
+    if !TAKES_FAULTS.get() {
+        unblock_faults();
+    }
+}
+
+/// The same, also if the thread has blocked them since: the handlers are renewed at the same calls.
+#[cold]
+pub(crate) fn unblock_faults() {
+    TAKES_FAULTS.set(true);
+    let mut faults = MaybeUninit::uninit();
+    // SAFETY: the calls fill the set and read it.
+    unsafe {
+        libc::sigemptyset(faults.as_mut_ptr());
+        for fault in [libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigaddset(faults.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, faults.as_ptr(), ptr::null_mut());
     }
 }
 

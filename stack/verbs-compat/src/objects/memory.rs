@@ -9,7 +9,8 @@ use core::ptr::NonNull;
 use verbs::{Access, ProtectionDomain, RawMemory, Region};
 
 use crate::engine::{
-    EBUSY, EFAULT, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, set_errno, with,
+    EBUSY, EFAULT, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, set_errno,
+    unblock_faults, with,
 };
 use crate::sys;
 
@@ -149,7 +150,11 @@ impl State {
             return Err(EINVAL);
         }
         memory.check(access).map_err(|_| EFAULT)?;
-        let region = self.device()?.context.register(domain, memory, access)?;
+        let device = self.device()?;
+        if device.catches_faults {
+            unblock_faults();
+        }
+        let region = device.context.register(domain, memory, access)?;
         let owner = self.pools.pds.get(pd)?;
         owner.users += 1;
         let key = region.stag().0;

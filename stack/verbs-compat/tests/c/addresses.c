@@ -2,6 +2,8 @@
  * rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route, rdma_listen, the ports, and rdma_getaddrinfo, against their manual
  * pages. Takes the device's address. Prints `addresses: N checks passed`.
  */
+#define _GNU_SOURCE
+#include <netdb.h>
 #include <sys/wait.h>
 
 #include "connect.h"
@@ -145,8 +147,14 @@ static void check_wildcards(void) {
 /* Of a name of the standard library's resolver, or of an address that the program has. */
 static void check_names(void) {
     struct rdma_addrinfo *found, hints = {.ai_flags = RAI_PASSIVE};
-    CHECK(rdma_getaddrinfo(NULL, NULL, NULL, &found) != 0);
-    CHECK(rdma_getaddrinfo("no such name.", "1", NULL, &found) != 0);
+    MINUS_ONE_WITH(rdma_getaddrinfo(NULL, NULL, NULL, &found), EINVAL);
+    /* rdma_getaddrinfo(3): -1 with errno, or a code of the resolver's. */
+    struct rdma_addrinfo numeric = {.ai_flags = RAI_NUMERICHOST | RAI_FAMILY, .ai_family = AF_INET};
+    CHECK(rdma_getaddrinfo("no such name", "1", &numeric, &found) == EAI_NONAME);
+    CHECK(rdma_getaddrinfo("fd00::1", "1", &numeric, &found) == EAI_ADDRFAMILY);
+    CHECK(rdma_getaddrinfo(address, "no such service", &numeric, &found) == EAI_SERVICE);
+    numeric.ai_family = AF_UNIX;
+    CHECK(rdma_getaddrinfo(address, "1", &numeric, &found) == EAI_FAMILY);
     MINUS_ONE_WITH(rdma_getaddrinfo(address, "7207", NULL, NULL), EINVAL);
     CHECK(rdma_getaddrinfo(address, "7207", NULL, &found) == 0 && found->ai_family == AF_INET && !found->ai_next);
     CHECK(found->ai_dst_len == sizeof(struct sockaddr_in) && !found->ai_src_addr && found->ai_src_len == 0);
@@ -157,7 +165,7 @@ static void check_names(void) {
     CHECK(found->ai_dst_len == 0 && found->ai_flags == RAI_PASSIVE);
     rdma_freeaddrinfo(found);
     hints.ai_flags = RAI_NUMERICHOST;
-    CHECK(rdma_getaddrinfo("localhost", "7207", &hints, &found) != 0);
+    CHECK(rdma_getaddrinfo("localhost", "7207", &hints, &found) == EAI_NONAME);
     /* The source that the hints give is kept. */
     struct sockaddr_in source = at(address, 7208), destination = at(address, 7209);
     hints = (struct rdma_addrinfo){.ai_src_addr = generic(&source), .ai_src_len = sizeof source,
@@ -223,7 +231,7 @@ static void check_ipv6_device(void) {
     CHECK(fclose(file) == 0);
     pid_t child = fork();
     if (child == 0) {
-        alarm(40);
+        alarm(PATIENCE);
         CHECK(setenv("IRONWARP_CONFIG", configuration, 1) == 0);
         check_link_local();
         exit(0);

@@ -34,6 +34,34 @@ static struct ibv_qp_init_attr queue_attr(struct ibv_cq *cq) {
     return attr;
 }
 
+/* ibv_query_gid(3) returns -1, ibv_query_gid_ex(3) the number of the error, ibv_query_gid_table(3) the negative number. */
+static void check_gids(union ibv_gid *gid) {
+    struct ibv_gid_entry entry = {.gid_type = 77}, table[2];
+    CHECK(ibv_query_gid(context, 1, 0, gid) == 0);
+    int wrong[] = {1, -1, 255, 256, 1 << 30};
+    for (int at = 0; at < 5; at++) {
+        MINUS_ONE_WITH(ibv_query_gid(context, 1, wrong[at], gid), EINVAL);
+        CHECK(ibv_query_gid_ex(context, 1, wrong[at], &entry, 0) == EINVAL && entry.gid_type == 77);
+    }
+    MINUS_ONE_WITH(ibv_query_gid(context, 0, 0, gid), EINVAL);
+    MINUS_ONE_WITH(ibv_query_gid(context, 2, 0, gid), EINVAL);
+    MINUS_ONE_WITH(ibv_query_gid(context, 1, 0, NULL), EINVAL);
+    CHECK(ibv_query_gid_ex(context, 2, 0, &entry, 0) == EINVAL && ibv_query_gid_ex(context, 1, 0, &entry, 1) == EOPNOTSUPP);
+    CHECK(entry.gid_type == 77 && ibv_query_gid_ex(context, 1, 0, NULL, 0) == EINVAL);
+    CHECK(ibv_query_gid_ex(context, 1, 0, &entry, 0) == 0 && !memcmp(&entry.gid, gid, sizeof *gid));
+    CHECK(entry.gid_index == 0 && entry.port_num == 1 && entry.gid_type == IBV_GID_TYPE_IB);
+    CHECK(ibv_query_gid_table(context, table, 0, 0) == -EINVAL && ibv_query_gid_table(context, table, 2, 1) == -EOPNOTSUPP);
+    CHECK(ibv_query_gid_table(context, NULL, 2, 0) == -EINVAL && ibv_query_gid_table(context, table, 2, 0) == 1);
+    CHECK(!memcmp(&table[0].gid, gid, sizeof *gid) && table[0].port_num == 1);
+    uint16_t pkey;
+    CHECK(ibv_query_pkey(context, 1, 0, &pkey) == 0 && pkey == 0xffff && ibv_get_pkey_index(context, 1, pkey) == 0);
+    MINUS_ONE_WITH(ibv_query_pkey(context, 1, 1, &pkey), EINVAL);
+    MINUS_ONE_WITH(ibv_query_pkey(context, 1, -1, &pkey), EINVAL);
+    MINUS_ONE_WITH(ibv_query_pkey(context, 3, 0, &pkey), EINVAL);
+    MINUS_ONE_WITH(ibv_get_pkey_index(context, 1, 0x1234), EINVAL);
+    CHECK(ibv_query_gid(context, 1, 0, gid) == 0);
+}
+
 static void check_device(void) {
     struct ibv_port_attr port;
     struct ibv_device_attr attr;
@@ -57,7 +85,7 @@ static void check_device(void) {
     CHECK(ibv_query_device(context, NULL) == EINVAL);
     CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE && port.link_layer == IBV_LINK_LAYER_ETHERNET);
     CHECK(ibv_query_port(context, 0, &port) == EINVAL && ibv_query_port(context, 2, &port) == EINVAL);
-    CHECK(ibv_query_gid(context, 1, 0, &gid) == 0 && ibv_query_gid(context, 1, 1, &gid) == -1);
+    check_gids(&gid);
     set_nonblocking(context->async_fd);
     struct ibv_async_event event;
     while (ibv_get_async_event(context, &event) == 0) ibv_ack_async_event(&event);

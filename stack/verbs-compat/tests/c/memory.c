@@ -3,6 +3,7 @@
  * the device's address as its argument. Prints `memory: N checks passed`.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -198,6 +199,25 @@ static void check_handlers(struct pair *other) {
     }
 }
 
+static void *use_with_blocked_signals(void *other) {
+    sigset_t all;
+    sigfillset(&all);
+    CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+    for (enum use use = 0; use < USES; use++) check_use(other, UNMAPPED, use, 7720 + use);
+    /* Blocked again after the first call: the next registration unblocks them. */
+    CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+    for (enum use use = 0; use < USES; use++) check_use(other, CUT_SHORT, use, 7730 + use);
+    sigset_t now;
+    CHECK(pthread_sigmask(SIG_SETMASK, NULL, &now) == 0 && sigismember(&now, SIGUSR1) && sigismember(&now, SIGTERM));
+    return NULL;
+}
+
+/* A thread of a program that handles its signals elsewhere polls: the system ends a process that has blocked its fault. */
+static void check_blocked_signals(struct pair *other) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, use_with_blocked_signals, other) == 0 && pthread_join(thread, NULL) == 0);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     check_registration();
@@ -207,6 +227,7 @@ int main(int count, char **arguments) {
     for (enum gone how = 0; how < WAYS; how++)
         for (enum use use = 0; use < USES; use++) check_use(&other, how, use, port++);
     check_handlers(&other);
+    check_blocked_signals(&other);
     close_pair(&other);
     CHECK(ibv_dereg_mr(good) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
     printf("memory: %d checks passed\n", checks);
