@@ -46,9 +46,9 @@ static void check_contexts(void) {
     CHECK(second && second != context && ibv_query_device(second, &attr) == 0);
     set_others(second);
     EACH_OTHER(MINUS_ONE_WITH(ibv_close_device(other), EINVAL); NULL_WITH(ibv_alloc_pd(other), EINVAL);
-               CHECK(ibv_query_device(second, &attr) == EINVAL));
+               CHECK(ibv_query_device(other, &attr) == EINVAL));
     EACH_OTHER(NULL_WITH(ibv_create_comp_channel(other), EINVAL); NULL_WITH(ibv_create_cq(other, 8, NULL, NULL, 0), EINVAL);
-               MINUS_ONE_WITH(ibv_get_async_event(second, &event), EINVAL));
+               MINUS_ONE_WITH(ibv_get_async_event(other, &event), EINVAL));
     CHECK(ibv_close_device(second) == 0);
     MINUS_ONE_WITH(ibv_close_device(second), EINVAL);
     NULL_WITH(ibv_alloc_pd(second), EINVAL);
