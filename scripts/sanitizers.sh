@@ -8,11 +8,10 @@ usage() {
 usage: scripts/sanitizers.sh [--quick] [--rounds N] [--seed N] [KIND]...
 
   address  the library for C, instrumented, under the C programs of its tests; the C shim over DPDK and the port's tests;
-           the replacement libraries as below
-  thread   rings, registered memory and handles of the library for C, on threads; the replacement libraries as below. Builds
-           the standard library too
-  verbs-address, verbs-thread
-           of these only the replacement libraries, instrumented, under the C programs of their tests
+           the replacement libraries, instrumented, under the C programs of theirs
+  verbs-address
+           of these only the replacement libraries
+  thread   rings, registered memory and handles of the library for C, on threads. Builds the standard library too
   miri     types, arch, stats, rings, mem with all of its tests, the buffers of ports, and what the library for C has without
            a device
 
@@ -26,7 +25,7 @@ Without names address, thread and miri. Needs: rustup toolchain install nightly 
 examples:
   scripts/sanitizers.sh
   scripts/sanitizers.sh --quick address
-  scripts/sanitizers.sh --rounds 1000 verbs-thread
+  scripts/sanitizers.sh --rounds 1000 verbs-address
 TXT
 }
 
@@ -40,7 +39,7 @@ while [ $# -gt 0 ]; do
         --rounds) rounds=${2:?"--rounds needs a number"}; shift ;;
         --seed) seed=${2:?"--seed needs a number"}; shift ;;
         address | thread | miri) kinds+=("$1") ;;
-        verbs-address | verbs-thread) kinds+=("${1/-/_}") ;;
+        verbs-address) kinds+=("${1/-/_}") ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
     esac
@@ -73,23 +72,16 @@ thread() {
     RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$target/sanitizers/thread \
         cargo +nightly test -Zbuild-std --locked --target "$host" --no-default-features \
         -p ironwarp-rings -p ironwarp-mem -p ironwarp-capi --lib --test model --test owners --test threads
-    verbs_thread
 }
 
-verbs_address() { verbs_programs address asan; }
-
-verbs_thread() { verbs_programs thread tsan -Zbuild-std; }
-
-# verbs_programs KIND RUNTIME OPTION...: the replacement libraries, instrumented, under the C programs of their tests. Each is
-# linked with the libraries, and with the runtime of the toolchain that instrumented them. Without DPDK: the library's own
-# memif needs none.
-verbs_programs() {
-    local kind=$1 runtime=$2 folder=$target/sanitizers/verbs-$1 archive source program arguments failed=()
-    shift 2
-    runtime=$(rustc +nightly --print sysroot)/lib/rustlib/$host/lib/librustc-nightly_rt.$runtime.a
-    RUSTFLAGS=-Zsanitizer=$kind CARGO_TARGET_DIR=$target/sanitizers/$kind \
-        cargo +nightly build "$@" --locked --target "$host" --no-default-features -p ironwarp-verbs-compat
-    archive=$target/sanitizers/$kind/$host/debug/libironwarp_verbs.a
+# The replacement libraries, instrumented, under the C programs of their tests. Each is linked with the libraries, and with the
+# runtime of the toolchain that instrumented them. Without DPDK: the library's own memif needs none.
+verbs_address() {
+    local folder=$target/sanitizers/verbs-address runtime archive source program arguments failed=()
+    runtime=$(rustc +nightly --print sysroot)/lib/rustlib/$host/lib/librustc-nightly_rt.asan.a
+    RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$target/sanitizers/address \
+        cargo +nightly build --locked --target "$host" --no-default-features -p ironwarp-verbs-compat
+    archive=$target/sanitizers/address/$host/debug/libironwarp_verbs.a
     mkdir -p "$folder"
     printf '[port]\ndevice.memif = { role = "server", socket = "%s/memif.sock", driver = "native" }\n[net]\naddress = "10.99.0.1/24"\n' \
         "$folder" >"$folder/verbs.toml"
@@ -97,7 +89,7 @@ verbs_programs() {
         program=$(basename "$source" .c)
         # These need MPI, and a second process.
         [ "$program" != mpi ] && [ "$program" != exits ] || continue
-        cc -std=gnu11 -g -O1 -DPATIENCE=500 "-fsanitize=$kind" -c -o "$folder/$program.o" "$source"
+        cc -std=gnu11 -g -O1 -DPATIENCE=500 -fsanitize=address -c -o "$folder/$program.o" "$source"
         cc -o "$folder/$program" "$folder/$program.o" -Wl,--whole-archive "$archive" "$runtime" -Wl,--no-whole-archive \
             -Wl,--export-dynamic -lpthread -lrt -lm -ldl -lgcc_s -lutil
         arguments=(10.99.0.1)
@@ -105,13 +97,12 @@ verbs_programs() {
             arguments+=("$rounds" "${seed:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}")
             echo "torture: ${arguments[1]} rounds of seed ${arguments[2]}"
         fi
-        # Objects are kept for programs that use a pointer after its end, so nothing that is left is a leak. A child of fork
-        # makes no threads. The stack of a cancelled thread stays poisoned, so the sanitizer may not touch it.
+        # Objects are kept for programs that use a pointer after its end, so nothing that is left is a leak. The
+        # stack of a cancelled thread stays poisoned, so the sanitizer may not touch it.
         ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0 \
-            TSAN_OPTIONS="die_after_fork=0 halt_on_error=1 suppressions=$PWD/scripts/verbs/thread.supp" \
             IRONWARP_CONFIG=$folder/verbs.toml timeout -k 5 600 "$folder/$program" "${arguments[@]}" || failed+=("$program")
     done
-    [ ${#failed[@]} -eq 0 ] || { echo "failed under the sanitizer of $kind: ${failed[*]}" >&2; return 1; }
+    [ ${#failed[@]} -eq 0 ] || { echo "failed under AddressSanitizer: ${failed[*]}" >&2; return 1; }
 }
 
 miri() {
