@@ -64,7 +64,9 @@ echo "building with counters"
 RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-generate=$counts" CARGO_TARGET_DIR=$target/instrumented \
     cargo build --profile dist --locked --quiet "${chosen[@]}" --bin iwarp-perf
 echo "counting"
-"${root[@]}" "$target/instrumented/dist/iwarp-perf" suite --quick --pair memif --json "$counts/suite.json" >/dev/null
+# 3: the machine has other work, which changes times and no counts.
+"${root[@]}" "$target/instrumented/dist/iwarp-perf" suite --quick --pair memif --json "$counts/suite.json" >/dev/null ||
+    [ $? -eq 3 ]
 "$merge" merge -o "$target/guided/counts.profdata" "$counts"/*.profraw
 echo "building for what was counted"
 RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$target/guided/counts.profdata $GUIDED_LAYOUT" CARGO_TARGET_DIR=$target/guided \

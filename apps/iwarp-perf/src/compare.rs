@@ -51,17 +51,17 @@ pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
     let old = read_report(&args.old).map_err(CliExit::bad_arguments)?;
     let new = read_report(&args.new).map_err(CliExit::bad_arguments)?;
     let comparison = ReportComparison::new(&old, &new, args.threshold);
-    if let Some(path) = &args.json {
-        write_json(&comparison, path)
-            .map_err(|error| CliExit::bad_arguments(format_args!("--json {}: {error}", path.display())))?;
-    }
-    print_stdout(comparison_text(&comparison, args.all, terminal_width().unwrap_or(DEFAULT_WIDTH)));
     if comparison.figures.is_empty() {
         let (old, new) = (args.old.display(), args.new.display());
         return Err(CliExit::bad_arguments(format_args!(
             "{old} and {new} have no figure in common: nothing was compared; name two files of the same tests and settings"
         )));
     }
+    if let Some(path) = &args.json {
+        write_json(&comparison, path)
+            .map_err(|error| CliExit::bad_arguments(format_args!("--json {}: {error}", path.display())))?;
+    }
+    print_stdout(comparison_text(&comparison, args.all, terminal_width().unwrap_or(DEFAULT_WIDTH)));
     Ok(if comparison.regressions == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -4,7 +4,8 @@
 //! each session, shows progress, and prints and writes the results. It never opens a device, so a driver that crashes its
 //! process ends one session and not the report.
 //!
-//! Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
+//! Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration, 3 a suite during which raw frames were
+//! never steady.
 #![forbid(unsafe_code)]
 
 mod child;

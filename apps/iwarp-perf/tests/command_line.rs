@@ -157,6 +157,24 @@ fn compare_names_the_bad_file_and_key() {
     assert!(error(&format!("compare {good}")).contains("NEW"));
 }
 
+/// Two reports without a common figure: exit code 2, whatever else was asked for, and no file of changes.
+#[test]
+fn the_exit_code_of_compare_is_2_if_nothing_was_compared() {
+    let (some, empty) = (report(1.0), NamedTempFile::new().expect("a writable folder"));
+    let other = NamedTempFile::new().expect("a writable folder");
+    let of_none = json!({"schema": 1, "machine": {}, "build": {}, "results": []});
+    std::fs::write(&empty, of_none.to_string()).expect("a writable file");
+    let text = std::fs::read_to_string(&some).expect("a report").replace("write-bw", "read-bw");
+    std::fs::write(&other, text).expect("a writable file");
+    let changes = some.path().with_extension("changes");
+    for (old, new) in [(&some, &empty), (&empty, &some), (&empty, &empty), (&some, &other)] {
+        let (old, new) = (old.path().display(), new.path().display());
+        let text = error(&format!("compare {old} {new} --all --json {}", changes.display()));
+        assert!(text.contains(&format!("{old} and {new} have no figure in common")), "{text}");
+    }
+    assert!(!changes.exists());
+}
+
 #[test]
 fn a_user_cannot_start_the_client_process() {
     let output = run("__client 1 warn");

@@ -2,6 +2,7 @@
 #![cfg(feature = "dpdk")]
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
@@ -196,5 +197,33 @@ fn text_output_has_the_findings_and_bad_arguments_are_rejected() {
             output.status.code() == Some(2) && output_text.lines().count() == 1 && output_text.contains(word),
             "{output_text}"
         );
+    }
+}
+
+/// All files under `configs/`: those of stacks, and those of targets of iwarp-nvmf.
+fn shipped() -> Vec<PathBuf> {
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+    let files = |folder: PathBuf| {
+        let entries = folder.read_dir().expect("a folder").map(|entry| entry.expect("an entry").path());
+        entries.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect::<Vec<_>>()
+    };
+    [files(configs.clone()), files(configs.join("nvmf"))].concat()
+}
+
+/// The doctor reads every configuration that is shipped. Which devices there are is a matter of the machine.
+#[test]
+fn the_doctor_reads_every_shipped_configuration() {
+    let files = shipped();
+    for name in ["memif-server.toml", "memif-client.toml", "ring.toml", "nvmf/memif.toml"] {
+        assert!(files.iter().any(|file| file.ends_with(name)), "{name} is not in {files:?}");
+    }
+    for file in files {
+        let output = Command::new(PERF).args(["doctor", "--dry", "--json", "--config"]).arg(&file).output();
+        let output = output.expect("the doctor");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {error}", file.display());
+        let whole: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let findings = whole["findings"].as_array().expect("a list");
+        assert!(!findings.is_empty() && error.is_empty(), "{}: {whole} {error}", file.display());
     }
 }

@@ -52,7 +52,8 @@ Examples:
 Latency is printed as the full round trip, and half of it too for Sends and Writes.
 CPU % and busy % are of client/server: processor time (100 is one processor), and polls that found work. A core that
 polls uses all of its processor, so busy % says which end limits the rate. JSON: cpu_percent, busy_percent.
-Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.";
+Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration, 3 a suite during which raw frames were
+never steady.";
 
 /// The performance test of ironwarp: RDMA tests against raw frames and kernel TCP
 #[derive(Clone, Debug, Parser)]

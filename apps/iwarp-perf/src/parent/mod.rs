@@ -283,8 +283,24 @@ fn finish(args: &Args, outcome: &Outcome, ended: Result<(), String>) -> ExitCode
         0 => measured(&outcome.report),
         errors => Err(format!("{errors} {what}")),
     };
-    let problems = [written, ended.and(complete)].into_iter().filter_map(Result::err);
-    problems.fold(ExitCode::SUCCESS, |_, line| fail(PROGRAM, line))
+    let problems: Vec<String> = [written, ended.and(complete)].into_iter().filter_map(Result::err).collect();
+    if problems.is_empty() && matches!(args.command, Command::Suite) && is_disturbed(&outcome.report) {
+        fail(PROGRAM, DISTURBED);
+        return ExitCode::from(DISTURBED_CODE);
+    }
+    problems.into_iter().fold(ExitCode::SUCCESS, |_, line| fail(PROGRAM, line))
+}
+
+/// The exit code of a suite that was measured and whose figures compare nothing.
+const DISTURBED_CODE: u8 = 3;
+const DISTURBED: &str = "suite: raw frames, the floor, moved by more than 20 % in every round: the figures are those of a \
+                         machine with other work; end that and run the suite again";
+
+/// Returns whether no round of any floor was steady. Ratios to a floor that moves say nothing, and all rounds count.
+fn is_disturbed(report: &Report) -> bool {
+    let floors = report.results.iter().filter(|result| matches!(result.test, Test::FrameLat | Test::FrameBw));
+    let mut rounds = floors.flat_map(|floor| floor.round_log.iter().flatten()).peekable();
+    rounds.peek().is_some() && rounds.all(|round| round.dropped)
 }
 
 /// A run that measured nothing of what it was asked for fails, whatever else it prints.
@@ -324,4 +340,59 @@ fn write_files(args: &Args, outcome: &Outcome) -> Result<(), String> {
         print_stdout(format_args!("report: {}\n", page.display()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ironwarp_bench::report::RoundLog;
+
+    use super::*;
+
+    /// A report of results that each have rounds, dropped or not.
+    fn report(results: &[(Test, &[bool])]) -> Report {
+        let round = |&dropped: &bool| RoundLog {
+            hop_ns: None,
+            floor_moved_percent: Some(if dropped { 30.0 } else { 1.0 }),
+            steal_ms: None,
+            context_switches: None,
+            dropped,
+            p50_ns: None,
+            p999_ns: None,
+            gbit_per_s: None,
+            messages_per_s: None,
+        };
+        let result = |&(test, rounds): &(Test, &[bool])| TestResult {
+            test,
+            round_log: Some(rounds.iter().map(round).collect()),
+            ..TestResult::default()
+        };
+        Report {
+            schema: SCHEMA,
+            command: None,
+            machine: Machine::local(),
+            build: Build::current(FEATURES),
+            results: results.iter().map(result).collect(),
+        }
+    }
+
+    #[test]
+    fn a_run_that_measured_nothing_of_what_it_was_asked_for_fails() {
+        let mut some = report(&[(Test::SendLat, &[]), (Test::WriteBw, &[])]);
+        assert_eq!(measured(&report(&[])), Err("nothing was measured".to_owned()));
+        some.results[0].iterations = Some(1);
+        let error = measured(&some).expect_err("no Write");
+        assert!(error.starts_with("nothing was measured of ") && error.contains("write-bw"), "{error}");
+        assert!(!error.contains("send-lat"), "{error}");
+        some.results[1].iterations = Some(1);
+        assert_eq!(measured(&some), Ok(()));
+    }
+
+    #[test]
+    fn a_suite_without_a_steady_round_of_any_floor_is_disturbed() {
+        let (lat, bw) = (Test::FrameLat, Test::FrameBw);
+        assert!(is_disturbed(&report(&[(lat, &[true, true]), (bw, &[true]), (Test::WriteBw, &[false])])));
+        assert!(!is_disturbed(&report(&[(lat, &[true, true]), (bw, &[true, false])])));
+        assert!(!is_disturbed(&report(&[(Test::WriteBw, &[true])])), "no floor was measured");
+        assert!(!is_disturbed(&report(&[])));
+    }
 }
