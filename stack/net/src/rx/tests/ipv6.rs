@@ -442,6 +442,22 @@ fn an_address_without_conflict_is_used_after_one_probe() {
     assert!(bench.now - Nanos::from_secs(1) <= Nanos::from_secs(2));
 }
 
+/// RFC 4862 s5.4: an address is tentative until it was probed on a link, for frames to the stack itself too. One that
+/// is not probed needs no link.
+#[test]
+fn without_a_link_only_an_address_that_is_not_probed_is_used() {
+    for (ipv6, expected) in [(1, AddressState::Tentative), (0, AddressState::Usable)] {
+        let mut bench = Bench::with(MemoryConfig::default(), |cfg| {
+            dual(cfg);
+            cfg.duplicate_probes = DuplicateProbes { ipv4: 0, ipv6 };
+        });
+        bench.pass(Nanos::from_secs(3_600));
+        assert_eq!(state(&bench, v6(1)), Some(expected));
+        let is_reached = matches!(route(&mut bench, v6(1)), Route::Ready(_));
+        assert_eq!(is_reached, expected == AddressState::Usable);
+    }
+}
+
 /// RFC 4862 s5.4.3 and s5.4.4: another station probes for the address too, or has it.
 #[test]
 fn an_address_that_another_station_has_or_probes_for_is_not_used() {
