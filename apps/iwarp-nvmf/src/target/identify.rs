@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::controller::{Controller, ERROR_ENTRIES, KEEP_ALIVE_UNIT_MS};
-use super::io::{DATASET_BLOCKS_MAX, DATASET_RANGE_BLOCKS_MAX, DATASET_RANGES_LIMIT, WRITE_ZEROES_BYTES_MAX};
+use super::io::{DATASET_BLOCKS_MAX, DATASET_RANGE_BLOCKS_MAX};
 use super::queue::{CapsuleLimits, Queue, Step, pointer_to_host};
 use super::subsystem::Namespace;
 use super::{ADMIN_QUEUE_ENTRIES, ASYNC_EVENTS_MAX, Target};
@@ -111,12 +111,10 @@ impl Target {
     }
 }
 
-/// Limits of commands that move no data (NVM Command Set 1.0, 4.1.5.4). A host that does not ask, as those of 1.4 may not,
-/// gets a status when it exceeds them.
+/// Limits of commands that move no data (NVM Command Set 1.0, 4.1.5.4). WZSL and DMRL are 0: a Write Zeroes takes as many
+/// blocks, and Dataset Management as many ranges, as their fields can say. Hosts of 1.4 do not ask, and may send that.
 fn nvm_controller() -> Vec<u8> {
     let mut data = IdentifyNvmController::new_zeroed();
-    data.wzsl = mdts(WRITE_ZEROES_BYTES_MAX);
-    data.dmrl = DATASET_RANGES_LIMIT as u8;
     data.dmrsl = DATASET_RANGE_BLOCKS_MAX.into();
     data.dmsl = DATASET_BLOCKS_MAX.into();
     data.as_bytes().to_vec()

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::FromBytes;
 
 use super::TargetCounter;
-use super::queue::{CapsuleLimits, Queue, Step, pointer_of, pointer_to_host};
+use super::queue::{CapsuleLimits, PIECE_BYTES, Queue, Step, pointer_of, pointer_to_host};
 use super::subsystem::Namespace;
 use crate::wire::fabrics::{DATASET_RANGES_MAX, DatasetRange};
 use crate::wire::opcode::io;
@@ -19,14 +19,12 @@ const DEALLOCATE: u32 = 1 << 25;
 /// AD of Dataset Management. Bit 2 of dword 11.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
-/// DMRL: ranges of a Dataset Management command.
-pub const DATASET_RANGES_LIMIT: u32 = 64;
+/// The longest list of ranges is taken in one piece, whose memory every capsule has.
+const _: () = assert!(DATASET_RANGES_MAX * size_of::<DatasetRange>() as u32 <= PIECE_BYTES);
 /// DMRSL: logical blocks of one range. The largest that the field has, as hosts of NVMe 1.4 do not ask for it.
 pub(super) const DATASET_RANGE_BLOCKS_MAX: u32 = u32::MAX;
 /// DMSL: logical blocks of all ranges together.
 pub(super) const DATASET_BLOCKS_MAX: u64 = u32::MAX as u64;
-/// WZSL in bytes: what one Write Zeroes command may clear.
-pub const WRITE_ZEROES_BYTES_MAX: u32 = 8 << 20;
 
 /// What a backend does for an I/O command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,13 +111,7 @@ impl Queue {
                 command.force_unit_access = entry.dword(12) & FORCE_UNIT_ACCESS != 0;
                 Ok(Step::Io { command, pointer: Some(pointer) })
             }
-            _ => {
-                let step = rare(entry, namespace, (capsule, transfer_bytes));
-                if matches!(step, Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED)) {
-                    self.target.counters.add(TargetCounter::SizeLimitsExceeded);
-                }
-                step
-            }
+            _ => rare(entry, namespace, (capsule, transfer_bytes)),
         }
     }
 
@@ -178,10 +170,6 @@ fn rare(
         io::WRITE_ZEROES => {
             check_writable(namespace)?;
             let (offset, bytes) = extent(entry, namespace)?;
-            // NVM Command Set 1.0, 3.2.8: a command above WZSL is aborted with Invalid Field in Command.
-            if bytes > WRITE_ZEROES_BYTES_MAX.into() {
-                return Err(Status::INVALID_FIELD);
-            }
             let mut command = io(IoOperation::WriteZeroes, (offset, bytes));
             command.force_unit_access = entry.dword(12) & FORCE_UNIT_ACCESS != 0;
             command.may_deallocate = entry.dword(12) & DEALLOCATE != 0;
@@ -203,10 +191,6 @@ fn dataset_management(
     }
     check_writable(namespace)?;
     let ranges = u32::from(entry.dword(10) as u8) + 1;
-    // NVM Command Set 1.0, 3.2.3: more ranges than DMRL.
-    if ranges > DATASET_RANGES_LIMIT {
-        return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
-    }
     let bytes = ranges * size_of::<DatasetRange>() as u32;
     let pointer: DataPointer = entry.sgl1.data_pointer(capsule.bytes)?;
     // A host may describe a whole page for a few ranges.

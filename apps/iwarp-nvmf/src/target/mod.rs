@@ -28,7 +28,7 @@ use ironwarp::{LogLimit, Nanos};
 pub use controller::{Controller, Registers};
 pub use counters::{TargetCounter, TargetCounters};
 pub use identify::NSID_MAX;
-pub use io::{DATASET_RANGES_LIMIT, IoCommand, IoOperation, WRITE_ZEROES_BYTES_MAX};
+pub use io::{IoCommand, IoOperation};
 pub use late::LateRequests;
 pub use queue::{CapsuleLimits, HeldEvent, PIECE_BYTES, Queue, Response, Step};
 use registry::Registry;

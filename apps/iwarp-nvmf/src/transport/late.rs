@@ -29,9 +29,10 @@ use crate::wire::Status;
 /// Checks in the time that a disk has: a command ends at most an eighth of it later.
 const CHECKS_PER_TIMEOUT: u64 = 8;
 
-/// Orphans with which a namespace takes no more commands: an eighth of a core's buffers.
+/// Orphans with which a namespace takes no more commands: an eighth of a core's buffers, and far fewer than the places of a
+/// ring, so that no command waits for one of those.
 pub(super) fn orphans_max(buffers: u32) -> usize {
-    (buffers as usize / 8).max(1)
+    (buffers as usize / 8).clamp(1, 64)
 }
 
 /// In place of a capsule that a connection which has ended left to a disk.
