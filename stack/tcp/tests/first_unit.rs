@@ -55,11 +55,25 @@ impl UnitSource for Units {
 struct Agreed {
     timestamps: bool,
     ecn: bool,
+    initial_window_segments: u8,
+}
+
+impl Agreed {
+    fn new(timestamps: bool, ecn: bool) -> Self {
+        Agreed { timestamps, ecn, initial_window_segments: 10 }
+    }
 }
 
 fn script(fast_path: bool, agreed: Agreed) -> Script {
-    let Agreed { timestamps, ecn } = agreed;
-    let config = TcpConfig { fast_path, timestamps, sack: timestamps, ecn, ..TcpConfig::default() };
+    let Agreed { timestamps, ecn, initial_window_segments } = agreed;
+    let config = TcpConfig {
+        fast_path,
+        timestamps,
+        sack: timestamps,
+        ecn,
+        initial_window_segments,
+        ..TcpConfig::default()
+    };
     let syn = if ecn { "SEW" } else { "S" };
     let (syn_option, option) = match timestamps {
         true => (",sackOK,TS val 0 ecr 0", " <TS val 0 ecr 0>"),
@@ -75,7 +89,7 @@ fn script(fast_path: bool, agreed: Agreed) -> Script {
 /// RFC 9293 s3.7.2 and RFC 7323 s3.2: the one segment of a message carries the pending ACK, PSH and timestamps.
 #[test]
 fn a_message_of_a_connection_at_rest_is_one_segment_with_the_pending_ack() {
-    let mut s = script(true, Agreed { timestamps: true, ecn: false });
+    let mut s = script(true, Agreed::new(true, false));
     s.peer("P. 1:101(100) ack 1 win 64000 <TS val 5 ecr 0>");
     let sent = s.transmit(&mut Units::new(&[88], true), 64);
     assert_eq!(sent, Transmitted { units: 1, bytes: 88, blocked: Blocked::Source });
@@ -90,7 +104,7 @@ fn a_message_of_a_connection_at_rest_is_one_segment_with_the_pending_ack() {
 /// RFC 6298 s5.1 and RFC 8985 s7.2: the lost segment is sent again, with the same payload.
 #[test]
 fn a_lost_message_is_sent_again() {
-    let mut s = script(true, Agreed { timestamps: true, ecn: false });
+    let mut s = script(true, Agreed::new(true, false));
     s.transmit(&mut Units::new(&[88], true), 64);
     let first = s.node.sent();
     s.advance(Nanos::from_secs(2));
@@ -104,7 +118,7 @@ fn a_lost_message_is_sent_again() {
 #[test]
 fn a_full_device_is_offered_its_frames_as_often_as_on_the_general_path() {
     let waiting = [true, false].map(|fast_path| {
-        let mut s = script(fast_path, Agreed { timestamps: true, ecn: false });
+        let mut s = script(fast_path, Agreed::new(true, false));
         s.node.limit_tx_burst(0);
         let (mut peer, mut ours) = (1, 1);
         // Units that the peer acknowledges fill the place of data, and ACKs that of control segments.
@@ -234,9 +248,10 @@ proptest! {
     #[test]
     fn the_usual_transmission_cannot_be_told_from_the_general_path(
         (timestamps, ecn) in (prop::bool::weighted(0.8), any::<bool>()),
+        initial_window_segments in prop_oneof![3 => Just(10u8), 1 => Just(1u8)],
         steps in prop::collection::vec(step(), 1..80),
     ) {
-        let agreed = Agreed { timestamps, ecn };
+        let agreed = Agreed { initial_window_segments, ..Agreed::new(timestamps, ecn) };
         let (mut general, mut fast) = (Run::new(false, agreed), Run::new(true, agreed));
         for step in &steps {
             prop_assert_eq!(general.step(step), fast.step(step), "{:?}", step);

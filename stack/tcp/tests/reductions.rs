@@ -6,7 +6,7 @@ use common::pattern::Pattern;
 use common::script::Script;
 use common::sender::{RTO, RTT, config, sacking, send};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Blocked, Congestion, TcpConfig};
+use ironwarp_tcp::{Blocked, Congestion, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
 
 fn marking() -> TcpConfig {
@@ -68,6 +68,71 @@ fn a_mark_echoed_by_the_last_ack_of_a_flight_reduces_the_window() {
     s.peer(&format!(".E 1 ack {} win 64000", source.next + 1));
     let done = s.transmit(&mut source, 32);
     assert_eq!((done.units, done.blocked), (4, Blocked::Congestion));
+}
+
+/// RFC 3168 s6.1.2: the window of one segment stays, and the next segment leaves when the retransmission timer expires, which
+/// the echo starts again. That is so for every segment whose ACK has an echo; the first without one opens the window.
+#[test]
+fn an_echo_at_a_window_of_one_segment_holds_the_next_back_until_the_timer_expires() {
+    for congestion in [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp] {
+        let mut s = sacking(TcpConfig { initial_window_segments: 1, congestion, ..marking() });
+        let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
+        assert_eq!(s.transmit(&mut source, 8).units, 1);
+        s.sent();
+        for reductions in 1..=3 {
+            s.advance(RTT);
+            s.peer(&format!(".E 1 ack {} win 64000", source.next + 1));
+            assert_eq!(s.node.read(Counter::TcpEcnReductions), reductions, "{congestion:?}");
+            s.events();
+            for _ in 0..9 {
+                let done = s.transmit(&mut source, 8);
+                assert_eq!((done.units, done.blocked), (0, Blocked::Congestion), "{congestion:?}");
+                s.advance(RTT);
+                assert_eq!(s.events(), TcpEvents::empty(), "{congestion:?}");
+            }
+            s.advance(RTT + RTT);
+            assert_eq!(s.events(), TcpEvents::WRITABLE, "{congestion:?}");
+            assert_eq!(s.transmit(&mut source, 8).units, 1, "{congestion:?}");
+            let sent = s.sent();
+            assert!(sent.len() == 1 && sent[0].starts_with("P.W "), "{congestion:?}: {sent:?}");
+            s.node.check();
+        }
+        s.advance(RTT);
+        s.peer(&format!(". 1 ack {} win 64000", source.next + 1));
+        assert_eq!(s.transmit(&mut source, 8).units, 2, "{congestion:?}");
+        assert_eq!(s.node.read(Counter::TcpTimeouts), 0, "nothing was lost");
+    }
+}
+
+/// RFC 3168 s6.1.2: what is outstanding when the echo arrives has the whole timeout again, which no probe shortens. A
+/// retransmission is not held.
+#[test]
+fn data_that_is_outstanding_at_a_hold_is_retransmitted_when_the_timer_expires() {
+    let mut s = sacking(TcpConfig { initial_window_segments: 1, ..marking() });
+    send(&mut s, 100, 1);
+    s.advance(RTT);
+    s.peer(".E 1 ack 101 win 64000");
+    s.advance(Nanos(RTO.0 - RTT.0 / 2));
+    s.expect(&[]);
+    s.advance(RTT + RTT);
+    s.expect(&["P. 101:201(100) ack 1"]);
+    s.node.check();
+}
+
+/// RFC 9293 s3.8.3: the user timeout is for data that the peer does not acknowledge. While a hold lasts there is none.
+#[test]
+fn a_hold_that_is_longer_than_the_user_timeout_ends_no_connection() {
+    let user_timeout = Nanos(RTO.0 / 2);
+    let mut s = sacking(TcpConfig { initial_window_segments: 1, user_timeout, ..marking() });
+    let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
+    s.transmit(&mut source, 8);
+    s.advance(RTT);
+    s.peer(&format!(".E 1 ack {} win 64000", source.next + 1));
+    s.transmit(&mut source, 8);
+    s.events();
+    (0..12).for_each(|_| s.advance(RTT));
+    assert_eq!(s.events(), TcpEvents::WRITABLE);
+    assert_eq!(s.transmit(&mut source, 8).units, 1);
 }
 
 /// RFC 6582 s3.2: a window reduction for a mark does not suppress the third duplicate ACK.

@@ -104,6 +104,11 @@ impl CongestionWindow {
         self.cwnd
     }
 
+    /// Returns whether the window has room for a single segment.
+    pub(crate) fn is_one_segment(&self) -> bool {
+        self.cwnd < 2 * self.emss
+    }
+
     /// Returns the slow start threshold, which is also the window after recovery.
     pub(crate) fn ssthresh(&self) -> u32 {
         self.ssthresh

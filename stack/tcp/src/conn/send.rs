@@ -136,10 +136,10 @@ impl SendSide {
         self.snd_wnd.saturating_sub(self.flight())
     }
 
-    /// Returns the room in the congestion window.
+    /// Returns the room in the congestion window: none while a mark holds new payload back.
     #[inline]
     pub(crate) fn cwnd_room(&self) -> u32 {
-        self.cc.cwnd().saturating_sub(self.pipe())
+        if self.recovery.held { 0 } else { self.cc.cwnd().saturating_sub(self.pipe()) }
     }
 
     /// Returns whether pulled data waits for its first transmission.
@@ -301,6 +301,9 @@ impl SendSide {
                 "the timer is set for {:?}, later than the retransmission timeout",
                 self.timer_at
             ));
+        }
+        if self.recovery.held && (self.timer_at == Nanos::MAX || !self.recovery.slow_path) {
+            return Err("new payload is held back, but no timer runs or the slow path is left".into());
         }
         if self.board.sacked + self.board.lost > self.flight() {
             return Err(format!("{:?} exceeds the {} sequence numbers in flight", self.board, self.flight()));

@@ -71,6 +71,12 @@ impl Conn {
 
     fn on_retransmission_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         self.snd.timer_at = Nanos::MAX;
+        if self.snd.recovery.held {
+            self.end_hold(io, events);
+            if !self.snd.outstanding() {
+                return self.transmit_retained(io, events);
+            }
+        }
         match self.state {
             State::SynSent | State::SynReceived => self.on_syn_timeout(io, events),
             _ if self.snd.snd_wnd == 0 => self.on_persist(io, events),

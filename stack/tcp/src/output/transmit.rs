@@ -184,6 +184,9 @@ impl Conn {
     fn may_pull<P: Port>(&mut self, io: &TcpIo<'_, P>) -> Result<(), Blocked> {
         let limits = &io.shared.config;
         if self.snd.retained.is_empty() {
+            if self.snd.recovery.held {
+                return Err(Blocked::Congestion);
+            }
             if io.now.since(self.snd.sent_at) > self.snd.rtt.rto() {
                 self.restart_after_idle(io);
             }

@@ -48,6 +48,9 @@ pub(crate) struct Recovery {
     pub(crate) phase: RecoveryPhase,
     /// Acknowledgements need full processing, because of a current or recent loss.
     pub(crate) slow_path: bool,
+    /// A mark was echoed at a window of one segment: no new payload until the retransmission timer expires (RFC 3168
+    /// s6.1.2).
+    pub(crate) held: bool,
     /// The next new payload carries CWR, which confirms the peer's echo (RFC 3168 s6.1.2).
     pub(crate) cwr_due: bool,
     /// SND.NXT when a header got CWR. While it is SND.NXT still, that header has not left.
@@ -75,6 +78,7 @@ impl Recovery {
         Recovery {
             phase: RecoveryPhase::Open,
             slow_path: false,
+            held: false,
             cwr_due: false,
             cwr_at: iss,
             dup_acks: 0,

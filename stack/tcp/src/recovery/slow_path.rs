@@ -148,7 +148,11 @@ impl Conn {
             // RFC 3168 s6.1.2: at most one reduction per round trip. The peer echoes until it receives CWR, which is
             // sent beyond `recover`.
             io.count(Counter::TcpEcnReductions);
-            self.reduce(CongestionSignal::Ecn, RecoveryPhase::Cwr, ack_info.una_before);
+            if self.snd.cc.is_one_segment() {
+                self.hold(io.now, ack_info.una_before);
+            } else {
+                self.reduce(CongestionSignal::Ecn, RecoveryPhase::Cwr, ack_info.una_before);
+            }
         }
         let recheck_at = self.find_losses(io, &ack_info);
         self.update_cwnd(io.now, &ack_info);
@@ -215,6 +219,34 @@ impl Conn {
         snd.recovery.phase = phase;
         snd.recovery.enter(snd.snd_nxt);
         snd.recovery.prr = Prr::new(flight);
+    }
+
+    /// RFC 3168 s6.1.2: the rate of a window of one segment falls further only with the time between segments. Holds new
+    /// payload back until the retransmission timer expires, which starts again here. A FIN, which no window delays, and
+    /// retransmissions are not held.
+    fn hold(&mut self, now: Nanos, una_before: Seq) {
+        let snd = &mut self.snd;
+        snd.cc.on_congestion(CongestionSignal::Ecn, snd.snd_nxt.since(una_before));
+        snd.cc.set_cwnd(u32::from(snd.emss));
+        snd.recovery.enter(snd.snd_nxt);
+        snd.recovery.held = true;
+        snd.restart_rto(now);
+        if !snd.outstanding() {
+            // The peer owes nothing, so the user timeout does not run.
+            snd.progress_at = snd.rto_at;
+        }
+    }
+
+    /// The timer expired that held new payload back.
+    #[cold]
+    pub(crate) fn end_hold<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
+        self.snd.recovery.held = false;
+        if !self.snd.outstanding() {
+            self.snd.stop_timer();
+            self.snd.progress_at = io.now;
+        }
+        self.update_slow_path();
+        self.notify_writable(events);
     }
 
     /// Clears stale sequence numbers before they could be taken for future ones.
@@ -285,6 +317,9 @@ impl Conn {
             let more = snd.recovery.prr.on_ack(ack_info.delivered, pipe, snd.cc.ssthresh(), emss);
             snd.cc.set_cwnd(pipe + more);
             snd.cc.on_ecn_feedback(&acked);
+        } else if snd.recovery.held {
+            // RFC 3168 s6.1.2: an ACK with an echo does not open the window.
+            snd.cc.on_ecn_feedback(&acked);
         } else if ack_info.advanced > 0 {
             snd.cc.on_ack(acked);
         }
@@ -294,6 +329,10 @@ impl Conn {
     fn set_timer<P: Port>(&mut self, io: &TcpIo<'_, P>, progress: bool, recheck_at: Option<Nanos>) {
         let (now, delay) = (io.now, io.shared.config.ack_delay_max);
         let snd = &mut self.snd;
+        if snd.recovery.held {
+            (snd.timer, snd.timer_at) = (Timer::Rto, snd.rto_at);
+            return;
+        }
         if !snd.outstanding() {
             return snd.stop_timer();
         }
@@ -322,6 +361,7 @@ impl Conn {
             && recovery.phase == RecoveryPhase::Open
             && self.snd.board.sacked == 0
             && self.snd.board.lost == 0
+            && !recovery.held
             && !recovery.tlp.is_pending()
     }
 
@@ -329,6 +369,7 @@ impl Conn {
     fn update_slow_path(&mut self) {
         let snd = &mut self.snd;
         snd.recovery.slow_path = snd.recovery.phase != RecoveryPhase::Open
+            || snd.recovery.held
             || snd.board.sacked > 0
             || snd.board.lost > 0
             || snd.recovery.dup_acks > 0
