@@ -3,10 +3,10 @@
 use crate::common;
 
 use common::pattern::{Pattern, read_all};
-use common::raw::correct_checksums;
+use common::raw::{Peer, correct_checksums};
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ByteStream, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ByteStream, ConnId, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
 use proptest::prelude::*;
 
@@ -93,6 +93,10 @@ enum Step {
     Transmit(usize),
     Flush,
     Advance(u64),
+    /// The peer of another connection, whose reader is late, sends this many bytes.
+    Other(usize),
+    /// The late reader consumes everything.
+    OtherReads,
 }
 
 /// A byte of a frame that is changed on its way.
@@ -123,6 +127,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (1..6usize).prop_map(Step::Transmit),
         2 => Just(Step::Flush),
         1 => (1..400u64).prop_map(Step::Advance),
+        1 => (1..1_400usize).prop_map(Step::Other),
+        1 => Just(Step::OtherReads),
     ]
 }
 
@@ -135,14 +141,23 @@ struct Run {
     our_next: u64,
     peer_clock: u32,
     source: Pattern,
+    /// A connection that holds frames.
+    other: (Peer, ConnId),
 }
+
+/// The shared and the emergency frames of a core whose connections have none of their own.
+type Scarce = Option<(u32, u16)>;
 
 impl Run {
     /// With the fast path, a reader of lent payload; without, one of the queue.
-    fn new(fast: bool, timestamps: bool) -> Self {
-        let config =
+    fn new(fast: bool, timestamps: bool, scarce: Scarce) -> Self {
+        let mut config =
             TcpConfig { fast_path: fast, timestamps, sack: timestamps, ecn: false, ..TcpConfig::default() };
-        let s = match timestamps {
+        if let Some((shared, emergency)) = scarce {
+            config.rx_frames_reserve = 0;
+            (config.rx_frames_shared, config.rx_frames_emergency_reserve) = (shared, emergency);
+        }
+        let mut s = match timestamps {
             true => Script::accepted_with(
                 config,
                 "S 0 win 65535 <mss 1460,sackOK,TS val 0 ecr 0>",
@@ -150,11 +165,13 @@ impl Run {
             ),
             false => Script::accepted(config, 64_000),
         };
-        Run { s, fast, timestamps, next: 1, our_next: 1, peer_clock: 1, source: Pattern::new(1_000_000, 500) }
+        let other = Peer::open(&mut s.node, 50_001, 7, &[]);
+        let source = Pattern::new(1_000_000, 500);
+        Run { s, fast, timestamps, next: 1, our_next: 1, peer_clock: 1, source, other }
     }
 
     /// Carries out a step and returns all that can be seen of it.
-    fn step(&mut self, step: &Step) -> (Vec<String>, TcpEvents, usize) {
+    fn step(&mut self, step: &Step) -> (Vec<Vec<u8>>, TcpEvents, usize) {
         match *step {
             Step::Data { skip, len, ack_all, win, fin, ref change } => {
                 let start = (self.next + skip).max(1);
@@ -173,11 +190,15 @@ impl Run {
             }
             Step::Flush => {}
             Step::Advance(ms) => self.s.advance(Nanos::from_millis(ms)),
+            Step::Other(bytes) => self.other.0.send(&mut self.s.node, bytes),
+            Step::OtherReads => self.s.node.tcp.rx(self.other.1).consume(usize::MAX),
         }
         let id = self.s.id();
         read_records(&mut self.s.node.tcp.rx(id));
         let events = self.s.events().difference(TcpEvents::READABLE);
-        (self.s.sent(), events, self.s.node.tcp.rx(id).available())
+        self.s.node.flush();
+        self.s.node.check();
+        (self.s.node.sent(), events, self.s.node.tcp.rx(id).available())
     }
 
     fn receive(&mut self, frame: Vec<u8>) {
@@ -203,14 +224,15 @@ fn changed(mut frame: Vec<u8>, change: Option<&Change>) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever the peer sends, the fast path with a reader of lent payload and the general path with a reader of the queue
+    /// Whatever the peer sends, and whether frames are scarce or not, the fast path with a reader of lent payload and the general path with a reader of the queue
     /// send the same segments, report the same events, leave the same bytes and count the same.
     #[test]
     fn the_fast_path_cannot_be_told_from_the_general_path(
         timestamps in any::<bool>(),
+        scarce in prop_oneof![Just(None), (1..4u32, 0..3u16).prop_map(Some)],
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        let (mut general, mut fast) = (Run::new(false, timestamps), Run::new(true, timestamps));
+        let (mut general, mut fast) = (Run::new(false, timestamps, scarce), Run::new(true, timestamps, scarce));
         for step in &steps {
             prop_assert_eq!(general.step(step), fast.step(step), "{:?}", step);
         }

@@ -39,9 +39,9 @@ use crate::queue::Piece;
 pub(crate) enum PredictedPayload {
     /// There is none.
     None,
-    /// It is lent to the reader, since no bytes before it are unread.
+    /// It is lent to the reader: no bytes before it are unread, and the queue has room for what the reader leaves.
     Lend,
-    /// It enters the receive queue.
+    /// It enters the receive queue, or is refused.
     Queue,
 }
 
@@ -131,7 +131,7 @@ impl Conn {
         }
         if header.len() == 0 {
             PredictedPayload::None
-        } else if self.rcv.unread == 0 {
+        } else if self.rcv.unread == 0 && io.shared.rx.has_room_for_first(&self.rcv.queues.in_order) {
             PredictedPayload::Lend
         } else {
             PredictedPayload::Queue
