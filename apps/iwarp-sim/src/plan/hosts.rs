@@ -97,6 +97,16 @@ impl Plan {
         config
     }
 
+    /// Draws the longest retransmission timeout of half of the hosts, from 1 s on. All other draws of a seed stay unchanged.
+    pub(super) fn draw_longest_timeouts(&mut self) {
+        let mut rng = SeededEntropy::new(self.seed ^ LONGEST_TIMEOUTS_SALT);
+        for host in &mut self.hosts {
+            if rng.chance(500_000) {
+                host.config.tcp.rto_max_us = log_uniform(&mut rng, 20, 26).min(60_000_000);
+            }
+        }
+    }
+
     pub(super) fn draw_cables(&mut self, rng: &mut SeededEntropy) {
         let count = if self.switched { self.hosts.len() } else { 1 };
         let delay = log_uniform(rng, 9, 21);
@@ -290,5 +300,29 @@ fn ending(params: &ScenarioParams, ops: [u32; 2], rng: &mut SeededEntropy) -> En
         0 => Ending::Reject,
         1..6 => Ending::Early { by, after },
         _ => Ending::Destroy { by, after },
+    }
+}
+
+/// Separates the random generator of the longest retransmission timeouts from all others.
+const LONGEST_TIMEOUTS_SALT: u64 = 0x7274_6f5f_6d61_7831;
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::{Plan, Scenario};
+
+    /// RFC 6298 s2.5: an upper limit of the timeout is allowed if it is 60 seconds at least. Shorter ones are for networks
+    /// whose paths are known.
+    #[test]
+    fn the_longest_timeouts_of_hosts_differ_and_are_valid() {
+        let plans = (0..50).map(|seed| Plan::new(seed, Scenario::Mixed));
+        let timeouts: Vec<_> = plans
+            .flat_map(|plan| plan.hosts)
+            .map(|host| (host.config.validate(), host.config.tcp.rto_max_us))
+            .collect();
+        assert!(timeouts.iter().all(|(valid, us)| valid.is_ok() && (1_000_000..=60_000_000).contains(us)));
+        assert!(
+            timeouts.iter().any(|(_, us)| *us < 3_000_000)
+                && timeouts.iter().any(|(_, us)| *us == 60_000_000)
+        );
     }
 }

@@ -208,6 +208,7 @@ impl Plan {
         }
         plan.draw_hosts(count, &params, &mut rng);
         plan.draw_cores(scenario, &params);
+        plan.draw_longest_timeouts();
         plan.draw_cables(&mut rng);
         if scenario == Scenario::Atomics {
             plan.draw_conns(&mut rng);
