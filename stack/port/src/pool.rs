@@ -78,7 +78,8 @@ impl Pool {
 
     #[inline(always)]
     fn advance(&mut self) {
-        self.next += 1;
+        // At most the length of a slice.
+        self.next = self.next.wrapping_add(1);
         if self.next >= self.window {
             self.end_lap();
         }

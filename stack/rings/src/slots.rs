@@ -152,7 +152,9 @@ impl<T> SlotProducer<T> {
     /// Returns the number of free slots according to the cached consumer index.
     #[inline]
     fn cached_free(&self) -> usize {
-        (self.depth() - self.staged.wrapping_sub(self.cached_head)) as usize
+        let taken = self.staged.wrapping_sub(self.cached_head);
+        debug_assert!(taken <= self.depth());
+        self.depth().wrapping_sub(taken) as usize
     }
 
     /// Returns the number of requests that were staged and not released. Always reads the consumer's index.
@@ -365,7 +367,7 @@ impl<T> Ring<T> {
 
     #[inline(always)]
     fn slot(&self, seq: u32) -> &UnsafeCell<T> {
-        let slot_index = seq as usize & (self.slots.len() - 1);
+        let slot_index = seq as usize & self.slots.len().wrapping_sub(1);
         debug_assert!(slot_index < self.slots.len());
         // SAFETY: the number of slots is a power of two and at least one, so the masked index is in range.
         &unsafe { self.slots.get_unchecked(slot_index) }.0

@@ -117,7 +117,9 @@ impl<T> Producer<T> {
 
     /// Returns the number of free slots according to the cached consumer index.
     fn cached_free(&self) -> usize {
-        self.capacity() - self.staged.wrapping_sub(self.cached_head) as usize
+        let taken = self.staged.wrapping_sub(self.cached_head) as usize;
+        debug_assert!(taken <= self.capacity());
+        self.capacity().wrapping_sub(taken)
     }
 
     /// Returns the number of slots.
@@ -240,7 +242,7 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 impl<T> Ring<T> {
     #[inline(always)]
     fn slot(&self, index: u32) -> &UnsafeCell<MaybeUninit<T>> {
-        let slot_index = index as usize & (self.slots.len() - 1);
+        let slot_index = index as usize & self.slots.len().wrapping_sub(1);
         debug_assert!(slot_index < self.slots.len());
         // SAFETY: the number of slots is a power of two and at least one, so the masked index is in range.
         unsafe { self.slots.get_unchecked(slot_index) }

@@ -126,7 +126,7 @@ unsafe fn add_half_block(half: &[[u8; 4]; 4], state: &mut u64, sum: &mut WideSum
     }
 }
 
-/// A sum of words of 64 bits, and beside it the carries and words of 32 bits: fewer than 2^32.
+/// A sum of words of 64 bits, and beside it the carries and words of 32 bits: fewer than 2^32, so their sum never wraps.
 #[derive(Default)]
 struct WideSum {
     sum: u64,
@@ -140,18 +140,19 @@ impl WideSum {
         for word in bytes.as_chunks::<8>().0 {
             (self.sum, carry) = self.sum.carrying_add(u64::from_ne_bytes(*word), carry);
         }
-        self.more += u64::from(carry);
+        self.more = self.more.wrapping_add(u64::from(carry));
     }
 
     #[inline(always)]
     fn add_word(&mut self, word: u32) {
-        self.more += u64::from(word);
+        self.more = self.more.wrapping_add(u64::from(word));
     }
 
     #[inline(always)]
     fn in_network_order(self) -> u32 {
         let (sum, carry) = self.sum.overflowing_add(self.more);
-        network_sum(sum + u64::from(carry))
+        // A sum that carried is below the largest value.
+        network_sum(sum.wrapping_add(u64::from(carry)))
     }
 }
 

@@ -49,8 +49,8 @@ pub const fn mulpdu(room: usize) -> usize {
 /// The CRC covers this private copy, so memory that changes during the call cannot put a wrong CRC on the wire.
 #[inline(always)]
 pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
-    let whole = fpdu_bytes(ulpdu_bytes);
     let Ok(length) = u16::try_from(ulpdu_bytes) else { return 0 };
+    let whole = fpdu_bytes(length.into());
     let Some((covered, field)) = room.get_mut(..whole).and_then(<[u8]>::split_last_chunk_mut::<CRC_BYTES>)
     else {
         return 0;

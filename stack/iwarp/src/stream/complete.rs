@@ -61,7 +61,8 @@ impl SendProgress {
     /// TCP has pulled `bytes` more.
     #[inline]
     pub(super) fn on_pulled(&mut self, bytes: usize) {
-        self.pulled_bytes += bytes as u64;
+        // 64 bits count the octets of every connection.
+        self.pulled_bytes = self.pulled_bytes.wrapping_add(bytes as u64);
     }
 
     /// Request `seq` is done when everything pulled so far is acknowledged.
@@ -72,7 +73,8 @@ impl SendProgress {
 
     #[inline(always)]
     fn index_of(&self, seq: u32) -> usize {
-        seq as usize & (self.done_when.len() - 1)
+        // The number of slots is a power of two, so not 0.
+        seq as usize & self.done_when.len().wrapping_sub(1)
     }
 
     /// Sets the condition of request `seq`.
@@ -120,9 +122,9 @@ impl SendProgress {
 
     /// Consumes one answered Read for the oldest request. Returns whether there was one.
     fn take_done_read(&mut self) -> bool {
-        let done = self.reads_done > 0;
-        self.reads_done -= u32::from(done);
-        done
+        let Some(left) = self.reads_done.checked_sub(1) else { return false };
+        self.reads_done = left;
+        true
     }
 
     pub(super) fn reads_done(&self) -> u32 {
@@ -178,7 +180,7 @@ impl Stream {
 
     #[inline(never)]
     fn complete_all<C: CompletionSink>(&mut self, head: u32, io: &mut Io<'_, C>) {
-        let (mut seq, mut unsignaled) = (head, 0);
+        let (mut seq, mut unsignaled) = (head, 0u32);
         while seq != self.sender.next() {
             let Some(wqe) = io.sends.at(seq) else { break };
             if !self.is_done(seq, wqe.opcode, io.memory) {
@@ -187,7 +189,8 @@ impl Stream {
             if wqe.flags.contains(SendFlags::SIGNALED) {
                 io.callbacks.on_send_completion(self.any_send_completion(wqe, CompletionStatus::Success));
             } else {
-                unsignaled += 1;
+                // At most the depth of the queue.
+                unsignaled = unsignaled.wrapping_add(1);
             }
             seq = seq.wrapping_add(1);
         }

@@ -111,7 +111,8 @@ impl SgeCursor {
                 let bytes = left.min(u32::try_from(most).unwrap_or(u32::MAX));
                 let to = sge.addr.checked_add(self.offset.into()).ok_or(AccessError::Wrap)?;
                 let span = view.memory.resolve(sge.lkey, view.scope, to, bytes, need)?;
-                self.offset += bytes;
+                // At most the element's length.
+                self.offset = self.offset.wrapping_add(bytes);
                 return Ok(span);
             }
             self.element += 1;

@@ -37,7 +37,8 @@ impl StagCodec {
     /// Returns the only slot that can hold `stag`. Always below the number of slots.
     #[inline(always)]
     pub(crate) fn slot_of(&self, stag: STag) -> usize {
-        ((stag.0 ^ self.mask).wrapping_mul(self.factor) >> self.key_bits) as usize
+        // `key_bits` is 1 to 31.
+        (stag.0 ^ self.mask).wrapping_mul(self.factor).wrapping_shr(self.key_bits) as usize
     }
 
     /// Returns a new tag for `slot`, never 0: a random one if `previous` is 0, and otherwise the next in the slot's

@@ -142,7 +142,8 @@ impl FlowTable {
 
     #[inline]
     fn wrap(&self, at: usize) -> usize {
-        at & (self.slots.len() - 1)
+        // The number of slots is a power of two, so not 0.
+        at & self.slots.len().wrapping_sub(1)
     }
 
     #[inline]

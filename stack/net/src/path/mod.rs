@@ -207,7 +207,7 @@ impl Path {
     fn complete_v4(&self, ip: &mut [u8; IPV4_BYTES], l4_bytes: usize, ident: u16, ecn: Ecn) {
         let [_, class, n0, n1, i0, i1, _, _, hop_limit, _, c0, c1, ..] = ip;
         *class |= ecn.bits();
-        let total = (l4_bytes + IPV4_BYTES) as u16;
+        let total = (l4_bytes as u16).wrapping_add(IPV4_BYTES as u16);
         let variable = u32::from(*hop_limit) << 8 | u32::from(*class);
         let sum = u32::from(self.pseudo_sum) + V4_FIXED_SUM + variable + u32::from(total) + u32::from(ident);
         [*n0, *n1] = total.to_be_bytes();

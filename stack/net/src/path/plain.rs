@@ -82,17 +82,19 @@ impl Path {
     }
 
     /// Writes all headers of a segment with timestamps, with both checksums, for a [usual](Path::is_usual) path. `payload`
-    /// is the length of the payload and its sum. Returns the metadata to seal the frame with.
+    /// is the length of the payload in bytes and its sum. Returns the metadata to seal the frame with.
     #[inline(always)]
     pub fn write_usual(
         &self,
         header: &mut [u8; USUAL_HEADER_BYTES],
         segment: &PlainSegment,
-        (payload_bytes, payload_sum): (usize, u32),
+        (payload_bytes, payload_sum): (u16, u32),
     ) -> TxMeta {
         debug_assert!(self.is_usual() && segment.timestamps.is_some());
-        let l4_bytes = USUAL_HEADER_BYTES - L3_END + payload_bytes;
-        self.write_header(header, segment, l4_bytes, |headers| !fold(headers + u64::from(payload_sum)));
+        let l4_bytes = USUAL_HEADER_BYTES - L3_END + usize::from(payload_bytes);
+        self.write_header(header, segment, l4_bytes, |headers| {
+            !fold(headers.wrapping_add(payload_sum.into()))
+        });
         TxMeta {
             l2_bytes: ETHERNET_BYTES as u8,
             l3_bytes: IPV4_BYTES as u8,
@@ -139,8 +141,10 @@ impl Path {
             self.complete_v4(ip, l4_bytes, segment.ident, segment.ecn);
         }
         let words = segment.words(l4.len());
-        let headers: u64 = words.iter().map(|&word| u64::from(word)).sum();
-        let urgent = u32::from(checksum(u64::from(self.pseudo_sum) + l4_bytes as u64 + headers)) << 16;
+        // Seven words of 32 bits, and the caller adds two: 64 bits hold them.
+        let headers = words.iter().fold(0u64, |sum, &word| sum.wrapping_add(word.into()));
+        let urgent =
+            u32::from(checksum(headers.wrapping_add(u64::from(self.pseudo_sum) + l4_bytes as u64))) << 16;
         let [ports, seq, ack, control, options @ ..] = words;
         for (place, word) in l4.as_chunks_mut::<4>().0.iter_mut().zip([ports, seq, ack, control, urgent]) {
             *place = word.to_be_bytes();

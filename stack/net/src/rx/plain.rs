@@ -126,7 +126,8 @@ impl PlainFrame<'_> {
     pub fn is_sum_correct(&self, path: &Path, sum: u32) -> bool {
         let (remote, local) = self.addresses();
         debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
-        fold(path.pseudo_sum() + self.l4.len() as u32 + sum) == 0xffff
+        // Three sums of 16-bit words: 32 bits hold them.
+        fold(path.pseudo_sum().wrapping_add(self.l4.len() as u32).wrapping_add(sum)) == 0xffff
     }
 
     /// Returns the sequence number.

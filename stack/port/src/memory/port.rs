@@ -57,7 +57,8 @@ impl MemoryPort {
     /// Yields the thread now and then, so that both ends may share a processor.
     #[inline]
     fn on_empty_poll(&mut self) {
-        self.polls_to_yield -= 1;
+        // Never 0 here.
+        self.polls_to_yield = self.polls_to_yield.wrapping_sub(1);
         if self.polls_to_yield == 0 {
             self.polls_to_yield = POLLS_TO_YIELD;
             std::thread::yield_now();

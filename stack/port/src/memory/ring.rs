@@ -33,10 +33,9 @@ impl Ring {
     #[inline(always)]
     pub(super) fn push_back(&mut self, frame: MemoryFrame) {
         debug_assert!(self.has_room());
-        let at = (self.head + self.len) & (self.slots.len() - 1);
-        if let Some(slot) = self.slots.get_mut(at) {
+        if let Some(slot) = self.slots.get_mut(self.place_after(self.len)) {
             *slot = Some(frame);
-            self.len += 1;
+            self.len = self.len.wrapping_add(1);
         }
     }
 
@@ -44,9 +43,16 @@ impl Ring {
     #[inline(always)]
     pub(super) fn pop_front(&mut self) -> Option<MemoryFrame> {
         let frame = self.slots.get_mut(self.head)?.take()?;
-        self.head = (self.head + 1) & (self.slots.len() - 1);
-        self.len -= 1;
+        self.head = self.place_after(1);
+        // The frame was counted.
+        self.len = self.len.wrapping_sub(1);
         Some(frame)
+    }
+
+    /// Returns the place that is `frames` after the head. Places wrap at the number of slots, which is a power of two.
+    #[inline(always)]
+    fn place_after(&self, frames: usize) -> usize {
+        self.head.wrapping_add(frames) & self.slots.len().wrapping_sub(1)
     }
 }
 

@@ -100,7 +100,7 @@ impl<T: Copy> PhaseRing<T> {
 
     #[inline(always)]
     fn slot(&self, number: u32) -> &Slot<T> {
-        let at = number as usize & (self.slots.len() - 1);
+        let at = number as usize & self.slots.len().wrapping_sub(1);
         debug_assert!(at < self.slots.len());
         // SAFETY: the number of slots is a power of two and at least one, so the masked index is in range.
         unsafe { self.slots.get_unchecked(at) }

@@ -102,10 +102,10 @@ impl ReceiveSide {
         let edge = self.rcv_nxt.plus(self.window);
         if self.unread <= UNREAD_ALLOWANCE_BYTES
             && self.rcv_adv.leq(edge)
-            && self.window >> self.wscale <= u32::from(u16::MAX)
+            && let Ok(field) = u16::try_from(self.window.wrapping_shr(self.wscale.into()))
         {
             self.rcv_adv = edge;
-            return (self.window >> self.wscale) as u16;
+            return field;
         }
         self.advertise_part_of_window()
     }

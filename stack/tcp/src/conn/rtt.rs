@@ -133,8 +133,8 @@ impl Rtt {
     fn sample(&mut self, rtt: Nanos, rto_min: Nanos) {
         if self.measured {
             let error = Nanos(self.srtt.0.abs_diff(rtt.0));
-            self.rttvar = Nanos(self.rttvar.0 - (self.rttvar.0 >> 2) + (error.0 >> 2));
-            self.srtt = Nanos(self.srtt.0 - (self.srtt.0 >> 3) + (rtt.0 >> 3));
+            self.rttvar = mean(self.rttvar, error, 2);
+            self.srtt = mean(self.srtt, rtt, 3);
         } else {
             (self.srtt, self.rttvar, self.measured) = (rtt, Nanos(rtt.0 >> 1), true);
         }
@@ -143,6 +143,12 @@ impl Rtt {
         self.backoff = 0;
         self.samples = self.samples.wrapping_add(1);
     }
+}
+
+/// Returns the mean in which `sample` has a weight of one in 2^`shift`. The parts of both never exceed 64 bits together.
+#[inline(always)]
+fn mean(old: Nanos, sample: Nanos, shift: u32) -> Nanos {
+    Nanos(old.0.wrapping_sub(old.0 >> shift).wrapping_add(sample.0 >> shift))
 }
 
 #[cfg(test)]
@@ -179,6 +185,15 @@ mod tests {
     }
 
     /// RFC 6298 s4.
+    #[test]
+    fn the_mean_of_the_longest_spans_is_the_longest_span() {
+        assert_eq!(
+            (mean(Nanos::MAX, Nanos::MAX, 2), mean(Nanos::MAX, Nanos::MAX, 3)),
+            (Nanos::MAX, Nanos::MAX)
+        );
+        assert_eq!(mean(Nanos(1_000), Nanos(1_800), 3), Nanos(1_100));
+    }
+
     #[test]
     fn on_a_steady_path_the_timeout_falls_to_the_minimum() {
         assert_eq!(measured(&[10; 100]).rto(), Nanos::from_micros(100));

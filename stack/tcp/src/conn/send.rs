@@ -268,7 +268,8 @@ impl SendSide {
         }
         let before = self.snd_wnd;
         (self.snd_wl1, self.snd_wl2) = (seq, ack);
-        self.snd_wnd = u32::from(window) << self.wscale;
+        // RFC 7323 s2.3: a scale is at most 14.
+        self.snd_wnd = u32::from(window).wrapping_shl(self.wscale.into());
         self.snd_wnd_max = self.snd_wnd_max.max(self.snd_wnd);
         self.snd_wnd > before
     }

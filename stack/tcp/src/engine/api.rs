@@ -39,7 +39,8 @@ impl<P: Port> Tcp<P> {
     /// Returns the number of connections, without those in TIME-WAIT.
     #[inline]
     pub fn connections(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
+        // A slot is in the free list once.
+        self.slots.len().wrapping_sub(self.free.len()) as u32
     }
 
     /// Sends up to `segments_max` segments of a connection. The order is: retransmissions, units pulled from `source`

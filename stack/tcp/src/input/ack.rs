@@ -181,7 +181,8 @@ impl Conn {
         snd.rtt.reset_backoff();
         snd.snd_una = ack;
         snd.snd_nxt = snd.snd_nxt.max(ack);
-        snd.acked_bytes += u64::from(payload);
+        // 64 bits count the bytes of every connection.
+        snd.acked_bytes = snd.acked_bytes.wrapping_add(payload.into());
         snd.progress_at = io.now;
         self.release_acked(io);
         if payload > 0 {
@@ -223,7 +224,8 @@ impl Conn {
             io.shared.tx.drop_front_while(&mut snd.retained, |unit, _| {
                 let is_done = unit.seq_end().leq(una);
                 if is_done {
-                    bytes += u32::from(unit.len);
+                    // A part of `retained_bytes`.
+                    bytes = u32::wrapping_add(bytes, unit.len.into());
                     last = delivered_unit(unit);
                 }
                 is_done

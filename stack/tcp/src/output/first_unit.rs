@@ -62,37 +62,40 @@ impl Conn {
             io.shared.spare = Some(frame);
             return FirstUnit::Blocked(Blocked::Source);
         }
+        // A segment's payload: `room` has at most as many bytes.
+        let bytes = len as u16;
         let payload_sum = source.sum().unwrap_or_else(|| sum_of(room, len));
         let timestamps = Some(self.ts.option(io.now));
         let header = TxHeader { timestamps, ..self.data_header(io.now) };
         io.shared.ident = io.shared.ident.wrapping_add(1);
         let segment = header.plain(self.ports, io.shared.ident);
-        let meta = self.path.write_usual(headers, &segment, (len, payload_sum));
-        frame.resize(USUAL_HEADER_BYTES + len);
+        let meta = self.path.write_usual(headers, &segment, (bytes, payload_sum));
+        frame.resize(USUAL_HEADER_BYTES + usize::from(bytes));
         let sealed = frame.seal(meta);
         let unit = Unit {
             sent_at: io.now,
             state: UnitState::InFlight,
-            ..Unit::new(sealed.clone(), self.snd.snd_end, len as u16, USUAL_HEADER_BYTES as u16, false)
+            ..Unit::new(sealed.clone(), self.snd.snd_end, bytes, USUAL_HEADER_BYTES as u16, false)
         };
         if io.shared.tx.push_only(&mut self.snd.retained, unit).is_err() {
             self.snd.recovery.renew_cwr(self.snd.snd_nxt);
             return FirstUnit::Blocked(Blocked::Pool);
         }
-        self.snd.retained_bytes += len as u32;
-        self.snd.snd_end = self.snd.snd_end.plus(len as u32);
+        // Nothing else is retained.
+        self.snd.retained_bytes = u32::from(bytes);
+        self.snd.snd_end = self.snd.snd_end.plus(u32::from(bytes));
         io.push_in_room(sealed);
-        self.snd.on_first_sent(io.now, len as u32);
+        self.snd.on_first_sent(io.now, u32::from(bytes));
         self.on_ack_carried(io);
-        io.shared.stats.add(Counter::TcpTxBytes, len as u64);
+        io.shared.stats.add(Counter::TcpTxBytes, u64::from(bytes));
         if !source.is_empty() {
-            return FirstUnit::Sent(len as u32);
+            return FirstUnit::Sent(u32::from(bytes));
         }
         if self.opts.sack {
             self.snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
         }
         io.arm_for_transmission(self);
-        FirstUnit::Last(len as u32)
+        FirstUnit::Last(u32::from(bytes))
     }
 
     /// Returns whether the connection is in full operation with nothing outstanding, lost or queued, on a usual path, and

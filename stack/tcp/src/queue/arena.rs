@@ -122,7 +122,8 @@ impl<T> Arena<T> {
         let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
         self.free = node.next;
         node.fill(value, NIL);
-        self.shared_left -= u32::from(list.reserve == 0);
+        // One is left: there is room.
+        self.shared_left = self.shared_left.wrapping_sub(u32::from(list.reserve == 0));
         (list.head, list.tail, list.len) = (at, at, 1);
         Ok(())
     }
@@ -219,7 +220,8 @@ impl<T> Arena<T> {
         while let Some(node) = self.nodes.get(at as usize)
             && node.value.as_ref().is_some_and(|value| is_done(value, at))
         {
-            (last, at, count) = (at, node.next, count + 1);
+            // At most the list's length.
+            (last, at, count) = (at, node.next, count.wrapping_add(1));
         }
         let Some(last) = self.nodes.get_mut(last as usize) else { return };
         last.next = self.free;
@@ -253,7 +255,8 @@ impl<T> Arena<T> {
         }
         node.next = self.free;
         self.free = at;
-        self.shared_left += u32::from(list.reserve == 0);
+        // At most `shared`, since the value took a shared node.
+        self.shared_left = self.shared_left.wrapping_add(u32::from(list.reserve == 0));
         (list.head, list.tail, list.len) = (NIL, NIL, 0);
         node.value = None;
     }

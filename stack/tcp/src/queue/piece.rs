@@ -54,7 +54,8 @@ impl<F: Frame> Piece<F> {
     /// Drops the first `n` bytes. The piece must hold that many.
     #[inline]
     pub(crate) fn skip(&mut self, n: u16) {
-        self.start += n;
+        debug_assert!(u32::from(n) <= self.len());
+        self.start = self.start.wrapping_add(n);
         self.seq = self.seq.plus(u32::from(n));
     }
 

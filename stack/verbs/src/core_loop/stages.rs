@@ -57,7 +57,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Sends the work requests of the only queue pair with new ones. Returns the time, as [`CoreLoop::send_posted`].
     #[inline(always)]
     fn send_only(&mut self, now: Nanos, slot: u32) -> Nanos {
-        self.dp.work += 1;
+        self.dp.count_work(1);
         if self.dp.on_only_doorbell(slot) {
             self.serve_qp(now, slot);
         }
@@ -116,8 +116,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     fn on_burst(&mut self, now: Nanos, port: u8) {
         let Some(burst) = &mut self.dp.rx_burst else { return };
-        self.dp.work += burst.len();
-        if burst.len() > 1 {
+        let frames = burst.len();
+        // As `DataPath::count_work`, while the burst is borrowed.
+        self.dp.work = self.dp.work.wrapping_add(frames);
+        if frames > 1 {
             return self.on_frames(now, port);
         }
         if let Some(frame) = burst.pop() {
@@ -150,7 +152,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn receive_loopback(&mut self, now: Nanos, port: u8) {
         let Some(mut burst) = self.dp.rx_burst.take() else { return };
         self.dp.wires.at_mut(port).rx_looped(&mut burst);
-        self.dp.work += burst.len();
+        self.dp.count_work(burst.len());
         for frame in burst.drain(..) {
             let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
             if let Some(received) = net.on_loopback_frame(now, frame, wire) {
@@ -372,7 +374,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     fn on_timer_events(&mut self, now: Nanos) {
         while let Some((conn, events)) = self.dp.timer_events.pop() {
-            self.dp.work += 1;
+            self.dp.count_work(1);
             self.on_tcp_events(now, conn, events);
         }
     }
@@ -380,7 +382,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     #[inline(never)]
     fn on_timer(&mut self, now: Nanos, owner: TimerOwner) {
-        self.dp.work += 1;
+        self.dp.count_work(1);
         match owner {
             TimerOwner::Qp(slot) => self.cm.on_qp_timer(&mut self.dp, now, slot),
             TimerOwner::Passive(slot) => self.cm.on_passive_timer(&mut self.dp, now, slot),
@@ -424,7 +426,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let (dp, cm) = (&mut self.dp, &mut self.cm);
         let mut index = dp.quiescence_waiters.len();
         while let Some(slot) = dp.next_quiescence_over(&mut index) {
-            dp.work += 1;
+            dp.count_work(1);
             dp.enqueue_tx(slot);
             if let Some(conn) = dp.qps.at(slot).and_then(|qp| qp.conn) {
                 cm.on_readable(dp, now, slot, conn);

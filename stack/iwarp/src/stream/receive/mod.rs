@@ -140,7 +140,8 @@ impl Stream {
         if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
             rest = &[];
         }
-        Taken { bytes: bytes.len() - rest.len(), ended: false }
+        // `rest` is the end of `bytes`.
+        Taken { bytes: bytes.len().wrapping_sub(rest.len()), ended: false }
     }
 
     /// Returns the CRC of the first FPDU of `payload` and the sum of all of `payload`, from one pass over both. `None` if

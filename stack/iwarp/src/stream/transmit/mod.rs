@@ -88,7 +88,8 @@ impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
             return 0;
         }
         let Filled { bytes, emptied } = self.stream.fill(room, &mut self.io);
-        self.byte_limit -= bytes as i64;
+        // The limit is positive, and no slice has 2^63 bytes.
+        self.byte_limit = self.byte_limit.wrapping_sub(bytes as i64);
         self.emptied = emptied;
         bytes
     }
@@ -221,7 +222,8 @@ impl Stream {
                 // It is the sum of one FPDU.
                 self.sender.unit_sum = None;
             }
-            used += bytes;
+            // At most the length of `room`.
+            used = used.wrapping_add(bytes);
             emptied = self.has_nothing_to_send(io);
         }
         if self.config.complete_on_copy && self.state == StreamState::Open {

@@ -37,8 +37,8 @@ impl<'a> OnePassFpdu<'a> {
     }
 
     fn of_long(room: &'a mut [u8], header_bytes: usize, payload_bytes: usize) -> Option<Self> {
-        let covered_bytes = LENGTH_BYTES + header_bytes + payload_bytes;
         let length = u16::try_from(header_bytes + payload_bytes).ok()?;
+        let covered_bytes = LENGTH_BYTES + usize::from(length);
         let kernel = Kernel::detect().filter(|_| covered_bytes.is_multiple_of(CRC_BYTES))?;
         let fpdu = room.get_mut(..covered_bytes + CRC_BYTES)?;
         let (covered, crc) = fpdu.split_last_chunk_mut::<CRC_BYTES>()?;

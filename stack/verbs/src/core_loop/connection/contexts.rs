@@ -60,7 +60,7 @@ impl ConnectionManager {
         for _ in 0..budget {
             let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
             let Some(message) = channel.control.pop() else { break };
-            dp.work += 1;
+            dp.count_work(1);
             self.on_control(dp, now, context as u16, message);
         }
         self.clean_up_if_abandoned(dp, now, context as u16);
@@ -73,7 +73,7 @@ impl ConnectionManager {
         for channel in self.contexts.iter_mut().flatten() {
             has_contexts_to_serve |= !channel.is_idle();
             channel.doorbell.take_up_to(DOORBELL_BUDGET, |slot| {
-                dp.work += 1;
+                dp.count_work(1);
                 dp.on_doorbell(slot);
             });
         }
@@ -219,7 +219,7 @@ impl ConnectionManager {
             if channel.is_some_and(ContextChannel::has_delayed) {
                 dp.queues.requeue(srq_event);
             } else if let Some((event, arming)) = dp.queues.take_event(srq_event) {
-                dp.work += 1;
+                dp.count_work(1);
                 self.log(&event);
                 let notification = match (event, arming) {
                     (Event::SrqLimitReached { srq }, Some(arming)) => {
@@ -244,7 +244,7 @@ impl ConnectionManager {
         let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else {
             return;
         };
-        dp.work += channel.flush_delayed();
+        dp.count_work(channel.flush_delayed());
         // All its queued messages are handled before anything is freed, because freed slots may be reused at once.
         if !channel.control.is_abandoned() || channel.control.peek().is_some() {
             return;

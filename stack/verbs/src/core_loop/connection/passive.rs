@@ -412,7 +412,7 @@ impl ConnectionManager {
         let Some(passive) = self.passives.at(slot) else { return };
         passive.tx_queued = false;
         let sent = dp.tcp.transmit(now, passive.conn, passive, &mut dp.wires, ROUND_UNITS_MAX);
-        dp.work += sent.units;
+        dp.count_work(sent.units);
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) {
             self.enqueue_passive(dp, slot);
         }

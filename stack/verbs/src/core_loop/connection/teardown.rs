@@ -408,7 +408,7 @@ impl ConnectionManager {
         stream.terminate(RdmapFault::LocalCatastrophic.into(), &mut io);
         stream.on_forward_credit(&mut io);
         if let Some(end) = stream.error().filter(|_| was_open) {
-            dp.work += 1;
+            dp.count_work(1);
             self.on_stream_end(dp, now, slot, end);
         }
     }

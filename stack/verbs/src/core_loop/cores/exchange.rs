@@ -49,7 +49,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.on_steered(now, steered);
         }
         other_cores.budget_exhausted |= taken == STEERED_BUDGET;
-        self.dp.work += taken;
+        self.dp.count_work(taken);
         self.dp.stats.add(Counter::CoresSteeredIn, taken as u64);
     }
 
@@ -93,7 +93,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             }
         }
         other_cores.budget_exhausted |= read == MESSAGE_BUDGET;
-        self.dp.work += read;
+        self.dp.count_work(read);
     }
 }
 

@@ -90,6 +90,12 @@ pub(super) struct DataPath<P: Port> {
 }
 
 impl<P: Port> DataPath<P> {
+    /// Counts work of this iteration, which a budget limits.
+    #[inline(always)]
+    pub(crate) fn count_work(&mut self, pieces: usize) {
+        self.work = self.work.wrapping_add(pieces);
+    }
+
     pub(super) fn owner(&self, conn: ConnId) -> ConnOwner {
         self.conn_owners.get(conn.index()).copied().unwrap_or(ConnOwner::Unowned)
     }

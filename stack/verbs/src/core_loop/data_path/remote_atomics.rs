@@ -269,7 +269,7 @@ impl<P: Port> DataPath<P> {
         let Some(remote_atomics) = self.queues.remote_atomics.as_deref_mut() else { return };
         let answered = remote_atomics.serve_requests(&self.mem);
         if answered > 0 {
-            self.work += answered;
+            self.count_work(answered);
             self.stats.add(Counter::AtomicsServedRemote, answered as u64);
         }
     }
@@ -316,7 +316,7 @@ impl<P: Port> DataPath<P> {
             else {
                 break;
             };
-            self.work += 1;
+            self.count_work(1);
             if !self.on_atomic_reply(reply) {
                 self.stats.count(Counter::AtomicsStaleReplies);
             }
@@ -358,7 +358,7 @@ impl<P: Port> DataPath<P> {
             .as_mut()
             .and_then(|remote_atomics| remote_atomics.next_credit_waiter(usize::from(core)))
         {
-            self.work += 1;
+            self.count_work(1);
             let Some(qp) = self.qps.at(slot) else { continue };
             self.queues.set_serving_waiter(true);
             let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);

@@ -117,7 +117,7 @@ impl<P: Port> DataPath<P> {
             Lifecycle::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wires, ROUND_UNITS_MAX),
             _ => self.tcp.transmit(now, conn, &mut (), &mut self.wires, ROUND_UNITS_MAX),
         };
-        self.work += sent.units;
+        self.count_work(sent.units);
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == ROUND_UNITS_MAX {
             self.enqueue_tx(slot);
         }
@@ -134,7 +134,8 @@ impl<P: Port> DataPath<P> {
         let mut source = stream.limited_source(io, allowance);
         let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
         let left = source.remaining_bytes();
-        self.work += sent.units;
+        // As `count_work`, while the queue pair is borrowed.
+        self.work = self.work.wrapping_add(sent.units);
         if sent.blocked == Blocked::Source && left > 0 {
             self.quantum.on_emptied(slot, sent.bytes);
         }
