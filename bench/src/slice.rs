@@ -145,14 +145,11 @@ impl Slice {
 
     /// Adds another slice of the same case. Processor time is unknown if it is unknown in one of the two.
     pub fn merge(&mut self, other: Slice) {
-        self.messages += other.messages;
-        self.bytes += other.bytes;
-        self.elapsed_ns += other.elapsed_ns;
-        self.cpu_ns = self.cpu_ns.zip(other.cpu_ns).map(|(ours, theirs)| ours + theirs);
+        self.add_counts(&other);
         self.client.merge(&other.client);
         self.server.merge(&other.server);
-        self.errors += other.errors;
-        self.verified_bytes += other.verified_bytes;
+        self.errors = self.errors.saturating_add(other.errors);
+        self.verified_bytes = self.verified_bytes.saturating_add(other.verified_bytes);
         self.merge_messages_by_qp(&other.messages_by_qp);
         match (&mut self.latency, other.latency) {
             (Some(latency), Some(other)) => latency.merge(&other),
@@ -160,10 +157,27 @@ impl Slice {
         }
     }
 
+    /// Adds what was carried, and the time that it took. The counts of a server may be any: they saturate.
+    pub(crate) fn add_counts(&mut self, other: &Slice) {
+        self.messages = self.messages.saturating_add(other.messages);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.elapsed_ns = self.elapsed_ns.saturating_add(other.elapsed_ns);
+        self.cpu_ns = self.cpu_ns.zip(other.cpu_ns).map(|(ours, theirs)| ours.saturating_add(theirs));
+    }
+
+    /// Adds the messages that arrived at the server to those of the client, as a bidirectional test does.
+    pub fn add_arrived(&mut self, server: &ServerSlice) {
+        self.messages = self.messages.saturating_add(server.messages);
+        self.bytes = self.bytes.saturating_add(server.bytes);
+    }
+
     /// Adds the messages of each queue pair of another slice.
     pub fn merge_messages_by_qp(&mut self, other: &[u64]) {
         self.messages_by_qp.resize(self.messages_by_qp.len().max(other.len()), 0);
-        self.messages_by_qp.iter_mut().zip(other).for_each(|(sum, messages)| *sum += messages);
+        self.messages_by_qp
+            .iter_mut()
+            .zip(other)
+            .for_each(|(sum, messages)| *sum = sum.saturating_add(*messages));
     }
 
     /// Messages a second, `None` without a message or without time.
@@ -241,6 +255,34 @@ mod tests {
         assert!(!both.is_spent(9, 99));
         assert!(both.is_spent(10, 0));
         assert!(both.is_spent(0, 100));
+    }
+
+    /// The counts of a server come from the network.
+    #[test]
+    fn any_counts_of_a_server_are_added_up() {
+        let usage =
+            EndUsage { cpu_ns: Some(u64::MAX), wall_ns: u64::MAX, polls: u64::MAX, idle_polls: u64::MAX };
+        let server = ServerSlice {
+            messages: u64::MAX,
+            bytes: u64::MAX,
+            elapsed_ns: u64::MAX,
+            errors: u64::MAX,
+            verified_bytes: u64::MAX,
+            usage,
+        };
+        let slice = |counted_at_server| {
+            let cpu_ns = Some(1);
+            let ours = Slice { messages: 1, cpu_ns, messages_by_qp: vec![u64::MAX], ..Slice::default() };
+            let mut slice = ours.with_server(&server, counted_at_server);
+            slice.add_arrived(&server);
+            slice
+        };
+        for counted_at_server in [false, true] {
+            let mut sum = slice(counted_at_server);
+            sum.merge(slice(counted_at_server));
+            assert_eq!([sum.messages, sum.bytes, sum.errors, sum.verified_bytes], [u64::MAX; 4]);
+            assert_eq!((sum.cpu_ns, sum.messages_by_qp), (Some(u64::MAX), vec![u64::MAX]));
+        }
     }
 
     /// 200 messages of 1 MiB can take minutes on a slow path.

@@ -111,6 +111,15 @@ mod tests {
     }
 
     #[test]
+    fn every_bucket_ends_where_the_next_begins() {
+        let ends: Vec<u64> =
+            (1..BUCKETS).filter(|&bucket| bucket_of(upper_ns(bucket)) == bucket).map(upper_ns).collect();
+        assert_eq!(ends.last(), Some(&((1 << 40) - 1)));
+        assert!(ends.iter().all(|end| bucket_of(end + 1) > bucket_of(*end)));
+        assert_eq!(ends.len(), BUCKETS - 5, "no latency is in bucket 0 or in 4 to 7");
+    }
+
+    #[test]
     fn percentiles_count_from_below_and_since_a_snapshot() {
         let histogram = LatencyHistogram::default();
         (0..99).for_each(|_| histogram.record(10));

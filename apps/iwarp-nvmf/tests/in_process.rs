@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{AT, NQN, Pair, memory_subsystem, target_config};
-use iwarp_nvmf::host::{BlockRange, Host, HostSettings, Pattern, Transfer, Workload};
+use iwarp_nvmf::host::{BlockRange, Host, HostSettings, NamespaceSummary, Pattern, Transfer, Workload};
 use iwarp_nvmf::wire::fabrics::DISCOVERY_NQN;
 use iwarp_nvmf::wire::opcode::{admin, feature, io};
 use iwarp_nvmf::wire::{Status, SubmissionQueueEntry};
@@ -47,6 +47,20 @@ fn what_is_written_at_depth_is_read_back() {
         host.bench(namespace, workload(true, bytes), &mut || side.turn()).expect("written");
         let report = host.bench(namespace, workload(false, bytes), &mut || side.turn()).expect("read");
         assert_eq!((report.commands, report.bytes), (256, 256 * u64::from(bytes)));
+    }
+}
+
+/// A target may report blocks of any size: none that fits 32 bits, or larger than a command.
+#[test]
+fn a_workload_on_blocks_of_an_impossible_size_is_refused() {
+    let mut pair = Pair::with(&memory_subsystem(), settings());
+    pair.connect(1);
+    let Pair { host, side, .. } = &mut pair;
+    let namespace = host.namespaces(&mut || side.turn()).expect("namespaces")[0];
+    for block_bytes in [0, 3, 1 << 31] {
+        let namespace = NamespaceSummary { block_bytes, ..namespace };
+        let refused = host.bench(namespace, workload(true, 4096), &mut || side.turn());
+        assert!(matches!(refused, Err(NvmfError::Protocol(_))), "{block_bytes}: {refused:?}");
     }
 }
 

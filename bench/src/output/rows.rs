@@ -217,8 +217,11 @@ fn ratio_text(range: MedianRange) -> String {
 /// Returns a line about the rounds, then a line for each result with errors and for each note of a result.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let results = &report.results;
-    let rounds: u32 = results.iter().filter_map(|result| result.rounds).sum();
-    let dropped: u32 = results.iter().filter_map(|result| result.rounds_dropped).sum();
+    // The results may come from a file, with any numbers.
+    let sum = |of: fn(&TestResult) -> Option<u32>| {
+        results.iter().filter_map(of).fold(0, |sum: u64, rounds| sum.saturating_add(rounds.into()))
+    };
+    let (rounds, dropped) = (sum(|result| result.rounds), sum(|result| result.rounds_dropped));
     let hop = MedianRange::of(results.iter().filter_map(|result| result.hop_ns));
     let hop = hop.map_or_else(String::new, |hop| format!("; core to core {} ns", range_text(hop, 0)));
     let mut notes =
@@ -234,7 +237,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
 
 /// Returns the smallest and the largest share of a queue pair, and the fairness index of Jain, 1 if all are equal.
 fn shares_of_qps(messages: &[u64]) -> Option<String> {
-    let (count, sum) = (messages.len() as f64, messages.iter().sum::<u64>() as f64);
+    let (count, sum) = (messages.len() as f64, messages.iter().map(|&messages| messages as f64).sum::<f64>());
     let squares: f64 = messages.iter().map(|&messages| (messages as f64).powi(2)).sum();
     let (least, most) = (*messages.iter().min()? as f64, *messages.iter().max()? as f64);
     let percent = |messages: f64| messages * 100.0 / sum;

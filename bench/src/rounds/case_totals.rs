@@ -21,17 +21,14 @@ impl CaseTotals {
         let mut latency: Option<Latency> = None;
         let mut sum = Slice { cpu_ns: Some(0), ..Slice::default() };
         for (_, slice) in rounds.all() {
-            sum.errors += slice.errors;
-            sum.verified_bytes += slice.verified_bytes;
+            sum.errors = sum.errors.saturating_add(slice.errors);
+            sum.verified_bytes = sum.verified_bytes.saturating_add(slice.verified_bytes);
         }
         for slice in rounds.counted() {
-            sum.messages += slice.messages;
-            sum.bytes += slice.bytes;
-            sum.elapsed_ns += slice.elapsed_ns;
+            sum.add_counts(slice);
             sum.client.merge(&slice.client);
             sum.server.merge(&slice.server);
             sum.merge_messages_by_qp(&slice.messages_by_qp);
-            sum.cpu_ns = sum.cpu_ns.zip(slice.cpu_ns).map(|(sum, ns)| sum + ns);
             if let Some(of_slice) = &slice.latency {
                 latency.get_or_insert_default().merge(of_slice);
             }

@@ -133,14 +133,12 @@ impl Host {
     }
 
     fn begin(&self, namespace: NamespaceSummary, workload: Workload) -> Result<Run, NvmfError> {
-        let blocks = workload.bytes / namespace.block_bytes.max(1);
-        let places = namespace.blocks / u64::from(blocks.max(1));
-        let fits = workload.bytes <= self.settings.buffer_bytes && workload.bytes > 0;
-        if !fits
-            || !workload.bytes.is_multiple_of(namespace.block_bytes.max(1))
-            || places == 0
-            || self.queues.len() < 2
-        {
+        // A target may report blocks of any size, and 0 stands for one that does not fit 32 bits.
+        let blocks = workload.bytes.checked_div(namespace.block_bytes).unwrap_or(0);
+        let places = namespace.blocks.checked_div(blocks.into()).unwrap_or(0);
+        let fits = workload.bytes <= self.settings.buffer_bytes
+            && workload.bytes.is_multiple_of(namespace.block_bytes);
+        if !fits || places == 0 || self.queues.len() < 2 {
             let (bytes, block) = (workload.bytes, namespace.block_bytes);
             return Err(NvmfError::Protocol(format!(
                 "commands of {bytes} bytes do not fit blocks of {block}, or the buffers"

@@ -262,8 +262,7 @@ impl CaseRunner for OpenGroup<'_, '_> {
         let server = self.stop(index, expected)?;
         let case = &self.cases[index];
         if case.bidirectional {
-            slice.messages += server.messages;
-            slice.bytes += server.bytes;
+            slice.add_arrived(&server);
         }
         let counted_at_server = matches!(case.test, Test::TcpBw | Test::FrameBw | Test::SmoltcpBw);
         let slice = slice.with_server(&server, counted_at_server);

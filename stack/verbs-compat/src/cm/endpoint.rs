@@ -322,7 +322,7 @@ impl State {
     ) -> Outcome<*mut sys::rdma_cm_id> {
         let raw = self.pools.events.get(event)?.raw;
         if raw.event != sys::RDMA_CM_EVENT_CONNECT_REQUEST {
-            return Err(Errno(if raw.status == 0 { libc::EINVAL } else { raw.status.abs() }));
+            return Err(if raw.status == 0 { EINVAL } else { Errno::of_status(raw.status) });
         }
         let child = raw.id;
         let prepared = self.prepare_request(listener, child);

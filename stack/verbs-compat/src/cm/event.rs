@@ -392,7 +392,7 @@ pub(super) fn complete(id: *mut sys::rdma_cm_id) -> Outcome {
             Some(found) => found.raw.event = event,
             None => state.acknowledge(event)?,
         }
-        if status == 0 { Ok(()) } else { Err(Errno(status.abs())) }
+        if status == 0 { Ok(()) } else { Err(Errno::of_status(status)) }
     })?
 }
 

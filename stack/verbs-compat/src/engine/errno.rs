@@ -9,6 +9,14 @@ use verbs::{PostError, RegisterError, VerbsError};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(pub(crate) c_int);
 
+impl Errno {
+    /// Returns the error that the status of an event reports, positive or negative. A program may write into its event, so
+    /// every value is possible.
+    pub(crate) fn of_status(status: c_int) -> Errno {
+        status.checked_abs().map_or(EINVAL, Errno)
+    }
+}
+
 pub(crate) type Outcome<T = ()> = Result<T, Errno>;
 
 pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
@@ -80,5 +88,17 @@ impl From<PostError> for Errno {
             PostError::WorkerDropped => libc::EIO,
             _ => libc::EINVAL,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_of_an_event_is_an_error() {
+        let errors = [libc::ECONNREFUSED, -libc::ETIMEDOUT, c_int::MAX, c_int::MIN]
+            .map(|status| Errno::of_status(status).0);
+        assert_eq!(errors, [libc::ECONNREFUSED, libc::ETIMEDOUT, c_int::MAX, libc::EINVAL]);
     }
 }
