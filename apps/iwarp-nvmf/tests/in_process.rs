@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{AT, NQN, Pair, memory_subsystem, target_config};
+use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::host::{BlockRange, Host, HostSettings, NamespaceSummary, Pattern, Transfer, Workload};
 use iwarp_nvmf::wire::fabrics::DISCOVERY_NQN;
 use iwarp_nvmf::wire::opcode::{admin, feature, io};
