@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::{BackendConfig, NamespaceConfig, SubsystemConfig, TargetConfig};
+use crate::replace::{Durability, replace};
 
 /// The file.
 const FILE: &str = "identities.json";
@@ -231,17 +232,8 @@ fn read(folder: &Path) -> Result<State, IdentityError> {
 }
 
 fn write(folder: &Path, state: &State) -> io::Result<()> {
-    let (path, new) = (folder.join(FILE), folder.join(format!("{FILE}.new")));
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
-    serde_json::to_writer_pretty(&mut file, state)?;
-    writeln!(file)?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    File::open(folder)?.sync_all()
+    let pretty = |file: &mut BufWriter<File>| Ok(serde_json::to_writer_pretty(file, state)?);
+    replace(&folder.join(FILE), Durability::Durable, pretty)
 }
 
 #[cfg(test)]

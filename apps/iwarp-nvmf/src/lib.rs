@@ -9,6 +9,7 @@
 //! | [`config`], [`serve`], [`namespaces`] | a whole target from a TOML file, and its namespaces from a changed one |
 //! | [`open`] | opens and checks what the blocks of namespaces are in |
 //! | [`identities`] | serial numbers and UUIDs that stay |
+//! | [`replace`] | files that readers see as a whole |
 //! | [`host`] | an initiator for tests and measurements |
 //!
 //! The data of a Write is pulled by RDMA Read into the memory that is written to disk, the data of a Read is pushed by RDMA
@@ -24,6 +25,7 @@ pub mod identities;
 pub mod latency;
 pub mod namespaces;
 pub mod open;
+pub mod replace;
 pub mod serve;
 pub mod target;
 pub mod transport;

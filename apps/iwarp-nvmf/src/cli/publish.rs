@@ -5,12 +5,11 @@
 //! the number of each bucket of its histogram that is not empty, of all commands, and of Reads and Writes apart. A file that cannot be written is reported once.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use iwarp_nvmf::replace::{Durability, replace};
 use iwarp_nvmf::target::Target;
 use serde::Serialize;
 
@@ -19,8 +18,6 @@ use super::report::Counts;
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The owner may write, everyone may read, as the page.
-const FILE_MODE: u32 = 0o644;
 
 /// The file, if the configuration has a page.
 pub(super) struct Publisher {
@@ -38,7 +35,9 @@ impl Publisher {
     pub(super) fn publish(&mut self, target: &Target) {
         let Some(path) = self.path.as_deref().filter(|_| Instant::now() >= self.next) else { return };
         self.next = Instant::now() + INTERVAL;
-        if let Err(error) = replace(path, &contents(target)) {
+        let contents = contents(target);
+        let replaced = replace(path, Durability::Visible, |file| Ok(serde_json::to_writer(file, &contents)?));
+        if let Err(error) = replaced {
             tracing::warn!("{}: {error}: iwarp-top does not show the namespaces", path.display());
             self.path = None;
         }
@@ -52,21 +51,6 @@ impl Drop for Publisher {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-/// Readers see the old text or the new one, never a part. Links are not followed: the new file is always created.
-fn replace(path: &Path, contents: &File) -> io::Result<()> {
-    let new = path.with_added_extension("new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new)?;
-    let mut file = io::BufWriter::new(file);
-    serde_json::to_writer(&mut file, contents)?;
-    writeln!(file)?;
-    file.flush()?;
-    fs::rename(&new, path)
 }
 
 /// The file's contents.

@@ -3,9 +3,8 @@
 //! The target that runs has its process number in the lock file of `state_dir`. SIGHUP makes it read its configuration again;
 //! it writes the outcome to `reload.json` in the same folder, with a number that increases, and `reload` waits for that.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use ironwarp_cli::{CliExit, print_stdout};
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::identities::Identities;
 use iwarp_nvmf::namespaces::Namespaces;
+use iwarp_nvmf::replace::{Durability, replace};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -101,15 +101,6 @@ fn read(path: &Path) -> Option<Outcome> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Readers see the old outcome or the new one, never a part.
 fn write(path: &Path, outcome: &Outcome) -> io::Result<()> {
-    let new = path.with_added_extension("new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
-    serde_json::to_writer(&mut file, outcome)?;
-    writeln!(file)?;
-    fs::rename(&new, path)
+    replace(path, Durability::Visible, |file| Ok(serde_json::to_writer(file, outcome)?))
 }
