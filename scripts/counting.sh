@@ -17,6 +17,7 @@ allowed_skips+='|oldest: no toolchain of Rust [0-9.]+'
 allowed_skips+='|mutants: cargo-mutants is not installed|mutants: no commit [^ ]+'
 allowed_skips+='|mutants: [0-9]+ minutes ended before a mutant was tried'
 allowed_skips+='|interop: no QEMU or no kernel packages to be had'
+allowed_skips+='|block devices: no loop device can be made'
 allowed_skips+='|one pass: the processor has no kernel for it'
 allowed_skips+='|instruction counts: the budgets are for processors with AVX2)$'
 
