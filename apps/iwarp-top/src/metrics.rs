@@ -1,7 +1,8 @@
 //! A page in the text format of Prometheus.
 //!
 //! Each counter becomes `ironwarp_NAME_total` with label `core`; one that is counted by port has label `port` too.
-//! NVMe namespaces are `ironwarp_nvmf_NAME_total` with labels `nqn` and `nsid`, and a histogram of latencies in seconds.
+//! NVMe namespaces are `ironwarp_nvmf_NAME_total` with labels `nqn` and `nsid`, and a histogram of latencies in seconds. What
+//! their target counts is `ironwarp_nvmf_target_total` with the label `counter`.
 //! `ironwarp_up` is 1 while the process counts, `ironwarp_build_info` has the version of this program.
 //!
 //! The page may be of any build, of another user, or damaged: a name that Prometheus does not allow, or that is there
@@ -141,12 +142,15 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, reader: &StatsReader, sample: &
 
 /// The counters of namespaces: name, meaning, value.
 type NamespaceCounter = (&'static str, &'static str, fn(&Namespace) -> u64);
-const NAMESPACE_COUNTERS: [NamespaceCounter; 5] = [
+const NAMESPACE_COUNTERS: [NamespaceCounter; 8] = [
     ("nvmf_reads", "Read and Compare commands.", |one| one.reads),
     ("nvmf_writes", "Write commands.", |one| one.writes),
     ("nvmf_read_bytes", "Bytes read.", |one| one.read_bytes),
     ("nvmf_written_bytes", "Bytes written.", |one| one.written_bytes),
     ("nvmf_media_errors", "Commands that the backend failed.", |one| one.media_errors),
+    ("nvmf_timeouts", "Commands that ended because the disk did not answer in time.", |one| one.timeouts),
+    ("nvmf_late_answers", "Answers of the disk to commands that had ended.", |one| one.late_answers),
+    ("nvmf_refused", "Commands refused because the disk does not answer.", |one| one.refused),
 ];
 
 /// The bounds of the histogram's buckets are 1, 2 and 5 of each. They never change, as Prometheus expects.
@@ -156,6 +160,12 @@ const LATENCY_DECADES_NS: [u64; 7] =
 fn of_namespaces(encoder: &mut DescriptorEncoder<'_>, namespaces: &Namespaces) -> Result<(), Error> {
     let controllers = i64::try_from(namespaces.controllers).unwrap_or(i64::MAX);
     gauge(encoder, "nvmf_controllers", "Controllers that hosts have.", controllers)?;
+    let help = "What the target refused, ended or let wait.";
+    let mut metric = encoder.encode_descriptor("nvmf_target", help, None, MetricType::Counter)?;
+    for (name, count) in &namespaces.counters {
+        let label = [("counter", name.clone())];
+        ConstCounter::new(*count).encode(metric.encode_family(&label)?)?;
+    }
     // A series that is there twice makes Prometheus refuse the whole text.
     let mut seen = HashSet::new();
     let all: Vec<_> = namespaces.all.iter().filter(|one| seen.insert((&one.nqn, one.nsid))).collect();

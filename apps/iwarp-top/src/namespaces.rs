@@ -3,6 +3,7 @@
 //! The file is JSON that another program writes: it may be absent, of another process, damaged or of another version, and is
 //! then not shown. Its size is bounded by [`FILE_BYTES_MAX`].
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ struct Counts {
     schema: u32,
     pid: u32,
     controllers: u64,
+    #[serde(default)]
+    counters: BTreeMap<String, u64>,
     namespaces: Vec<Namespace>,
 }
 
@@ -35,6 +38,14 @@ pub(crate) struct Namespace {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     pub(crate) media_errors: u64,
+    /// Commands that ended because the disk did not answer in time, and how many of those it has answered since.
+    #[serde(default)]
+    pub(crate) timeouts: u64,
+    #[serde(default)]
+    pub(crate) late_answers: u64,
+    /// Commands that were refused because the disk had not answered others.
+    #[serde(default)]
+    pub(crate) refused: u64,
     /// The largest latency and the count of each bucket that is not empty.
     pub(crate) latency_ns: Vec<(u64, u64)>,
 }
@@ -44,6 +55,8 @@ pub(crate) struct Namespace {
 pub(crate) struct Namespaces {
     at: Instant,
     pub(crate) controllers: u64,
+    /// What the target refused, ended or let wait, by name.
+    pub(crate) counters: BTreeMap<String, u64>,
     pub(crate) all: Vec<Namespace>,
 }
 
@@ -57,8 +70,21 @@ pub(crate) fn read(page: &Path, pid: u32) -> Option<Namespaces> {
     is_shown.then(|| Namespaces {
         at: Instant::now(),
         controllers: counts.controllers,
+        // A counter's name is a word. Others would break a line or a label.
+        counters: counts.counters.into_iter().filter(|(name, _)| is_word(name)).collect(),
         all: counts.namespaces,
     })
+}
+
+fn is_word(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+impl Namespace {
+    /// Commands that failed at the disk: by its error, or because it does not answer.
+    fn errors(&self) -> u64 {
+        self.media_errors.saturating_add(self.timeouts).saturating_add(self.refused)
+    }
 }
 
 impl Namespaces {
@@ -87,6 +113,7 @@ impl Namespaces {
             json!({
                 "nqn": now.nqn, "nsid": now.nsid, "reads": now.reads, "writes": now.writes,
                 "read_bytes": now.read_bytes, "written_bytes": now.written_bytes, "media_errors": now.media_errors,
+                "timeouts": now.timeouts, "late_answers": now.late_answers, "refused": now.refused,
                 "latency_us": { "p50": us(50.0), "p99": us(99.0), "p99.9": us(99.9), "max": us(100.0) },
             })
         };
@@ -121,7 +148,7 @@ fn row(now: &Namespace, before: Option<(&Namespace, f64)>) -> Vec<Cell> {
         Cell::some_number(us(99.0), 1),
         Cell::number(value(|one| one.written_bytes) / 1e6, 1),
         Cell::number(value(|one| one.read_bytes) / 1e6, 1),
-        Cell::count(now.media_errors),
+        Cell::count(now.errors()),
     ]
 }
 
@@ -159,6 +186,9 @@ mod tests {
             read_bytes: reads * 4096,
             written_bytes: 0,
             media_errors: 2,
+            timeouts: 0,
+            late_answers: 0,
+            refused: 0,
             latency_ns: latency_ns.to_vec(),
         }
     }
@@ -190,8 +220,11 @@ mod tests {
             std::fs::write(&file, text).expect("written");
             assert!(read(&page, 1).is_none(), "{text}");
         }
-        std::fs::write(&file, r#"{"schema":1,"pid":1,"controllers":3,"namespaces":[]}"#).expect("written");
-        assert_eq!(read(&page, 1).map(|one| one.controllers), Some(3));
+        let text = r#"{"schema":1,"pid":1,"controllers":3,"counters":{"waits_for_turn":7,"a\u001b":1,"":2},"namespaces":[]}"#;
+        std::fs::write(&file, text).expect("written");
+        let found = read(&page, 1).expect("namespaces");
+        assert_eq!(found.controllers, 3);
+        assert_eq!(found.counters, BTreeMap::from([("waits_for_turn".to_owned(), 7)]));
     }
 
     /// Another user's file: its name of a subsystem cannot steer the terminal.
@@ -199,8 +232,10 @@ mod tests {
     fn a_row_has_the_counts_and_a_printable_name() {
         let mut one = namespace(9, &[(1000, 9)]);
         one.nqn.push('\u{1b}');
-        let table = Namespaces { at: Instant::now(), controllers: 1, all: vec![one] }.table(None);
+        (one.timeouts, one.refused) = (3, 4);
+        let counters = BTreeMap::new();
+        let table = Namespaces { at: Instant::now(), controllers: 1, counters, all: vec![one] }.table(None);
         let row: Vec<_> = table.rows[0].iter().map(|cell| &*cell.text).collect();
-        assert_eq!(row, ["nqn.2014-08.org.example:disk\\u{1b} 1", "9", "0", "1.0", "1.0", "0.0", "0.0", "2"]);
+        assert_eq!(row, ["nqn.2014-08.org.example:disk\\u{1b} 1", "9", "0", "1.0", "1.0", "0.0", "0.0", "9"]);
     }
 }

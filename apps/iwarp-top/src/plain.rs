@@ -1,5 +1,6 @@
 //! A snapshot as plain text, for a file, a pipe or one look: a column for each core, and for each port if there are
-//! several; losses by reason; then connections and NVMe namespaces as tables, if there are any.
+//! several; losses by reason; then connections and NVMe namespaces as tables, if there are any,
+//! and what their target refused, ended or let wait.
 
 use std::fmt::Write;
 
@@ -27,6 +28,9 @@ pub(crate) fn text(snapshot: &Snapshot, width: Option<usize>) -> String {
     if let Some(namespaces) = &snapshot.namespaces {
         let title = format!("{} controllers", namespaces.controllers);
         table(&mut text, &title, &View::Namespaces, snapshot);
+        for (name, count) in namespaces.counters.iter().filter(|(_, count)| **count > 0) {
+            let _ = writeln!(text, "  {name} {count}");
+        }
     }
     match width {
         Some(width) => text.lines().map(|line| cut_end(line, width) + "\n").collect(),

@@ -187,6 +187,7 @@ impl Snapshot {
             "connections": connections,
         });
         if let (Some(namespaces), Some(all)) = (&self.namespaces, all.as_object_mut()) {
+            all.insert("nvmf_counters".to_owned(), serde_json::json!(namespaces.counters));
             all.insert("namespaces".to_owned(), namespaces.json(self.namespaces_before.as_ref()));
         }
         all

@@ -237,7 +237,7 @@ fn a_process_that_exports_namespaces_shows_them() {
     let path = folder.path().join("page");
     let _page = StatsPage::create(&path, 1).expect("a writable folder");
     let text = format!(
-        r#"{{"schema":1,"pid":{},"controllers":2,"namespaces":[{{"nqn":"nqn.2014-08.org.example:disk","nsid":3,"reads":5,
+        r#"{{"schema":1,"pid":{},"controllers":2,"counters":{{"waits_for_turn":9}},"namespaces":[{{"nqn":"nqn.2014-08.org.example:disk","nsid":3,"reads":5,
         "writes":2,"read_bytes":20480,"written_bytes":8192,"media_errors":1,"latency_ns":[[1500,4],[9000,3]]}}]}}"#,
         std::process::id()
     );
@@ -246,8 +246,10 @@ fn a_process_that_exports_namespaces_shows_them() {
     let screen = String::from_utf8(run(&[path, "--once"]).stdout).expect("text");
     let row = screen.lines().find(|line| line.contains("org.example:disk 3")).expect(&screen);
     assert!(screen.contains("2 controllers") && row.contains("1.5"), "{screen}");
+    assert!(screen.contains("waits_for_turn 9"), "{screen}");
     let look: Value = serde_json::from_slice(&run(&[path, "--once", "--json"]).stdout).expect("JSON");
     let namespace = &look["namespaces"][0];
+    assert_eq!((&look["nvmf_counters"]["waits_for_turn"], &namespace["timeouts"]), (&9.into(), &0.into()));
     assert_eq!((&namespace["nsid"], &namespace["reads"]), (&3.into(), &5.into()));
     assert_eq!(
         (&namespace["latency_us"]["p50"], &namespace["latency_us"]["max"]),

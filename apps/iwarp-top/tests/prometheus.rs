@@ -266,8 +266,9 @@ fn namespaces_are_counters_and_a_histogram() {
     let path = folder.path().join("page");
     let _page = StatsPage::create(&path, 1).expect("a writable folder");
     let text = format!(
-        r#"{{"schema":1,"pid":{},"controllers":1,"namespaces":[{{"nqn":"nqn.a\"b\nc","nsid":3,"reads":5,"writes":2,
-        "read_bytes":20480,"written_bytes":8192,"media_errors":1,"latency_ns":[[1000,4],[2000,3]]}}]}}"#,
+        r#"{{"schema":1,"pid":{},"controllers":1,"counters":{{"waits_for_turn":9,"x y":1}},"namespaces":[{{"nqn":"nqn.a\"b\nc","nsid":3,"reads":5,"writes":2,
+        "read_bytes":20480,"written_bytes":8192,"media_errors":1,"timeouts":4,"late_answers":3,"refused":6,
+        "latency_ns":[[1000,4],[2000,3]]}}]}}"#,
         std::process::id()
     );
     std::fs::write(folder.path().join("page.namespaces"), text).expect("written");
@@ -282,6 +283,10 @@ fn namespaces_are_counters_and_a_histogram() {
         format!("ironwarp_nvmf_latency_seconds_bucket{{{labels},le=\"+Inf\"}} 7"),
         format!("ironwarp_nvmf_latency_seconds_count{{{labels}}} 7"),
         format!("ironwarp_nvmf_latency_seconds_sum{{{labels}}} 0.00001"),
+        format!("ironwarp_nvmf_timeouts_total{{{labels}}} 4"),
+        format!("ironwarp_nvmf_late_answers_total{{{labels}}} 3"),
+        format!("ironwarp_nvmf_refused_total{{{labels}}} 6"),
+        "ironwarp_nvmf_target_total{counter=\"waits_for_turn\"} 9".to_owned(),
         "ironwarp_nvmf_controllers 1".to_owned(),
     ] {
         assert!(page.lines().any(|one| one == line), "{line}\n{page}");
