@@ -109,7 +109,26 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     all.extend(capi().map(|(name, steps)| ("capi", name, [&[0][..], &steps].concat())));
     all.extend(memif().map(|(name, script)| ("memif", name, script)));
     all.extend(memif_rings().map(|(name, script)| ("memif_rings", name, script)));
+    all.extend(nvmf().map(|(name, steps)| ("nvmf", name, steps)));
     all
+}
+
+/// Steps of two hosts of the NVMe target: commands of every kind, data of the honest host, a disk that hangs, Connects, a host
+/// that sends no data.
+fn nvmf() -> [(&'static str, Vec<u8>); 5] {
+    let command = |number: u8| [0, 5, 1 + number % 2, number, 1, 7, 3, 0, 2 + number % 2, 14, 8];
+    let extent = |number: u8| [7, number, 1, number % 2, 14, 8, 7, number, 0, 0, 14, 8];
+    let pauses = |count: usize| [12, 28, 14, 4].repeat(count);
+    let write = [0, 5, 1, 1, 1, 7, 3, 0, 2];
+    let connect = [0, 0, 0, 0, 14, 15, 0, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 14, 15, 0, 1, 3, 200, 14, 8];
+    let hung = [&[10, 1, 7, 7, 1, 0, 7, 8, 1, 1][..], &write, &[14, 4], &pauses(4)].concat();
+    [
+        ("commands", (0..14).flat_map(command).collect()),
+        ("honest", (0..12).flat_map(extent).collect()),
+        ("hung-disk", [&hung[..], &[7, 7, 1, 0, 7, 8, 1, 0, 14, 8, 10, 2, 14, 15]].concat()),
+        ("connects", connect.repeat(4)),
+        ("faults", [&write.repeat(6)[..], &[11, 1, 14, 8], &pauses(10), &[11, 5, 14, 15]].concat()),
+    ]
 }
 
 /// Steps of a peer at the rings of a memif: frames in both directions with buffers of either end, indices that go back.
