@@ -176,7 +176,7 @@
 // A message needed a shared receive while its completion queue was full; its connection ends: `cq`, `qp`.
 #define IW_EVENT_CQ_ERROR 9
 
-// Fewer receives are left than the limit of `iw_srq_arm`: `srq`.
+// Fewer receives are left than the limit of `iw_srq_arm`: `srq`. Once for each call of it.
 #define IW_EVENT_SRQ_LIMIT_REACHED 10
 
 // A queue pair that has ended consumes no more shared receives: `qp`.
@@ -1649,11 +1649,15 @@ int32_t iw_srq_create_with(struct iw_ctx *ctx,
                            const struct iw_srq_attr *attr,
                            struct iw_srq *out);
 
-// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 cancels.
+// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core; immediately if fewer are left
+// already. 0 cancels. A call replaces the one before: an event of that one which `iw_event_poll` has not returned is not
+// returned any more.
 //
 // # Safety
 // `ctx` is null or a handle of this library.
-int32_t iw_srq_arm(struct iw_ctx *ctx, struct iw_srq srq, uint32_t limit);
+int32_t iw_srq_arm(struct iw_ctx *ctx,
+                   struct iw_srq srq,
+                   uint32_t limit);
 
 // Returns the state of a shared receive queue.
 //

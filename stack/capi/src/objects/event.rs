@@ -30,7 +30,7 @@ pub const IW_EVENT_COMM_EST: u32 = 7;
 pub const IW_EVENT_QP_FATAL: u32 = 8;
 /// A message needed a shared receive while its completion queue was full; its connection ends: `cq`, `qp`.
 pub const IW_EVENT_CQ_ERROR: u32 = 9;
-/// Fewer receives are left than the limit of `iw_srq_arm`: `srq`.
+/// Fewer receives are left than the limit of `iw_srq_arm`: `srq`. Once for each call of it.
 pub const IW_EVENT_SRQ_LIMIT_REACHED: u32 = 10;
 /// A queue pair that has ended consumes no more shared receives: `qp`.
 pub const IW_EVENT_LAST_WQE_REACHED: u32 = 11;

@@ -332,6 +332,53 @@ static void questions(void)
     ANSWERS(IW_E_VALUE, iw_stack_counter_at(pair.near.stack, 0, name, 3, &value));
 }
 
+/* Returns how many events of the limit come in a few turns. */
+static int limit_events(struct iw_srq srq)
+{
+    int found = 0;
+    for (int turns = 0; turns < 8; turns++) {
+        turn(&pair);
+        while (iw_event_poll(pair.near.ctx, &pair.near.event) == 1) {
+            CHECK(pair.near.event.kind == IW_EVENT_SRQ_LIMIT_REACHED && pair.near.event.srq.id == srq.id);
+            found++;
+        }
+    }
+    return found;
+}
+
+/* One event for each arming. An arming replaces the one before, whose event is not returned any more. */
+static void limits_of_shared_receives(void)
+{
+    struct iw_srq srq;
+    struct iw_recv_wr recv = {0};
+    ANSWERS(0, iw_event_poll(pair.near.ctx, &pair.near.event));
+    ANSWERS(IW_OK, iw_srq_create(pair.near.ctx, pair.near.pd, 8, 1, &srq));
+    for (int posted = 0; posted < 2; posted++) {
+        ANSWERS(IW_OK, iw_srq_post_recv(pair.near.ctx, srq, &recv, 1, NULL));
+    }
+    ANSWERS(IW_OK, iw_srq_arm(pair.near.ctx, srq, 3));
+    CHECK(limit_events(srq) == 1);
+    CHECK(limit_events(srq) == 0);
+    /* The event of the first of two armings is on its way, or was not raised yet. */
+    for (int turns = 0; turns < 3; turns++) {
+        ANSWERS(IW_OK, iw_srq_arm(pair.near.ctx, srq, 4));
+        for (int i = 0; i < turns; i++) {
+            turn(&pair);
+        }
+        ANSWERS(IW_OK, iw_srq_arm(pair.near.ctx, srq, 3));
+        CHECK(limit_events(srq) == 1);
+        ANSWERS(IW_OK, iw_srq_arm(pair.near.ctx, srq, 4));
+        for (int i = 0; i < turns; i++) {
+            turn(&pair);
+        }
+        ANSWERS(IW_OK, iw_srq_arm(pair.near.ctx, srq, 2));
+        CHECK(limit_events(srq) == 0);
+        ANSWERS(IW_OK, iw_srq_arm(pair.near.ctx, srq, 0));
+        CHECK(limit_events(srq) == 0);
+    }
+    ANSWERS(IW_OK, iw_srq_destroy(pair.near.ctx, srq));
+}
+
 static void ports(void)
 {
     struct iw_port_info info = {.size = sizeof info};
@@ -397,6 +444,7 @@ int main(void)
     pair_open(&pair);
     pair_connect(&pair, IW_EXTENSIONS_RFC7306);
     questions();
+    limits_of_shared_receives();
     ports();
     sends();
     writes_of_a_list();

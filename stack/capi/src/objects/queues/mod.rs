@@ -336,7 +336,9 @@ fn from_core(core: Option<u16>) -> i32 {
     core.map_or(-1, i32::from)
 }
 
-/// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 cancels.
+/// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core; immediately if fewer are left
+/// already. 0 cancels. A call replaces the one before: an event of that one which `iw_event_poll` has not returned is not
+/// returned any more.
 ///
 /// # Safety
 /// `ctx` is null or a handle of this library.
