@@ -26,6 +26,7 @@ mod operations;
 mod order_table;
 mod order_table_7306;
 mod out_of_order_placement;
+mod pauses;
 mod queues;
 mod quotas;
 mod revision_fallback;

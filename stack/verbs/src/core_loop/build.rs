@@ -116,6 +116,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             clock: CoreClock::new(parts.clock, stats),
             next_due: None,
             timers_checked_at: Nanos::ZERO,
+            pause_iterations: 0,
             idle_until: Nanos::ZERO,
             shared: shared.clone(),
         })

@@ -95,6 +95,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     next_due: Option<Nanos>,
     /// An iteration with work runs the timer stage from this time on.
     timers_checked_at: Nanos,
+    /// Iterations by which the timer stage waits for frames that arrived while the core stood still.
+    pause_iterations: u32,
     /// Until this time an iteration without work skips the later stages: zero after one with work. Code that creates
     /// work for them adds to `dp.work` or sets this to zero.
     idle_until: Nanos,
@@ -102,6 +104,14 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
 
 /// How often a busy core runs the timer stage: once in a tick of the timer wheels, which is their precision.
 const TIMER_CHECK_INTERVAL: Nanos = Nanos(1 << 14);
+
+/// A core that is later than this with a timer stood still, or had much to do: it reads the frames that wait before it judges a
+/// peer by its timers.
+const PAUSE_MIN: Nanos = Nanos::from_millis(10);
+
+/// The most iterations that it reads them in. Together they read the largest ring; frames that never end hold timers back no
+/// longer.
+const PAUSE_ITERATIONS: u32 = 64;
 
 /// How often a sleeping core tries work again that no timer announces, such as to announce addresses on a link.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
@@ -160,8 +170,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
     fn run_later_stages(&mut self, now: Nanos) {
         if self.dp.work == 0 || now >= self.timers_checked_at {
-            self.timers_checked_at = now + TIMER_CHECK_INTERVAL;
-            self.run_timers(now);
+            let is_late = now.since(self.timers_checked_at) >= PAUSE_MIN;
+            if !(is_late && self.reads_after_pause(now)) {
+                self.timers_checked_at = now + TIMER_CHECK_INTERVAL;
+                self.run_timers(now);
+            }
         }
         if !self.dp.quiescence_waiters.is_empty() {
             self.poll_quiescence_waiters(now);
@@ -185,6 +198,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // More work often follows: the deadlines are read once there is none.
             (self.next_due, self.idle_until) = (Some(now), Nanos::ZERO);
         }
+    }
+
+    /// Returns whether the timers wait for the next iteration, since frames that arrived while the core stood still may show
+    /// that a peer is alive whose time is over (RFC 9293 s3.8.3). They do while iterations find work, up to a bound.
+    #[cold]
+    #[inline(never)]
+    fn reads_after_pause(&mut self, now: Nanos) -> bool {
+        let reads =
+            self.dp.work > 0 && self.pause_iterations < PAUSE_ITERATIONS && self.first_deadline() <= now;
+        self.pause_iterations = if reads { self.pause_iterations + 1 } else { 0 };
+        reads
     }
 
     /// Decides when the next iteration is due and until when the later stages have nothing to do.
