@@ -241,7 +241,7 @@ simulator() {
         tee "$logs/seeds" || return
     summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
     echo "test result: ok. ${summary/,/;}"
-    for scenario in mixed:200 atomics:40 shared:20 memory:20 queues:20 storm:20 vanish:20 stalls:20 visitors:15 slow-starts:15 shared-cores:20; do
+    for scenario in mixed:200 atomics:40 shared:20 memory:20 queues:20 storm:20 vanish:20 stalls:20 visitors:15 slow-starts:15 shared-cores:20 storage:10; do
         "$program" --scenario "${scenario%:*}" --seeds "0..${scenario#*:}" --traces "$logs" |
             tee "$logs/seeds" || return
         summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)

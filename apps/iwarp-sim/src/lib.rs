@@ -17,6 +17,7 @@ pub mod campaign;
 mod hostile;
 pub mod plan;
 pub mod regressions;
+mod storage;
 pub mod tcp;
 pub mod trial;
 pub mod wire;

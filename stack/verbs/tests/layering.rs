@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-run", &["ironwarp", "cli"]),
     ("iwarp-nvmf", &["ironwarp", "cli"]),
     ("iwarp-soak", &["types", "ironwarp", "cli", "iwarp-nvmf"]),
-    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli"]),
+    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli", "iwarp-nvmf"]),
 ];
 
 /// The folders and files whose code may use `unsafe`.

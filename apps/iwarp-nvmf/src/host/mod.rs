@@ -124,6 +124,12 @@ impl Host {
         &self.workers
     }
 
+    /// Returns the workers, for simulators that check their state.
+    #[doc(hidden)]
+    pub fn workers_mut(&mut self) -> &mut [Worker] {
+        &mut self.workers
+    }
+
     /// Returns CNTLID, after [`Host::connect`].
     pub fn cntlid(&self) -> u16 {
         self.cntlid

@@ -5,18 +5,16 @@
 //! steps give the same run.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ironwarp::memory::{FarEnd, Ipv4Tcp, MemoryConfig, detached};
-use ironwarp::{Config, MacAddr, Sge, Stack};
+use ironwarp::{Config, MacAddr, Stack};
 use ironwarp_port::{Burst, Frame};
 use ironwarp_sim::VirtualClock;
 use ironwarp_types::{Clock, Nanos};
-use iwarp_nvmf::backend::{
-    Arena, Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Budget, Submission,
-};
+use iwarp_nvmf::backend::Arena;
+use iwarp_nvmf::backend::simulated::{DiskPlan, SimulatedDisk};
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{Host, HostSettings};
 use iwarp_nvmf::namespaces::Namespaces;
@@ -113,9 +111,7 @@ impl World {
         let disks = |arena: &Arena, mut devices: Vec<iwarp_nvmf::transport::Device>| {
             // Every second namespace is a disk that needs data buffers.
             for device in devices.iter_mut().skip(1).step_by(2) {
-                let (arena, plan) = (arena.clone(), plan.clone());
-                let (requests, blocks) = (VecDeque::new(), BTreeMap::new());
-                device.backend = Box::new(Disk { arena, plan, requests, blocks });
+                device.backend = Box::new(SimulatedDisk::new(arena.clone(), plan.clone()));
             }
             devices
         };
@@ -286,93 +282,4 @@ fn set_checksum(frame: &mut [u8], (from, to): (usize, usize), at: usize, start: 
         total = (total & 0xffff) + (total >> 16);
     }
     frame[from + at..from + at + 2].copy_from_slice(&(!(total as u16)).to_be_bytes());
-}
-
-/// What a disk does, changed while the core runs.
-#[derive(Default)]
-pub struct DiskPlan {
-    /// Nothing completes.
-    pub hangs: AtomicBool,
-    /// Completions go in the opposite order.
-    pub reverses: AtomicBool,
-    /// The next request fails.
-    pub fails: AtomicBool,
-}
-
-/// Bytes of a block of the disk.
-const BLOCK_BYTES: u64 = 512;
-
-/// A disk that is not memory: its data passes through data buffers, and each request takes a poll. Bytes move when a
-/// request completes, as a kernel's do at the latest. What nobody has written reads as sevens.
-struct Disk {
-    arena: Arena,
-    plan: Arc<DiskPlan>,
-    requests: VecDeque<(u64, BlockRequest)>,
-    blocks: BTreeMap<u64, Vec<u8>>,
-}
-
-impl Disk {
-    fn complete(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
-        let is_read = request.operation == BlockOperation::Read;
-        if self.plan.fails.swap(false, Ordering::Relaxed) {
-            return Err(if is_read { BlockError::Read(5) } else { BlockError::Write(5) });
-        }
-        let blocks = request.offset / BLOCK_BYTES..(request.offset + request.bytes) / BLOCK_BYTES;
-        for (number, block) in blocks.enumerate() {
-            let at = request.arena_offset + number * BLOCK_BYTES as usize;
-            let mut bytes = vec![0; BLOCK_BYTES as usize];
-            match request.operation {
-                BlockOperation::Read => {
-                    let found = self.blocks.get(&block).cloned().unwrap_or(vec![7; BLOCK_BYTES as usize]);
-                    self.arena.region().write_at(at, &found).map_err(|_| BlockError::Range)?;
-                }
-                BlockOperation::Write { .. } => {
-                    self.arena.region().read_at(at, &mut bytes).map_err(|_| BlockError::Range)?;
-                    self.blocks.insert(block, bytes);
-                }
-                BlockOperation::WriteZeroes { .. } => drop(self.blocks.insert(block, bytes)),
-                BlockOperation::Deallocate | BlockOperation::Flush => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Backend for Disk {
-    fn mapped(&self, _offset: u64, _bytes: u32, _to_medium: bool) -> Option<Sge> {
-        None
-    }
-
-    fn read_bytes(&self, _offset: u64, _into: &mut [u8]) -> bool {
-        false
-    }
-
-    fn write_bytes(&self, _offset: u64, _from: &[u8]) -> bool {
-        false
-    }
-
-    fn submit(&mut self, token: u64, request: &BlockRequest, _budget: &mut Budget) -> Submission {
-        if self.requests.len() >= 64 {
-            return Submission::Busy;
-        }
-        self.requests.push_back((token, *request));
-        Submission::Pending
-    }
-
-    fn poll(&mut self, completions: &mut Vec<BlockCompletion>) {
-        if self.plan.hangs.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut requests = core::mem::take(&mut self.requests);
-        if self.plan.reverses.load(Ordering::Relaxed) {
-            requests.make_contiguous().reverse();
-        }
-        completions.extend(requests.drain(..).map(|(token, request)| (token, self.complete(&request))));
-        // Keeps its memory.
-        self.requests = requests;
-    }
-
-    fn needs_poll(&self) -> bool {
-        true
-    }
 }

@@ -11,6 +11,7 @@ mod hosts;
 mod scenario;
 mod session;
 mod settings;
+mod storage;
 
 use ironwarp::Config;
 use ironwarp_port::memory::MemoryConfig;
@@ -24,6 +25,7 @@ pub use faults::Fault;
 pub use scenario::Scenario;
 pub use session::{Ending, Placement, SessionPlan};
 pub use settings::{CommonConfig, addresses_of};
+pub use storage::{DiskChange, StorageHabit, StoragePlan};
 
 /// The complete description of a run.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Plan {
     pub sessions: Vec<SessionPlan>,
     /// Connections for atomic operations, which replace the sessions.
     pub atomics: Option<AtomicsPlan>,
+    /// An NVMe target with two hosts, which replace the sessions.
+    pub storage: Option<StoragePlan>,
     /// Changes during the run, in order of time.
     pub timeline: Vec<(Nanos, Change)>,
     /// When links stop being faulty.
@@ -162,6 +166,13 @@ pub enum Change {
         /// How far it is ahead of the simulation.
         ahead: Nanos,
     },
+    /// A disk of the target changes.
+    Disk {
+        /// Which disk.
+        disk: usize,
+        /// What happens.
+        change: DiskChange,
+    },
     /// A host's transmit ring accepts this many frames of a burst.
     TxBurst {
         /// Which host.
@@ -194,6 +205,7 @@ impl Plan {
             hostile: None,
             sessions: Vec::new(),
             atomics: None,
+            storage: None,
             timeline: Vec::new(),
             heal_at: Nanos::from_micros(2_000 + log_uniform(&mut rng, 8, 19)),
             heal_timeout: HEAL_TIMEOUT,
@@ -210,10 +222,10 @@ impl Plan {
         plan.draw_cores(scenario, &params);
         plan.draw_longest_timeouts();
         plan.draw_cables(&mut rng);
-        if scenario == Scenario::Atomics {
-            plan.draw_conns(&mut rng);
-        } else {
-            plan.draw_sessions(&params, &mut rng);
+        match scenario {
+            Scenario::Atomics => plan.draw_conns(&mut rng),
+            Scenario::Storage => plan.draw_storage(&mut rng),
+            _ => plan.draw_sessions(&params, &mut rng),
         }
         plan.draw_srqs(&params, &mut rng);
         if scenario == Scenario::SharedCores {
@@ -276,6 +288,9 @@ impl Plan {
         }
         if let Some(atomics) = &self.atomics {
             text += &format!("\n{atomics:?}");
+        }
+        if let Some(storage) = &self.storage {
+            text += &format!("\n{storage:?}");
         }
         for (at, change) in &self.timeline {
             text += &format!("\n{:?}: {change:?}", at.as_duration());

@@ -48,6 +48,8 @@ pub enum Scenario {
     SlowStarts,
     /// Shared receive queues on hosts with several cores.
     SharedCores,
+    /// An NVMe target with an honest and a hostile host.
+    Storage,
 }
 
 /// The parameters of a scenario.
@@ -85,7 +87,7 @@ pub struct ScenarioParams {
 
 impl Scenario {
     /// All scenarios.
-    pub const ALL: [Scenario; 20] = [
+    pub const ALL: [Scenario; 21] = [
         Scenario::Mixed,
         Scenario::Lossy,
         Scenario::Reorder,
@@ -106,6 +108,7 @@ impl Scenario {
         Scenario::Visitors,
         Scenario::SlowStarts,
         Scenario::SharedCores,
+        Scenario::Storage,
     ];
 
     /// Its name on the command line.
@@ -131,6 +134,7 @@ impl Scenario {
             Scenario::Visitors => "visitors",
             Scenario::SlowStarts => "slow-starts",
             Scenario::SharedCores => "shared-cores",
+            Scenario::Storage => "storage",
         }
     }
 
@@ -151,6 +155,9 @@ impl Scenario {
             Scenario::Limits => "more connections than hosts allow",
             Scenario::Shared => "many queue pairs on shared receive queues, which run low and empty",
             Scenario::SharedCores => "shared receive queues on hosts with up to three cores",
+            Scenario::Storage => {
+                "an NVMe target, disks that hang, and two hosts, one of them hostile: the other has its data and goes on"
+            }
             Scenario::Memory => "windows, fast regions, invalidated tags, fences and chains in random order",
             Scenario::Queues => "completion queues that applications sleep on and resize under load",
             Scenario::Storm => {
@@ -278,6 +285,15 @@ impl Scenario {
             Scenario::Atomics => {
                 ScenarioParams { sessions: 12, small: true, tight_limits: false, shared_percent: 0, ..usual }
             }
+            // Each session is the room of a connection.
+            Scenario::Storage => ScenarioParams {
+                hosts: 3,
+                sessions: 16,
+                small: false,
+                tight_limits: false,
+                shared_percent: 0,
+                ..usual
+            },
             _ => usual,
         }
     }
@@ -305,6 +321,11 @@ impl Scenario {
             Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Mtu, Fault::Loss, Fault::Jitter],
             Scenario::SlowStarts => vec![Fault::Loss, Fault::Jitter, Fault::Duplicate, Fault::Reorder],
             Scenario::Stalls => vec![Fault::Loss, Fault::Jitter, Fault::SlowReader, Fault::Allocation],
+            // Damage under a valid checksum may change a Connect, and a host that restarts forgets what it has written.
+            Scenario::Storage => {
+                let never = [Fault::UndetectedCorruption, Fault::Restart, Fault::SlowReader];
+                Fault::ALL.into_iter().filter(|fault| !never.contains(fault)).collect()
+            }
             Scenario::Corrupt => {
                 vec![Fault::Corrupt, Fault::UndetectedCorruption, Fault::Truncate, Fault::Loss]
             }

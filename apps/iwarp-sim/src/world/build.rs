@@ -11,6 +11,7 @@ use crate::app::{App, Oracle};
 use crate::atomics::{AtomicsApp, AtomicsOracle};
 use crate::hostile::{Hostile, Visitor};
 use crate::plan::{Fault, Plan};
+use crate::storage::StorageHost;
 use crate::wire::FrameChecker;
 
 impl World {
@@ -18,6 +19,8 @@ impl World {
         let mut net = SimNet::new(plan.seed);
         net.set_loop_time(plan.loop_time);
         let oracle = Oracle::new(&plan.sessions, plan.undetected_corruption);
+        // The honest host ends when it has checked all of its data.
+        oracle.borrow_mut().open += usize::from(plan.storage.is_some());
         let (mut ports, mut devices, mut host_queues) = (Vec::new(), Vec::new(), Vec::new());
         for host in &plan.hosts {
             let (id, queues) = net.add_port_of_queues(&host.device, host.cores());
@@ -101,6 +104,13 @@ impl World {
         let clock = HostClock::new(self.net.clock());
         let built = builder.build_replayable_cores(queues, clock.clone(), plan.secret);
         let built = built.map_err(|error| error.to_string())?;
+        if self.plan.storage.is_some() {
+            let host = StorageHost::new(&self.plan, number, built, &self.oracle)?;
+            let node = SimNode::Storage(Box::new(host));
+            let id = self.net.add_node(node, &[self.ports[number]]);
+            self.hosts.push(id);
+            return Ok(());
+        }
         let app = self.app(number, &built.0).map_err(|error| error.to_string())?;
         let host = Host::new(number, clock, built, app, &self.oracle, plan);
         let id = self.net.add_node(SimNode::Host(Box::new(host)), &[self.ports[number]]);

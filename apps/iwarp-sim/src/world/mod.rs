@@ -23,6 +23,7 @@ use crate::app::{SharedOracle, Totals};
 use crate::atomics::SharedAtomicsOracle;
 use crate::hostile::{Hostile, Visitor};
 use crate::plan::{Change, Plan};
+use crate::storage::StorageHost;
 
 /// The result of a run that passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,8 @@ pub enum SimNode {
     Hostile(Box<Hostile>),
     /// A host that abuses TCP.
     Visitor(Box<Visitor>),
+    /// An NVMe target, or a host of one.
+    Storage(Box<StorageHost>),
     /// A switch.
     Switch(Switch),
 }
@@ -55,6 +58,7 @@ impl Node for SimNode {
             SimNode::Host(host) => host.poll(now),
             SimNode::Hostile(host) => host.poll(now),
             SimNode::Visitor(host) => host.poll(now),
+            SimNode::Storage(host) => host.poll(now),
             SimNode::Switch(switch) => switch.poll(now),
         }
     }
@@ -64,6 +68,7 @@ impl Node for SimNode {
             SimNode::Host(host) => host.check(),
             SimNode::Hostile(host) => host.check(),
             SimNode::Visitor(host) => host.check(),
+            SimNode::Storage(host) => host.check(),
             SimNode::Switch(switch) => switch.check(),
         }
     }
@@ -135,6 +140,12 @@ impl World {
                 }
                 self.net.wake(id);
             }
+            Change::Disk { disk, change } => {
+                let id = self.hosts[0];
+                if let SimNode::Storage(target) = self.net.node_mut(id) {
+                    target.change_disk(*disk, *change);
+                }
+            }
             Change::Restart { host } => {
                 let (now, id) = (self.net.now(), self.hosts[*host]);
                 if let SimNode::Host(node) = self.net.node_mut(id) {
@@ -175,6 +186,11 @@ impl World {
         if let Some(atomics_oracle) = &self.atomics_oracle {
             open += &atomics_oracle.borrow().describe_open();
         }
+        for id in &self.hosts {
+            if let SimNode::Storage(host) = self.net.node(*id) {
+                open.extend(host.describe());
+            }
+        }
         Err(format!("no end {:?} after the last fault: {open}", self.plan.heal_timeout))
     }
 
@@ -183,8 +199,10 @@ impl World {
         // Objects that were destroyed last are still being released.
         self.net.run_until(self.net.now() + QUIET_TIME).map_err(|error| error.to_string())?;
         for id in self.hosts.clone() {
-            if let SimNode::Host(host) = self.net.node_mut(id) {
-                host.close()?;
+            match self.net.node_mut(id) {
+                SimNode::Host(host) => host.close()?,
+                SimNode::Storage(host) => host.close()?,
+                SimNode::Hostile(_) | SimNode::Visitor(_) | SimNode::Switch(_) => {}
             }
         }
         self.wake_all();
@@ -192,14 +210,20 @@ impl World {
         self.net.run_until(until).map_err(|error| error.to_string())?;
         self.wake_all();
         self.net.run_until(until + Nanos::from_millis(1)).map_err(|error| error.to_string())?;
-        for (number, id) in self.hosts.iter().enumerate() {
-            let SimNode::Host(host) = self.net.node(*id) else { continue };
-            for resource_usage in host.resource_usage() {
-                if resource_usage != ResourceUsage::default() {
-                    return Err(format!("host {number} still holds {resource_usage:?}"));
+        for (number, id) in self.hosts.clone().into_iter().enumerate() {
+            let (held, expected, counters) = match self.net.node_mut(id) {
+                SimNode::Host(host) => (host.resource_usage(), ResourceUsage::default(), host.counters()),
+                SimNode::Storage(host) => {
+                    host.check_end()?;
+                    let (held, expected) = host.resource_usage();
+                    (held, expected, host.counters())
                 }
+                SimNode::Hostile(_) | SimNode::Visitor(_) | SimNode::Switch(_) => continue,
+            };
+            if let Some(held) = held.into_iter().find(|held| *held != expected) {
+                return Err(format!("host {number} still holds {held:?}"));
             }
-            let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_cq_overruns");
+            let lost = counters.into_iter().find(|(name, _)| *name == "verbs_cq_overruns");
             if let Some((_, lost)) = lost {
                 return Err(format!("host {number}: {lost} completions overran a queue"));
             }

@@ -29,7 +29,7 @@ fn others_keep_their_throughput(kind: Adversary) {
     assert!(kept.hostile >= 10_000 && kept.counted > 0, "{kept:?}");
     match kind.needs() {
         Needs::Nothing => assert_eq!(kept.conns, 0, "{kept:?}"),
-        Needs::Conn => assert_eq!(kept.conns, CONNS.into(), "{kept:?}"),
+        Needs::Conn => assert_eq!(kept.conns, usize::from(CONNS), "{kept:?}"),
         Needs::FreshConn => assert!(kept.ended_conns >= 1_000, "{kept:?}"),
     }
     // Half of the receive frames at most may hold data beyond gaps.
