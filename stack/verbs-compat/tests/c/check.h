@@ -1,9 +1,11 @@
 /* Counted checks: the first that fails ends the program. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static int checks;
+/* Threads check too. */
+static atomic_int checks;
 
 /* After so many seconds a program that still runs is ended. */
 #ifndef PATIENCE
