@@ -65,6 +65,8 @@ fn every_scenario_is_listed() {
 fn bad_arguments_exit_with_code_2_and_list_the_allowed_values() {
     for (arguments, named) in [
         (&["--seeds", "7..3"][..], "0..2000"),
+        (&["--seeds", "5..5"], "A smaller than B"),
+        (&["--every-scenario", "--seeds", "5..5"], "A smaller than B"),
         (&["--scenario", "sunny"], "mixed, lossy"),
         (&["--jobs", "0"], "1..=1024"),
         (&["--trace"], "--seed"),
