@@ -5,11 +5,13 @@
 //! can run.
 //!
 //! Each outstanding command has a data buffer of its own. It is either registered once for all commands, or bound to a
-//! fresh tag for each command, which the target's response invalidates ([`HostSettings::invalidate`]).
+//! fresh tag for each command, which the target's response invalidates ([`HostSettings::invalidate`]). A [`session::Session`]
+//! connects without waiting.
 
 mod admin;
 mod bench;
 mod queue;
+pub mod session;
 
 use core::net::SocketAddr;
 use std::time::{Duration, Instant};

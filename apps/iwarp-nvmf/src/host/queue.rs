@@ -188,9 +188,14 @@ impl Host {
             free: (0..entries.saturating_sub(1)).rev().collect(),
             completed: VecDeque::new(),
         };
-        (0..entries).try_for_each(|slot| queue.post_receive(&mut self.ctx, slot))?;
         let params = ConnectParams { private_data, ..ConnectParams::default() };
-        self.ctx.connect_with(qp, self.settings.target, &params)?;
+        let opened = (0..entries)
+            .try_for_each(|slot| queue.post_receive(&mut self.ctx, slot))
+            .and_then(|()| Ok(self.ctx.connect_with(qp, self.settings.target, &params)?));
+        if opened.is_err() {
+            self.ctx.destroy_qp(qp)?;
+        }
+        opened?;
         match self.queues.get_mut(index) {
             Some(place) => *place = queue,
             None => self.queues.push(queue),

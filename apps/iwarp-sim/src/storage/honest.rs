@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use ironwarp_types::{Nanos, SeededEntropy};
 use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::backend::simulated::UNWRITTEN;
+use iwarp_nvmf::host::session::Session;
 use iwarp_nvmf::host::{BlockRange, Host, Transfer};
 use iwarp_nvmf::wire::Status;
 use iwarp_nvmf::wire::opcode::io;
 
-use super::session::Session;
-use super::{DISK, HONEST_HOST, HONEST_NQN, MEMORY};
+use super::{DISK, MEMORY};
 use crate::app::SharedOracle;
 use crate::plan::StoragePlan;
 
@@ -101,7 +101,7 @@ impl Honest {
         let first = |extent| vec![Version::Filled(if extent < EXTENTS { 0 } else { UNWRITTEN })];
         Honest {
             host,
-            session: Session::new(1, (HONEST_NQN, HONEST_HOST), ENTRIES),
+            session: Session::new(ENTRIES),
             plan: plan.clone(),
             pace: Nanos(heal_at.0 / u64::from(plan.commands)),
             next_at: Nanos::ZERO,

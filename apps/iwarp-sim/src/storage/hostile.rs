@@ -4,6 +4,7 @@
 //! connections beside that.
 
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
+use iwarp_nvmf::host::session::{Session, send};
 use iwarp_nvmf::host::{BlockRange, Host, Transfer};
 use iwarp_nvmf::wire::SubmissionQueueEntry;
 use iwarp_nvmf::wire::fabrics::{
@@ -13,7 +14,6 @@ use iwarp_nvmf::wire::log_page::lid;
 use iwarp_nvmf::wire::opcode::{admin, io};
 use zerocopy::IntoBytes;
 
-use super::session::{Session, send};
 use super::{DISK, HONEST_NQN, HOSTILE_HOST, HOSTILE_NQN, MEMORY};
 use crate::app::SharedOracle;
 use crate::plan::{StorageHabit, StoragePlan};
@@ -23,14 +23,14 @@ const CONNECTIONS_MAX: usize = 12;
 /// Commands of one action.
 const BURST: usize = 8;
 /// Actions at the full rate. Later ones are rarer, so that a run ends in time.
-const ACTIONS_MAX: u64 = 4_000;
+const ACTIONS_MAX: u64 = 2_000;
 const RARE: u64 = 16;
 
 /// A connection beside those of its controller.
 struct Raw {
     queue: usize,
-    /// What its Connect asks for.
-    asked: Option<&'static str>,
+    /// Its Connect, and the subsystem that it names.
+    asked: Option<(u16, &'static str)>,
 }
 
 /// The hostile host.
@@ -53,7 +53,7 @@ impl Hostile {
     pub fn new(host: Host, plan: &StoragePlan, oracle: &SharedOracle) -> Self {
         Hostile {
             host,
-            session: Session::new(2, (HOSTILE_NQN, HOSTILE_HOST), 64),
+            session: Session::new(64),
             raw: Vec::new(),
             leaving: Vec::new(),
             habits: plan.habits.clone(),
@@ -115,7 +115,8 @@ impl Hostile {
         for one in &mut self.raw {
             while let Some(done) = self.host.next_completion(one.queue) {
                 self.host.release(one.queue, done.cid);
-                if one.asked.take() == Some(HONEST_NQN) && done.entry.status().is_success() {
+                let asked = one.asked.take_if(|(cid, _)| *cid == done.cid);
+                if asked.is_some_and(|(_, nqn)| nqn == HONEST_NQN) && done.entry.status().is_success() {
                     return Err("the hostile host has a controller of the honest host's subsystem".to_owned());
                 }
             }
@@ -200,8 +201,9 @@ impl Hostile {
         let data = ConnectData::new([number; 16], CNTLID_DYNAMIC, nqn, name);
         let connect = Connect { recfmt: 0, qid: 0, sqsize: 1, cattr: 0, kato_ms: 500 };
         let transfer = Transfer::ToTarget(CONNECT_DATA_BYTES);
-        self.raw[at].asked = Some(nqn);
-        let _ = send(&mut self.host, self.raw[at].queue, connect.entry(0), (data.as_bytes(), transfer));
+        let one = &mut self.raw[at];
+        let cid = send(&mut self.host, one.queue, connect.entry(0), (data.as_bytes(), transfer));
+        one.asked = cid.ok().map(|cid| (cid, nqn));
     }
 
     fn nonsense(&mut self) {

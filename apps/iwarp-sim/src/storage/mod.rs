@@ -16,7 +16,6 @@
 
 mod honest;
 mod hostile;
-mod session;
 mod target;
 
 use core::net::SocketAddr;
@@ -79,11 +78,11 @@ impl StorageHost {
         let role = match number {
             TARGET => Role::Target(Box::new(StorageTarget::new(plan, at, (stack, workers))?)),
             HONEST => {
-                let host = host((&stack, workers), at, (HONEST_NQN, HONEST_HOST))?;
+                let host = host(number, (&stack, workers), at, (HONEST_NQN, HONEST_HOST))?;
                 Role::Honest(Box::new(Honest::new(host, storage, plan.heal_at, &oracle)), stack)
             }
             _ => {
-                let host = host((&stack, workers), at, (HOSTILE_NQN, HOSTILE_HOST))?;
+                let host = host(number, (&stack, workers), at, (HOSTILE_NQN, HOSTILE_HOST))?;
                 Role::Hostile(Box::new(Hostile::new(host, storage, &oracle)), stack)
             }
         };
@@ -183,10 +182,12 @@ impl Node for StorageHost {
 }
 
 fn host(
+    number: usize,
     (stack, workers): (&Stack, Vec<Worker>),
     at: SocketAddr,
     (subnqn, hostnqn): (&str, &str),
 ) -> Result<Host, String> {
-    let settings = HostSettings { hostnqn: hostnqn.to_owned(), ..HostSettings::new(at, subnqn) };
+    let mut settings = HostSettings { hostnqn: hostnqn.to_owned(), ..HostSettings::new(at, subnqn) };
+    settings.hostid = [number as u8; 16];
     Host::new(stack, workers, settings).map_err(|error| error.to_string())
 }

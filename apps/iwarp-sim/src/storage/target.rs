@@ -16,7 +16,7 @@ use super::{HONEST_HOST, HONEST_NQN, HOSTILE_NQN};
 use crate::plan::{DiskChange, Plan};
 
 /// Turns between two checks of who owns what. A check looks at every capsule.
-const TURNS_PER_CHECK: u32 = 16;
+const TURNS_PER_CHECK: u32 = 64;
 
 /// The target.
 pub struct StorageTarget {

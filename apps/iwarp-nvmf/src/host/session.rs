@@ -1,19 +1,19 @@
-//! How a host gets a controller: the connection of its admin queue and its Connect, CC.EN, and the same for an I/O queue
+//! How a host gets a controller without waiting: the connection of its admin queue and its Connect, CC.EN, and the same for an I/O queue
 //! (Fabrics 1.1, 3.3 and 1.5.6). Each step waits for the one before it; a connection that fails is tried again.
 
-use ironwarp_types::Nanos;
-use iwarp_nvmf::NvmfError;
-use iwarp_nvmf::host::{Host, Transfer};
-use iwarp_nvmf::wire::fabrics::{
+use ironwarp::Nanos;
+use zerocopy::IntoBytes;
+
+use super::{Host, Transfer};
+use crate::NvmfError;
+use crate::target::ADMIN_QUEUE_ENTRIES;
+use crate::wire::fabrics::{
     CNTLID_DYNAMIC, CONNECT_DATA_BYTES, CmRequest, Connect, ConnectData, property, property_set,
 };
-use iwarp_nvmf::wire::{Status, SubmissionQueueEntry};
-use zerocopy::IntoBytes;
+use crate::wire::{Status, SubmissionQueueEntry};
 
 /// The time between an attempt that failed and the next one.
 const RETRY_DELAY: Nanos = Nanos::from_millis(50);
-/// Entries of an admin queue.
-const ADMIN_ENTRIES: u16 = 32;
 
 /// Where a session is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,9 +31,6 @@ enum Stage {
 
 /// A controller with an I/O queue, or an attempt to get one.
 pub struct Session {
-    host_id: [u8; 16],
-    subnqn: &'static str,
-    hostnqn: &'static str,
     /// Entries of the I/O queue.
     entries: u16,
     cntlid: u16,
@@ -45,11 +42,9 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(number: u8, (subnqn, hostnqn): (&'static str, &'static str), entries: u16) -> Self {
+    /// A session with an I/O queue of `entries` entries, as the settings of its host say.
+    pub fn new(entries: u16) -> Self {
         Session {
-            host_id: [number; 16],
-            subnqn,
-            hostnqn,
             entries,
             cntlid: CNTLID_DYNAMIC,
             stage: Stage::Waiting(Nanos::ZERO),
@@ -66,11 +61,16 @@ impl Session {
         }
     }
 
+    /// Describes where it is.
     pub fn describe(&self) -> String {
         format!("{:?} after {} failures", self.stage, self.failures)
     }
 
     /// Goes on. Returns the status of a command that failed, after which it begins again.
+    ///
+    /// # Errors
+    ///
+    /// The stack refuses a call, except for a queue pair: then it begins again.
     pub fn poll(&mut self, host: &mut Host, now: Nanos) -> Result<Option<Status>, NvmfError> {
         if self.stage != Stage::Ready && self.has_lost_a_queue(host) {
             self.restart(host, now)?;
@@ -94,6 +94,10 @@ impl Session {
     }
 
     /// Gives up its connections, and begins again later.
+    ///
+    /// # Errors
+    ///
+    /// The stack refuses a call.
     pub fn restart(&mut self, host: &mut Host, now: Nanos) -> Result<(), NvmfError> {
         self.failures += 1;
         self.stage = Stage::Waiting(now + RETRY_DELAY);
@@ -101,6 +105,10 @@ impl Session {
     }
 
     /// Resets its connections.
+    ///
+    /// # Errors
+    ///
+    /// The stack refuses a call.
     pub fn leave(&mut self, host: &mut Host) -> Result<(), NvmfError> {
         for queue in core::mem::take(&mut self.queues).into_iter().flatten() {
             host.discard(queue)?;
@@ -109,7 +117,7 @@ impl Session {
     }
 
     fn open(&mut self, host: &mut Host, now: Nanos, qid: u16) -> Result<(), NvmfError> {
-        let entries = if qid == 0 { ADMIN_ENTRIES } else { self.entries };
+        let entries = if qid == 0 { ADMIN_QUEUE_ENTRIES } else { self.entries };
         match host.begin_raw(CmRequest::new(qid, entries).as_bytes(), entries) {
             Ok(queue) => {
                 self.queues[usize::from(qid)] = Some(queue);
@@ -124,13 +132,15 @@ impl Session {
 
     fn connect(&mut self, host: &mut Host, qid: u16) -> Result<(), NvmfError> {
         let Some(queue) = self.queue(qid).filter(|&queue| host.is_up(queue)) else { return Ok(()) };
-        let entries = if qid == 0 { ADMIN_ENTRIES } else { self.entries };
+        let entries = if qid == 0 { ADMIN_QUEUE_ENTRIES } else { self.entries };
         let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr: 0, kato_ms: 0 };
         let cntlid = if qid == 0 { CNTLID_DYNAMIC } else { self.cntlid };
-        let data = ConnectData::new(self.host_id, cntlid, self.subnqn, self.hostnqn);
+        let settings = &host.settings;
+        let data = ConnectData::new(settings.hostid, cntlid, &settings.subnqn, &settings.hostnqn);
         self.stage = Stage::Connecting(qid);
         let transfer = Transfer::ToTarget(CONNECT_DATA_BYTES);
-        send(host, queue, connect.entry(0), (data.as_bytes(), transfer))
+        send(host, queue, connect.entry(0), (data.as_bytes(), transfer))?;
+        Ok(())
     }
 
     fn on_response(&mut self, host: &mut Host, now: Nanos) -> Result<Option<Status>, NvmfError> {
@@ -157,15 +167,20 @@ impl Session {
     }
 }
 
-/// Sends a command with its data, under a free identifier.
+/// Sends a command with its data, under a free identifier, which it returns.
+///
+/// # Errors
+///
+/// No identifier is free, the data is longer than the buffer, or the stack refuses a post.
 pub fn send(
     host: &mut Host,
     queue: usize,
     entry: SubmissionQueueEntry,
     (data, transfer): (&[u8], Transfer),
-) -> Result<(), NvmfError> {
+) -> Result<u16, NvmfError> {
     let none = || NvmfError::Protocol("every command identifier is in use".to_owned());
     let cid = host.reserve(queue).ok_or_else(none)?;
     host.write_buffer(queue, cid, data)?;
-    host.send(queue, cid, entry, transfer)
+    host.send(queue, cid, entry, transfer)?;
+    Ok(cid)
 }
