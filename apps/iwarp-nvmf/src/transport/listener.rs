@@ -67,10 +67,18 @@ impl Arrival {
     }
 }
 
+/// What a core tells another about a connection request. The messages of one request arrive in order.
+enum News {
+    /// It has arrived, and is the other core's.
+    Arrival(Arrival),
+    /// It has ended.
+    Ended(ConnectionRequest),
+}
+
 /// How connection requests get to their cores.
 pub struct Arrivals {
-    own: Receiver<Arrival>,
-    cores: Vec<Sender<Arrival>>,
+    own: Receiver<News>,
+    cores: Vec<Sender<News>>,
 }
 
 /// Returns the ends for each of `cores` cores.
@@ -92,11 +100,27 @@ impl Reactor {
         if core == self.worker.core() {
             return self.take_request(arrival);
         }
-        match self.arrivals.cores.get(usize::from(core)).map(|sender| sender.send(arrival)) {
-            Some(Ok(())) => Ok(()),
-            // The core has ended; the start-up timeout ends the request.
-            Some(Err(_)) | None => Ok(()),
+        self.pass_to(core, News::Arrival(arrival));
+        Ok(())
+    }
+
+    /// The host of a request has left, or its start-up timeout is over: nothing of it keeps a place.
+    pub(super) fn on_request_ended(&mut self, request: ConnectionRequest) {
+        if request.core() == self.worker.core() {
+            self.forget(&request);
+        } else {
+            self.pass_to(request.core(), News::Ended(request));
         }
+    }
+
+    /// A core that has ended takes nothing; the start-up timeout ends its requests.
+    fn pass_to(&self, core: u16, news: News) {
+        let _ = self.arrivals.cores.get(usize::from(core)).map(|sender| sender.send(news));
+    }
+
+    fn forget(&mut self, request: &ConnectionRequest) {
+        self.requests.remove(request);
+        self.deferred.retain(|(arrival, _)| !arrival.is_of(request));
     }
 
     /// Lets a request wait until the core has time for it.
@@ -114,8 +138,11 @@ impl Reactor {
     /// for a place, else the next one. Returns whether requests wait.
     pub(super) fn answer_requests(&mut self) -> Result<bool, NvmfError> {
         for _ in 0..ARRIVALS_PER_TURN {
-            let Ok(arrival) = self.arrivals.own.try_recv() else { break };
-            self.take_request(arrival)?;
+            match self.arrivals.own.try_recv() {
+                Ok(News::Arrival(arrival)) => self.take_request(arrival)?,
+                Ok(News::Ended(request)) => self.forget(&request),
+                Err(_) => break,
+            }
         }
         if self.is_draining {
             return self.reject_all().map(|()| false);

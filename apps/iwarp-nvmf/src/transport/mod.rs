@@ -393,7 +393,7 @@ impl Reactor {
                 self.on_arrival(arrival)
             }
             Event::RequestEnded { request } => {
-                self.requests.remove(&request);
+                self.on_request_ended(request);
                 Ok(())
             }
             Event::Disconnected { qp, .. } | Event::ConnectFailed { qp, .. } => self.on_ended(qp),
