@@ -207,7 +207,7 @@ impl Namespaces {
         self.ctx = Some(ctx);
         let (medium, info) = opened?;
         self.opened.devices += 1;
-        let made = Namespace::new(info);
+        let made = Namespace::on_medium(info, medium.late());
         // This thread makes the devices: to pin the memory of a core takes long.
         let faults = self.opened.opener.faults();
         let open = |core: &mut CoreDevices| {

@@ -17,7 +17,7 @@ use crate::backend::{
 };
 use crate::config::{BackendConfig, NamespaceConfig, SubsystemConfig, TargetConfig};
 use crate::identities::Identities;
-use crate::target::{IoCounters, NamespaceInfo};
+use crate::target::{IoCounters, LateRequests, NamespaceInfo};
 use crate::transport::Device;
 
 /// The medium of a namespace, shared by all cores.
@@ -35,6 +35,11 @@ impl Medium {
             Medium::File(file) => Some(file),
             _ => None,
         }
+    }
+
+    /// Returns what may still change it, of commands that have ended. Only disks are late.
+    pub(crate) fn late(&self) -> Arc<LateRequests> {
+        self.file().map(|file| file.claim().late().clone()).unwrap_or_default()
     }
 }
 

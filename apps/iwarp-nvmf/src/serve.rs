@@ -111,7 +111,7 @@ impl Appliance {
                     opener.media.settle(&name, Some(file));
                     files.insert(name, file.clone());
                 }
-                let made = Namespace::new(info);
+                let made = Namespace::on_medium(info, medium.late());
                 media.push((medium, made.counters.clone()));
                 namespaces.insert(namespace.nsid, made);
             }

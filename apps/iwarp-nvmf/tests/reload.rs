@@ -2,10 +2,16 @@
 
 mod common;
 
-use common::{NQN, Pair, target_config};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use common::{AT, NQN, Pair, target_config};
+use iwarp_nvmf::backend::faults::FaultPlan;
 use iwarp_nvmf::config::TargetConfig;
-use iwarp_nvmf::host::{BlockRange, Pattern, Workload};
+use iwarp_nvmf::host::{BlockRange, HostSettings, Pattern, Transfer, Workload};
 use iwarp_nvmf::namespaces::ReloadReport;
+use iwarp_nvmf::wire::Status;
+use iwarp_nvmf::wire::opcode::io;
 
 /// A configuration of two cores with these namespaces: NSID and the rest of the table.
 fn config(namespaces: &[(u32, &str)]) -> TargetConfig {
@@ -127,4 +133,52 @@ fn what_cannot_be_changed_is_named_and_changes_nothing() {
         "{failed}"
     );
     assert_eq!(sizes(&mut pair), [(1, 2048), (3, 16_384)]);
+}
+
+/// Writes a block of a file, whose bytes are all `fill`. Returns the status.
+fn write(pair: &mut Pair, fill: u8) -> Status {
+    let Pair { host, side, .. } = pair;
+    let entry = BlockRange { nsid: 2, slba: 8, blocks: 8 }.entry(io::WRITE);
+    let done = host.execute(1, entry, Transfer::ToTarget(4096), &mut [fill; 4096], &mut || side.turn());
+    done.expect("a response").status()
+}
+
+/// The results of a real file are held back: a Write ends at its deadline and may still change the file. Its namespace is
+/// replaced, taken out, and comes back: nothing writes to those bytes until the late Write is over.
+#[test]
+fn a_late_write_is_not_forgotten_when_its_namespace_is_replaced() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+    let path = folder.path().join("disk");
+    std::fs::File::create(&path).and_then(|file| file.set_len(1 << 20)).expect("a file");
+    let backend = format!("backend.file = {{ path = {path:?} }}");
+    let of = |namespaces: &[(u32, &str)]| {
+        let mut config = config(namespaces);
+        (config.stack.core.count, config.limits.disk_timeout_ms) = (1, 100);
+        config
+    };
+    let (first, without) = (of(&[(1, MEMORY), (2, &backend)]), of(&[(1, MEMORY)]));
+    let mut second = first.clone();
+    second.subsystems[0].namespaces[1].uuid = Some("00000000000000000000000000000077".to_owned());
+    let faults = Arc::new(FaultPlan::default());
+    let settings = HostSettings::new(AT.parse().expect("an address"), NQN);
+    let mut pair = Pair::with_faults(&first, settings, Some(faults.clone()));
+    pair.connect(1);
+    let before = pair.usage();
+
+    faults.hang.store(true, Ordering::Relaxed);
+    assert_eq!(write(&mut pair, 1), Status::INTERNAL_ERROR);
+    assert_eq!((pair.usage().orphaned, before.free_buffers - pair.usage().free_buffers), (1, 1));
+    assert_eq!(write(&mut pair, 2), Status::NAMESPACE_NOT_READY);
+    let report = reload(&mut pair, &second);
+    assert_eq!(report, ReloadReport { changed: names(&[2]), ..ReloadReport::default() });
+    assert_eq!(write(&mut pair, 2), Status::NAMESPACE_NOT_READY, "the file is the same");
+    assert_eq!(reload(&mut pair, &without).removed, names(&[2]));
+    assert_eq!(reload(&mut pair, &first).added, names(&[2]));
+    assert_eq!(write(&mut pair, 2), Status::NAMESPACE_NOT_READY, "the file is the same");
+
+    faults.hang.store(false, Ordering::Relaxed);
+    pair.until("the late answer", |pair| pair.usage().orphaned == 0);
+    assert_eq!(write(&mut pair, 2), Status::SUCCESS);
+    assert_eq!(std::fs::read(&path).expect("the file")[8 * 512..16 * 512], [2; 4096]);
+    pair.until("everything is free", |pair| pair.usage() == before);
 }

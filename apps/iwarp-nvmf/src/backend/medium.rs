@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+use crate::target::LateRequests;
+
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileOptions {
@@ -75,9 +77,16 @@ pub struct Claim {
     file: File,
     id: MediumId,
     is_shared: bool,
+    late: Arc<LateRequests>,
 }
 
 impl Claim {
+    /// Returns what may still change the medium, of commands that have ended. A namespace that has the medium later finds
+    /// it here: the claim lives as long as the backend of the one before.
+    pub fn late(&self) -> &Arc<LateRequests> {
+        &self.late
+    }
+
     /// Returns what is claimed.
     pub fn id(&self) -> MediumId {
         self.id
@@ -104,7 +113,7 @@ impl Claim {
                 }
             })?;
         }
-        Ok(Claim { file: file.try_clone()?, id, is_shared })
+        Ok(Claim { file: file.try_clone()?, id, is_shared, late: Arc::default() })
     }
 }
 
@@ -164,7 +173,7 @@ impl FileMedium {
         let id = MediumId::of(path)?;
         let (file, is_direct) = open_file(path, options, false)?;
         check_same(&file, id)?;
-        let claim = Claim { file: file.try_clone()?, id, is_shared: true };
+        let claim = Claim { file: file.try_clone()?, id, is_shared: true, late: Arc::default() };
         Self::of_file(file, Arc::new(claim), is_direct)
     }
 

@@ -68,8 +68,8 @@ pub struct IoCounters {
     /// Commands that were refused because the disk still had requests of ended commands: too many, or one that may
     /// change the same bytes.
     pub refused: AtomicU64,
-    /// What the disk still has of commands that have ended.
-    pub late: LateRequests,
+    /// What the disk still has of commands that have ended. Namespaces of one medium, also a later one, share it.
+    pub late: Arc<LateRequests>,
     /// From the arrival of a Read or Compare to the sending of its response.
     pub read_latency: LatencyHistogram,
     /// The same of the commands that change the medium, and of Flush.
@@ -88,7 +88,12 @@ pub struct Namespace {
 impl Namespace {
     /// A namespace without counts.
     pub fn new(info: NamespaceInfo) -> Self {
-        Namespace { info, counters: Arc::default() }
+        Self::on_medium(info, Arc::default())
+    }
+
+    /// A namespace on a medium that may have late requests of a namespace before it.
+    pub fn on_medium(info: NamespaceInfo, late: Arc<LateRequests>) -> Self {
+        Namespace { info, counters: Arc::new(IoCounters { late, ..IoCounters::default() }) }
     }
 }
 
