@@ -149,14 +149,20 @@ pub type BlockCompletion = (u64, Result<(), BlockError>);
 /// A namespace's medium, as one core uses it.
 pub trait Backend: Send {
     /// Returns registered memory that is the medium, for RDMA from (`to_medium` false) or into it. `None` if the medium
-    /// is not memory.
-    fn mapped(&self, offset: u64, bytes: u32, to_medium: bool) -> Option<Sge>;
+    /// is not memory, as here.
+    fn mapped(&self, _offset: u64, _bytes: u32, _to_medium: bool) -> Option<Sge> {
+        None
+    }
 
     /// Copies bytes of a mapped medium. Returns whether it did.
-    fn read_bytes(&self, offset: u64, into: &mut [u8]) -> bool;
+    fn read_bytes(&self, _offset: u64, _into: &mut [u8]) -> bool {
+        false
+    }
 
     /// Copies bytes into a mapped medium. Returns whether it did.
-    fn write_bytes(&self, offset: u64, from: &[u8]) -> bool;
+    fn write_bytes(&self, _offset: u64, _from: &[u8]) -> bool {
+        false
+    }
 
     /// Begins a request. Never waits, and touches at most `budget` bytes of the medium itself.
     fn submit(&mut self, token: u64, request: &BlockRequest, budget: &mut Budget) -> Submission;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, squeue, types};
-use ironwarp::{Region, Sge};
+use ironwarp::Region;
 
 use super::faults::{DiskFaults, NoFaults};
 use super::medium::PAGE_BYTES;
@@ -359,18 +359,6 @@ impl<F: DiskFaults> FileBackend<F> {
 }
 
 impl<F: DiskFaults> Backend for FileBackend<F> {
-    fn mapped(&self, _offset: u64, _bytes: u32, _to_medium: bool) -> Option<Sge> {
-        None
-    }
-
-    fn read_bytes(&self, _offset: u64, _into: &mut [u8]) -> bool {
-        false
-    }
-
-    fn write_bytes(&self, _offset: u64, _from: &[u8]) -> bool {
-        false
-    }
-
     /// The kernel touches the bytes, not this core.
     fn submit(&mut self, token: u64, request: &BlockRequest, _budget: &mut Budget) -> Submission {
         if request.operation != BlockOperation::Read

@@ -1,6 +1,7 @@
 //! Counts of what a target refused or ended, by name.
 //!
-//! All cores count here. Nothing on the path of a command that succeeds does.
+//! All cores count here. Nothing on the path of a command that succeeds does: waits are counted by each core, and added
+//! some fifty times a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,6 +88,15 @@ impl TargetCounters {
     pub fn add(&self, counter: TargetCounter) {
         if let Some(count) = self.0.get(counter as usize) {
             count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts several, if any.
+    pub fn add_many(&self, counter: TargetCounter, times: u64) {
+        if times > 0
+            && let Some(count) = self.0.get(counter as usize)
+        {
+            count.fetch_add(times, Ordering::Relaxed);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Reactor;
 use super::connection::Connection;
-use super::connection::slot::{Data, State};
+use super::connection::slot::{Slot, State};
 use super::late::NO_CAPSULE;
 
 impl Reactor {
@@ -37,6 +37,18 @@ impl Reactor {
                 return Err(format!("{at_device} slots at devices, {} counted", connection.device_requests));
             }
         }
+        let at_disks: usize = self
+            .connections
+            .iter()
+            .flatten()
+            .flat_map(|one| &one.slots)
+            .filter(|slot| matches!(slot.state, State::Device(..)))
+            .map(Slot::buffers)
+            .sum();
+        let (at_disks, counted) = (at_disks + self.io.orphans.buffers().len(), self.io.at_disks.all());
+        if at_disks != counted {
+            return Err(format!("{at_disks} buffers at disks, {counted} counted"));
+        }
         let free = self.io.memory.free_buffers();
         // Buffers of connections that have ended may still be in their send queues.
         let in_past = self.io.memory.past_buffers() - self.io.orphans.buffers().len();
@@ -57,10 +69,7 @@ impl Reactor {
 
 /// Returns the buffers of a connection: of its commands, and of responses that are being sent.
 fn buffers_of(connection: &Connection) -> usize {
-    let of_slots = connection
-        .slots
-        .iter()
-        .map(|slot| usize::from(matches!(slot.data, Data::Buffer(_))) + usize::from(slot.second.is_some()));
+    let of_slots = connection.slots.iter().map(Slot::buffers);
     let sending = if connection.is_ended { 0 } else { connection.sends_since.len() };
     of_slots.sum::<usize>() + sending
 }

@@ -157,7 +157,7 @@ impl Reactor {
             match change {
                 DeviceChange::Add { at, device, done } => {
                     self.io.backends.set(at, Some(device));
-                    self.polled_backends = self.io.backends.polled();
+                    self.find_disks();
                     // Without a receiver the other thread has given up; it removes the device.
                     let _ = done.send(());
                 }
@@ -184,6 +184,6 @@ impl Reactor {
             keep
         });
         self.changes.removed = removed;
-        self.polled_backends = self.io.backends.polled();
+        self.find_disks();
     }
 }

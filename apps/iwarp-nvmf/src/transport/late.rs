@@ -7,9 +7,11 @@
 //!
 //! The kernel may still write to or read from the memory of the request. So that becomes an [`Orphan`], which keeps the
 //! data buffers, or the capsule with the data, until the disk answers; the slot gets another capsule. A buffer counts for
-//! nobody then. A namespace takes no commands while its disk has [`orphans_max`] of them or more, and none that changes
-//! bytes which one of them may still change: they get Namespace Not Ready. Connections that have ended with a request at
-//! the disk are released in the same way.
+//! nobody then. A namespace takes no commands while its disk has [`orphans_max`] of them or more, or all disks together
+//! [`orphans_together_max`], and none that changes bytes which one of them may still change: they get Namespace Not Ready.
+//! What is in flight when disks begin to hang is bounded by [`super::disks`]. Connections that have ended with a request at
+//! the disk are released in the same way. A file or block device keeps what may still change it, also when its namespace is
+//! replaced or taken out meanwhile and comes back ([`crate::backend::Claim::late`]).
 //!
 //! The check looks at each slot of the connections that have requests at backends, some times a second.
 
@@ -33,6 +35,11 @@ const CHECKS_PER_TIMEOUT: u64 = 8;
 /// ring, so that no command waits for one of those.
 pub(super) fn orphans_max(buffers: u32) -> usize {
     (buffers as usize / 8).clamp(1, 64)
+}
+
+/// Orphans of all namespaces of a core with which those that have some take no more commands.
+pub(super) fn orphans_together_max(buffers: u32) -> usize {
+    2 * orphans_max(buffers)
 }
 
 /// In place of a capsule that a connection which has ended left to a disk.
@@ -110,7 +117,9 @@ impl CoreIo {
         let Some(device) = self.backends.get(device) else { return false };
         let changes = !matches!(request.operation, BlockOperation::Read | BlockOperation::Flush);
         let conflicts = changes && device.counters.late.may_change((request.offset, request.bytes));
-        let refuses = late >= orphans_max(self.memory.limits().buffers) || conflicts;
+        let buffers = self.memory.limits().buffers;
+        let are_many = late >= orphans_max(buffers) || self.orphans.len() >= orphans_together_max(buffers);
+        let refuses = are_many || conflicts;
         device.counters.refused.fetch_add(refuses.into(), Ordering::Relaxed);
         refuses
     }
@@ -120,6 +129,7 @@ impl CoreIo {
     pub(super) fn on_late_answer(&mut self, wr_id: WrId) -> bool {
         let Some(at) = self.orphans.all.iter().position(|one| one.wr_id == wr_id) else { return false };
         let orphan = self.orphans.all.swap_remove(at);
+        self.at_disks.remove(orphan.device, orphan.buffers.iter().flatten().count());
         orphan.buffers.into_iter().flatten().for_each(|buffer| self.memory.free_buffer(buffer));
         if let Some(capsule) = orphan.capsule {
             self.memory.return_capsules(&[capsule]);

@@ -14,6 +14,7 @@
 //! | data buffers | a reserve for each connection, then a share of what is left | `buffers` |
 //! | what a command waits for | a list for each resource, in turn by host and connection | `wait` |
 //! | a disk's answers | a deadline, after which the command ends without its buffer | `late` |
+//! | buffers that disks have | a part for each disk, then a share of the other half | `disks` |
 //! | a host's answers | a deadline, which is shorter while others wait for what it holds | [`CoreLimits`] |
 //!
 //! The time is that of the worker's clock; nothing here reads another one.
@@ -26,6 +27,7 @@ mod buffers;
 mod check;
 mod connection;
 mod devices;
+mod disks;
 mod late;
 mod listener;
 pub mod party;
@@ -44,6 +46,7 @@ use ironwarp::{
 };
 
 pub use connection::CoreIo;
+use connection::Waited;
 pub use devices::{CoreDevices, Device, DeviceChange, DeviceChanges, Devices, device_changes};
 pub use listener::{Arrival, Arrivals, arrivals, entries_reserved};
 
@@ -53,6 +56,7 @@ use admission::Deferred;
 use arena::{ArenaLimits, CoreMemory};
 use connection::Connection;
 use connection::wr_id::{Kind, WrId};
+use disks::DiskBuffers;
 use late::{NO_CAPSULE, Orphans};
 use party::Parties;
 use requests::Requests;
@@ -169,7 +173,6 @@ impl Reactor {
         let memory = CoreMemory::new(&ctx, pd, limits.arena)?;
         changes.publish(memory.arena());
         let backends: Devices = open(&memory)?.into_iter().collect();
-        let polled_backends = backends.polled();
         let now_ns = worker.now().0;
         let now_ms = now_ns / 1_000_000;
         // A slot waits once, and has one request to a backend.
@@ -183,13 +186,15 @@ impl Reactor {
             waits: Waits::default(),
             is_resuming: false,
             orphans: Orphans::default(),
+            at_disks: DiskBuffers::default(),
+            waited: Waited::default(),
             reposting: Vec::with_capacity(limits.connections),
             answered: Vec::with_capacity(slots),
             block_completions: Vec::with_capacity(slots),
             now_ns,
             now_ms,
         };
-        Ok(Reactor {
+        let mut reactor = Reactor {
             io,
             target,
             worker,
@@ -208,11 +213,13 @@ impl Reactor {
             next_housekeeping_ms: now_ms,
             next_disk_check_ms: now_ms,
             catching_up_until_ms: None,
-            polled_backends,
+            polled_backends: Vec::new(),
             changes,
             counters: CoreCounters::default(),
             stack_work: 0,
-        })
+        };
+        reactor.find_disks();
+        Ok(reactor)
     }
 
     /// Listens. One core does, for all.

@@ -53,7 +53,7 @@ pub struct Core {
     pub reactor: Reactor,
     pub target: Arc<Target>,
     pub namespaces: Namespaces,
-    /// The disks.
+    /// The first disk, or all of them.
     pub disk: Arc<DiskPlan>,
     clock: VirtualClock,
     /// By the last byte of the device's address: the target's is 2.
@@ -97,8 +97,13 @@ fn device(number: u8) -> MemoryConfig {
 }
 
 impl World {
-    /// A target with this configuration and hosts with the addresses 10.0.0.N.
+    /// A target with this configuration and hosts with the addresses 10.0.0.N. All disks do the same.
     pub fn new(config: &TargetConfig, numbers: &[u8]) -> Self {
+        Self::with_disks(config, numbers, &[Arc::default()])
+    }
+
+    /// The same, with a plan for each disk in turn.
+    pub fn with_disks(config: &TargetConfig, numbers: &[u8], plans: &[Arc<DiskPlan>]) -> Self {
         let clock = VirtualClock::new();
         let mut ports = BTreeMap::new();
         let (port, far) = detached(&device(2));
@@ -107,10 +112,9 @@ impl World {
         let (stack, worker) = builder.build_replayable(port, clock.clone(), [2, 7]).expect("a stack");
         let appliance = Appliance::on_stack(config, stack, vec![worker]).expect("a target");
         let (namespaces, mut cores) = appliance.into_cores();
-        let plan = Arc::new(DiskPlan::default());
         let disks = |arena: &Arena, mut devices: Vec<iwarp_nvmf::transport::Device>| {
             // Every second namespace is a disk that needs data buffers.
-            for device in devices.iter_mut().skip(1).step_by(2) {
+            for (device, plan) in devices.iter_mut().skip(1).step_by(2).zip(plans.iter().cycle()) {
                 device.backend = Box::new(SimulatedDisk::new(arena.clone(), plan.clone()));
             }
             devices
@@ -133,7 +137,7 @@ impl World {
         });
         let hosts = hosts.collect();
         let (faults, picoseconds, spent) = (BTreeMap::new(), 0, (0, 0));
-        let (disk, clock_of_core) = (plan, clock.clone());
+        let (disk, clock_of_core) = (plans[0].clone(), clock.clone());
         let core = Core {
             reactor,
             target,

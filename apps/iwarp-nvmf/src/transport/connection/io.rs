@@ -13,8 +13,9 @@ use super::wr_id::WrId;
 use super::{Connection, CoreIo, is_full};
 use crate::NvmfError;
 use crate::backend::{BlockError, BlockOperation, BlockRequest, Submission};
-use crate::target::{IoCommand, IoOperation, Step, TargetCounter};
+use crate::target::{IoCommand, IoOperation, Step};
 use crate::transport::devices::Device;
+use crate::transport::disks::DiskAdmission;
 use crate::transport::party::Weight;
 use crate::transport::wait::Resource;
 use crate::wire::Status;
@@ -50,14 +51,19 @@ impl Connection {
                     Some(sge) => Data::Mapped(sge),
                     // `fetch` takes the buffer.
                     None if from_host => Data::None,
-                    None => match io.take_buffer(self.who) {
-                        Some(buffer) => Data::Buffer(buffer),
-                        None => {
+                    None => {
+                        let admission = io.admit_to_disk(&command);
+                        if admission != DiskAdmission::Take {
+                            place.pointer = Some(pointer);
+                            return self.wait_for_disk(io, slot, (command, pointer), admission);
+                        }
+                        let Some(buffer) = io.take_buffer(self.who) else {
                             let again = Step::Io { command, pointer: Some(pointer) };
                             self.wait(io, slot, (Resource::Buffers, Next::Run(again)));
                             return Ok(());
-                        }
-                    },
+                        };
+                        Data::Buffer(buffer)
+                    }
                 }
             }
         };
@@ -66,6 +72,24 @@ impl Connection {
         // Ranges of Dataset Management came from a pointer that the response may have to invalidate.
         place.pointer = pointer.or(place.pointer);
         if from_host { self.fetch(io, slot, Then::Io) } else { self.continue_io(io, slot) }
+    }
+
+    /// Lets a command wait for its disk, or refuses it.
+    #[cold]
+    fn wait_for_disk(
+        &mut self,
+        io: &mut CoreIo,
+        slot: u16,
+        (command, pointer): (IoCommand, DataPointer),
+        admission: DiskAdmission,
+    ) -> Result<(), NvmfError> {
+        if admission == DiskAdmission::Refuse {
+            return self.reply(io, slot, Status::NAMESPACE_NOT_READY.into());
+        }
+        let device = command.backend;
+        let again = Step::Io { command, pointer: Some(pointer) };
+        self.wait(io, slot, (Resource::Device(device), Next::Run(again)));
+        Ok(())
     }
 
     /// Posts the RDMA Read of the host's data into a data buffer, the medium, or the capsule's memory.
@@ -80,6 +104,19 @@ impl Connection {
         let Some(place) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
         let Some(DataPointer::Keyed { address, length, key, .. }) = place.pointer else { return Ok(()) };
         let bytes = if let Then::Engine(bytes) = then { bytes } else { length };
+        if place.data == Data::None
+            && let Some(command) = &place.command
+        {
+            match io.admit_to_disk(command) {
+                DiskAdmission::Take => {}
+                DiskAdmission::Wait => {
+                    let device = command.backend;
+                    self.wait(io, slot, (Resource::Device(device), Next::Fetch(then)));
+                    return Ok(());
+                }
+                DiskAdmission::Refuse => return self.reply(io, slot, Status::NAMESPACE_NOT_READY.into()),
+            }
+        }
         if place.data == Data::None {
             let Some(buffer) = io.take_buffer(self.who) else {
                 self.wait(io, slot, (Resource::Buffers, Next::Fetch(then)));
@@ -160,7 +197,7 @@ impl Connection {
         };
         let device = command.backend;
         if !io.is_resuming && !io.waits.list(Resource::Device(device)).is_empty() {
-            self.wait(io, slot, (Resource::Device(device), Next::Submit));
+            self.wait_behind(io, slot, device);
             return Ok(());
         }
         if io.must_refuse(device, &request) {
@@ -169,8 +206,15 @@ impl Connection {
         let Some(Device { backend, .. }) = io.backends.get_mut(device) else {
             return self.reply(io, slot, Status::INTERNAL_ERROR.into());
         };
+        let buffers = place.buffers();
+        if buffers > 0 && io.at_disks.has_its_share(device) {
+            io.waited.device += u64::from(!io.is_resuming);
+            self.wait_behind(io, slot, device);
+            return Ok(());
+        }
         let before = budget.left();
-        if before == 0 {
+        // A disk touches nothing on this core. Its commands do not hold a buffer until their next turn.
+        if before == 0 && !backend.needs_poll() {
             self.wait_for_turn(io, slot, Next::Submit);
             return Ok(());
         }
@@ -181,6 +225,7 @@ impl Connection {
             Submission::Pending => {
                 place.state = State::Device(wr_id, io.now_ms);
                 self.device_requests += 1;
+                io.at_disks.add(device, buffers);
                 Ok(())
             }
             Submission::Progress(bytes) => {
@@ -190,11 +235,26 @@ impl Connection {
             }
             Submission::Done(outcome) => self.on_device_outcome(io, slot, outcome),
             Submission::Busy => {
-                io.count(TargetCounter::WaitsForDevice);
+                io.waited.device += 1;
                 self.wait(io, slot, (Resource::Device(device), Next::Submit));
                 Ok(())
             }
         }
+    }
+
+    /// Lets a command wait for a device that others wait for. A Read has nothing in its buffer: it waits without one.
+    #[cold]
+    fn wait_behind(&mut self, io: &mut CoreIo, slot: u16, device: usize) {
+        let Some(place) = self.slots.get_mut(usize::from(slot)) else { return };
+        let mut next = Next::Submit;
+        if let (Data::Buffer(buffer), Some(command)) = (place.data, &place.command)
+            && command.operation == IoOperation::Read
+        {
+            next = Next::Run(Step::Io { command: command.clone(), pointer: place.pointer });
+            io.memory.free_buffer(buffer);
+            place.data = Data::None;
+        }
+        self.wait(io, slot, (Resource::Device(device), next));
     }
 
     /// A backend has completed a request.
@@ -206,6 +266,11 @@ impl Connection {
         outcome: Result<(), BlockError>,
     ) -> Result<(), NvmfError> {
         self.device_requests = self.device_requests.saturating_sub(1);
+        if let Some(place) = self.slots.get(usize::from(slot))
+            && let Some(command) = &place.command
+        {
+            io.at_disks.remove(command.backend, place.buffers());
+        }
         if self.is_ended {
             if let Some(place) = self.slots.get_mut(usize::from(slot)) {
                 place.release(&mut io.memory);

@@ -29,6 +29,7 @@ use zerocopy::IntoBytes;
 use super::arena::CoreMemory;
 use super::buffers::BufferId;
 use super::devices::Devices;
+use super::disks::DiskBuffers;
 use super::late::Orphans;
 use super::party::{COMMAND_COST, Parties, Weight};
 use super::wait::{Resource, Waits, Who};
@@ -57,6 +58,10 @@ pub struct CoreIo {
     pub(super) is_resuming: bool,
     /// What disks still have of commands that have ended.
     pub(super) orphans: Orphans,
+    /// The data buffers that disks have.
+    pub(super) at_disks: DiskBuffers,
+    /// What commands waited for since the last housekeeping.
+    pub(super) waited: Waited,
     /// Connections with receives to post at the end of this turn.
     pub reposting: Vec<u32>,
     /// Commands whose responses leave with the next turn of the worker.
@@ -67,6 +72,14 @@ pub struct CoreIo {
     pub now_ns: u64,
     /// The same in milliseconds.
     pub now_ms: u64,
+}
+
+/// Times that commands waited. They are part of usual work, so cores do not count them in one place each time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waited {
+    pub(super) turn: u64,
+    pub(super) buffers: u64,
+    pub(super) device: u64,
 }
 
 /// A command with a posted response, for the count of its latency.
@@ -98,6 +111,15 @@ impl CoreIo {
             return None;
         }
         self.memory.take_buffer(who)
+    }
+
+    /// Adds the waits to the counts of all cores.
+    pub(super) fn publish_waits(&mut self) {
+        let Waited { turn, buffers, device } = core::mem::take(&mut self.waited);
+        let counters = &self.target.counters;
+        counters.add_many(TargetCounter::WaitsForTurn, turn);
+        counters.add_many(TargetCounter::WaitsForBuffers, buffers);
+        counters.add_many(TargetCounter::WaitsForDevice, device);
     }
 
     #[cold]
@@ -209,7 +231,7 @@ impl Connection {
         let Some(place) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
         place.started_ns = io.now_ns;
         if !io.parties.admits(self.who.party) || io.waits.turn.has_party(self.who.party) {
-            io.count(TargetCounter::WaitsForTurn);
+            io.waited.turn += 1;
             self.wait_for_turn(io, slot, Next::Start(capsule_bytes));
             return Ok(());
         }
@@ -267,7 +289,7 @@ impl Connection {
     pub(super) fn wait(&mut self, io: &mut CoreIo, slot: u16, (resource, next): (Resource, Next)) {
         self.set(slot, State::Waiting(next));
         if resource == Resource::Buffers && !io.is_resuming {
-            io.count(TargetCounter::WaitsForBuffers);
+            io.waited.buffers += 1;
         }
         io.waits.list(resource).push(self.who, slot);
     }

@@ -118,6 +118,12 @@ impl Slot {
         }
     }
 
+    /// Returns the number of data buffers that it has.
+    #[inline]
+    pub(in crate::transport) fn buffers(&self) -> usize {
+        usize::from(matches!(self.data, Data::Buffer(_))) + usize::from(self.second.is_some())
+    }
+
     /// Gives its buffers back and forgets its command.
     pub(in crate::transport) fn release(&mut self, memory: &mut CoreMemory) {
         if let Data::Buffer(buffer) = core::mem::replace(&mut self.data, Data::None) {
