@@ -11,6 +11,7 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -49,16 +50,22 @@ pub(super) fn take_over() {
     }
 }
 
-/// Starts the thread, unless it runs. It ends with the process.
+/// Starts the thread, unless it runs, and waits until it has begun. It ends with the process.
+///
+/// A thread that begins calls `munmap` for its heap. libfabric's memory monitor overwrites the first instructions of `munmap`
+/// while other threads run, soon after it has opened the device: a thread that is in the call then ends the process.
 pub(super) fn start() -> std::io::Result<()> {
     if IS_RUNNING.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
+    let begun = Arc::new(Barrier::new(2));
+    let here = Arc::clone(&begun);
     let signals = process::BlockedSignals::new();
-    let started = thread::Builder::new().name("ironwarp-helper".into()).spawn(|| or_abort(run));
+    let started =
+        thread::Builder::new().name("ironwarp-helper".into()).spawn(move || or_abort(move || run(&here)));
     drop(signals);
     IS_RUNNING.store(started.is_ok(), Ordering::Relaxed);
-    started.map(drop)
+    started.map(|_| _ = begun.wait())
 }
 
 pub(super) fn is_running() -> bool {
@@ -84,9 +91,10 @@ fn or_abort(body: impl FnOnce()) {
     core::mem::forget(bomb);
 }
 
-fn run() {
+fn run(begun: &Barrier) {
     process::sleep_precisely();
     THREAD.store(Box::into_raw(Box::new(thread::current())), Ordering::Release);
+    begun.wait();
     let (mut last_polls, mut last_work) = (0, Instant::now());
     let mut dense_since = last_work;
     while !ENGINE.is_stopping.load(Ordering::Relaxed) {
@@ -158,6 +166,12 @@ mod tests {
     fn looks_are_rarer_the_longer_the_polls_have_been_dense() {
         let after_ms = |ms| look_interval(Duration::from_millis(ms)).as_micros();
         assert_eq!([0, 1, 16, 48, 64, 1000].map(after_ms), [100, 100, 1000, 3000, 4000, 4000]);
+    }
+
+    #[test]
+    fn the_thread_has_begun_when_it_is_started() {
+        start().expect("a thread");
+        assert!(!THREAD.load(Ordering::Acquire).is_null());
     }
 
     #[test]
