@@ -10,7 +10,7 @@ usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
 dependencies, build without DPDK, static DPDK, build, scripts, the library for C, RDMA programs over the replacement
 libraries, tests (unit, property, documentation, devices), two minutes of soak, interop-smoke (Linux siw in a virtual
-machine, both roles). Stages that do not depend on time run beside all of them, at the lowest priority: miri,
+machine, both roles, storage). Stages that do not depend on time run beside all of them, at the lowest priority: miri,
 fuzz (a minute), address (the sanitizer), instructions (counts), simulator, loom, oldest (a check by the oldest Rust, if
 it is installed), mutants (of what differs from MUTANTS_BASE, by default HEAD~1, for five minutes, if cargo-mutants is
 installed). Ends with `N passed, N failed, N skipped`; a test that skips itself has not passed. A run in which nothing passed

@@ -44,10 +44,7 @@ guided=()
 [ "$programs" != "$build/guided/dist" ] || guided=(--guided)
 [[ " $* " != *" --compare "* ]] || scripts/install-verbs.sh "${guided[@]}" "$verbs" >/dev/null
 status=0
-# No cell of the short run needs the storage programs.
-storage=(--storage)
-[[ " $* " != *" --smoke "* ]] || storage=()
-scripts/interop/build-guest.sh "$build/interop/guest" "${storage[@]}" || status=$?
+scripts/interop/build-guest.sh "$build/interop/guest" --storage || status=$?
 [ "$status" -eq 0 ] || { echo "no guest for the interop lab" >&2; exit "$status"; }
 
 # A network namespace without a name ends with its last process, and so does everything in it.

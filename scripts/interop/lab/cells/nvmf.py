@@ -91,7 +91,7 @@ def fio(lab, *options, mib):
     stop(lab, node)
 
 
-@cell("nvmf/fio/random-4-KiB", DEVICES)
+@cell("nvmf/fio/random-4-KiB", DEVICES, smoke=True)
 def random(lab):
     fio(lab, *storage.RANDOM, mib=4)
 

@@ -48,7 +48,7 @@ def rtr_read(lab):
     serve(lab, 20, 3000)
 
 
-@cell("start-up/peer-to-peer/siw-offers-both")
+@cell("start-up/peer-to-peer/siw-offers-both", smoke=True)
 def rtr_both(lab):
     lab.siw(peer_to_peer=1, rtr_type=RTR["write"] | RTR["read"], mpa_crc_required=1)
     serve(lab, 20, 3000)
