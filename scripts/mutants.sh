@@ -11,7 +11,7 @@ usage: scripts/mutants.sh --change BASE [--minutes N]
 
   --change BASE  only lines that differ from that commit, for N minutes at most (10)
   all            every function of the crates named, or of ironwarp-tcp, ironwarp-iwarp and ironwarp-mem: hours
-  --shard K/N    only the part K, from 0 on, of N equal ones
+  --shard K/N    only the part K, from 0 on, of N equal ones: each Nth mutant, so that a part is a sample of the whole
 
 Works on a copy of the tree, at the lowest priority. Prints the mutants that no test noticed and the score, and leaves the
 logs under the build folder in mutants/. What it compiles stays in mutants-build/ for the next run. The minutes include the
@@ -71,7 +71,7 @@ fi
 status=0
 # The copy builds in a folder that stays, so that dependencies are compiled once and not in each run.
 export CARGO_TARGET_DIR=$folder-build RUST_BACKTRACE=0
-nice -n 19 "${limit[@]}" cargo mutants --no-shuffle --colors never --output "$folder" "${options[@]}" || status=$?
+nice -n 19 "${limit[@]}" cargo mutants --no-shuffle --sharding round-robin --colors never --output "$folder" "${options[@]}" || status=$?
 # 2: some were missed; 3: some ran into their time; 124: the time of the change is over. What has ended counts in all of them.
 case $status in
     0 | 2 | 3) ;;

@@ -207,6 +207,20 @@ fn the_limit_of_regions_is_a_named_error_and_passes() {
     assert!(table.register(PD, vec![0; 8], WRITE).is_ok());
 }
 
+/// RFC 5042 s6.4.1: a user that takes its whole share is told so, and one that finds the table full is told that.
+#[test]
+fn the_share_of_a_user_is_an_error_of_its_own() {
+    let (table, _core) = table(3);
+    let (greedy, other) = (table.with_quota(2), table.with_quota(2));
+    let regions: Vec<Region> = (0..2).map(|_| region_of(&greedy, 8, WRITE)).collect();
+    let share = Some(RegisterError::QuotaExceeded { limit: 2 });
+    assert_eq!(greedy.register(PD, vec![0; 8], WRITE).err(), share);
+    let _last = region_of(&other, 8, WRITE);
+    assert_eq!(other.register(PD, vec![0; 8], WRITE).err(), Some(RegisterError::TableFull { limit: 3 }));
+    drop(regions);
+    assert!(greedy.register(PD, vec![0; 8], WRITE).is_ok());
+}
+
 /// RFC 5041 s8.3.
 #[test]
 fn what_makes_no_region_is_a_named_error() {

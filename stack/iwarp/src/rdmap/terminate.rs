@@ -202,6 +202,17 @@ mod tests {
         assert_eq!([&[0x12, 0x02][..], &[0x12, 0x02, 0xc0]].map(decode), [None; 2]);
     }
 
+    /// RFC 5040 s4.8, figure 10: one header bit in its place shows that the octets are in order, whatever the code.
+    #[test]
+    fn one_header_bit_in_its_place_is_enough() {
+        for bit in [M, D, R] {
+            for (kinds, layer) in [(0x10, 1), (0x20, 2)] {
+                let payload = [kinds, 9, bit | 0x01, 0];
+                assert_eq!(Terminate::decode(&payload, false), Some(Terminate { layer, etype: 0, code: 9 }));
+            }
+        }
+    }
+
     /// RFC 6581 s8: an initiator reports an error in the reply before it sends anything else. Later, the same octets
     /// are siw's "unexpected opcode" without a header (RFC 5040 s4.8).
     #[test]

@@ -20,6 +20,21 @@ fn marked_pair(both: bool) -> (Endpoint, Endpoint) {
     (a, b)
 }
 
+/// Lent bytes are read in full operation only, and never if markers lie between them (RFC 5044 s7.1.2, s4.3).
+#[test]
+fn lent_bytes_are_read_in_full_operation_and_without_markers() {
+    for marked in [false, true] {
+        let mut a = started(Role::Initiator, Markers { sent: marked, received: false }, true);
+        let mut b = started(Role::Responder, Markers { sent: false, received: marked }, true);
+        let sink = b.region(8, Access::LOCAL_WRITE);
+        b.receive(1, &[all(&sink)]);
+        assert!(!b.stream.reads_lent_bytes(), "before the first FPDU");
+        a.send_inline(1, b"x");
+        b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
+        assert_eq!(b.stream.reads_lent_bytes(), !marked);
+    }
+}
+
 /// Removes the markers of a stream that begins with one. Independent of the implementation.
 fn without_markers(stream: &[u8]) -> Vec<u8> {
     let kept = |at: &usize| at % 512 >= 4;

@@ -91,3 +91,23 @@ impl Stream {
         written.bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_fpdu_takes_one_pass_in_room_of_its_length() {
+        let (header_bytes, payload_bytes) = (14, 1400);
+        let bytes = LENGTH_BYTES + header_bytes + payload_bytes + CRC_BYTES;
+        let mut room = vec![0; 3 * bytes];
+        for room_bytes in [bytes, 3 * bytes] {
+            let fpdu = OnePassFpdu::new(&mut room[..room_bytes], header_bytes, payload_bytes);
+            assert_eq!(fpdu.is_some(), Kernel::detect().is_some());
+            assert!(fpdu.is_none_or(|mut fpdu| {
+                (fpdu.header().len(), fpdu.payload.len()) == (header_bytes, payload_bytes)
+            }));
+        }
+        assert!(OnePassFpdu::new(&mut room[..bytes - 1], header_bytes, payload_bytes).is_none());
+    }
+}
