@@ -1,5 +1,4 @@
 //! The doctor reports each fault of a device in one line with the remedy, and `server` prints the same line.
-#![cfg(feature = "dpdk")]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! A server and its clients as separate processes over memif, as on two machines, and pairs over DPDK devices.
-#![cfg(feature = "dpdk")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! Errors that the program reports before it connects: one line each, exit status 2.
-#![forbid(unsafe_code)]
 
 use std::process::{Command, Output};
 

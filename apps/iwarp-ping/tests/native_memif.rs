@@ -1,13 +1,10 @@
 //! Server and client as two processes over the library's own memif: alone, killed in the middle of traffic in either role, and
 //! with DPDK's driver at the other end.
-#![forbid(unsafe_code)]
-
-mod memif_lab;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 
-use memif_lab::Side;
+use crate::memif_lab::{self, Side};
 
 /// Pings until it is stopped.
 const ENDLESS: &str = "-v -S 20 -C 1000000000";

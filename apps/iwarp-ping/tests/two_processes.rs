@@ -1,15 +1,11 @@
 //! Server and client as two processes over memif, as on two machines.
-#![cfg(feature = "dpdk")]
-#![forbid(unsafe_code)]
-
-mod memif_lab;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use memif_lab::Side;
+use crate::memif_lab::{self, Side};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

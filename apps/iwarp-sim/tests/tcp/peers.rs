@@ -7,7 +7,7 @@ use ironwarp_tcp::Congestion;
 use ironwarp_types::{Nanos, SeededEntropy};
 use iwarp_sim::tcp::{EndAction, Outcome, ReadRate, SmoltcpCongestion, Stack, Task, TwoHostRun};
 
-use crate::cable;
+use super::cable;
 
 const OURS: Stack = Stack::Ironwarp(Congestion::NewReno);
 const STOCK: Stack = Stack::Smoltcp(SmoltcpCongestion::Cubic);

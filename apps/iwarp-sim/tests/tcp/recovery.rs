@@ -9,7 +9,7 @@ use ironwarp_tcp::TcpConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 use iwarp_sim::tcp::{EndAction, Outcome, RxFilter, Stack, Task, TwoHostRun};
 
-use crate::{CONTROLS, cable};
+use super::{CONTROLS, cable};
 
 /// The empty cable's round trip.
 const RTT: Nanos = Nanos::from_micros(50);

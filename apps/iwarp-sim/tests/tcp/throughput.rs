@@ -4,7 +4,7 @@ use ironwarp_sim::LinkConfig;
 use ironwarp_types::Nanos;
 use iwarp_sim::tcp::{SmoltcpCongestion, Stack, TwoHostRun};
 
-use crate::{CONTROLS, cable};
+use super::{CONTROLS, cable};
 
 const LINK_BITS_PER_S: u64 = 10_000_000_000;
 const RTT: Nanos = Nanos::from_micros(50);

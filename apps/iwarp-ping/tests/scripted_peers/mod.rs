@@ -1,7 +1,6 @@
 //! Peers that break the protocol: each gets a named error, ends alone, and a persistent server continues.
 //!
 //! The side under test runs on a thread of its own. The test drives the other side step by step over memory ports.
-#![forbid(unsafe_code)]
 
 mod clients;
 mod servers;

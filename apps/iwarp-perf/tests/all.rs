@@ -1,0 +1,12 @@
+//! The tests as one program: each program is compiled and linked with the whole stack.
+
+mod clients;
+mod command_line;
+#[cfg(feature = "dpdk")]
+mod doctor;
+mod queues;
+mod runs;
+mod scale;
+#[cfg(feature = "dpdk")]
+mod server;
+mod usage;
