@@ -98,7 +98,8 @@ impl Plan {
             pauses: Vec::new(),
         };
         for _ in 0..rng.below(6) {
-            storage.draw_disk_change(self.heal_at, rng);
+            let end = storage.draw_disk_change(self.heal_at, rng);
+            self.heal_at = self.heal_at.max(end);
         }
         if storage.habits.contains(&StorageHabit::Standstill) {
             for _ in 0..1 + rng.below(3) {
@@ -120,22 +121,22 @@ impl Plan {
 }
 
 impl StoragePlan {
-    /// A change, and its end. A disk may hang for longer than it is given.
-    fn draw_disk_change(&mut self, heal_at: Nanos, rng: &mut SeededEntropy) {
+    /// A change before `heal_at`, and its end, which is returned. A disk may hang for longer than it is given.
+    fn draw_disk_change(&mut self, heal_at: Nanos, rng: &mut SeededEntropy) -> Nanos {
         let disk = rng.below(2) as usize;
         let start = Nanos(rng.below(heal_at.0));
-        let end = start + Nanos(log_uniform(rng, 18, 30));
-        match rng.below(3) {
-            0 => self.disk_changes.push((start, disk, DiskChange::Fails)),
-            1 => {
-                self.disk_changes.push((start, disk, DiskChange::Reverses(true)));
-                self.disk_changes.push((end.min(heal_at), disk, DiskChange::Reverses(false)));
-            }
-            _ => {
-                self.disk_changes.push((start, disk, DiskChange::Hangs(true)));
-                self.disk_changes.push((end.min(heal_at), disk, DiskChange::Hangs(false)));
-            }
+        let (change, end) = match rng.below(3) {
+            0 => (DiskChange::Fails, start),
+            1 => (DiskChange::Reverses(true), (start + Nanos(log_uniform(rng, 18, 30))).min(heal_at)),
+            _ => (DiskChange::Hangs(true), start + HANG_MIN + Nanos(log_uniform(rng, 18, 30))),
+        };
+        self.disk_changes.push((start, disk, change));
+        match change {
+            DiskChange::Fails => {}
+            DiskChange::Reverses(_) => self.disk_changes.push((end, disk, DiskChange::Reverses(false))),
+            DiskChange::Hangs(_) => self.disk_changes.push((end, disk, DiskChange::Hangs(false))),
         }
+        end
     }
 
     /// Returns whether the honest host's commands on its disk may fail.
@@ -144,6 +145,9 @@ impl StoragePlan {
         self.disk_changes.iter().any(|(_, disk, change)| *disk == HONEST_DISK && harms(change))
     }
 }
+
+/// A third of the time that a disk is given, so that many hangs are longer than it.
+const HANG_MIN: Nanos = Nanos::from_millis(30);
 
 /// The number of the hostile host, and of the honest host's disk.
 const HOSTILE: usize = 2;

@@ -122,7 +122,7 @@ fn config(plan: &Plan, at: SocketAddr) -> Result<TargetConfig, String> {
          [limits]\nbuffers = {buffers}\ntransfer_kib = 8\ncapsules = 512\nconnections = 12\n\
          connections_per_address = 9\ncontrollers = 8\ncontrollers_per_host = 5\ndiscovery_controllers = 4\n\
          connect_timeout_ms = 5000\npeer_timeout_ms = 20000\ncontended_timeout_ms = 5000\n\
-         disk_timeout_ms = 200\n{}{}",
+         disk_timeout_ms = 100\n{}{}",
         plan.common.addresses(super::TARGET)[0],
         subsystem(1, HONEST_NQN, &format!("hosts = [\"{HONEST_HOST}\"]")),
         subsystem(2, HOSTILE_NQN, "allow_any_host = true"),
