@@ -1,9 +1,7 @@
 //! Hosts that do what they must not, or go away: named statuses and rejects, an end only of their own connection, and
 //! nothing left behind.
 
-mod common;
-
-use common::{AT, HOST_NQN, NQN, Pair, memory_subsystem, target_config};
+use crate::common::{AT, HOST_NQN, NQN, Pair, memory_subsystem, target_config};
 use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::host::{BlockRange, HostSettings, Pattern, Transfer, Workload};
 use iwarp_nvmf::transport::CoreUsage;

@@ -1,11 +1,9 @@
 //! A core that panics, fails or is stuck: the target ends, or its service manager learns of it.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use common::{NQN, target_config};
+use crate::common::{NQN, target_config};
 use ironwarp::MacAddr;
 use ironwarp::memory::{MemoryConfig, pair_of_queues};
 use iwarp_nvmf::serve::Appliance;

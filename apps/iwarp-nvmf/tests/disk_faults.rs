@@ -1,11 +1,9 @@
 //! A disk that fails, moves a part, loses what it has, or hangs: what hosts see, on every core.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{AT, NQN, Pair, target_config};
+use crate::common::{AT, NQN, Pair, target_config};
 use iwarp_nvmf::backend::faults::FaultPlan;
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{BlockRange, HostSettings, Transfer};
@@ -84,7 +82,7 @@ impl Bench {
 
     /// Reads the same configuration again, while the cores are polled.
     fn reload(&mut self) -> String {
-        let common::TargetSide { reactors, namespaces, .. } = &mut self.pair.side;
+        let crate::common::TargetSide { reactors, namespaces, .. } = &mut self.pair.side;
         let config = &self.config;
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| namespaces.reload(config));

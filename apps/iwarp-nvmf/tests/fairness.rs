@@ -4,13 +4,10 @@
 //! of it, in bursts. Beside every pattern of a hostile host it keeps 95 % of its rate, and its 99th percentile at most
 //! doubles.
 
-mod common;
-#[path = "common/world.rs"]
-mod world;
-
 use std::collections::VecDeque;
 
-use common::{NQN, target_config};
+use crate::common::{NQN, target_config};
+use crate::world::{Fault, World};
 use ironwarp::Nanos;
 use iwarp_nvmf::host::{BlockRange, Host, Transfer};
 use iwarp_nvmf::target::TargetCounter;
@@ -21,7 +18,6 @@ use iwarp_nvmf::wire::fabrics::{
 };
 use iwarp_nvmf::wire::log_page::lid;
 use iwarp_nvmf::wire::opcode::{admin, feature, io};
-use world::{Fault, World};
 use zerocopy::IntoBytes;
 
 /// Reads of a burst.

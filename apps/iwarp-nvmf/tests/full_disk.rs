@@ -1,13 +1,11 @@
 //! A real disk without room: Writes fail with Capacity Exceeded (Base 1.4, 4.6.1.2.1), everything else goes on, and a
 //! Write succeeds again when there is room.
 
-mod common;
-
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use common::{NQN, Pair, target_config};
+use crate::common::{NQN, Pair, target_config};
 use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::host::BlockRange;
 use iwarp_nvmf::wire::Status;
@@ -24,7 +22,7 @@ fn a_full_disk_is_capacity_exceeded_until_there_is_room() {
     const FOLDER: &str = "IRONWARP_FULL_DISK";
     match std::env::var_os(FOLDER) {
         Some(folder) => fill(Path::new(&folder)),
-        None => on_a_small_disk(FOLDER, "a_full_disk_is_capacity_exceeded_until_there_is_room"),
+        None => on_a_small_disk(FOLDER, "full_disk::a_full_disk_is_capacity_exceeded_until_there_is_room"),
     }
 }
 

@@ -1,11 +1,8 @@
 //! Hosts that hold what others need, ask for more than their share, or are slow: bounds, deadlines and who loses, in virtual
 //! time.
 
-mod common;
-#[path = "common/world.rs"]
-mod world;
-
-use common::{NQN, target_config};
+use crate::common::{NQN, target_config};
+use crate::world::{Fault, World};
 use ironwarp::Nanos;
 use iwarp_nvmf::host::{BlockRange, Transfer};
 use iwarp_nvmf::target::TargetCounter;
@@ -15,7 +12,6 @@ use iwarp_nvmf::wire::fabrics::{
 };
 use iwarp_nvmf::wire::opcode::{admin, io};
 use iwarp_nvmf::wire::{Status, SubmissionQueueEntry};
-use world::{Fault, World};
 use zerocopy::IntoBytes;
 
 const MEMORY: u32 = 1;

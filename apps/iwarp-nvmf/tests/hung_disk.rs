@@ -1,13 +1,10 @@
 //! A disk that does not answer: its commands end at their deadline, nothing is lost or overwritten later, and other
 //! namespaces and hosts do not notice. In virtual time.
 
-mod common;
-#[path = "common/world.rs"]
-mod world;
-
 use std::sync::atomic::Ordering;
 
-use common::{NQN, target_config};
+use crate::common::{NQN, target_config};
+use crate::world::World;
 use ironwarp::Nanos;
 use iwarp_nvmf::host::{BlockRange, Transfer};
 use iwarp_nvmf::target::IoCounters;
@@ -15,7 +12,6 @@ use iwarp_nvmf::transport::CoreUsage;
 use iwarp_nvmf::wire::opcode::io;
 use iwarp_nvmf::wire::{Status, SubmissionQueueEntry};
 use std::sync::Arc;
-use world::World;
 
 const MEMORY: u32 = 1;
 const DISK: u32 = 2;

@@ -1,19 +1,15 @@
 //! Several disks that hang: what all of them may hold together, and what is left for the others. In virtual time.
 
-mod common;
-#[path = "common/world.rs"]
-mod world;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{NQN, target_config};
+use crate::common::{NQN, target_config};
+use crate::world::World;
 use ironwarp::Nanos;
 use iwarp_nvmf::backend::simulated::DiskPlan;
 use iwarp_nvmf::host::{BlockRange, Transfer};
 use iwarp_nvmf::wire::Status;
 use iwarp_nvmf::wire::opcode::io;
-use world::World;
 
 const BUFFERS: usize = 64;
 /// Namespaces on disks: the first three hang.

@@ -1,11 +1,9 @@
 //! A host and a target in one process: data, queues, kinds of transfers, ends of connections.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{AT, NQN, Pair, memory_subsystem, target_config};
+use crate::common::{AT, NQN, Pair, memory_subsystem, target_config};
 use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::host::{BlockRange, Host, HostSettings, NamespaceSummary, Pattern, Transfer, Workload};
 use iwarp_nvmf::wire::fabrics::DISCOVERY_NQN;

@@ -1,11 +1,9 @@
 //! The latency of a command is what its host sees, for every backend: in virtual time, where a turn of the target takes 50 µs.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{AT, NQN, target_config};
+use crate::common::{AT, NQN, target_config};
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{Config, MacAddr, Nanos, Stack};
 use iwarp_nvmf::host::{BlockRange, Host, HostSettings};

@@ -1,5 +1,4 @@
 //! The program itself: arguments, checks, and a target and a host as two processes over memif.
-#![cfg(feature = "dpdk")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};

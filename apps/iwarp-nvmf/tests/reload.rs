@@ -1,11 +1,9 @@
 //! A new configuration while hosts are connected: namespaces are added, changed and removed; the others go on.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{AT, NQN, Pair, target_config};
+use crate::common::{AT, NQN, Pair, target_config};
 use iwarp_nvmf::backend::faults::FaultPlan;
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{BlockRange, HostSettings, Pattern, Transfer, Workload};
@@ -24,7 +22,7 @@ fn config(namespaces: &[(u32, &str)]) -> TargetConfig {
 
 /// Applies a configuration in a thread of its own, while this one polls the cores.
 fn reload(pair: &mut Pair, new: &TargetConfig) -> ReloadReport {
-    let common::TargetSide { reactors, namespaces, .. } = &mut pair.side;
+    let crate::common::TargetSide { reactors, namespaces, .. } = &mut pair.side;
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| namespaces.reload(new));
         while !reload.is_finished() {

@@ -1,19 +1,15 @@
 //! Connection requests: of hosts that leave before they are answered, and of many hosts at once. In virtual time.
 
-mod common;
-#[path = "common/world.rs"]
-mod world;
-
 use std::sync::atomic::Ordering;
 
-use common::{NQN, target_config};
+use crate::common::{NQN, target_config};
+use crate::world::World;
 use ironwarp::Nanos;
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::session::Session;
 use iwarp_nvmf::host::{BlockRange, Transfer};
 use iwarp_nvmf::wire::fabrics::CmRequest;
 use iwarp_nvmf::wire::opcode::io;
-use world::World;
 use zerocopy::IntoBytes;
 
 const DISK: u32 = 2;
