@@ -68,7 +68,7 @@ impl Arrival {
 }
 
 /// What a core tells another about a connection request. The messages of one request arrive in order.
-enum News {
+enum RequestMessage {
     /// It has arrived, and is the other core's.
     Arrival(Arrival),
     /// It has ended.
@@ -77,8 +77,8 @@ enum News {
 
 /// How connection requests get to their cores.
 pub struct Arrivals {
-    own: Receiver<News>,
-    cores: Vec<Sender<News>>,
+    own: Receiver<RequestMessage>,
+    cores: Vec<Sender<RequestMessage>>,
 }
 
 /// Returns the ends for each of `cores` cores.
@@ -100,7 +100,7 @@ impl Reactor {
         if core == self.worker.core() {
             return self.take_request(arrival);
         }
-        self.pass_to(core, News::Arrival(arrival));
+        self.pass_to(core, RequestMessage::Arrival(arrival));
         Ok(())
     }
 
@@ -109,13 +109,13 @@ impl Reactor {
         if request.core() == self.worker.core() {
             self.forget(&request);
         } else {
-            self.pass_to(request.core(), News::Ended(request));
+            self.pass_to(request.core(), RequestMessage::Ended(request));
         }
     }
 
     /// A core that has ended takes nothing; the start-up timeout ends its requests.
-    fn pass_to(&self, core: u16, news: News) {
-        let _ = self.arrivals.cores.get(usize::from(core)).map(|sender| sender.send(news));
+    fn pass_to(&self, core: u16, message: RequestMessage) {
+        let _ = self.arrivals.cores.get(usize::from(core)).map(|sender| sender.send(message));
     }
 
     fn forget(&mut self, request: &ConnectionRequest) {
@@ -139,8 +139,8 @@ impl Reactor {
     pub(super) fn answer_requests(&mut self) -> Result<bool, NvmfError> {
         for _ in 0..ARRIVALS_PER_TURN {
             match self.arrivals.own.try_recv() {
-                Ok(News::Arrival(arrival)) => self.take_request(arrival)?,
-                Ok(News::Ended(request)) => self.forget(&request),
+                Ok(RequestMessage::Arrival(arrival)) => self.take_request(arrival)?,
+                Ok(RequestMessage::Ended(request)) => self.forget(&request),
                 Err(_) => break,
             }
         }
