@@ -207,7 +207,7 @@ fn the_limit_of_regions_is_a_named_error_and_passes() {
     assert!(table.register(PD, vec![0; 8], WRITE).is_ok());
 }
 
-/// RFC 5042 s6.4.1: a user that takes its whole share is told so, and one that finds the table full is told that.
+/// RFC 5042 s6.4.1: a user that has taken its whole share, and one that finds the table full, get different errors.
 #[test]
 fn the_share_of_a_user_is_an_error_of_its_own() {
     let (table, _core) = table(3);
