@@ -124,7 +124,7 @@ miri() {
     # Files that a failing property would write do not exist for Miri.
     local -x CARGO_TARGET_DIR=$target/miri MIRIFLAGS='-Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=1'
     local memory=(--tests)
-    [ "$quick" -eq 0 ] || memory=(--lib --test owners --test atomics)
+    [ "$quick" -eq 0 ] || memory=(--lib --test owners --test atomics --test protection --test threads)
     cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-arch -p ironwarp-rings --lib
     cargo +nightly miri test --locked -p ironwarp-mem "${memory[@]}"
     # The other tests of this crate map files, which Miri cannot.

@@ -439,8 +439,10 @@ impl TableInner {
 /// Drops the owner of a region's memory. This may run in a call of another part of the application, which a panic must
 /// not end: the panic is reported by the process's hook and goes no further.
 fn drop_owner(owner: Box<dyn Send>) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner))) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner)))
+        && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic)))
+    {
         // Its own destructor might panic again.
-        core::mem::forget(panic);
+        core::mem::forget(second);
     }
 }
