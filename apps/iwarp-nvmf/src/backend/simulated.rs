@@ -9,8 +9,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ironwarp::Sge;
-
 use super::{Arena, Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Budget, Submission};
 
 /// Bytes of a block.
@@ -73,18 +71,6 @@ impl SimulatedDisk {
 }
 
 impl Backend for SimulatedDisk {
-    fn mapped(&self, _offset: u64, _bytes: u32, _to_medium: bool) -> Option<Sge> {
-        None
-    }
-
-    fn read_bytes(&self, _offset: u64, _into: &mut [u8]) -> bool {
-        false
-    }
-
-    fn write_bytes(&self, _offset: u64, _from: &[u8]) -> bool {
-        false
-    }
-
     fn submit(&mut self, token: u64, request: &BlockRequest, _budget: &mut Budget) -> Submission {
         if self.requests.len() >= REQUESTS_MAX {
             return Submission::Busy;
