@@ -41,5 +41,4 @@ mod teardown_table;
 mod timeouts;
 mod unexpected_startup_bytes;
 mod wireshark;
-mod wording;
 mod worker_end;

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Finds words that an engineer of this field must translate, in sources, documents, configurations and scripts.
+
+usage: scripts/words.py [FOLDER]
+
+Prints each such word with what to write instead; docs/glossary.md has the terms to use. Identifiers are searched too: `NetNews`
+and `net_news` are "net news" here. The exit status is 1 if a word is found. FOLDER is the repository's root by default.
+"""
+
+import os
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Words and phrases that are rejected, each with what to write.
+REJECTED = {
+    "attendance": "epoch slot",
+    "by turns": "alternately",
+    "crowd": "the hosts, the half-open connections",
+    "dialect": "profile",
+    "doomed": "failed",
+    "house": "layout, crates",
+    "how manieth": "the index of",
+    "hoard": "over quota",
+    "hoarder": "a connection over its quota",
+    "is told": "is notified, gets an event",
+    "let go of": "release, drop",
+    "lets go of": "releases, drops",
+    "news": "messages, updates, events",
+    "parcel": "parameters, control message",
+    "reproach": "Terminate",
+    "rhythm": "marker spacing",
+    "stranger": "an unknown peer, no connection",
+    "strangers": "unknown peers",
+    "was told": "was notified, got an event",
+    "what came": "the received data",
+    "what has come": "the received data",
+    "whoever": "name the caller, the core, the peer",
+    "whomever": "name it",
+    "whose a": "which core owns",
+}
+
+EXTENSIONS = {".rs", ".md", ".toml", ".h", ".c", ".sh", ".py", ".csv"}
+
+# The list itself, and its test.
+EXEMPT = {"scripts/words.py", "scripts/tests/test_words.py"}
+
+
+def words(line):
+    """The words of a line in lower case, with one space before and after each. Identifiers are split at underscores and capitals."""
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", line)
+    return " " + " ".join(re.findall(r"[^\W_]+", parted)).lower() + " "
+
+
+def files(root):
+    """The sources, documents, configurations and scripts below a folder, without hidden and built ones."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != "target" and not name.startswith("."))
+        for name in sorted(names):
+            if pathlib.Path(name).suffix in EXTENSIONS:
+                yield pathlib.Path(folder) / name
+
+
+def offenders(root):
+    """One line for each rejected word below a folder."""
+    for path in files(root):
+        name = path.relative_to(root).as_posix()
+        if name in EXEMPT:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            found = words(line)
+            for word, instead in REJECTED.items():
+                if f" {word} " in found:
+                    yield f'{name}:{number}: "{word}": {instead}'
+
+
+def main(arguments):
+    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
+        help_wanted = arguments[0] in ("-h", "--help")
+        print(__doc__, file=sys.stdout if help_wanted else sys.stderr)
+        return 0 if help_wanted else 2
+    found = list(offenders(pathlib.Path(arguments[0]) if arguments else ROOT))
+    print("\n".join(found + [f"{len(found)} words to replace"]))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
