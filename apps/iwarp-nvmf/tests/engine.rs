@@ -281,6 +281,22 @@ fn names_with_control_characters_are_invalid() {
     assert!(line.contains("nqn.\\u{202e}x"), "{line}");
 }
 
+/// A status that forbids a retry would reach the file system of a host whose other queue was lost. Base 1.4, 4.6.1.
+#[test]
+fn a_command_of_a_controller_that_has_ended_has_no_response_and_ends_its_connection() {
+    let target = target();
+    let (mut admin, cntlid) = admin_queue(&target, NQN);
+    let mut io = io_queue(&target, cntlid, 1);
+    let mut deallocate = to_host(io::DATASET_MANAGEMENT, 1, 16);
+    deallocate.set_dword(11, 4);
+    assert!(matches!(io.start(1, &deallocate, NOW), Step::FromHost { .. }));
+    admin.close();
+    assert!(matches!(io.received(&deallocate, &[0; 16], 0), Step::End));
+    for entry in [rw(io::READ, 1, 0, 1), rw(io::FLUSH, 1, 0, 1), property_get(2, property::CAP, true)] {
+        assert!(matches!(io.start(2, &entry, NOW), Step::End), "{entry:?}");
+    }
+}
+
 /// A second Connect on a connected queue (Fabrics 1.1, 3.3).
 #[test]
 fn a_queue_connects_once() {

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Every step checks the state. One Connect is in flight at a time (Fabrics 1.1, 3.3: it is the first command); another
-//! one gets Command Sequence Error. A closed queue executes nothing.
+//! one gets Command Sequence Error. A closed queue executes nothing. A queue whose controller has ended gives no response,
+//! since a host fails a command for good by a status, and repeats it after a lost connection.
 //!
 //! SQHD moves when a command completes: an entry is consumed when its receive is posted again, and only then may the
 //! host send another (Fabrics 1.1, 2.4).
@@ -84,6 +85,8 @@ pub enum Step {
     },
     /// Nothing: the command is an Asynchronous Event Request, returned by [`Queue::take_event`].
     Held,
+    /// Ends the connection: the controller has ended, on this core or on another.
+    End,
 }
 
 /// An Asynchronous Event Request that completes.
@@ -163,12 +166,7 @@ impl Queue {
     /// Returns its controller, if that executes commands.
     #[inline]
     fn ready_controller(&self) -> Result<&Arc<Controller>, Status> {
-        let controller = self.controller().ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
-        if controller.is_ready() && !controller.is_ended() {
-            Ok(controller)
-        } else {
-            Err(Status::COMMAND_SEQUENCE_ERROR)
-        }
+        self.controller().filter(|one| one.is_ready()).ok_or(Status::COMMAND_SEQUENCE_ERROR)
     }
 
     /// Returns QID.
@@ -200,6 +198,9 @@ impl Queue {
             return Err(Status::INVALID_FIELD);
         }
         let Some(controller) = self.controller() else { return self.before_connect(entry, capsule) };
+        if controller.is_ended() {
+            return Ok(Step::End);
+        }
         controller.seen(capsule.now_ms);
         if entry.opcode == FABRICS {
             return self.fabrics(entry);
@@ -250,6 +251,7 @@ impl Queue {
                 self.state = State::Fresh;
                 return Step::Respond(self.connect_with(entry, data, now_ms));
             }
+            State::Connected(_) if self.is_ended() => return Step::End,
             State::Connected(_) if self.qid > 0 && entry.opcode == io::DATASET_MANAGEMENT => {
                 self.ready_controller().map(drop).and_then(|()| self.deallocate(entry, data))
             }

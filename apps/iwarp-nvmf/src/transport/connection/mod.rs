@@ -273,6 +273,7 @@ impl Connection {
                 self.set(slot, State::Held);
                 Ok(())
             }
+            Step::End => self.end(io),
             Step::ToHost { data, pointer } => self.send_data(io, slot, &data, pointer),
             Step::FromHost { pointer, bytes } => self.take_data(io, slot, pointer, bytes),
         }
@@ -378,7 +379,7 @@ fn cost(step: &Step) -> u64 {
         },
         Step::ToHost { data, .. } => data.len() as u64,
         Step::FromHost { bytes, .. } => (*bytes).into(),
-        Step::Respond(_) | Step::Held => 0,
+        Step::Respond(_) | Step::Held | Step::End => 0,
     };
     COMMAND_COST + bytes
 }
