@@ -19,7 +19,7 @@ pub struct Trial {
     pub seed: u64,
 }
 
-/// Whether TCP processes predicted segments on its fast path.
+/// Whether TCP processes fast segments on its fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastPath {
     /// On the fast path.

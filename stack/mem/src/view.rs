@@ -79,7 +79,7 @@ impl CoreMem {
         len: u32,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
-        self.resolve_in_place(stag, scope.into(), to, len, need)
+        self.resolve_inlined(stag, scope.into(), to, len, need)
     }
 
     /// [`CoreMem::resolve`], always inlined.
@@ -88,7 +88,7 @@ impl CoreMem {
     ///
     /// As [`CoreMem::resolve`].
     #[inline(always)]
-    pub fn resolve_in_place(
+    pub fn resolve_inlined(
         &self,
         stag: STag,
         scope: AccessScope,

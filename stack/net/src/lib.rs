@@ -49,8 +49,8 @@ pub use link::VlanTag;
 pub use net::Net;
 #[cfg(test)]
 pub(crate) use path::Station;
-pub use path::{Path, PlainSegment, USUAL_HEADER_BYTES};
+pub use path::{FAST_HEADER_BYTES, FastSegment, Path};
 pub use received::{IcmpError, IcmpErrorKind, Received};
 pub use route::Route;
-pub use rx::PlainFrame;
+pub use rx::FastFrame;
 pub use segment::TcpSegment;

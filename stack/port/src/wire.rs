@@ -136,7 +136,7 @@ impl<P: Port> Wire<P> {
 
     /// [`Wire::push`] where [`Wire::has_room`] has just returned true.
     #[inline(always)]
-    pub fn push_in_room(&mut self, frame: SealedOf<P>) -> bool {
+    pub fn push_fast(&mut self, frame: SealedOf<P>) -> bool {
         if self.loopback_addr.is_some() {
             return self.push_or_loop(frame);
         }

@@ -137,7 +137,7 @@ impl DoorbellReceiver {
 
     /// Returns the number of the only queue that may have work; `None`, with nothing taken, if there are more or none.
     #[inline(always)]
-    pub fn take_only(&mut self) -> Option<u32> {
+    pub fn take_single(&mut self) -> Option<u32> {
         let is_only = self.queue_ids.available() == 1 && !self.has_listed && !self.state.has_attention();
         if is_only { self.queue_ids.pop() } else { None }
     }
@@ -184,16 +184,16 @@ mod tests {
     fn the_only_entry_is_taken_alone_and_several_are_left() {
         let (mut sender, mut receiver) = channel(2);
         let bells = [DoorbellFlag::default(), DoorbellFlag::default()];
-        assert_eq!(receiver.take_only(), None);
+        assert_eq!(receiver.take_single(), None);
         assert!(sender.ring(1, &bells[1]));
-        assert_eq!([receiver.take_only(), receiver.take_only()], [Some(1), None]);
+        assert_eq!([receiver.take_single(), receiver.take_single()], [Some(1), None]);
         bells[1].clear();
         assert!(sender.ring(1, &bells[1]) && sender.ring(0, &bells[0]));
-        assert_eq!([receiver.take_only(), receiver.next(), receiver.next()], [None, Some(1), Some(0)]);
+        assert_eq!([receiver.take_single(), receiver.next(), receiver.next()], [None, Some(1), Some(0)]);
         let shared = sender.shared();
         bells.iter().for_each(DoorbellFlag::clear);
         assert!(sender.ring(1, &bells[1]) && shared.ring(0, &bells[0]));
-        assert_eq!(receiver.take_only(), None, "another thread rang, too");
+        assert_eq!(receiver.take_single(), None, "another thread rang, too");
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub struct TcpConfig {
     /// and a peer without ECN declines it. A repeated SYN does not ask for ECN, since a middlebox may drop SYNs that
     /// do.
     pub ecn: bool,
-    /// Processes predicted segments on the fast path. Off: every segment takes the general path, with the same results.
+    /// Processes fast segments on the fast path. Off: every segment takes the general path, with the same results.
     pub fast_path: bool,
 }
 

@@ -121,7 +121,7 @@ pub fn covered_bytes(bytes: &[u8]) -> usize {
 /// pass. `None` for any other segment, or a header with options other than timestamps. Whether the stream uses CRCs is not
 /// known here.
 #[inline(always)]
-pub fn sum_short(segment: &[u8], header_bytes: usize) -> Option<(u32, PrefixCrc)> {
+pub fn sum_and_crc(segment: &[u8], header_bytes: usize) -> Option<(u32, PrefixCrc)> {
     let (front, payload) = segment.split_at_checked(header_bytes)?;
     let length = payload.first_chunk::<LENGTH_BYTES>()?;
     let (covered, field) = payload.split_last_chunk::<CRC_BYTES>()?;
@@ -179,20 +179,20 @@ mod tests {
             let mut separate = vec![0xa5; fpdu_bytes(ulpdu_bytes)];
             assert_eq!(encode(&mut separate, ulpdu_bytes, true), written);
             assert_eq!(segment[32..], separate);
-            let (sum, crc) = sum_short(&segment, 32).unwrap();
+            let (sum, crc) = sum_and_crc(&segment, 32).unwrap();
             assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&segment)));
             assert_eq!(decode_with(&segment[32..], true, crc), decode(&separate, true));
             *segment.last_mut().unwrap() ^= 1;
             assert_eq!(
-                decode_with(&segment[32..], true, sum_short(&segment, 32).unwrap().1),
+                decode_with(&segment[32..], true, sum_and_crc(&segment, 32).unwrap().1),
                 Err(MpaFault::Crc)
             );
-            assert_eq!(sum_short(&segment[..segment.len() - 1], 32), None);
+            assert_eq!(sum_and_crc(&segment[..segment.len() - 1], 32), None);
             segment.push(0);
-            assert_eq!(sum_short(&segment, 32), None);
+            assert_eq!(sum_and_crc(&segment, 32), None);
         }
-        assert_eq!(sum_short(&[0; 20], 20), None, "an ACK");
-        assert_eq!(sum_short(&[0; 8], 20), None);
+        assert_eq!(sum_and_crc(&[0; 20], 20), None, "an ACK");
+        assert_eq!(sum_and_crc(&[0; 8], 20), None);
     }
 
     /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets. The CRC also covers the marker at its front.

@@ -154,19 +154,19 @@ impl Stream {
     #[inline(never)]
     pub(super) fn complete<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         let head = io.sends.head();
-        // One message is the usual case. The loop would keep its values in memory.
+        // Fast: one message. The loop would keep its values in memory.
         if self.sender.next() == head.wrapping_add(1)
             && let Some(wqe) = io.sends.at(head)
             && wqe.opcode.is_send_or_write()
         {
-            return self.complete_only(head, io);
+            return self.complete_fast(head, io);
         }
-        self.complete_all(head, io);
+        self.complete_general(head, io);
     }
 
     /// Reports the only message that was sent, if it is done.
     #[inline(always)]
-    fn complete_only<C: CompletionSink>(&mut self, seq: u32, io: &mut Io<'_, C>) {
+    fn complete_fast<C: CompletionSink>(&mut self, seq: u32, io: &mut Io<'_, C>) {
         if !self.config.complete_on_copy && !self.send_progress.is_acked(seq) {
             return;
         }
@@ -179,7 +179,7 @@ impl Stream {
     }
 
     #[inline(never)]
-    fn complete_all<C: CompletionSink>(&mut self, head: u32, io: &mut Io<'_, C>) {
+    fn complete_general<C: CompletionSink>(&mut self, head: u32, io: &mut Io<'_, C>) {
         let (mut seq, mut unsignaled) = (head, 0u32);
         while seq != self.sender.next() {
             let Some(wqe) = io.sends.at(seq) else { break };
@@ -187,7 +187,7 @@ impl Stream {
                 break;
             }
             if wqe.flags.contains(SendFlags::SIGNALED) {
-                io.callbacks.on_send_completion(self.any_send_completion(wqe, CompletionStatus::Success));
+                io.callbacks.on_send_completion(self.send_completion_general(wqe, CompletionStatus::Success));
             } else {
                 // At most the depth of the queue.
                 unsignaled = unsignaled.wrapping_add(1);
@@ -256,7 +256,7 @@ impl Stream {
                 reported = (status != CompletionStatus::FlushedInError).then_some(status);
                 silent += 1;
             } else {
-                io.callbacks.on_send_completion(self.any_send_completion(wqe, status));
+                io.callbacks.on_send_completion(self.send_completion_general(wqe, status));
             }
         }
         release(io, seq, silent);
@@ -295,8 +295,8 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::send_completion`], with the octets of Immediate Data.
-    fn any_send_completion(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
+    /// [`Stream::send_completion`] of any request, with the octets of Immediate Data.
+    fn send_completion_general(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
         let octets = match wqe.opcode {
             SendOpcode::Immediate | SendOpcode::ImmediateSolicited => wqe.inline_bytes(),
             _ => None,

@@ -14,11 +14,11 @@
 //! Source: RFC 894, RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1 and RFC 8200 s8.1 (pseudo-headers). Cost: one copy of 34
 //! to 58 bytes and three changed fields. The sum of the template is stored, so there is no pass over it.
 
-mod plain;
+mod fast;
 
 use core::net::IpAddr;
 
-pub use plain::{PlainSegment, USUAL_HEADER_BYTES};
+pub use fast::{FAST_HEADER_BYTES, FastSegment};
 
 use bitflags::bitflags;
 use ironwarp_port::{TxMeta, TxOffloads};

@@ -201,8 +201,8 @@ fn hop_limit_and_dscp_are_those_of_the_configuration() {
     assert_eq!((packet.hop_limit(), packet.traffic_class()), (7, 46 << 2 | Ecn::Ect0.bits()));
 }
 
-/// A TCP header of a plain segment, octet by octet, with a checksum of zero.
-fn tcp_header(segment: &PlainSegment) -> Vec<u8> {
+/// A TCP header of a segment on the fast path, octet by octet, with a checksum of zero.
+fn tcp_header(segment: &FastSegment) -> Vec<u8> {
     let [local, remote] = segment.ports;
     let words = if segment.timestamps.is_some() { 8 } else { 5 };
     let mut header = [local.to_be_bytes(), remote.to_be_bytes()].concat();
@@ -217,14 +217,14 @@ fn tcp_header(segment: &PlainSegment) -> Vec<u8> {
     header
 }
 
-fn plain_segment() -> impl Strategy<Value = PlainSegment> {
+fn fast_segment() -> impl Strategy<Value = FastSegment> {
     let numbers = (any::<[u16; 2]>(), any::<[u32; 2]>(), any::<u8>(), any::<u16>());
     let extreme = prop_oneof![4 => any::<u32>(), 1 => Just(u32::MAX), 1 => Just(0)];
     let stamps = proptest::option::of([extreme.clone(), extreme]);
     (numbers, stamps, any::<u16>(), 0..4u8).prop_map(
         |((ports, [seq, ack], flags, window), timestamps, ident, ecn)| {
             let (seq, ack, ecn) = (ironwarp_types::Seq(seq), ironwarp_types::Seq(ack), Ecn::from_bits(ecn));
-            PlainSegment { ports, seq, ack, flags, window, timestamps, ident, ecn }
+            FastSegment { ports, seq, ack, flags, window, timestamps, ident, ecn }
         },
     )
 }
@@ -232,8 +232,8 @@ fn plain_segment() -> impl Strategy<Value = PlainSegment> {
 proptest! {
     /// RFC 9293 s3.1: the headers that are written in one pass are those of the general path, octet for octet.
     #[test]
-    fn plain_headers_equal_those_of_the_general_path(
-        segment in plain_segment(),
+    fn fast_headers_equal_those_of_the_general_path(
+        segment in fast_segment(),
         payload in proptest::collection::vec(any::<u8>(), 0..200),
         offloaded in any::<bool>(),
         knows_sum in any::<bool>(),
@@ -244,20 +244,20 @@ proptest! {
         let mut general = [vec![0xaa; HEADER_BYTES], header.clone(), payload.clone()].concat();
         path.write(&mut general, header.len() + payload.len(), segment.ident, segment.ecn);
         let meta = path.finish_tcp(&mut general, header.len());
-        let mut plain = [vec![0xbb; HEADER_BYTES + header.len()], payload.clone()].concat();
+        let mut fast = [vec![0xbb; HEADER_BYTES + header.len()], payload.clone()].concat();
         let sum = knows_sum.then(|| checksum::sum(&payload));
-        prop_assert_eq!(path.write_plain(&mut plain, &segment, sum), Some(meta));
-        prop_assert_eq!(plain, general);
+        prop_assert_eq!(path.write_fast(&mut fast, &segment, sum), Some(meta));
+        prop_assert_eq!(fast, general);
     }
 
     #[test]
-    fn other_paths_and_short_frames_are_not_written(segment in plain_segment(), bytes in 0..54usize) {
-        let [(plain, _), others @ ..] = paths(TxOffloads::empty());
+    fn other_paths_and_short_frames_are_not_written(segment in fast_segment(), bytes in 0..54usize) {
+        let [(fast, _), others @ ..] = paths(TxOffloads::empty());
         let mut frame = vec![0xaa; 200];
         for (path, _) in others {
-            prop_assert_eq!(path.write_plain(&mut frame, &segment, None), None);
+            prop_assert_eq!(path.write_fast(&mut frame, &segment, None), None);
         }
-        prop_assert_eq!(plain.write_plain(&mut frame[..bytes], &segment, None), None);
+        prop_assert_eq!(fast.write_fast(&mut frame[..bytes], &segment, None), None);
         prop_assert!(frame.iter().all(|&byte| byte == 0xaa));
     }
 }

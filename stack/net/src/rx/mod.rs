@@ -1,8 +1,8 @@
-//! Received frames: a fast path for TCP, and a slow path for everything else.
+//! Received frames: a fast path for TCP, and a general path for everything else.
 //!
 //! The fast path accepts TCP over IPv4 without options in an Ethernet frame to us, and TCP over IPv6 without
 //! extension headers. [`Net::on_frame`] checks these frames at fixed offsets. A frame that fails a check takes the
-//! slow path, which checks in the order of RFC 1122 s3.2.1 and counts a drop under the first reason that applies.
+//! general path, which checks in the order of RFC 1122 s3.2.1 and counts a drop under the first reason that applies.
 //!
 //! ```text
 //! 0        6        12   14            34              l4_end
@@ -12,12 +12,12 @@
 //! ```
 
 mod arp;
+mod fast;
 mod icmp;
 mod ipv4;
 mod ipv6;
 mod link;
 mod nd;
-mod plain;
 mod tcp;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -32,8 +32,8 @@ use crate::ip::{self, IPV4_BYTES, IPV6_BYTES};
 use crate::link::{ETHERNET_BYTES, TAG_BYTES, TYPE_VLAN, VLAN_ID_MASK};
 use crate::net::Net;
 use crate::received::Received;
+pub use fast::FastFrame;
 use link::{EtherPayload, LinkHeader};
-pub use plain::PlainFrame;
 
 /// An IP packet to us with valid link and IP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,8 +81,8 @@ const ADDRESSES_BYTES: usize = 12;
 
 /// EtherType IPv4, version 4 and a header without options; the type of service is not compared. This word and those
 /// below are little-endian.
-const PLAIN_V4: u32 = u32::from_le_bytes([8, 0, 0x45, 0]);
-const PLAIN_V4_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
+const FAST_V4: u32 = u32::from_le_bytes([8, 0, 0x45, 0]);
+const FAST_V4_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
 
 /// No fragment, and protocol TCP. "Do not fragment", the reserved bit and the time to live are not compared.
 const WHOLE_TCP: u32 = u32::from_le_bytes([0, 0, 0, 6]);
@@ -106,7 +106,7 @@ impl Net {
         if self.link.vlan.is_some() {
             return self.on_tagged_frame(now, frame, wire);
         }
-        match self.fast_path_v4::<false, _>(&frame) {
+        match self.fast_datagram_v4::<false, _>(&frame) {
             Some(datagram) => self.on_tcp(frame, datagram),
             None => self.on_not_fast_v4::<false, _>(now, frame, wire),
         }
@@ -120,7 +120,7 @@ impl Net {
         frame: P::Frame,
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
-        match self.fast_path_v4::<true, _>(&frame) {
+        match self.fast_datagram_v4::<true, _>(&frame) {
             Some(datagram) => self.on_tcp(frame, datagram),
             None => self.on_not_fast_v4::<true, _>(now, frame, wire),
         }
@@ -133,9 +133,9 @@ impl Net {
         frame: P::Frame,
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
-        match self.fast_path_v6::<TAGGED, _>(&frame) {
+        match self.fast_datagram_v6::<TAGGED, _>(&frame) {
             Some(datagram) => self.on_tcp(frame, datagram),
-            None => self.slow_path(now, frame, false, wire),
+            None => self.on_general_frame(now, frame, false, wire),
         }
     }
 
@@ -147,25 +147,25 @@ impl Net {
         frame: P::Frame,
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
-        self.slow_path(now, frame, true, wire)
+        self.on_general_frame(now, frame, true, wire)
     }
 
     /// Handles a frame that a follower core returned as [`Received::ForLeader`].
     #[cold]
     pub fn on_forwarded_frame<P: Port>(&mut self, now: Nanos, frame: P::Frame, wire: &mut Wire<P>) {
-        let _ = self.slow_path(now, frame, false, wire);
+        let _ = self.on_general_frame(now, frame, false, wire);
     }
 
     /// Returns the packet of a frame to us that is TCP over IPv4 without options, if both headers are valid.
     #[inline(always)]
-    fn fast_path_v4<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv4Addr>> {
+    fn fast_datagram_v4<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv4Addr>> {
         let bytes = frame.bytes();
         let header = self.header::<TAGGED, HEADERS_V4_BYTES>(bytes)?;
         let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, _, _, ip @ ..] = header;
         let [_, tos, n0, n1, _, _, _, _, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = ip;
         let (remote, local) = (Ipv4Addr::new(a0, a1, a2, a3), Ipv4Addr::new(b0, b1, b2, b3));
         // The checks are sequential: all at once would need more registers than there are.
-        if !(self.is_plain_tcp_to_us(&header) && self.local.accepts_v4(remote, local)) {
+        if !(self.is_fast_tcp_to_us(&header) && self.local.accepts_v4(remote, local)) {
             return None;
         }
         let l3_offset = ETHERNET_BYTES + if TAGGED { TAG_BYTES } else { 0 };
@@ -187,24 +187,24 @@ impl Net {
     /// Returns whether a frame is to our link address and holds a whole TCP segment over IPv4 without options. Each
     /// check reads one word.
     #[inline(always)]
-    fn is_plain_tcp_to_us(&self, header: &[u8; HEADERS_V4_BYTES]) -> bool {
+    fn is_fast_tcp_to_us(&self, header: &[u8; HEADERS_V4_BYTES]) -> bool {
         word64::<0>(header) & MAC_MASK == self.mac_word
-            && word32::<12>(header) & PLAIN_V4_MASK == PLAIN_V4
+            && word32::<12>(header) & FAST_V4_MASK == FAST_V4
             && word32::<20>(header) & WHOLE_TCP_MASK == WHOLE_TCP
     }
 
     /// Returns the packet of a frame to us that is TCP over IPv6 without extension headers, if the headers are valid.
     #[inline(always)]
-    fn fast_path_v6<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv6Addr>> {
+    fn fast_datagram_v6<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv6Addr>> {
         let bytes = frame.bytes();
         let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV6_BYTES }>(bytes)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
         let [v, class, _, _, n0, n1, next, _, addresses @ ..] = ip;
         let (remote, local) = ipv6::split_addresses(addresses);
-        let plain = [t0, t1, v & 0xf0, next] == [0x86, 0xdd, 0x60, 6];
+        let is_tcp = [t0, t1, v & 0xf0, next] == [0x86, 0xdd, 0x60, 6];
         let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0 && self.local.has_v6(local);
         let valid_source = s0 & 1 == 0 && is_unicast_v6(remote) && !self.local.has_v6(remote);
-        if !(to_us && plain && valid_source) {
+        if !(to_us && is_tcp && valid_source) {
             return None;
         }
         let l4_offset = ETHERNET_BYTES + IPV6_BYTES + if TAGGED { TAG_BYTES } else { 0 };
@@ -239,7 +239,7 @@ impl Net {
     }
 
     #[cold]
-    fn slow_path<P: Port>(
+    fn on_general_frame<P: Port>(
         &mut self,
         now: Nanos,
         frame: P::Frame,

@@ -127,9 +127,9 @@ impl Lane {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// [`Lane::deliver_plain`] of one frame, which is usual. Returns whether it is delivered.
+    /// [`Lane::deliver_fast`] of one frame. Returns whether it is delivered.
     #[inline(always)]
-    pub(super) fn deliver_only(&self, sealed: &MemorySealed, bytes_max: usize) -> bool {
+    pub(super) fn deliver_single(&self, sealed: &MemorySealed, bytes_max: usize) -> bool {
         let bytes = sealed.bytes();
         let is_plain = sealed.tx().offloads.is_empty() && bytes.len() <= bytes_max;
         if !is_plain || !self.verdicts.is_empty() || self.knobs.has_faults() {
@@ -151,7 +151,7 @@ impl Lane {
     /// Copies frames of at most `bytes_max` bytes into the ring, up to the first one that needs the general path: a device
     /// computes something, there is no room, or the link may lose it. Returns their number.
     #[inline(never)]
-    pub(super) fn deliver_plain(&self, frames: &[MemorySealed], bytes_max: usize) -> usize {
+    pub(super) fn deliver_fast(&self, frames: &[MemorySealed], bytes_max: usize) -> usize {
         if !self.verdicts.is_empty() || self.knobs.has_faults() {
             return 0;
         }

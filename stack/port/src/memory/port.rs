@@ -94,7 +94,7 @@ impl MemoryPort {
             && self.tx_ring.is_empty()
         {
             let frames = from.get(..self.tx_ring_frames).unwrap_or(from);
-            sent = lane.deliver_plain(frames, self.frame_bytes_max());
+            sent = lane.deliver_fast(frames, self.frame_bytes_max());
             if sent == from.len() {
                 return from.clear();
             }
@@ -176,7 +176,7 @@ impl Port for MemoryPort {
         if let ([sealed], WayOut::One(lane)) = (&from[..], &self.from_port)
             && self.tx_ring.is_empty()
             && self.tx_ring_frames > 0
-            && lane.deliver_only(sealed, self.frame_bytes_max())
+            && lane.deliver_single(sealed, self.frame_bytes_max())
         {
             drop(from.pop());
             return;

@@ -98,7 +98,7 @@ impl ReceiveSide {
     /// unit. Rounding up always would let the window grow while the reader does not read.
     #[inline(always)]
     pub(crate) fn advertise_window(&mut self) -> u16 {
-        // The usual case: all of the window, which is a number of whole units.
+        // Fast: all of the window, which is a number of whole units.
         let edge = self.rcv_nxt.plus(self.window);
         if self.unread <= UNREAD_ALLOWANCE_BYTES
             && self.rcv_adv.leq(edge)
@@ -107,11 +107,11 @@ impl ReceiveSide {
             self.rcv_adv = edge;
             return field;
         }
-        self.advertise_part_of_window()
+        self.advertise_window_general()
     }
 
     #[inline(never)]
-    fn advertise_part_of_window(&mut self) -> u16 {
+    fn advertise_window_general(&mut self) -> u16 {
         let window = self.rcv_adv.max(self.right_edge()).since(self.rcv_nxt);
         let mut field = window >> self.wscale;
         if field << self.wscale != window && self.unread <= UNREAD_ALLOWANCE_BYTES {

@@ -27,7 +27,7 @@ impl EcnEcho {
 
     /// Returns whether a packet with these bits changes nothing.
     #[inline]
-    pub(crate) fn is_predicted(self, ecn: Ecn) -> bool {
+    pub(crate) fn is_fast(self, ecn: Ecn) -> bool {
         (ecn == Ecn::Ce) == (self.echoing && self.dctcp_echo)
     }
 
@@ -65,7 +65,7 @@ mod tests {
     fn the_dctcp_echo_follows_the_mark_of_every_segment() {
         let mut echo = EcnEcho::new(true);
         for (ecn, changes) in [(Ecn::Ect0, false), (Ecn::Ce, true), (Ecn::Ce, false), (Ecn::Ect0, true)] {
-            assert_eq!(echo.is_predicted(ecn), !changes);
+            assert_eq!(echo.is_fast(ecn), !changes);
             assert_eq!(echo.on_segment(&segment(ecn, Flags::ACK)), changes);
             assert_eq!(echo.echoing, ecn == Ecn::Ce);
         }

@@ -221,7 +221,7 @@ impl SendSide {
 
     /// [`SendSide::on_sent`] of the first data after all before was acknowledged: snd_una = snd_nxt = snd_max.
     #[inline(always)]
-    pub(crate) fn on_first_sent(&mut self, now: Nanos, len: u32) {
+    pub(crate) fn on_sent_fast(&mut self, now: Nanos, len: u32) {
         debug_assert!(!self.outstanding() && self.snd_nxt == self.snd_max);
         let seq_end = self.snd_nxt.plus(len);
         self.progress_at = now;
@@ -303,8 +303,8 @@ impl SendSide {
                 self.timer_at
             ));
         }
-        if self.recovery.held && (self.timer_at == Nanos::MAX || !self.recovery.slow_path) {
-            return Err("new payload is held back, but no timer runs or the slow path is left".into());
+        if self.recovery.held && (self.timer_at == Nanos::MAX || !self.recovery.active) {
+            return Err("new payload is held back, but no timer runs or recovery is over".into());
         }
         if self.board.sacked + self.board.lost > self.flight() {
             return Err(format!("{:?} exceeds the {} sequence numbers in flight", self.board, self.flight()));

@@ -8,7 +8,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
-use super::lent::{Arrival, Lent};
+use super::fast::{Arrival, Lent};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::ids::ConnId;
@@ -31,7 +31,7 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// [`Tcp::on_segment`] that lends the payload of a predicted segment to `read`, as [`Tcp::on_predicted_frame`] does.
+    /// [`Tcp::on_segment`] that lends the payload of a fast segment to `read`, as [`Tcp::on_fast_frame`] does.
     #[inline]
     pub fn on_segment_lending<R>(
         &mut self,
@@ -109,7 +109,7 @@ impl<P: Port> Tcp<P> {
             self.on_state_change(at, before, now);
         }
         match read {
-            Some(read) => Some(Arrival::Read(read)),
+            Some(read) => Some(Arrival::Delivered(read)),
             None => (!events.is_empty()).then_some(Arrival::Events(id, events)),
         }
     }

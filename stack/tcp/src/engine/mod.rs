@@ -9,9 +9,9 @@ mod check;
 mod connection_info;
 mod cookies;
 mod demux;
+mod fast;
 mod icmp;
 mod isn;
-mod lent;
 mod listeners;
 mod open;
 mod resource_usage;
@@ -25,7 +25,7 @@ use ironwarp_stats::CoreStats;
 use ironwarp_types::{Nanos, Seq};
 
 pub use connection_info::ConnectionInfo;
-pub use lent::{Arrival, Lent, LentBytes, PayloadReader};
+pub use fast::{Arrival, Lent, LentBytes, PayloadReader};
 pub use resource_usage::ResourceUsage;
 pub use rx_stream::RxStream;
 
@@ -60,8 +60,8 @@ pub struct Tcp<P: Port> {
     free: Vec<u32>,
     shared: EngineShared<P>,
     flows: FlowTable,
-    /// The slot of the last predicted segment. The next one often is of the same connection, which its key shows.
-    last_predicted: u32,
+    /// The slot of the last fast segment. The next one often is of the same connection, which its key shows.
+    last_fast: u32,
     hasher: FlowHasher,
     listeners: Listeners,
     time_wait: TimeWait,
@@ -90,7 +90,7 @@ impl<P: Port> Tcp<P> {
             slots: (0..connections).map(|_| Slot { generation: 0, conn: None }).collect(),
             free: (0..connections).rev().collect(),
             flows: FlowTable::new(flows),
-            last_predicted: 0,
+            last_fast: 0,
             hasher,
             listeners: Listeners::new(config.listeners_max),
             time_wait: TimeWait::new(config.time_wait_max, config.time_wait),

@@ -12,7 +12,7 @@ mod options;
 mod syn;
 
 use bitflags::bitflags;
-use ironwarp_net::{PlainFrame, PlainSegment, TcpSegment};
+use ironwarp_net::{FastFrame, FastSegment, TcpSegment};
 use ironwarp_port::Frame;
 use ironwarp_types::{Ecn, Seq};
 
@@ -99,13 +99,13 @@ impl Segment {
         self.flags.intersects(flags)
     }
 
-    /// Returns what header prediction compares, unless flags or options are unusual.
+    /// Returns what header prediction compares, if flags and options are those of a fast segment.
     #[inline]
-    pub(crate) fn plain(&self) -> Option<PlainHeader> {
+    pub(crate) fn fast_header(&self) -> Option<FastHeader> {
         let Segment { seq, ack, window, start, end, ecn, .. } = *self;
-        let is_plain = self.flags.difference(Flags::PSH) == Flags::ACK && self.options.sack.is_empty();
+        let is_fast = self.flags.difference(Flags::PSH) == Flags::ACK && self.options.sack.is_empty();
         let timestamps = self.options.timestamps;
-        is_plain.then_some(PlainHeader { seq, ack, window, start, end, ecn, timestamps })
+        is_fast.then_some(FastHeader { seq, ack, window, start, end, ecn, timestamps })
     }
 
     /// Returns the raw octets of the options.
@@ -117,7 +117,7 @@ impl Segment {
 
 /// What header prediction compares of a segment without SACK blocks whose flags are ACK and perhaps PSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PlainHeader {
+pub(crate) struct FastHeader {
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
     /// The window field, not scaled.
@@ -129,7 +129,7 @@ pub(crate) struct PlainHeader {
     pub(crate) timestamps: Option<Timestamps>,
 }
 
-impl PlainHeader {
+impl FastHeader {
     /// Returns the payload length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
@@ -143,10 +143,10 @@ impl PlainHeader {
     }
 }
 
-impl From<&PlainFrame<'_>> for PlainHeader {
+impl From<&FastFrame<'_>> for FastHeader {
     #[inline(always)]
-    fn from(frame: &PlainFrame<'_>) -> Self {
-        PlainHeader {
+    fn from(frame: &FastFrame<'_>) -> Self {
+        FastHeader {
             seq: frame.seq(),
             ack: frame.ack(),
             window: frame.window(),
@@ -184,10 +184,10 @@ impl TxHeader {
         HEADER_BYTES + if self.timestamps.is_some() { TIMESTAMPS_BYTES } else { 0 }
     }
 
-    /// Returns the header as [`Path::write_plain`](ironwarp_net::Path::write_plain) takes it.
+    /// Returns the header as [`Path::write_fast`](ironwarp_net::Path::write_fast) takes it.
     #[inline(always)]
-    pub(crate) fn plain(&self, ports: [u16; 2], ident: u16) -> PlainSegment {
-        PlainSegment {
+    pub(crate) fn fast_segment(&self, ports: [u16; 2], ident: u16) -> FastSegment {
+        FastSegment {
             ports,
             seq: self.seq,
             ack: self.ack,

@@ -54,8 +54,8 @@ impl Conn {
         let mut grown = advances && self.snd.update_window(segment.seq, segment.ack, segment.window);
         if advances {
             self.on_ack_advance(io, segment, events);
-        } else if segment.ack == self.snd.snd_una && self.needs_slow_path(segment) {
-            self.on_ack_slow_path(io, segment, events);
+        } else if segment.ack == self.snd.snd_una && self.needs_recovery(segment) {
+            self.on_ack_in_recovery(io, segment, events);
         }
         if !advances && segment.ack == self.snd.snd_una {
             grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
@@ -104,9 +104,9 @@ impl Conn {
         }
     }
 
-    /// Returns whether an ACK that does not advance needs the slow path: it has SACK blocks or an echo, or recovery is
+    /// Returns whether an ACK that does not advance concerns recovery: it has SACK blocks or an echo, or recovery is
     /// in progress.
-    fn needs_slow_path(&self, segment: &Segment) -> bool {
+    fn needs_recovery(&self, segment: &Segment) -> bool {
         !segment.options.sack.is_empty() || self.has_ecn_echo(segment) || self.is_duplicate_ack(segment)
     }
 
@@ -118,17 +118,17 @@ impl Conn {
 
     /// Moves SND.UNA to the segment's acknowledgement number.
     fn on_ack_advance<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
-        if self.snd.recovery.slow_path || !segment.options.sack.is_empty() || self.has_ecn_echo(segment) {
-            self.on_ack_slow_path(io, segment, events);
+        if self.snd.recovery.active || !segment.options.sack.is_empty() || self.has_ecn_echo(segment) {
+            self.on_ack_in_recovery(io, segment, events);
         } else {
-            self.on_plain_ack_advance(io, segment.ack, events);
+            self.on_ack_outside_recovery(io, segment.ack, events);
         }
     }
 
     /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo. Not inlined: the caller has no
     /// register left for the connection.
     #[inline(never)]
-    pub(super) fn on_plain_ack_advance<P: Port>(
+    pub(super) fn on_ack_outside_recovery<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         ack: Seq,
@@ -216,7 +216,7 @@ impl Conn {
     fn release_acked<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let snd = &mut self.snd;
         let una = snd.snd_una;
-        if snd.recovery.slow_path {
+        if snd.recovery.active {
             self.release_acked_in_recovery(io);
         } else {
             let (mut bytes, mut last) =
@@ -244,7 +244,7 @@ impl Conn {
         }
     }
 
-    /// The same on the slow path: updates the scoreboard and RACK for every unit.
+    /// The same in recovery: updates the scoreboard and RACK for every unit.
     #[cold]
     fn release_acked_in_recovery<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let (snd, now) = (&mut self.snd, io.now);

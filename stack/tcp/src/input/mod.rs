@@ -1,7 +1,7 @@
 //! Segment arrival: RFC 9293 s3.10.7, one function per step.
 //!
 //! ```text
-//!   predicted?  --yes-->  window, acknowledge, text                       (established, in order, nothing unusual)
+//!   fast?       --yes-->  window, acknowledge, text                       (established, in order, nothing else)
 //!       | no
 //!   SYN-SENT    -------->  handshake.rs                                    (s3.10.7.3)
 //!       | no
@@ -12,7 +12,7 @@
 //! data, and iWARP never uses it. Each step returns whether the next step runs. Steps change the connection's state and
 //! collect events for the layer above.
 //!
-//! Cost: a predicted segment takes about eleven compares of flags, sequence numbers, options and state, and a list
+//! Cost: a fast segment takes about eleven compares of flags, sequence numbers, options and state, and a list
 //! push. An ACK that advances also releases the units that it covers.
 
 mod ack;
@@ -31,12 +31,12 @@ use ironwarp_types::Nanos;
 
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
-use crate::header::{PlainHeader, Segment, Timestamps};
+use crate::header::{FastHeader, Segment, Timestamps};
 use crate::output::TcpIo;
 use crate::queue::Piece;
 
-/// What happens with the payload of a predicted segment.
-pub(crate) enum PredictedPayload {
+/// What happens with the payload of a fast segment.
+pub(crate) enum FastPayload {
     /// There is none.
     None,
     /// It is lent to the reader: no bytes before it are unread, and the queue has room for what the reader leaves.
@@ -52,7 +52,7 @@ const NEXT: Step = ControlFlow::Continue(());
 const DONE: Step = ControlFlow::Break(());
 
 impl Conn {
-    /// Processes a segment of this connection. Returns the payload of a predicted segment if no bytes before it are
+    /// Processes a segment of this connection. Returns the payload of a fast segment if no bytes before it are
     /// unread.
     #[inline]
     pub(crate) fn on_segment<P: Port>(
@@ -63,26 +63,26 @@ impl Conn {
         events: &mut TcpEvents,
     ) -> Option<Piece<P::Frame>> {
         if io.shared.config.fast_path
-            && let Some(header) = segment.plain()
-            && self.is_predicted(&header)
+            && let Some(header) = segment.fast_header()
+            && self.is_fast(&header)
         {
-            return match self.on_predicted(io, &header, events) {
-                PredictedPayload::None => None,
-                PredictedPayload::Queue => {
+            return match self.on_fast_segment(io, &header, events) {
+                FastPayload::None => None,
+                FastPayload::Queue => {
                     self.on_in_order_text(io, header.piece(arrived.frame), events);
                     None
                 }
-                PredictedPayload::Lend => Some(header.piece(arrived.frame)),
+                FastPayload::Lend => Some(header.piece(arrived.frame)),
             };
         }
-        self.on_unpredicted(io, segment, arrived, events);
+        self.on_general_segment(io, segment, arrived, events);
         None
     }
 
     /// Header prediction: returns whether the segment is the next in-order payload or an ACK that advances, without
     /// anything that needs the general path.
     #[inline(always)]
-    pub(crate) fn is_predicted(&self, header: &PlainHeader) -> bool {
+    pub(crate) fn is_fast(&self, header: &FastHeader) -> bool {
         let (una, max) = (self.snd.snd_una, self.snd.snd_max);
         self.state == State::Established
             && header.seq == self.rcv.rcv_nxt
@@ -92,28 +92,28 @@ impl Conn {
             && header.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
             && self.rcv.queues.out_of_order.is_empty()
             && self.rcv.fin.is_none()
-            && !self.snd.recovery.slow_path
-            && self.echo.is_predicted(header.ecn)
-            && self.is_timestamp_predicted(header.timestamps)
+            && !self.snd.recovery.active
+            && self.echo.is_fast(header.ecn)
+            && self.is_timestamp_fast(header.timestamps)
     }
 
     /// RFC 7323 s5.3: returns whether the segment passes PAWS on the fast path.
     #[inline(always)]
-    fn is_timestamp_predicted(&self, timestamps: Option<Timestamps>) -> bool {
+    fn is_timestamp_fast(&self, timestamps: Option<Timestamps>) -> bool {
         match timestamps {
             Some(stamp) => !self.ts.is_before_ts_recent(stamp.tsval) || !self.opts.timestamps,
             None => !self.opts.timestamps,
         }
     }
 
-    /// Processes the ACK and the window of a predicted segment.
+    /// Processes the ACK and the window of a fast segment.
     #[inline(always)]
-    pub(crate) fn on_predicted<P: Port>(
+    pub(crate) fn on_fast_segment<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
-        header: &PlainHeader,
+        header: &FastHeader,
         events: &mut TcpEvents,
-    ) -> PredictedPayload {
+    ) -> FastPayload {
         self.last_rx_at = io.now;
         if let Some(stamp) = header.timestamps {
             self.ts.update_recent(io.now, header.seq, stamp.tsval);
@@ -121,7 +121,7 @@ impl Conn {
         // Apply the window together with the ACK, before anything is sent.
         let grown = self.snd.update_window(header.seq, header.ack, header.window);
         if header.ack != self.snd.snd_una {
-            self.on_plain_ack_advance(io, header.ack, events);
+            self.on_ack_outside_recovery(io, header.ack, events);
         }
         if grown {
             self.on_window_grown(io, events);
@@ -130,16 +130,16 @@ impl Conn {
             self.on_closed_window(io);
         }
         if header.len() == 0 {
-            PredictedPayload::None
-        } else if self.rcv.unread == 0 && io.shared.rx.has_room_for_first(&self.rcv.queues.in_order) {
-            PredictedPayload::Lend
+            FastPayload::None
+        } else if self.rcv.unread == 0 && io.shared.rx.has_room_for_single(&self.rcv.queues.in_order) {
+            FastPayload::Lend
         } else {
-            PredictedPayload::Queue
+            FastPayload::Queue
         }
     }
 
     #[cold]
-    fn on_unpredicted<P: Port>(
+    fn on_general_segment<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         segment: Segment,

@@ -6,7 +6,7 @@
 
 mod acks;
 mod control;
-mod first_unit;
+mod fast;
 mod retransmit;
 mod timeout;
 mod transmit;
@@ -181,7 +181,7 @@ impl<P: Port> TcpIo<'_, P> {
 
     /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has none.
     #[inline(always)]
-    pub(super) fn usual_frame(&mut self, len: usize) -> Option<P::Frame> {
+    pub(super) fn alloc_fast(&mut self, len: usize) -> Option<P::Frame> {
         if self.shared.spare.is_some() {
             return None;
         }
@@ -264,7 +264,7 @@ impl<P: Port> TcpIo<'_, P> {
         self.shared.ident = self.shared.ident.wrapping_add(1);
         let ident = self.shared.ident;
         if more_options_bytes == 0
-            && let Some(meta) = path.write_plain(frame, &header.plain(ports, ident), payload_sum)
+            && let Some(meta) = path.write_fast(frame, &header.fast_segment(ports, ident), payload_sum)
         {
             return meta;
         }
@@ -280,8 +280,8 @@ impl<P: Port> TcpIo<'_, P> {
 
     /// [`TcpIo::push`] where [`Wire::has_room`] has just returned true.
     #[inline(always)]
-    fn push_in_room(&mut self, sealed: SealedOf<P>) {
-        if !self.wire.push_in_room(sealed) {
+    fn push_fast(&mut self, sealed: SealedOf<P>) {
+        if !self.wire.push_fast(sealed) {
             return self.count_refused();
         }
         self.count(Counter::TcpTxSegments);

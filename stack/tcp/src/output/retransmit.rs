@@ -31,7 +31,7 @@ impl Conn {
         }
         self.split_at(io, node, len);
         self.retransmit(io, node, len)?;
-        if self.snd.recovery.slow_path {
+        if self.snd.recovery.active {
             self.snd.recovery.on_sent(len);
         }
         Ok(len as usize)

@@ -128,7 +128,7 @@ impl Conn {
         }
         self.snd.rtt.on_timeout();
         self.mark_overdue(io);
-        self.snd.recovery.slow_path |= self.snd.board.lost > 0;
+        self.snd.recovery.active |= self.snd.board.lost > 0;
         self.snd.restart_rto(io.now);
         self.send_window_probe(io);
     }
@@ -157,7 +157,7 @@ impl Conn {
                 io.count(Counter::TcpKeepAliveProbes);
                 io.send_control(&self.path, self.ports, header, &[]);
                 // Whatever answers it must restart the idle time, which the fast path does not do.
-                self.snd.recovery.slow_path = true;
+                self.snd.recovery.active = true;
             }
             KeepAliveAction::GiveUp => self.abort_on_timeout(io, events),
         }

@@ -10,7 +10,7 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Nanos, Seq};
 
-use super::first_unit::FirstUnit;
+use super::fast::FastTransmit;
 use super::{SealedOf, TcpIo};
 use crate::conn::Conn;
 use crate::events::{Blocked, Transmitted};
@@ -28,37 +28,37 @@ impl Conn {
         segments_max: usize,
     ) -> Transmitted {
         if io.shared.config.fast_path {
-            return match self.send_first_unit(io, source) {
-                FirstUnit::Last(bytes) => {
+            return match self.transmit_fast(io, source) {
+                FastTransmit::Last(bytes) => {
                     Transmitted { units: 1, bytes: bytes as usize, blocked: Blocked::Source }
                 }
                 other => self.transmit_rest(io, source, segments_max, other),
             };
         }
-        self.transmit_any(io, source, segments_max)
+        self.transmit_general(io, source, segments_max)
     }
 
-    /// Continues after [`Conn::send_first_unit`] unless that has sent all there is.
+    /// Continues after [`Conn::transmit_fast`] unless that has sent all there is.
     #[inline(never)]
     fn transmit_rest<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
         segments_max: usize,
-        first: FirstUnit,
+        first: FastTransmit,
     ) -> Transmitted {
         match first {
-            FirstUnit::Last(bytes) | FirstUnit::Sent(bytes) => {
+            FastTransmit::Last(bytes) | FastTransmit::Sent(bytes) => {
                 self.transmit_after(io, source, segments_max, bytes)
             }
-            FirstUnit::Blocked(blocked) => self.transmit_nothing(io, blocked),
-            FirstUnit::Unusual => self.transmit_any(io, source, segments_max),
+            FastTransmit::Blocked(blocked) => self.transmit_nothing(io, blocked),
+            FastTransmit::General => self.transmit_general(io, source, segments_max),
         }
     }
 
     /// [`Conn::transmit`] on the general path.
     #[inline(never)]
-    fn transmit_any<P: Port>(
+    fn transmit_general<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -80,7 +80,7 @@ impl Conn {
         done
     }
 
-    /// Continues after [`Conn::send_first_unit`], which has sent `bytes`.
+    /// Continues after [`Conn::transmit_fast`], which has sent `bytes`.
     #[inline(never)]
     fn transmit_after<P: Port>(
         &mut self,
@@ -217,16 +217,16 @@ impl Conn {
         }
         let payload_at = self.payload_at();
         let frame_bytes = payload_at + usize::from(self.snd.emss);
-        match io.usual_frame(frame_bytes) {
+        match io.alloc_fast(frame_bytes) {
             Some(frame) => self.pull_into(io, source, frame, payload_at),
-            None => self.pull_into_any(io, source, frame_bytes, payload_at),
+            None => self.pull_into_general(io, source, frame_bytes, payload_at),
         }
     }
 
     /// [`Conn::pull`] with the spare frame, or one of the terminate reserve.
     #[cold]
     #[inline(never)]
-    fn pull_into_any<P: Port>(
+    fn pull_into_general<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -316,7 +316,7 @@ impl Conn {
     pub(super) fn on_data_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, len: u32) {
         self.snd.on_sent(io.now, len);
         self.on_ack_carried(io);
-        if self.snd.recovery.slow_path {
+        if self.snd.recovery.active {
             self.snd.recovery.on_sent(len);
         }
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(len));
@@ -367,7 +367,7 @@ impl Conn {
         }
         if self.snd.snd_nxt != before
             && self.opts.sack
-            && (!self.snd.recovery.slow_path || self.may_schedule_tlp())
+            && (!self.snd.recovery.active || self.may_schedule_tlp())
         {
             self.snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
         }

@@ -116,7 +116,7 @@ impl<T> Arena<T> {
 
     /// [`Arena::push_back`] into an empty list.
     #[inline(always)]
-    pub(crate) fn push_only(&mut self, list: &mut List, value: T) -> Result<(), T> {
+    pub(crate) fn push_single(&mut self, list: &mut List, value: T) -> Result<(), T> {
         debug_assert!(list.is_empty() && self.has_room(list));
         let at = self.free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
@@ -214,7 +214,7 @@ impl<T> Arena<T> {
     #[inline(always)]
     pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
         if list.len == 1 && list.emergency_nodes == 0 {
-            return self.drop_only_if(list, is_done);
+            return self.drop_single_if(list, is_done);
         }
         let (mut at, mut last, mut count) = (list.head, NIL, 0u16);
         while let Some(node) = self.nodes.get(at as usize)
@@ -247,7 +247,7 @@ impl<T> Arena<T> {
 
     /// [`Arena::drop_front_while`] for a list of one value that is not in the emergency reserve.
     #[inline(always)]
-    fn drop_only_if(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
+    fn drop_single_if(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
         let at = list.head;
         let Some(node) = self.nodes.get_mut(at as usize) else { return };
         if !node.value.as_ref().is_some_and(|value| is_done(value, at)) {
@@ -327,7 +327,7 @@ impl<T> Arena<T> {
 
     /// [`Arena::has_room`] for an empty list.
     #[inline(always)]
-    pub(crate) fn has_room_for_first(&self, list: &List) -> bool {
+    pub(crate) fn has_room_for_single(&self, list: &List) -> bool {
         debug_assert!(list.is_empty());
         list.reserve > 0 || self.shared_left > 0
     }
@@ -436,7 +436,7 @@ mod tests {
                 };
                 match kind {
                     0 if list.is_empty() && arena.has_room(list) => {
-                        prop_assert_eq!(arena.push_only(list, n), Ok(()));
+                        prop_assert_eq!(arena.push_single(list, n), Ok(()));
                         queue.push_back(n);
                     }
                     0 => if arena.push_back(list, n).is_ok() { queue.push_back(n) },

@@ -9,15 +9,15 @@
 //! ```
 //!
 //! `scoreboard` holds the state of every unit, `rack` decides when one is lost, `tlp` sends probes when
-//! acknowledgements stop, and `slow_path` applies the results: the phase, the window and the timer. All of this is off
-//! the fast path. An ACK that advances, without SACK blocks or echo, does not reach this module while `slow_path` is
-//! false.
+//! acknowledgements stop, and `on_ack` applies the results: the phase, the window and the timer. All of this is off
+//! the fast path. An ACK that advances, without SACK blocks or echo, does not reach this module while
+//! [`Recovery::active`] is false.
 //!
 //! Source: RFC 6675, RFC 8985, RFC 6937, RFC 6582 and RFC 3042 for peers without SACK, RFC 2883, RFC 3168 s6.1.2.
 
+mod on_ack;
 mod rack;
 mod scoreboard;
-mod slow_path;
 mod tlp;
 
 use ironwarp_types::Seq;
@@ -47,7 +47,7 @@ pub(crate) enum RecoveryPhase {
 pub(crate) struct Recovery {
     pub(crate) phase: RecoveryPhase,
     /// Acknowledgements need full processing, because of a current or recent loss.
-    pub(crate) slow_path: bool,
+    pub(crate) active: bool,
     /// A mark was echoed at a window of one segment: no new payload until the retransmission timer expires (RFC 3168
     /// s6.1.2).
     pub(crate) held: bool,
@@ -77,7 +77,7 @@ impl Recovery {
     pub(crate) fn new(iss: Seq) -> Self {
         Recovery {
             phase: RecoveryPhase::Open,
-            slow_path: false,
+            active: false,
             held: false,
             cwr_due: false,
             cwr_at: iss,
@@ -101,15 +101,15 @@ impl Recovery {
 
     /// A unit that ends at `seq_end` was retransmitted.
     pub(crate) fn on_retransmit(&mut self, seq_end: Seq) {
-        // Outside the slow path `high_rxt` is stale and must be replaced.
-        self.high_rxt = if self.slow_path { self.high_rxt.max(seq_end) } else { seq_end };
-        self.slow_path = true;
+        // Outside recovery `high_rxt` is stale and must be replaced.
+        self.high_rxt = if self.active { self.high_rxt.max(seq_end) } else { seq_end };
+        self.active = true;
         self.undo_retransmits = self.undo_retransmits.map(|units| units.saturating_add(1));
     }
 
     /// Enters a phase. RFC 3168 s6.1.2: CWR reports every reduction, whatever its reason.
     fn enter(&mut self, snd_nxt: Seq) {
-        (self.recover, self.before_recover, self.slow_path, self.cwr_due) = (snd_nxt, true, true, true);
+        (self.recover, self.before_recover, self.active, self.cwr_due) = (snd_nxt, true, true, true);
         self.tlp.reset();
     }
 

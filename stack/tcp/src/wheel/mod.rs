@@ -127,11 +127,11 @@ impl Wheel {
             self.tick = self.tick.max(target);
             return None;
         }
-        self.pop_slow(now, target)
+        self.pop_from_slots(now, target)
     }
 
     #[cold]
-    fn pop_slow(&mut self, now: Nanos, target: u64) -> Option<u32> {
+    fn pop_from_slots(&mut self, now: Nanos, target: u64) -> Option<u32> {
         loop {
             if let Some(id) = self.pop_due(now) {
                 return Some(id);

@@ -109,7 +109,7 @@ impl Node {
         len
     }
 
-    /// Passes a frame to TCP in the order of the core loop: as a predicted one, or after the checks of `net`. Returns
+    /// Passes a frame to TCP in the order of the core loop: as a fast one, or after the checks of `net`. Returns
     /// what `read` returns for lent payload.
     fn arrive<R>(
         &mut self,
@@ -117,7 +117,7 @@ impl Node {
         read: &mut impl FnMut(Lent<'_, MemoryFrame>) -> Option<R>,
     ) -> Option<R> {
         let (now, wires) = (self.now, &mut self.wires);
-        let arrival = match self.tcp.on_predicted_frame(now, &self.net, arrived(bytes), wires, &mut *read) {
+        let arrival = match self.tcp.on_fast_frame(now, &self.net, arrived(bytes), wires, &mut *read) {
             Ok(arrival) => Some(arrival),
             Err(frame) => match self.net.on_frame(now, frame, wires.first_mut()) {
                 Some(Received::Segment(segment)) => {
@@ -128,7 +128,7 @@ impl Node {
             },
         };
         let read = match arrival? {
-            Arrival::Read(read) => Some(read),
+            Arrival::Delivered(read) => Some(read),
             Arrival::Events(conn, events) => {
                 self.events.push((conn, events));
                 None

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! receive_from
-//!   on_frame         Tcp::on_predicted_frame  headers, flow table, prediction, checksums
+//!   on_frame         Tcp::on_fast_frame      headers, flow table, prediction, checksums
 //!     or else        Net::on_frame            headers, checksums, flow hash
 //!     on_received    Tcp::on_segment_lending  flow table, the steps of RFC 9293
 //!     inside         LentReader::read         Stream::on_acked, Stream::on_readable: FPDU, CRC, checks, copy, completion
@@ -30,7 +30,7 @@ use ironwarp_types::{Clock, Nanos};
 use super::CoreLoop;
 use super::connection::{CONTROL_BUDGET, TimerOwner};
 use super::cores::{LEADER, Steered};
-use super::data_path::{ConnOwner, Read, RxOutcome, TxSource};
+use super::data_path::{ConnOwner, Delivered, RxOutcome, TxSource};
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The doorbell stage: sends new work requests before frames are received: an application that has just posted often waits for the reply.
@@ -39,8 +39,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Also returns whether the mailbox stage has something to do.
     pub(super) fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
         let queue_was_empty = self.dp.tx_ready.is_empty();
-        if queue_was_empty && let Some((slot, has_contexts_to_serve)) = self.cm.take_only_doorbell() {
-            return (self.send_only(now, slot), has_contexts_to_serve);
+        if queue_was_empty && let Some((slot, has_contexts_to_serve)) = self.cm.take_single_doorbell() {
+            return (self.send_single(now, slot), has_contexts_to_serve);
         }
         let has_contexts_to_serve = self.cm.serve_doorbells(&mut self.dp);
         let doorbell_work = self.dp.work;
@@ -56,9 +56,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Sends the work requests of the only queue pair with new ones. Returns the time, as [`CoreLoop::send_posted`].
     #[inline(always)]
-    fn send_only(&mut self, now: Nanos, slot: u32) -> Nanos {
+    fn send_single(&mut self, now: Nanos, slot: u32) -> Nanos {
         self.dp.count_work(1);
-        if self.dp.on_only_doorbell(slot) {
+        if self.dp.on_single_doorbell(slot) {
             self.serve_qp(now, slot);
         }
         self.dp.wires.flush();
@@ -164,14 +164,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     #[inline(always)]
     fn on_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
-        match self.dp.on_predicted_frame(now, port, frame) {
+        match self.dp.on_fast_frame(now, port, frame) {
             Ok(arrival) => self.on_arrival(now, arrival),
-            Err(frame) => self.on_unpredicted_frame(now, port, frame),
+            Err(frame) => self.on_general_frame(now, port, frame),
         }
     }
 
     #[inline(never)]
-    fn on_unpredicted_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
+    fn on_general_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
         let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
         if let Some(received) = net.on_frame(now, frame, wire) {
             self.on_received(now, port, received);
@@ -199,19 +199,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Handles what a segment of a connection leaves to do.
     #[inline(always)]
-    fn on_arrival(&mut self, now: Nanos, arrival: Arrival<Read>) {
+    fn on_arrival(&mut self, now: Nanos, arrival: Arrival<Delivered>) {
         match arrival {
-            Arrival::Read(read) if read.is_done() => {}
-            Arrival::Read(read) => self.after_read(now, read),
+            Arrival::Delivered(delivered) if delivered.is_done() => {}
+            Arrival::Delivered(delivered) => self.after_delivery(now, delivered),
             Arrival::Events(conn, events) => self.on_tcp_events(now, conn, events),
         }
     }
 
     /// Lists the queue pair of a segment that was read, or ends its stream.
     #[inline(never)]
-    fn after_read(&mut self, now: Nanos, read: Read) {
-        let ended = read.ended();
-        self.dp.after_read(read);
+    fn after_delivery(&mut self, now: Nanos, delivered: Delivered) {
+        let ended = delivered.ended();
+        self.dp.after_delivery(delivered);
         if let Some(slot) = ended {
             self.on_stream_end(now, slot);
         }

@@ -4,7 +4,7 @@
 //! version, then the rules of the operation (RFC 5040 s7.2). A segment is placed only after all checks, so a refused
 //! FPDU does not change memory. The first refused FPDU ends the stream, and later bytes are dropped.
 
-mod whole_send;
+mod fast;
 
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, CrcAndSum, Kernel, PrefixCrc};
@@ -78,7 +78,7 @@ pub(super) fn bad_response(error: Terminate, is_indication: bool) -> StreamFault
     }
 }
 
-/// What [`Stream::on_contiguous`] has done.
+/// What [`Stream::on_readable_fast`] has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
     /// Bytes that the stream took. The others are no whole FPDU, or have to wait.
@@ -121,7 +121,7 @@ impl Stream {
     /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
     /// `crc` is that of the first FPDU, if it was computed before. [`Stream::error`] says why the stream ended, if it did.
     #[inline(always)]
-    pub fn on_contiguous<C: StreamCallbacks>(
+    pub fn on_readable_fast<C: StreamCallbacks>(
         &mut self,
         bytes: &[u8],
         mut crc: PrefixCrc,
@@ -251,11 +251,11 @@ impl Stream {
         ulpdu: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
-        if self.whole_send(ulpdu, io).is_some() { Ok(()) } else { self.on_any_segment(ulpdu, io) }
+        if self.place_send_fast(ulpdu, io).is_some() { Ok(()) } else { self.on_general_segment(ulpdu, io) }
     }
 
     #[inline(never)]
-    fn on_any_segment<C: StreamCallbacks>(
+    fn on_general_segment<C: StreamCallbacks>(
         &mut self,
         ulpdu: &[u8],
         io: &mut Io<'_, C>,

@@ -9,11 +9,11 @@
 //! they are inserted when the FPDU is complete.
 
 mod extended;
+mod fast;
 mod one_pass;
 mod read_response;
 mod segment_space;
 mod sender;
-mod whole_message;
 
 use ironwarp_mem::{Access, CoreMem};
 use ironwarp_stats::{CoreStats, Counter};
@@ -162,16 +162,16 @@ impl Stream {
     #[inline(never)]
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Filled {
         self.sender.unit_sum = None;
-        let is_usual = self.state == StreamState::Open && self.sender.gate == Gate::Open;
-        if !is_usual || self.tx_markers.is_some() {
+        let is_open = self.state == StreamState::Open && self.sender.gate == Gate::Open;
+        if !is_open || self.tx_markers.is_some() {
             return Filled { bytes: self.fill_in_any_state(room, io), emptied: false };
         }
-        // One message that is all is the usual case. The loop for more would take registers.
-        match self.whole_message::<_, true>(room, io) {
+        // Fast: one message that is all. The loop for more would take registers.
+        match self.fill_fast::<_, true>(room, io) {
             Some(bytes) if !self.config.complete_on_copy && self.has_nothing_to_send(io) => {
                 Filled { bytes, emptied: true }
             }
-            written => self.fill_open::<C, false>(room, written.unwrap_or(0), io),
+            written => self.fill_general::<C, false>(room, written.unwrap_or(0), io),
         }
     }
 
@@ -179,8 +179,8 @@ impl Stream {
     fn fill_in_any_state<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
-                None => self.fill_open::<C, false>(room, 0, io).bytes,
-                Some(_) => self.fill_open::<C, true>(room, 0, io).bytes,
+                None => self.fill_general::<C, false>(room, 0, io).bytes,
+                Some(_) => self.fill_general::<C, true>(room, 0, io).bytes,
             },
             StreamState::Open => self.fill_gated(room, io),
             StreamState::Terminating => self.fill_terminate(room, io.stats),
@@ -190,7 +190,7 @@ impl Stream {
 
     /// Fills `room`, of which the first `used` bytes are one FPDU already. The general path writes the first one.
     #[inline(never)]
-    fn fill_open<C: StreamCallbacks, const MARKED: bool>(
+    fn fill_general<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: &mut [u8],
         mut used: usize,
@@ -199,22 +199,21 @@ impl Stream {
         let whole = room.len();
         let mut emptied = used > 0 && self.has_nothing_to_send(io);
         while !emptied && let Some(left) = room.get_mut(used..) {
-            // The rest of a message needs a segment of its own, which is the usual case of a long one.
+            // The rest of a long message needs a segment of its own.
             if self.sender.under_way && left.len() < FPDU_BYTES_MIN {
                 break;
             }
-            let bytes =
-                match if MARKED || used == 0 { None } else { self.whole_message::<_, false>(left, io) } {
-                    Some(bytes) => bytes,
-                    None => {
-                        let mut room = SegmentSpace::<MARKED>::new(left);
-                        // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
-                        let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
-                            && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
-                        room.may_cut = used == 0 || worth;
-                        self.next_fpdu(room, io)
-                    }
-                };
+            let bytes = match if MARKED || used == 0 { None } else { self.fill_fast::<_, false>(left, io) } {
+                Some(bytes) => bytes,
+                None => {
+                    let mut room = SegmentSpace::<MARKED>::new(left);
+                    // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
+                    let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
+                        && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
+                    room.may_cut = used == 0 || worth;
+                    self.next_fpdu(room, io)
+                }
+            };
             if bytes == 0 {
                 break;
             }

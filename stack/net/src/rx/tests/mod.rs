@@ -2,12 +2,12 @@
 
 mod arp;
 mod conservation;
+mod fast;
 mod icmp;
 mod icmp_error;
 mod ipv4;
 mod ipv6;
 mod local_addresses;
-mod plain;
 mod tcp;
 mod vlan;
 

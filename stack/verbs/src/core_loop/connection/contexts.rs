@@ -80,12 +80,12 @@ impl ConnectionManager {
         has_contexts_to_serve
     }
 
-    /// The doorbell stage in the usual case: takes the doorbell if there is one context, which rang for one queue pair.
+    /// The doorbell stage on the fast path: takes the doorbell if there is one context, which rang for one queue pair.
     /// Returns the queue pair, and whether the mailbox stage has something to do.
     #[inline(always)]
-    pub(crate) fn take_only_doorbell(&mut self) -> Option<(u32, bool)> {
+    pub(crate) fn take_single_doorbell(&mut self) -> Option<(u32, bool)> {
         let [Some(channel)] = self.contexts.as_mut_slice() else { return None };
-        let slot = channel.doorbell.take_only()?;
+        let slot = channel.doorbell.take_single()?;
         Some((slot, self.core_shared.new_contexts.is_waiting() || !channel.is_idle()))
     }
 

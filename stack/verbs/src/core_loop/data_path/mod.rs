@@ -24,7 +24,7 @@ use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, Tcp, TcpEvents};
 use ironwarp_types::Nanos;
 
-pub(super) use rx::{Read, RxException, RxOutcome};
+pub(super) use rx::{Delivered, RxException, RxOutcome};
 pub(super) use tx::{ROUND_UNITS_MAX, TxOutcome};
 
 use super::cores::{InterCoreMessage, OtherCores};

@@ -28,7 +28,7 @@ impl<P: Port> DataPath<P> {
     pub(crate) fn hash_burst(&mut self, port: u8, burst: &Burst<P::Frame>) {
         let net = self.nets.at(port);
         // Any other frame has the hash 0, which only costs a useless prefetch.
-        let hash_of = |frame| net.plain_frame(frame).map_or(0, |plain| net.hash_of(plain.key()));
+        let hash_of = |frame| net.fast_frame(frame).map_or(0, |fast| net.hash_of(fast.key()));
         self.burst_hashes = burst.iter().rev().map(hash_of).collect();
         self.burst_hashes.iter().for_each(|hash| self.tcp.prefetch_flow(*hash));
         (0..AHEAD).for_each(|_| self.prefetch_next_frame());

@@ -41,17 +41,17 @@ pub(crate) struct RxException {
     pub(crate) wants_tx: bool,
 }
 
-/// What is left to do for a queue pair that has read the payload of a predicted segment.
-pub(crate) struct Read {
+/// What is left to do for a queue pair that has read the payload of a fast segment.
+pub(crate) struct Delivered {
     slot: u32,
-    /// The bits below, and [`Read::TAKEN`].
+    /// The bits below, and [`Delivered::TAKEN`].
     left: NonZero<u8>,
 }
 
 // The result of a call, in one register.
-const _: () = assert!(size_of::<Option<Read>>() == 8);
+const _: () = assert!(size_of::<Option<Delivered>>() == 8);
 
-impl Read {
+impl Delivered {
     /// Always set.
     const TAKEN: NonZero<u8> = NonZero::<u8>::MIN;
     /// The stream ended.
@@ -65,10 +65,10 @@ impl Read {
     fn new(slot: u32, ended: bool, wants_tx: bool, waits: bool) -> Self {
         let bit = |bit: u8, is_set: bool| if is_set { bit } else { 0 };
         let bits = bit(Self::ENDED, ended) | bit(Self::WANTS_TX, wants_tx) | bit(Self::WAITS, waits);
-        Read { slot, left: Self::TAKEN | bits }
+        Delivered { slot, left: Self::TAKEN | bits }
     }
 
-    /// Returns whether nothing is left to do: the usual case.
+    /// Returns whether nothing is left to do.
     #[inline(always)]
     pub(crate) fn is_done(&self) -> bool {
         self.left == Self::TAKEN
@@ -86,7 +86,7 @@ impl Read {
     }
 }
 
-/// Reads the payload of predicted segments in their frames: the parts of a data path that TCP does not use meanwhile.
+/// Reads the payload of fast segments in their frames: the parts of a data path that TCP does not use meanwhile.
 struct LentReader<'a> {
     conn_owners: &'a [ConnOwner],
     qps: &'a mut QpTable,
@@ -109,11 +109,11 @@ impl LentReader<'_> {
     }
 }
 
-impl<F: Frame> PayloadReader<F, Read> for LentReader<'_> {
+impl<F: Frame> PayloadReader<F, Delivered> for LentReader<'_> {
     #[inline(always)]
     fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> u32 {
         let both = match segment.len() < BYTES_MIN {
-            true => fpdu::sum_short(segment, header_bytes).map(|(sum, crc)| {
+            true => fpdu::sum_and_crc(segment, header_bytes).map(|(sum, crc)| {
                 self.crc = crc;
                 sum
             }),
@@ -126,7 +126,7 @@ impl<F: Frame> PayloadReader<F, Read> for LentReader<'_> {
     /// not in full operation, or if the stream needs its bytes in TCP's queue. Not inlined: the stream needs registers of
     /// its own.
     #[inline(never)]
-    fn read(&mut self, lent: Lent<'_, F>) -> Option<Read> {
+    fn read(&mut self, lent: Lent<'_, F>) -> Option<Delivered> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
         let qp = self.qps.at(slot)?;
         if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
@@ -136,11 +136,11 @@ impl<F: Frame> PayloadReader<F, Read> for LentReader<'_> {
         if lent.events.contains(TcpEvents::ACKED) {
             stream.on_acked(lent.acked_bytes, &mut io);
         }
-        let Taken { bytes, ended } = stream.on_contiguous(lent.bytes.front(), self.crc, &mut io);
+        let Taken { bytes, ended } = stream.on_readable_fast(lent.bytes.front(), self.crc, &mut io);
         lent.bytes.consume(bytes);
         let writable = lent.events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT);
         let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
-        Some(Read::new(slot, ended, wants_tx, stream.awaits_quiescence()))
+        Some(Delivered::new(slot, ended, wants_tx, stream.awaits_quiescence()))
     }
 }
 
@@ -171,16 +171,16 @@ impl<P: Port> DataPath<P> {
         (reader, &mut self.tcp, &mut self.wires, self.nets.at(port))
     }
 
-    /// Handles a frame with a predicted segment, or returns it.
+    /// Handles a frame with a fast segment, or returns it.
     #[inline(always)]
-    pub(crate) fn on_predicted_frame(
+    pub(crate) fn on_fast_frame(
         &mut self,
         now: Nanos,
         port: u8,
         frame: P::Frame,
-    ) -> Result<Arrival<Read>, P::Frame> {
+    ) -> Result<Arrival<Delivered>, P::Frame> {
         let (reader, tcp, wires, net) = self.split(port);
-        tcp.on_predicted_frame(now, net, frame, wires, reader)
+        tcp.on_fast_frame(now, net, frame, wires, reader)
     }
 
     /// Handles a segment that `net` has checked.
@@ -189,7 +189,7 @@ impl<P: Port> DataPath<P> {
         now: Nanos,
         port: u8,
         segment: TcpSegment<P::Frame>,
-    ) -> Option<Arrival<Read>> {
+    ) -> Option<Arrival<Delivered>> {
         let (mut reader, tcp, wires, net) = self.split(port);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path_to_peer = || net.path_to(&flow, mac);
@@ -198,12 +198,12 @@ impl<P: Port> DataPath<P> {
 
     /// Lists a queue pair that has read lent payload, if it has to send or to wait.
     #[inline]
-    pub(crate) fn after_read(&mut self, read: Read) {
-        if read.has(Read::WAITS) {
-            self.wait_for_quiescence(read.slot);
+    pub(crate) fn after_delivery(&mut self, delivered: Delivered) {
+        if delivered.has(Delivered::WAITS) {
+            self.wait_for_quiescence(delivered.slot);
         }
-        if read.has(Read::WANTS_TX) {
-            self.enqueue_tx(read.slot);
+        if delivered.has(Delivered::WANTS_TX) {
+            self.enqueue_tx(delivered.slot);
         }
     }
 

@@ -44,7 +44,7 @@ impl<P: Port> DataPath<P> {
         if self.has_many_connections() {
             self.prefetch_sender(slot);
         }
-        if self.on_only_doorbell(slot)
+        if self.on_single_doorbell(slot)
             && let Some(qp) = self.qps.at(slot)
             && !core::mem::replace(&mut qp.tx_queued, true)
         {
@@ -54,7 +54,7 @@ impl<P: Port> DataPath<P> {
 
     /// [`DataPath::on_doorbell`] without listing the queue pair as a sender: returns whether it is to be served.
     #[inline(always)]
-    pub(crate) fn on_only_doorbell(&mut self, slot: u32) -> bool {
+    pub(crate) fn on_single_doorbell(&mut self, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
         // The doorbell is cleared before the rings are read, so that later work rings it again.
         qp.shared.bell.clear();
@@ -79,16 +79,15 @@ impl<P: Port> DataPath<P> {
     pub(crate) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         match (qp.conn, &qp.lifecycle) {
-            // The usual case, decided by itself.
             (Some(conn), Lifecycle::Running(Running { holdoff_until, .. })) if now >= *holdoff_until => {
                 self.serve_stream(now, slot, conn)
             }
-            _ => self.serve_qp_in_any_state(now, slot),
+            _ => self.serve_qp_general(now, slot),
         }
     }
 
     #[inline(never)]
-    fn serve_qp_in_any_state(&mut self, now: Nanos, slot: u32) -> TxOutcome {
+    fn serve_qp_general(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         qp.tx_queued = false;
         let Some(conn) = qp.conn else { return TxOutcome::default() };

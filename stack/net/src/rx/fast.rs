@@ -1,7 +1,7 @@
 //! Segments of established connections, read at fixed offsets.
 //!
 //! Most segments of an established connection differ from the previous one in sequence numbers, window, timestamps and
-//! length only. [`Net::plain_frame`] recognises their layout in one pass over 66 bytes. TCP then looks up the connection
+//! length only. [`Net::fast_frame`] recognises their layout in one pass over 66 bytes. TCP then looks up the connection
 //! by the flow's key, compares the fields that it predicts and asks for the checksums. A frame that fails any of these
 //! takes [`Net::on_frame`].
 //!
@@ -42,7 +42,7 @@ const CONTROL_TIMESTAMPS: u32 = u32::from_le_bytes([0x80, 0x10, 0, 0]);
 
 /// A frame to us with a TCP segment over IPv4, without a VLAN tag: ACK and perhaps PSH are set, and there is no option
 /// but timestamps. Its checksums are not verified.
-pub struct PlainFrame<'a> {
+pub struct FastFrame<'a> {
     header: &'a [u8; HEADERS_BYTES],
     /// The segment from the TCP header on, without link padding.
     l4: &'a [u8],
@@ -50,35 +50,35 @@ pub struct PlainFrame<'a> {
 }
 
 impl Net {
-    /// Returns the headers of a plain frame, or `None` for any other frame. A frame shorter than the headers with
-    /// timestamps is never plain.
+    /// Returns the headers of a fast frame, or `None` for any other frame. A frame shorter than the headers with
+    /// timestamps is never fast.
     #[inline(always)]
-    pub fn plain_frame<'a, F: Frame>(&self, frame: &'a F) -> Option<PlainFrame<'a>> {
+    pub fn fast_frame<'a, F: Frame>(&self, frame: &'a F) -> Option<FastFrame<'a>> {
         let bytes = frame.bytes();
         let header = bytes.first_chunk::<HEADERS_BYTES>()?;
         let control = word32::<46>(header) & CONTROL_MASK;
         let has_timestamps = control == CONTROL_TIMESTAMPS && word32::<54>(header) == TIMESTAMPS_HEAD;
-        let is_plain = (has_timestamps || control == CONTROL_BARE)
-            && self.is_plain_tcp_to_us(header.first_chunk()?)
+        let is_fast = (has_timestamps || control == CONTROL_BARE)
+            && self.is_fast_tcp_to_us(header.first_chunk()?)
             && self.link.vlan.is_none();
-        if !is_plain {
+        if !is_fast {
             return None;
         }
         let end = usize::from((word32::<16>(header) as u16).swap_bytes()) + ETHERNET_BYTES;
-        let plain = PlainFrame { header, l4: bytes.get(HEADERS_V4_BYTES..end)?, has_timestamps };
-        if usize::from(plain.start()) <= end { Some(plain) } else { None }
+        let fast = FastFrame { header, l4: bytes.get(HEADERS_V4_BYTES..end)?, has_timestamps };
+        if usize::from(fast.start()) <= end { Some(fast) } else { None }
     }
 
-    /// Returns the hash of a plain frame's flow, as [`FlowHasher::hash`](crate::FlowHasher::hash).
+    /// Returns the hash of a fast frame's flow, as [`FlowHasher::hash`](crate::FlowHasher::hash).
     #[inline(always)]
     pub fn hash_of(&self, key: FlowKeyV4) -> u32 {
         self.hasher.hash_key_v4(key)
     }
 
-    /// Returns whether a plain frame of a connection is acceptable: its addresses still are, and its checksums are correct.
-    /// [`Checksum::Unknown`] leaves TCP's checksum to [`PlainFrame::is_sum_correct`].
+    /// Returns whether a fast frame of a connection is acceptable: its addresses still are, and its checksums are correct.
+    /// [`Checksum::Unknown`] leaves TCP's checksum to [`FastFrame::is_sum_correct`].
     #[inline(always)]
-    pub fn accepts_plain(&self, frame: &PlainFrame<'_>, rx: RxMeta) -> Checksum {
+    pub fn accepts_fast(&self, frame: &FastFrame<'_>, rx: RxMeta) -> Checksum {
         let (remote, local) = frame.addresses();
         let is_header_correct = || {
             let header =
@@ -94,7 +94,7 @@ impl Net {
     }
 }
 
-impl PlainFrame<'_> {
+impl FastFrame<'_> {
     /// Returns addresses and ports.
     #[inline(always)]
     pub fn key(&self) -> FlowKeyV4 {
@@ -120,7 +120,7 @@ impl PlainFrame<'_> {
         usize::from(self.start()) - HEADERS_V4_BYTES
     }
 
-    /// Returns whether TCP's checksum is correct. `sum` is that of [`PlainFrame::segment`], as
+    /// Returns whether TCP's checksum is correct. `sum` is that of [`FastFrame::segment`], as
     /// [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, and `path` the connection's.
     #[inline(always)]
     pub fn is_sum_correct(&self, path: &Path, sum: u32) -> bool {

@@ -1,8 +1,8 @@
-//! Plain frames: what [`Net::plain_frame`] and [`Net::accepts_plain`] accept, [`Net::on_frame`] returns with the same
+//! Fast frames: what [`Net::fast_frame`] and [`Net::accepts_fast`] accept, [`Net::on_frame`] returns with the same
 //! fields. RFC 9293 s3.1, RFC 7323 s3.2.
 //!
-//! [`Net::plain_frame`]: crate::Net::plain_frame
-//! [`Net::accepts_plain`]: crate::Net::accepts_plain
+//! [`Net::fast_frame`]: crate::Net::fast_frame
+//! [`Net::accepts_fast`]: crate::Net::accepts_fast
 //! [`Net::on_frame`]: crate::Net::on_frame
 
 use ironwarp_port::memory::MemoryFrame;
@@ -11,7 +11,7 @@ use ironwarp_types::{Ecn, FlowKeyV4, MacAddr, Seq};
 use proptest::prelude::*;
 
 use crate::net::Net;
-use crate::rx::plain::PlainFrame;
+use crate::rx::fast::FastFrame;
 use crate::testing::{Bench, tcp_frame, with_ip};
 
 /// Replaces the header's length and flags, and puts `options` before the payload. Both checksums are correct.
@@ -35,85 +35,85 @@ fn timestamps() -> [u8; 12] {
     [1, 1, 8, 10, 0, 0, 1, 2, 0, 0, 3, 4]
 }
 
-/// [`Net::accepts_plain`](crate::Net::accepts_plain) for a connection of the frame's addresses.
-fn accepts(net: &Net, plain: &PlainFrame<'_>, sum: impl FnOnce(&[u8], usize) -> u32) -> bool {
-    let (remote, local) = plain.addresses();
+/// [`Net::accepts_fast`](crate::Net::accepts_fast) for a connection of the frame's addresses.
+fn accepts(net: &Net, fast: &FastFrame<'_>, sum: impl FnOnce(&[u8], usize) -> u32) -> bool {
+    let (remote, local) = fast.addresses();
     let path = net.path_over(local.into(), remote.into(), MacAddr([2; 6]));
-    net.accepts_plain(plain, RxMeta::default()) == Checksum::Unknown
-        && plain.is_sum_correct(&path, sum(plain.segment(), plain.header_bytes()))
+    net.accepts_fast(fast, RxMeta::default()) == Checksum::Unknown
+        && fast.is_sum_correct(&path, sum(fast.segment(), fast.header_bytes()))
 }
 
-fn is_plain(bytes: &[u8]) -> bool {
-    Bench::new().net.plain_frame(&MemoryFrame::detached(bytes, 2_048)).is_some()
+fn is_fast(bytes: &[u8]) -> bool {
+    Bench::new().net.fast_frame(&MemoryFrame::detached(bytes, 2_048)).is_some()
 }
 
 #[test]
-fn the_fields_of_a_plain_frame_are_those_of_its_header() {
+fn the_fields_of_a_fast_frame_are_those_of_its_header() {
     let bytes = frame([0x80, 0x18], &timestamps(), b"payload");
     let bytes = with_ip(bytes, 15, &[2]);
     let mut bench = Bench::new();
     let segment = bench.receive(&bytes).expect("a segment");
     let arrived = MemoryFrame::detached(&bytes, 2_048);
-    let plain = bench.net.plain_frame(&arrived).expect("a plain frame");
-    assert!(accepts(&bench.net, &plain, |segment, header_bytes| {
+    let fast = bench.net.fast_frame(&arrived).expect("a fast frame");
+    assert!(accepts(&bench.net, &fast, |segment, header_bytes| {
         assert_eq!((header_bytes, &segment[header_bytes..]), (32, &b"payload"[..]));
         crate::checksum::sum(segment)
     }));
-    assert_eq!(plain.key(), FlowKeyV4::from(&segment.flow));
-    assert_eq!(bench.net.hash_of(plain.key()), segment.hash);
+    assert_eq!(fast.key(), FlowKeyV4::from(&segment.flow));
+    assert_eq!(bench.net.hash_of(fast.key()), segment.hash);
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    assert_eq!((plain.seq(), plain.ack()), (Seq(word(38)), Seq(word(42))));
-    assert_eq!(plain.window(), u16::from_be_bytes([bytes[48], bytes[49]]));
-    assert_eq!(plain.timestamps(), Some([0x0102, 0x0304]));
-    assert_eq!((plain.ecn(), segment.ecn), (Ecn::Ect0, Ecn::Ect0));
-    assert_eq!((plain.start(), plain.end()), (66, segment.l4_end));
+    assert_eq!((fast.seq(), fast.ack()), (Seq(word(38)), Seq(word(42))));
+    assert_eq!(fast.window(), u16::from_be_bytes([bytes[48], bytes[49]]));
+    assert_eq!(fast.timestamps(), Some([0x0102, 0x0304]));
+    assert_eq!((fast.ecn(), segment.ecn), (Ecn::Ect0, Ecn::Ect0));
+    assert_eq!((fast.start(), fast.end()), (66, segment.l4_end));
     assert_eq!(&arrived.bytes()[66..], b"payload");
 }
 
 #[test]
-fn a_plain_frame_has_no_option_but_timestamps() {
-    assert!(is_plain(&frame([0x50, 0x10], &[], b"twelve bytes")));
-    assert!(is_plain(&frame([0x80, 0x10], &timestamps(), b"")));
-    assert!(!is_plain(&frame([0x60, 0x10], &[1; 4], b"eight or more")));
-    assert!(!is_plain(&frame([0x80, 0x10], &[1, 1, 5, 10, 0, 0, 0, 0, 0, 0, 0, 1], b"")));
-    assert!(!is_plain(&frame([0x90, 0x10], &[timestamps().as_slice(), &[1; 4]].concat(), b"")));
+fn a_fast_frame_has_no_option_but_timestamps() {
+    assert!(is_fast(&frame([0x50, 0x10], &[], b"twelve bytes")));
+    assert!(is_fast(&frame([0x80, 0x10], &timestamps(), b"")));
+    assert!(!is_fast(&frame([0x60, 0x10], &[1; 4], b"eight or more")));
+    assert!(!is_fast(&frame([0x80, 0x10], &[1, 1, 5, 10, 0, 0, 0, 0, 0, 0, 0, 1], b"")));
+    assert!(!is_fast(&frame([0x90, 0x10], &[timestamps().as_slice(), &[1; 4]].concat(), b"")));
 }
 
 #[test]
-fn a_plain_frame_has_no_flag_but_ack_and_push() {
+fn a_fast_frame_has_no_flag_but_ack_and_push() {
     for flags in 0..=255u8 {
         let bytes = frame([0x80, flags], &timestamps(), b"payload");
-        assert_eq!(is_plain(&bytes), flags & !8 == 0x10, "{flags:#x}");
+        assert_eq!(is_fast(&bytes), flags & !8 == 0x10, "{flags:#x}");
     }
 }
 
 #[test]
-fn a_frame_shorter_than_the_headers_is_not_plain() {
+fn a_frame_shorter_than_the_headers_is_not_fast() {
     let bytes = frame([0x80, 0x10], &timestamps(), b"");
-    assert!(is_plain(&bytes));
-    assert!(!is_plain(&bytes[..65]));
+    assert!(is_fast(&bytes));
+    assert!(!is_fast(&bytes[..65]));
     let cut = with_correct_checksums(with_ip(bytes.clone(), 16, &[0, 51]));
-    assert!(!is_plain(&cut), "the IP packet ends within the option");
+    assert!(!is_fast(&cut), "the IP packet ends within the option");
     let long = with_correct_checksums(with_ip(bytes, 16, &[0, 53]));
-    assert!(!is_plain(&long), "the IP packet ends behind the frame");
+    assert!(!is_fast(&long), "the IP packet ends behind the frame");
 }
 
 #[test]
-fn a_plain_frame_in_a_vlan_does_not_exist() {
+fn a_fast_frame_in_a_vlan_does_not_exist() {
     let tagged = Bench::with(Default::default(), |cfg| {
         cfg.vlan = Some(crate::VlanTag { id: 5, priority: 0 });
     });
     let arrived = MemoryFrame::detached(&frame([0x80, 0x10], &timestamps(), b""), 2_048);
-    assert!(tagged.net.plain_frame(&arrived).is_none());
+    assert!(tagged.net.fast_frame(&arrived).is_none());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever is changed in a frame, a frame that is accepted as plain is a segment for the general path, with the
+    /// Whatever is changed in a frame, a frame that is accepted as fast is a segment for the general path, with the
     /// same flow and payload.
     #[test]
-    fn what_is_accepted_as_plain_is_a_segment(
+    fn what_is_accepted_as_fast_is_a_segment(
         has_timestamps in any::<bool>(),
         payload in prop_oneof![Just(24), 250..800usize].prop_map(|bytes| vec![7; bytes]),
         changes in prop::collection::vec((prop_oneof![0..90usize, 0..800usize], any::<u8>()), 0..4),
@@ -134,15 +134,15 @@ proptest! {
         bytes.resize(bytes.len() + padding, 0xee);
         let mut bench = Bench::new();
         let arrived = MemoryFrame::detached(&bytes, 2_048);
-        let plain = bench.net.plain_frame(&arrived);
+        let fast = bench.net.fast_frame(&arrived);
         let sum = |segment: &[u8], _| crate::checksum::sum(segment);
-        if let Some(plain) = plain.filter(|plain| accepts(&bench.net, plain, sum)) {
-            let (key, hash) = (plain.key(), bench.net.hash_of(plain.key()));
+        if let Some(fast) = fast.filter(|fast| accepts(&bench.net, fast, sum)) {
+            let (key, hash) = (fast.key(), bench.net.hash_of(fast.key()));
             // The flow of a connection has a unicast remote address: others are refused by the general path.
             if let Some(segment) = bench.receive(&bytes) {
                 prop_assert_eq!((key, hash), (FlowKeyV4::from(&segment.flow), segment.hash));
-                prop_assert_eq!((plain.end(), plain.ecn()), (segment.l4_end, segment.ecn));
-                prop_assert_eq!(plain.start(), 34 + u16::from(bytes[46] >> 4) * 4);
+                prop_assert_eq!((fast.end(), fast.ecn()), (segment.l4_end, segment.ecn));
+                prop_assert_eq!(fast.start(), 34 + u16::from(bytes[46] >> 4) * 4);
             } else {
                 let remote = std::net::Ipv4Addr::from([bytes[26], bytes[27], bytes[28], bytes[29]]);
                 let broadcast = std::net::Ipv4Addr::new(10, 0, 0, 255);

@@ -33,15 +33,15 @@ struct AckInfo {
 }
 
 impl Conn {
-    /// Processes an acknowledgement of SND.UNA or beyond on the slow path.
+    /// Processes an acknowledgement of SND.UNA or beyond in recovery.
     #[cold]
-    pub(crate) fn on_ack_slow_path<P: Port>(
+    pub(crate) fn on_ack_in_recovery<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         segment: &Segment,
         events: &mut TcpEvents,
     ) {
-        self.snd.recovery.slow_path = true;
+        self.snd.recovery.active = true;
         let (una_before, sacked_before) = (self.snd.snd_una, self.snd.board.sacked);
         let advanced = self.advance_una(io, segment.ack, events);
         let dsack = if self.opts.sack { self.take_sacks(io, segment, una_before) } else { None };
@@ -157,7 +157,7 @@ impl Conn {
         let recheck_at = self.find_losses(io, &ack_info);
         self.update_cwnd(io.now, &ack_info);
         self.set_timer(io, ack_info.delivered > 0, recheck_at);
-        self.update_slow_path();
+        self.update_active();
         if ack_info.advanced > 0 {
             self.notify_writable(events);
         }
@@ -245,7 +245,7 @@ impl Conn {
             self.snd.stop_timer();
             self.snd.progress_at = io.now;
         }
-        self.update_slow_path();
+        self.update_active();
         self.notify_writable(events);
     }
 
@@ -365,10 +365,10 @@ impl Conn {
             && !recovery.tlp.is_pending()
     }
 
-    /// Returns to the fast path when no slow-path state is left.
-    fn update_slow_path(&mut self) {
+    /// Ends recovery when none of its state is left.
+    fn update_active(&mut self) {
         let snd = &mut self.snd;
-        snd.recovery.slow_path = snd.recovery.phase != RecoveryPhase::Open
+        snd.recovery.active = snd.recovery.phase != RecoveryPhase::Open
             || snd.recovery.held
             || snd.board.sacked > 0
             || snd.board.lost > 0
@@ -402,7 +402,7 @@ impl Conn {
             io.count(Counter::TcpTailLossProbes);
             let snd = &mut self.snd;
             snd.recovery.tlp.on_probe(snd.snd_nxt, retransmitted, measured);
-            snd.recovery.slow_path = true;
+            snd.recovery.active = true;
         }
         self.snd.restart_rto(io.now);
     }
@@ -468,7 +468,7 @@ impl Conn {
             }
             at = io.shared.tx.next(at);
         }
-        snd.recovery.slow_path = true;
+        snd.recovery.active = true;
         if !self.opts.sack {
             snd.board.sacked = 0;
         }

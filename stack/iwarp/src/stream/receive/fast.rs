@@ -1,4 +1,5 @@
-//! The usual case of the receive side: the next Send in one segment, into the first element of the oldest receive.
+//! The fast path of the receive side: the next Send in one segment, into the first element of the oldest
+//! receive.
 //!
 //! It makes the checks of the general path in one comparison of the header, and leaves every segment that fails one to
 //! that path, before anything has changed: that path says why.
@@ -17,7 +18,11 @@ const SEND_SOLICITED: u8 = Opcode::SendSolicited.control();
 impl Stream {
     /// Delivers a Send in one segment. `None` if the general path must decide. Not inlined: it needs registers of its own.
     #[inline(never)]
-    pub(super) fn whole_send<C: CompletionSink>(&mut self, ulpdu: &[u8], io: &mut Io<'_, C>) -> Option<()> {
+    pub(super) fn place_send_fast<C: CompletionSink>(
+        &mut self,
+        ulpdu: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Option<()> {
         let (header, payload) = ulpdu.split_first_chunk::<UNTAGGED_BYTES>()?;
         let [LAST_UNTAGGED, operation @ (SEND | SEND_SOLICITED), _, _, _, _, place @ ..] = header else {
             return None;
@@ -36,7 +41,7 @@ impl Stream {
             let sink = wqe.scatter().at(0).filter(|sink| payload.len() <= sink.len as usize)?;
             let scope = AccessScope::new(self.config.recv_pd, self.config.qp);
             let bytes = payload.len() as u32;
-            let span = io.memory.resolve_in_place(sink.lkey, scope, sink.addr, bytes, Access::LOCAL_WRITE);
+            let span = io.memory.resolve_inlined(sink.lkey, scope, sink.addr, bytes, Access::LOCAL_WRITE);
             span.ok()?.copy_in(0, payload).ok()?;
         }
         let wr_id = wqe.wr_id;

@@ -1,4 +1,4 @@
-//! The usual transmission, of one unit while nothing else is outstanding: frames, results, events, timers and counters are
+//! The fast transmission, of one unit while nothing else is outstanding: frames, results, events, timers and counters are
 //! those of the general path, bit by bit.
 
 use crate::common;
@@ -246,7 +246,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_usual_transmission_cannot_be_told_from_the_general_path(
+    fn the_fast_transmission_cannot_be_told_from_the_general_path(
         (timestamps, ecn) in (prop::bool::weighted(0.8), any::<bool>()),
         initial_window_segments in prop_oneof![3 => Just(10u8), 1 => Just(1u8)],
         steps in prop::collection::vec(step(), 1..80),

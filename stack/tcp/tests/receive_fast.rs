@@ -57,7 +57,7 @@ fn payload_behind_unread_bytes_is_not_lent() {
 }
 
 #[test]
-fn payload_that_is_not_predicted_is_not_lent() {
+fn payload_of_the_general_path_is_not_lent() {
     let mut s = script();
     assert_eq!(s.peer_lending("P. 101:201(100) ack 1 win 64000", |_| unreachable!()), 0);
     assert_eq!(s.peer_lending("P. 1:101(100) ack 1 win 64000", |_| unreachable!()), 0);

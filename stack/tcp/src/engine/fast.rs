@@ -1,11 +1,11 @@
 //! Payload that is read in its frame before it enters the receive queue.
 //!
-//! A predicted segment of a connection without unread bytes needs no place in a queue if its reader consumes it at once.
+//! A fast segment of a connection without unread bytes needs no place in a queue if its reader consumes it at once.
 //! TCP applies the ACK and the window, and lends the payload to the reader as a [`ByteStream`]. Then it advances RCV.NXT,
 //! schedules the ACK and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before
 //! them.
 //!
-//! [`Tcp::on_predicted_frame`] finds such a segment in a frame that `net` has not checked yet: the flow table, header
+//! [`Tcp::on_fast_frame`] finds such a segment in a frame that `net` has not checked yet: the flow table, header
 //! prediction, then the checksums. It takes the frame or returns it unchanged, and cannot fail.
 
 use ironwarp_arch::checksum;
@@ -17,9 +17,9 @@ use ironwarp_types::{FlowKeyV4, Nanos, Seq};
 use super::{Slot, Tcp};
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
-use crate::header::PlainHeader;
+use crate::header::FastHeader;
 use crate::ids::ConnId;
-use crate::input::PredictedPayload;
+use crate::input::FastPayload;
 use crate::output::TcpIo;
 use crate::queue::Piece;
 use crate::stream::ByteStream;
@@ -27,12 +27,12 @@ use crate::stream::ByteStream;
 /// The result of a segment of a connection.
 pub enum Arrival<R> {
     /// The reader took the lent payload. It has seen the events, and what it did not consume is queued.
-    Read(R),
+    Delivered(R),
     /// The events of any other segment. Payload that the reader refused is queued and reported as READABLE.
     Events(ConnId, TcpEvents),
 }
 
-/// A predicted segment whose ACK and window are applied, and whose payload is lent to a reader. No bytes before it are
+/// A fast segment whose ACK and window are applied, and whose payload is lent to a reader. No bytes before it are
 /// unread.
 pub struct Lent<'a, F> {
     /// The connection.
@@ -95,10 +95,10 @@ impl<F: Frame> ByteStream for LentBytes<F> {
 }
 
 impl<P: Port> Tcp<P> {
-    /// Processes a frame that holds a predicted segment, whose payload `reader` may take. Any other frame is returned, before anything has changed, for [`Net::on_frame`] and
+    /// Processes a frame that holds a fast segment, whose payload `reader` may take. Any other frame is returned, before anything has changed, for [`Net::on_frame`] and
     /// [`Tcp::on_segment_lending`], which process each frame with the same results.
     #[inline(always)]
-    pub fn on_predicted_frame<R>(
+    pub fn on_fast_frame<R>(
         &mut self,
         now: Nanos,
         net: &Net,
@@ -109,44 +109,44 @@ impl<P: Port> Tcp<P> {
         if !self.shared.config.fast_path {
             return Err(frame);
         }
-        let Some(plain) = net.plain_frame(&frame) else { return Err(frame) };
-        let found = find_plain(&mut self.slots, &self.flows, self.last_predicted, net, plain.key());
+        let Some(fast) = net.fast_frame(&frame) else { return Err(frame) };
+        let found = find_fast(&mut self.slots, &self.flows, self.last_fast, net, fast.key());
         let Some((id, conn)) = found else { return Err(frame) };
-        let header = PlainHeader::from(&plain);
-        if !conn.is_predicted(&header) {
+        let header = FastHeader::from(&fast);
+        if !conn.is_fast(&header) {
             return Err(frame);
         }
-        let is_correct = match net.accepts_plain(&plain, frame.rx()) {
+        let is_correct = match net.accepts_fast(&fast, frame.rx()) {
             Checksum::Unknown => {
-                let sum = reader.sum(id, plain.segment(), plain.header_bytes());
-                plain.is_sum_correct(&conn.path, sum)
+                let sum = reader.sum(id, fast.segment(), fast.header_bytes());
+                fast.is_sum_correct(&conn.path, sum)
             }
             known => known == Checksum::Good,
         };
         if !is_correct {
             return Err(frame);
         }
-        self.last_predicted = id.slot;
+        self.last_fast = id.slot;
         self.shared.stats.count(Counter::TcpRxSegments);
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
-        let payload = conn.on_predicted(&mut io, &header, &mut events);
+        let payload = conn.on_fast_segment(&mut io, &header, &mut events);
         debug_assert!(conn.state == State::Established);
         let read = match payload {
-            PredictedPayload::Lend => conn.lend(&mut io, id, header.piece(frame), &mut events, &mut reader),
-            PredictedPayload::None => None,
-            PredictedPayload::Queue => {
+            FastPayload::Lend => conn.lend(&mut io, id, header.piece(frame), &mut events, &mut reader),
+            FastPayload::None => None,
+            FastPayload::Queue => {
                 conn.on_rest(&mut io, header.piece(frame), &mut events);
                 None
             }
         };
-        Ok(read.map_or(Arrival::Events(id, events), Arrival::Read))
+        Ok(read.map_or(Arrival::Events(id, events), Arrival::Delivered))
     }
 }
 
-/// Returns the connection that a plain frame belongs to and its id. `last` is the slot of the last predicted segment.
+/// Returns the connection that a fast frame belongs to and its id. `last` is the slot of the last fast segment.
 #[inline(always)]
-fn find_plain<'a>(
+fn find_fast<'a>(
     slots: &'a mut [Slot],
     flows: &FlowTable,
     last: u32,
@@ -170,7 +170,7 @@ fn find_plain<'a>(
 }
 
 impl Conn {
-    /// Lends the payload of a predicted segment to `reader`. What it consumed is done, the rest is queued.
+    /// Lends the payload of a fast segment to `reader`. What it consumed is done, the rest is queued.
     #[inline(always)]
     pub(super) fn lend<P: Port, R>(
         &mut self,

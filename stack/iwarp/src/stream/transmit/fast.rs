@@ -1,4 +1,4 @@
-//! The usual case of the send side: the next request is a Send or Write that fits in the segment as one FPDU.
+//! The fast path of the send side: the next request is a Send or Write that fits in the segment as one FPDU.
 //!
 //! It takes the same bytes and the same order as the general path, which decides what this one leaves: which queue sends
 //! next, where a message is cut, and why a request fails.
@@ -21,7 +21,7 @@ impl Stream {
     /// request is of another kind, is fenced, does not fit or names memory that it may not use. With `SUMMED` a short FPDU
     /// is summed, too, which pays only if it is the whole unit.
     #[inline(always)]
-    pub(super) fn whole_message<C, const SUMMED: bool>(
+    pub(super) fn fill_fast<C, const SUMMED: bool>(
         &mut self,
         room: &mut [u8],
         io: &mut Io<'_, C>,

@@ -1,6 +1,6 @@
-//! All headers of a usual segment in one pass: IPv4 without a VLAN tag, and no options but timestamps.
+//! All headers of a fast segment in one pass: IPv4 without a VLAN tag, and no options but timestamps.
 //!
-//! The counterpart of [`PlainFrame`](crate::PlainFrame). Every field has a fixed offset, and the sum of the headers comes
+//! The counterpart of [`FastFrame`](crate::FastFrame). Every field has a fixed offset, and the sum of the headers comes
 //! from the values that are written, so only the payload is read.
 //!
 //! Source: RFC 9293 s3.1, RFC 7323 appendix A, RFC 1071.
@@ -20,15 +20,15 @@ const L3_END: usize = ETHERNET_BYTES + IPV4_BYTES;
 const BARE_BYTES: usize = L3_END + 20;
 const TIMESTAMPS_BYTES: usize = L3_END + 32;
 
-/// Bytes of the headers that [`Path::write_usual`] writes: those of a segment with timestamps.
-pub const USUAL_HEADER_BYTES: usize = TIMESTAMPS_BYTES;
+/// Bytes of the headers that [`Path::write_fast_headers`] writes: those of a segment with timestamps.
+pub const FAST_HEADER_BYTES: usize = TIMESTAMPS_BYTES;
 
 /// NOP, NOP, kind 8, length 10.
 const TIMESTAMPS_HEAD: u32 = u32::from_be_bytes([1, 1, 8, 10]);
 
 /// What the headers of a segment contain beside the path's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PlainSegment {
+pub struct FastSegment {
     /// The local and the remote port.
     pub ports: [u16; 2],
     /// The sequence number.
@@ -52,18 +52,18 @@ impl Path {
     /// payload as [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, if that is known. Returns the metadata to seal the
     /// frame with, or `None` if the path has a VLAN tag or is of IPv6, or if the frame is shorter than the headers.
     #[inline]
-    pub fn write_plain(
+    pub fn write_fast(
         &self,
         frame: &mut [u8],
-        segment: &PlainSegment,
+        segment: &FastSegment,
         payload_sum: Option<u32>,
     ) -> Option<TxMeta> {
         if self.flags.intersects(Flags::TAGGED.union(Flags::IPV6)) {
             return None;
         }
         let written = match segment.timestamps {
-            Some(_) => self.write_plain_of::<TIMESTAMPS_BYTES>(frame, segment, payload_sum),
-            None => self.write_plain_of::<BARE_BYTES>(frame, segment, payload_sum),
+            Some(_) => self.write_fast_of::<TIMESTAMPS_BYTES>(frame, segment, payload_sum),
+            None => self.write_fast_of::<BARE_BYTES>(frame, segment, payload_sum),
         };
         let offloaded = self.flags.contains(Flags::OFFLOADED);
         written.map(|l4_bytes| TxMeta {
@@ -74,41 +74,41 @@ impl Path {
         })
     }
 
-    /// Returns whether [`Path::write_usual`] writes the headers of this path: IPv4 without a VLAN tag, and a device that
+    /// Returns whether [`Path::write_fast_headers`] writes the headers of this path: IPv4 without a VLAN tag, and a device that
     /// leaves checksums to us.
     #[inline(always)]
-    pub fn is_usual(&self) -> bool {
+    pub fn is_fast(&self) -> bool {
         self.flags.is_empty()
     }
 
-    /// Writes all headers of a segment with timestamps, with both checksums, for a [usual](Path::is_usual) path. `payload`
+    /// Writes all headers of a segment with timestamps, with both checksums, for a [fast](Path::is_fast) path. `payload`
     /// is the length of the payload in bytes and its sum. Returns the metadata to seal the frame with.
     #[inline(always)]
-    pub fn write_usual(
+    pub fn write_fast_headers(
         &self,
-        header: &mut [u8; USUAL_HEADER_BYTES],
-        segment: &PlainSegment,
+        header: &mut [u8; FAST_HEADER_BYTES],
+        segment: &FastSegment,
         (payload_bytes, payload_sum): (u16, u32),
     ) -> TxMeta {
-        debug_assert!(self.is_usual() && segment.timestamps.is_some());
-        let l4_bytes = USUAL_HEADER_BYTES - L3_END + usize::from(payload_bytes);
+        debug_assert!(self.is_fast() && segment.timestamps.is_some());
+        let l4_bytes = FAST_HEADER_BYTES - L3_END + usize::from(payload_bytes);
         self.write_header(header, segment, l4_bytes, |headers| {
             !fold(headers.wrapping_add(payload_sum.into()))
         });
         TxMeta {
             l2_bytes: ETHERNET_BYTES as u8,
             l3_bytes: IPV4_BYTES as u8,
-            l4_bytes: (USUAL_HEADER_BYTES - L3_END) as u8,
+            l4_bytes: (FAST_HEADER_BYTES - L3_END) as u8,
             offloads: TxOffloads::empty(),
         }
     }
 
     /// Writes `H` bytes of headers. Returns the length of the TCP header.
     #[inline(always)]
-    fn write_plain_of<const H: usize>(
+    fn write_fast_of<const H: usize>(
         &self,
         frame: &mut [u8],
-        segment: &PlainSegment,
+        segment: &FastSegment,
         payload_sum: Option<u32>,
     ) -> Option<u8> {
         let (header, payload) = frame.split_first_chunk_mut::<H>()?;
@@ -129,7 +129,7 @@ impl Path {
     fn write_header<const H: usize>(
         &self,
         header: &mut [u8; H],
-        segment: &PlainSegment,
+        segment: &FastSegment,
         l4_bytes: usize,
         checksum: impl FnOnce(u64) -> u16,
     ) {
@@ -155,7 +155,7 @@ impl Path {
     }
 }
 
-impl PlainSegment {
+impl FastSegment {
     /// Returns the words of a TCP header of `bytes` except that of the checksum: four, and three of the timestamps or
     /// zeroes.
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! The usual transmission: one unit while nothing else is outstanding or waits.
+//! The fast transmission: one unit while nothing else is outstanding or waits.
 //!
 //! A small message on a connection at rest takes one path here, from the comparisons that decide it to the timer: the
 //! source writes behind room for the headers, whose offsets are fixed, and nothing is asked twice. The frames and the
@@ -6,7 +6,7 @@
 //!
 //! Not inlined, and no general code is behind a branch: the connection stays in a register. Cost: a call.
 
-use ironwarp_net::USUAL_HEADER_BYTES;
+use ironwarp_net::FAST_HEADER_BYTES;
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
@@ -18,9 +18,9 @@ use crate::header::TxHeader;
 use crate::queue::{Unit, UnitState};
 use crate::stream::UnitSource;
 
-/// What [`Conn::send_first_unit`] has done.
+/// What [`Conn::transmit_fast`] has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum FirstUnit {
+pub(super) enum FastTransmit {
     /// It sent this many bytes and armed the timer. The source is empty.
     Last(u32),
     /// It sent this many bytes; the source has more. The timer is not armed yet.
@@ -28,39 +28,39 @@ pub(super) enum FirstUnit {
     /// The source had nothing after all, or the device takes no frame.
     Blocked(Blocked),
     /// Nothing has changed, and the general path decides.
-    Unusual,
+    General,
 }
 
 impl Conn {
-    /// Pulls one unit and sends it, if the connection is at rest and the path usual.
+    /// Pulls one unit and sends it, if the connection is at rest and its path is fast.
     #[inline(never)]
-    pub(super) fn send_first_unit<P: Port>(
+    pub(super) fn transmit_fast<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
-    ) -> FirstUnit {
+    ) -> FastTransmit {
         if !self.is_at_rest(io.now) {
-            return FirstUnit::Unusual;
+            return FastTransmit::General;
         }
         // Asked once for each segment, since a full device is offered its frames again.
         if !io.wire.has_room() {
-            return FirstUnit::Blocked(Blocked::Wire);
+            return FastTransmit::Blocked(Blocked::Wire);
         }
         // The source is asked before a frame is taken: a frame that is taken and released again may be the last one.
-        if !io.shared.tx.has_room_for_first(&self.snd.retained) || source.is_empty() {
-            return FirstUnit::Unusual;
+        if !io.shared.tx.has_room_for_single(&self.snd.retained) || source.is_empty() {
+            return FastTransmit::General;
         }
-        let Some(mut frame) = io.usual_frame(USUAL_HEADER_BYTES + usize::from(self.snd.emss)) else {
-            return FirstUnit::Unusual;
+        let Some(mut frame) = io.alloc_fast(FAST_HEADER_BYTES + usize::from(self.snd.emss)) else {
+            return FastTransmit::General;
         };
-        let Some((headers, room)) = frame.bytes_mut().split_first_chunk_mut::<USUAL_HEADER_BYTES>() else {
-            return FirstUnit::Unusual;
+        let Some((headers, room)) = frame.bytes_mut().split_first_chunk_mut::<FAST_HEADER_BYTES>() else {
+            return FastTransmit::General;
         };
         let len = source.fill(room);
         debug_assert!(len <= room.len());
         if len == 0 {
             io.shared.spare = Some(frame);
-            return FirstUnit::Blocked(Blocked::Source);
+            return FastTransmit::Blocked(Blocked::Source);
         }
         // A segment's payload: `room` has at most as many bytes.
         let bytes = len as u16;
@@ -68,37 +68,37 @@ impl Conn {
         let timestamps = Some(self.ts.option(io.now));
         let header = TxHeader { timestamps, ..self.data_header(io.now) };
         io.shared.ident = io.shared.ident.wrapping_add(1);
-        let segment = header.plain(self.ports, io.shared.ident);
-        let meta = self.path.write_usual(headers, &segment, (bytes, payload_sum));
-        frame.resize(USUAL_HEADER_BYTES + usize::from(bytes));
+        let segment = header.fast_segment(self.ports, io.shared.ident);
+        let meta = self.path.write_fast_headers(headers, &segment, (bytes, payload_sum));
+        frame.resize(FAST_HEADER_BYTES + usize::from(bytes));
         let sealed = frame.seal(meta);
         let unit = Unit {
             sent_at: io.now,
             state: UnitState::InFlight,
-            ..Unit::new(sealed.clone(), self.snd.snd_end, bytes, USUAL_HEADER_BYTES as u16, false)
+            ..Unit::new(sealed.clone(), self.snd.snd_end, bytes, FAST_HEADER_BYTES as u16, false)
         };
-        if io.shared.tx.push_only(&mut self.snd.retained, unit).is_err() {
+        if io.shared.tx.push_single(&mut self.snd.retained, unit).is_err() {
             self.snd.recovery.renew_cwr(self.snd.snd_nxt);
-            return FirstUnit::Blocked(Blocked::Pool);
+            return FastTransmit::Blocked(Blocked::Pool);
         }
         // Nothing else is retained.
         self.snd.retained_bytes = u32::from(bytes);
         self.snd.snd_end = self.snd.snd_end.plus(u32::from(bytes));
-        io.push_in_room(sealed);
-        self.snd.on_first_sent(io.now, u32::from(bytes));
+        io.push_fast(sealed);
+        self.snd.on_sent_fast(io.now, u32::from(bytes));
         self.on_ack_carried(io);
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(bytes));
         if !source.is_empty() {
-            return FirstUnit::Sent(u32::from(bytes));
+            return FastTransmit::Sent(u32::from(bytes));
         }
         if self.opts.sack {
             self.snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
         }
         io.arm_for_transmission(self);
-        FirstUnit::Last(u32::from(bytes))
+        FastTransmit::Last(u32::from(bytes))
     }
 
-    /// Returns whether the connection is in full operation with nothing outstanding, lost or queued, on a usual path, and
+    /// Returns whether the connection is in full operation with nothing outstanding, lost or queued, on a fast path, and
     /// the peer's window takes a whole segment.
     #[inline(always)]
     fn is_at_rest(&self, now: Nanos) -> bool {
@@ -109,9 +109,9 @@ impl Conn {
             && snd.snd_nxt == snd.snd_max
             && !snd.outstanding()
             && snd.snd_wnd >= u32::from(snd.emss)
-            && !(snd.fin_queued | snd.recovery.slow_path)
+            && !(snd.fin_queued | snd.recovery.active)
             && self.opts.timestamps
-            && self.path.is_usual()
+            && self.path.is_fast()
             // RFC 5681 s4.1: an idle connection restarts its window on the general path.
             && now.since(snd.sent_at) <= snd.rtt.rto()
     }
