@@ -4,7 +4,7 @@
 //! instructions are detected at run time and replaced by portable code with the same result. Under Miri only the
 //! portable code runs. This crate uses bytes and `u64` nanoseconds only, no type of the stack.
 //!
-//! One of the six crates that may use `unsafe`: processor intrinsics and one memory mapping.
+//! The crate uses `unsafe` for processor intrinsics and one memory mapping.
 
 pub mod checksum;
 pub mod clock;

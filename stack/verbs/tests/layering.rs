@@ -1,7 +1,7 @@
-//! The rules of the layout: dependencies between crates point down, and `unsafe` is limited to listed folders.
+//! The rules of the layout: dependencies between crates point down, and `unsafe` is limited to listed paths.
 //!
-//! The rules are those of `docs/architecture.md`. A crate that is not listed here fails the test, so a new crate is
-//! added on purpose.
+//! The dependencies are those of `docs/architecture.md`. A crate that is not listed here fails the test, so a new crate
+//! is added on purpose. `docs/design-decisions.md`, decision 9, lists where `unsafe` may stand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,22 +35,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-nvmf", &["ironwarp", "cli"]),
     ("iwarp-soak", &["types", "ironwarp", "cli", "iwarp-nvmf"]),
     ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli", "iwarp-nvmf"]),
-];
-
-/// The folders and files whose code may use `unsafe`.
-const UNSAFE_FOLDERS: &[&str] = &[
-    "dpdk-sys",
-    "stack/port/src/dpdk",
-    // Memory that another process maps and writes.
-    "stack/port/src/memif",
-    // Buffers that threads release without a lock.
-    "stack/port/src/pool.rs",
-    "stack/mem",
-    "stack/rings",
-    "stack/arch",
-    "stack/capi",
-    "stack/verbs-compat",
-    "apps/iwarp-nvmf/src/backend",
 ];
 
 fn root() -> PathBuf {
@@ -96,15 +80,38 @@ fn name_of(member: &Path) -> String {
     parse(&member.join("Cargo.toml"))["package"]["name"].as_str().expect("a name").to_owned()
 }
 
+/// The paths whose code may use `unsafe`: the first column of decision 9's table.
+fn unsafe_paths() -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs/design-decisions.md")).expect("the decisions");
+    let (_, decision) = text.split_once("### Decision 9:").expect("decision 9");
+    let (decision, _) = decision.split_once("### Decision 10:").expect("decision 10");
+    let rows = decision.lines().filter_map(|line| line.strip_prefix("| `"));
+    let paths: Vec<_> =
+        rows.map(|row| row.split_once('`').expect("a path in backticks").0.to_owned()).collect();
+    assert!(!paths.is_empty(), "decision 9 has no table");
+    paths
+}
+
 #[test]
-fn unsafe_is_limited_to_listed_folders() {
+fn each_listed_path_uses_unsafe() {
+    for path in unsafe_paths() {
+        let path = root().join(path);
+        let files = if path.is_dir() { sources(&path) } else { vec![path.clone()] };
+        let is_used = files.iter().any(|file| uses_unsafe(&fs::read_to_string(file).expect("a source file")));
+        assert!(is_used, "{} needs no line in decision 9", path.display());
+    }
+}
+
+#[test]
+fn unsafe_is_limited_to_listed_paths() {
+    let listed_paths = unsafe_paths();
     let mut offenders = Vec::new();
     for member in members() {
         for file in sources(&member) {
             let relative = file.strip_prefix(root()).expect("inside the workspace").to_owned();
             // Tests that count allocations must implement an allocator, which is an unsafe trait.
             let counts_allocations = relative.components().any(|part| part.as_os_str() == "tests");
-            let listed = UNSAFE_FOLDERS.iter().any(|folder| relative.starts_with(folder));
+            let listed = listed_paths.iter().any(|path| relative.starts_with(path));
             if !listed
                 && !counts_allocations
                 && uses_unsafe(&fs::read_to_string(&file).expect("a source file"))
@@ -113,7 +120,7 @@ fn unsafe_is_limited_to_listed_folders() {
             }
         }
     }
-    assert!(offenders.is_empty(), "unsafe outside the listed folders: {offenders:?}");
+    assert!(offenders.is_empty(), "unsafe outside the paths of decision 9: {offenders:?}");
 }
 
 /// Whether code, not a comment or a lint's name, uses the keyword.
@@ -127,9 +134,10 @@ fn uses_unsafe(text: &str) -> bool {
 
 #[test]
 fn crates_not_listed_forbid_unsafe_code() {
+    let listed_paths = unsafe_paths();
     for member in members() {
         let relative = member.strip_prefix(root()).expect("inside the workspace").to_owned();
-        if UNSAFE_FOLDERS.iter().any(|folder| Path::new(folder).starts_with(&relative)) {
+        if listed_paths.iter().any(|path| Path::new(path).starts_with(&relative)) {
             continue;
         }
         for file in ["src/lib.rs", "src/main.rs"].map(|file| member.join(file)) {
