@@ -31,7 +31,6 @@ mod input;
 mod output;
 mod queue;
 mod recovery;
-mod stream;
 pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
@@ -39,4 +38,4 @@ pub use conn::{KeepAlive, State, TcpTimeouts};
 pub use engine::{Arrival, ConnectionInfo, Lent, LentBytes, PayloadReader, ResourceUsage, RxStream, Tcp};
 pub use events::{Blocked, TcpEvents, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
-pub use stream::{ByteStream, LatestArrival, OutOfOrderBytes, UnitSource};
+pub use ironwarp_llp::{ByteStream, LatestArrival, OutOfOrderBytes, UnitSource};

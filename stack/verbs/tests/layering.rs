@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// Each crate and the crates of this workspace that it may build on. Development dependencies may point anywhere.
 const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-types", &[]),
+    ("ironwarp-llp", &[]),
     ("ironwarp-dpdk-sys", &[]),
     ("ironwarp-arch", &[]),
     ("ironwarp-stats", &["arch"]),
@@ -17,8 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-mem", &["types", "arch"]),
     ("ironwarp-port", &["types", "arch", "stats", "dpdk-sys"]),
     ("ironwarp-net", &["types", "arch", "stats", "port"]),
-    ("ironwarp-tcp", &["types", "arch", "stats", "port", "net"]),
-    ("ironwarp-iwarp", &["types", "arch", "stats", "rings", "mem", "tcp"]),
+    ("ironwarp-tcp", &["types", "llp", "arch", "stats", "port", "net"]),
+    ("ironwarp-iwarp", &["types", "llp", "arch", "stats", "rings", "mem"]),
     ("ironwarp", &["types", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
     ("ironwarp-capi", &["ironwarp"]),
     ("ironwarp-verbs-compat", &["port", "ironwarp"]),

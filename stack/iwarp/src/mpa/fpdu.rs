@@ -10,7 +10,7 @@
 
 use ironwarp_arch::crc32c;
 use ironwarp_arch::one_pass::{self, CrcAndSum, PrefixCrc};
-use ironwarp_tcp::ByteStream;
+use ironwarp_llp::ByteStream;
 use ironwarp_types::limits::MULPDU_BYTES_MIN;
 
 use super::MpaFault;

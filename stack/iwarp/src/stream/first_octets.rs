@@ -4,8 +4,8 @@
 //! and the stream would wait for it. No FPDU begins with these octets, because the fourth would have an unknown RDMAP
 //! version. The check runs once for each stream.
 
+use ironwarp_llp::ByteStream;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::ByteStream;
 
 use super::{CompletionSink, Io, Stream, StreamError, StreamState};
 use crate::mpa::MpaFault;

@@ -1,5 +1,6 @@
 //! The calls of the core loop on a connection: transmit, acknowledge, close and queries.
 
+use ironwarp_llp::UnitSource;
 use ironwarp_net::{IcmpError, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
@@ -9,7 +10,6 @@ use crate::conn::{Conn, KeepAliveTimer, State, TcpTimeouts};
 use crate::events::{TcpEvents, Transmitted};
 use crate::ids::{ConnId, ListenerId};
 use crate::output::{AckQueue, TcpIo};
-use crate::stream::UnitSource;
 
 impl<P: Port> Tcp<P> {
     /// Prefetches a connection that is about to be used.

@@ -9,6 +9,7 @@
 //! prediction, then the checksums. It takes the frame or returns it unchanged, and cannot fail.
 
 use ironwarp_arch::checksum;
+use ironwarp_llp::ByteStream;
 use ironwarp_net::{FlowTable, Net};
 use ironwarp_port::{Checksum, Frame, Port, Wires};
 use ironwarp_stats::Counter;
@@ -22,7 +23,6 @@ use crate::ids::ConnId;
 use crate::input::FastPayload;
 use crate::output::TcpIo;
 use crate::queue::Piece;
-use crate::stream::ByteStream;
 
 /// The result of a segment of a connection.
 pub enum Arrival<R> {

@@ -1,5 +1,6 @@
 //! The in-order bytes of one connection, lent to the layer above, and a view of the bytes beyond a gap.
 
+use ironwarp_llp::{ByteStream, LatestArrival, OutOfOrderBytes};
 use ironwarp_port::{Frame, Port};
 use ironwarp_types::Seq;
 
@@ -9,7 +10,6 @@ use crate::header::SackBlock;
 use crate::ids::ConnId;
 use crate::output::EngineShared;
 use crate::queue::Piece;
-use crate::stream::{ByteStream, LatestArrival, OutOfOrderBytes};
 
 /// The bytes of a connection that arrived in order and are not consumed. They lie in the received frames.
 pub struct RxStream<'a, P: Port> {

@@ -6,6 +6,7 @@
 //!
 //! Not inlined, and no general code is behind a branch: the connection stays in a register. Cost: a call.
 
+use ironwarp_llp::UnitSource;
 use ironwarp_net::FAST_HEADER_BYTES;
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
@@ -16,7 +17,6 @@ use crate::conn::{Conn, State};
 use crate::events::Blocked;
 use crate::header::TxHeader;
 use crate::queue::{Unit, UnitState};
-use crate::stream::UnitSource;
 
 /// What [`Conn::transmit_fast`] has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

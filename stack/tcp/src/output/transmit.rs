@@ -6,6 +6,7 @@
 //!
 //! Source: RFC 9293 s3.8.6, RFC 5681, RFC 5044 s5.1. Cost: one frame, one header and one list node per unit; no copy.
 
+use ironwarp_llp::UnitSource;
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Nanos, Seq};
@@ -16,7 +17,6 @@ use crate::conn::Conn;
 use crate::events::{Blocked, Transmitted};
 use crate::header::{Flags, TxHeader};
 use crate::queue::Unit;
-use crate::stream::UnitSource;
 
 impl Conn {
     /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to send.

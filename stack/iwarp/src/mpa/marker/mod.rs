@@ -14,7 +14,7 @@
 //! stream with code 3.
 
 use ironwarp_arch::crc32c;
-use ironwarp_tcp::ByteStream;
+use ironwarp_llp::ByteStream;
 
 use super::MpaFault;
 use super::fpdu::{self, CRC_BYTES, LENGTH_BYTES};

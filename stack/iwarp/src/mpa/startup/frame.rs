@@ -8,7 +8,7 @@
 //! connection.
 
 use arrayvec::ArrayVec;
-use ironwarp_tcp::ByteStream;
+use ironwarp_llp::ByteStream;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
 use super::enhanced::{ENHANCED_BYTES, Enhanced};

@@ -1,6 +1,6 @@
 //! The side that sends the Request Frame (RFC 5044 s7.1.2, rules 1 and 3; RFC 6581 s9).
 
-use ironwarp_tcp::ByteStream;
+use ironwarp_llp::ByteStream;
 
 use super::enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, Rtr, RtrKinds};
 use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};

@@ -16,8 +16,8 @@ pub mod responder;
 #[cfg(test)]
 mod tests;
 
+use ironwarp_llp::UnitSource;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::UnitSource;
 
 pub use enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, Rtr, RtrKinds};
 pub use frame::{FrameBytes, PrivateData, private_data_bytes_max};

@@ -1,6 +1,6 @@
 //! The side that sends the Reply Frame (RFC 5044 s7.1.2, rules 2 and 4; RFC 6581 s9).
 
-use ironwarp_tcp::ByteStream;
+use ironwarp_llp::ByteStream;
 
 use super::enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};

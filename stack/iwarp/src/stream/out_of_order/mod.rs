@@ -36,9 +36,9 @@ mod placed_runs;
 
 use core::ops::Range;
 
+use ironwarp_llp::{LatestArrival, OutOfOrderBytes};
 use ironwarp_mem::{Access, AccessError, Span};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::{LatestArrival, OutOfOrderBytes};
 
 use super::cursor::{MemoryView, SgeCursor};
 use super::{Io, Stream};

@@ -8,9 +8,9 @@ mod fast;
 
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, CrcAndSum, Kernel, PrefixCrc};
+use ironwarp_llp::ByteStream;
 use ironwarp_mem::{Access, AccessError, AccessScope};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::ByteStream;
 use ironwarp_types::STag;
 
 use super::cursor::{MemoryView, SgeCursor};

@@ -18,10 +18,10 @@ mod tx_scheduling;
 use std::collections::VecDeque;
 
 use ironwarp_arch::checksum;
+use ironwarp_llp::{ByteStream, UnitSource};
 use ironwarp_mem::{Access, AtomicOp, AtomicTarget, CoreMem, MemLimits, MemTable, Region, Sge};
 use ironwarp_rings::slots::{self, SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::{ByteStream, UnitSource};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 

@@ -15,9 +15,9 @@ mod read_response;
 mod segment_space;
 mod sender;
 
+use ironwarp_llp::UnitSource;
 use ironwarp_mem::{Access, CoreMem};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::UnitSource;
 use ironwarp_types::STag;
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 

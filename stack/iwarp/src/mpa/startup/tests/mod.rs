@@ -4,7 +4,7 @@
 mod enhanced;
 mod matrix;
 
-use ironwarp_tcp::{ByteStream, UnitSource};
+use ironwarp_llp::{ByteStream, UnitSource};
 use proptest::prelude::*;
 
 use super::enhanced::Enhanced;

@@ -7,7 +7,7 @@ mod oracle;
 use std::collections::BTreeSet;
 use std::ops::{Bound, Range, RangeBounds};
 
-use ironwarp_tcp::{LatestArrival, OutOfOrderBytes};
+use ironwarp_llp::{LatestArrival, OutOfOrderBytes};
 
 use super::*;
 use crate::mpa::startup::Markers;

@@ -1,9 +1,23 @@
-//! The interface between TCP and the protocol above it.
+//! The interface between DDP and the layer below it (LLP).
 //!
-//! TCP does not parse FPDUs and stores no byte stream to send. It *pulls* units. The layer above cuts them so that a
-//! segment begins with an FPDU header and contains whole FPDUs (RFC 5044 s5.1). TCP *lends* the received in-order
-//! bytes. The layer above consumes whole FPDUs and leaves the rest. On request TCP also *shows* the bytes that it holds
-//! beyond a gap.
+//! RFC 5041 s3 lists what DDP requires of that layer. MPA over TCP meets it together:
+//!
+//! | requirement | over TCP |
+//! | --- | --- |
+//! | 1, 2: MULPDU and its changes; what was accepted is not segmented again | TCP *pulls*: [`UnitSource::fill`] gets the room of the segment that leaves next, so no segment waits with an older MULPDU |
+//! | 3: reliable transfer, or an error | a returned unit is retained until the peer acknowledges it, or the connection ends |
+//! | 4, 7: boundaries and lengths of segments | a unit is whole FPDUs, each with its length; [`ByteStream`] lets MPA take whole ones and leave the rest |
+//! | 5: placement out of order, with the order of the sender | [`OutOfOrderBytes`]: positions in the stream |
+//! | 6: a digest of CRC32C's strength | MPA's CRC |
+//! | 8, 9, 10: end of a stream and of its connection | a connection has one stream: both end together |
+//! | 11: no duplicates | consumed bytes are never lent again |
+//!
+//! TCP does not parse FPDUs and stores no byte stream to send. The layer above cuts units so that a segment begins with
+//! an FPDU header and contains whole FPDUs (RFC 5044 s5.1). TCP *lends* the received in-order bytes. The layer above
+//! consumes whole FPDUs and leaves the rest. On request TCP also *shows* the bytes that it holds beyond a gap.
+//!
+//! The traits are generic parameters of the data path: no call through them is dynamic.
+#![forbid(unsafe_code)]
 
 use core::ops::Range;
 
@@ -17,8 +31,8 @@ pub trait UnitSource {
     /// it until the peer acknowledges it.
     fn fill(&mut self, room: &mut [u8]) -> usize;
 
-    /// Returns the sum of the unit that [`UnitSource::fill`] wrote last, as
-    /// [`checksum::sum`](ironwarp_arch::checksum::sum), if it was computed with the copy.
+    /// Returns the 32-bit sum of the unit that [`UnitSource::fill`] wrote last, before it is folded (RFC 1071),
+    /// if it was computed with the copy.
     fn sum(&self) -> Option<u32> {
         None
     }
