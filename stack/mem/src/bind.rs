@@ -133,7 +133,7 @@ impl CoreMem {
     /// Makes a tag invalid at once. Accesses that began before end when [`CoreMem::is_quiescent`] holds for the
     /// result.
     ///
-    /// A region's tag is gone for good; a window or fast region can be bound again. A local request for a tag that
+    /// A region's tag never becomes valid again; a window or fast region can be bound again. A local request for a tag that
     /// has ended already succeeds.
     pub fn invalidate(
         &self,

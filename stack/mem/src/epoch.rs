@@ -103,7 +103,7 @@ impl CoreEpoch {
     }
 }
 
-/// One core's part in the scheme. Dropping it takes the core offline for good.
+/// One core's part in the scheme. Dropping it takes the core offline permanently.
 pub(crate) struct EpochSlot {
     epochs: Arc<Epochs>,
     core: usize,

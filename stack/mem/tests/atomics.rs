@@ -330,7 +330,7 @@ fn in_a_table_that_replays_owners_do_not_hang_on_addresses() {
     let owners = || {
         let table = MemTable::replayable(LIMITS, [5, 6]).unwrap();
         let core = table.core(CoreId(1)).unwrap();
-        // The boxes keep each other's places taken, so that no two runs find the same.
+        // The boxes keep each other's addresses taken, so that no two runs find the same.
         let regions: Vec<Region> = (0..8).map(|_| table.register(PD, lines(4), ATOMIC).unwrap()).collect();
         let words = regions.iter().flat_map(|region| (0..256).step_by(8).map(|at| word_of(region, at)));
         let owners: Vec<CoreId> = words.map(|word| core.word(&word).unwrap().owner()).collect();

@@ -71,7 +71,7 @@ bitflags! {
         const IPV4_CHECKSUM = 1;
         /// The TCP checksum of an IPv4 packet; the field holds the pseudo-header sum, not inverted.
         const TCP_CHECKSUM = 2;
-        /// The TCP checksum of an IPv6 packet, likewise.
+        /// The TCP checksum of an IPv6 packet: the same.
         const TCP_CHECKSUM_IPV6 = 4;
     }
 }

@@ -225,7 +225,7 @@ impl<T> SlotConsumer<T> {
         Some(self.ring.slot(seq).with(|slot| unsafe { &*slot }))
     }
 
-    /// Prefetches the producer's index and the place of the slots.
+    /// Prefetches the producer's index and the pointer to the slots.
     #[inline]
     pub fn prefetch(&self) {
         prefetch_read(&self.ring.producer);

@@ -49,6 +49,6 @@ pub enum ListenError {
     #[error("the maximum number of listeners is reached; raise listeners_max")]
     Full,
     /// Port 0 is not a valid port.
-    #[error("port 0 cannot be listened on; choose a port from 1 to 65535")]
+    #[error("cannot listen on port 0; choose a port from 1 to 65535")]
     InvalidAddress,
 }

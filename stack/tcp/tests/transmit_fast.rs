@@ -121,7 +121,7 @@ fn a_full_device_is_offered_its_frames_as_often_as_on_the_general_path() {
         let mut s = script(fast_path, Agreed::new(true, false));
         s.node.limit_tx_burst(0);
         let (mut peer, mut ours) = (1, 1);
-        // Units that the peer acknowledges fill the place of data, and ACKs that of control segments.
+        // Units that the peer acknowledges fill the slots of data, and ACKs those of control segments.
         for round in 0..400 {
             let sent = s.transmit(&mut Units::new(&[8], true), 1);
             ours += sent.bytes;

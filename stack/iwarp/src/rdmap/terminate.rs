@@ -196,13 +196,13 @@ mod tests {
         let no_buffer = Terminate { layer: 1, etype: 2, code: 2 };
         assert_eq!(decode(&[0x12, 0x02, 0xc0, 0]), Some(no_buffer));
         assert_eq!(decode(&[0x21, 0x02, 0x03, 0]), Some(no_buffer));
-        // RFC 5040 s4.8: the reserved bits are ignored if the header bits are in their places.
+        // RFC 5040 s4.8: the reserved bits are ignored if the header bits are at their positions.
         assert_eq!(decode(&[0x12, 0x02, 0xdf, 0xff]), Some(no_buffer));
         assert_eq!(decode(&[0x31, 0, 0, 0]), Some(Terminate { layer: 1, etype: 3, code: 0 }));
         assert_eq!([&[0x12, 0x02][..], &[0x12, 0x02, 0xc0]].map(decode), [None; 2]);
     }
 
-    /// RFC 5040 s4.8, figure 10: one header bit in its place shows that the octets are in order, whatever the code.
+    /// RFC 5040 s4.8, figure 10: one header bit at its position shows that the octets are in order, whatever the code.
     #[test]
     fn one_header_bit_in_its_place_is_enough() {
         for bit in [M, D, R] {

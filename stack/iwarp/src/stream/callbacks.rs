@@ -9,7 +9,7 @@ use ironwarp_types::CoreId;
 use crate::completion::Completion;
 use crate::wr::RecvWqe;
 
-/// Takes completions. A place is reserved when a request is posted, so no completion is ever refused.
+/// Takes completions. An entry is reserved when a request is posted, so no completion is ever refused.
 pub trait CompletionSink {
     /// Takes the completion of a send-queue request.
     fn on_send_completion(&mut self, completion: Completion);
@@ -21,7 +21,7 @@ pub trait CompletionSink {
 /// Supplies receives from a shared receive queue.
 pub trait SharedReceives {
     /// Moves the next request of the shared receive queue into `rq_producer`, the producer of the queue pair's receive
-    /// ring, and reserves a place for its completion.
+    /// ring, and reserves an entry for its completion.
     ///
     /// Called once for each message, and only for queue pairs whose [`Io`](super::Io) has an `rq_producer`. The default
     /// has no shared receive queue.
@@ -72,6 +72,6 @@ pub struct NoCredit;
 pub enum SrqError {
     /// No receive is posted.
     Empty,
-    /// The completion queue has no place left to reserve.
+    /// The completion queue has no entry left to reserve.
     CqFull,
 }

@@ -21,7 +21,7 @@ use crate::guard;
 /// - stay where they are, valid for reads and writes from any thread;
 /// - be accessed by no other code: neither the value's own code nor another value that shares them, except in `drop`.
 pub unsafe trait StableBytes {
-    /// Returns the bytes. Called once, after the owner was moved to its final place.
+    /// Returns the bytes. Called once, after the owner was moved to its final address.
     fn stable_bytes(&mut self) -> NonNull<[u8]>;
 }
 

@@ -408,7 +408,7 @@ pub(super) unsafe fn locked_compare_exchange_u64(
     unsafe { ironwarp_mem_exchange_word(at, expected, value) }.value()
 }
 
-/// Words that every thread has, at a fixed place: a signal handler may use them.
+/// Words that every thread has, at a fixed address: a signal handler may use them.
 #[repr(C)]
 pub(crate) struct ThreadWords {
     /// The frame of the long access that is running; 0: none.

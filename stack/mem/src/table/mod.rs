@@ -390,7 +390,7 @@ impl TableInner {
         self.invalidate_stag(slot, cold, slot.last_stag())
     }
 
-    /// Revokes a tag for good and queues its memory for release. Returns the epoch as [`TableInner::revoke`] does.
+    /// Revokes a tag permanently and queues its memory for release. Returns the epoch as [`TableInner::revoke`] does.
     pub(crate) fn deregister(&self, slot: u32, stag: STag) -> u64 {
         let mut registry = self.registry();
         // Within the lock, so that the queue stays in the order of epochs.
@@ -400,7 +400,7 @@ impl TableInner {
         target
     }
 
-    /// Ends a window or fast region for good, even while a core uses it.
+    /// Ends a window or fast region, even while a core uses it.
     pub(crate) fn deregister_child(&self, slot: u32, last_stag: STag) {
         let mut registry = self.registry();
         self.slots[slot as usize].retire(last_stag);

@@ -26,7 +26,7 @@ pub const FAST_HEADER_BYTES: usize = TIMESTAMPS_BYTES;
 /// NOP, NOP, kind 8, length 10.
 const TIMESTAMPS_HEAD: u32 = u32::from_be_bytes([1, 1, 8, 10]);
 
-/// What the headers of a segment contain beside the path's addresses.
+/// What the headers of a segment contain apart from the path's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastSegment {
     /// The local and the remote port.

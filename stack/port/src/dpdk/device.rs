@@ -146,7 +146,7 @@ fn find(name: &str) -> Result<u16, DpdkError> {
     let unknown = || DpdkError::UnknownDevice { device: name.into(), present: present() };
     let text = CString::new(name).map_err(|_| unknown())?;
     let mut port = 0;
-    // SAFETY: a NUL-terminated text and a place for the answer.
+    // SAFETY: a NUL-terminated text and memory for the answer.
     let answer = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(text.as_ptr(), &mut port) };
     if answer == 0 { Ok(port) } else { Err(unknown()) }
 }
@@ -175,7 +175,7 @@ fn present() -> String {
 
 fn device_info(name: &str, port: u16) -> Result<rte_eth_dev_info, DpdkError> {
     let mut info = rte_eth_dev_info::default();
-    // SAFETY: a valid port and a place for the answer.
+    // SAFETY: a valid port and memory for the answer.
     let answer = unsafe { dpdk_sys::rte_eth_dev_info_get(port, &mut info) };
     Errno::check(answer).map(|_| info).map_err(|errno| failed(name, "be asked what it can do", errno))
 }
@@ -341,7 +341,7 @@ impl Setup<'_> {
 
     fn caps(&self) -> Result<PortCaps, DpdkError> {
         let mut mac = dpdk_sys::rte_ether_addr::default();
-        // SAFETY: a valid port and a place for the answer.
+        // SAFETY: a valid port and memory for the answer.
         self.step("be asked for its address", unsafe { dpdk_sys::rte_eth_macaddr_get(self.port, &mut mac) })?;
         // SAFETY: a valid port.
         let node = unsafe { dpdk_sys::rte_eth_dev_socket_id(self.port) };
@@ -425,7 +425,7 @@ impl Setup<'_> {
     /// The ring sizes, rounded to the device's limits.
     fn ring_sizes(&self) -> Result<Rings, DpdkError> {
         let (mut rx, mut tx) = (self.settings.rx_ring_frames, self.settings.tx_ring_frames);
-        // SAFETY: a valid port and two places for the answer.
+        // SAFETY: a valid port and memory for both answers.
         let answer = unsafe { dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.port, &mut rx, &mut tx) };
         self.step("size its rings", answer).map(|()| Rings { rx, tx })
     }
@@ -462,7 +462,7 @@ impl Setup<'_> {
 
     fn mtu(&self) -> u16 {
         let mut mtu = MaybeUninit::new(0);
-        // SAFETY: a valid port and a place for the answer, which stays zero when there is none.
+        // SAFETY: a valid port and memory for the answer, which stays zero when there is none.
         unsafe {
             dpdk_sys::rte_eth_dev_get_mtu(self.port, mtu.as_mut_ptr());
             mtu.assume_init()

@@ -134,7 +134,7 @@ pub struct CaptureInterface {
 
 impl CaptureInterface {
     /// Writes one frame, from its link header on. Fails if it cannot be written or would exceed the limit; the
-    /// capture has then stopped for good.
+    /// capture has then ended.
     pub fn record(&self, at: Nanos, direction: Direction, frame: &[u8]) -> io::Result<()> {
         self.record_all(at, direction, core::iter::once(frame)).outcome
     }

@@ -29,7 +29,7 @@ const FOLDERS: &str = "ironwarp-vdev-";
 /// Ends a test that hangs. The slowest takes two seconds on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// The requirements of a test beside a process.
+/// What a test needs apart from a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     Nothing,

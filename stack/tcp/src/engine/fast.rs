@@ -1,6 +1,6 @@
 //! Payload that is read in its frame before it enters the receive queue.
 //!
-//! A fast segment of a connection without unread bytes needs no place in a queue if its reader consumes it at once.
+//! A fast segment of a connection without unread bytes needs no entry in a queue if its reader consumes it at once.
 //! TCP applies the ACK and the window, and lends the payload to the reader as a [`ByteStream`]. Then it advances RCV.NXT,
 //! schedules the ACK and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before
 //! them.

@@ -26,7 +26,7 @@
 //!
 //! Octets of the stream are placed at most once before their delivery: octets beyond a gap are not delivered, and
 //! octets in order are not handled here. When the stream ends, such octets remain in memory, as RFC 5040 s5.5, rules
-//! 5 and 6 allow. The first wrong FPDU stops out-of-order placement for good. In order it ends the stream, unless the
+//! 5 and 6 allow. The first wrong FPDU stops out-of-order placement permanently. In order it ends the stream, unless the
 //! peer has retransmitted it correctly by then.
 //!
 //! Cost: without the setting, one branch for each tagged segment. With it, a CRC and the copy for each segment beyond

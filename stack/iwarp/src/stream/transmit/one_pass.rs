@@ -12,7 +12,7 @@ use crate::stream::Stream;
 use crate::stream::cursor::MemoryView;
 use crate::wr::SendWqe;
 
-/// The places of an FPDU in a segment.
+/// The offsets of an FPDU's parts in a segment.
 pub(super) struct OnePassFpdu<'a> {
     kernel: Kernel,
     /// Length field and headers.
@@ -47,7 +47,7 @@ impl<'a> OnePassFpdu<'a> {
         Some(OnePassFpdu { kernel, head, payload, crc })
     }
 
-    /// Returns the place of the headers. They must be written before the payload.
+    /// Returns the bytes of the headers. They must be written before the payload.
     pub(super) fn header(&mut self) -> &mut [u8] {
         self.head.get_mut(LENGTH_BYTES..).unwrap_or_default()
     }

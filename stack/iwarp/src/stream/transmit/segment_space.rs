@@ -34,7 +34,7 @@ impl<'a, const MARKED: bool> SegmentSpace<'a, MARKED> {
         (self.may_cut && most > 0).then_some(most)
     }
 
-    /// Returns the place of the ULPDU if an FPDU with a ULPDU of `bytes` octets fits.
+    /// Returns the range of the ULPDU if an FPDU with a ULPDU of `bytes` octets fits.
     pub(in crate::stream) fn ulpdu(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if fpdu::fpdu_bytes(bytes) > self.fpdu_bytes() {
             return None;

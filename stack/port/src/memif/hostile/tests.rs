@@ -1,4 +1,4 @@
-//! The harness reaches what it is for, and no script breaks this end.
+//! The hostile peer reaches the code that it attacks, and none of its scripts breaks this end.
 
 use super::*;
 

@@ -7,14 +7,14 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Op {
     Send(usize),
-    /// From the start of the sender's area to this place.
+    /// From the start of the sender's area to this offset.
     Write(usize, usize),
-    /// From the sender's area to this place in the receiver's.
+    /// From the sender's area to this offset in the receiver's.
     Read(usize, usize),
 }
 
 const AREA: usize = 16_384;
-/// There are few places, so that messages often share memory.
+/// There are few offsets, so that messages often share memory.
 const PLACES: usize = 8;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -100,7 +100,7 @@ impl Scenario {
     }
 }
 
-/// Posts receives for the Sends, and the Reads, each from a different place at `source`.
+/// Posts receives for the Sends, and the Reads, each from a different offset at `source`.
 fn post_at_receiver(side: &mut Endpoint, ops: &[Op], area: &Region, source: (STag, u64)) -> Vec<Region> {
     let mut inboxes = Vec::new();
     // RFC 5044 s7.1.2: the first FPDU lets the other side send.
