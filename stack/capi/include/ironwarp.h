@@ -301,7 +301,7 @@
 // Replaces the word by `swap`.
 #define IW_WR_SWAP 7
 
-// Invalidates the local steering tag `invalidate_stag`: a region's for good, that of a window or fast region until
+// Invalidates the local steering tag `invalidate_stag`: a region's permanently, that of a window or fast region until
 // it is bound again. Does not wait for earlier requests that may need the tag, unless IW_SEND_LOCAL_FENCE is set.
 #define IW_WR_INVALIDATE 8
 
@@ -775,7 +775,7 @@ struct iw_send_wr {
     uint64_t swap_mask;
     // The window of IW_WR_BIND. It gets the tag of `iw_stag_info.next_stag`.
     struct iw_mw *window;
-    // The fast region of IW_WR_FAST_REGISTER, likewise.
+    // The fast region of IW_WR_FAST_REGISTER, in the same way.
     struct iw_fast_mr *fast_mr;
     // The rights of the peer by either tag, and of this side by a fast region's: IW_ACCESS_*.
     uint32_t access;
@@ -948,7 +948,7 @@ struct iw_qp_info {
     uint32_t framing;
     // The local address of the connection, from IW_EVENT_ESTABLISHED on; `family` is 0 before.
     struct iw_addr local;
-    // The peer's address, likewise.
+    // The peer's address, in the same way.
     struct iw_addr remote;
 };
 
@@ -1511,7 +1511,7 @@ int32_t iw_port_addresses(const struct iw_ctx *ctx,
 //
 // # Safety
 // `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests of `size` bytes whose pointers and
-// handles are valid likewise. `posted` is null or valid for writes of one number.
+// handles are valid in the same way. `posted` is null or valid for writes of one number.
 int32_t iw_post_send_sized(struct iw_ctx *ctx,
                            struct iw_qp qp,
                            const struct iw_send_wr *wrs,
@@ -1708,7 +1708,7 @@ int32_t iw_qp_destroy(struct iw_ctx *ctx,
 
 // Splits a queue pair from its context: `send` gets the end that posts to the send queue, `recv` the one that posts
 // receives, each for any one thread. The context's calls that post fail with IW_E_SPLIT until the end is closed.
-// Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its place
+// Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its slot
 // until both ends are closed and `iw_event_poll` is called. Allocates.
 //
 // # Safety

@@ -36,7 +36,7 @@ pub enum PostError {
     #[error("the work queue is full")]
     QueueFull,
     /// Every entry of the completion queue is reserved for a work request that has not been reaped.
-    #[error("the completion queue has no place left to promise")]
+    #[error("the completion queue has no free entry to reserve")]
     CqFull,
     /// More scatter or gather elements than the queue pair allows.
     #[error("{requested} scatter or gather elements, the queue pair allows {allowed}")]
@@ -100,7 +100,7 @@ pub enum VerbsError {
     #[error("the queue is split from the context; use its own end, or drop that first")]
     Split,
     /// More work requests are outstanding than the new depth.
-    #[error("{reserved_cqes} places are promised, which is more than {requested}")]
+    #[error("{reserved_cqes} entries are reserved, which is more than {requested}")]
     CqDepthTooSmall {
         /// Entries reserved for work requests that have not been reaped.
         reserved_cqes: u32,
@@ -111,7 +111,7 @@ pub enum VerbsError {
     #[error("the queue pair is {0:?}, which does not allow this")]
     WrongState(crate::QpState),
     /// Every entry of the completion queue is reserved for a work request that has not been reaped.
-    #[error("the completion queue has no place left to promise")]
+    #[error("the completion queue has no free entry to reserve")]
     CqFull,
     /// The private data does not fit the start-up frame.
     #[error(

@@ -183,7 +183,7 @@ fn errors_of_requests_are_those_of_the_context() {
     assert_eq!(send.post_send(&wrs[0]), Err(PostError::CqFull));
 }
 
-/// The queue pair's place and its completion queue are in use until both ends are dropped.
+/// The queue pair's slot and its completion queue are in use until both ends are dropped.
 #[test]
 fn a_destroyed_queue_pair_keeps_its_place_until_its_ends_are_dropped() {
     let Split { mut pair, near, cq, mut send, mut recv, mut poller, .. } = split();

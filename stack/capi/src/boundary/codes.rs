@@ -78,7 +78,7 @@ pub(super) fn text_of(code: i32) -> &'static CStr {
         IW_E_STILL_USED => c"a queue pair still uses the object",
         IW_E_STATE => c"the object is in a state that does not allow this",
         IW_E_QUEUE_FULL => c"the work queue is full",
-        IW_E_CQ_FULL => c"the completion queue has no place left to promise",
+        IW_E_CQ_FULL => c"the completion queue has no free entry to reserve",
         IW_E_TOO_LONG => c"more elements, inline bytes, private data or message bytes than fit",
         IW_E_NO_OPERATION => c"the connection's extensions do not have this operation",
         IW_E_LIMIT => c"as many exist as the configuration allows",

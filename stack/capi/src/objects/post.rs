@@ -50,7 +50,7 @@ pub const IW_WR_FETCH_ADD: u32 = 5;
 pub const IW_WR_CMP_SWAP: u32 = 6;
 /// Replaces the word by `swap`.
 pub const IW_WR_SWAP: u32 = 7;
-/// Invalidates the local steering tag `invalidate_stag`: a region's for good, that of a window or fast region until
+/// Invalidates the local steering tag `invalidate_stag`: a region's permanently, that of a window or fast region until
 /// it is bound again. Does not wait for earlier requests that may need the tag, unless IW_SEND_LOCAL_FENCE is set.
 pub const IW_WR_INVALIDATE: u32 = 8;
 /// Binds `window` to the one element, a part of memory that has IW_ACCESS_BIND. From then on the peer of this queue
@@ -117,7 +117,7 @@ pub struct iw_send_wr {
     pub swap_mask: u64,
     /// The window of IW_WR_BIND. It gets the tag of `iw_stag_info.next_stag`.
     pub window: *mut iw_mw,
-    /// The fast region of IW_WR_FAST_REGISTER, likewise.
+    /// The fast region of IW_WR_FAST_REGISTER, in the same way.
     pub fast_mr: *mut iw_fast_mr,
     /// The rights of the peer by either tag, and of this side by a fast region's: IW_ACCESS_*.
     pub access: u32,
@@ -145,7 +145,7 @@ pub struct iw_recv_wr {
 ///
 /// # Safety
 /// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests of `size` bytes whose pointers and
-/// handles are valid likewise. `posted` is null or valid for writes of one number.
+/// handles are valid in the same way. `posted` is null or valid for writes of one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_send_sized(
     ctx: *mut iw_ctx,

@@ -157,7 +157,7 @@ static void windows(void)
     ANSWERS(1, iw_mw_invalidate(mw));
     round_of(mw, 0);
 
-    /* Ended for good. */
+    /* Ended. */
     stag = lend(mw, PIECE);
     ANSWERS(IW_OK, iw_mw_destroy(mw));
     ANSWERS(IW_E_HANDLE, iw_mw_destroy(mw));

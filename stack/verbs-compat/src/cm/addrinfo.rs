@@ -24,7 +24,7 @@ extern "C" fn rdma_getaddrinfo(
     hints: *const sys::rdma_addrinfo,
     result: *mut *mut sys::rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: the program passes null, texts and structures, and a place for the pointer.
+    // SAFETY: the program passes null, texts and structures, and memory for the pointer.
     match unsafe { get_address_info(node, service, hints.as_ref(), result) } {
         Err(Failure::Resolver(code)) => code,
         Err(Failure::Call(error)) => as_minus_one(Err(error)),
@@ -70,7 +70,7 @@ unsafe fn get_address_info(
     // SAFETY: as above.
     let hinted_source = unsafe { hints.map_or(Ok(None), |hints| read_address(hints.ai_src_addr))? };
     let (source, destination) = if is_passive { (Some(found), None) } else { (hinted_source, Some(found)) };
-    // SAFETY: the caller passes a place for the pointer.
+    // SAFETY: the caller passes memory for the pointer.
     unsafe { *result = build(hints, flags, source, destination) };
     Ok(())
 }

@@ -71,7 +71,7 @@ extern "C" fn rdma_init_qp_attr(
 ) -> c_int {
     as_minus_one(with(|state| {
         state.pools.ids.get(id)?;
-        // SAFETY: the program passes null or places for both.
+        // SAFETY: the program passes null or memory for both.
         let (attr, mask) = unsafe { (attr.as_mut().ok_or(EINVAL)?, mask.as_mut().ok_or(EINVAL)?) };
         // As the kernel's connection manager for iWARP: the connection moves the queue pair to RTS.
         *mask = match attr.qp_state {

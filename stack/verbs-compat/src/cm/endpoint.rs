@@ -171,7 +171,7 @@ extern "C" fn rdma_create_ep(
     pd: *mut sys::ibv_pd,
     init: *mut sys::ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the program passes its structures and a place for the pointer.
+    // SAFETY: the program passes its structures and memory for the pointer.
     as_minus_one(unsafe { create_endpoint(id, info, pd, init) })
 }
 
@@ -265,7 +265,7 @@ extern "C-unwind" fn rdma_get_request(
         return as_minus_one(Err(EINVAL));
     }
     as_minus_one(get_request(listener).map(|found| {
-        // SAFETY: the program passes a place for the pointer.
+        // SAFETY: the program passes memory for the pointer.
         unsafe { *id = found };
     }))
 }
@@ -298,7 +298,7 @@ extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut sys::ibv_context 
         Ok(Box::into_raw(list).cast())
     });
     if !count.is_null() {
-        // SAFETY: the program passes null or a place for the number.
+        // SAFETY: the program passes null or memory for the number.
         unsafe { *count = c_int::from(list.is_ok()) };
     }
     as_pointer(list)

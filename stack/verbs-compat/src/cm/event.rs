@@ -113,7 +113,7 @@ extern "C-unwind" fn rdma_get_cm_event(
         return as_minus_one(Err(EINVAL));
     }
     as_minus_one(wait_on(channel, |_, found| {
-        // SAFETY: the program passes a place for the pointer.
+        // SAFETY: the program passes memory for the pointer.
         unsafe { *event = found };
     }))
 }

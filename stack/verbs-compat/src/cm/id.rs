@@ -106,7 +106,7 @@ extern "C" fn rdma_create_id(
             return Err(EINVAL);
         }
         let created = state.create_id(channel, context, ps)?;
-        // SAFETY: the program passes a place for the pointer.
+        // SAFETY: the program passes memory for the pointer.
         unsafe { *id = created };
         Ok(())
     }))
@@ -117,7 +117,7 @@ extern "C" fn rdma_destroy_id(id: *mut sys::rdma_cm_id) -> c_int {
     as_minus_one(destroy_id(id))
 }
 
-/// Not a place where a thread may be cancelled: what is half destroyed is finished.
+/// A thread is not cancelled here: what is half destroyed is finished.
 pub(super) fn destroy_id(id: *mut sys::rdma_cm_id) -> Outcome {
     with(|state| {
         state.release_last_event(id)?;

@@ -124,7 +124,7 @@ impl PortTable {
 
 fn random() -> u16 {
     let mut bytes = [0u8; 2];
-    // SAFETY: the buffer has as many bytes. A call that fails leaves zeros, which is a valid place to begin.
+    // SAFETY: the buffer has as many bytes. A call that fails leaves zeros, which is a valid start.
     unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     u16::from_ne_bytes(bytes)
 }

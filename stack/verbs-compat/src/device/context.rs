@@ -91,7 +91,7 @@ fn raw_pointer(context: *mut sys::ibv_context) -> *mut sys::verbs_context {
 extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device {
     let devices = if is_configured() { 1 } else { 0 };
     if !count.is_null() {
-        // SAFETY: the program passes null or a place for the number.
+        // SAFETY: the program passes null or memory for the number.
         unsafe { *count = devices };
     }
     let list: Box<[*mut sys::ibv_device; 2]> =
@@ -240,7 +240,7 @@ extern "C-unwind" fn ibv_get_async_event(
         return as_minus_one(Err(EINVAL));
     }
     as_minus_one(get_async_event(context).map(|found| {
-        // SAFETY: the program passes a place for the event.
+        // SAFETY: the program passes memory for the event.
         unsafe { *event = found.to_raw() };
     }))
 }

@@ -33,7 +33,7 @@ pub(super) fn device_attr(device: &Device) -> sys::ibv_device_attr {
         page_size_cap: 0xffff_f000,
         vendor_id: VENDOR_NONE,
         max_qp: clamp_int(limits.queue_pairs),
-        // A Write with Immediate Data takes two places.
+        // A Write with Immediate Data takes two slots.
         max_qp_wr: clamp_int(SEND_DEPTH_MAX),
         device_cap_flags: sys::IBV_DEVICE_PORT_ACTIVE_EVENT | sys::IBV_DEVICE_MEM_WINDOW,
         max_sge: clamp_int(limits.max_sge),
@@ -77,7 +77,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
             orig_attr,
             ..Default::default()
         };
-        // SAFETY: the program passes a place of as many bytes.
+        // SAFETY: the program passes memory of as many bytes.
         unsafe { copy_prefix(&attr, into, bytes) }
     }))
 }
@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn query_port_ex(
 ) -> c_int {
     as_number(with_port(context, port.into(), |device| {
         let attr = port_attr(device);
-        // SAFETY: the program passes a place of as many bytes.
+        // SAFETY: the program passes memory of as many bytes.
         unsafe { copy_prefix(&attr, into, bytes) }
     }))
 }
@@ -163,7 +163,7 @@ extern "C" fn ibv_query_port(
 /// Copies the first bytes of a structure to the program's, which may be older and shorter, or newer and longer.
 ///
 /// # Safety
-/// `into` is null or a place of as many bytes.
+/// `into` is null or memory of as many bytes.
 unsafe fn copy_prefix<T>(from: &T, into: *mut T, bytes: usize) -> Outcome {
     if into.is_null() {
         return Err(EINVAL);
@@ -191,7 +191,7 @@ extern "C" fn ibv_query_gid(
         if index != 0 || into.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: the program passes a place for the GID.
+        // SAFETY: the program passes memory for the GID.
         unsafe { *into = gid(device) };
         Ok(())
     }))
@@ -207,11 +207,11 @@ extern "C" fn _ibv_query_gid_ex(
     bytes: usize,
 ) -> c_int {
     as_number(with_port(context, port, |device| {
-        // The manual page has ENODATA for an empty place of the table. This one has no empty places.
+        // The manual page has ENODATA for an empty entry of the table. This one has no empty entries.
         if index != 0 || flags != 0 {
             return Err(if flags != 0 { EOPNOTSUPP } else { EINVAL });
         }
-        // SAFETY: the program passes a place of as many bytes.
+        // SAFETY: the program passes memory of as many bytes.
         unsafe { copy_prefix(&gid_entry(device), into, bytes) }
     }))
 }
@@ -240,7 +240,7 @@ extern "C" fn _ibv_query_gid_table(
         if places == 0 || bytes < size_of::<sys::ibv_gid_entry>() {
             return Err(EINVAL);
         }
-        // SAFETY: the program passes places of as many bytes.
+        // SAFETY: the program passes memory of as many bytes.
         unsafe { copy_prefix(&gid_entry(device), into, bytes) }
     });
     outcome.map_or_else(|errno| -(errno.0 as isize), |()| 1)
@@ -258,7 +258,7 @@ extern "C" fn ibv_query_gid_type(
         if index != 0 || into.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: the program passes a place for the number.
+        // SAFETY: the program passes memory for the number.
         unsafe { *into = sys::IBV_GID_TYPE_IB };
         Ok(())
     }))
@@ -278,7 +278,7 @@ extern "C" fn ibv_query_pkey(
         if index != 0 || into.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: the program passes a place for the key.
+        // SAFETY: the program passes memory for the key.
         unsafe { *into = PKEY };
         Ok(())
     }))

@@ -28,7 +28,7 @@ impl CancelDisabled {
     #[inline]
     pub(crate) fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the place lives through the call.
+        // SAFETY: the memory lives through the call.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
         CancelDisabled { before }
     }
@@ -38,7 +38,7 @@ impl Drop for CancelDisabled {
     #[inline]
     fn drop(&mut self) {
         let mut ignored = 0;
-        // SAFETY: the place lives through the call, and the state is that of the thread before.
+        // SAFETY: the memory lives through the call, and the state is that of the thread before.
         unsafe { pthread_setcancelstate(self.before, &raw mut ignored) };
     }
 }

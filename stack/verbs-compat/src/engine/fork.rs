@@ -76,7 +76,7 @@ unsafe extern "C" fn in_parent() {
 fn release() -> bool {
     let holds = HOLDS.replace(false);
     if holds {
-        // SAFETY: this thread holds the lock, so nobody else uses the place.
+        // SAFETY: this thread holds the lock, so nobody else uses the memory.
         drop(unsafe { (*HELD.0.get()).take() });
     }
     holds
@@ -139,7 +139,7 @@ fn is_socket_of(fd: c_int, path: &Path) -> bool {
         // SAFETY: zeros are an address without a name.
         let mut name: libc::sockaddr_un = unsafe { core::mem::zeroed() };
         let mut bytes = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        // SAFETY: the place has as many bytes, and the last stays zero.
+        // SAFETY: the memory has as many bytes, and the last stays zero.
         let known = unsafe { query(fd, (&raw mut name).cast(), &raw mut bytes) } == 0;
         if !known || c_int::from(name.sun_family) != libc::AF_UNIX {
             return false;

@@ -185,7 +185,7 @@ mod tests {
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        // SAFETY: the place lives through the call.
+        // SAFETY: the memory lives through the call.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT);
     }

@@ -68,7 +68,7 @@ pub(crate) struct State {
     pub(crate) qps: BTreeMap<u32, *mut sys::ibv_qp>,
     /// Completion queues, to find the one of an event.
     pub(crate) cqs: Vec<*mut sys::ibv_cq>,
-    /// Shared receive queues, likewise.
+    /// Shared receive queues, in the same way.
     pub(crate) srqs: Vec<*mut sys::ibv_srq>,
     /// Memory windows, to find those that are bound to a region.
     pub(crate) mws: Vec<*mut sys::ibv_mw>,

@@ -100,7 +100,7 @@ extern "C-unwind" fn ibv_get_cq_event(
         return as_minus_one(Err(EINVAL));
     }
     as_minus_one(get_cq_event(channel).map(|(found, found_context)| {
-        // SAFETY: the program passes places for both pointers.
+        // SAFETY: the program passes memory for both pointers.
         unsafe {
             *cq = found;
             *cq_context = found_context;

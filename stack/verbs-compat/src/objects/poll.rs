@@ -9,13 +9,13 @@ use crate::engine::{EINVAL, Outcome, State, lock};
 use crate::sys;
 
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut sys::ibv_cq, count: c_int, into: *mut sys::ibv_wc) -> c_int {
-    // SAFETY: the program passes places for as many completions.
+    // SAFETY: the program passes memory for as many completions.
     let outcome = unsafe { try_poll_cq(cq, count, into) };
     outcome.unwrap_or_else(|errno| -errno.0)
 }
 
 /// # Safety
-/// `into` has places for `count` completions.
+/// `into` has room for `count` completions.
 unsafe fn try_poll_cq(cq: *mut sys::ibv_cq, count: c_int, into: *mut sys::ibv_wc) -> Outcome<c_int> {
     let wanted = usize::try_from(count).map_err(|_| EINVAL)?;
     let mut state = lock()?;
@@ -39,7 +39,7 @@ unsafe fn try_poll_cq(cq: *mut sys::ibv_cq, count: c_int, into: *mut sys::ibv_wc
 }
 
 /// # Safety
-/// `into` has places for `wanted` completions.
+/// `into` has room for `wanted` completions.
 #[inline(always)]
 unsafe fn take(
     state: &mut State,

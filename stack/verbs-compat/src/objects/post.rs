@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn post_send(
     // SAFETY: the program passes a list of requests.
     let outcome = unsafe { post_sends(qp, &mut next) };
     if outcome.is_err() && !bad_wr.is_null() {
-        // SAFETY: the program passes a place for the refused request.
+        // SAFETY: the program passes memory for the refused request.
         unsafe { *bad_wr = next };
     }
     as_number(outcome)
@@ -125,7 +125,7 @@ unsafe fn post_list_of_sends(
     refused
 }
 
-/// Returns whether a request needs a buffer, or two places.
+/// Returns whether a request needs a buffer, or two slots.
 fn is_alone(wr: &sys::ibv_send_wr) -> bool {
     wr.opcode == sys::IBV_WR_RDMA_WRITE_WITH_IMM
         || wr.send_flags & sys::IBV_SEND_INLINE != 0 && wr.num_sge > 1
@@ -275,7 +275,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut sys::ibv_recv_wr,
     bad_wr: *mut *mut sys::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the program passes a list of requests and a place for the refused one.
+    // SAFETY: the program passes a list of requests and memory for the refused one.
     unsafe {
         post_list(wr, bad_wr, |state, requests: &[RecvWr<'_>]| {
             let handle = state.pools.qps.get(qp).map_err(|error| (0, error))?.handle;
@@ -288,7 +288,7 @@ pub(crate) unsafe extern "C" fn post_recv(
 /// Posts a list of receives by `post`, which returns the number of those that it posted before an error.
 ///
 /// # Safety
-/// `wr` is a list of requests whose pointers are valid; `bad_wr` is null or a place for a pointer.
+/// `wr` is a list of requests whose pointers are valid; `bad_wr` is null or memory for a pointer.
 pub(super) unsafe fn post_list(
     wr: *mut sys::ibv_recv_wr,
     bad_wr: *mut *mut sys::ibv_recv_wr,

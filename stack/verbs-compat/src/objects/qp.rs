@@ -40,7 +40,7 @@ unsafe impl Object for Qp {
     type Raw = sys::ibv_qp;
 }
 
-/// Requests of a send queue. A Write with Immediate Data takes two places of the stack's 65536.
+/// Requests of a send queue. A Write with Immediate Data takes two slots of the stack's 65536.
 pub(crate) const SEND_DEPTH_MAX: u32 = 1 << 15;
 const RECV_DEPTH_MAX: u32 = 1 << 16;
 /// The rights that a queue pair may have.
@@ -114,7 +114,7 @@ extern "C" fn ibv_query_qp(
         if attr.is_null() || init_attr.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: the program passes places for both.
+        // SAFETY: the program passes memory for both.
         unsafe {
             *attr = found;
             *init_attr = found_init;

@@ -65,7 +65,7 @@ extern "C" fn ibv_modify_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_att
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_attr) -> c_int {
     as_number(with(|state| {
-        // SAFETY: the program passes null or a place for the attributes.
+        // SAFETY: the program passes null or memory for the attributes.
         let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
         let found = state.pools.srqs.get(srq)?;
         let (handle, srq_limit) = (found.handle, found.limit);
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut sys::ibv_recv_wr,
     bad_wr: *mut *mut sys::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the program passes a list of requests and a place for the refused one.
+    // SAFETY: the program passes a list of requests and memory for the refused one.
     unsafe {
         post::post_list(wr, bad_wr, |state, requests: &[RecvWr<'_>]| {
             let handle = state.pools.srqs.get(srq).map_err(|error| (0, error))?.handle;

@@ -157,7 +157,7 @@ static void check_rights(enum how how, int port) {
     /* The other operations still work. */
     for (enum how other = 0; other < WAYS; other++)
         if (other != how) CHECK(use(&pair, other, 10 + other) == 0 && take(pair.near_cq, 10 + other).status == IBV_WC_SUCCESS);
-    /* Granted again, and withdrawn for good. */
+    /* Granted again, and withdrawn. */
     grant(pair.far->qp, EVERYTHING);
     CHECK(use(&pair, how, 20) == 0 && take(pair.near_cq, 20).status == IBV_WC_SUCCESS);
     grant(pair.far->qp, IBV_ACCESS_LOCAL_WRITE | (EVERYTHING & ~RIGHTS[how] & REMOTE));

@@ -1,4 +1,4 @@
-//! The core loop: the one place that knows every layer.
+//! The core loop: the one module that knows every layer.
 //!
 //! One iteration runs its stages in a fixed order: doorbells, receive, mailboxes, timers, transmit, acknowledgements. A
 //! frame is handled from the device to registered memory, and its replies from memory to the device, within one

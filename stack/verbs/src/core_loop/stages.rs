@@ -34,7 +34,7 @@ use super::data_path::{ConnOwner, Delivered, RxOutcome, TxSource};
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The doorbell stage: sends new work requests before frames are received: an application that has just posted often waits for the reply.
-    /// If other senders are listed already, the new ones take their place after them in the transmit stage. Returns the
+    /// If other senders are listed already, the new ones are appended to them in the transmit stage. Returns the
     /// time, read again after more than one frame: a frame that arrives later must not seem older than what was sent.
     /// Also returns whether the mailbox stage has something to do.
     pub(super) fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
@@ -331,7 +331,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Another core is gone for good and its last replies are taken: streams that wait for it end.
+    /// Another core has ended and its last replies are taken: streams that wait for it end.
     #[cold]
     fn on_core_gone(&mut self, now: Nanos, core: u16) {
         for slot in 0..self.dp.qps.capacity() {

@@ -133,7 +133,7 @@ proptest! {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let mut octets = fpdu(&right(kind, &victim));
-        // The length field determines the place of the CRC; `fpdu_length` tests wrong lengths.
+        // The length field determines the offset of the CRC; `fpdu_length` tests wrong lengths.
         let bit = 16 + place.index(8 * octets.len() - 16);
         octets[bit / 8] ^= 1 << (bit % 8);
         bench.scene.peer.say(&octets);
@@ -211,7 +211,7 @@ impl Outside {
     }
 }
 
-/// RFC 5040 s4.1 figure 4, s7.2: every operation in every place, undefined operations included.
+/// RFC 5040 s4.1 figure 4, s7.2: every operation in every state, undefined operations included.
 #[test]
 fn operations_in_the_wrong_phase() {
     let mut bench = Bench::new();

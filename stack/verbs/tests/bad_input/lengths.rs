@@ -37,7 +37,7 @@ fn sends_of_every_length() {
     }
 }
 
-/// The same with a second segment that passes the end, at every place of the cut.
+/// The same with a second segment that passes the end, at every offset of the cut.
 #[test]
 fn sends_that_grow_too_long() {
     let mut bench = Bench::new();

@@ -174,7 +174,7 @@ pub fn contents(region: &Region) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ by offset.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
 }

@@ -59,7 +59,7 @@ fn delivers(name: &str, messages: &[&[u8]], tag: Option<MakeRegion<'_>>) -> Comp
     scene.node.completions[0].flags
 }
 
-/// RFC 5044 s4.1 to s4.4: markers and CRCs at every possible place, padding of every length.
+/// RFC 5044 s4.1 to s4.4: markers and CRCs at every possible position, padding of every length.
 #[test]
 fn framing() {
     for (name, messages) in [

@@ -137,7 +137,7 @@ pub struct iw_qp_info {
     pub framing: u32,
     /// The local address of the connection, from IW_EVENT_ESTABLISHED on; `family` is 0 before.
     pub local: iw_addr,
-    /// The peer's address, likewise.
+    /// The peer's address, in the same way.
     pub remote: iw_addr,
 }
 

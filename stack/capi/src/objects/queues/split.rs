@@ -28,7 +28,7 @@ handle_kind!(iw_cq_poller, CqPoller, 11, "the poller");
 
 /// Splits a queue pair from its context: `send` gets the end that posts to the send queue, `recv` the one that posts
 /// receives, each for any one thread. The context's calls that post fail with IW_E_SPLIT until the end is closed.
-/// Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its place
+/// Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its slot
 /// until both ends are closed and `iw_event_poll` is called. Allocates.
 ///
 /// # Safety

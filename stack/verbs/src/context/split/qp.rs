@@ -72,7 +72,7 @@ impl SendPoster {
     /// # Errors
     ///
     /// - [`PostError::UnknownQueuePair`] if the queue pair was destroyed, or its context dropped.
-    /// - Else as [`Context::post_send`](crate::Context::post_send).
+    /// - Otherwise as [`Context::post_send`](crate::Context::post_send).
     pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.post_sends(core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
@@ -160,7 +160,7 @@ impl RecvPoster {
     /// # Errors
     ///
     /// - [`PostError::UnknownQueuePair`] if the queue pair was destroyed, or its context dropped.
-    /// - Else as [`Context::post_recv`](crate::Context::post_recv).
+    /// - Otherwise as [`Context::post_recv`](crate::Context::post_recv).
     pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.post_recvs(core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }

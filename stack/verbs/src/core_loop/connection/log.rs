@@ -29,7 +29,7 @@ pub(crate) fn log_event(core: u16, event: &Event) {
             tracing::info!(core, qp = qp.num().0, "closed");
         }
         Event::Disconnected { qp, reason } => tracing::info!(core, qp = qp.num().0, "ended: {reason:?}"),
-        Event::ListenFailed { local } => tracing::warn!(core, "{local} cannot be listened at"),
+        Event::ListenFailed { local } => tracing::warn!(core, "cannot listen on {local}"),
         _ => {}
     }
 }

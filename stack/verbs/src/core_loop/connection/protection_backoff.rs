@@ -16,7 +16,7 @@ const INTERVAL: Nanos = Nanos::from_secs(1);
 /// Hosts with errors that are remembered at a time.
 const HOSTS_MAX: usize = 256;
 
-/// The hosts that caused protection errors of late.
+/// The hosts that recently caused protection errors.
 pub(super) struct ProtectionBackoff {
     /// Each with the time when all its errors are forgotten.
     hosts: Vec<(IpAddr, Nanos)>,

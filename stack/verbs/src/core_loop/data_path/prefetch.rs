@@ -23,7 +23,7 @@ const QP_AHEAD: usize = 2 * AHEAD;
 pub(crate) type BurstHashes = ArrayVec<u32, BURST_FRAMES>;
 
 impl<P: Port> DataPath<P> {
-    /// Computes the flow hashes of a burst and prefetches their places in the flow table, then the state of the first
+    /// Computes the flow hashes of a burst and prefetches their slots in the flow table, then the state of the first
     /// frames.
     pub(crate) fn hash_burst(&mut self, port: u8, burst: &Burst<P::Frame>) {
         let net = self.nets.at(port);

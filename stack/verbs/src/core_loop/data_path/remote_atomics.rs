@@ -5,7 +5,7 @@
 //! them, and no request is forwarded. A request that arrives at another core goes to the owner's mailbox; the owner
 //! resolves the word again, executes the operation and replies with the old value. At most [`CREDITS`] requests are
 //! outstanding between two cores; a queue pair without a credit waits in a list for that core. No core waits for room:
-//! a credit reserves the place of the reply.
+//! a credit reserves the slot of the reply.
 //!
 //! A request waits until its owner polls, so a core serves requests twice an iteration: after the receive stage and at
 //! the end. It takes replies at the first of these, so that the responses leave in the same iteration. For the reply
@@ -305,7 +305,7 @@ impl<P: Port> DataPath<P> {
         remote_atomics.is_some_and(|remote_atomics| remote_atomics.has_outstanding_to(usize::from(core)))
     }
 
-    /// Handles the replies of a core. Returns whether the core is gone for good, so that no other will come.
+    /// Handles the replies of a core. Returns whether the core has ended, so that no more replies come.
     pub(crate) fn take_replies(&mut self, core: u16) -> bool {
         let remote_atomics = self.queues.remote_atomics.as_deref();
         let is_gone =
