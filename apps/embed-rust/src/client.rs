@@ -29,7 +29,7 @@ pub struct Client {
     ctx: Context,
     cq: CompletionQueue,
     qp: QueuePair,
-    /// One buffer for each place in the window, of the size of the longest request.
+    /// One buffer for each slot of the window, of the size of the longest request.
     blocks: Region,
     responses: Region,
     /// The expected contents of the blocks: the number from which their bytes are computed.
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// The next request of a place: mostly reads and writes of its own part, sometimes one that must be refused.
+    /// The next request of a slot: mostly reads and writes of its own part, sometimes one that must be refused.
     fn send_request(&mut self, slot: usize) -> Result<(), EmbedError> {
         let blocks = 1 + (self.next() % u64::from(BLOCKS_MAX)) as u32;
         let own = (self.expected_values.len() as u64).saturating_sub(blocks.into());
@@ -176,7 +176,7 @@ impl Client {
             .any(|other| request.first < end(other) && other.first < end(request))
     }
 
-    /// Fills a place with new blocks and records their contents.
+    /// Fills a slot with new blocks and records their contents.
     fn write_blocks(&mut self, slot: usize, request: &Request) -> Result<(), EmbedError> {
         for number in 0..request.blocks as usize {
             let value = self.next();
@@ -254,10 +254,10 @@ impl Client {
     }
 }
 
-/// Bytes of a place in the window.
+/// Bytes of a slot of the window.
 const SLOT_BYTES: usize = BLOCKS_MAX as usize * BLOCK_BYTES as usize;
 
-/// The contents of a block: zeros at first, then bytes computed from a number and the place.
+/// The contents of a block: zeros at first, then bytes computed from a number and the slot.
 fn block(value: u64, at: u64) -> Vec<u8> {
     if value == 0 {
         return vec![0; BLOCK_BYTES as usize];

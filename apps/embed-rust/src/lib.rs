@@ -9,9 +9,9 @@
 //! | --- | --- |
 //! | blocks beyond the disk, too many at once, an unknown order | the answer says so, nothing is moved |
 //! | memory that the client does not have, or not with that right | the connection ends by Terminate, that one alone |
-//! | more clients than there are places | the last one is refused with a reason |
+//! | more clients than there are slots | the last one is refused with a reason |
 //!
-//! Every client has a window of requests. Each place in it has its own receive, its own staging memory and its own
+//! Every client has a window of requests. Each slot of it has its own receive, its own staging memory and its own
 //! response, so no request waits for the memory of another.
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ pub enum EmbedError {
     #[error(transparent)]
     Range(#[from] ironwarp::RangeError),
     /// The address is in use.
-    #[error("{0} cannot be listened at")]
+    #[error("cannot listen on {0}")]
     Listen(core::net::SocketAddr),
     /// The server refused the client.
     #[error("the server refuses: {0}")]

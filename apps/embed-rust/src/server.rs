@@ -33,7 +33,7 @@ pub struct Server {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     disk: Region,
-    /// Receives: one for each place in each client's window.
+    /// Receives: one for each slot of each client's window.
     requests: Region,
     sessions: Vec<Option<Session>>,
     /// Queue pairs that a full control queue kept from being destroyed. Tried again at each poll.
@@ -44,15 +44,15 @@ pub struct Server {
 struct Session {
     qp: QueuePair,
     slots: [SlotState; WINDOW],
-    /// A place waits for room in the send queue. Requests complete in order, so those behind a slow Read hold their
-    /// places although the client already has its data.
+    /// A slot waits for room in the send queue. Requests complete in order, so those behind a slow Read hold their
+    /// slots although the client already has its data.
     is_stalled: bool,
 }
 
 /// The state of a request.
 #[derive(Clone, Copy)]
 enum SlotState {
-    /// The place is free.
+    /// The slot is free.
     Free,
     /// The request waits to be carried out.
     Received(Request),
@@ -62,8 +62,8 @@ enum SlotState {
     Ready(Response),
 }
 
-// A place holds a request, a receive buffer holds an arriving one. There are as many of each, and any buffer may
-// serve any place.
+// A slot holds a request, a receive buffer holds an arriving one. There are as many of each, and any buffer may
+// serve any slot.
 
 /// A message longer than a request must be detected, so a receive buffer has one byte more.
 const RECEIVE_BYTES: usize = REQUEST_BYTES + 1;
@@ -99,7 +99,7 @@ impl Server {
 
     /// Refuses a client. With a full control queue it gets no reply, and its attempt times out.
     fn reject(&mut self, request: &ConnectionRequest) -> Result<(), EmbedError> {
-        match self.ctx.reject(request, b"no place is free") {
+        match self.ctx.reject(request, b"no slot is free") {
             Err(VerbsError::Busy) => Ok(()),
             outcome => Ok(outcome?),
         }

@@ -116,7 +116,7 @@ fn a_client_beyond_the_limit_is_rejected_and_may_retry() {
             break error;
         }
     };
-    assert!(matches!(&refused, EmbedError::Rejected(why) if why == "no place is free"), "{refused}");
+    assert!(matches!(&refused, EmbedError::Rejected(why) if why == "no slot is free"), "{refused}");
     // The first client disappears without a FIN.
     drop(first);
     while bed.server.clients() > 0 {
@@ -214,7 +214,7 @@ fn memory_that_a_client_does_not_have_ends_its_connection_alone() {
     bed.work(&mut clients, 100);
 }
 
-/// More requests than the window has places, or a request longer than any: no receive fits it, and iWARP has no
+/// More requests than the window has slots, or a request longer than any: no receive fits it, and iWARP has no
 /// receiver-not-ready.
 #[test]
 fn a_client_that_exceeds_the_window_is_disconnected_alone() {

@@ -76,7 +76,7 @@ pub enum NvmfError {
     #[error(transparent)]
     Identity(#[from] identities::IdentityError),
     /// The address is in use.
-    #[error("{0} cannot be listened at")]
+    #[error("cannot listen on {0}")]
     Listen(SocketAddr),
     /// The target rejected a connection.
     #[error("the target rejects the connection: {0}")]

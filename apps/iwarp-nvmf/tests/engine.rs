@@ -131,7 +131,7 @@ fn data(step: Step) -> Vec<u8> {
     }
 }
 
-/// Fabrics 1.1, 3.3: each field of Connect that can be wrong, and the place that the result names.
+/// Fabrics 1.1, 3.3: each field of Connect that can be wrong, and the offset that the result names.
 #[test]
 fn a_bad_connect_names_its_parameter() {
     let target = target();

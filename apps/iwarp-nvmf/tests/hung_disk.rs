@@ -102,7 +102,7 @@ fn hang(world: &World, hangs: bool) {
     world.core.disk.hangs.store(hangs, Ordering::Relaxed);
 }
 
-/// Everything is as it was: no buffer, capsule or place is lost.
+/// Everything is as it was: no buffer, capsule or slot is lost.
 #[track_caller]
 fn assert_as_before(world: &mut World, before: CoreUsage) {
     pass(world, Nanos::from_millis(5));
@@ -212,7 +212,7 @@ fn a_namespace_that_hangs_takes_no_more_commands_than_its_share() {
     assert_eq!(execute(&mut world, 0, range(DISK, 0).entry(io::READ), 0), Status::SUCCESS);
 }
 
-/// The host goes while the disk hangs, and another connection gets its place. The late answer is for nobody.
+/// The host goes while the disk hangs, and another connection gets its slot. The late answer is for nobody.
 #[test]
 fn a_connection_that_ends_leaves_its_requests_to_the_disk() {
     let mut world = world(64);

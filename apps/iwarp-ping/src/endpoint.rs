@@ -23,7 +23,7 @@ const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) const PEER_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time that the driver needs after it reported that a link is down.
 const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
-/// Iterations between two checks of what is not urgent: a power of two.
+/// Polls between two checks of what is not urgent, as a stop request. A power of two, so that the check is cheap.
 const POLLS_PER_CHECK: u32 = 1 << 10;
 /// Receives posted: a side has one message outstanding at a time.
 pub(crate) const RECEIVES: usize = 2;
@@ -49,7 +49,7 @@ pub enum PingError {
     #[error(transparent)]
     Range(#[from] RangeError),
     /// Another process listens on the socket.
-    #[error("{0} cannot be listened at")]
+    #[error("cannot listen on {0}")]
     Listen(SocketAddr),
     /// The capture could not be written.
     #[error("--pcap {path}: {source}")]
@@ -60,7 +60,7 @@ pub enum PingError {
         source: std::io::Error,
     },
     /// The memif has no peer.
-    #[error("nobody is at the memif's other end: start the server first, with the same socket")]
+    #[error("no peer is connected to the memif: start the server first, with the same socket")]
     NoLink,
     /// The peer failed, or the path to it.
     #[error(transparent)]

@@ -168,7 +168,7 @@ impl<'a> Responder<'a> {
             Event::ConnectFailed { qp, reason } => {
                 self.remove_connection(qp.num().0, &format!("{reason:?}"))?
             }
-            Event::ListenFailed { local } => tracing::error!("{local} cannot be listened to"),
+            Event::ListenFailed { local } => tracing::error!("cannot listen on {local}"),
             _ => {}
         }
         Ok(())

@@ -120,7 +120,7 @@ pub(crate) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// Cuts a text to as many places. A text that is cut ends with an ellipsis.
+/// Cuts a text to as many columns. A text that is cut ends with an ellipsis.
 pub(crate) fn cut_end(text: &str, places: usize) -> String {
     cut(text, places, text.chars(), |kept| kept.into_iter().chain(['…']).collect())
 }

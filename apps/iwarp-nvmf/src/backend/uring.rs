@@ -38,7 +38,7 @@ const RING_ENTRIES: u32 = 256;
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of zeros that are written at once where fallocate is not supported.
 const ZEROS_BYTES: usize = 64 << 10;
-/// The number of the fdatasync in flight, which is no place of a request.
+/// The number of the fdatasync in flight, which is no slot of a request.
 const SYNC: u64 = RING_ENTRIES as u64;
 
 /// Zeros, aligned for O_DIRECT.
@@ -79,7 +79,7 @@ struct InFlight {
     durable: bool,
 }
 
-/// The fdatasync in flight and the requests, by their places, that wait for one.
+/// The fdatasync in flight and the requests, by their slots, that wait for one.
 #[derive(Default)]
 struct SyncGroup {
     /// What the one in flight is for. Empty: none is in flight.
@@ -196,7 +196,7 @@ impl<F: DiskFaults> FileBackend<F> {
         })
     }
 
-    /// Queues the stage of the request in a place. Fails if the ring is full.
+    /// Queues the stage of the request in a slot. Fails if the ring is full.
     fn queue(&mut self, place: usize, request: InFlight) -> Result<bool, BlockError> {
         if request.stage == Stage::Sync {
             if let Some(slot) = self.requests.get_mut(place) {
@@ -307,7 +307,7 @@ impl<F: DiskFaults> FileBackend<F> {
         let outcome = match self.next_stage(&request, result) {
             Ok(Some(next)) => match self.queue(place, next) {
                 Ok(true) => return,
-                // The place of the stage that ended is free in the ring, so this is a failure of the kernel.
+                // The slot of the stage that ended is free in the ring, so this is a failure of the kernel.
                 Ok(false) => Err(block_error(request.stage, libc::EBUSY)),
                 Err(error) => Err(error),
             },

@@ -109,13 +109,13 @@ pub(crate) struct BenchArgs {
     /// Commands in all
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     commands: u64,
-    /// Sequential places instead of random ones
+    /// Sequential blocks instead of random ones
     #[arg(long)]
     sequential: bool,
-    /// The seed of random places
+    /// The seed of random blocks
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write contents that name their place, or check them
+    /// Write contents that name their block, or check them
     #[arg(long)]
     verify: bool,
     /// Print JSON

@@ -7,7 +7,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Returns the folder; `None` if there is no place for one.
+/// Returns the folder; `None` if the configuration names none.
 pub(super) fn default_folder(config: &Path) -> Option<PathBuf> {
     // Several folders are separated by colons.
     let of_service = env::var_os("STATE_DIRECTORY").filter(|all| !all.is_empty()).map(|all| {

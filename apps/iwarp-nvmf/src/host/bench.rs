@@ -29,7 +29,7 @@ pub struct Workload {
     pub commands: u64,
     /// The order.
     pub pattern: Pattern,
-    /// Writes contents that name their place, or checks them.
+    /// Writes contents that name their block, or checks them.
     pub verify: bool,
 }
 
@@ -61,7 +61,7 @@ struct Run {
     namespace: NamespaceSummary,
     /// Blocks of a command.
     blocks: u32,
-    /// Places of the namespace: it is divided into pieces of the size of a command.
+    /// Pieces of the namespace, each of the size of a command.
     places: u64,
     issued: u64,
     random: u64,
@@ -77,7 +77,7 @@ impl Run {
         let place = match self.workload.pattern {
             Pattern::Sequential => self.issued % self.places,
             Pattern::Random(_) => {
-                // xorshift64: the places need not be unpredictable.
+                // xorshift64: the pieces need not be unpredictable.
                 self.random ^= self.random << 13;
                 self.random ^= self.random >> 7;
                 self.random ^= self.random << 17;

@@ -1,13 +1,13 @@
 //! Who gets a connection, and who loses one for it.
 //!
-//! An address has at most [`super::CoreLimits::connections_per_address`] connections on a core. When the core has no place or
+//! An address has at most [`super::CoreLimits::connections_per_address`] connections on a core. When the core has no slot or
 //! no capsules left, a newcomer takes the place of a greedier host:
 //!
 //! 1. A connection that belongs to no controller of a storage subsystem yet: of the host with the most of those, more
 //!    than the newcomer has, the oldest. Such connections cost their host nothing.
 //! 2. Else, if there are none, the youngest connection of the host with the most, at least two more than the newcomer has.
 //!
-//! The newcomer then waits until the place is free, and is rejected if there is nobody to take it from.
+//! The newcomer then waits until the slot is free, and is rejected if there is nobody to take it from.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,13 +20,13 @@ use super::party::host_key;
 use crate::NvmfError;
 use crate::target::TargetCounter;
 
-/// Requests that wait for a place, of all hosts and of one.
+/// Requests that wait for a slot, of all hosts and of one.
 const DEFERRED_MAX: usize = 32;
 const DEFERRED_PER_ADDRESS_MAX: usize = 4;
-/// How long a request waits for the place of a connection that was ended for it.
+/// How long a request waits for the slot of a connection that was ended for it.
 const DEFER_MS: u64 = 1000;
 
-/// Requests that wait for a place, with the time at which they are rejected.
+/// Requests that wait for a slot, with the time at which they are rejected.
 pub(super) type Deferred = VecDeque<(Arrival, u64)>;
 
 /// What becomes of a request.
@@ -41,7 +41,7 @@ pub(super) enum Admission {
 }
 
 impl Reactor {
-    /// Decides whether a host gets a connection with this many entries. Those that wait for a place go before others.
+    /// Decides whether a host gets a connection with this many entries. Those that wait for a slot go before others.
     pub(super) fn admit(
         &mut self,
         address: IpAddr,
@@ -71,7 +71,7 @@ impl Reactor {
         Ok(Admission::Wait)
     }
 
-    /// Returns the first free place.
+    /// Returns the first free slot.
     pub(super) fn free_place(&self) -> usize {
         self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len())
     }
@@ -83,7 +83,7 @@ impl Reactor {
             && self.io.memory.free_capsule_count() >= entries.into()
     }
 
-    /// Lets a request wait for its place. Returns it if too many do.
+    /// Lets a request wait for its slot. Returns it if too many do.
     pub(super) fn defer(&mut self, arrival: Arrival, reject_at_ms: Option<u64>) -> Option<Arrival> {
         let key = host_key(arrival.address());
         let same = self.deferred.iter().filter(|(one, _)| host_key(one.address()) == key).count();

@@ -1,4 +1,4 @@
-//! The memory of one core: data buffers, and a place for each capsule that may arrive.
+//! The memory of one core: data buffers, and a slot for each capsule that may arrive.
 //!
 //! One registered region holds all of it. It is allocated when the core starts and never grows: without a free buffer a
 //! command waits, and without free capsules a connection is refused.

@@ -1,7 +1,7 @@
 //! The data buffers of a core: which are free, and who holds the others.
 //!
 //! Each connection of an I/O queue has a buffer reserved for it, while there are enough. The rest is shared: a host may take
-//! another one while it holds less than [`SHARE`] times what is left, beside the reserves. So a host alone gets two thirds
+//! another one while it holds less than [`SHARE`] times what is left after the reserves. So a host alone gets two thirds
 //! of the rest, and one that stops leaves a third to the others, however many it asks for.
 
 use super::wait::Who;
@@ -152,7 +152,7 @@ impl BufferPool {
         self.unused_reserves += after.unused();
     }
 
-    /// Returns the buffers that a connection holds beside its reserve.
+    /// Returns the buffers that a connection holds above its reserve.
     pub(super) fn shared_of(&self, who: Who) -> usize {
         self.by_connection.get(who.connection as usize).map_or(0, Account::shared)
     }

@@ -8,7 +8,7 @@ use super::connection::slot::{Slot, State};
 use super::late::NO_CAPSULE;
 
 impl Reactor {
-    /// Checks who has which buffer, capsule and place in a list. Looks at all of them.
+    /// Checks who has which buffer, capsule and position in a list. Looks at all of them.
     ///
     /// # Errors
     ///

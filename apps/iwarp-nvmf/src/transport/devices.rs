@@ -27,7 +27,7 @@ pub struct Device {
     pub counters: Arc<IoCounters>,
 }
 
-/// The devices of a core, by their numbers. A removed one leaves its place empty.
+/// The devices of a core, by their numbers. A removed one leaves its slot empty.
 #[derive(Default)]
 pub struct Devices(Vec<Option<Device>>);
 

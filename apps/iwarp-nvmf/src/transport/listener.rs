@@ -104,7 +104,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// The host of a request has left, or its start-up timeout is over: nothing of it keeps a place.
+    /// The host of a request has left, or its start-up timeout is over: nothing of it keeps a slot.
     pub(super) fn on_request_ended(&mut self, request: ConnectionRequest) {
         if request.core() == self.worker.core() {
             self.forget(&request);
@@ -135,7 +135,7 @@ impl Reactor {
     }
 
     /// Takes the requests that other cores passed, and answers one if the turns have paid for the last answer: one that waits
-    /// for a place, else the next one. Returns whether requests wait.
+    /// for a slot, else the next one. Returns whether requests wait.
     pub(super) fn answer_requests(&mut self) -> Result<bool, NvmfError> {
         for _ in 0..ARRIVALS_PER_TURN {
             match self.arrivals.own.try_recv() {

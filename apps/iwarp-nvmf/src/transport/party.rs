@@ -19,7 +19,7 @@ pub const TURN_COST_ALONE: u64 = 128 << 10;
 pub const TURN_COST_SHARED: u64 = 8 << 10;
 /// The largest debt: a host that was alone for long is not kept waiting for as long.
 pub const DEBT_MAX: u64 = 512 << 10;
-/// What a command costs beside its bytes.
+/// What a command costs apart from its bytes.
 pub const COMMAND_COST: u64 = 4096;
 /// What a connection costs: a queue pair, its receives, and its end.
 pub const CONNECTION_COST: u64 = 32 << 10;

@@ -77,7 +77,7 @@ impl Reactor {
                 failures = 0;
                 continue;
             }
-            // It waits again, and keeps its place among those of its connection.
+            // It waits again, and keeps its position among those of its connection.
             self.io.waits.list(resource).put_first(who);
             failures += 1;
             if failures >= connections {

@@ -278,7 +278,7 @@ fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks(2).map(word).sum()
 }
 
-/// Sets the checksum at a place of a header or segment.
+/// Sets the checksum at an offset of a header or segment.
 fn set_checksum(frame: &mut [u8], (from, to): (usize, usize), at: usize, start: u32) {
     frame[from + at..from + at + 2].fill(0);
     let mut total = start + sum(&frame[from..to]);

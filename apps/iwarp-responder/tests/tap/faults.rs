@@ -212,7 +212,7 @@ fn silent_peers_are_bounded_in_number_and_in_time() {
     let ended = lab.interrupt();
     let count = |name| ended.events.counter(name);
     let (waited, refused) = (count("verbs_startup_timeouts"), count("verbs_half_open_dropped"));
-    // Eight may wait. On a busy machine places may become free before the last one connects.
+    // Eight may wait. On a busy machine slots may become free before the last one connects.
     assert_eq!(waited + refused, 12, "{:?}", ended.events);
     assert!((1..=4).contains(&refused), "{:?}", ended.events);
 }

@@ -47,7 +47,7 @@ idle = "yield"
 startup_timeout_ms = 2000
 "#;
 
-/// The limits of a responder with few places.
+/// The limits of a responder with few slots.
 const FEW_SLOTS: &str = "[limits]\nhalf_open = 8\nqueue_pairs = 2\n";
 
 /// A responder that listens on a tap, and its output.

@@ -11,7 +11,7 @@ pub(super) fn fill(seed: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Returns the first place at which two texts of one length differ, with both bytes.
+/// Returns the first offset at which two texts of one length differ, with both bytes.
 pub(super) fn difference(found: &[u8], wanted: &[u8]) -> Option<String> {
     let at = found.iter().zip(wanted).position(|(found, wanted)| found != wanted)?;
     let (found, wanted) = (found.get(at)?, wanted.get(at)?);

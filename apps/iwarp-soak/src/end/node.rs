@@ -71,7 +71,7 @@ impl Node {
     }
 }
 
-/// Posts a receive of [`MESSAGE_BYTES_MAX`] at place `slot` of a region.
+/// Posts a receive of [`MESSAGE_BYTES_MAX`] in slot `slot` of a region.
 pub(super) fn receive_at(messages: &Region, slot: usize) -> Result<[ironwarp::Sge; 1], EndError> {
     Ok([messages.slice(slot * MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX as u32)?])
 }

@@ -151,9 +151,7 @@ impl Server {
             Event::Terminated { sent, terminate, .. } => {
                 Err(EndError::Violation(format!("a Terminate, sent by us: {sent}: {terminate:?}")))
             }
-            Event::ListenFailed { local } => {
-                Err(EndError::Violation(format!("{local} cannot be listened at")))
-            }
+            Event::ListenFailed { local } => Err(EndError::Violation(format!("cannot listen on {local}"))),
             _ => Ok(()),
         }
     }

@@ -76,7 +76,7 @@ impl State {
         table
     }
 
-    /// Keeps the place inside a table that has room for `page_rows` rows.
+    /// Keeps the position inside a table that has room for `page_rows` rows.
     pub(super) fn fit(&mut self, rows: usize, columns: usize, page_rows: usize) {
         self.page_rows = page_rows.max(1);
         let place = &mut self.places[self.view];

@@ -22,7 +22,7 @@ use crate::wire::Status;
 use crate::wire::sgl::DataPointer;
 
 impl Connection {
-    /// Begins an I/O command: finds a place for its data, and fetches it if the host sends it.
+    /// Begins an I/O command: finds memory for its data, and fetches it if the host sends it.
     #[inline]
     pub(super) fn begin_io(
         &mut self,

@@ -368,7 +368,7 @@ impl Connection {
     }
 }
 
-/// Returns what a command costs, beside what the core does with its bytes itself.
+/// Returns what a command costs, apart from what the core does with its bytes itself.
 #[inline]
 fn cost(step: &Step) -> u64 {
     let bytes = match step {

@@ -58,7 +58,7 @@ pub(in crate::transport) enum Then {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::transport) enum Data {
     None,
-    /// In the capsule's memory, at this place of the arena.
+    /// In the capsule's memory, at this offset of the arena.
     Capsule(usize),
     /// In a data buffer.
     Buffer(BufferId),
@@ -83,7 +83,7 @@ impl Pieces {
 /// An entry of the queue.
 pub(in crate::transport) struct Slot {
     pub(in crate::transport) state: State,
-    /// The receive: the entry and the data of its capsule have separate places, so that the data is aligned as a disk
+    /// The receive: the entry and the data of its capsule have separate memory, so that the data is aligned as a disk
     /// needs it.
     pub(in crate::transport) receive: [Sge; 2],
     pub(in crate::transport) entry: SubmissionQueueEntry,
