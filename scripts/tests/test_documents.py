@@ -84,6 +84,18 @@ def missing_functions(text, defined):
             yield name
 
 
+def misplaced_functions(text):
+    """Each function in a row of a guide's tables that none of the row's files defines."""
+    for row in re.findall(r"^\|.*\.rs`.*$", text, re.MULTILINE):
+        cells = row.split("|")
+        if len(cells) < 5:
+            continue
+        sources = "".join((ROOT / "stack" / name).read_text(encoding="utf-8") for name in FILE.findall(cells[3]))
+        for name in re.findall(r"`([\w:]+)`", cells[2]):
+            if not re.search(rf"\bfn {name.split('::')[-1]}\b", sources):
+                yield name
+
+
 class Documents(unittest.TestCase):
     def test_links_lead_somewhere(self):
         for page in PAGES:
@@ -102,6 +114,11 @@ class Documents(unittest.TestCase):
             with self.subTest(page.name):
                 self.assertEqual(list(missing_functions(page.read_text(encoding="utf-8"), defined)), [])
 
+    def test_the_way_of_a_message_names_each_function_with_its_file(self):
+        text = GUIDES[0].read_text(encoding="utf-8")
+        self.assertGreater(len(re.findall(r"^\| \d+ \|", text, re.MULTILINE)), 20)
+        self.assertEqual(list(misplaced_functions(text)), [])
+
     def test_readme_lists_every_page(self):
         listed = {(ROOT / name).resolve() for name, _ in LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")) if name}
         self.assertEqual([page.name for page in PAGES if page not in listed and page.name != "README.md"], [])
@@ -113,6 +130,8 @@ class Documents(unittest.TestCase):
         self.assertEqual(list(missing_files(page, tree())), ["stack/no/such.rs", "such.rs", "x/lib.rs"])
         page = "`Stack::builder` `Stack::no_such_function` `NoSuchType::builder`"
         self.assertEqual(list(missing_functions(page, definitions())), ["Stack::no_such_function", "NoSuchType::builder"])
+        page = "| 1 | `Span::copy_in`, `Tcp::transmit` | `mem/src/view.rs` | What it does. |\n"
+        self.assertEqual(list(misplaced_functions(page)), ["Tcp::transmit"])
 
 
 if __name__ == "__main__":
