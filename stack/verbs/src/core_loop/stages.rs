@@ -7,7 +7,7 @@
 //!   on_frame         Tcp::on_fast_frame      headers, flow table, prediction, checksums
 //!     or else        Net::on_frame            headers, checksums, flow hash
 //!     on_received    Tcp::on_segment_lending  flow table, the steps of RFC 9293
-//!     inside         LentReader::read         Stream::on_acked, Stream::on_readable: FPDU, CRC, checks, copy, completion
+//!     inside         LentReader::read         Stream::on_acked, Stream::on_readable_fast: FPDU, CRC, checks, copy, completion
 //!     then                                    RCV.NXT, ACK; queues an incomplete FPDU
 //!   on_tcp_events    any other segment: DataPath::on_acked, DataPath::on_readable after TCP's queue
 //!   ConnectionManager                      only for an outcome that changes the connection
