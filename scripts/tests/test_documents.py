@@ -15,6 +15,18 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*
 GUIDES = [ROOT / "docs/architecture.md", ROOT / "docs/fast-path.md"]
 CRATES = ["stack", "apps", "bench", "dpdk-sys"]
 
+# Figures in prose that a constant decides: page, text with the figure, source, name of the constant.
+FIGURES = [
+    ("docs/semantics.md", r"with a quantum of (\d+) KiB of FPDUs", "verbs/src/core_loop/data_path/quantum.rs", "LARGE_BYTES"),
+    ("docs/semantics.md", r"in a round of at most (\d+) KiB", "verbs/src/core_loop/data_path/quantum.rs", "SMALL_ROUND_BYTES"),
+    ("docs/semantics.md", r"(\d+) rounds have a quantum", "verbs/src/core_loop/data_path/quantum.rs", "SMALL_ROUNDS"),
+    ("docs/semantics.md", r"rounds have a quantum of (\d+) KiB", "verbs/src/core_loop/data_path/quantum.rs", "SMALL_BYTES"),
+    ("docs/semantics.md", r"calls between two cores to (\d+)", "verbs/src/core_loop/data_path/remote_atomics.rs", "CREDITS"),
+    ("docs/architecture.md", r"at most (\d+) segments", "verbs/src/core_loop/data_path/tx.rs", "ROUND_UNITS_MAX"),
+    ("docs/architecture.md", r"at most (\d+) for a connection", "tcp/src/output/acks.rs", "NOW_MAX"),
+    ("docs/limitations.md", r"ports of a stack; addresses of a port \| (\d+);", "verbs/src/config/fabrics.rs", "PORTS_MAX"),
+]
+
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
 FILE = re.compile(r"`([a-z_.][\w./-]*/[\w./-]*|[a-z_]\w*\.rs)`")
 FUNCTION = re.compile(r"`((?:\w+::)+[a-z_]\w*)(?:\(\))?`")
@@ -96,6 +108,15 @@ def misplaced_functions(text):
                 yield name
 
 
+def false_figures(figures):
+    """Each figure that is not that of its constant. One in KiB has a constant of `N * 1024`."""
+    for page, shown, source, name in figures:
+        figure = re.search(shown, re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8")))
+        value = re.search(rf"const {name}: \w+ = (\d+)", (ROOT / "stack" / source).read_text(encoding="utf-8"))
+        if not figure or not value or figure.group(1) != value.group(1):
+            yield f"{page}: {shown}: {name} of {source} is {value and value.group(1)}"
+
+
 class Documents(unittest.TestCase):
     def test_links_lead_somewhere(self):
         for page in PAGES:
@@ -119,6 +140,9 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(re.findall(r"^\| \d+ \|", text, re.MULTILINE)), 20)
         self.assertEqual(list(misplaced_functions(text)), [])
 
+    def test_figures_in_prose_are_those_of_the_code(self):
+        self.assertEqual(list(false_figures(FIGURES)), [])
+
     def test_readme_lists_every_page(self):
         listed = {(ROOT / name).resolve() for name, _ in LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")) if name}
         self.assertEqual([page.name for page in PAGES if page not in listed and page.name != "README.md"], [])
@@ -130,6 +154,8 @@ class Documents(unittest.TestCase):
         self.assertEqual(list(missing_files(page, tree())), ["stack/no/such.rs", "such.rs", "x/lib.rs"])
         page = "`Stack::builder` `Stack::no_such_function` `NoSuchType::builder`"
         self.assertEqual(list(missing_functions(page, definitions())), ["Stack::no_such_function", "NoSuchType::builder"])
+        page, _, source, name = FIGURES[0]
+        self.assertEqual(len(list(false_figures([(page, "no such text", source, name), (page, r"every (.)", source, name)]))), 2)
         page = "| 1 | `Span::copy_in`, `Tcp::transmit` | `mem/src/view.rs` | What it does. |\n"
         self.assertEqual(list(misplaced_functions(page)), ["Tcp::transmit"])
 
