@@ -141,7 +141,8 @@ impl Client {
         }
     }
 
-    /// The next request of a slot: mostly reads and writes of its own part, sometimes one that must be refused.
+    /// The next request of a slot: mostly reads and writes of its own part, sometimes one that must
+    /// be refused.
     fn send_request(&mut self, slot: usize) -> Result<(), EmbedError> {
         let blocks = 1 + (self.next() % u64::from(BLOCKS_MAX)) as u32;
         let own = (self.expected_values.len() as u64).saturating_sub(blocks.into());

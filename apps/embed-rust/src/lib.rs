@@ -11,8 +11,8 @@
 //! | memory that the client does not have, or not with that right | the connection ends by Terminate, that one alone |
 //! | more clients than there are slots | the last one is refused with a reason |
 //!
-//! Every client has a window of requests. Each slot of it has its own receive, its own staging memory and its own
-//! response, so no request waits for the memory of another.
+//! Every client has a window of requests. Each slot of it has its own receive, its own staging
+//! memory and its own response, so no request waits for the memory of another.
 #![forbid(unsafe_code)]
 
 mod client;

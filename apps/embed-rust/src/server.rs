@@ -44,8 +44,8 @@ pub struct Server {
 struct Session {
     qp: QueuePair,
     slots: [SlotState; WINDOW],
-    /// A slot waits for room in the send queue. Requests complete in order, so those behind a slow Read hold their
-    /// slots although the client already has its data.
+    /// A slot waits for room in the send queue. Requests complete in order, so those behind a slow
+    /// Read hold their slots although the client already has its data.
     is_stalled: bool,
 }
 
@@ -62,8 +62,8 @@ enum SlotState {
     Ready(Response),
 }
 
-// A slot holds a request, a receive buffer holds an arriving one. There are as many of each, and any buffer may
-// serve any slot.
+// A slot holds a request, a receive buffer holds an arriving one. There are as many of each, and
+// any buffer may serve any slot.
 
 /// A message longer than a request must be detected, so a receive buffer has one byte more.
 const RECEIVE_BYTES: usize = REQUEST_BYTES + 1;

@@ -214,8 +214,8 @@ fn memory_that_a_client_does_not_have_ends_its_connection_alone() {
     bed.work(&mut clients, 100);
 }
 
-/// More requests than the window has slots, or a request longer than any: no receive fits it, and iWARP has no
-/// receiver-not-ready.
+/// More requests than the window has slots, or a request longer than any: no receive fits it, and
+/// iWARP has no receiver-not-ready.
 #[test]
 fn a_client_that_exceeds_the_window_is_disconnected_alone() {
     let mut bed = TestBed::with_clients(2);

@@ -281,7 +281,8 @@ fn names_with_control_characters_are_invalid() {
     assert!(line.contains("nqn.\\u{202e}x"), "{line}");
 }
 
-/// A status that forbids a retry would reach the file system of a host whose other queue was lost. Base 1.4, 4.6.1.
+/// A status that forbids a retry would reach the file system of a host whose other queue was lost.
+/// Base 1.4, 4.6.1.
 #[test]
 fn a_command_of_a_controller_that_has_ended_has_no_response_and_ends_its_connection() {
     let target = target();

@@ -212,7 +212,8 @@ fn a_namespace_that_hangs_takes_no_more_commands_than_its_share() {
     assert_eq!(execute(&mut world, 0, range(DISK, 0).entry(io::READ), 0), Status::SUCCESS);
 }
 
-/// The host goes while the disk hangs, and another connection gets its slot. The late answer is for nobody.
+/// The host goes while the disk hangs, and another connection gets its slot. The late answer is for
+/// nobody.
 #[test]
 fn a_connection_that_ends_leaves_its_requests_to_the_disk() {
     let mut world = world(64);

@@ -23,7 +23,8 @@ const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) const PEER_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time that the driver needs after it reported that a link is down.
 const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
-/// Polls between two checks of what is not urgent, as a stop request. A power of two, so that the check is cheap.
+/// Polls between two checks of what is not urgent, as a stop request. A power of two, so that the
+/// check is cheap.
 const POLLS_PER_CHECK: u32 = 1 << 10;
 /// Receives posted: a side has one message outstanding at a time.
 pub(crate) const RECEIVES: usize = 2;

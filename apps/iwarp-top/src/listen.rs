@@ -97,8 +97,8 @@ impl Connections {
         self.open.retain(|one| !one.task.is_finished());
     }
 
-    /// Closes a connection if all slots are taken: one without a request before one with a request, then one of the
-    /// address that has the most, then the oldest.
+    /// Closes a connection if all slots are taken: one without a request before one with a request,
+    /// then one of the address that has the most, then the oldest.
     fn make_room(&mut self) {
         if self.open.len() < CONNECTIONS_MAX {
             return;

@@ -7,8 +7,8 @@
 //! - [`wr`] and [`completion`]: the entries of work queues and of completion queues.
 //! - [`stream`]: the three layers assembled for one queue pair.
 //!
-//! This crate uses no sockets, clocks or threads. [`ironwarp_llp`] has the traits of the layer below, so it needs no TCP to be
-//! used or tested.
+//! This crate uses no sockets, clocks or threads. [`ironwarp_llp`] has the traits of the layer
+//! below, so it needs no TCP to be used or tested.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]

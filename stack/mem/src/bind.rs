@@ -133,8 +133,8 @@ impl CoreMem {
     /// Makes a tag invalid at once. Accesses that began before end when [`CoreMem::is_quiescent`] holds for the
     /// result.
     ///
-    /// A region's tag never becomes valid again; a window or fast region can be bound again. A local request for a tag that
-    /// has ended already succeeds.
+    /// A region's tag never becomes valid again; a window or fast region can be bound again. A
+    /// local request for a tag that has ended already succeeds.
     pub fn invalidate(
         &self,
         stag: STag,

@@ -313,7 +313,8 @@ fn a_tag_that_was_drawn_and_never_bound_does_not_come_back() {
     }
 }
 
-/// A request may outlive the window that it is to bind, in the queue. It binds no other object in that slot.
+/// A request may outlive the window that it is to bind, in the queue. It binds no other object in
+/// that slot.
 #[test]
 fn a_binding_of_a_window_that_is_gone_binds_no_later_one() {
     let fixture = fixture();

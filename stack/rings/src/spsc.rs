@@ -190,8 +190,8 @@ impl<T> Consumer<T> {
 }
 
 impl<T: Copy> Consumer<T> {
-    /// Moves the oldest values into `into`, as many as it has room for, and returns their number. One store returns all
-    /// slots to the producer.
+    /// Moves the oldest values into `into`, as many as it has room for, and returns their number.
+    /// One store returns all slots to the producer.
     #[inline]
     pub fn pop_into(&mut self, into: &mut [T]) -> usize {
         let cached = self.cached_tail.wrapping_sub(self.head) as usize;

@@ -270,7 +270,8 @@ fn a_second_listener_is_refused_without_side_effects() {
     assert_eq!(s.node.sent().len(), 1);
 }
 
-/// RFC 9293 s3.9.1.1, MUST-42: the stack listens on a port while connections from it are opened, actively or passively.
+/// RFC 9293 s3.9.1.1, MUST-42: the stack listens on a port while connections from it are opened,
+/// actively or passively.
 #[test]
 fn a_port_can_be_listened_on_while_connections_from_it_open() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());

@@ -1,5 +1,5 @@
-//! The fast transmission, of one unit while nothing else is outstanding: frames, results, events, timers and counters are
-//! those of the general path, bit by bit.
+//! The fast transmission, of one unit while nothing else is outstanding: frames, results, events,
+//! timers and counters are those of the general path, bit by bit.
 
 use crate::common;
 
@@ -11,8 +11,8 @@ use ironwarp_tcp::{Blocked, ByteStream, TcpConfig, TcpEvents, Transmitted, UnitS
 use ironwarp_types::Nanos;
 use proptest::prelude::*;
 
-/// A source of units of these sizes, the last first. A size of 0 is work that sends nothing, like a local request of a
-/// stream.
+/// A source of units of these sizes, the last first. A size of 0 is work that sends nothing, like a
+/// local request of a stream.
 #[derive(Clone, Debug)]
 struct Units {
     sizes: Vec<usize>,
@@ -86,7 +86,8 @@ fn script(fast_path: bool, agreed: Agreed) -> Script {
     )
 }
 
-/// RFC 9293 s3.7.2 and RFC 7323 s3.2: the one segment of a message carries the pending ACK, PSH and timestamps.
+/// RFC 9293 s3.7.2 and RFC 7323 s3.2: the one segment of a message carries the pending ACK, PSH and
+/// timestamps.
 #[test]
 fn a_message_of_a_connection_at_rest_is_one_segment_with_the_pending_ack() {
     let mut s = script(true, Agreed::new(true, false));
@@ -113,15 +114,16 @@ fn a_lost_message_is_sent_again() {
     assert_eq!(first[0][66..], again[0][66..]);
 }
 
-/// A full device is offered the frames that wait once for each segment, on both paths: it must not take more frames because
-/// the fast path asked first.
+/// A full device is offered the frames that wait once for each segment, on both paths: it must not
+/// take more frames because the fast path asked first.
 #[test]
 fn a_full_device_is_offered_its_frames_as_often_as_on_the_general_path() {
     let waiting = [true, false].map(|fast_path| {
         let mut s = script(fast_path, Agreed::new(true, false));
         s.node.limit_tx_burst(0);
         let (mut peer, mut ours) = (1, 1);
-        // Units that the peer acknowledges fill the slots of data, and ACKs those of control segments.
+        // Units that the peer acknowledges fill the slots of data, and ACKs those of control
+        // segments.
         for round in 0..400 {
             let sent = s.transmit(&mut Units::new(&[8], true), 1);
             ours += sent.bytes;

@@ -17,8 +17,8 @@ static QP_NUMBERS: QpNumbers = QpNumbers::from(1);
 /// Numbers of stacks and queues, so that a handle never names an object of another stack.
 static NEXT_HANDLE_ID: AtomicU32 = AtomicU32::new(1);
 
-/// Returns a number for a stack, a completion queue or a shared receive queue. It repeats after 2^32 of them: it only
-/// tells a handle from that of another object in the same slot of a table.
+/// Returns a number for a stack, a completion queue or a shared receive queue. It repeats after
+/// 2^32 of them: it only tells a handle from that of another object in the same slot of a table.
 pub(crate) fn next_handle_id() -> u32 {
     NEXT_HANDLE_ID.fetch_add(1, Ordering::Relaxed)
 }

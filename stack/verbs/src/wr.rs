@@ -140,9 +140,9 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, SendOpcode::ReadInvalidate, remote, Source::Gather(sink))
     }
 
-    /// Invalidates a local steering tag: a region's permanently, that of a window or fast region until it is bound
-    /// again. Does not wait for earlier requests that may need the tag, unless it is [`SendWr::locally_fenced`].
-    /// After the completion no access by that tag takes place.
+    /// Invalidates a local steering tag: a region's permanently, that of a window or fast region
+    /// until it is bound again. Does not wait for earlier requests that may need the tag, unless it
+    /// is [`SendWr::locally_fenced`]. After the completion no access by that tag takes place.
     pub fn invalidate(wr_id: u64, stag: STag) -> Self {
         let remote = RemoteMemory { stag, tagged_offset: 0 };
         Self::new(wr_id, SendOpcode::Invalidate, remote, Source::Gather(&[]))

@@ -1,7 +1,9 @@
-//! The rules of the layout: dependencies between crates point down, and `unsafe` is limited to listed paths.
+//! The rules of the layout: dependencies between crates point down, and `unsafe` is limited to
+//! listed paths.
 //!
-//! The dependencies are those of `docs/architecture.md`. A crate that is not listed here fails the test, so a new crate
-//! is added on purpose. `docs/design-decisions.md`, decision 9, lists where `unsafe` may stand.
+//! The dependencies are those of `docs/architecture.md`. A crate that is not listed here fails the
+//! test, so a new crate is added on purpose. `docs/design-decisions.md`, decision 9, lists where
+//! `unsafe` may stand.
 
 use std::collections::BTreeMap;
 use std::fs;

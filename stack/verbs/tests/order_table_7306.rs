@@ -341,9 +341,9 @@ fn question() -> impl Strategy<Value = Question> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.1.1-06 and RFC7306-5.1.2-01: Reads and Atomics on a few words, in
-    /// any order and cut at any offset. The node executes them and responds one after the other, each as the
-    /// pseudo-code of s5.1 says.
+    /// RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.1.1-06 and RFC7306-5.1.2-01: Reads and Atomics on
+    /// a few words, in any order and cut at any offset. The node executes them and responds one
+    /// after the other, each as the pseudo-code of s5.1 says.
     #[test]
     fn reads_and_atomics_are_one_after_the_other(
         questions in prop::collection::vec((question(), 0..4usize), 1..16),

@@ -1,9 +1,10 @@
 //! A worker that sleeps (`core.idle = "sleep"`) over a tap interface, a raw socket and an XDP socket: frames wake it, and its
 //! timer does not, because the device has a descriptor.
 //!
-//! The timer is set to a millisecond for devices without one. So a sleep of fifty shows that it is not used, however busy the
-//! machine is: an expired timer keeps the descriptor readable. The timer that checks the link wakes it too, four times
-//! a second, so a frame must be seen at the device's own descriptor.
+//! The timer is set to a millisecond for devices without one. So a sleep of fifty shows that it is
+//! not used, however busy the machine is: an expired timer keeps the descriptor readable. The timer
+//! that checks the link wakes it too, four times a second, so a frame must be seen at the device's
+//! own descriptor.
 #![cfg(feature = "dpdk")]
 
 #[path = "../../port/tests/vdev_lab/mod.rs"]
@@ -112,7 +113,8 @@ fn is_readable(fd: BorrowedFd<'_>, timeout_ms: u64) -> bool {
     }
 }
 
-/// The descriptors of the device that a worker's epoll descriptor watches, apart from its signal and its timer.
+/// The descriptors of the device that a worker's epoll descriptor watches, apart from its signal
+/// and its timer.
 fn of_device(wake_fd: BorrowedFd<'_>) -> Vec<OwnedFd> {
     let watched =
         std::fs::read_to_string(format!("/proc/self/fdinfo/{}", wake_fd.as_raw_fd())).expect("its fdinfo");

@@ -15,12 +15,12 @@ use ironwarp::{
 use ironwarp_types::Clock;
 
 /// A context whose worker is gone.
-struct Rest {
+struct OrphanedContext {
     ctx: Context,
     cq: CompletionQueue,
 }
 
-impl Rest {
+impl OrphanedContext {
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.ctx.poll_event()).collect()
     }
@@ -43,11 +43,11 @@ impl Rest {
 }
 
 /// Drops the worker of the near node.
-fn drop_worker(pair: Pair) -> (Rest, Node) {
+fn drop_worker(pair: Pair) -> (OrphanedContext, Node) {
     let Pair { near, far, .. } = pair;
     let Node { worker, ctx, cq, .. } = near;
     drop(worker);
-    (Rest { ctx, cq }, far)
+    (OrphanedContext { ctx, cq }, far)
 }
 
 /// Connects, and posts three receives and two Sends that have not left.
@@ -131,7 +131,7 @@ fn a_worker_that_panics_flushes_its_queue_pairs() {
         std::thread::yield_now();
     }
     assert!(thread.stop().is_none(), "the worker is gone");
-    let mut near = Rest { ctx, cq };
+    let mut near = OrphanedContext { ctx, cq };
     assert_eq!(disconnected(&near.events(), near_qp), Some(DisconnectReason::WorkerDropped));
     near.flushed();
     let send = near.ctx.post_send(near_qp, &SendWr::send(1, &[eight(&region)]));

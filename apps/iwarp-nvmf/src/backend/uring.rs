@@ -307,7 +307,8 @@ impl<F: DiskFaults> FileBackend<F> {
         let outcome = match self.next_stage(&request, result) {
             Ok(Some(next)) => match self.queue(place, next) {
                 Ok(true) => return,
-                // The slot of the stage that ended is free in the ring, so this is a failure of the kernel.
+                // The slot of the stage that ended is free in the ring, so this is a failure of the
+                // kernel.
                 Ok(false) => Err(block_error(request.stage, libc::EBUSY)),
                 Err(error) => Err(error),
             },

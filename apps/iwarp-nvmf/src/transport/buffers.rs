@@ -1,8 +1,9 @@
 //! The data buffers of a core: which are free, and who holds the others.
 //!
-//! Each connection of an I/O queue has a buffer reserved for it, while there are enough. The rest is shared: a host may take
-//! another one while it holds less than [`SHARE`] times what is left after the reserves. So a host alone gets two thirds
-//! of the rest, and one that stops leaves a third to the others, however many it asks for.
+//! Each connection of an I/O queue has a buffer reserved for it, while there are enough. The rest
+//! is shared: a host may take another one while it holds less than [`SHARE`] times what is left
+//! after the reserves. So a host alone gets two thirds of the rest, and one that stops leaves a
+//! third to the others, however many it asks for.
 
 use super::wait::Who;
 

@@ -31,8 +31,8 @@ use crate::wire::Status;
 /// Checks in the time that a disk has: a command ends at most an eighth of it later.
 const CHECKS_PER_TIMEOUT: u64 = 8;
 
-/// Orphans with which a namespace takes no more commands: an eighth of a core's buffers, and far fewer than the slots of a
-/// ring, so that no command waits for one of those.
+/// Orphans with which a namespace takes no more commands: an eighth of a core's buffers, and far
+/// fewer than the slots of a ring, so that no command waits for one of those.
 pub(super) fn orphans_max(buffers: u32) -> usize {
     (buffers as usize / 8).clamp(1, 64)
 }
@@ -93,7 +93,8 @@ impl Orphans {
         self.all.iter().any(|one| one.device == device)
     }
 
-    /// Begins an epoch that no orphan has. There are fewer orphans than epochs, since each holds a slot of a ring.
+    /// Begins an epoch that no orphan has. There are fewer orphans than epochs, since each holds a
+    /// slot of a ring.
     fn begin_epoch(&mut self) {
         loop {
             self.epoch = self.epoch.wrapping_add(1);

@@ -134,8 +134,8 @@ impl Reactor {
         }
     }
 
-    /// Takes the requests that other cores passed, and answers one if the turns have paid for the last answer: one that waits
-    /// for a slot, else the next one. Returns whether requests wait.
+    /// Takes the requests that other cores passed, and answers one if the turns have paid for the
+    /// last answer: one that waits for a slot, else the next one. Returns whether requests wait.
     pub(super) fn answer_requests(&mut self) -> Result<bool, NvmfError> {
         for _ in 0..ARRIVALS_PER_TURN {
             match self.arrivals.own.try_recv() {

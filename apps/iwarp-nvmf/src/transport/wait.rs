@@ -1,8 +1,8 @@
 //! Commands that wait: a list for each resource, in turn by host and then by connection.
 //!
-//! A slot waits in one list at a time. A slot that cannot go on keeps its position, and never stops the others: lists of other
-//! resources, other hosts and other connections go on. Adding and taking cost a step each; a list allocates only when it
-//! becomes longer than ever before.
+//! A slot waits in one list at a time. A slot that cannot go on keeps its position, and never stops
+//! the others: lists of other resources, other hosts and other connections go on. Adding and taking
+//! cost a step each; a list allocates only when it becomes longer than ever before.
 
 use std::collections::VecDeque;
 

@@ -202,7 +202,8 @@ mod tests {
         assert_eq!([&[0x12, 0x02][..], &[0x12, 0x02, 0xc0]].map(decode), [None; 2]);
     }
 
-    /// RFC 5040 s4.8, figure 10: one header bit at its position shows that the octets are in order, whatever the code.
+    /// RFC 5040 s4.8, figure 10: one header bit at its position shows that the octets are in order,
+    /// whatever the code.
     #[test]
     fn one_header_bit_in_its_place_is_enough() {
         for bit in [M, D, R] {

@@ -9,7 +9,8 @@ use ironwarp_types::CoreId;
 use crate::completion::Completion;
 use crate::wr::RecvWqe;
 
-/// Takes completions. An entry is reserved when a request is posted, so no completion is ever refused.
+/// Takes completions. An entry is reserved when a request is posted, so no completion is ever
+/// refused.
 pub trait CompletionSink {
     /// Takes the completion of a send-queue request.
     fn on_send_completion(&mut self, completion: Completion);
@@ -20,8 +21,8 @@ pub trait CompletionSink {
 
 /// Supplies receives from a shared receive queue.
 pub trait SharedReceives {
-    /// Moves the next request of the shared receive queue into `rq_producer`, the producer of the queue pair's receive
-    /// ring, and reserves an entry for its completion.
+    /// Moves the next request of the shared receive queue into `rq_producer`, the producer of the
+    /// queue pair's receive ring, and reserves an entry for its completion.
     ///
     /// Called once for each message, and only for queue pairs whose [`Io`](super::Io) has an `rq_producer`. The default
     /// has no shared receive queue.

@@ -1,7 +1,8 @@
 //! Which cache lines of words are shared: any core changes their words with locked instructions.
 //!
-//! A line starts as its owner's alone. Its owner counts the calls of other cores, and after as many as the table's
-//! setting it shares the line permanently. Lines are grouped by a hash: a group has one owner and is shared as a whole.
+//! A line starts as its owner's alone. Its owner counts the calls of other cores, and after as many
+//! as the table's setting it shares the line permanently. Lines are grouped by a hash: a group has
+//! one owner and is shared as a whole.
 //!
 //! ```text
 //!  owner          plain changes ──▸ state = SHARED (release) ──▸ locked changes

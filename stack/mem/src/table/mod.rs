@@ -390,7 +390,8 @@ impl TableInner {
         self.invalidate_stag(slot, cold, slot.last_stag())
     }
 
-    /// Revokes a tag permanently and queues its memory for release. Returns the epoch as [`TableInner::revoke`] does.
+    /// Revokes a tag permanently and queues its memory for release. Returns the epoch as
+    /// [`TableInner::revoke`] does.
     pub(crate) fn deregister(&self, slot: u32, stag: STag) -> u64 {
         let mut registry = self.registry();
         // Within the lock, so that the queue stays in the order of epochs.

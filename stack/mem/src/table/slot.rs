@@ -164,9 +164,9 @@ impl Slot {
         self.head.store(head(stag, SlotState::Unbound, rights), Ordering::Release);
     }
 
-    /// Makes the tag invalid at once: a region's permanently, that of a window or fast region until it is bound again.
-    /// Returns whether it was valid. A window or fast region waits for [`Slot::finish_invalidate`] before it can be
-    /// bound.
+    /// Makes the tag invalid at once: a region's permanently, that of a window or fast region until
+    /// it is bound again. Returns whether it was valid. A window or fast region waits for
+    /// [`Slot::finish_invalidate`] before it can be bound.
     pub(crate) fn mark_invalid(&self, stag: STag) -> bool {
         let found = self.head.load(Ordering::Acquire);
         if found >> STATE_SHIFT != head(stag, SlotState::Live, NO_RIGHTS) >> STATE_SHIFT {
@@ -213,7 +213,8 @@ impl Slot {
         self.exchange(claim.busy, claim.found);
     }
 
-    /// Ends a window or fast region, in any state; it is not bound again. Its last tag is remembered, bound or not.
+    /// Ends a window or fast region, in any state; it is not bound again. Its last tag is
+    /// remembered, bound or not.
     pub(crate) fn retire(&self, stag: STag) {
         self.head.swap(head(stag, SlotState::Revoked, NO_RIGHTS), Ordering::AcqRel);
     }

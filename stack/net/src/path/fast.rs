@@ -1,7 +1,8 @@
-//! All headers of a fast segment in one pass: IPv4 without a VLAN tag, and no options but timestamps.
+//! All headers of a fast segment in one pass: IPv4 without a VLAN tag, and no options but
+//! timestamps.
 //!
-//! The counterpart of [`FastFrame`](crate::FastFrame). Every field has a fixed offset, and the sum of the headers comes
-//! from the values that are written, so only the payload is read.
+//! The counterpart of [`FastFrame`](crate::FastFrame). Every field has a fixed offset, and the sum
+//! of the headers comes from the values that are written, so only the payload is read.
 //!
 //! Source: RFC 9293 s3.1, RFC 7323 appendix A, RFC 1071.
 
@@ -20,7 +21,8 @@ const L3_END: usize = ETHERNET_BYTES + IPV4_BYTES;
 const BARE_BYTES: usize = L3_END + 20;
 const TIMESTAMPS_BYTES: usize = L3_END + 32;
 
-/// Bytes of the headers that [`Path::write_fast_headers`] writes: those of a segment with timestamps.
+/// Bytes of the headers that [`Path::write_fast_headers`] writes: those of a segment with
+/// timestamps.
 pub const FAST_HEADER_BYTES: usize = TIMESTAMPS_BYTES;
 
 /// NOP, NOP, kind 8, length 10.
@@ -48,9 +50,10 @@ pub struct FastSegment {
 }
 
 impl Path {
-    /// Writes all headers of a frame whose payload is in place, with both checksums. `payload_sum` is the sum of the
-    /// payload as [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, if that is known. Returns the metadata to seal the
-    /// frame with, or `None` if the path has a VLAN tag or is of IPv6, or if the frame is shorter than the headers.
+    /// Writes all headers of a frame whose payload is in place, with both checksums. `payload_sum`
+    /// is the sum of the payload as [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, if
+    /// that is known. Returns the metadata to seal the frame with, or `None` if the path has a VLAN
+    /// tag or is of IPv6, or if the frame is shorter than the headers.
     #[inline]
     pub fn write_fast(
         &self,
@@ -74,15 +77,16 @@ impl Path {
         })
     }
 
-    /// Returns whether [`Path::write_fast_headers`] writes the headers of this path: IPv4 without a VLAN tag, and a device that
-    /// leaves checksums to us.
+    /// Returns whether [`Path::write_fast_headers`] writes the headers of this path: IPv4 without a
+    /// VLAN tag, and a device that leaves checksums to us.
     #[inline(always)]
     pub fn is_fast(&self) -> bool {
         self.flags.is_empty()
     }
 
-    /// Writes all headers of a segment with timestamps, with both checksums, for a [fast](Path::is_fast) path. `payload`
-    /// is the length of the payload in bytes and its sum. Returns the metadata to seal the frame with.
+    /// Writes all headers of a segment with timestamps, with both checksums, for a
+    /// [fast](Path::is_fast) path. `payload` is the length of the payload in bytes and its sum.
+    /// Returns the metadata to seal the frame with.
     #[inline(always)]
     pub fn write_fast_headers(
         &self,
@@ -124,7 +128,8 @@ impl Path {
         Some((H - L3_END) as u8)
     }
 
-    /// Writes all headers of a segment of `l4_bytes`. `checksum` returns TCP's from the sum of pseudo-header and header.
+    /// Writes all headers of a segment of `l4_bytes`. `checksum` returns TCP's from the sum of
+    /// pseudo-header and header.
     #[inline(always)]
     fn write_header<const H: usize>(
         &self,
@@ -156,8 +161,8 @@ impl Path {
 }
 
 impl FastSegment {
-    /// Returns the words of a TCP header of `bytes` except that of the checksum: four, and three of the timestamps or
-    /// zeroes.
+    /// Returns the words of a TCP header of `bytes` except that of the checksum: four, and three of
+    /// the timestamps or zeroes.
     #[inline(always)]
     fn words(&self, bytes: usize) -> [u32; 7] {
         let [local, remote] = self.ports;

@@ -133,8 +133,8 @@ pub struct CaptureInterface {
 }
 
 impl CaptureInterface {
-    /// Writes one frame, from its link header on. Fails if it cannot be written or would exceed the limit; the
-    /// capture has then ended.
+    /// Writes one frame, from its link header on. Fails if it cannot be written or would exceed the
+    /// limit; the capture has then ended.
     pub fn record(&self, at: Nanos, direction: Direction, frame: &[u8]) -> io::Result<()> {
         self.record_all(at, direction, core::iter::once(frame)).outcome
     }

@@ -7,9 +7,10 @@
 //! A region of the peer is taken only if no page can be taken away under the mapping, and none is missing:
 //!
 //! - A file that shrinks ends the process with SIGBUS at the next access. The peer must have set `F_SEAL_SHRINK`, on tmpfs.
-//! - A hole costs a fault at a copy, the page belongs to the memory of the process that touches it first, and there may be none left,
-//!   which is SIGBUS too (`vm.overcommit_memory = 2`). So this end sets `F_SEAL_FUTURE_WRITE` (Linux 5.1) once it has its
-//!   mapping: from then on the kernel refuses to punch holes. Then it looks for holes, and no later one can appear.
+//! - A hole costs a fault at a copy, the page belongs to the memory of the process that touches it
+//!   first, and there may be none left, which is SIGBUS too (`vm.overcommit_memory = 2`). So this
+//!   end sets `F_SEAL_FUTURE_WRITE` (Linux 5.1) once it has its mapping: from then on the kernel
+//!   refuses to punch holes. Then it looks for holes, and no later one can appear.
 //! - Of a peer that is trusted with this end's memory, holes are filled at once ([`Holes::Fill`]), so that no copy faults.
 //!
 //! Every offset and length is checked against the mapping here, whatever the caller checked before. This is the only file of

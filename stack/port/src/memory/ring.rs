@@ -1,6 +1,7 @@
 //! The frames that wait in a receive queue.
 //!
-//! A ring whose number of slots is a power of two: a slot is found with a mask, where `VecDeque` compares and calls.
+//! A ring whose number of slots is a power of two: a slot is found with a mask, where `VecDeque`
+//! compares and calls.
 
 use super::MemoryFrame;
 
@@ -49,7 +50,8 @@ impl Ring {
         Some(frame)
     }
 
-    /// Returns the slot that is `frames` after the head. Indices wrap at the number of slots, which is a power of two.
+    /// Returns the slot that is `frames` after the head. Indices wrap at the number of slots, which
+    /// is a power of two.
     #[inline(always)]
     fn place_after(&self, frames: usize) -> usize {
         self.head.wrapping_add(frames) & self.slots.len().wrapping_sub(1)

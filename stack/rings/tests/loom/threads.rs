@@ -162,7 +162,8 @@ fn a_thread_that_claims_sees_what_was_reserved() {
     });
 }
 
-/// One thread polls, another posts, the core completes: the entry that the poll freed is there for the completion.
+/// One thread polls, another posts, the core completes: the entry that the poll freed is there for
+/// the completion.
 #[test]
 fn a_reserved_completion_finds_room() {
     loom::model(|| {

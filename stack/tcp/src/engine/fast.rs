@@ -1,12 +1,13 @@
 //! Payload that is read in its frame before it enters the receive queue.
 //!
-//! A fast segment of a connection without unread bytes needs no entry in a queue if its reader consumes it at once.
-//! TCP applies the ACK and the window, and lends the payload to the reader as a [`ByteStream`]. Then it advances RCV.NXT,
-//! schedules the ACK and queues the bytes that were not consumed. Consumed bytes are final, so RCV.NXT never ends before
-//! them.
+//! A fast segment of a connection without unread bytes needs no entry in a queue if its reader
+//! consumes it at once. TCP applies the ACK and the window, and lends the payload to the reader as
+//! a [`ByteStream`]. Then it advances RCV.NXT, schedules the ACK and queues the bytes that were not
+//! consumed. Consumed bytes are final, so RCV.NXT never ends before them.
 //!
-//! [`Tcp::on_fast_frame`] finds such a segment in a frame that `net` has not checked yet: the flow table, header
-//! prediction, then the checksums. It takes the frame or returns it unchanged, and cannot fail.
+//! [`Tcp::on_fast_frame`] finds such a segment in a frame that `net` has not checked yet: the flow
+//! table, header prediction, then the checksums. It takes the frame or returns it unchanged, and
+//! cannot fail.
 
 use ironwarp_arch::checksum;
 use ironwarp_llp::ByteStream;
@@ -26,14 +27,16 @@ use crate::queue::Piece;
 
 /// The result of a segment of a connection.
 pub enum Arrival<R> {
-    /// The reader took the lent payload. It has seen the events, and what it did not consume is queued.
+    /// The reader took the lent payload. It has seen the events, and what it did not consume is
+    /// queued.
     Delivered(R),
-    /// The events of any other segment. Payload that the reader refused is queued and reported as READABLE.
+    /// The events of any other segment. Payload that the reader refused is queued and reported as
+    /// READABLE.
     Events(ConnId, TcpEvents),
 }
 
-/// A fast segment whose ACK and window are applied, and whose payload is lent to a reader. No bytes before it are
-/// unread.
+/// A fast segment whose ACK and window are applied, and whose payload is lent to a reader. No bytes
+/// before it are unread.
 pub struct Lent<'a, F> {
     /// The connection.
     pub conn: ConnId,
@@ -54,15 +57,17 @@ pub struct LentBytes<F> {
 
 /// Takes payload in its frame. A `FnMut(Lent) -> Option<R>` is one, too.
 pub trait PayloadReader<F, R> {
-    /// Returns the sum of a segment as [`checksum::sum`]. `segment` has `header_bytes` of TCP header. A reader that needs
-    /// the payload for a CRC, too, may read it once for both. The segment is not checked yet.
+    /// Returns the sum of a segment as [`checksum::sum`]. `segment` has `header_bytes` of TCP
+    /// header. A reader that needs the payload for a CRC, too, may read it once for both. The
+    /// segment is not checked yet.
     #[inline(always)]
     fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> u32 {
         let _ = (conn, header_bytes);
         checksum::sum(segment)
     }
 
-    /// Takes the payload of the segment that was summed last, or returns `None` to leave it to the queue.
+    /// Takes the payload of the segment that was summed last, or returns `None` to leave it to the
+    /// queue.
     fn read(&mut self, lent: Lent<'_, F>) -> Option<R>;
 }
 
@@ -95,7 +100,8 @@ impl<F: Frame> ByteStream for LentBytes<F> {
 }
 
 impl<P: Port> Tcp<P> {
-    /// Processes a frame that holds a fast segment, whose payload `reader` may take. Any other frame is returned, before anything has changed, for [`Net::on_frame`] and
+    /// Processes a frame that holds a fast segment, whose payload `reader` may take. Any other
+    /// frame is returned, before anything has changed, for [`Net::on_frame`] and
     /// [`Tcp::on_segment_lending`], which process each frame with the same results.
     #[inline(always)]
     pub fn on_fast_frame<R>(
@@ -144,7 +150,8 @@ impl<P: Port> Tcp<P> {
     }
 }
 
-/// Returns the connection that a fast frame belongs to and its id. `last` is the slot of the last fast segment.
+/// Returns the connection that a fast frame belongs to and its id. `last` is the slot of the last
+/// fast segment.
 #[inline(always)]
 fn find_fast<'a>(
     slots: &'a mut [Slot],
@@ -170,7 +177,8 @@ fn find_fast<'a>(
 }
 
 impl Conn {
-    /// Lends the payload of a fast segment to `reader`. What it consumed is done, the rest is queued.
+    /// Lends the payload of a fast segment to `reader`. What it consumed is done, the rest is
+    /// queued.
     #[inline(always)]
     pub(super) fn lend<P: Port, R>(
         &mut self,
@@ -210,8 +218,8 @@ impl Conn {
         true
     }
 
-    /// Queues payload that no reader takes now: an incomplete FPDU, or bytes behind unread ones. Not inlined, since most
-    /// payload is consumed in its frame.
+    /// Queues payload that no reader takes now: an incomplete FPDU, or bytes behind unread ones.
+    /// Not inlined, since most payload is consumed in its frame.
     #[inline(never)]
     fn on_rest<P: Port>(&mut self, io: &mut TcpIo<'_, P>, rest: Piece<P::Frame>, events: &mut TcpEvents) {
         self.on_in_order_text(io, rest, events);

@@ -12,8 +12,8 @@
 //! data, and iWARP never uses it. Each step returns whether the next step runs. Steps change the connection's state and
 //! collect events for the layer above.
 //!
-//! Cost: a fast segment takes about eleven compares of flags, sequence numbers, options and state. Its payload is lent
-//! in its frame. An ACK that advances also releases the units that it covers.
+//! Cost: a fast segment takes about eleven compares of flags, sequence numbers, options and state.
+//! Its payload is lent in its frame. An ACK that advances also releases the units that it covers.
 
 mod ack;
 mod handshake;
@@ -52,8 +52,8 @@ const NEXT: Step = ControlFlow::Continue(());
 const DONE: Step = ControlFlow::Break(());
 
 impl Conn {
-    /// Processes a segment of this connection. Returns the payload of a fast segment if no bytes before it are
-    /// unread.
+    /// Processes a segment of this connection. Returns the payload of a fast segment if no bytes
+    /// before it are unread.
     #[inline]
     pub(crate) fn on_segment<P: Port>(
         &mut self,

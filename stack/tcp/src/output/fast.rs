@@ -1,10 +1,12 @@
 //! The fast transmission: one unit while nothing else is outstanding or waits.
 //!
-//! A small message on a connection at rest takes one path here, from the comparisons that decide it to the timer: the
-//! source writes behind room for the headers, whose offsets are fixed, and nothing is asked twice. The frames and the
-//! state are those of the general path (`transmit`), which sends whatever fails a comparison.
+//! A small message on a connection at rest takes one path here, from the comparisons that decide it
+//! to the timer: the source writes behind room for the headers, whose offsets are fixed, and
+//! nothing is asked twice. The frames and the state are those of the general path (`transmit`),
+//! which sends whatever fails a comparison.
 //!
-//! Not inlined, and no general code is behind a branch: the connection stays in a register. Cost: a call.
+//! Not inlined, and no general code is behind a branch: the connection stays in a register. Cost: a
+//! call.
 
 use ironwarp_llp::UnitSource;
 use ironwarp_net::FAST_HEADER_BYTES;
@@ -46,7 +48,8 @@ impl Conn {
         if !io.wire.has_room() {
             return FastTransmit::Blocked(Blocked::Wire);
         }
-        // The source is asked before a frame is taken: a frame that is taken and released again may be the last one.
+        // The source is asked before a frame is taken: a frame that is taken and released again may
+        // be the last one.
         if !io.shared.tx.has_room_for_single(&self.snd.retained) || source.is_empty() {
             return FastTransmit::General;
         }
@@ -98,8 +101,8 @@ impl Conn {
         FastTransmit::Last(u32::from(bytes))
     }
 
-    /// Returns whether the connection is in full operation with nothing outstanding, lost or queued, on a fast path, and
-    /// the peer's window takes a whole segment.
+    /// Returns whether the connection is in full operation with nothing outstanding, lost or
+    /// queued, on a fast path, and the peer's window takes a whole segment.
     #[inline(always)]
     fn is_at_rest(&self, now: Nanos) -> bool {
         let snd = &self.snd;

@@ -207,7 +207,8 @@ extern "C" fn _ibv_query_gid_ex(
     bytes: usize,
 ) -> c_int {
     as_number(with_port(context, port, |device| {
-        // The manual page has ENODATA for an empty entry of the table. This one has no empty entries.
+        // The manual page has ENODATA for an empty entry of the table. This one has no empty
+        // entries.
         if index != 0 || flags != 0 {
             return Err(if flags != 0 { EOPNOTSUPP } else { EINVAL });
         }

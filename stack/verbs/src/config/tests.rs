@@ -434,7 +434,8 @@ fn further_ports_have_tables_of_the_same_keys() {
     assert_eq!(Config::from_toml(GOOD).expect("one port").port_name(0), "memif");
 }
 
-/// Two ports never lead to one peer: the mistake is named with the entry, the key, the value and what is allowed.
+/// Two ports never lead to one peer: the mistake is named with the entry, the key, the value and
+/// what is allowed.
 #[test]
 fn ports_whose_networks_are_not_apart_are_refused() {
     let apart = "a network that no address of another port is on, so that one port leads to each peer";

@@ -33,10 +33,11 @@ use super::cores::{LEADER, Steered};
 use super::data_path::{ConnOwner, Delivered, RxOutcome, TxSource};
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// The doorbell stage: sends new work requests before frames are received: an application that has just posted often waits for the reply.
-    /// If other senders are listed already, the new ones are appended to them in the transmit stage. Returns the
-    /// time, read again after more than one frame: a frame that arrives later must not seem older than what was sent.
-    /// Also returns whether the mailbox stage has something to do.
+    /// The doorbell stage: sends new work requests before frames are received: an application that
+    /// has just posted often waits for the reply. If other senders are listed already, the new ones
+    /// are appended to them in the transmit stage. Returns the time, read again after more than one
+    /// frame: a frame that arrives later must not seem older than what was sent. Also returns
+    /// whether the mailbox stage has something to do.
     pub(super) fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
         let queue_was_empty = self.dp.tx_ready.is_empty();
         if queue_was_empty && let Some((slot, has_contexts_to_serve)) = self.cm.take_single_doorbell() {

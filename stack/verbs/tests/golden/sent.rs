@@ -59,7 +59,8 @@ fn posted(name: &str, wrs: &[SendWr<'_>]) {
     });
 }
 
-/// RFC 5044 s4.3, s4.4: the two examples that the RFC prints, and the other possible positions of a marker.
+/// RFC 5044 s4.3, s4.4: the two examples that the RFC prints, and the other possible positions of a
+/// marker.
 #[test]
 fn fpdus_with_markers() {
     let zeros = [0; 24];

@@ -475,9 +475,9 @@ fn a_destroyed_queue_pair_leaves_the_credit_queue() {
     bench.mail_is_at_rest();
 }
 
-/// When a core has ended, no request waits for it. Streams with operations at that core, or waiting for
-/// it, end. So does any stream that requests its words later. Others are unaffected, and the other cores become idle
-/// again.
+/// When a core has ended, no request waits for it. Streams with operations at that core, or waiting
+/// for it, end. So does any stream that requests its words later. Others are unaffected, and the
+/// other cores become idle again.
 #[test]
 fn a_stopped_core_leaves_no_request_waiting() {
     let mut bench = bench(2);

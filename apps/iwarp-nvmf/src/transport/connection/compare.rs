@@ -106,7 +106,8 @@ fn copy_in(io: &CoreIo, command: &IoCommand, at: usize) -> Result<Status, NvmfEr
     Ok(Status::SUCCESS)
 }
 
-/// Compares `bytes` bytes, at most a chunk, from an offset on: the host's with those of the second buffer or the medium.
+/// Compares `bytes` bytes, at most a chunk, from an offset on: the host's with those of the second
+/// buffer or the medium.
 fn compare_piece(
     io: &CoreIo,
     command: &IoCommand,

@@ -83,8 +83,8 @@ impl Pieces {
 /// An entry of the queue.
 pub(in crate::transport) struct Slot {
     pub(in crate::transport) state: State,
-    /// The receive: the entry and the data of its capsule have separate memory, so that the data is aligned as a disk
-    /// needs it.
+    /// The receive: the entry and the data of its capsule have separate memory, so that the data is
+    /// aligned as a disk needs it.
     pub(in crate::transport) receive: [Sge; 2],
     pub(in crate::transport) entry: SubmissionQueueEntry,
     /// When the capsule arrived.

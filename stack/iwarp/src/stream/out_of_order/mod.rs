@@ -24,10 +24,11 @@
 //!   was valid remains.
 //! - **No other out-of-order placement overlaps it**, and there is space to record it.
 //!
-//! Octets of the stream are placed at most once before their delivery: octets beyond a gap are not delivered, and
-//! octets in order are not handled here. When the stream ends, such octets remain in memory, as RFC 5040 s5.5, rules
-//! 5 and 6 allow. The first wrong FPDU stops out-of-order placement permanently. In order it ends the stream, unless the
-//! peer has retransmitted it correctly by then.
+//! Octets of the stream are placed at most once before their delivery: octets beyond a gap are not
+//! delivered, and octets in order are not handled here. When the stream ends, such octets remain in
+//! memory, as RFC 5040 s5.5, rules 5 and 6 allow. The first wrong FPDU stops out-of-order placement
+//! permanently. In order it ends the stream, unless the peer has retransmitted it correctly by
+//! then.
 //!
 //! Cost: without the setting, one branch for each tagged segment. With it, a CRC and the copy for each segment beyond
 //! a gap, while the processor would wait anyway. The CRC is computed again in order.

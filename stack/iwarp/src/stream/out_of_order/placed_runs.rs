@@ -10,9 +10,10 @@
 //! whether the next FPDU in order was already placed. The number of runs is limited, so no peer can use much memory;
 //! an FPDU without space is placed in order.
 //!
-//! A run is valid only while nothing else writes to its memory. A placement in order to the same memory, by a Send
-//! too, removes the run, and its FPDUs are copied again in order. So the last message sent to an address is the last one
-//! written, as without out-of-order placement, although RFC 5040 s5.5, rule 3 does not require it.
+//! A run is valid only while nothing else writes to its memory. A placement in order to the same
+//! memory, by a Send too, removes the run, and its FPDUs are copied again in order. So the last
+//! message sent to an address is the last one written, as without out-of-order placement, although
+//! RFC 5040 s5.5, rule 3 does not require it.
 
 use core::ops::Range;
 

@@ -22,8 +22,8 @@ pub(in crate::context) struct SplitDestroy {
 impl Context {
     /// Destroys a queue pair at once: an open connection is reset, and posted requests complete as flushed.
     ///
-    /// If other threads have its ends ([`Context::split_qp`]), their calls fail from now on. The queue pair keeps its slot
-    /// until both are dropped and [`Context::poll_event`] is called.
+    /// If other threads have its ends ([`Context::split_qp`]), their calls fail from now on. The
+    /// queue pair keeps its slot until both are dropped and [`Context::poll_event`] is called.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ const QP_AHEAD: usize = 2 * AHEAD;
 pub(crate) type BurstHashes = ArrayVec<u32, BURST_FRAMES>;
 
 impl<P: Port> DataPath<P> {
-    /// Computes the flow hashes of a burst and prefetches their slots in the flow table, then the state of the first
-    /// frames.
+    /// Computes the flow hashes of a burst and prefetches their slots in the flow table, then the
+    /// state of the first frames.
     pub(crate) fn hash_burst(&mut self, port: u8, burst: &Burst<P::Frame>) {
         let net = self.nets.at(port);
         // Any other frame has the hash 0, which only costs a useless prefetch.

@@ -1,10 +1,11 @@
 //! Remote atomics: atomic operations on words that another core owns.
 //!
-//! Every cache line of memory has one owner among the cores. Only the owner changes words in it on behalf of peers,
-//! with plain loads and stores, until it shares the line because other cores want it often. Then every core changes
-//! them, and no request is forwarded. A request that arrives at another core goes to the owner's mailbox; the owner
-//! resolves the word again, executes the operation and replies with the old value. At most [`CREDITS`] requests are
-//! outstanding between two cores; a queue pair without a credit waits in a list for that core. No core waits for room:
+//! Every cache line of memory has one owner among the cores. Only the owner changes words in it on
+//! behalf of peers, with plain loads and stores, until it shares the line because other cores want
+//! it often. Then every core changes them, and no request is forwarded. A request that arrives at
+//! another core goes to the owner's mailbox; the owner resolves the word again, executes the
+//! operation and replies with the old value. At most [`CREDITS`] requests are outstanding between
+//! two cores; a queue pair without a credit waits in a list for that core. No core waits for room:
 //! a credit reserves the slot of the reply.
 //!
 //! A request waits until its owner polls, so a core serves requests twice an iteration: after the receive stage and at
@@ -305,7 +306,8 @@ impl<P: Port> DataPath<P> {
         remote_atomics.is_some_and(|remote_atomics| remote_atomics.has_outstanding_to(usize::from(core)))
     }
 
-    /// Handles the replies of a core. Returns whether the core has ended, so that no more replies come.
+    /// Handles the replies of a core. Returns whether the core has ended, so that no more replies
+    /// come.
     pub(crate) fn take_replies(&mut self, core: u16) -> bool {
         let remote_atomics = self.queues.remote_atomics.as_deref();
         let is_gone =

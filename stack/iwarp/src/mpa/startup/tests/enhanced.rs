@@ -215,8 +215,8 @@ fn a_responder_raises_its_ird_for_the_only_possible_indication() {
     assert_eq!(answered(RtrKinds::READ | RtrKinds::WRITE), (RtrKinds::WRITE, 0));
 }
 
-/// RFC 6581 s9.2: a kind that the responder excludes is not named, except a Write where the Read that it asks for has no room
-/// and s9.1 forbids to make one (ORD 0x3fff: no negotiation).
+/// RFC 6581 s9.2: a kind that the responder excludes is not named, except a Write where the Read
+/// that it asks for has no room and s9.1 forbids to make one (ORD 0x3fff: no negotiation).
 #[test]
 fn a_responder_names_an_indication_that_it_excludes_only_if_no_other_is_possible() {
     let depths = [0, 1, 16, READS_UNNEGOTIATED];

@@ -109,8 +109,8 @@ fn payload_that_looks_like_an_fpdu_is_not_placed() {
     assert_eq!((Endpoint::bytes(&secret), Endpoint::bytes(&target)), (vec![0; 64], Endpoint::bytes(&source)));
 }
 
-/// RFC5044-6-03: a wrong CRC, or a wrong marker with a correct CRC, places nothing and stops out-of-order placement
-/// permanently. In order it ends the stream (RFC 5044 s8).
+/// RFC5044-6-03: a wrong CRC, or a wrong marker with a correct CRC, places nothing and stops
+/// out-of-order placement permanently. In order it ends the stream (RFC 5044 s8).
 #[test]
 fn a_damaged_fpdu_stops_out_of_order_placement() {
     for (fix_crc, code) in [(false, 2), (true, 3)] {

@@ -46,8 +46,8 @@ fn octets_placed_out_of_order_are_not_placed_again() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (expected, 1));
 }
 
-/// The last of two messages to one address wins. Here the first is a Send whose receive overlaps a segment of the
-/// following Write that was placed out of order.
+/// The last of two messages to one address wins. Here the first is a Send whose receive overlaps a
+/// segment of the following Write that was placed out of order.
 #[test]
 fn a_write_after_a_send_to_the_same_memory_wins() {
     let (mut a, mut b) = out_of_order_pair();
@@ -129,8 +129,8 @@ fn placed_octets_remain_when_the_connection_is_lost() {
     b.check();
 }
 
-/// RFC5040-5.5-02 allows either result, and RFC5041-5.3-05 allows placing a segment twice. Here the later of two
-/// messages to one address wins, in any order of arrival.
+/// RFC5040-5.5-02 allows either result, and RFC5041-5.3-05 allows placing a segment twice. Here the
+/// later of two messages to one address wins, in any order of arrival.
 #[test]
 fn the_later_of_two_messages_to_one_place_wins() {
     let (mut a, mut b) = out_of_order_pair();
