@@ -30,6 +30,8 @@ FIGURES = [
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
 FILE = re.compile(r"`([a-z_.][\w./-]*/[\w./-]*|[a-z_]\w*\.rs)`")
 FUNCTION = re.compile(r"`((?:\w+::)+[a-z_]\w*)(?:\(\))?`")
+COUNTER = re.compile(r"`((?:cores|atomics|net|tcp|port|verbs|iwarp)_[a-z0-9_]+)`")
+SETTING = re.compile(r"`(?:limits|core|tcp|mpa|rdmap|ddp|net|port|eal|stack)(?:\.[a-z0-9_]+)*\.([a-z0-9_]+)\b[^`]*`")
 DEFINED = re.compile(r"\b(?:fn|struct|enum|trait|type|mod|const|static)\s+(\w+)|^\s*(?:pub(?:\([a-z ]+\))?\s+)?(\w+)[:,(]", re.MULTILINE)
 
 
@@ -96,6 +98,14 @@ def missing_functions(text, defined):
             yield name
 
 
+def unknown_names(text):
+    """Each counter that is not declared, and each setting that no configuration explains."""
+    counters = (ROOT / "stack/stats/src/counter.rs").read_text(encoding="utf-8")
+    settings = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "configs").rglob("*.toml"))
+    yield from (name for name in COUNTER.findall(text) if f'"{name}"' not in counters)
+    yield from (name for name in SETTING.findall(text) if not re.search(rf"\b{name}\b", settings))
+
+
 def misplaced_functions(text):
     """Each function in a row of a guide's tables that none of the row's files defines."""
     for row in re.findall(r"^\|.*\.rs`.*$", text, re.MULTILINE):
@@ -143,6 +153,13 @@ class Documents(unittest.TestCase):
     def test_figures_in_prose_are_those_of_the_code(self):
         self.assertEqual(list(false_figures(FIGURES)), [])
 
+    def test_counters_and_settings_that_are_named_exist(self):
+        for page in PAGES:
+            # This page names the options of another tool.
+            if page.name != "packetdrill.md":
+                with self.subTest(page.name):
+                    self.assertEqual(list(unknown_names(page.read_text(encoding="utf-8"))), [])
+
     def test_readme_lists_every_page(self):
         listed = {(ROOT / name).resolve() for name, _ in LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")) if name}
         self.assertEqual([page.name for page in PAGES if page not in listed and page.name != "README.md"], [])
@@ -154,6 +171,8 @@ class Documents(unittest.TestCase):
         self.assertEqual(list(missing_files(page, tree())), ["stack/no/such.rs", "such.rs", "x/lib.rs"])
         page = "`Stack::builder` `Stack::no_such_function` `NoSuchType::builder`"
         self.assertEqual(list(missing_functions(page, definitions())), ["Stack::no_such_function", "NoSuchType::builder"])
+        page = "`tcp_rx_segments` `tcp_no_such_counter` `tcp.user_timeout_ms` `tcp.no_such_setting = 1`"
+        self.assertEqual(list(unknown_names(page)), ["tcp_no_such_counter", "no_such_setting"])
         page, _, source, name = FIGURES[0]
         self.assertEqual(len(list(false_figures([(page, "no such text", source, name), (page, r"every (.)", source, name)]))), 2)
         page = "| 1 | `Span::copy_in`, `Tcp::transmit` | `mem/src/view.rs` | What it does. |\n"
