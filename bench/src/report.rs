@@ -20,8 +20,10 @@ pub struct Report {
     #[serde(default)]
     pub command: Option<String>,
     /// Where it ran.
+    #[serde(default)]
     pub machine: Machine,
     /// What ran.
+    #[serde(default)]
     pub build: Build,
     /// One entry a case, in the order in which they were asked for.
     pub results: Vec<TestResult>,
@@ -240,6 +242,13 @@ impl TestResult {
             ));
         }
         self
+    }
+
+    /// The rounds that count: the steady ones, or all of them if none is.
+    pub fn counted_rounds(&self) -> impl Iterator<Item = &RoundLog> {
+        let log = self.round_log.as_deref().unwrap_or_default();
+        let all = log.iter().all(|round| round.dropped);
+        log.iter().filter(move |round| all || !round.dropped)
     }
 
     /// Whether no message counts: a run with such a result has not measured what it was asked for.

@@ -4,17 +4,18 @@
 //! without rounds in one of the files is judged by the threshold alone. Lost or wrong messages are judged without a
 //! threshold: from none to some is a regression.
 
-mod input;
 mod table;
 
-use serde::Serialize;
+use std::path::Path;
 
-pub use input::{InputError, read_report};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
 pub use table::comparison_text;
 
 use crate::host::Machine;
 use crate::report::{Comparison, MedianRange, Report, RoundLog, SCHEMA, TestResult};
-use crate::{PathKind, Test, Transport};
+use crate::{InputError, Test, input};
 
 /// The comparison of two reports, as `--json` writes it.
 #[derive(Debug, Serialize)]
@@ -37,71 +38,35 @@ pub struct ReportComparison {
     pub improvements: usize,
 }
 
-/// A property of the machine with different values in the two files.
+/// A property of the machine with different values in the two files, `null` if unknown.
 #[derive(PartialEq, Debug, Serialize)]
 pub struct MachineDifference {
-    /// The key in the object `machine`.
-    pub key: &'static str,
-    /// Its value in the old file, `null` if unknown.
-    pub old: serde_json::Value,
-    /// Its value in the new file, `null` if unknown.
-    pub new: serde_json::Value,
+    key: String,
+    old: Value,
+    new: Value,
 }
 
-/// What a result measured.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct ResultId {
-    /// The test.
-    pub test: Test,
-    /// The test and its unusual options, as in tables.
-    pub name: String,
-    /// The implementation that carried the bytes.
-    pub transport: Transport,
-    /// Bytes of one message.
-    pub bytes: u64,
-    /// The largest network-layer packet, in bytes.
-    pub mtu: Option<u16>,
-    /// Queue pairs.
-    pub qps: Option<u32>,
-    /// Cores at each end.
-    pub cores: Option<u32>,
-    /// Outstanding messages for each queue pair.
-    pub depth: Option<u32>,
-    /// Work requests posted together.
-    pub post_list: Option<u32>,
-    /// The largest message that was posted inline, in bytes.
-    pub inline: Option<u32>,
-    /// One work request in this many was signaled.
-    pub signal_every: Option<u32>,
-    /// Whether both ends sent.
-    pub bidirectional: Option<bool>,
-    /// Messages a second of an open loop.
-    pub rate: Option<f64>,
-    /// The path between the ends.
-    pub path: Option<PathKind>,
-}
+/// What a result measured: its name in tables as `name`, and its values of [`SETTINGS`].
+pub type ResultId = Map<String, Value>;
 
 /// A figure in both files.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FigureChange {
     /// What was measured.
     #[serde(flatten)]
-    pub id: ResultId,
+    id: ResultId,
     /// The figure: `p50`, `p99.9`, `gbit_per_s`, `messages_per_s`, `setups_per_s`, `errors`, or one of the first three
     /// over that of a baseline of the same rounds, as `p50 / frame-lat`. The latencies of `conn-rate` are those of set-up.
     pub figure: String,
     /// The unit: `ns`, `Gbit/s`, `1/s`, `messages`, or `ratio`.
-    pub unit: &'static str,
-    /// The old value.
-    pub old: f64,
-    /// The new value.
-    pub new: f64,
+    unit: &'static str,
+    old: f64,
+    new: f64,
     /// The range of the old value over rounds, `null` if the file does not have it.
-    pub old_range: Option<MedianRange>,
-    /// The range of the new value over rounds.
-    pub new_range: Option<MedianRange>,
+    old_range: Option<MedianRange>,
+    new_range: Option<MedianRange>,
     /// New over old, `null` if the old value is 0.
-    pub ratio: Option<f64>,
+    ratio: Option<f64>,
     /// The decision.
     pub verdict: Verdict,
 }
@@ -118,31 +83,59 @@ pub enum Verdict {
     Worse,
 }
 
-/// A value with its range over rounds.
-#[derive(Clone, Copy)]
+/// The keys of a result that tell what it measured.
+const SETTINGS: [&str; 13] = [
+    "test",
+    "transport",
+    "bytes",
+    "mtu",
+    "qps",
+    "cores",
+    "depth",
+    "post_list",
+    "inline",
+    "signal_every",
+    "bidirectional",
+    "rate",
+    "path",
+];
+/// What MPA start-up negotiated. It tells results apart too.
+const FRAMING: [&str; 2] = ["crc", "markers"];
+/// The properties of a machine that differ from run to run, or that no figure depends on.
+const OTHER_PROPERTIES: [&str; 2] = ["unix_time", "hugepage_kib"];
+
+/// A result, what it measured, and its JSON.
+struct Measured<'a> {
+    result: &'a TestResult,
+    id: ResultId,
+    json: Value,
+}
+
+/// A figure of a result: how it is named and judged, its value, and the range over rounds.
 struct Sample {
+    name: String,
+    unit: &'static str,
+    less_is_better: bool,
     value: f64,
     range: Option<MedianRange>,
 }
 
-/// How a figure is named and judged.
-struct Kind {
-    name: String,
-    unit: &'static str,
-    less_is_better: bool,
+/// Reads a report that `iwarp-perf --json` wrote.
+pub fn read_report(file: &Path) -> Result<Report, InputError> {
+    input::read(file)
 }
 
 impl ReportComparison {
     /// Compares two reports. Each result of the new report is paired with the first equal result of the old one.
     pub fn new(old: &Report, new: &Report, threshold_percent: f64) -> Self {
-        let mut unpaired: Vec<&TestResult> = old.results.iter().collect();
+        let mut unpaired: Vec<Measured<'_>> = old.results.iter().map(Measured::of).collect();
         let (mut figures, mut only_new) = (Vec::new(), Vec::new());
-        for result in &new.results {
-            match unpaired.iter().position(|other| is_same_case(other, result)) {
+        for result in new.results.iter().map(Measured::of) {
+            match unpaired.iter().position(|other| is_same_case(other, &result)) {
                 Some(index) => {
-                    figures.extend(compare_results(unpaired.remove(index), result, threshold_percent))
+                    figures.extend(compare_results(unpaired.remove(index).result, result, threshold_percent))
                 }
-                None => only_new.push(ResultId::of(result)),
+                None => only_new.push(result.id),
             }
         }
         let count =
@@ -151,7 +144,7 @@ impl ReportComparison {
             schema: SCHEMA,
             threshold_percent,
             machine_differences: machine_differences(&old.machine, &new.machine),
-            only_old: unpaired.into_iter().map(ResultId::of).collect(),
+            only_old: unpaired.into_iter().map(|result| result.id).collect(),
             only_new,
             regressions: count(Verdict::Worse),
             improvements: count(Verdict::Better),
@@ -160,49 +153,24 @@ impl ReportComparison {
     }
 }
 
-impl ResultId {
-    fn of(result: &TestResult) -> Self {
-        let &TestResult { test, transport, bytes, mtu, qps, cores, depth, path, .. } = result;
-        let &TestResult { post_list, inline, signal_every, bidirectional, rate, .. } = result;
-        ResultId {
-            test,
-            name: result.name(),
-            transport,
-            bytes,
-            mtu,
-            qps,
-            cores,
-            depth,
-            post_list,
-            inline,
-            signal_every,
-            bidirectional,
-            rate,
-            path,
-        }
+impl<'a> Measured<'a> {
+    fn of(result: &'a TestResult) -> Self {
+        let json = serde_json::to_value(result).unwrap_or_default();
+        let settings = SETTINGS.map(|key| (key.to_owned(), json[key].clone()));
+        let name = ("name".to_owned(), result.name().into());
+        Measured { result, id: settings.into_iter().chain([name]).collect(), json }
     }
 }
 
 /// Whether two results measured the same. A setting that one of the files does not have is equal to any.
-fn is_same_case(old: &TestResult, new: &TestResult) -> bool {
-    fn equal<T: PartialEq>(old: &Option<T>, new: &Option<T>) -> bool {
-        old.is_none() || new.is_none() || old == new
-    }
-    old.name() == new.name()
-        && old.transport == new.transport
-        && old.bytes == new.bytes
-        && equal(&old.mtu, &new.mtu)
-        && equal(&old.qps, &new.qps)
-        && equal(&old.cores, &new.cores)
-        && equal(&old.depth, &new.depth)
-        && equal(&old.post_list, &new.post_list)
-        && equal(&old.inline, &new.inline)
-        && equal(&old.signal_every, &new.signal_every)
-        && equal(&old.bidirectional, &new.bidirectional)
-        && has_equal_rate(old, new)
-        && equal(&old.crc, &new.crc)
-        && equal(&old.markers, &new.markers)
-        && equal(&old.path, &new.path)
+fn is_same_case(old: &Measured<'_>, new: &Measured<'_>) -> bool {
+    let is_equal = |key: &&str| {
+        let (old, new) = (&old.json[*key], &new.json[*key]);
+        *key == "rate" || old.is_null() || new.is_null() || old == new
+    };
+    old.id["name"] == new.id["name"]
+        && SETTINGS.iter().chain(&FRAMING).all(is_equal)
+        && has_equal_rate(old.result, new.result)
 }
 
 /// Whether both results have the same rate of an open loop, or both have none. A file without the other settings of a run
@@ -213,29 +181,28 @@ fn has_equal_rate(old: &TestResult, new: &TestResult) -> bool {
 }
 
 /// The figures that both results have.
-fn compare_results(old: &TestResult, new: &TestResult, threshold_percent: f64) -> Vec<FigureChange> {
-    let (id, older) = (ResultId::of(new), samples(old));
-    let pairs = samples(new).into_iter().filter_map(|(kind, new)| {
-        let (_, old) = older.iter().find(|(other, _)| other.name == kind.name)?;
-        Some((kind, *old, new))
+fn compare_results(old: &TestResult, new: Measured<'_>, threshold_percent: f64) -> Vec<FigureChange> {
+    let older = samples(old);
+    let pairs = samples(new.result).into_iter().filter_map(|sample| {
+        let old = older.iter().find(|other| other.name == sample.name)?;
+        Some((old, sample))
     });
-    pairs
-        .map(|(kind, old, new)| FigureChange {
-            id: id.clone(),
-            verdict: judge(&kind, old, new, threshold_percent),
-            figure: kind.name,
-            unit: kind.unit,
-            old: old.value,
-            new: new.value,
-            old_range: old.range,
-            new_range: new.range,
-            ratio: (old.value > 0.0).then(|| new.value / old.value),
-        })
-        .collect()
+    let change = |(old, sample): (&Sample, Sample)| FigureChange {
+        id: new.id.clone(),
+        verdict: judge(old, &sample, threshold_percent),
+        figure: sample.name,
+        unit: sample.unit,
+        old: old.value,
+        new: sample.value,
+        old_range: old.range,
+        new_range: sample.range,
+        ratio: (old.value > 0.0).then(|| sample.value / old.value),
+    };
+    pairs.map(change).collect()
 }
 
-/// The figures of a result that are compared.
-fn samples(result: &TestResult) -> Vec<(Kind, Sample)> {
+/// The figures of a result that are compared: its own, and ratios to baselines of the same rounds.
+fn samples(result: &TestResult) -> Vec<Sample> {
     let rounds = |figure: fn(&RoundLog) -> Option<f64>| range_over_rounds(result, figure);
     let rtt = result.rtt_ns.as_ref().or(result.setup_ns.as_ref());
     // The rate of a latency test is the inverse of its mean, which a single slow message moves.
@@ -252,13 +219,13 @@ fn samples(result: &TestResult) -> Vec<(Kind, Sample)> {
     ];
     let own = own.into_iter().filter_map(|(name, unit, value, range)| {
         let less_is_better = matches!(unit, "ns" | "messages");
-        Some((Kind { name: name.to_owned(), unit, less_is_better }, Sample { value: value?, range }))
+        Some(Sample { name: name.to_owned(), unit, less_is_better, value: value?, range })
     });
     own.chain(result.against.iter().flatten().flat_map(ratios)).collect()
 }
 
 /// The ratios of a result to one baseline of the same rounds.
-fn ratios(against: &Comparison) -> impl Iterator<Item = (Kind, Sample)> {
+fn ratios(against: &Comparison) -> impl Iterator<Item = Sample> {
     let path = against.path.map_or_else(String::new, |path| format!(" {path}"));
     let baseline = format!("{}{path}", against.baseline);
     let ratios = [
@@ -267,25 +234,22 @@ fn ratios(against: &Comparison) -> impl Iterator<Item = (Kind, Sample)> {
         ("gbit_per_s", false, against.ratio_gbit),
     ];
     ratios.into_iter().filter_map(move |(figure, less_is_better, range)| {
-        let kind = Kind { name: format!("{figure} / {baseline}"), unit: "ratio", less_is_better };
-        Some((kind, Sample { value: range?.median, range }))
+        let name = format!("{figure} / {baseline}");
+        Some(Sample { name, unit: "ratio", less_is_better, value: range?.median, range })
     })
 }
 
 /// The range of a figure over the rounds that count. `None` for fewer than two rounds, which have no spread.
 fn range_over_rounds(result: &TestResult, figure: fn(&RoundLog) -> Option<f64>) -> Option<MedianRange> {
-    let log = result.round_log.as_deref().unwrap_or_default();
-    // If every round was dropped, all of them count.
-    let all = log.iter().all(|round| round.dropped);
-    let values: Vec<f64> = log.iter().filter(|round| all || !round.dropped).filter_map(figure).collect();
+    let values: Vec<f64> = result.counted_rounds().filter_map(figure).collect();
     MedianRange::of(values.iter().copied()).filter(|_| values.len() > 1)
 }
 
-fn judge(kind: &Kind, old: Sample, new: Sample, threshold_percent: f64) -> Verdict {
+fn judge(old: &Sample, new: &Sample, threshold_percent: f64) -> Verdict {
     let difference = (new.value - old.value).abs();
-    let is_noise = kind.unit != "messages" && difference <= old.value.abs() * threshold_percent / 100.0;
+    let is_noise = new.unit != "messages" && difference <= old.value.abs() * threshold_percent / 100.0;
     let overlap = old.range.zip(new.range).is_some_and(|(a, b)| a.min <= b.max && b.min <= a.max);
-    match (new.value < old.value) == kind.less_is_better {
+    match (new.value < old.value) == new.less_is_better {
         _ if difference == 0.0 || is_noise || overlap => Verdict::Unchanged,
         true => Verdict::Better,
         false => Verdict::Worse,
@@ -294,23 +258,17 @@ fn judge(kind: &Kind, old: Sample, new: Sample, threshold_percent: f64) -> Verdi
 
 /// Compares the properties of the machines that figures depend on.
 fn machine_differences(old: &Machine, new: &Machine) -> Vec<MachineDifference> {
-    const KEYS: [&str; 11] = [
-        "hostname",
-        "cpu",
-        "cores",
-        "cores_allowed",
-        "memory_mib",
-        "kernel",
-        "os",
-        "hypervisor",
-        "clock_source",
-        "hugepages",
-        "governor",
-    ];
-    let json = |machine| serde_json::to_value(machine).unwrap_or_default();
-    let (old, new): (serde_json::Value, serde_json::Value) = (json(old), json(new));
-    let differences = KEYS.into_iter().filter(|&key| old[key] != new[key]);
-    differences.map(|key| MachineDifference { key, old: old[key].clone(), new: new[key].clone() }).collect()
+    let [old, new] = [old, new].map(|machine| serde_json::to_value(machine).unwrap_or_default());
+    let properties = old.as_object().into_iter().flatten();
+    let differs = |(key, value): &(&String, &Value)| {
+        !OTHER_PROPERTIES.contains(&key.as_str()) && **value != new[key.as_str()]
+    };
+    let difference = |(key, value): (&String, &Value)| MachineDifference {
+        key: key.clone(),
+        old: value.clone(),
+        new: new[key.as_str()].clone(),
+    };
+    properties.filter(differs).map(difference).collect()
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! A comparison as text for a terminal.
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use serde_json::Value;
 
 use super::{FigureChange, ReportComparison, ResultId, Verdict};
-use crate::output::{micros, rate, size};
+use crate::output::{micros, or_dash, rate, size, text_table};
 
 /// Text columns at the left.
 const TEXT_COLUMNS: usize = 5;
@@ -15,11 +14,12 @@ pub fn comparison_text(comparison: &ReportComparison, all: bool, width: u16) -> 
     let rows: Vec<_> = shown.map(row).collect();
     let mut text = String::new();
     for difference in &comparison.machine_differences {
-        let (key, old, new) = (difference.key, &difference.old, &difference.new);
+        let (key, old, new) = (&difference.key, &difference.old, &difference.new);
         text += &format!("The machines differ: {key}: {old} → {new}\n");
     }
     if !rows.is_empty() {
-        text += &format!("{}\n", table(rows, width));
+        let heads = ["test", "size", "path", "transport", "figure", "old", "new", "ratio", ""];
+        text += &format!("{}\n", text_table(heads, rows, width, TEXT_COLUMNS));
     }
     for (side, results) in [("old", &comparison.only_old), ("new", &comparison.only_new)] {
         for result in results {
@@ -49,64 +49,51 @@ fn unchanged(comparison: &ReportComparison) -> String {
     )
 }
 
-fn table(rows: Vec<[String; 9]>, width: u16) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.set_header(["test", "size", "path", "transport", "figure", "old", "new", "ratio", ""]);
-    table.add_rows(rows);
-    for column in table.column_iter_mut().skip(TEXT_COLUMNS) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 fn row(change: &FigureChange) -> [String; 9] {
-    let id = &change.id;
+    let word = |key: &str| or_dash(change.id[key].as_str().map(str::to_owned));
+    let verdict = match change.verdict {
+        Verdict::Unchanged => "=",
+        Verdict::Better => "better",
+        Verdict::Worse => "WORSE",
+    };
     [
-        id.name.clone(),
-        size(id.bytes),
-        id.path.map_or_else(|| "–".to_owned(), |path| path.to_string()),
-        transport(id),
+        word("name"),
+        size(change.id["bytes"].as_u64().unwrap_or(0)),
+        word("path"),
+        word("transport"),
         change.figure.clone(),
         value(change.old, change.unit),
         value(change.new, change.unit),
-        change.ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")),
-        match change.verdict {
-            Verdict::Unchanged => "=".to_owned(),
-            Verdict::Better => "better".to_owned(),
-            Verdict::Worse => "WORSE".to_owned(),
-        },
+        or_dash(change.ratio.map(|ratio| format!("{ratio:.2}"))),
+        verdict.to_owned(),
     ]
 }
 
-/// The transport as JSON has it.
-fn transport(id: &ResultId) -> String {
-    let json = serde_json::to_value(id.transport).unwrap_or_default();
-    json.as_str().unwrap_or_default().to_owned()
-}
-
+/// What a result measured, on one line. Settings that are not given on the command line have no words.
 fn title(id: &ResultId) -> String {
-    let path = id.path.map_or_else(String::new, |path| format!(" {path}"));
-    let number =
-        |name: &str, value: Option<u32>| value.map_or_else(String::new, |value| format!(" {name} {value}"));
-    // Settings that are not given on the command line have no words.
-    let inline = id.inline.filter(|&bytes| bytes > 0);
-    let signal_every = id.signal_every.filter(|&every| every > 1);
-    let bidirectional = if id.bidirectional == Some(true) { " bidirectional" } else { "" };
-    let rate = id.rate.map_or_else(String::new, |rate| format!(" rate {rate}"));
-    let settings = [
-        number("qps", id.qps),
-        number("depth", id.depth),
-        number("post_list", id.post_list),
-        number("inline", inline),
-        number("signal_every", signal_every),
-        bidirectional.to_owned(),
-        rate,
-    ]
-    .concat();
-    let mtu = id.mtu.map_or_else(String::new, |mtu| format!(" MTU {mtu}"));
-    format!("{} {}{path}{mtu}{settings}", id.name, size(id.bytes))
+    let mut text =
+        format!("{} {}", id["name"].as_str().unwrap_or(""), size(id["bytes"].as_u64().unwrap_or(0)));
+    for (key, usual) in [
+        ("path", None),
+        ("mtu", None),
+        ("qps", None),
+        ("depth", None),
+        ("post_list", None),
+        ("inline", Some(0)),
+        ("signal_every", Some(1)),
+        ("bidirectional", None),
+        ("rate", None),
+    ] {
+        text += &match (key, &id[key]) {
+            (_, Value::Null | Value::Bool(false)) => continue,
+            (_, value) if usual.is_some() && value.as_u64() == usual => continue,
+            ("path", value) => format!(" {}", value.as_str().unwrap_or("")),
+            ("mtu", value) => format!(" MTU {value}"),
+            (_, Value::Bool(true)) => format!(" {key}"),
+            (_, value) => format!(" {key} {value}"),
+        };
+    }
+    text
 }
 
 fn value(value: f64, unit: &str) -> String {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::host::Build;
-use crate::{Case, RttNs};
+use crate::{Case, PathKind, RttNs};
 
 fn report(results: Vec<TestResult>) -> Report {
     let machine = Machine { cpu: Some("a processor".into()), ..Machine::default() };

@@ -17,7 +17,8 @@ pub use intervals::Intervals;
 pub use page::write_html;
 pub use perftest::{perftest_row, perftest_text};
 pub use progress::progress_bar;
-pub(crate) use rows::{micros, rate, size};
+pub(crate) use rows::{micros, or_dash, rate, size};
+pub(crate) use table::text_table;
 pub use table::{tables, terminal_width};
 
 use crate::report::Report;

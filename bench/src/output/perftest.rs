@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::report::{Report, RoundLog, TestResult};
+use crate::report::{Report, TestResult};
 
 /// Bytes of a MB in perftest.
 const MB: f64 = 1_048_576.0;
@@ -62,9 +62,7 @@ fn bandwidth_row(result: &TestResult) -> String {
     let mb_per_s = |gbit: f64| gbit * BYTES_PER_GBIT / MB;
     let average = result.gbit_per_s.unwrap_or(0.0);
     // A dropped round is in no average, so it is no peak either.
-    let all = result.round_log.iter().flatten().all(|round| round.dropped);
-    let counted = |round: &&RoundLog| all || !round.dropped;
-    let rounds = result.round_log.iter().flatten().filter(counted).filter_map(|round| round.gbit_per_s);
+    let rounds = result.counted_rounds().filter_map(|round| round.gbit_per_s);
     let peak = rounds.fold(average, f64::max);
     format!(
         " {:<7}    {:<10}       {:<7.2}            {:<7.2}\t\t   {:<7.6}",

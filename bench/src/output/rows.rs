@@ -270,7 +270,7 @@ fn both_ends(EndPercent { client, server }: EndPercent) -> String {
 }
 
 /// Returns the text, or a dash for a figure that the result does not have.
-pub(super) fn or_dash(text: Option<String>) -> String {
+pub(crate) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! Results as tables for a terminal: one for latencies, one for bandwidths.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Row, Table};
 
 use super::rows::{Section, notes, sections};
 use crate::report::Report;
@@ -31,13 +31,24 @@ pub fn terminal_width() -> Option<u16> {
 }
 
 fn table(section: Section<'_>, width: u16) -> String {
+    let rows = section.rows.into_iter().map(|row| row.cells);
+    format!("\n{}\n{}\n", section.title, text_table(section.heads, rows, width, TEXT_COLUMNS))
+}
+
+/// A table for a terminal `width` columns wide. Columns after the first `text_columns` are aligned to the right.
+pub(crate) fn text_table<T: Into<Row>>(
+    heads: impl Into<Row>,
+    rows: impl IntoIterator<Item = T>,
+    width: u16,
+    text_columns: usize,
+) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.set_header(section.heads);
-    table.add_rows(section.rows.into_iter().map(|row| row.cells));
-    for column in table.column_iter_mut().skip(TEXT_COLUMNS) {
+    table.set_header(heads);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(text_columns) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("\n{}\n{table}\n", section.title)
+    table
 }

@@ -4,8 +4,9 @@ use core::fmt::Write;
 
 use serde_json::Value;
 
-use super::input::{Error, Run, Runs};
-use super::{Question, Row};
+use super::run::{Run, Runs};
+use super::{Question, Questions, Row};
+use crate::InputError;
 use crate::report::MedianRange;
 
 const INTRODUCTION: &str = "\
@@ -20,10 +21,10 @@ in `apps/iwarp-sim/tests/golden/curves.csv`.
 ";
 
 /// The page that answers `questions` from `runs`.
-pub fn markdown(questions: &[Question], runs: &mut Runs) -> Result<String, Error> {
+pub fn markdown(questions: &Questions, runs: &mut Runs) -> Result<String, InputError> {
     let (mut sections, mut goals) = (String::new(), Vec::new());
-    for question in questions {
-        sections.push_str(&section(question, runs, &mut goals)?);
+    for question in &questions.question {
+        sections.push_str(&section(questions, question, runs, &mut goals)?);
     }
     let reached = goals.iter().filter(|&&reached| reached).count();
     let summary = format!("{reached} of {} goals are reached.", goals.len());
@@ -31,17 +32,22 @@ pub fn markdown(questions: &[Question], runs: &mut Runs) -> Result<String, Error
 }
 
 /// One question. Appends whether each of its goals is reached.
-fn section(question: &Question, runs: &mut Runs, goals: &mut Vec<bool>) -> Result<String, Error> {
+fn section(
+    questions: &Questions,
+    question: &Question,
+    runs: &mut Runs,
+    goals: &mut Vec<bool>,
+) -> Result<String, InputError> {
     let (mut origin, mut rows, mut switches) = (Vec::new(), String::new(), Vec::new());
-    for row in question.rows {
-        let run = runs.run(row.file)?;
+    for row in &question.rows {
+        let run = runs.run(&row.file)?;
         for line in provenance(run) {
             if !origin.contains(&line) {
                 origin.push(line);
             }
         }
-        switches.extend(context_switches(run.result(row.select)?));
-        rows.push_str(&table_row(row, run, goals)?);
+        switches.extend(context_switches(run.result(questions.select(row))?));
+        rows.push_str(&table_row(questions, row, run, goals)?);
     }
     // Stable: machines, then commits, then commands, each in the order of the rows.
     origin.sort_by_key(|(kind, _)| *kind);
@@ -79,19 +85,24 @@ fn context_switches(result: &Value) -> impl Iterator<Item = f64> {
     rounds.filter_map(|round| round["context_switches"].as_f64())
 }
 
-fn table_row(row: &Row, run: &Run, goals: &mut Vec<bool>) -> Result<String, Error> {
-    let value = row.figure.of(run, row.select)?;
-    let (goal, reached) = match row.goal.judge(row.figure, value.median, run, row.select)? {
-        Some((goal, reached)) => {
-            goals.push(reached);
-            (goal, if reached { "reached" } else { "**not reached**" })
-        }
-        None => (String::new(), ""),
+fn table_row(
+    questions: &Questions,
+    row: &Row,
+    run: &Run,
+    goals: &mut Vec<bool>,
+) -> Result<String, InputError> {
+    let (select, figure) = (questions.select(row), questions.figure(row)?);
+    let value = figure.of(run, select)?;
+    let judged = row.goal.map(|goal| goal.judge(figure, value.median, run, select)).transpose()?;
+    goals.extend(judged.as_ref().map(|(_, is_reached)| *is_reached));
+    let (goal, outcome) = match judged {
+        Some((goal, is_reached)) => (goal, if is_reached { "reached" } else { "**not reached**" }),
+        None => Default::default(),
     };
-    Ok(format!("| {} | {} | {goal} | {reached} |\n", row.name, figure(value, row.figure.unit())))
+    Ok(format!("| {} | {} | {goal} | {outcome} |\n", row.name, figure_text(value, figure.unit())))
 }
 
-fn figure(value: MedianRange, unit: &str) -> String {
+fn figure_text(value: MedianRange, unit: &str) -> String {
     let median = format!("{} {unit}", number(value.median));
     match value.min < value.max {
         true => format!("{median} [{}–{}]", number(value.min), number(value.max)),

@@ -1,53 +1,83 @@
 //! `bench/RESULTS.md`: one table for each question, generated from the JSON of runs.
 //!
 //! Input is a folder of JSON files, one for each command. A file has the command, the commit, the machine and the results.
-//! [`QUESTIONS`] lists which results and which figures answer a question, and the goal. Output is Markdown. Whether a
-//! goal is reached is computed here. An input that lacks something is an error that names the file and the key.
+//! `bench/questions.toml` lists which results and which figures answer a question, and the goal. Output is Markdown.
+//! Whether a goal is reached is computed here. An input that lacks something is an error that names the file and the key.
 
 mod figure;
-mod input;
 mod markdown;
-mod questions;
+mod run;
 
-pub use figure::{Figure, Goal};
-pub use input::{Error, Runs};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
 pub use markdown::markdown;
-pub use questions::QUESTIONS;
+pub use run::Runs;
+
+use crate::InputError;
+use figure::{Figure, Goal};
+
+/// The questions of a page.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Questions {
+    /// The keys of results, by name.
+    results: BTreeMap<String, String>,
+    /// Figures, by name.
+    figures: BTreeMap<String, Figure>,
+    question: Vec<Question>,
+}
 
 /// A question that figures answer.
-#[derive(Clone, Copy, Debug)]
-pub struct Question {
-    /// The heading.
-    pub title: &'static str,
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    title: String,
     /// What is measured, and how to read the table.
-    pub text: &'static str,
-    /// The rows of the table.
-    pub rows: &'static [Row],
+    text: String,
+    rows: Vec<Row>,
 }
 
 /// One figure.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
     /// What the figure is of.
-    pub name: &'static str,
-    /// The file, relative to the folder.
-    pub file: &'static str,
-    /// The keys that exactly one result of the file has: `key=value`, separated by spaces.
-    pub select: &'static str,
-    /// The figure of that result.
-    pub figure: Figure,
-    /// What it should be.
-    pub goal: Goal,
+    name: String,
+    /// The file, relative to the folder, without `.json`.
+    file: String,
+    /// A name in [`Questions::results`], or the keys themselves.
+    of: String,
+    /// A name in [`Questions::figures`].
+    figure: String,
+    /// What the figure should be.
+    goal: Option<Goal>,
 }
 
-const fn row(
-    name: &'static str,
-    file: &'static str,
-    select: &'static str,
-    figure: Figure,
-    goal: Goal,
-) -> Row {
-    Row { name, file, select, figure, goal }
+/// The file of [`Questions::built_in`], for errors.
+const FILE: &str = "bench/questions.toml";
+
+impl Questions {
+    /// The questions of `bench/RESULTS.md`.
+    pub fn built_in() -> Result<Self, InputError> {
+        Self::parse(include_str!("../../questions.toml"))
+    }
+
+    fn parse(text: &str) -> Result<Self, InputError> {
+        toml::from_str(text).map_err(|error| InputError::new(Path::new(FILE), error.message()))
+    }
+
+    /// The keys that the result of a row has: `key=value`, separated by spaces.
+    fn select<'a>(&'a self, row: &'a Row) -> &'a str {
+        self.results.get(&row.of).unwrap_or(&row.of)
+    }
+
+    fn figure(&self, row: &Row) -> Result<&Figure, InputError> {
+        let missing = || InputError::new(Path::new(FILE), format_args!("figures.{:?}: missing", row.figure));
+        self.figures.get(&row.figure).ok_or_else(missing)
+    }
 }
 
 #[cfg(test)]

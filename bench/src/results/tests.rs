@@ -7,15 +7,28 @@ use tempfile::TempDir;
 
 use super::*;
 
-const ROWS: &[Row] = &[
-    row("Send", "lat.json", "test=send-lat", Figure::RoundTrip, Goal::None),
-    row("Send to frame", "lat.json", "test=send-lat", RATIO, Goal::AtMostOrAdded(2.0, 350.0)),
-    row("Send to frame, strictly", "lat.json", "test=send-lat", RATIO, Goal::AtMost(2.0)),
-    row("instructions", "cost.json", "test=segment-cost", INSTRUCTIONS, Goal::AtMost(1000.0)),
-];
-const RATIO: Figure = Figure::Against { baseline: "frame-lat", key: "ratio_p50" };
-const INSTRUCTIONS: Figure = Figure::Value { key: "/instructions", scale: 1.0, unit: "instructions" };
-const QUESTION: Question = Question { title: "How long?", text: "Over memif.", rows: ROWS };
+const QUESTIONS: &str = r#"
+results = { cost = "test=segment-cost" }
+[figures]
+"round trip" = "round_trip"
+ratio = { against = { baseline = "frame-lat", key = "ratio_p50" } }
+added = { against = { baseline = "frame-lat", key = "added_ns_p50" } }
+instructions = { value = { key = "/instructions", scale = 1, unit = "instructions" } }
+[[question]]
+title = "How long?"
+text = "Over memif."
+"#;
+const ROWS: &str = r#"
+{ name = "Send", file = "lat", of = "test=send-lat", figure = "round trip" },
+{ name = "Send to frame", file = "lat", of = "test=send-lat", figure = "ratio", goal = { at_most_or_added = [2, 350] } },
+{ name = "Send to frame, strictly", file = "lat", of = "test=send-lat", figure = "ratio", goal = { at_most = 2 } },
+{ name = "instructions", file = "cost", of = "cost", figure = "instructions", goal = { at_most = 1000 } },
+"#;
+
+/// The questions with these rows in the only one.
+fn questions(rows: &str) -> Result<Questions, String> {
+    Questions::parse(&format!("{QUESTIONS}rows = [{rows}]\n")).map_err(|error| error.to_string())
+}
 
 /// A folder of reports.
 struct Folder(TempDir);
@@ -34,7 +47,11 @@ impl Folder {
     }
 
     fn page(&self) -> Result<String, String> {
-        markdown(&[QUESTION], &mut Runs::new(self.0.path())).map_err(|error| error.to_string())
+        self.page_of(ROWS)
+    }
+
+    fn page_of(&self, rows: &str) -> Result<String, String> {
+        markdown(&questions(rows)?, &mut Runs::new(self.0.path())).map_err(|error| error.to_string())
     }
 
     /// The error, without the folder.
@@ -124,15 +141,15 @@ fn a_missing_file_is_named() {
 fn malformed_json_is_named_with_its_place() {
     let folder = Folder::new();
     folder.put("lat.json", "{\"schema\": 1,");
-    assert!(folder.error().starts_with("lat.json: not a report: EOF while parsing"), "{}", folder.error());
+    assert!(folder.error().starts_with("lat.json: not JSON: EOF while parsing"), "{}", folder.error());
 }
 
 #[test]
 fn a_missing_key_of_the_report_is_named() {
     for (key, error) in [
-        ("command", "lat.json: not a report: missing field `command`"),
-        ("build", "lat.json: not a report: missing field `build`"),
-        ("machine", "lat.json: not a report: missing field `machine`"),
+        ("command", "lat.json: missing field `command`"),
+        ("build", "lat.json: missing field `build`"),
+        ("machine", "lat.json: missing field `machine`"),
     ] {
         let folder = Folder::new();
         let mut report = latency();
@@ -176,13 +193,7 @@ fn a_value_that_is_not_allowed_is_named_with_its_key() {
 
 #[test]
 fn two_hops_are_those_of_the_run() {
-    const DIFFERENCE: Row = row(
-        "difference",
-        "lat.json",
-        "test=send-lat",
-        Figure::Against { baseline: "frame-lat", key: "added_ns_p50" },
-        Goal::TwoHopsAnd(100.0),
-    );
+    const DIFFERENCE: &str = r#"{ name = "difference", file = "lat", of = "test=send-lat", figure = "added", goal = { two_hops_and = 100 } }"#;
     for (hop_ns, expected) in [
         (100.0, "| difference | 300 ns | ≤ two hops + 100 ns = 300 ns | reached |"),
         (99.0, "| difference | 300 ns | ≤ two hops + 100 ns = 298 ns | **not reached** |"),
@@ -191,8 +202,7 @@ fn two_hops_are_those_of_the_run() {
         let mut report = latency();
         report["results"][0]["hop_ns"] = json!(hop_ns);
         folder.put("lat.json", &report.to_string());
-        let question = Question { rows: &[DIFFERENCE], ..QUESTION };
-        let page = markdown(&[question], &mut Runs::new(folder.0.path())).expect("a report");
+        let page = folder.page_of(DIFFERENCE).expect("a report");
         assert!(page.contains(expected), "{page}");
     }
 }
@@ -200,8 +210,24 @@ fn two_hops_are_those_of_the_run() {
 #[test]
 fn the_page_in_the_repository_is_what_is_generated() {
     let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let generated =
-        markdown(QUESTIONS, &mut Runs::new(&bench.join("results"))).expect("the reports of bench/results");
+    let questions = Questions::built_in().expect("questions");
+    let generated = markdown(&questions, &mut Runs::new(&bench.join("results"))).expect("bench/results");
     let written = std::fs::read_to_string(bench.join("RESULTS.md")).expect("bench/RESULTS.md");
     assert!(generated == written, "run `iwarp-perf results --from bench/results --write bench/RESULTS.md`");
+}
+
+#[test]
+fn an_error_in_the_questions_is_named() {
+    let folder = Folder::new();
+    for (row, error) in [
+        (
+            r#"{ name = "x", file = "lat", of = "test=send-lat", figure = "none" }"#,
+            "figures.\"none\": missing",
+        ),
+        (r#"{ name = "x", file = "lat", of = "cost" }"#, "missing field `figure`"),
+        (r#"{ name = "x", file = "lat", of = "cost", figure = "ratio", gaol = 1 }"#, "unknown field `gaol`"),
+    ] {
+        let text = folder.page_of(row).expect_err("an error");
+        assert!(text.starts_with("bench/questions.toml: ") && text.contains(error), "{text}");
+    }
 }
