@@ -3,4 +3,5 @@
 pub mod frames;
 pub mod namespaces;
 pub mod smoltcp;
+pub mod stream;
 pub mod tcp;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
 use ironwarp_bench::baseline::namespaces::VethPair;
-use ironwarp_bench::baseline::tcp;
+use ironwarp_bench::baseline::stream;
 use ironwarp_bench::host::hop_ns;
 use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::rounds::{CaseRunner, CaseTotals, EndedEarly, alternate};
@@ -19,7 +19,7 @@ use super::server_link::ServerLink;
 use super::sockets::Sockets;
 use crate::control::{Channel, FromClient, FromServer, ToClient, ToServer};
 use crate::plan::{Group, ServerPlacement, ServerSetup, Session};
-use crate::rdma::{Endpoint, RdmaCase, RdmaError, SleepCounts, frames_client, open_pair};
+use crate::rdma::{Endpoint, RdmaCase, RdmaError, SleepCounts, frames_client, open_case, open_pair};
 
 /// The time between the last message to a server and the exit of the client.
 const CLOSE_DELAY: Duration = Duration::from_millis(100);
@@ -137,7 +137,7 @@ impl<'a> Measurement<'a> {
             result.notes.extend(notes[index].clone());
             atomic_totals[index].add_notes(&cases[index], result);
             if let Some(open) = &rdma[index] {
-                open.report_framing(result);
+                open.report(result);
                 result.polls = Some(polls.clone());
             }
             result.notes.extend(sleeps.clone());
@@ -188,7 +188,7 @@ impl<'a> Measurement<'a> {
                 return Ok(None);
             }
             let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-            let mut open = RdmaCase::new(endpoint, case, true)?;
+            let mut open = open_case(endpoint, case, true, None)?;
             open.connect(endpoint, number, self.session.peer.ok_or(RdmaError::NoDevice)?)?;
             Ok::<_, ClientError>(Some(open))
         };
@@ -205,7 +205,7 @@ impl<'a> Measurement<'a> {
         }
         self.recv_polling()?.expect(&FromServer::Released)?;
         if let Some(endpoint) = &mut self.endpoint {
-            rdma.into_iter().flatten().try_for_each(|open| open.destroy(endpoint))?;
+            rdma.iter_mut().flatten().try_for_each(|open| open.destroy(endpoint))?;
         }
         Ok(())
     }
@@ -291,11 +291,8 @@ impl OpenGroup<'_, '_> {
         let until = StopCondition { budget: self.group.cases[index].budget, halt: &measurement.halt };
         if case.test.transport() == Transport::KernelTcp {
             let connection = measurement.sockets.connection(case.path)?;
-            let measured = match case.test.is_latency() {
-                true => tcp::latency(connection, case, until).map(|slice| (slice, 0)),
-                false => tcp::bandwidth(connection, case, until),
-            };
-            return measured.map_err(|source| ClientError::System { what: "the Linux sockets", source });
+            return stream::client(connection, case, until)
+                .map_err(|source| ClientError::System { what: "the Linux sockets", source });
         }
         let endpoint = measurement.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
         Ok(match &mut self.rdma[index] {

@@ -3,7 +3,7 @@
 use ironwarp::PortVisit;
 use ironwarp_bench::baseline::frames::{Layout, echo, latency, receive_frames, send_frames};
 use ironwarp_bench::baseline::smoltcp;
-use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal, Test};
+use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal, Transport};
 use ironwarp_port::Port;
 
 use super::endpoint::{Endpoint, RdmaError, Result};
@@ -34,10 +34,8 @@ impl PortVisit for FramesClient<'_> {
     type Output = (Slice, u64);
 
     fn visit<P: Port>(self, port: &mut P) -> (Slice, u64) {
-        match self.case.test {
-            Test::SmoltcpLat => return (smoltcp::latency(port, self.case, self.until, self.sequence), 0),
-            Test::SmoltcpBw => return smoltcp::bandwidth(port, self.case, self.until, self.sequence),
-            _ => {}
+        if self.case.test.transport() == Transport::Smoltcp {
+            return smoltcp::client(port, self.case, self.until, self.sequence);
         }
         let layout = Layout::new(self.case.bytes, self.case.mtu);
         if self.case.test.is_latency() {
@@ -57,10 +55,8 @@ impl PortVisit for FramesServer<'_> {
     type Output = ServerSlice;
 
     fn visit<P: Port>(self, port: &mut P) -> ServerSlice {
-        match self.case.test {
-            Test::SmoltcpLat => return smoltcp::echo(port, self.case, self.stop),
-            Test::SmoltcpBw => return smoltcp::sink(port, self.case, self.stop),
-            _ => {}
+        if self.case.test.transport() == Transport::Smoltcp {
+            return smoltcp::server(port, self.case, self.stop);
         }
         if self.case.test.is_latency() {
             return echo(port, self.stop);

@@ -6,9 +6,34 @@
 
 mod device;
 mod node;
-mod transfer;
 
-pub use transfer::{bandwidth, echo, latency, sink};
+use ironwarp_port::Port;
+
+use super::stream;
+use crate::{Case, ServerSlice, Slice, StopCondition, StopSignal};
+use node::Node;
+
+/// The client's part of a slice. Also returns the bytes that the server must wait for. `number` differs from slice to slice.
+pub fn client<P: Port>(
+    port: &mut P,
+    case: &Case,
+    until: StopCondition<'_>,
+    number: &mut u64,
+) -> (Slice, u64) {
+    *number += 1;
+    let Some(mut node) = Node::connect(port, *number - 1) else {
+        // Nothing could be sent.
+        return (Slice { errors: 1, ..Slice::default() }, 0);
+    };
+    let Ok(outcome) = stream::client(&mut node, case, until);
+    outcome
+}
+
+/// The server's part of a slice.
+pub fn server<P: Port>(port: &mut P, case: &Case, stop: &StopSignal) -> ServerSlice {
+    let Ok(server) = stream::server(&mut Node::server(port), case, stop);
+    server
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! One end: an interface with one socket.
 
-use std::time::Instant;
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
 
 use ironwarp_port::Port;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -9,6 +10,7 @@ use smoltcp::time::Instant as SmoltcpInstant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, Ipv4Address};
 
 use super::device::PortDevice;
+use crate::baseline::stream::ByteStream;
 
 /// Addresses from the block for benchmarks (RFC 2544), in another network than those of the stack.
 const CLIENT_ADDR: Ipv4Address = Ipv4Address::new(198, 19, 1, 1);
@@ -17,6 +19,8 @@ const PREFIX_BITS: u8 = 24;
 const SERVER_PORT: u16 = 18_516;
 /// Local ports of clients (RFC 6335 s6: the dynamic ports).
 const CLIENT_PORTS: std::ops::Range<u16> = 49_152..65_535;
+/// A server that does not accept within this time is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of the receive buffer and of the transmit buffer: more than the path holds.
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -38,14 +42,21 @@ impl<'p, P: Port> Node<'p, P> {
         node
     }
 
-    /// A client that connects. Clients of consecutive `number`s have different local ports and sequence numbers.
-    pub(super) fn client(port: &'p mut P, number: u64) -> Self {
+    /// A connected client, `None` if no server accepts in time. Clients of consecutive `number`s have different local ports
+    /// and sequence numbers.
+    pub(super) fn connect(port: &'p mut P, number: u64) -> Option<Self> {
         let mut node = Self::new(port, CLIENT_ADDR, number);
         let local = CLIENT_PORTS.start + (number % CLIENT_PORTS.len() as u64) as u16;
         let socket = node.sockets.get_mut::<Socket<'_>>(node.socket);
         // Cannot fail: both ends are valid and the socket is new.
         let _ = socket.connect(node.interface.context(), (SERVER_ADDR, SERVER_PORT), local);
-        node
+        while !node.sockets.get::<Socket<'_>>(node.socket).may_send() {
+            node.poll();
+            if node.start.elapsed() > CONNECT_TIMEOUT {
+                return None;
+            }
+        }
+        Some(node)
     }
 
     fn new(port: &'p mut P, address: Ipv4Address, seed: u64) -> Self {
@@ -66,33 +77,41 @@ impl<'p, P: Port> Node<'p, P> {
     }
 
     /// Receives, runs timers and sends.
-    pub(super) fn poll(&mut self) {
+    fn poll(&mut self) {
         let micros = i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX);
         self.interface.poll(SmoltcpInstant::from_micros(micros), &mut self.device, &mut self.sockets);
         self.device.flush();
     }
 
-    /// Returns whether the connection is established and this end may send.
-    pub(super) fn may_send(&self) -> bool {
-        self.sockets.get::<Socket<'_>>(self.socket).may_send()
-    }
-
-    /// Queues bytes for sending and returns how many fitted.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> usize {
-        self.socket_mut().send_slice(bytes).unwrap_or(0)
-    }
-
-    /// Takes received bytes and returns how many.
-    pub(super) fn recv(&mut self, into: &mut [u8]) -> usize {
-        self.socket_mut().recv_slice(into).unwrap_or(0)
-    }
-
-    /// Bytes queued or sent that the peer has not acknowledged.
-    pub(super) fn unacknowledged_bytes(&self) -> usize {
-        self.sockets.get::<Socket<'_>>(self.socket).send_queue()
-    }
-
     fn socket_mut(&mut self) -> &mut Socket<'static> {
         self.sockets.get_mut(self.socket)
+    }
+}
+
+/// A call that moves nothing polls.
+impl<P: Port> ByteStream for Node<'_, P> {
+    type Error = Infallible;
+
+    fn send(&mut self, bytes: &[u8]) -> Result<usize, Infallible> {
+        let count = self.socket_mut().send_slice(bytes).unwrap_or(0);
+        if count == 0 {
+            self.poll();
+        }
+        Ok(count)
+    }
+
+    fn recv(&mut self, into: &mut [u8]) -> Result<usize, Infallible> {
+        match self.socket_mut().recv_slice(into) {
+            Ok(count @ 1..) => Ok(count),
+            _ => {
+                self.poll();
+                Ok(self.socket_mut().recv_slice(into).unwrap_or(0))
+            }
+        }
+    }
+
+    fn is_flushed(&mut self) -> bool {
+        self.poll();
+        self.socket_mut().send_queue() == 0
     }
 }

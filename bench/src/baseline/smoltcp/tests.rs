@@ -4,7 +4,6 @@ use std::thread;
 
 use ironwarp_port::memory::{self, MemoryConfig, MemoryPort};
 
-use super::*;
 use crate::{Budget, Case, PathKind, ServerSlice, Slice, StopCondition, StopSignal, Test};
 
 fn case(test: Test, bytes: u64) -> Case {
@@ -32,14 +31,9 @@ fn slice(
     number: &mut u64,
 ) -> (Slice, ServerSlice) {
     let stop = StopSignal::default();
-    let is_latency = case.test.is_latency();
     thread::scope(|scope| {
-        let server =
-            scope.spawn(|| if is_latency { echo(server, case, &stop) } else { sink(server, case, &stop) });
-        let (slice, sent) = match is_latency {
-            true => (latency(client, case, until, number), 0),
-            false => bandwidth(client, case, until, number),
-        };
+        let server = scope.spawn(|| super::server(server, case, &stop));
+        let (slice, sent) = super::client(client, case, until, number);
         stop.raise(sent);
         (slice, server.join().expect("the server ends"))
     })
@@ -80,8 +74,8 @@ fn lost_frames_are_sent_again() {
 fn a_slice_without_a_server_is_an_error_and_ends() {
     let (mut client, _server) = memory::pair(&MemoryConfig::default(), &MemoryConfig::default());
     let mut number = 7;
-    let slice = latency(&mut client, &case(Test::SmoltcpLat, 64), stop_after(1, 0), &mut number);
+    let (slice, _) = super::client(&mut client, &case(Test::SmoltcpLat, 64), stop_after(1, 0), &mut number);
     assert_eq!((slice.messages, slice.errors, number), (0, 1, 8));
-    let (slice, sent) = bandwidth(&mut client, &case(Test::SmoltcpBw, 64), stop_after(1, 0), &mut number);
+    let (slice, sent) = super::client(&mut client, &case(Test::SmoltcpBw, 64), stop_after(1, 0), &mut number);
     assert_eq!((slice.messages, slice.errors, sent), (0, 1, 0));
 }

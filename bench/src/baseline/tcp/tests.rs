@@ -4,8 +4,9 @@ use std::io::{self, Write as _};
 use std::thread;
 
 use super::*;
-use crate::baseline::namespaces::{NamespaceError, SERVER_ADDR, VethPair};
-use crate::{Budget, Case, PathKind, ServerSlice, Slice, StopCondition, StopSignal, Test, Wait};
+use crate::baseline::namespaces::NamespaceError;
+use crate::baseline::stream;
+use crate::{Budget, Case, PathKind, ServerSlice, Slice, StopCondition, StopSignal, Test};
 
 fn stop_after(iterations: u64, warmup: u64) -> StopCondition<'static> {
     StopCondition::unhalted(Budget::iterations(iterations, warmup))
@@ -24,13 +25,10 @@ fn run(case: &Case, budget: StopCondition<'static>, veth: Option<&VethPair>) -> 
     thread::scope(|scope| {
         let server = scope.spawn(|| -> io::Result<ServerSlice> {
             let mut conn = accept(&listener)?;
-            if case.test.is_latency() { echo(&mut conn, case, &stop) } else { sink(&mut conn, case, &stop) }
+            stream::server(&mut conn, case, &stop)
         });
         let mut conn = TcpConnection::connect(remote, veth).expect("the far end listens");
-        let (slice, sent) = match case.test.is_latency() {
-            true => (latency(&mut conn, case, budget).expect("the far end echoes"), 0),
-            false => bandwidth(&mut conn, case, budget).expect("the far end reads"),
-        };
+        let (slice, sent) = stream::client(&mut conn, case, budget).expect("the far end serves");
         stop.raise(sent);
         let server = server.join().expect("the far end ends").expect("the stream holds");
         (slice, server)
@@ -69,7 +67,7 @@ fn a_far_end_that_hangs_up_is_an_error_and_not_a_hang() {
     let remote = listener.local_addr().expect("bound");
     let mut conn = TcpConnection::connect(remote, None).expect("the far end listens");
     drop(accept(&listener).expect("a connection"));
-    assert!(latency(&mut conn, &case(Test::TcpLat, 64, Wait::Spin), stop_after(5, 0)).is_err());
+    assert!(stream::client(&mut conn, &case(Test::TcpLat, 64, Wait::Spin), stop_after(5, 0)).is_err());
 }
 
 #[test]
