@@ -16,6 +16,7 @@ use ironwarp_port::Port;
 use super::case::{RdmaCase, accept_one};
 use super::endpoint::{Endpoint, RdmaError, Result};
 use super::open_case::{AtomicWords, words};
+use super::slices::open_case;
 
 /// The stack of all clients, or of all servers.
 pub struct SharedStack {
@@ -126,9 +127,10 @@ impl LoopbackWorker {
         let participates = participates && case.test.transport() == Transport::Ironwarp;
         let own_case = || Case { qps: case.qps / case.cores, cores: 1, ..case.clone() };
         let number = self.open.len();
-        let client = participates.then(|| RdmaCase::new(&mut self.client, &own_case(), true)).transpose()?;
+        let client =
+            participates.then(|| open_case(&mut self.client, &own_case(), true, None)).transpose()?;
         let server_half = self.server_half()?;
-        let server = || RdmaCase::with_words(&mut server_half.endpoint, &own_case(), false, words);
+        let server = || open_case(&mut server_half.endpoint, &own_case(), false, words);
         let server = participates.then(server).transpose()?;
         server_half.open.push(server);
         server_half.connecting_case = Some(number);
@@ -152,7 +154,12 @@ impl LoopbackWorker {
     }
 
     pub fn words_of(&mut self, number: usize) -> Result<Option<AtomicWords>> {
-        Ok(self.server_half()?.open.get(number).and_then(Option::as_ref).map(|open| open.words().clone()))
+        Ok(self
+            .server_half()?
+            .open
+            .get(number)
+            .and_then(Option::as_ref)
+            .map(|open| open.open().words.clone()))
     }
 
     /// Runs this core's part of a slice. Also returns its contribution to the sum of the server's words, over all slices.

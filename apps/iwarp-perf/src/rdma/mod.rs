@@ -19,4 +19,4 @@ pub use endpoint::{Endpoint, Newcomer, RdmaError, SharedEndpoint, SleepCounts};
 pub use frames::{frames_client, frames_server};
 pub use loopback::LoopbackWorker;
 pub use open_case::{AtomicWords, QueueSizes};
-pub use slices::sum_of;
+pub use slices::{open_case, sum_of};

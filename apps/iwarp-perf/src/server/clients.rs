@@ -97,7 +97,7 @@ impl ServerSession {
         let (why, is_silent) = (endpoint.control_loss().map(str::to_owned), endpoint.is_peer_silent());
         // The last message is still to be carried; the client disconnects after it.
         endpoint.close_control(false);
-        self.rdma.drain(..).flatten().try_for_each(|open| open.destroy(endpoint))?;
+        self.rdma.drain(..).flatten().try_for_each(|mut open| open.destroy(endpoint))?;
         self.reserved = None;
         Ok(match (outcome, why) {
             (Ok(()), _) => Ended::Served("the client closed the session".to_owned()),

@@ -4,7 +4,6 @@
 //! memory than is left, or does not end a slice in time, gets an error and loses its session.
 
 mod clients;
-mod lines;
 mod memory;
 pub mod standalone;
 
@@ -18,16 +17,19 @@ use std::time::{Duration, Instant};
 
 use ironwarp::Event;
 use ironwarp_bench::baseline::namespaces::enter_namespace;
-use ironwarp_bench::baseline::tcp::{TcpConnection, accept as accept_tcp, echo, listen_in, sink};
+use ironwarp_bench::baseline::stream;
+use ironwarp_bench::baseline::tcp::{TcpConnection, accept as accept_tcp, listen_in};
 use ironwarp_bench::host::pin;
 use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{Case, CpuClock, PathKind, ServerSlice, StopSignal, Transport, UsageMeter};
 
 use crate::child::init_process;
-use crate::cli::check_case;
 use crate::control::{Channel, ChannelError, Dispatch, FromServer, ToServer};
+use crate::limits::check_case;
 use crate::plan::ServerSetup;
-use crate::rdma::{Endpoint, QueueSizes, RdmaCase, RdmaError, accept, frames_server, wait_for_disconnects};
+use crate::rdma::{
+    Endpoint, QueueSizes, RdmaCase, RdmaError, accept, frames_server, open_case, wait_for_disconnects,
+};
 use clients::ClientLimits;
 use memory::Reservation;
 
@@ -276,7 +278,7 @@ impl ServerSession {
         }
         for case in &self.cases {
             self.rdma.push(match (case.test.transport(), &mut self.endpoint) {
-                (Transport::Ironwarp, Some(endpoint)) => Some(RdmaCase::new(endpoint, case, false)?),
+                (Transport::Ironwarp, Some(endpoint)) => Some(open_case(endpoint, case, false, None)?),
                 _ => None,
             });
         }
@@ -289,11 +291,11 @@ impl ServerSession {
 
     fn release(&mut self) -> Result<FromServer, Failure> {
         self.cases.clear();
-        let open: usize = self.rdma.iter().flatten().map(RdmaCase::connections).sum();
+        let open: usize = self.rdma.iter().flatten().map(|open| open.open().qps.len()).sum();
         let connections = open.saturating_sub(std::mem::take(&mut self.ended));
         if let Some(endpoint) = &mut self.endpoint {
             wait_for_disconnects(endpoint, connections)?;
-            self.rdma.drain(..).flatten().try_for_each(|open| open.destroy(endpoint))?;
+            self.rdma.drain(..).flatten().try_for_each(|mut open| open.destroy(endpoint))?;
         }
         self.rdma.clear();
         self.reserved = None;
@@ -318,8 +320,7 @@ impl ServerSession {
                 None => connection.insert(accept_tcp(listener)?),
             };
             self.channel.send(&FromServer::Ready)?;
-            let serve = if case.test.is_latency() { echo } else { sink };
-            serve(connection, &case, &self.stop)?
+            stream::server(connection, &case, &self.stop)?
         } else {
             self.channel.send(&FromServer::Ready)?;
             let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ironwarp::{Config, Worker};
+use ironwarp::{Config, LogLimit, Nanos, Worker};
 use ironwarp_bench::host::pin;
+use ironwarp_bench::nanos;
 use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 
 use super::clients::{Client, ClientLimits, Ended};
-use super::lines::LineLimit;
 use super::memory::ClientMemory;
 use crate::rdma::{Endpoint, Newcomer, RdmaError, SharedEndpoint};
 
@@ -90,7 +90,9 @@ struct StandaloneServer {
     limits: ClientLimits,
     clients: Vec<Client>,
     tally: Tally,
-    lines: LineLimit,
+    /// Of the lines that clients cause.
+    limit: LogLimit,
+    start: Instant,
     halt: Arc<AtomicBool>,
 }
 
@@ -117,8 +119,9 @@ impl StandaloneServer {
             slice: setup.slice_limit,
             memory: ClientMemory::new(setup.memory_bytes),
         };
-        let (clients, tally, lines) = (Vec::new(), Tally::default(), LineLimit::new(Instant::now()));
-        Ok(StandaloneServer { shared, addresses, memif, limits, clients, tally, lines, halt })
+        let (clients, tally, start) = (Vec::new(), Tally::default(), Instant::now());
+        let limit = LogLimit::new(Nanos::ZERO);
+        Ok(StandaloneServer { shared, addresses, memif, limits, clients, tally, limit, start, halt })
     }
 
     fn run(&mut self, source: &Path) -> Result<Tally, RdmaError> {
@@ -155,18 +158,14 @@ impl StandaloneServer {
 
     /// Writes about peers that were turned away.
     fn report_arrivals(&mut self) {
-        let waiting = self.shared.arrivals.take_lines();
-        self.lines.left_out(waiting.left_out);
-        for line in waiting.lines {
+        for line in self.shared.arrivals.take_lines() {
             self.warn(&line);
         }
-        if let Some(line) = self.lines.refill(Instant::now()) {
-            eprintln!("iwarp-perf: {line}");
-        }
+        self.limit.refill(0, Nanos(nanos(self.start.elapsed())));
     }
 
     fn warn(&mut self, line: &str) {
-        if self.lines.take() {
+        if self.limit.take() {
             eprintln!("iwarp-perf: {line}");
         }
     }
@@ -200,7 +199,7 @@ impl StandaloneServer {
             let remote = client.remote;
             let ended = client.join();
             self.tally.silent += u64::from(matches!(ended, Ended::Silent(_)));
-            if self.lines.take() {
+            if self.limit.take() {
                 match ended {
                     Ended::Served(how) => print_stdout(format_args!("{remote}: served; {how}\n")),
                     Ended::Silent(how) => {

@@ -33,27 +33,18 @@ struct State {
     newcomers: VecDeque<Newcomer>,
     /// Clients that were rejected because the server was busy.
     busy: u64,
-    /// Peers that were turned away, for the log.
-    lines: Lines,
+    /// Lines about peers that were turned away, which nobody has written yet.
+    lines: Vec<String>,
 }
 
-/// Lines that nobody has written yet.
-#[derive(Default)]
-pub struct Lines {
-    pub lines: Vec<String>,
-    /// Lines for which there was no room.
-    pub left_out: u64,
-}
-
-/// Lines that wait, at most.
+/// Lines that wait, at most. The last one stands for all that follow.
 const LINES_MAX: usize = 16;
 
 impl Arrivals {
     /// Takes the listening context. At most `clients_max` clients are admitted at a time.
     pub fn new(ctx: Context, clients_max: usize) -> Self {
         let (waiting, newcomers) = (HashMap::new(), VecDeque::new());
-        let lines = Lines::default();
-        Arrivals(Mutex::new(State { ctx, clients_max, waiting, newcomers, busy: 0, lines }))
+        Arrivals(Mutex::new(State { ctx, clients_max, waiting, newcomers, busy: 0, lines: Vec::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -91,7 +82,7 @@ impl Arrivals {
     }
 
     /// Returns the lines about peers that were turned away since the last call.
-    pub fn take_lines(&self) -> Lines {
+    pub fn take_lines(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().lines)
     }
 
@@ -162,10 +153,10 @@ impl State {
     }
 
     fn turn_away(&mut self, request: ConnectionRequest, remote: SocketAddr, why: &str) {
-        if self.lines.lines.len() < LINES_MAX {
-            self.lines.lines.push(format!("{remote} was turned away: {why}"));
-        } else {
-            self.lines.left_out = self.lines.left_out.saturating_add(1);
+        match self.lines.len() + 1 {
+            LINES_MAX => self.lines.push("further peers were turned away".to_owned()),
+            ..LINES_MAX => self.lines.push(format!("{remote} was turned away: {why}")),
+            _ => {}
         }
         self.reject(request, why);
     }

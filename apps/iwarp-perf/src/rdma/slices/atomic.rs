@@ -12,11 +12,11 @@ use ironwarp_bench::{
     AtomicKind, RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, measure_round_trips,
 };
 
+use super::super::case::RdmaTest;
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{OpenCase, WORD_STRIDE, qp_and_slot, wr_id};
-use super::linger;
 use super::ready_queue::ReadyQueue;
-use super::timer::Timer;
+use super::timer::{Timer, linger};
 
 /// Completions reaped at a time.
 const REAP: usize = 64;
@@ -29,7 +29,7 @@ const WORD_STEP_PER_QP: u64 = 7919;
 
 /// One end of an atomic case.
 pub struct AtomicTest {
-    pub open: OpenCase,
+    open: OpenCase,
     qp_states: Vec<AtomicQpState>,
     /// Queue pairs that can post.
     ready: ReadyQueue,
@@ -73,19 +73,6 @@ impl AtomicTest {
             reaped: Box::new([Completion::default(); REAP]),
             open,
         }
-    }
-
-    /// The client's part of a slice. Also returns the expected sum of the server's words.
-    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
-        (self.completed, self.errors) = (0, 0);
-        let completed_before: Vec<u64> = self.completed_by_qp().collect();
-        let slice = match self.open.case.test.is_latency() {
-            true => self.run_latency(endpoint, until)?,
-            false => self.run_bandwidth(endpoint, until)?,
-        };
-        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
-        let (errors, verified_bytes, messages_by_qp) = (self.errors, slice.bytes, by_qp.collect());
-        Ok((Slice { errors, verified_bytes, messages_by_qp, ..slice }, self.changed))
     }
 
     /// Operations of each queue pair that are complete, over all slices.
@@ -150,19 +137,6 @@ impl AtomicTest {
         Ok(endpoint.ctx.post_send(qp_ctx.qp, &wr)?)
     }
 
-    /// Polls the worker, then handles completions.
-    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
-        for index_in_batch in 0..count {
-            let completion = self.reaped[index_in_batch];
-            let (index, slot) = qp_and_slot(completion.wr_id);
-            let mut value = [0; 8];
-            self.open.qps[index].sink.read_at(slot * value.len(), &mut value)?;
-            self.on_value(index, slot, u64::from_ne_bytes(value));
-        }
-        Ok(())
-    }
-
     /// Handles a returned value of a word. Operations of a queue pair complete in order.
     fn on_value(&mut self, index: usize, slot: usize, value: u64) {
         let qp_state = &mut self.qp_states[index];
@@ -201,9 +175,32 @@ impl AtomicTest {
         }
         Ok(())
     }
+}
+
+impl RdmaTest for AtomicTest {
+    fn open(&self) -> &OpenCase {
+        &self.open
+    }
+
+    fn open_mut(&mut self) -> &mut OpenCase {
+        &mut self.open
+    }
+
+    /// The client's part of a slice. Also returns the expected sum of the server's words.
+    fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
+        (self.completed, self.errors) = (0, 0);
+        let completed_before: Vec<u64> = self.completed_by_qp().collect();
+        let slice = match self.open.case.test.is_latency() {
+            true => self.run_latency(endpoint, until)?,
+            false => self.run_bandwidth(endpoint, until)?,
+        };
+        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
+        let (errors, verified_bytes, messages_by_qp) = (self.errors, slice.bytes, by_qp.collect());
+        Ok((Slice { errors, verified_bytes, messages_by_qp, ..slice }, self.changed))
+    }
 
     /// The server's part of a slice. The stack alone executes operations; in the end the sum of the words is checked.
-    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
+    fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
         while stop.raised().is_none() {
             self.poll(endpoint)?;
         }
@@ -211,6 +208,19 @@ impl AtomicTest {
         let (sum, expected) = (sum_of(&self.open.words)?, stop.raised().unwrap_or(0));
         tracing::info!("the words add up to {sum}; {expected} operations changed them");
         Ok(ServerSlice { errors: sum.abs_diff(expected), ..ServerSlice::default() })
+    }
+
+    /// Polls the worker, then handles completions.
+    fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
+        for index_in_batch in 0..count {
+            let completion = self.reaped[index_in_batch];
+            let (index, slot) = qp_and_slot(completion.wr_id);
+            let mut value = [0; 8];
+            self.open.qps[index].sink.read_at(slot * value.len(), &mut value)?;
+            self.on_value(index, slot, u64::from_ne_bytes(value));
+        }
+        Ok(())
     }
 }
 

@@ -16,11 +16,11 @@ use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{Budget, Case, ServerSlice, Slice, StopCondition, StopSignal, Test, nanos};
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 
+use super::super::case::RdmaTest;
 use super::super::endpoint::{Endpoint, Result};
 use super::super::open_case::{Arrived, OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
-use super::linger;
 use super::ready_queue::ReadyQueue;
-use super::timer::Timer;
+use super::timer::{Timer, linger};
 
 /// Completions reaped at a time.
 const REAP: usize = 32;
@@ -31,7 +31,7 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One end of a bandwidth case.
 pub struct BandwidthTest {
-    pub open: OpenCase,
+    open: OpenCase,
     /// Whether this end sends messages.
     sends: bool,
     qp_states: Vec<BandwidthQpState>,
@@ -91,69 +91,9 @@ impl BandwidthTest {
         (self.completed, self.arrived, self.errors, self.verified_bytes) = (0, 0, 0, 0);
     }
 
-    /// The client's part of a slice. Also returns the messages that the server must wait for.
-    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
-        self.begin();
-        let posted_before = self.posted;
-        let completed_before: Vec<u64> = self.completed_by_qp().collect();
-        let mut timer = Timer::new(until, self.open.case.rate);
-        while !timer.is_over(self.completed) {
-            let allowed = timer.allowance(self.posted - posted_before);
-            self.post(endpoint, allowed)?;
-            self.poll(endpoint)?;
-        }
-        self.drain(endpoint, until)?;
-        let slice = timer.slice(self.completed, self.open.case.bytes);
-        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
-        let slice = Slice {
-            errors: self.errors,
-            verified_bytes: self.verified_bytes,
-            messages_by_qp: by_qp.collect(),
-            ..slice
-        };
-        Ok((slice, self.posted - posted_before))
-    }
-
     /// Messages of each queue pair that are complete, over all slices.
     fn completed_by_qp(&self) -> impl Iterator<Item = u64> {
         self.qp_states.iter().map(|qp_state| qp_state.completed)
-    }
-
-    /// The server's part of a slice.
-    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
-        self.begin();
-        let start = Instant::now();
-        while stop.raised().is_none() {
-            if self.sends {
-                self.post(endpoint, u64::MAX)?;
-            }
-            self.poll(endpoint)?;
-        }
-        let elapsed_ns = nanos(start.elapsed());
-        let missing = self.wait_for_remaining(endpoint, stop.raised().unwrap_or(0))?;
-        Ok(ServerSlice {
-            messages: self.completed,
-            bytes: self.completed * self.open.case.bytes,
-            elapsed_ns,
-            errors: self.errors + missing,
-            verified_bytes: self.verified_bytes,
-            ..ServerSlice::default()
-        })
-    }
-
-    /// Polls the worker, then handles completions.
-    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
-        for index_in_batch in 0..count {
-            let completion = self.reaped[index_in_batch];
-            match completion.opcode {
-                CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate => {
-                    self.on_receive(endpoint, &completion)?;
-                }
-                _ => self.on_complete(qp_and_slot(completion.wr_id).0)?,
-            }
-        }
-        Ok(())
     }
 
     fn on_receive(&mut self, endpoint: &mut Endpoint, completion: &Completion) -> Result<()> {
@@ -355,6 +295,74 @@ impl BandwidthTest {
         }
         linger(|| self.poll(endpoint))?;
         Ok(expected.saturating_sub(self.arrived))
+    }
+}
+
+impl RdmaTest for BandwidthTest {
+    fn open(&self) -> &OpenCase {
+        &self.open
+    }
+
+    fn open_mut(&mut self) -> &mut OpenCase {
+        &mut self.open
+    }
+
+    fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
+        self.begin();
+        let posted_before = self.posted;
+        let completed_before: Vec<u64> = self.completed_by_qp().collect();
+        let mut timer = Timer::new(until, self.open.case.rate);
+        while !timer.is_over(self.completed) {
+            let allowed = timer.allowance(self.posted - posted_before);
+            self.post(endpoint, allowed)?;
+            self.poll(endpoint)?;
+        }
+        self.drain(endpoint, until)?;
+        let slice = timer.slice(self.completed, self.open.case.bytes);
+        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
+        let slice = Slice {
+            errors: self.errors,
+            verified_bytes: self.verified_bytes,
+            messages_by_qp: by_qp.collect(),
+            ..slice
+        };
+        Ok((slice, self.posted - posted_before))
+    }
+
+    fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
+        self.begin();
+        let start = Instant::now();
+        while stop.raised().is_none() {
+            if self.sends {
+                self.post(endpoint, u64::MAX)?;
+            }
+            self.poll(endpoint)?;
+        }
+        let elapsed_ns = nanos(start.elapsed());
+        let missing = self.wait_for_remaining(endpoint, stop.raised().unwrap_or(0))?;
+        Ok(ServerSlice {
+            messages: self.completed,
+            bytes: self.completed * self.open.case.bytes,
+            elapsed_ns,
+            errors: self.errors + missing,
+            verified_bytes: self.verified_bytes,
+            ..ServerSlice::default()
+        })
+    }
+
+    /// Polls the worker, then handles completions.
+    fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
+        for index_in_batch in 0..count {
+            let completion = self.reaped[index_in_batch];
+            match completion.opcode {
+                CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate => {
+                    self.on_receive(endpoint, &completion)?;
+                }
+                _ => self.on_complete(qp_and_slot(completion.wr_id).0)?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -19,10 +19,10 @@ use ironwarp::{
 use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, Latency, ServerSlice, Slice, StopCondition, StopSignal, nanos};
 
+use super::super::case::RdmaTest;
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{CM_TIMEOUT, OpenCase, pages};
-use super::linger;
-use super::timer::Timer;
+use super::timer::{Timer, linger};
 
 /// The private data of a connection request of this test.
 const GREETING: &[u8] = b"iwarp-perf conn-rate";
@@ -40,11 +40,11 @@ const HALT_TIMEOUT: Duration = Duration::from_secs(2);
 /// One end of a case of connection set-up.
 pub struct ConnRateTest {
     /// Without queue pairs: they come and go during a slice.
-    pub open: OpenCase,
+    open: OpenCase,
     /// The address of the server, at the client.
-    pub peer: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
     /// The only host that may connect, at the server of another machine.
-    pub from: Option<IpAddr>,
+    from: Option<IpAddr>,
     /// The bytes that are sent or received. They are the same for all connections.
     message: Region,
     /// Connections that have not ended, with the start of their set-up.
@@ -94,22 +94,6 @@ impl ConnRateTest {
             paused_until: None,
             reaped: Box::new([Completion::default(); REAP]),
         })
-    }
-
-    /// The client's part of a slice. Also returns the established connections, which the server waits for.
-    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
-        let peer = self.peer.ok_or(RdmaError::NoDevice)?;
-        self.counts = Counts::default();
-        let mut latency = Latency::new();
-        let mut timer = Timer::new(until, self.open.case.rate);
-        while !timer.is_over(self.counts.closed) {
-            self.start_connections(endpoint, peer, &timer)?;
-            self.poll_client(endpoint, timer.is_measuring().then_some(&mut latency))?;
-        }
-        let slice = timer.slice(self.counts.closed, self.open.case.bytes);
-        self.finish_connections(endpoint, until)?;
-        let slice = Slice { latency: Some(latency), errors: self.counts.failed, ..slice };
-        Ok((slice, self.counts.established))
     }
 
     /// Starts connections up to the depth, or as many as the open loop allows.
@@ -236,28 +220,6 @@ impl ConnRateTest {
         Ok(())
     }
 
-    /// The server's part of a slice: accepts, receives and lets the client close.
-    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
-        self.counts = Counts::default();
-        while stop.raised().is_none() {
-            self.poll_server(endpoint)?;
-        }
-        let (expected, start) = (stop.raised().unwrap_or(0), Instant::now());
-        while self.is_incomplete(expected) && start.elapsed() < CM_TIMEOUT && !endpoint.is_control_lost() {
-            self.poll_server(endpoint)?;
-        }
-        self.destroy_connections(endpoint)?;
-        linger(|| self.poll_server(endpoint))?;
-        let Counts { established, received, .. } = self.counts;
-        let lost = if self.open.case.bytes > 0 { expected.saturating_sub(received) } else { 0 };
-        Ok(ServerSlice {
-            messages: received,
-            bytes: received * self.open.case.bytes,
-            errors: lost.max(expected.saturating_sub(established)),
-            ..ServerSlice::default()
-        })
-    }
-
     fn is_incomplete(&self, expected: u64) -> bool {
         !self.connections.is_empty() || self.counts.established < expected
     }
@@ -338,13 +300,61 @@ impl ConnRateTest {
     }
 
     /// Destroys the queue pairs of connections that have not ended, which resets them.
-    pub fn destroy_connections(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+    fn destroy_connections(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         let qps: Vec<QueuePair> = self.connections.keys().copied().collect();
         qps.into_iter().try_for_each(|qp| self.destroy(endpoint, qp))
     }
+}
+
+impl RdmaTest for ConnRateTest {
+    fn open(&self) -> &OpenCase {
+        &self.open
+    }
+
+    fn open_mut(&mut self) -> &mut OpenCase {
+        &mut self.open
+    }
+
+    /// The client's part of a slice. Also returns the established connections, which the server waits for.
+    fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
+        let peer = self.peer.ok_or(RdmaError::NoDevice)?;
+        self.counts = Counts::default();
+        let mut latency = Latency::new();
+        let mut timer = Timer::new(until, self.open.case.rate);
+        while !timer.is_over(self.counts.closed) {
+            self.start_connections(endpoint, peer, &timer)?;
+            self.poll_client(endpoint, timer.is_measuring().then_some(&mut latency))?;
+        }
+        let slice = timer.slice(self.counts.closed, self.open.case.bytes);
+        self.finish_connections(endpoint, until)?;
+        let slice = Slice { latency: Some(latency), errors: self.counts.failed, ..slice };
+        Ok((slice, self.counts.established))
+    }
+
+    /// The server's part of a slice: accepts, receives and lets the client close.
+    fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
+        self.counts = Counts::default();
+        while stop.raised().is_none() {
+            self.poll_server(endpoint)?;
+        }
+        let (expected, start) = (stop.raised().unwrap_or(0), Instant::now());
+        while self.is_incomplete(expected) && start.elapsed() < CM_TIMEOUT && !endpoint.is_control_lost() {
+            self.poll_server(endpoint)?;
+        }
+        self.destroy_connections(endpoint)?;
+        linger(|| self.poll_server(endpoint))?;
+        let Counts { established, received, .. } = self.counts;
+        let lost = if self.open.case.bytes > 0 { expected.saturating_sub(received) } else { 0 };
+        Ok(ServerSlice {
+            messages: received,
+            bytes: received * self.open.case.bytes,
+            errors: lost.max(expected.saturating_sub(established)),
+            ..ServerSlice::default()
+        })
+    }
 
     /// Adds the framing, and how often a port was missing.
-    pub fn report(&self, result: &mut TestResult) {
+    fn report(&self, result: &mut TestResult) {
         result.crc = self.framing.map(|framing| framing.crc);
         result.markers = self.framing.map(|framing| framing.markers.sent && framing.markers.received);
         if self.port_waits > 0 {
@@ -354,6 +364,21 @@ impl ConnRateTest {
                 self.port_waits
             ));
         }
+    }
+
+    /// Connections come and go during a slice.
+    fn connect(&mut self, _: &mut Endpoint, _: usize, peer: SocketAddr) -> Result<()> {
+        self.peer = Some(peer);
+        Ok(())
+    }
+
+    fn accept_from(&mut self, from: Option<IpAddr>) {
+        self.from = from;
+    }
+
+    fn destroy(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        self.destroy_connections(endpoint)?;
+        self.open.destroy(endpoint)
     }
 }
 

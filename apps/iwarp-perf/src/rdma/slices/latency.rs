@@ -13,6 +13,7 @@ use ironwarp_bench::{
 };
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 
+use super::super::case::RdmaTest;
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{Arrived, OpenCase, wr_id};
 use super::invalidate::STAG_BYTES;
@@ -24,7 +25,7 @@ const LINGER: Duration = Duration::from_millis(20);
 
 /// One end of a latency case.
 pub struct LatencyTest {
-    pub open: OpenCase,
+    pub(super) open: OpenCase,
     /// The queue pair of the next message.
     next_index: usize,
     /// Where the last message arrived.
@@ -37,28 +38,6 @@ impl LatencyTest {
     pub fn new(open: OpenCase) -> Self {
         let reaped = Box::new([Completion::default(); REAP]);
         LatencyTest { open, next_index: 0, last_arrived: Arrived::default(), reaped }
-    }
-
-    /// The client's part of a slice. In an open loop a round trip is timed from its intended start.
-    pub fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<Slice> {
-        let (bytes, validate) = (self.open.case.bytes, self.open.case.validate);
-        let period = self.open.case.rate.map(|rate| Duration::from_secs_f64(1.0 / rate));
-        let slice = measure_round_trips(bytes, until, |measured| {
-            let intended_start = match (period, measured) {
-                (Some(period), Some((start, done))) => {
-                    wait_until(endpoint, start + period.mul_f64(done as f64))
-                }
-                _ => Instant::now(),
-            };
-            let is_intact = match self.round_trip(endpoint, until) {
-                Err(RdmaError::Halted) => return Ok(RoundTrip::Halted),
-                outcome => outcome?,
-            };
-            let rtt = intended_start.elapsed();
-            self.repost_receive(endpoint)?;
-            Ok::<_, RdmaError>(RoundTrip::Done { rtt, is_intact })
-        })?;
-        Ok(Slice { verified_bytes: if validate { slice.bytes } else { 0 }, ..slice })
     }
 
     /// Sends one message and waits for the reply. Returns whether all compared bytes were right.
@@ -203,18 +182,8 @@ impl LatencyTest {
         self.open.replace_receive(endpoint, self.last_arrived)
     }
 
-    /// The server's part of a slice.
-    pub fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
-        let mut server = ServerSlice::default();
-        while stop.raised().is_none() {
-            self.serve(endpoint, &mut server)?;
-        }
-        self.linger(endpoint)?;
-        Ok(server)
-    }
-
     /// One iteration of the server: answers all received requests.
-    pub fn serve(&mut self, endpoint: &mut Endpoint, server: &mut ServerSlice) -> Result<()> {
+    fn answer(&mut self, endpoint: &mut Endpoint, server: &mut ServerSlice) -> Result<()> {
         match self.open.case.test {
             test if test.has_receives() => self.reply_to_sends(endpoint, server),
             Test::WriteLat if self.is_announced() => self.reply_to_sends(endpoint, server),
@@ -317,6 +286,51 @@ impl LatencyTest {
     /// Whether an empty Send follows each Write.
     fn is_announced(&self) -> bool {
         self.open.case.test == Test::WriteLat && self.open.case.wait == Wait::Block
+    }
+}
+
+impl RdmaTest for LatencyTest {
+    fn open(&self) -> &OpenCase {
+        &self.open
+    }
+
+    fn open_mut(&mut self) -> &mut OpenCase {
+        &mut self.open
+    }
+
+    /// The client's part of a slice. In an open loop a round trip is timed from its intended start.
+    fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
+        let (bytes, validate) = (self.open.case.bytes, self.open.case.validate);
+        let period = self.open.case.rate.map(|rate| Duration::from_secs_f64(1.0 / rate));
+        let slice = measure_round_trips(bytes, until, |measured| {
+            let intended_start = match (period, measured) {
+                (Some(period), Some((start, done))) => {
+                    wait_until(endpoint, start + period.mul_f64(done as f64))
+                }
+                _ => Instant::now(),
+            };
+            let is_intact = match self.round_trip(endpoint, until) {
+                Err(RdmaError::Halted) => return Ok(RoundTrip::Halted),
+                outcome => outcome?,
+            };
+            let rtt = intended_start.elapsed();
+            self.repost_receive(endpoint)?;
+            Ok::<_, RdmaError>(RoundTrip::Done { rtt, is_intact })
+        })?;
+        Ok((Slice { verified_bytes: if validate { slice.bytes } else { 0 }, ..slice }, 0))
+    }
+
+    fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
+        let mut server = ServerSlice::default();
+        while stop.raised().is_none() {
+            self.answer(endpoint, &mut server)?;
+        }
+        self.linger(endpoint)?;
+        Ok(server)
+    }
+
+    fn serve(&mut self, endpoint: &mut Endpoint) -> Result<()> {
+        self.answer(endpoint, &mut ServerSlice::default())
     }
 }
 

@@ -8,20 +8,32 @@ mod latency;
 mod ready_queue;
 mod timer;
 
-use std::time::{Duration, Instant};
+use ironwarp_bench::Case;
 
-pub use atomic::{AtomicTest, sum_of};
-pub use bandwidth::BandwidthTest;
-pub use conn_rate::ConnRateTest;
-pub use latency::LatencyTest;
+pub use atomic::sum_of;
 
-use super::endpoint::Result;
+use super::case::RdmaCase;
+use super::endpoint::{Endpoint, Result};
+use super::open_case::{AtomicWords, OpenCase};
+use atomic::AtomicTest;
+use bandwidth::BandwidthTest;
+use conn_rate::ConnRateTest;
+use latency::LatencyTest;
 
-/// Polls on for a millisecond, so that the last received data is acknowledged.
-fn linger(mut poll: impl FnMut() -> Result<()>) -> Result<()> {
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(1) {
-        poll()?;
+/// Creates everything of a case but the connections. The words of an atomic test are `words`, or new ones.
+pub fn open_case(
+    endpoint: &mut Endpoint,
+    case: &Case,
+    client: bool,
+    words: Option<AtomicWords>,
+) -> Result<RdmaCase> {
+    if case.test.is_connection_setup() {
+        return Ok(Box::new(ConnRateTest::new(endpoint, case)?));
     }
-    Ok(())
+    let open = OpenCase::new(endpoint, case, words)?;
+    Ok(match case.test {
+        test if test.is_atomic() => Box::new(AtomicTest::new(open)),
+        test if test.is_latency() => Box::new(LatencyTest::new(open)),
+        _ => Box::new(BandwidthTest::new(open, client)),
+    })
 }

@@ -1,8 +1,19 @@
-//! The client's clock in a bandwidth slice: warm-up, budget, and the rate of an open loop.
+//! Clocks of slices; the client's in a bandwidth slice: warm-up, budget, and the rate of an open loop.
 
 use std::time::{Duration, Instant};
 
 use ironwarp_bench::{Slice, StopCondition, nanos};
+
+use super::super::endpoint::Result;
+
+/// Polls on for a millisecond, so that the last received data is acknowledged.
+pub fn linger(mut poll: impl FnMut() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1) {
+        poll()?;
+    }
+    Ok(())
+}
 
 /// Calls between two clock reads.
 const CALLS_PER_CLOCK_READ: u64 = 8;
