@@ -1,13 +1,11 @@
 //! `iwarp-perf compare`: what changed between two JSON files of runs.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
 use ironwarp_bench::compare::{ReportComparison, comparison_text, read_report};
 use ironwarp_bench::output::terminal_width;
-use ironwarp_cli::{CliExit, parse_args, print_stdout};
+use ironwarp_cli::{CliExit, print_stdout};
 
 /// The columns of the output if standard output is no terminal.
 const DEFAULT_WIDTH: u16 = 100;
@@ -27,9 +25,9 @@ Exit codes: 0 no regression, 1 a regression, 2 bad arguments, a file that is not
 figure.";
 
 /// Compares two JSON files of iwarp-perf: p50, p99.9, Gbit/s, messages per second, and ratios to baselines
-#[derive(Debug, Parser)]
-#[command(name = "iwarp-perf compare", bin_name = "iwarp-perf compare", version, after_help = EXAMPLES)]
-pub(crate) struct Args {
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
     /// The JSON file before the change
     old: PathBuf,
     /// The JSON file after the change
@@ -45,9 +43,8 @@ pub(crate) struct Args {
     json: Option<PathBuf>,
 }
 
-/// Compares two files. `arguments` are those of the program without the word `compare`.
-pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
-    let args: Args = parse_args(arguments)?;
+/// Compares two files.
+pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     let old = read_report(&args.old).map_err(CliExit::bad_arguments)?;
     let new = read_report(&args.new).map_err(CliExit::bad_arguments)?;
     let comparison = ReportComparison::new(&old, &new, args.threshold);

@@ -8,26 +8,27 @@
 //! never steady.
 #![forbid(unsafe_code)]
 
+mod about;
 mod child;
 mod cli;
 mod client;
 mod compare;
 mod control;
 mod doctor;
+mod limits;
 mod parent;
 mod plan;
 mod rdma;
 mod results;
 mod scale;
 mod server;
+mod values;
 
 use std::process::ExitCode;
 
+use about::PROGRAM;
 use child::Role;
-use cli::{Args, TOOLS};
-
-/// The name of the program in its messages.
-const PROGRAM: &str = "iwarp-perf";
+use cli::CommandLine;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -36,11 +37,9 @@ fn main() -> ExitCode {
         Some(Role::Server) => return server::main(),
         None => {}
     }
-    let word = arguments.get(1).and_then(|word| word.to_str());
-    let outcome = match TOOLS.iter().find(|tool| word == Some(tool.word)) {
-        // The options of a tool are its own.
-        Some(tool) => (tool.run)([&arguments[..1], &arguments[2..]].concat()),
-        None => Args::read(&arguments).and_then(|args| parent::run(&args)),
-    };
+    let outcome = CommandLine::read(&arguments).and_then(|line| match line {
+        CommandLine::Test(args) => parent::run(&args),
+        CommandLine::Tool(tool) => tool.run(),
+    });
     ironwarp_cli::exit_code(outcome.unwrap_or_else(|exit| exit.report(PROGRAM)))
 }

@@ -9,8 +9,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum, value_parser};
 use ironwarp_bench::{AtomicKind, PathKind, Test, Wait, WordOwner};
 
-use super::{cases, size};
 use crate::plan::{PORT, PairKind};
+use crate::{limits, values};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long, value_enum, conflicts_with_all = ["connect", "config"])]
     pub pair: Option<PairKind>,
     /// The address of the server, and its port if it is not 18515
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = size::address, requires = "config")]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = values::address, requires = "config")]
     pub connect: Option<SocketAddr>,
     /// The device and address of this end; configs/ has examples
     #[arg(long, value_name = "FILE")]
@@ -92,7 +92,7 @@ pub struct Args {
 
     /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for bandwidth; conn-rate sends
     /// one message on each connection if given]
-    #[arg(long, short = 's', value_parser = size::bytes, conflicts_with = "all_sizes")]
+    #[arg(long, short = 's', value_parser = values::bytes, conflicts_with = "all_sizes")]
     pub size: Option<u64>,
     /// Every power of two from 2 B to 8 MiB
     #[arg(long, short = 'a')]
@@ -101,10 +101,10 @@ pub struct Args {
     #[arg(long, short = 'n', value_parser = value_parser!(u64).range(1..=1_000_000_000_000))]
     pub iterations: Option<u64>,
     /// Seconds to measure, for each size [default: 2, or 0.5 with --all-sizes]
-    #[arg(long, short = 'D', value_name = "SECONDS", value_parser = size::seconds, conflicts_with = "iterations")]
+    #[arg(long, short = 'D', value_name = "SECONDS", value_parser = values::seconds, conflicts_with = "iterations")]
     pub duration: Option<f64>,
     /// Prints a line for each interval of this many measured seconds; --duration is rounded up to whole intervals
-    #[arg(long, value_name = "SECONDS", value_parser = size::interval, conflicts_with = "iterations")]
+    #[arg(long, value_name = "SECONDS", value_parser = values::interval, conflicts_with = "iterations")]
     pub interval: Option<f64>,
     /// Runs until Ctrl-C, then prints the results of the whole run; a line for each --interval [default: 5 seconds]
     #[arg(long, alias = "run_infinitely", conflicts_with_all = ["iterations", "duration", "all_sizes"])]
@@ -114,26 +114,26 @@ pub struct Args {
     pub warmup: u64,
 
     /// Queue pairs, used round robin
-    #[arg(long, short = 'q', default_value_t = 1, value_parser = value_parser!(u32).range(cases::QPS))]
+    #[arg(long, short = 'q', default_value_t = 1, value_parser = value_parser!(u32).range(limits::QPS))]
     pub qps: u32,
     /// Outstanding messages for each queue pair; bandwidth tests [default: 4 MiB of messages, 2 to 64]. For conn-rate:
     /// connections at a time, from connect until closed, at most 256 [default: 16]
-    #[arg(long, short = 't', value_parser = value_parser!(u32).range(cases::DEPTH))]
+    #[arg(long, short = 't', value_parser = value_parser!(u32).range(limits::DEPTH))]
     pub depth: Option<u32>,
     /// Work requests posted together; bandwidth tests
-    #[arg(long, short = 'l', default_value_t = 1, value_parser = value_parser!(u32).range(cases::POST_LIST))]
+    #[arg(long, short = 'l', default_value_t = 1, value_parser = value_parser!(u32).range(limits::POST_LIST))]
     pub post_list: u32,
     /// Posts messages up to this many bytes inline; Sends and Writes
-    #[arg(long, short = 'I', value_name = "BYTES", default_value_t = 0, value_parser = value_parser!(u32).range(cases::INLINE))]
+    #[arg(long, short = 'I', value_name = "BYTES", default_value_t = 0, value_parser = value_parser!(u32).range(limits::INLINE))]
     pub inline: u32,
     /// Signals one work request in N
-    #[arg(long, short = 'Q', value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(cases::SIGNAL_EVERY))]
+    #[arg(long, short = 'Q', value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(limits::SIGNAL_EVERY))]
     pub signal_every: u32,
     /// Both ends send; bandwidth tests
     #[arg(long, short = 'b')]
     pub bidirectional: bool,
     /// Messages a second in open loop: latency counts from the intended start
-    #[arg(long, value_name = "PER_SECOND", value_parser = size::rate)]
+    #[arg(long, value_name = "PER_SECOND", value_parser = values::rate)]
     pub rate: Option<f64>,
     /// Both ends sleep until the completion queue raises an event, instead of polling it; a thread of its own polls the
     /// stack. With --connect only the client sleeps. An empty Send follows each Write of write-lat
@@ -158,7 +158,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "fetch-add")]
     pub operation: AtomicKind,
     /// Words that the queue pairs of atomic-lat and atomic-bw share, each in its own cache line
-    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(cases::WORDS))]
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(limits::WORDS))]
     pub words: u32,
     /// The core that changes a word, at both ends; with --config the file sets it
     #[arg(long, value_enum, default_value = "owner", conflicts_with = "config")]

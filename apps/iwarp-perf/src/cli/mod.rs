@@ -1,50 +1,105 @@
-//! The command line.
+//! The command line: a test with its options, or a tool as a subcommand.
 
 mod args;
 mod cases;
-pub mod size;
-mod tools;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches, Subcommand, ValueEnum};
 use ironwarp_cli::generate_docs_if_asked;
 
 pub use args::{Args, AtomicsArg, Command, Format};
-pub use cases::check_case;
-
 pub use ironwarp_cli::CliExit;
 
-pub use tools::TOOLS;
+use crate::scale::{Run, fairness, incast, memory, spread};
+use crate::{compare, doctor, results};
 
-impl Args {
+/// What the user asks for.
+#[derive(Debug)]
+pub enum CommandLine {
+    Test(Box<Args>),
+    Tool(Tool),
+}
+
+// A doc comment would be the help text.
+#[derive(Debug, Subcommand)]
+pub enum Tool {
+    Compare(compare::Args),
+    Doctor(doctor::Args),
+    Incast(Run<incast::Incast>),
+    QpFairness(Run<fairness::QpFairness>),
+    QpMemory(Run<memory::QpMemory>),
+    QpScale(Run<spread::QpScale>),
+    Results(results::Args),
+}
+
+/// How alike two words are for one to be suggested for the other, from 0 to 1.
+const SIMILAR: f64 = 0.8;
+
+impl CommandLine {
     /// Parses the arguments. The first one is the name of the program.
     pub fn read(arguments: &[OsString]) -> Result<Self, CliExit> {
-        generate_docs_if_asked(arguments, documented)?;
-        let command = described();
+        generate_docs_if_asked(arguments, command)?;
+        let command = command();
         let matches = command.clone().try_get_matches_from(arguments);
-        let matches =
-            matches.map_err(|error| match (CliExit::from(error), tools::unknown_word(arguments)) {
-                (CliExit::BadArguments(line), Some(more)) => CliExit::BadArguments(line + &more),
-                (exit, _) => exit,
-            })?;
+        let matches = matches.map_err(|error| match (CliExit::from(error), unknown_word(arguments)) {
+            (CliExit::BadArguments(line), Some(more)) => CliExit::BadArguments(line + &more),
+            (exit, _) => exit,
+        })?;
+        if matches.subcommand_name().is_some() {
+            return Ok(CommandLine::Tool(Tool::from_arg_matches(&matches)?));
+        }
         let on_command_line =
             |arg: &&clap::Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
         let given = command.get_arguments().filter(on_command_line).filter_map(clap::Arg::get_long);
         let given = given.map(str::to_owned).collect();
-        Ok(Args { given, ..Args::from_arg_matches(&matches)? })
+        Ok(CommandLine::Test(Box::new(Args { given, ..Args::from_arg_matches(&matches)? })))
     }
 }
 
-/// The command line of tests, with the tools in its help.
-fn described() -> clap::Command {
-    Args::command().after_help(format!("{}\n{}", tools::help(), args::EXAMPLES))
+impl Tool {
+    pub fn run(self) -> Result<ExitCode, CliExit> {
+        match self {
+            Tool::Compare(args) => compare::run(&args),
+            Tool::Doctor(args) => doctor::run(&args),
+            Tool::Incast(run) => run.run(),
+            Tool::QpFairness(run) => run.run(),
+            Tool::QpMemory(run) => run.run(),
+            Tool::QpScale(run) => run.run(),
+            Tool::Results(args) => results::run(&args),
+        }
+    }
 }
 
-/// The whole command line, for manual pages and completions: the tools as subcommands.
-fn documented() -> clap::Command {
-    Args::command().subcommands(TOOLS.map(|tool| (tool.command)().name(tool.word)))
+/// The whole command line.
+fn command() -> clap::Command {
+    Tool::augment_subcommands(Args::command())
+        .args_conflicts_with_subcommands(true)
+        .subcommand_negates_reqs(true)
+        .disable_help_subcommand(true)
+        .propagate_version(true)
+        .subcommand_value_name("TOOL")
+        .subcommand_help_heading("Tools, in the place of TEST, each with a --help of its own")
+}
+
+/// Returns what to say of a first word that is neither a test nor a tool: the tools, and the word that it resembles.
+/// `None` for a test, a tool or an option.
+fn unknown_word(arguments: &[OsString]) -> Option<String> {
+    let word = arguments.get(1)?.to_str().filter(|word| !word.starts_with('-'))?;
+    let command = command();
+    let tools: Vec<String> = command.get_subcommands().map(|tool| tool.get_name().to_owned()).collect();
+    let words = Command::value_variants().iter().map(ToString::to_string).chain(tools.iter().cloned());
+    let words: Vec<String> = words.collect();
+    if words.iter().any(|known| known == word) {
+        return None;
+    }
+    let alike = |known: &&String| strsim::jaro_winkler(known, word);
+    let nearest = words.iter().max_by(|one, other| alike(one).total_cmp(&alike(other)));
+    let hint = nearest.filter(|known| alike(known) > SIMILAR);
+    let hint = hint.map(|known| format!("; did you mean {known}?")).unwrap_or_default();
+    Some(format!("; or a tool: {}{hint}", tools.join(", ")))
 }
 
 #[cfg(test)]

@@ -1,11 +1,16 @@
 //! Tests of the command line: cases from valid options, errors for the others.
 
 use super::*;
+use crate::limits::check_case;
+use crate::values;
 use ironwarp_bench::{Case, PathKind, Test};
 
 fn args(line: &str) -> Result<Args, CliExit> {
     let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
-    Args::read(&[vec!["iwarp-perf".into()], words].concat())
+    match CommandLine::read(&[vec!["iwarp-perf".into()], words].concat())? {
+        CommandLine::Test(args) => Ok(*args),
+        CommandLine::Tool(tool) => panic!("{line}: {tool:?}"),
+    }
 }
 
 fn error(line: &str) -> String {
@@ -225,20 +230,20 @@ fn sizes_have_units_of_1024() {
     for (text, value) in
         [("1", 1), ("64", 64), ("1k", 1024), ("4KiB", 4096), ("1M", 1 << 20), ("1G", 1 << 30)]
     {
-        assert_eq!(size::bytes(text), Ok(value), "{text}");
+        assert_eq!(values::bytes(text), Ok(value), "{text}");
     }
     for text in
         ["", "0", "-1", "k", "1kk", "1kM", "1T", "2G", "1.5k", "0x10", "99999999999999999999", "1iB", "1iB1"]
     {
-        assert!(size::bytes(text).is_err(), "{text}");
+        assert!(values::bytes(text).is_err(), "{text}");
     }
 }
 
 #[test]
 fn a_duration_is_positive_and_finite() {
-    assert_eq!(size::seconds("0.5"), Ok(0.5));
+    assert_eq!(values::seconds("0.5"), Ok(0.5));
     for text in ["0", "-1", "nan", "inf", "1e9", "two"] {
-        assert!(size::seconds(text).is_err(), "{text}");
+        assert!(values::seconds(text).is_err(), "{text}");
     }
 }
 
@@ -251,11 +256,11 @@ fn an_address_may_have_a_port() {
         ("[fd00::1]", "[fd00::1]:18515"),
         ("[fd00::1]:4420", "[fd00::1]:4420"),
     ] {
-        assert_eq!(size::address(text), Ok(full.parse().expect("an address with its port")));
+        assert_eq!(values::address(text), Ok(full.parse().expect("an address with its port")));
     }
     for text in ["10.0.0", "host", "10.0.0.2:", "10.0.0.2:0", "10.0.0.2:70000", "[::1]:0", "[::1", "fd00::g"]
     {
-        assert!(size::address(text).is_err(), "{text}");
+        assert!(values::address(text).is_err(), "{text}");
     }
 }
 
@@ -274,23 +279,20 @@ fn a_send_with_invalidate_has_room_for_a_steering_tag() {
 fn every_example_parses_and_names_files_that_exist() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut count = 0;
-    let tools = super::TOOLS.iter().map(|tool| (tool.command)());
-    for command in tools.chain([Args::command()]) {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let command = command();
+    for documented in command.get_subcommands().chain([&command]) {
+        let help = documented.get_after_help().map(ToString::to_string).unwrap_or_default();
         for line in help.lines() {
             let example = line.trim_start().trim_start_matches("sudo ");
-            let Some(words) = example.strip_prefix("iwarp-perf ") else { continue };
+            if !example.starts_with("iwarp-perf ") {
+                continue;
+            }
             // A remark follows two spaces; a colon ends one that leads to the next line.
-            let words: Vec<&str> = words.split("  ").next().unwrap_or(words).split(' ').collect();
+            let words: Vec<&str> = example.split("  ").next().unwrap_or(example).split(' ').collect();
             let missing =
                 words.iter().find(|word| word.starts_with("configs/") && !root.join(word).is_file());
             assert_eq!(missing, None, "{line}");
-            let other = super::TOOLS.iter().find(|tool| words.first() == Some(&tool.word));
-            let (command, words) = match other {
-                Some(other) => ((other.command)(), &words[1..]),
-                None => (Args::command(), &words[..]),
-            };
-            let parsed = command.try_get_matches_from([&["iwarp-perf"], words].concat());
+            let parsed = command.clone().try_get_matches_from(words);
             assert!(parsed.is_ok(), "{line}: {}", parsed.expect_err("an error"));
             count += 1;
         }

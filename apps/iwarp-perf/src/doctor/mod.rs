@@ -9,16 +9,14 @@
 mod live;
 mod report;
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
 use ironwarp::Config;
 use ironwarp::host::{Finding, Host, Severity};
-use ironwarp_cli::{CliExit, parse_args, start_log};
+use ironwarp_cli::{CliExit, start_log};
 use iwarp_nvmf::config::TargetConfig;
 
 use report::Report;
@@ -33,14 +31,14 @@ Examples:
 Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration.";
 
 /// Says whether a configuration works on this machine, and what to do where it does not
-#[derive(Debug, Parser)]
-#[command(name = "iwarp-perf doctor", bin_name = "iwarp-perf doctor", version, after_help = EXAMPLES)]
-pub(crate) struct Args {
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
     /// The configuration of any of the programs, a TOML file as under configs/
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// A far end to reach; its port is 18515 unless named
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = crate::cli::size::address)]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = crate::values::address)]
     connect: Option<SocketAddr>,
     /// Look at the machine only, and leave the device alone
     #[arg(long, conflicts_with = "connect")]
@@ -56,12 +54,11 @@ pub(crate) struct Args {
 /// Longer than the limits of all steps together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs the doctor. `arguments` are those of the program without the word `doctor`.
-pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
-    let args: Args = parse_args(arguments)?;
+/// Runs the doctor.
+pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     let _log = start_log(&args.log)?;
     let config = read_config(&args.config)?;
-    Ok(examine(&args, config))
+    Ok(examine(args, config))
 }
 
 /// Reads the configuration of a stack, or that of a target of `iwarp-nvmf`, which has one as its table `stack`.

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
-use ironwarp_bench::host::{Build, CorePair, Machine, allowed};
+use ironwarp_bench::host::{CorePair, Machine, allowed};
 use ironwarp_bench::output::{Outcome, perftest_text, tables, terminal_width, write_html};
 use ironwarp_bench::report::{Report, SCHEMA, TestResult};
 use ironwarp_bench::{PathKind, Test, Transport};
 use ironwarp_cli::{fail, on_interrupt, print_stdout, start_log};
 
-use crate::PROGRAM;
+use crate::about::{self, PROGRAM};
 use crate::child::DEFAULT_LOG;
 use crate::cli::{Args, AtomicsArg, CliExit, Command, Format};
 use crate::plan::{
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
         schema: SCHEMA,
         command: Some(command()),
         machine: Machine::local(),
-        build: Build::current(FEATURES),
+        build: about::build(),
         results: Vec::new(),
     };
     let mut outcome = Outcome { report, latencies: Vec::new() };
@@ -66,13 +66,6 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     drop(run);
     Ok(finish(args, &outcome, ended))
 }
-
-/// The optional parts of this build, for the report.
-pub const FEATURES: &[&str] = match (cfg!(feature = "dpdk"), cfg!(feature = "dpdk-static")) {
-    (_, true) => &["dpdk", "dpdk-static"],
-    (true, false) => &["dpdk"],
-    (false, false) => &[],
-};
 
 /// Returns the command line with the name of the program but not its folder, for the report.
 fn command() -> String {
@@ -370,7 +363,7 @@ mod tests {
             schema: SCHEMA,
             command: None,
             machine: Machine::local(),
-            build: Build::current(FEATURES),
+            build: about::build(),
             results: results.iter().map(result).collect(),
         }
     }

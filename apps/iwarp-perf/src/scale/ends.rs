@@ -1,22 +1,24 @@
-//! The two ends of a measurement, and their connections.
+//! The stacks of a measurement, and their connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
-use ironwarp::{CompletionQueue, Config, Context, Event, ProtectionDomain, QpAttr, QueuePair, Stack, Worker};
+use ironwarp::{
+    Access, Completion, CompletionQueue, CompletionStatus, Config, Context, Event, ProtectionDomain, QpAttr,
+    QueuePair, Region, RemoteMemory, Stack, Worker,
+};
 
 use super::AnyError;
 
 /// Connections in set-up at a time: below the default of `limits.half_open`.
 const CONNECTING_MAX: usize = 64;
 /// Connecting takes microseconds each.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-const CLIENT: &str = "10.0.0.1/24";
-const SERVER: &str = "10.0.0.2/24";
-const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// The first listening port.
-pub const PORT: u16 = 18_515;
+const PORT: u16 = 18_515;
 /// Queue pairs for each listening port: half of the ports that a client has for one.
 const QPS_PER_PORT: usize = 16_384;
 
@@ -29,10 +31,16 @@ pub struct End {
     _stack: Stack,
 }
 
+/// Memory that a peer writes to.
+pub struct Target {
+    _region: Region,
+    pub remote: RemoteMemory,
+}
+
 impl End {
-    /// Opens a stack with a table for `qps` queue pairs, and a completion queue.
-    pub fn open(address: &str, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
-        let mut config = Config::in_memory(address)?;
+    /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server has number 0.
+    pub fn open(number: u32, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
+        let mut config = Config::in_memory(&format!("10.0.0.{}/24", number + 1))?;
         config.limits.queue_pairs = qps;
         let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
         let mut context = stack.context()?;
@@ -44,9 +52,34 @@ impl End {
     pub fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<Vec<QueuePair>, AnyError> {
         (0..count).map(|_| Ok(self.context.create_qp(self.pd, attr)?)).collect()
     }
+
+    /// Registers memory for Writes of a peer.
+    pub fn target(&self, bytes: u32) -> Result<Target, AnyError> {
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = self.context.register(self.pd, vec![0; bytes as usize], rights)?;
+        let remote = RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() };
+        Ok(Target { _region: region, remote })
+    }
+
+    /// Registers memory that Writes are sent from.
+    pub fn source(&self, bytes: u32) -> Result<Region, AnyError> {
+        Ok(self.context.register(self.pd, vec![0x5a; bytes as usize], Access::empty())?)
+    }
+
+    /// Takes up to `N` completions. Returns the ids of their requests, or fails if one failed.
+    #[inline]
+    pub fn reap<const N: usize>(&mut self) -> Result<ArrayVec<u64, N>, AnyError> {
+        let mut completions = [Completion::default(); N];
+        let count = self.context.poll_cq(self.cq, &mut completions)?;
+        let id = |completion: &Completion| match completion.status {
+            CompletionStatus::Success => Ok(completion.wr_id),
+            status => Err(format!("a Write failed: {status:?}").into()),
+        };
+        completions[..count].iter().map(id).collect()
+    }
 }
 
-/// Both ends.
+/// A client and a server.
 pub struct Ends {
     pub client: End,
     pub server: End,
@@ -56,22 +89,31 @@ impl Ends {
     /// Opens two stacks with tables for `qps` queue pairs each, and a completion queue each.
     pub fn open(qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let (client, server) = pair(&MemoryConfig::default(), &MemoryConfig::default());
-        let client = End::open(CLIENT, client, qps, cq_depth)?;
-        Ok(Ends { client, server: End::open(SERVER, server, qps, cq_depth)? })
+        let client = End::open(1, client, qps, cq_depth)?;
+        Ok(Ends { client, server: End::open(0, server, qps, cq_depth)? })
     }
 
-    /// Connects each queue pair of `client` to the one of `server` with the same index.
-    pub fn connect(&mut self, client: &[QueuePair], server: &[QueuePair]) -> Result<(), AnyError> {
-        let port_of = |index: usize| SocketAddr::from((SERVER_ADDR, PORT + (index / QPS_PER_PORT) as u16));
+    /// Creates `qps` queue pairs at each end.
+    pub fn create_qps(
+        &mut self,
+        qps: u32,
+        attr: impl Fn(CompletionQueue) -> QpAttr,
+    ) -> Result<[Vec<QueuePair>; 2], AnyError> {
+        let client = self.client.create_qps(qps, &attr(self.client.cq))?;
+        Ok([client, self.server.create_qps(qps, &attr(self.server.cq))?])
+    }
+
+    /// Connects each queue pair of the client to the one of the server with the same index.
+    pub fn connect(&mut self, [client, server]: &[Vec<QueuePair>; 2]) -> Result<(), AnyError> {
         for first in (0..client.len()).step_by(QPS_PER_PORT) {
-            self.server.context.listen(port_of(first))?;
+            self.server.context.listen(server_addr(first))?;
         }
         self.server.worker.poll(0);
         let (mut started, mut established, mut accepted) = (0, 0, 0);
         let start = Instant::now();
         while established < client.len() + server.len() {
             while started < client.len().min(accepted + CONNECTING_MAX) {
-                self.client.context.connect(client[started], port_of(started), b"")?;
+                self.client.context.connect(client[started], server_addr(started), b"")?;
                 started += 1;
             }
             self.client.worker.poll(1);
@@ -94,6 +136,23 @@ impl Ends {
         }
         Ok(())
     }
+
+    /// Creates and connects queue pairs. Returns those of the client.
+    pub fn connected_qps(
+        &mut self,
+        qps: u32,
+        attr: impl Fn(CompletionQueue) -> QpAttr,
+    ) -> Result<Vec<QueuePair>, AnyError> {
+        let qps = self.create_qps(qps, attr)?;
+        self.connect(&qps)?;
+        let [client, _] = qps;
+        Ok(client)
+    }
+}
+
+/// Returns where the server listens for a queue pair of the client.
+pub fn server_addr(qp: usize) -> SocketAddr {
+    (SERVER_ADDR, PORT + (qp / QPS_PER_PORT) as u16).into()
 }
 
 /// Returns whether a connection is established. Fails on an event that rules one out.

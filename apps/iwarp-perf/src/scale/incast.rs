@@ -4,28 +4,17 @@
 //! Writes outstanding. The switch drops frames beyond the queue of the server's port, so TCP's congestion control shares
 //! it. One thread polls all stacks in turn: shares, losses and fairness are those of the protocol; the throughput is that
 //! of one processor for all of them.
-//!
-//! Exit codes: 0 success, 1 the run failed, 2 bad arguments.
 
-use std::ffi::OsString;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::{Parser, value_parser};
-use ironwarp::{
-    Access, Completion, CompletionStatus, Event, QpAttr, QueuePair, Region, RemoteMemory, SendWr,
-};
-use ironwarp_bench::host::{Build, Machine};
-use ironwarp_bench::report::SCHEMA;
+use clap::value_parser;
+use ironwarp::{Event, QpAttr, QueuePair, Region, RemoteMemory, SendWr};
 use ironwarp_bench::{Latency, nanos};
-use ironwarp_cli::{CliExit, parse_args, print_stdout};
 use serde::Serialize;
 
-use super::ends::{End, PORT, is_established};
+use super::ends::{CONNECT_TIMEOUT, End, Target, is_established, server_addr};
 use super::switch::Switch;
-use super::{AnyError, write_json};
+use super::{AnyError, Measurement, Results};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,14 +24,15 @@ Examples:
 Exit codes: 0 success, 1 the run failed, 2 bad arguments.";
 
 /// Measures how clients share one server core
-#[derive(Debug, Parser)]
-#[command(name = "iwarp-perf incast", bin_name = "iwarp-perf incast", version, after_help = EXAMPLES)]
-pub(crate) struct Args {
+#[derive(Debug, clap::Args, Serialize)]
+#[command(after_help = EXAMPLES)]
+pub struct Incast {
     /// Clients, a stack and a queue pair each
     #[arg(long, default_value_t = 16, value_parser = value_parser!(u32).range(1..=64))]
     clients: u32,
     /// Bytes of a Write
     #[arg(long, short = 's', default_value_t = 65_536, value_parser = value_parser!(u32).range(1..=1 << 24))]
+    #[serde(rename = "bytes")]
     size: u32,
     /// Outstanding Writes of a client
     #[arg(long, short = 't', default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
@@ -52,15 +42,13 @@ pub(crate) struct Args {
     queue_frames: u32,
     /// Seconds that are measured
     #[arg(long, short = 'D', default_value_t = 5, value_parser = value_parser!(u32).range(1..=86_400))]
+    #[serde(rename = "duration_s")]
     duration: u32,
-    /// Writes the figures as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// What a run measures.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct Results {
+pub struct Shares {
     gbit_per_s: f64,
     messages_per_s: f64,
     /// The Gbit/s of each client.
@@ -74,73 +62,45 @@ struct Results {
     dropped_frames: u64,
 }
 
-/// The JSON of a run.
-#[derive(Serialize)]
-struct Report {
-    schema: u32,
-    machine: Machine,
-    build: Build,
-    clients: u32,
-    bytes: u32,
-    depth: u32,
-    queue_frames: u32,
-    duration_s: u32,
-    results: Results,
-}
-
-const SERVER: &str = "10.0.0.1/24";
-/// Connecting takes microseconds each, and loses no frame unless the queue is tiny.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time before the measurement, for slow start.
 const WARMUP: Duration = Duration::from_millis(200);
 /// Turns between two clock reads.
 const TURNS_PER_CLOCK_READ: usize = 16;
 
-/// Measures and prints. `arguments` are those of the program without the word `incast`.
-pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
-    let args: Args = parse_args(arguments)?;
-    let results = measure(&args).map_err(CliExit::failed)?;
-    print_stdout(format_args!("{}", text(&args, &results)));
-    let Args { clients, size: bytes, depth, queue_frames, duration: duration_s, json } = args;
-    if let Some(path) = &json {
-        let (schema, machine) = (SCHEMA, Machine::local());
-        let build = Build::current(crate::parent::FEATURES);
-        let report =
-            Report { schema, machine, build, clients, bytes, depth, queue_frames, duration_s, results };
-        write_json(&report, path)?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
+impl Measurement for Incast {
+    type Measured = Results<Shares>;
 
-fn text(args: &Args, results: &Results) -> String {
-    let Results { gbit_per_s, messages_per_s, fairness_index, p50_ns, p99_ns, dropped_frames, .. } = results;
-    let mut text = format!(
-        "{} clients, Writes of {} B, {} outstanding each, one server core, all in one thread\n\
-         total {gbit_per_s:.2} Gbit/s, {messages_per_s:.0} messages/s, p50 {} µs, p99 {} µs\n\
-         fairness index {fairness_index:.4}, {dropped_frames} frames dropped at the switch\n\
-         {:>8} {:>10} {:>8}\n",
-        args.clients,
-        args.size,
-        args.depth,
-        p50_ns / 1000,
-        p99_ns / 1000,
-        "client",
-        "Gbit/s",
-        "share"
-    );
-    for (client, gbit) in results.gbit_per_s_by_client.iter().enumerate() {
-        text += &format!("{client:>8} {gbit:>10.3} {:>6.1} %\n", gbit * 100.0 / gbit_per_s);
+    fn measure(&self) -> Result<Results<Shares>, AnyError> {
+        let mut network = Network::open(self)?;
+        network.run_for(WARMUP)?;
+        network.reset_counts();
+        let start = Instant::now();
+        network.run_for(Duration::from_secs(self.duration.into()))?;
+        Ok(Results { results: network.shares(self.size, start.elapsed()) })
     }
-    text
-}
 
-fn measure(args: &Args) -> Result<Results, AnyError> {
-    let mut network = Network::open(args)?;
-    network.run_for(WARMUP)?;
-    network.reset_counts();
-    let start = Instant::now();
-    network.run_for(Duration::from_secs(args.duration.into()))?;
-    Ok(network.results(args.size, start.elapsed()))
+    fn text(&self, Results { results }: &Results<Shares>) -> String {
+        let Shares { gbit_per_s, messages_per_s, fairness_index, p50_ns, p99_ns, dropped_frames, .. } =
+            results;
+        let mut text = format!(
+            "{} clients, Writes of {} B, {} outstanding each, one server core, all in one thread\n\
+             total {gbit_per_s:.2} Gbit/s, {messages_per_s:.0} messages/s, p50 {} µs, p99 {} µs\n\
+             fairness index {fairness_index:.4}, {dropped_frames} frames dropped at the switch\n\
+             {:>8} {:>10} {:>8}\n",
+            self.clients,
+            self.size,
+            self.depth,
+            p50_ns / 1000,
+            p99_ns / 1000,
+            "client",
+            "Gbit/s",
+            "share"
+        );
+        for (client, gbit) in results.gbit_per_s_by_client.iter().enumerate() {
+            text += &format!("{client:>8} {gbit:>10.3} {:>6.1} %\n", gbit * 100.0 / gbit_per_s);
+        }
+        text
+    }
 }
 
 /// Jain's fairness index of values that are not negative. 1 if all are zero.
@@ -156,26 +116,26 @@ struct Network {
     switch: Switch,
     turn: usize,
     latency: Latency,
-    /// The target of all Writes.
-    _target: Region,
+    /// Of all Writes.
+    _target: Target,
 }
 
 impl Network {
     /// Opens and connects all stacks. The clients have posted their Writes.
-    fn open(args: &Args) -> Result<Self, AnyError> {
+    fn open(options: &Incast) -> Result<Self, AnyError> {
         let mut switch = Switch::default();
-        let mut server = End::open(SERVER, switch.port(args.queue_frames as usize), args.clients, 1)?;
-        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let target = server.context.register(server.pd, vec![0; args.size as usize], rights)?;
-        let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
-        server.context.listen(SocketAddr::from(([10, 0, 0, 1], PORT)))?;
-        let clients = (0..args.clients).map(|number| Client::open(&mut switch, number, args, remote));
-        let clients = clients.collect::<Result<_, _>>()?;
-        let latency = Latency::new();
-        let mut network = Network { server, clients, switch, turn: 0, latency, _target: target };
+        let port = switch.port(options.queue_frames as usize);
+        let mut server = End::open(0, port, options.clients, 1)?;
+        let target = server.target(options.size)?;
+        server.context.listen(server_addr(0))?;
+        let clients = (1..=options.clients)
+            .map(|number| Client::open(&mut switch, number, options, target.remote))
+            .collect::<Result<_, _>>()?;
+        let mut network =
+            Network { server, clients, switch, turn: 0, latency: Latency::new(), _target: target };
         network.connect()?;
         for client in &mut network.clients {
-            (0..args.depth).try_for_each(|_| client.post())?;
+            (0..options.depth).try_for_each(|_| client.post())?;
         }
         Ok(network)
     }
@@ -234,12 +194,12 @@ impl Network {
         self.clients.iter_mut().for_each(|client| client.completed = 0);
     }
 
-    fn results(&self, bytes: u32, elapsed: Duration) -> Results {
+    fn shares(&self, bytes: u32, elapsed: Duration) -> Shares {
         let ns = elapsed.as_nanos() as f64;
         let gbit = |client: &Client| client.completed as f64 * f64::from(bytes) * 8.0 / ns;
         let by_client: Vec<f64> = self.clients.iter().map(gbit).collect();
         let messages: u64 = self.clients.iter().map(|client| client.completed).sum();
-        Results {
+        Shares {
             gbit_per_s: by_client.iter().sum(),
             messages_per_s: messages as f64 / elapsed.as_secs_f64(),
             fairness_index: jain(&by_client),
@@ -264,15 +224,19 @@ struct Client {
 
 impl Client {
     /// Opens a stack and starts to connect it.
-    fn open(switch: &mut Switch, number: u32, args: &Args, remote: RemoteMemory) -> Result<Self, AnyError> {
-        let address = format!("10.0.0.{}/24", number + 2);
+    fn open(
+        switch: &mut Switch,
+        number: u32,
+        &Incast { size, depth, .. }: &Incast,
+        remote: RemoteMemory,
+    ) -> Result<Self, AnyError> {
         let ring = ironwarp::memory::MemoryConfig::default().rx_ring_frames;
-        let mut end = End::open(&address, switch.port(ring), 1, 2 * args.depth)?;
-        let attr = QpAttr { send_depth: args.depth, recv_depth: 1, ..QpAttr::new(end.cq) };
+        let mut end = End::open(number, switch.port(ring), 1, 2 * depth)?;
+        let attr = QpAttr { send_depth: depth, recv_depth: 1, ..QpAttr::new(end.cq) };
         let qp = end.context.create_qp(end.pd, &attr)?;
-        let source = end.context.register(end.pd, vec![0x5a; args.size as usize], Access::empty())?;
-        end.context.connect(qp, SocketAddr::from(([10, 0, 0, 1], PORT)), b"")?;
-        Ok(Client { end, qp, source, remote, bytes: args.size, epoch: Instant::now(), completed: 0 })
+        let source = end.source(size)?;
+        end.context.connect(qp, server_addr(0), b"")?;
+        Ok(Client { end, qp, source, remote, bytes: size, epoch: Instant::now(), completed: 0 })
     }
 
     /// Posts a Write. Its request id is the time of the post.
@@ -284,14 +248,9 @@ impl Client {
 
     /// Counts completed Writes and posts others in their place.
     fn reap(&mut self, latency: &mut Latency) -> Result<(), AnyError> {
-        let mut completions = [Completion::default(); 16];
-        let count = self.end.context.poll_cq(self.end.cq, &mut completions)?;
-        for completion in &completions[..count] {
-            if completion.status != CompletionStatus::Success {
-                return Err(format!("a Write failed: {:?}", completion.status).into());
-            }
+        for posted_ns in self.end.reap::<16>()? {
             self.completed += 1;
-            latency.record(nanos(self.epoch.elapsed()).saturating_sub(completion.wr_id));
+            latency.record(nanos(self.epoch.elapsed()).saturating_sub(posted_ns));
             self.post()?;
         }
         Ok(())
@@ -300,6 +259,7 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::options;
     use super::*;
 
     #[test]
@@ -312,7 +272,7 @@ mod tests {
     /// A queue that is far too small for all of them loses frames, and nobody starves.
     #[test]
     fn clients_share_a_queue_that_overflows() {
-        let args = Args::parse_from(["x", "--clients", "4", "--queue-frames", "32", "--size", "16384"]);
+        let args = options("--clients 4 --queue-frames 32 --size 16384");
         let mut network = Network::open(&args).expect("stacks that connect");
         let is_done = |network: &Network| network.clients.iter().all(|client| client.completed >= 50);
         let start = Instant::now();

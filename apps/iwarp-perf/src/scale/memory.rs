@@ -5,22 +5,13 @@
 //! written is not resident and is not counted. Completion queues, regions and the buffers of the device are not included:
 //! queue pairs share them, or the application sizes them. The memory of the whole process is printed too: it has both ends,
 //! so a process with one end takes about half of it.
-//!
-//! Exit codes: 0 success, 1 the memory could not be measured, 2 bad arguments.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-use clap::{Parser, value_parser};
+use clap::value_parser;
 use ironwarp::QpAttr;
-use ironwarp_bench::host::{Build, Machine};
-use ironwarp_bench::report::SCHEMA;
-use ironwarp_cli::{CliExit, parse_args, print_stdout};
 use serde::Serialize;
 
 use super::ends::Ends;
-use super::{AnyError, write_json};
+use super::{AnyError, Measurement};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,11 +23,12 @@ Examples:
 Exit codes: 0 success, 1 the memory could not be measured, 2 bad arguments.";
 
 /// Measures the resident memory of an idle queue pair, in bytes
-#[derive(Debug, Parser)]
-#[command(name = "iwarp-perf qp-memory", bin_name = "iwarp-perf qp-memory", version, after_help = EXAMPLES)]
-pub(crate) struct Args {
+#[derive(Debug, clap::Args, Serialize)]
+#[command(after_help = EXAMPLES)]
+pub struct QpMemory {
     /// Queue pairs at each end
     #[arg(long, short = 'q', default_value_t = 2000, value_parser = value_parser!(u32).range(100..=131_072))]
+    #[serde(rename = "queue_pairs")]
     qps: u32,
     /// Outstanding sends of a queue pair
     #[arg(long, default_value_t = 128, value_parser = value_parser!(u32).range(1..=65_536))]
@@ -47,9 +39,6 @@ pub(crate) struct Args {
     /// Outstanding Reads of a queue pair in each direction, its IRD and ORD
     #[arg(long, default_value_t = 16, value_parser = value_parser!(u16).range(0..=64))]
     reads: u16,
-    /// Writes the figures as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// Resident bytes of one queue pair.
@@ -65,91 +54,51 @@ struct Figures {
     total: f64,
 }
 
-/// The JSON of a run.
-#[derive(Serialize)]
-struct Report {
-    schema: u32,
-    machine: Machine,
-    build: Build,
-    queue_pairs: u32,
-    send_depth: u32,
-    recv_depth: u32,
-    reads: u16,
-    resident_bytes_per_qp: Figures,
-    /// Of the whole process: both ends, with what they have once.
-    resident_bytes_both_ends: f64,
-}
-
 /// What a run measures.
-#[derive(Clone, Copy)]
-struct Measured {
+#[derive(Serialize)]
+pub struct Measured {
+    #[serde(rename = "resident_bytes_per_qp")]
     per_qp: Figures,
+    /// Of the whole process: both ends, with what they have once.
+    #[serde(rename = "resident_bytes_both_ends")]
     both_ends: f64,
 }
 
-/// Measures and prints. `arguments` are those of the program without the word `qp-memory`.
-pub fn run(arguments: Vec<OsString>) -> Result<ExitCode, CliExit> {
-    let args: Args = parse_args(arguments)?;
-    let measured = measure(&args).map_err(CliExit::failed)?;
-    let figures = measured.per_qp;
-    let Args { qps, send_depth, recv_depth, reads, .. } = args;
-    print_stdout(format_args!(
-        "{qps} idle queue pairs at each end, send depth {send_depth}, receive depth {recv_depth}, IRD and ORD {reads}\n\
-         resident bytes of one queue pair:\n\
-         {:>12.0}  tables, for each of limits.queue_pairs\n\
-         {:>12.0}  queues, when it is created\n\
-         {:>12.0}  connection, when it is connected\n\
-         {:>12.0}  total\n\
-         resident MiB of this process with both ends:\n\
-         {:>12.1}\n",
-        figures.tables,
-        figures.queues,
-        figures.connection,
-        figures.total,
-        measured.both_ends / f64::from(1 << 20)
-    ));
-    if let Some(path) = &args.json {
-        write_json(&report(&args, measured), path)?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
+impl Measurement for QpMemory {
+    type Measured = Measured;
 
-fn report(args: &Args, measured: Measured) -> Report {
-    Report {
-        schema: SCHEMA,
-        machine: Machine::local(),
-        build: Build::current(crate::parent::FEATURES),
-        queue_pairs: args.qps,
-        send_depth: args.send_depth,
-        recv_depth: args.recv_depth,
-        reads: args.reads,
-        resident_bytes_per_qp: measured.per_qp,
-        resident_bytes_both_ends: measured.both_ends,
+    fn measure(&self) -> Result<Measured, AnyError> {
+        let &QpMemory { qps, send_depth, recv_depth, reads } = self;
+        let both_ends = f64::from(qps) * 2.0;
+        // The first stacks also allocate what a process has once.
+        let _first = Ends::open(1, 1)?;
+        let (_smallest, fixed_bytes) = growth(|| Ends::open(1, 1))?;
+        let (mut ends, all_bytes) = growth(|| Ends::open(qps, 1))?;
+        let attr = |cq| QpAttr { send_depth, recv_depth, ird: reads, ord: reads, ..QpAttr::new(cq) };
+        let (created, created_bytes) = growth(|| ends.create_qps(qps, attr))?;
+        let ((), connected_bytes) = growth(|| ends.connect(&created))?;
+        let tables = (all_bytes - fixed_bytes) / both_ends;
+        let (queues, connection) = (created_bytes / both_ends, connected_bytes / both_ends);
+        let per_qp = Figures { tables, queues, connection, total: tables + queues + connection };
+        Ok(Measured { per_qp, both_ends: resident_bytes()? })
     }
-}
 
-fn measure(args: &Args) -> Result<Measured, AnyError> {
-    let both_ends = f64::from(args.qps) * 2.0;
-    // The first stacks also allocate what a process has once.
-    let _first = Ends::open(1, 1)?;
-    let (_smallest, fixed_bytes) = growth(|| Ends::open(1, 1))?;
-    let (mut ends, all_bytes) = growth(|| Ends::open(args.qps, 1))?;
-    let attr_of = |cq| QpAttr {
-        send_depth: args.send_depth,
-        recv_depth: args.recv_depth,
-        ird: args.reads,
-        ord: args.reads,
-        ..QpAttr::new(cq)
-    };
-    let (qps, created_bytes) = growth(|| {
-        let client = ends.client.create_qps(args.qps, &attr_of(ends.client.cq))?;
-        Ok((client, ends.server.create_qps(args.qps, &attr_of(ends.server.cq))?))
-    })?;
-    let ((), connected_bytes) = growth(|| ends.connect(&qps.0, &qps.1))?;
-    let tables = (all_bytes - fixed_bytes) / both_ends;
-    let (queues, connection) = (created_bytes / both_ends, connected_bytes / both_ends);
-    let per_qp = Figures { tables, queues, connection, total: tables + queues + connection };
-    Ok(Measured { per_qp, both_ends: resident_bytes()? })
+    fn text(&self, Measured { per_qp, both_ends }: &Measured) -> String {
+        let QpMemory { qps, send_depth, recv_depth, reads } = self;
+        let Figures { tables, queues, connection, total } = per_qp;
+        format!(
+            "{qps} idle queue pairs at each end, send depth {send_depth}, receive depth {recv_depth}, IRD and ORD \
+             {reads}\n\
+             resident bytes of one queue pair:\n\
+             {tables:>12.0}  tables, for each of limits.queue_pairs\n\
+             {queues:>12.0}  queues, when it is created\n\
+             {connection:>12.0}  connection, when it is connected\n\
+             {total:>12.0}  total\n\
+             resident MiB of this process with both ends:\n\
+             {:>12.1}\n",
+            both_ends / f64::from(1 << 20)
+        )
+    }
 }
 
 /// Runs `step`. Returns its result and the growth of resident memory, in bytes.

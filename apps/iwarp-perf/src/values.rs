@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::cases::BYTES;
+use crate::limits::BYTES;
 use crate::plan::PORT;
 
 /// Parses bytes: a number, with k, M or G for powers of 1024.

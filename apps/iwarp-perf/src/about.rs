@@ -1,0 +1,15 @@
+//! The name and the build of the program.
+
+use ironwarp_bench::host::Build;
+
+/// The name of the program in its messages.
+pub const PROGRAM: &str = "iwarp-perf";
+
+/// This build with its optional parts, for reports.
+pub fn build() -> Build {
+    Build::current(match (cfg!(feature = "dpdk"), cfg!(feature = "dpdk-static")) {
+        (_, true) => &["dpdk", "dpdk-static"],
+        (true, false) => &["dpdk"],
+        (false, false) => &[],
+    })
+}
