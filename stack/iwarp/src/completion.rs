@@ -115,20 +115,6 @@ impl Completion {
 
 impl From<SendOpcode> for CompletionOpcode {
     fn from(opcode: SendOpcode) -> Self {
-        match opcode {
-            SendOpcode::Write => CompletionOpcode::Write,
-            SendOpcode::Read | SendOpcode::ReadInvalidate => CompletionOpcode::Read,
-            SendOpcode::Invalidate => CompletionOpcode::Invalidate,
-            SendOpcode::Bind => CompletionOpcode::Bind,
-            SendOpcode::FastRegister => CompletionOpcode::FastRegister,
-            SendOpcode::Immediate | SendOpcode::ImmediateSolicited => CompletionOpcode::Immediate,
-            SendOpcode::FetchAdd => CompletionOpcode::FetchAdd,
-            SendOpcode::CmpSwap => CompletionOpcode::CmpSwap,
-            SendOpcode::Swap => CompletionOpcode::Swap,
-            SendOpcode::Send
-            | SendOpcode::SendSolicited
-            | SendOpcode::SendInvalidate
-            | SendOpcode::SendSolicitedInvalidate => CompletionOpcode::Send,
-        }
+        opcode.spec().completion
     }
 }

@@ -10,6 +10,9 @@ use ironwarp_mem::{Access, AtomicOp, Binding, Sge};
 use ironwarp_types::STag;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
+use crate::completion::CompletionOpcode;
+use crate::rdmap::Opcode;
+
 /// Bytes of one gather or scatter element in a slot: address, length, local key.
 const SGE_BYTES: usize = 16;
 
@@ -56,47 +59,95 @@ pub enum SendOpcode {
     Swap,
 }
 
+/// What an operation of the send queue is: everything that differs between operations follows from it.
+///
+/// Its message decides the queue ([`Rfc7306Profile::queue`](crate::rdmap::Rfc7306Profile::queue)) and the form of
+/// the header ([`Opcode::is_tagged`], [`Opcode::invalidates`]). A read fence waits for the operations that complete
+/// with a response, and those wait while the peer's read depth is used up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpSpec {
+    /// The message that it sends; `None` for an operation on local memory.
+    pub message: Option<Opcode>,
+    /// When it completes.
+    pub completes: CompletesWhen,
+    /// The kind of its completion.
+    pub completion: CompletionOpcode,
+}
+
+/// When an operation completes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompletesWhen {
+    /// The peer's TCP has acknowledged its message, or with `complete_on_copy` its octets are copied.
+    Acked,
+    /// The peer's response has arrived.
+    Answered,
+    /// The peer's response has arrived, and no core uses the local memory whose tag it invalidates.
+    AnsweredAndInvalidated,
+    /// No core uses the local memory whose tag it invalidates.
+    Invalidated,
+    /// It is carried out: on local memory, or by sending its message.
+    CarriedOut,
+}
+
 impl SendOpcode {
+    /// Returns what the operation is.
+    #[inline]
+    pub const fn spec(self) -> OpSpec {
+        use CompletesWhen::{Acked, Answered, AnsweredAndInvalidated, CarriedOut, Invalidated};
+        use CompletionOpcode as Completion;
+        let (message, completes, completion) = match self {
+            SendOpcode::Send => (Some(Opcode::Send), Acked, Completion::Send),
+            SendOpcode::SendSolicited => (Some(Opcode::SendSolicited), Acked, Completion::Send),
+            SendOpcode::SendInvalidate => (Some(Opcode::SendInvalidate), Acked, Completion::Send),
+            SendOpcode::SendSolicitedInvalidate => {
+                (Some(Opcode::SendSolicitedInvalidate), Acked, Completion::Send)
+            }
+            SendOpcode::Write => (Some(Opcode::Write), Acked, Completion::Write),
+            SendOpcode::Read => (Some(Opcode::ReadRequest), Answered, Completion::Read),
+            SendOpcode::ReadInvalidate => {
+                (Some(Opcode::ReadRequest), AnsweredAndInvalidated, Completion::Read)
+            }
+            SendOpcode::Invalidate => (None, Invalidated, Completion::Invalidate),
+            SendOpcode::Bind => (None, CarriedOut, Completion::Bind),
+            SendOpcode::FastRegister => (None, CarriedOut, Completion::FastRegister),
+            SendOpcode::Immediate => (Some(Opcode::Immediate), CarriedOut, Completion::Immediate),
+            SendOpcode::ImmediateSolicited => {
+                (Some(Opcode::ImmediateSolicited), CarriedOut, Completion::Immediate)
+            }
+            SendOpcode::FetchAdd => (Some(Opcode::AtomicRequest), Answered, Completion::FetchAdd),
+            SendOpcode::CmpSwap => (Some(Opcode::AtomicRequest), Answered, Completion::CmpSwap),
+            SendOpcode::Swap => (Some(Opcode::AtomicRequest), Answered, Completion::Swap),
+        };
+        OpSpec { message, completes, completion }
+    }
+
     /// Returns whether the request completes only when the peer has sent a response.
     #[inline]
     pub const fn expects_response(self) -> bool {
-        self.is_read() || self.is_atomic()
-    }
-
-    /// Returns whether this is an atomic operation on the peer's memory.
-    #[inline]
-    pub const fn is_atomic(self) -> bool {
-        matches!(self, SendOpcode::FetchAdd | SendOpcode::CmpSwap | SendOpcode::Swap)
+        matches!(self.spec().completes, CompletesWhen::Answered | CompletesWhen::AnsweredAndInvalidated)
     }
 
     /// Returns whether this is an RDMA Read.
     #[inline]
     pub const fn is_read(self) -> bool {
-        matches!(self, SendOpcode::Read | SendOpcode::ReadInvalidate)
+        matches!(self.spec().message, Some(Opcode::ReadRequest))
     }
 
     /// Returns whether this is a Send or an RDMA Write, which is cut into as many segments as needed.
     #[inline]
     pub const fn is_send_or_write(self) -> bool {
-        matches!(
-            self,
-            SendOpcode::Send
-                | SendOpcode::SendSolicited
-                | SendOpcode::SendInvalidate
-                | SendOpcode::SendSolicitedInvalidate
-                | SendOpcode::Write
-        )
+        matches!(self.spec().message, Some(message) if message.is_send() || matches!(message, Opcode::Write))
     }
 
     /// Returns whether the stream must support RFC 7306 to carry out this operation.
     pub const fn is_extended(self) -> bool {
-        self.is_atomic() || matches!(self, SendOpcode::Immediate | SendOpcode::ImmediateSolicited)
+        matches!(self.spec().message, Some(message) if Opcode::may_be_extended(message.control()))
     }
 
     /// Returns whether this operation sends nothing.
     #[inline]
     pub const fn is_local(self) -> bool {
-        matches!(self, SendOpcode::Invalidate | SendOpcode::Bind | SendOpcode::FastRegister)
+        self.spec().message.is_none()
     }
 }
 
@@ -352,6 +403,7 @@ fn write_element(element: &mut [u8; SGE_BYTES], sge: &Sge) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rdmap::{READ_QUEUE, Rfc7306Profile};
 
     fn sge(addr: u64, len: u32) -> Sge {
         Sge { addr, len, lkey: STag(0xabcd_0001) }
@@ -378,6 +430,39 @@ mod tests {
         assert_eq!(wqe.capacity_bytes(), u32::MAX);
     }
 
+    /// RFC 5040 s4.1 and RFC 7306 s5.2: requests with a response use queue 1, other messages queue 0 or none, and local
+    /// operations send nothing.
+    #[test]
+    fn what_an_operation_is_agrees_with_its_message() {
+        use SendOpcode::*;
+        let remote = [
+            Send,
+            SendSolicited,
+            SendInvalidate,
+            SendSolicitedInvalidate,
+            Write,
+            Read,
+            ReadInvalidate,
+            Immediate,
+            ImmediateSolicited,
+            FetchAdd,
+            CmpSwap,
+            Swap,
+        ];
+        for opcode in remote {
+            let message = opcode.spec().message.expect("a message");
+            let queue = Rfc7306Profile::RFC_7306.queue(message);
+            assert_eq!(opcode.expects_response(), queue == Some(READ_QUEUE), "{opcode:?}");
+            assert_eq!(opcode == Write, queue.is_none(), "{opcode:?}");
+            assert_eq!(opcode.is_extended(), Opcode::decode(message.control()).is_err(), "{opcode:?}");
+            let is_one_segment = opcode.expects_response() || message.is_immediate();
+            assert_eq!(opcode.is_send_or_write(), !is_one_segment, "{opcode:?}");
+        }
+        for opcode in [Invalidate, Bind, FastRegister] {
+            assert!(opcode.is_local() && !opcode.is_send_or_write() && !opcode.expects_response());
+        }
+    }
+
     #[test]
     fn an_atomic_request_returns_its_operation_and_sink() {
         let (compare, swap) = (1, u64::MAX);
@@ -391,7 +476,8 @@ mod tests {
             wqe.set_atomic(&operation, sge(77, 8));
             assert_eq!((wqe.atomic(), wqe.message_bytes(), wqe.gather().len()), (Some(operation), 8, 1));
             assert_eq!(wqe.gather().at(0).map(|sink| sink.addr), Some(77));
-            assert!(wqe.opcode.is_atomic() && wqe.opcode.expects_response() && wqe.opcode.is_extended());
+            assert_eq!(wqe.opcode.spec().message, Some(Opcode::AtomicRequest));
+            assert!(wqe.opcode.expects_response() && wqe.opcode.is_extended());
         }
         wqe.opcode = SendOpcode::Read;
         assert!(wqe.atomic().is_none() && wqe.opcode.expects_response() && !wqe.opcode.is_extended());

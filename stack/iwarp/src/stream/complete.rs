@@ -9,7 +9,7 @@ use ironwarp_stats::Counter;
 
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
-use crate::wr::{SendFlags, SendOpcode, SendWqe};
+use crate::wr::{CompletesWhen, SendFlags, SendOpcode, SendWqe};
 
 /// The condition under which a request of the send queue is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -167,7 +167,7 @@ impl Stream {
     /// Reports the only message that was sent, if it is done.
     #[inline(always)]
     fn complete_fast<C: CompletionSink>(&mut self, seq: u32, io: &mut Io<'_, C>) {
-        if !self.config.complete_on_copy && !self.send_progress.is_acked(seq) {
+        if !self.is_acked(seq) {
             return;
         }
         let Some(wqe) = io.sends.at(seq) else { return };
@@ -202,27 +202,30 @@ impl Stream {
     #[inline]
     fn is_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
         if opcode.is_send_or_write() {
-            self.config.complete_on_copy || self.send_progress.is_acked(seq)
+            self.is_acked(seq)
         } else {
             self.is_non_message_done(seq, opcode, memory)
         }
     }
 
+    #[inline]
+    fn is_acked(&self, seq: u32) -> bool {
+        self.config.complete_on_copy || self.send_progress.is_acked(seq)
+    }
+
     /// [`Stream::is_done`] for a request that waits for a response, for memory, or for nothing.
     #[inline(never)]
     fn is_non_message_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
-        match opcode {
-            SendOpcode::Read | SendOpcode::FetchAdd | SendOpcode::CmpSwap | SendOpcode::Swap => {
-                self.send_progress.take_done_read()
-            }
-            SendOpcode::ReadInvalidate => {
+        match opcode.spec().completes {
+            CompletesWhen::Acked => self.is_acked(seq),
+            CompletesWhen::Answered => self.send_progress.take_done_read(),
+            CompletesWhen::AnsweredAndInvalidated => {
                 self.send_progress.reads_done > 0
                     && self.send_progress.is_quiescent(seq, memory)
                     && self.send_progress.take_done_read()
             }
-            SendOpcode::Invalidate => self.send_progress.is_quiescent(seq, memory),
-            // Done when they are carried out. Sends and Writes do not reach this match.
-            _ => true,
+            CompletesWhen::Invalidated => self.send_progress.is_quiescent(seq, memory),
+            CompletesWhen::CarriedOut => true,
         }
     }
 
@@ -297,10 +300,8 @@ impl Stream {
 
     /// [`Stream::send_completion`] of any request, with the octets of Immediate Data.
     fn send_completion_general(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
-        let octets = match wqe.opcode {
-            SendOpcode::Immediate | SendOpcode::ImmediateSolicited => wqe.inline_bytes(),
-            _ => None,
-        };
+        let is_immediate = wqe.opcode.spec().completion == CompletionOpcode::Immediate;
+        let octets = wqe.inline_bytes().filter(|_| is_immediate);
         let immediate = octets.and_then(|octets| octets.first_chunk().copied()).unwrap_or_default();
         Completion { immediate, ..self.send_completion(wqe, status) }
     }

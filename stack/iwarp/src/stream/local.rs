@@ -15,7 +15,7 @@ use super::complete::DoneWhen;
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionStatus};
 use crate::rdmap::{OutstandingRequest, RdmapFault};
-use crate::wr::{SendOpcode, SendWqe};
+use crate::wr::{CompletesWhen, SendWqe};
 
 /// Why a request that sends nothing was not carried out.
 enum LocalError {
@@ -147,17 +147,24 @@ impl Stream {
 
     /// Carries out a request that sends nothing. Returns when it is done.
     fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<DoneWhen, LocalError> {
-        if wqe.opcode == SendOpcode::Invalidate {
-            let epoch = io.memory.invalidate(wqe.remote_stag, self.access_scope(), Invalidator::Local);
-            let epoch = epoch.map_err(|_| LocalError::Failed(CompletionStatus::LocalProtection))?;
-            return Ok(DoneWhen::Quiescent(epoch));
-        }
-        let binding = wqe.binding().ok_or(LocalError::Failed(CompletionStatus::LocalOperation))?;
-        match io.memory.bind(&binding, self.access_scope()) {
-            Ok(()) => Ok(DoneWhen::Now),
-            Err(BindError::NotQuiescent) => Err(LocalError::TryLater),
-            Err(BindError::NotBindable | BindError::Region(_)) => {
-                Err(LocalError::Failed(CompletionStatus::MemoryBind))
+        match wqe.opcode.spec().completes {
+            CompletesWhen::Invalidated => {
+                let epoch = io.memory.invalidate(wqe.remote_stag, self.access_scope(), Invalidator::Local);
+                let epoch = epoch.map_err(|_| LocalError::Failed(CompletionStatus::LocalProtection))?;
+                Ok(DoneWhen::Quiescent(epoch))
+            }
+            CompletesWhen::CarriedOut => {
+                let binding = wqe.binding().ok_or(LocalError::Failed(CompletionStatus::LocalOperation))?;
+                match io.memory.bind(&binding, self.access_scope()) {
+                    Ok(()) => Ok(DoneWhen::Now),
+                    Err(BindError::NotQuiescent) => Err(LocalError::TryLater),
+                    Err(BindError::NotBindable | BindError::Region(_)) => {
+                        Err(LocalError::Failed(CompletionStatus::MemoryBind))
+                    }
+                }
+            }
+            CompletesWhen::Acked | CompletesWhen::Answered | CompletesWhen::AnsweredAndInvalidated => {
+                Err(LocalError::Failed(CompletionStatus::LocalOperation))
             }
         }
     }

@@ -37,10 +37,11 @@ impl Stream {
         room: SegmentSpace<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let profile = self.config.extensions.ok_or(CompletionStatus::LocalOperation)?;
-        match wqe.opcode {
-            SendOpcode::Immediate => self.immediate(profile, Opcode::Immediate, wqe, room),
-            SendOpcode::ImmediateSolicited => self.immediate(profile, Opcode::ImmediateSolicited, wqe, room),
-            _ => self.atomic_request(profile, wqe, view, room),
+        match wqe.opcode.spec().message {
+            Some(message) if message.is_immediate() => self.immediate(profile, message, wqe, room),
+            Some(Opcode::AtomicRequest) => self.atomic_request(profile, wqe, view, room),
+            // A message without an encoder fails, and is never sent as another one.
+            Some(_) | None => Err(CompletionStatus::LocalOperation),
         }
     }
 

@@ -18,7 +18,6 @@ mod sender;
 use ironwarp_llp::UnitSource;
 use ironwarp_mem::{Access, CoreMem};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::STag;
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
 pub(super) use segment_space::SegmentSpace;
@@ -399,23 +398,18 @@ impl Stream {
 
     #[inline(always)]
     fn message_header(&self, wqe: &SendWqe, last: bool, out: &mut [u8]) {
-        let (opcode, invalidate) = match wqe.opcode {
-            SendOpcode::Send => (Opcode::Send, STag(0)),
-            SendOpcode::SendSolicited => (Opcode::SendSolicited, STag(0)),
-            SendOpcode::SendInvalidate => (Opcode::SendInvalidate, wqe.remote_stag),
-            SendOpcode::SendSolicitedInvalidate => (Opcode::SendSolicitedInvalidate, wqe.remote_stag),
-            // Only Writes are left: Reads have a segment of their own, and local requests have none.
-            _ => {
-                // RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload.
-                let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
-                let ulp = Opcode::Write.control();
-                Tagged { last, ulp, stag: wqe.remote_stag, tagged_offset }.encode(out);
-                return;
-            }
-        };
-        let (qn, msn, mo) = (SEND_QUEUE, self.sender.send_msn, self.sender.sent);
-        // RFC 5040 s4.1: the field for a tag is zero in Sends that invalidate nothing.
-        Untagged { last, ulp: opcode.control(), ulp_word: invalidate.0, qn, msn, mo }.encode(out);
+        let Some(opcode) = wqe.opcode.spec().message else { return };
+        let ulp = opcode.control();
+        if opcode.is_tagged() {
+            // RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload.
+            let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
+            Tagged { last, ulp, stag: wqe.remote_stag, tagged_offset }.encode(out);
+        } else {
+            // RFC 5040 s4.1: the field for a tag is zero in Sends that invalidate nothing.
+            let ulp_word = if opcode.invalidates() { wqe.remote_stag.0 } else { 0 };
+            let (qn, msn, mo) = (SEND_QUEUE, self.sender.send_msn, self.sender.sent);
+            Untagged { last, ulp, ulp_word, qn, msn, mo }.encode(out);
+        }
     }
 
     /// Writes a Read Request (RFC 5040 s4.4).
