@@ -16,6 +16,9 @@ use crate::protocol::{
     BLOCK_BYTES, Operation, Outcome, REQUEST_BYTES, RESPONSE_BYTES, Request, Response, WINDOW,
 };
 
+/// The private data of a reject.
+const NO_ROOM: &[u8] = b"no slot is free";
+
 /// The configuration of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerConfig {
@@ -36,8 +39,6 @@ pub struct Server {
     /// Receives: one for each slot of each client's window.
     requests: Region,
     sessions: Vec<Option<Session>>,
-    /// Queue pairs that a full control queue kept from being destroyed. Tried again at each poll.
-    pending_destroy: Vec<QueuePair>,
     config: ServerConfig,
 }
 
@@ -81,7 +82,7 @@ impl Server {
         let cq = ctx.create_cq((config.clients * WINDOW * 4) as u32)?;
         ctx.listen(config.at)?;
         let sessions = (0..config.clients).map(|_| None).collect();
-        Ok(Server { ctx, pd, cq, disk, requests, sessions, pending_destroy: Vec::new(), config })
+        Ok(Server { ctx, pd, cq, disk, requests, sessions, config })
     }
 
     /// Handles events and completions. Never waits.
@@ -92,26 +93,7 @@ impl Server {
         let mut reaped = [Completion::default(); 32];
         let count = self.ctx.poll_cq(self.cq, &mut reaped)?;
         reaped.iter().take(count).try_for_each(|done| self.on_completion(done))?;
-        let pending = std::mem::take(&mut self.pending_destroy);
-        pending.into_iter().try_for_each(|qp| self.destroy_qp(qp))?;
         (0..self.sessions.len()).try_for_each(|number| self.resume(number))
-    }
-
-    /// Refuses a client. With a full control queue it gets no reply, and its attempt times out.
-    fn reject(&mut self, request: &ConnectionRequest) -> Result<(), EmbedError> {
-        match self.ctx.reject(request, b"no slot is free") {
-            Err(VerbsError::Busy) => Ok(()),
-            outcome => Ok(outcome?),
-        }
-    }
-
-    /// Destroys a queue pair, or keeps it until the core accepts the call: many connections may end at once.
-    fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), EmbedError> {
-        match self.ctx.destroy_qp(qp) {
-            Err(VerbsError::Busy) => self.pending_destroy.push(qp),
-            outcome => outcome?,
-        }
-        Ok(())
     }
 
     /// Clients that are connected or being connected.
@@ -130,7 +112,7 @@ impl Server {
         match event {
             Event::ConnectRequest { request, .. } => self.on_connect_request(&request),
             Event::Disconnected { qp, .. } | Event::ConnectFailed { qp, .. } => {
-                self.destroy_qp(qp)?;
+                self.ctx.destroy_qp(qp)?;
                 self.sessions
                     .iter_mut()
                     .filter(|session| session.as_ref().is_some_and(|s| s.qp == qp))
@@ -144,7 +126,7 @@ impl Server {
 
     fn on_connect_request(&mut self, request: &ConnectionRequest) -> Result<(), EmbedError> {
         let Some(number) = self.sessions.iter().position(Option::is_none) else {
-            return self.reject(request);
+            return Ok(self.ctx.reject(request, NO_ROOM)?);
         };
         let depth = WINDOW as u32;
         let attr = QpAttr {
@@ -156,7 +138,7 @@ impl Server {
             ..QpAttr::new(self.cq)
         };
         let qp = match self.ctx.create_qp(self.pd, &attr) {
-            Err(VerbsError::LimitReached(_)) => return self.reject(request),
+            Err(VerbsError::LimitReached(_)) => return Ok(self.ctx.reject(request, NO_ROOM)?),
             made => made?,
         };
         for slot in 0..WINDOW {
@@ -188,7 +170,7 @@ impl Server {
 
     fn disconnect(&mut self, number: usize) -> Result<(), EmbedError> {
         if let Some(session) = self.sessions.get_mut(number).and_then(Option::take) {
-            self.destroy_qp(session.qp)?;
+            self.ctx.destroy_qp(session.qp)?;
         }
         Ok(())
     }

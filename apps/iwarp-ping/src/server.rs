@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ironwarp::{Completion, ConnectionRequest, Event, VerbsError};
+use ironwarp::{Completion, ConnectionRequest, Event};
 
 use crate::endpoint::{Endpoint, PEER_EXIT_TIMEOUT, PingError};
 use crate::message::Fault;
@@ -51,8 +51,6 @@ pub struct Server {
     endpoint: Endpoint,
     server_config: ServerConfig,
     sessions: HashMap<u32, Session>,
-    /// Clients whose queue pairs could not be destroyed yet, because the core accepts no more calls for now.
-    pending_destroy: Vec<Session>,
     stats: ServerStats,
     /// The error that ended the last client, if it ended with one.
     last_error: Option<PingError>,
@@ -73,12 +71,11 @@ impl Server {
         on_error: ErrorHandler,
     ) -> Result<Self, PingError> {
         endpoint.listen(server_config.local)?;
-        let (sessions, pending_destroy, stats) = (HashMap::new(), Vec::new(), ServerStats::default());
+        let (sessions, stats) = (HashMap::new(), ServerStats::default());
         Ok(Server {
             endpoint,
             server_config,
             sessions,
-            pending_destroy,
             stats,
             last_error: None,
             finished: false,
@@ -173,31 +170,23 @@ impl Server {
         let most = if self.server_config.persistent { self.endpoint.connections_max } else { 1 };
         if self.sessions.len() >= most || self.finished {
             tracing::warn!("{remote} was turned away: busy");
-            return self.reject(request, b"busy with another client");
+            return Ok(self.endpoint.ctx.reject(request, b"busy with another client")?);
         }
         let session = match Session::new(&mut self.endpoint, self.server_config, remote) {
             Ok(session) => session,
             Err(error) => {
                 tracing::warn!("{remote} was turned away: {error}");
-                return self.reject(request, b"no resources");
+                return Ok(self.endpoint.ctx.reject(request, b"no resources")?);
             }
         };
         if let Err(error) = self.endpoint.ctx.accept(request, session.qp, &[]) {
             // The limit of queue pairs is reached, or a queue pair that was destroyed is still being returned.
             tracing::warn!("{remote} was not accepted: {error}");
-            return self.destroy_session(session);
+            return Ok(self.endpoint.ctx.destroy_qp(session.qp)?);
         }
         tracing::info!("{remote} is connected");
         self.sessions.insert(session.qp.num().0, session);
         Ok(())
-    }
-
-    fn reject(&mut self, request: ConnectionRequest, why: &[u8]) -> Result<(), PingError> {
-        match self.endpoint.ctx.reject(request, why) {
-            // The client receives no reply and times out.
-            Err(VerbsError::Busy) => Ok(()),
-            outcome => Ok(outcome?),
-        }
     }
 
     /// Ends the service of a client. A connection that is still up is reset.
@@ -217,23 +206,11 @@ impl Server {
             }
         }
         (self.finished, self.client_left) = (!self.server_config.persistent, true);
-        self.destroy_session(session)
-    }
-
-    /// Destroys a client's queue pair, or keeps it until the core accepts the call.
-    fn destroy_session(&mut self, session: Session) -> Result<(), PingError> {
-        match self.endpoint.ctx.destroy_qp(session.qp) {
-            Err(VerbsError::Busy) => self.pending_destroy.push(session),
-            outcome => outcome?,
-        }
-        Ok(())
+        Ok(self.endpoint.ctx.destroy_qp(session.qp)?)
     }
 
     /// Drops clients that are silent or gone. Waits without polling while the peer of a memif leaves.
     fn check_sessions(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
-        std::mem::take(&mut self.pending_destroy)
-            .into_iter()
-            .try_for_each(|session| self.destroy_session(session))?;
         if !self.endpoint.is_linked() {
             self.end_failed_sessions(|session| Err(Fault::LinkDown(session.pings)))?;
             if !self.finished {
@@ -264,49 +241,5 @@ impl Server {
             self.sessions.iter().filter_map(|(num, session)| Some((*num, check(session).err()?)));
         let failed_sessions: Vec<(u32, Fault)> = failed_sessions.collect();
         failed_sessions.into_iter().try_for_each(|(num, fault)| self.end_session(num, Err(fault.into())))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ironwarp::memory::{MemoryConfig, pair};
-    use ironwarp::{Config, Stack};
-
-    /// A client disconnects while the calls to the core are used up. The server keeps the queue pair and destroys it
-    /// after the core has taken the calls.
-    #[test]
-    fn a_queue_pair_is_kept_until_the_core_accepts_its_destruction() {
-        let config = Config::in_memory("10.0.0.1/24").expect("a valid configuration");
-        let (port, _other_end) = pair(&MemoryConfig::default(), &MemoryConfig::default());
-        let (stack, worker) = Stack::builder(config.clone()).memory_port(port).build_one().expect("a stack");
-        let local: SocketAddr = "10.0.0.1:1".parse().expect("an address");
-        let timeout = Duration::from_secs(60);
-        let server_config = ServerConfig {
-            local,
-            bytes_max: 100,
-            count: None,
-            verify: false,
-            verbose: false,
-            persistent: true,
-            timeout,
-        };
-        let endpoint = Endpoint::with_stack(&config, stack, worker).expect("an end");
-        let mut server = Server::new(endpoint, server_config, Box::new(|_, _| {})).expect("a server");
-        let session = Session::new(&mut server.endpoint, server.server_config, local).expect("a queue pair");
-        // A connection attempt, here to an unused address, gives it a core.
-        server
-            .endpoint
-            .ctx
-            .connect(session.qp, "10.0.0.2:1".parse().expect("an address"), &[])
-            .expect("a free queue pair");
-        while server.endpoint.ctx.unlisten("10.0.0.1:2".parse().expect("an address")).is_ok() {}
-
-        server.destroy_session(session).expect("busy is no failure");
-        server.check_sessions(&AtomicBool::new(false)).expect("nor is it later");
-        assert_eq!(server.pending_destroy.len(), 1);
-        (0..1000).for_each(|_| _ = server.endpoint.poll());
-        server.check_sessions(&AtomicBool::new(false)).expect("it is destroyed");
-        assert!(server.pending_destroy.is_empty());
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use ironwarp::instrument::{Capture, CaptureLimits, Faults};
 use ironwarp::{
-    Completion, CompletionQueue, Config, ConnectionRequest, Context, Event, ProtectionDomain, QueuePair,
-    Stack, VerbsError, Worker,
+    Completion, CompletionQueue, Config, ConnectionRequest, Context, Event, ProtectionDomain, Stack,
+    VerbsError, Worker,
 };
 
 use crate::args::Args;
@@ -38,8 +38,6 @@ pub(crate) struct Responder<'a> {
     /// One entry for each queue pair of the stack.
     peers_max: usize,
     connections: HashMap<u32, Connection>,
-    /// Queue pairs that a full control queue kept from being destroyed. Tried again at each poll.
-    pending_destroy: Vec<QueuePair>,
     /// Connections that have ended.
     ended: u64,
 }
@@ -72,7 +70,6 @@ impl<'a> Responder<'a> {
             receive_bytes,
             peers_max,
             connections: HashMap::new(),
-            pending_destroy: Vec::new(),
             ended: 0,
         };
         if let Some(remote) = args.connect {
@@ -103,8 +100,6 @@ impl<'a> Responder<'a> {
             busy = true;
             self.on_event(event)?;
         }
-        let pending = std::mem::take(&mut self.pending_destroy);
-        pending.into_iter().try_for_each(|qp| self.destroy_qp(qp))?;
         if !busy {
             // A stop request is seen within 250 ms: a worker that sleeps wakes to check the link.
             self.worker.idle(|| false);
@@ -201,40 +196,23 @@ impl<'a> Responder<'a> {
         private_data: &[u8],
     ) -> Result<(), VerbsError> {
         if self.args.refuse {
-            return self.reject(request, b"refused");
+            return self.ctx.reject(request, b"refused");
         }
         let connection = match self.new_connection() {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!("{remote} refused: {error}");
-                return self.reject(request, b"no resources");
+                return self.ctx.reject(request, b"no resources");
             }
         };
         let num = connection.qp.num().0;
         if let Err(error) = self.ctx.accept(request, connection.qp, &connection.advertisement()) {
             // A queue pair that was destroyed is still being returned. The start-up timeout ends the peer's attempt.
             tracing::warn!("{remote} not accepted: {error}");
-            return self.destroy_qp(connection.qp);
+            return self.ctx.destroy_qp(connection.qp);
         }
         report::connected(num, remote, private_data);
         self.connections.insert(num, connection);
-        Ok(())
-    }
-
-    /// Refuses a peer. With a full control queue it gets no reply, and its attempt times out.
-    fn reject(&mut self, request: ConnectionRequest, why: &[u8]) -> Result<(), VerbsError> {
-        match self.ctx.reject(request, why) {
-            Err(VerbsError::Busy) => Ok(()),
-            outcome => outcome,
-        }
-    }
-
-    /// Destroys a queue pair, or keeps it until the core accepts the call: many connections may end at once.
-    fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
-        match self.ctx.destroy_qp(qp) {
-            Err(VerbsError::Busy) => self.pending_destroy.push(qp),
-            outcome => outcome?,
-        }
         Ok(())
     }
 
@@ -249,7 +227,7 @@ impl<'a> Responder<'a> {
         // Flushed completions come before the end of their connection.
         while self.on_completions()? > 0 {}
         if let Some(connection) = self.connections.remove(&num) {
-            self.destroy_qp(connection.qp)?;
+            self.ctx.destroy_qp(connection.qp)?;
         }
         self.ended += 1;
         report::disconnected(num, reason);

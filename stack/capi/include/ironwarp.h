@@ -79,7 +79,9 @@
 // The configured number of objects is reached.
 #define IW_E_LIMIT -19
 
-// The core's control queue is full. Poll its worker and call again.
+// The core's control queue is full, and the call may be repeated without limit: a listen, or an operation on local
+// memory. Or the completion queue is being resized. Poll the worker and call again. No other call fails with this code:
+// the context keeps what the queue has no room for.
 #define IW_E_BUSY -20
 
 // The worker that executes the call is closed.
@@ -1699,7 +1701,8 @@ int32_t iw_qp_query(struct iw_ctx *ctx,
                     struct iw_qp qp,
                     struct iw_qp_info *out);
 
-// Destroys a queue pair at once: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR.
+// Destroys a queue pair: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR once the core has
+// carried out the call. The name is invalid from now on. Events that the core has raised may follow.
 //
 // # Safety
 // `ctx` is null or a handle of this library.

@@ -140,7 +140,8 @@ pub enum VerbsError {
     /// The configured number of objects is reached.
     #[error("no more {0}: the configured limit is reached")]
     LimitReached(&'static str),
-    /// The core's control queue is full. Polling the core empties it.
+    /// The core's control queue is full, and the call may be repeated without limit: a listen or an operation on local
+    /// memory. Or the completion queue is being resized. Polling the core ends both.
     #[error("the core's control queue is full")]
     Busy,
     /// The worker that executes the call was dropped.

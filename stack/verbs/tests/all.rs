@@ -13,6 +13,7 @@ mod drain;
 mod errors;
 mod fabrics;
 mod fairness;
+mod full_control_ring;
 mod immediate;
 mod leaks;
 mod loss;

@@ -252,17 +252,9 @@ impl Host {
             turn();
         }
         for queue in std::mem::take(&mut self.queues).into_iter().filter(|one| one.link != Link::Discarded) {
-            let deadline = Instant::now() + Duration::from_secs(2);
-            loop {
-                match self.ctx.destroy_qp(queue.qp) {
-                    Ok(()) | Err(ironwarp::VerbsError::UnknownQueuePair) => break,
-                    // The core takes requests from a full ring.
-                    Err(ironwarp::VerbsError::Busy) if Instant::now() < deadline => {
-                        self.poll()?;
-                        turn();
-                    }
-                    Err(error) => return Err(error.into()),
-                }
+            match self.ctx.destroy_qp(queue.qp) {
+                Ok(()) | Err(ironwarp::VerbsError::UnknownQueuePair) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         // The queue pairs come back, and the last acknowledgements are sent.

@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use ironwarp::{AcceptParams, ConnectionRequest, KeepAlive, QpAttr, ReadDepths, RejectParams, VerbsError};
+use ironwarp::{AcceptParams, ConnectionRequest, KeepAlive, QpAttr, ReadDepths, RejectParams};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Reactor;
@@ -213,11 +213,7 @@ impl Reactor {
         }
         let private_data = status.reject();
         let params = RejectParams { private_data: private_data.as_bytes(), ..RejectParams::default() };
-        match self.io.ctx.reject_with(&arrival.request, &params) {
-            // The start-up timeout ends the request.
-            Err(VerbsError::Busy) => Ok(()),
-            outcome => Ok(outcome?),
-        }
+        Ok(self.io.ctx.reject_with(&arrival.request, &params)?)
     }
 
     /// Returns QID and the entries of the submission queue.

@@ -133,8 +133,6 @@ pub struct Reactor {
     by_qp: HashMap<u32, u32>,
     /// Completion queue entries that the queue pairs may need.
     reserved: u64,
-    /// Queue pairs that a full control queue kept from being destroyed.
-    pending_destroy: Vec<QueuePair>,
     arrivals: Arrivals,
     /// Where it listens.
     listening: Vec<SocketAddr>,
@@ -204,7 +202,6 @@ impl Reactor {
             connections: Vec::new(),
             by_qp: HashMap::new(),
             reserved: 0,
-            pending_destroy: Vec::new(),
             arrivals,
             listening: Vec::new(),
             is_draining: false,
@@ -453,10 +450,8 @@ impl Reactor {
 
     fn destroy(&mut self, qp: QueuePair) -> Result<(), NvmfError> {
         match self.io.ctx.destroy_qp(qp) {
-            Err(VerbsError::Busy) => self.pending_destroy.push(qp),
-            Err(VerbsError::UnknownQueuePair) => {}
-            outcome => outcome?,
+            Err(VerbsError::UnknownQueuePair) => Ok(()),
+            outcome => Ok(outcome?),
         }
-        Ok(())
     }
 }

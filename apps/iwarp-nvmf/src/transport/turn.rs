@@ -97,8 +97,6 @@ impl Reactor {
     pub(super) fn housekeeping(&mut self) -> Result<(), NvmfError> {
         self.next_housekeeping_ms = self.io.now_ms + HOUSEKEEPING_MS;
         self.io.publish_waits();
-        let pending = std::mem::take(&mut self.pending_destroy);
-        pending.into_iter().try_for_each(|qp| self.destroy(qp))?;
         self.io.parties.recount();
         self.target.expire_keep_alive(self.io.now_ms);
         self.target.check();

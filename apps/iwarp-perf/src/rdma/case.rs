@@ -60,7 +60,7 @@ pub trait RdmaTest: Send {
     /// Closes the client's connections and waits for the end of all.
     fn disconnect(&self, endpoint: &mut Endpoint) -> Result<()> {
         let qps = &self.open().qps;
-        qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
+        qps.iter().try_for_each(|qp_ctx| endpoint.ctx.disconnect(qp_ctx.qp))?;
         wait_for_disconnects(endpoint, qps.len())
     }
 
@@ -89,7 +89,7 @@ fn connect(open: &mut OpenCase, endpoint: &mut Endpoint, number: usize, peer: So
             let qp_ctx = &open.qps[started];
             let (private_data, extensions) = (&hello(number, started, qp_ctx)[..], extensions(&open.case));
             let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
-            endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
+            endpoint.ctx.connect_with(qp_ctx.qp, peer, &params)?;
             started += 1;
         }
         Ok((up == qps).then_some(()))

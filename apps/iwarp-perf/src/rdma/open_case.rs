@@ -202,7 +202,7 @@ impl OpenCase {
                 return Err(RdmaError::SharedReceiveCores);
             }
             let (pd, depth) = (endpoint.pd, sizes.shared_receives(&self.case) as u32);
-            let queue = endpoint.retry_while_busy(|ctx| ctx.create_srq(pd, depth, 1))?;
+            let queue = endpoint.ctx.create_srq(pd, depth, 1)?;
             self.srq = Some(SharedReceives { queue, by_number: HashMap::new() });
         }
         for index in 0..self.case.qps {
@@ -284,7 +284,7 @@ impl OpenCase {
     }
 
     pub fn destroy(&self, endpoint: &mut Endpoint) -> Result<()> {
-        self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
+        self.qps.iter().try_for_each(|qp_ctx| endpoint.ctx.destroy_qp(qp_ctx.qp))?;
         if let Some(srq) = &self.srq
             && !endpoint.destroy_srq(srq.queue, CM_TIMEOUT)
         {
@@ -373,7 +373,7 @@ impl QpContext {
             ..QpAttr::new(cq)
         };
         let pd = endpoint.pd;
-        let qp = endpoint.retry_while_busy(|ctx| ctx.create_qp(pd, &attr))?;
+        let qp = endpoint.ctx.create_qp(pd, &attr)?;
         let qp_ctx = QpContext {
             qp,
             source,

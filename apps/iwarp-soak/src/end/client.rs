@@ -4,9 +4,7 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use ironwarp::{
-    Completion, CompletionOpcode, CompletionStatus, DisconnectReason, Event, QpNum, QueuePair, VerbsError,
-};
+use ironwarp::{Completion, CompletionOpcode, CompletionStatus, DisconnectReason, Event, QpNum, QueuePair};
 use serde_json::{Value, json};
 
 use super::node::Node;
@@ -137,10 +135,10 @@ impl Client {
         let session = &mut self.sessions[number];
         match session.phase {
             Phase::Waiting(_) if is_finishing => session.phase = Phase::Done,
-            Phase::Waiting(until) if Instant::now() >= until => match session.connect(node, self.at)? {
-                Some(qp) => drop(self.numbers.insert(qp.num(), number)),
-                None => self.count("busy", 1),
-            },
+            Phase::Waiting(until) if Instant::now() >= until => {
+                let qp = session.connect(node, self.at)?;
+                self.numbers.insert(qp.num(), number);
+            }
             Phase::Connected => {
                 if is_finishing {
                     session.operations_left = 0;
@@ -152,10 +150,7 @@ impl Client {
             }
             Phase::Ended => {
                 let Some(qp) = session.qp else { return Ok(()) };
-                match node.ctx.destroy_qp(qp) {
-                    Err(VerbsError::Busy) => return Ok(()),
-                    outcome => outcome?,
-                }
+                node.ctx.destroy_qp(qp)?;
                 session.qp = None;
                 session.enter(Phase::Waiting(Instant::now() + RETRY_INTERVAL));
                 self.numbers.remove(&qp.num());
@@ -208,10 +203,7 @@ impl Application for Client {
         // no session then.
         for session in open.iter_mut().filter(|session| session.phase == Phase::Connecting) {
             if let Some(qp) = session.qp {
-                match node.ctx.destroy_qp(qp) {
-                    Err(VerbsError::Busy) => continue,
-                    outcome => outcome?,
-                }
+                node.ctx.destroy_qp(qp)?;
                 self.numbers.remove(&qp.num());
             }
             (session.phase, session.qp) = (Phase::Done, None);

@@ -65,7 +65,7 @@ impl Node {
     pub(super) fn release(&mut self) -> Result<bool, EndError> {
         match self.ctx.destroy_cq(self.cq) {
             Ok(()) => Ok(true),
-            Err(VerbsError::Busy | VerbsError::CompletionQueueInUse) => Ok(false),
+            Err(VerbsError::CompletionQueueInUse) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -82,7 +82,7 @@ impl Server {
         self.accepted += 1;
         let shared = self.shared.as_ref().filter(|_| self.accepted.is_multiple_of(2)).map(|(srq, _)| *srq);
         let qp = match node.ctx.create_qp(node.pd, &node.attr(shared)) {
-            Err(VerbsError::Busy | VerbsError::LimitReached(_)) => return self.reject(node, request),
+            Err(VerbsError::LimitReached(_)) => return self.reject(node, request),
             made => made?,
         };
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
@@ -103,24 +103,14 @@ impl Server {
         }
         let place = |region: &Region| RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() };
         let advertisement = Advertisement { arena: place(&session._arena), words: place(&session._words) };
-        let outcome =
-            node.ctx.accept(ConnectionRequest::from_bits(request.to_bits()), qp, &advertisement.encode());
-        match outcome {
-            Err(VerbsError::Busy) => self.ended.push(qp),
-            outcome => {
-                outcome?;
-                self.sessions.insert(qp.num(), session);
-            }
-        }
+        node.ctx.accept(request, qp, &advertisement.encode())?;
+        self.sessions.insert(qp.num(), session);
         Ok(())
     }
 
     fn reject(&mut self, node: &mut Node, request: &ConnectionRequest) -> Result<(), EndError> {
         self.count("rejected", 1);
-        match node.ctx.reject(request, b"no room") {
-            Err(VerbsError::Busy) => Ok(()),
-            outcome => Ok(outcome?),
-        }
+        Ok(node.ctx.reject(request, b"no room")?)
     }
 
     fn on_event(&mut self, node: &mut Node, event: Event) -> Result<(), EndError> {
@@ -293,10 +283,7 @@ impl Application for Server {
             self.on_event(node, event)?;
         }
         for qp in std::mem::take(&mut self.ended) {
-            match node.ctx.destroy_qp(qp) {
-                Err(VerbsError::Busy) => self.ended.push(qp),
-                outcome => outcome?,
-            }
+            node.ctx.destroy_qp(qp)?;
         }
         Ok(())
     }
@@ -304,10 +291,7 @@ impl Application for Server {
     fn finish(&mut self, node: &mut Node, deadline: Instant) -> Result<usize, EndError> {
         if !self.is_finishing {
             self.is_finishing = true;
-            match node.ctx.unlisten(self.at) {
-                Err(VerbsError::Busy) => self.is_finishing = false,
-                outcome => outcome?,
-            }
+            node.ctx.unlisten(self.at)?;
         }
         // The clients close first.
         if Instant::now() + CLOSE_DELAY > deadline {
@@ -319,7 +303,7 @@ impl Application for Server {
         {
             match node.ctx.destroy_srq(*srq) {
                 // The core returns the last queue pairs.
-                Err(VerbsError::Busy | VerbsError::SharedReceiveQueueInUse) => return Ok(1),
+                Err(VerbsError::SharedReceiveQueueInUse) => return Ok(1),
                 outcome => outcome?,
             }
             self.shared = None;

@@ -115,23 +115,16 @@ impl Session {
         })
     }
 
-    /// Begins to connect a new queue pair; `None` if the core has no room for the request now.
-    pub(super) fn connect(&mut self, node: &mut Node, at: SocketAddr) -> Result<Option<QueuePair>, EndError> {
-        let qp = match node.ctx.create_qp(node.pd, &node.attr(None)) {
-            Err(VerbsError::Busy) => return Ok(None),
-            made => made?,
-        };
+    /// Begins to connect a new queue pair.
+    pub(super) fn connect(&mut self, node: &mut Node, at: SocketAddr) -> Result<QueuePair, EndError> {
+        let qp = node.ctx.create_qp(node.pd, &node.attr(None))?;
         for slot in 0..RECEIVES {
             node.ctx.post_recv(qp, &receive(slot, &receive_at(&self.messages, slot)?))?;
         }
         self.qp = Some(qp);
         self.enter(Phase::Connecting);
-        match node.ctx.connect(qp, at, b"") {
-            // It is destroyed, and the session tries again.
-            Err(VerbsError::Busy) => self.enter(Phase::Ended),
-            outcome => outcome?,
-        }
-        Ok(Some(qp))
+        node.ctx.connect(qp, at, b"")?;
+        Ok(qp)
     }
 
     pub(super) fn on_connected(&mut self, private_data: &PrivateData) -> Result<(), EndError> {
@@ -183,8 +176,8 @@ impl Session {
         let Some(qp) = self.qp else { return Ok(()) };
         let outcome = if self.aborts { node.ctx.abort(qp) } else { node.ctx.disconnect(qp) };
         match outcome {
-            // Busy: again at the next step. The wrong state: the connection ends already.
-            Err(VerbsError::Busy | VerbsError::WrongState(_)) => {}
+            // The connection ends already.
+            Err(VerbsError::WrongState(_)) => {}
             outcome => {
                 outcome?;
                 self.enter(Phase::Closing);

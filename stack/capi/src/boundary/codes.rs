@@ -42,7 +42,9 @@ pub const IW_E_TOO_LONG: i32 = -17;
 pub const IW_E_NO_OPERATION: i32 = -18;
 /// The configured number of objects is reached.
 pub const IW_E_LIMIT: i32 = -19;
-/// The core's control queue is full. Poll its worker and call again.
+/// The core's control queue is full, and the call may be repeated without limit: a listen, or an operation on local
+/// memory. Or the completion queue is being resized. Poll the worker and call again. No other call fails with this code:
+/// the context keeps what the queue has no room for.
 pub const IW_E_BUSY: i32 = -20;
 /// The worker that executes the call is closed.
 pub const IW_E_WORKER_CLOSED: i32 = -21;

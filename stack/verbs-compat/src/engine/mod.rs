@@ -8,7 +8,6 @@
 //! parent's device ([`fork`]).
 
 mod cancel;
-mod control;
 mod errno;
 mod event_queue;
 mod fork;
@@ -284,6 +283,18 @@ impl State {
         if ENGINE.is_napping.load(Ordering::Relaxed) {
             self.advance();
         }
+    }
+
+    /// Calls the stack and runs the worker once, so that what was asked for is begun now and not at the next poll.
+    ///
+    /// Running the worker passes events on, so the caller keeps no reference to an object across this call.
+    pub(crate) fn control<T>(
+        &mut self,
+        call: impl FnOnce(&mut verbs::Context) -> Result<T, verbs::VerbsError>,
+    ) -> Outcome<T> {
+        let result = call(&mut self.device()?.context)?;
+        self.advance();
+        Ok(result)
     }
 
     /// Runs the worker until `is_done`, for a call that waits for the core. Returns whether it is done; a core does what it

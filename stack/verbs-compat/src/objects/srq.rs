@@ -53,7 +53,7 @@ extern "C" fn ibv_modify_srq(srq: *mut sys::ibv_srq, attr: *mut sys::ibv_srq_att
             let (handle, limit) = (found.handle, attr.srq_limit);
             // An event of the limit before comes first, and ends that one.
             state.advance();
-            state.control_quietly(|stack| stack.arm_srq(handle, limit))?;
+            state.device()?.context.arm_srq(handle, limit)?;
             state.pools.srqs.get(srq)?.limit = limit;
             // It may be passed already.
             state.advance();

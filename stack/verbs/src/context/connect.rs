@@ -11,9 +11,9 @@ use ironwarp_types::Flow;
 
 use super::Context;
 use crate::core_loop::LEADER;
-use crate::core_loop::channel::ControlMessage;
+use crate::core_loop::channel::{ControlMessage, CoreChannel, FirstStep};
 use crate::error::VerbsError;
-use crate::event::ConnectionRequest;
+use crate::event::{ConnectFailure, ConnectionRequest, Event};
 use crate::objects::{AcceptParams, ConnectParams, MpaRevision, QpState, QueuePair, RejectParams};
 
 /// The progress of [`Context::drain`].
@@ -35,7 +35,7 @@ impl Context {
     /// - [`VerbsError::LimitReached`] if all of those ports are in use.
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn listen(&mut self, local: SocketAddr) -> Result<SocketAddr, VerbsError> {
-        self.check_control_room(LEADER.into(), 1)?;
+        self.check_control_room(LEADER.into())?;
         let local =
             self.shared.listening.bind(self.number, local).ok_or(VerbsError::LimitReached("ports"))?;
         self.send_control(LEADER.into(), ControlMessage::Listen { local })?;
@@ -46,11 +46,13 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn unlisten(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
-        self.send_control(LEADER.into(), ControlMessage::Unlisten { local })?;
-        self.shared.listening.release(self.number, local);
-        Ok(())
+        // An address that this context does not listen on needs no message.
+        match self.shared.listening.release(self.number, local) {
+            true => self.send_control(LEADER.into(), ControlMessage::Unlisten { local }),
+            false => Ok(()),
+        }
     }
 
     /// Connects an idle queue pair to `remote`. The peer's application gets `private_data`: at most 251 bytes with
@@ -62,7 +64,7 @@ impl Context {
     /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn connect(
         &mut self,
         qp: QueuePair,
@@ -82,7 +84,7 @@ impl Context {
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range, or the requested core is not that of the requested
     ///   source.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn connect_with(
         &mut self,
         qp: QueuePair,
@@ -92,10 +94,10 @@ impl Context {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
         let cm_params = params.cm_params(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
         let core = self.select_core(qp, remote, params.canonical_source())?;
-        self.check_control_room(core.into(), 2)?;
-        let (slot, half) = self.assign_core(qp, core, params.extensions)?;
-        self.send_control(core.into(), ControlMessage::CreateQp(half))?;
-        self.send_control(core.into(), ControlMessage::Connect { slot, remote, cm_params })
+        self.check_worker(core.into())?;
+        let half = self.assign_core(qp, core, params.extensions)?;
+        let first = FirstStep::Connect { remote, cm_params };
+        self.send_control(core.into(), ControlMessage::StartQp(half, first))
     }
 
     /// Returns the core of the flow from `source` to `remote`, if the port of `source` determines one.
@@ -155,7 +157,7 @@ impl Context {
     /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn accept(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -174,7 +176,7 @@ impl Context {
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn accept_with(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -184,13 +186,10 @@ impl Context {
         let request = request.borrow();
         let cm_params = params.cm_params(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
         let core = usize::from(request.core);
-        self.check_control_room(core, 2)?;
-        let (slot, half) = self.assign_core(qp, request.core, params.extensions)?;
-        self.send_control(core, ControlMessage::CreateQp(half))?;
-        self.send_control(
-            core,
-            ControlMessage::Accept { request: (request.slot, request.generation), slot, cm_params },
-        )
+        self.check_worker(core)?;
+        let half = self.assign_core(qp, request.core, params.extensions)?;
+        let first = FirstStep::Accept { request: (request.slot, request.generation), cm_params };
+        self.send_control(core, ControlMessage::StartQp(half, first))
     }
 
     /// Rejects a request. The peer's application gets `private_data`.
@@ -198,7 +197,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn reject(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -212,7 +211,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn reject_with(
         &mut self,
         request: impl Borrow<ConnectionRequest>,
@@ -233,7 +232,7 @@ impl Context {
     ///
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn disconnect(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         let (core, slot) = self.assigned(qp)?;
         self.send_control(core, ControlMessage::Disconnect { slot })?;
@@ -250,7 +249,7 @@ impl Context {
     ///
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     /// - [`VerbsError::LimitReached`] if the queue pair was idle, and the stack or this context has no free slot.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn abort(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         match self.assigned(qp) {
             Ok((core, slot)) => self.send_control(core, ControlMessage::Abort { slot }),
@@ -267,7 +266,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn set_remote_access(&mut self, qp: QueuePair, granted: Access) -> Result<(), VerbsError> {
         match self.assigned(qp) {
             Ok((core, slot)) => self.send_control(core, ControlMessage::SetRemoteAccess { slot, granted }),
@@ -280,10 +279,9 @@ impl Context {
     #[cold]
     fn abort_idle(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         let core = self.requested_core(qp)?.unwrap_or_else(|| self.least_used_core());
-        self.check_control_room(core.into(), 2)?;
-        let (slot, half) = self.assign_core(qp, core, None)?;
-        self.send_control(core.into(), ControlMessage::CreateQp(half))?;
-        self.send_control(core.into(), ControlMessage::Abort { slot })
+        self.check_worker(core.into())?;
+        let half = self.assign_core(qp, core, None)?;
+        self.send_control(core.into(), ControlMessage::StartQp(half, FirstStep::Abort))
     }
 
     /// One step of an orderly shutdown. Closes every connection of this context as [`Context::disconnect`] does, and
@@ -292,7 +290,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::disconnect`] and [`Context::destroy_qp`], except that busy and dropped workers are not errors.
+    /// As [`Context::disconnect`] and [`Context::destroy_qp`], except that dropped workers are not errors.
     pub fn drain(&mut self, deadline: Instant) -> Result<DrainProgress, VerbsError> {
         let late = Instant::now() >= deadline;
         let mut drained = DrainProgress::default();
@@ -300,8 +298,7 @@ impl Context {
             let ended = if late { self.destroy_qp(qp) } else { self.disconnect_once(qp) };
             match ended {
                 Ok(()) if late => drained.aborted += 1,
-                // The next step tries again.
-                Ok(()) | Err(VerbsError::Busy) => drained.open += 1,
+                Ok(()) => drained.open += 1,
                 // No worker is left to continue the connection.
                 Err(VerbsError::WorkerDropped) => {}
                 Err(error) => return Err(error),
@@ -314,22 +311,56 @@ impl Context {
         if self.qp_state(qp)? == QpState::Draining { Ok(()) } else { self.disconnect(qp) }
     }
 
-    /// Fails unless `messages` can be sent to a core now, so that a call of several messages sends all of them or
-    /// none.
-    pub(super) fn check_control_room(&mut self, core: usize, messages: usize) -> Result<(), VerbsError> {
-        if self.shared.cores.get(core).is_none_or(|core| core.is_dropped()) {
-            return Err(VerbsError::WorkerDropped);
-        }
-        let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerDropped)?;
-        if link.control.has_room(messages) { Ok(()) } else { Err(VerbsError::Busy) }
+    /// Fails if the worker of a core was dropped.
+    pub(super) fn check_worker(&self, core: usize) -> Result<(), VerbsError> {
+        let is_there = self.shared.cores.get(core).is_some_and(|core| !core.is_dropped());
+        if is_there { Ok(()) } else { Err(VerbsError::WorkerDropped) }
     }
 
-    /// Sends a message to a core.
+    /// Fails unless a message can be sent to a core at once: for calls that may be repeated without limit.
+    pub(super) fn check_control_room(&mut self, core: usize) -> Result<(), VerbsError> {
+        self.check_worker(core)?;
+        let has_room = self.cores.get_mut(core).is_some_and(CoreChannel::has_room);
+        if has_room { Ok(()) } else { Err(VerbsError::Busy) }
+    }
+
+    /// Sends a message to a core. If the ring is full, the context keeps the message and sends it later.
     pub(super) fn send_control(&mut self, core: usize, message: ControlMessage) -> Result<(), VerbsError> {
-        self.check_control_room(core, 1)?;
+        self.check_worker(core)?;
         let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerDropped)?;
-        link.control.push(message).map_err(|_| VerbsError::Busy)?;
-        link.waker.wake();
+        self.has_deferred |= !link.send(message);
         Ok(())
+    }
+
+    /// Continues what waits for room in a core's ring, or for the ends of queue pairs.
+    #[cold]
+    pub(super) fn continue_deferred(&mut self) {
+        self.continue_split_destroys();
+        self.has_deferred = !self.split_destroys.is_empty();
+        for link in &mut self.cores {
+            self.has_deferred |= !link.send_waiting();
+        }
+    }
+
+    /// A worker was dropped, and all its notifications are read: ends what still waited for it, one queue pair a call.
+    /// A queue pair that never reached the core is idle again.
+    #[cold]
+    pub(super) fn end_waiting(&mut self, core: usize) -> Option<Event> {
+        let link = self.cores.get_mut(core).filter(|link| link.has_waiting())?;
+        while let Some(message) = link.take_waiting() {
+            let ControlMessage::StartQp(half, first) = message else { continue };
+            let qp = half.handle();
+            let Some(app) = self.qps.get_mut(qp.index) else { continue };
+            if app.unassign(half) {
+                return Some(match first {
+                    FirstStep::Connect { .. } | FirstStep::Accept { .. } => {
+                        Event::ConnectFailed { qp, reason: ConnectFailure::WorkerDropped }
+                    }
+                    FirstStep::Abort => Event::QueuePairFatal { qp },
+                });
+            }
+        }
+        self.remove_destroyed(core);
+        None
     }
 }

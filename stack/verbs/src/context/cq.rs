@@ -107,7 +107,7 @@ impl Context {
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
     /// - [`VerbsError::System`] if the system refuses the event descriptor.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn create_cq(&mut self, depth: u32) -> Result<CompletionQueue, VerbsError> {
         self.create_cq_with(&CqAttr { depth, core: None })
     }
@@ -125,7 +125,7 @@ impl Context {
         let eventfd = Arc::new(eventfd()?);
         let armed = Arc::new(NotifyState::default());
         let reservations = Arc::new(CqReservations::new(depth));
-        cores_of(core, self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
+        cores_of(core, self.cores.len()).try_for_each(|core| self.check_worker(core))?;
         let serial = next_handle_id();
         let cq = AppCq {
             serial,
@@ -183,12 +183,12 @@ impl Context {
     /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     /// - [`VerbsError::Split`] if the queue is split from the context.
     /// - [`VerbsError::CqDepthTooSmall`] if more requests are outstanding than `depth`.
-    /// - [`VerbsError::Busy`] during another resize or if a core's control queue is full.
+    /// - [`VerbsError::Busy`] during another resize.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn resize_cq(&mut self, cq: CompletionQueue, depth: u32) -> Result<(), VerbsError> {
         check_depth(depth)?;
         let cores = cores_of(self.cq(cq)?.core, self.cores.len());
-        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        cores.clone().try_for_each(|core| self.check_worker(core))?;
         let app = self.cq_mut(cq)?;
         if app.own_end()?.rings.iter().any(|ring| ring.next.is_some()) {
             return Err(VerbsError::Busy);
@@ -272,13 +272,13 @@ impl Context {
     ///
     /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     /// - [`VerbsError::CompletionQueueInUse`] if a queue pair uses it.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_cq(&mut self, cq: CompletionQueue) -> Result<(), VerbsError> {
         if self.cq(cq)?.users > 0 {
             return Err(VerbsError::CompletionQueueInUse);
         }
         let cores = cores_of(self.cq(cq)?.core, self.cores.len());
-        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        cores.clone().try_for_each(|core| self.check_worker(core))?;
         for (at, core) in cores.enumerate() {
             let slot = self.cq(cq)?.slots[at];
             self.send_control(core, ControlMessage::DestroyCq { slot })?;

@@ -8,6 +8,10 @@
 //! Objects are named by small copyable handles. A handle of a destroyed object, or of another context, is an error
 //! and never another object.
 //!
+//! A call that a core carries out goes to it through a ring. If the ring is full, the context keeps the call and sends
+//! it later, in order: with each further call and each [`Context::poll_event`]. So only calls that may be repeated
+//! without limit, such as [`Context::listen`], can fail with [`VerbsError::Busy`].
+//!
 //! The queues of an object can be split from the context, so that other threads post and poll ([`split`]).
 
 mod connect;
@@ -71,6 +75,8 @@ pub struct Context {
     srqs: Table<AppSrq>,
     /// Queue pairs that were destroyed while other threads had their ends.
     split_destroys: Vec<SplitDestroy>,
+    /// Something waits for a later call: a message for room in its core's ring, or one of `split_destroys`.
+    has_deferred: bool,
     /// `Cell` makes the context `!Sync`: one thread at a time.
     _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
 }
@@ -122,6 +128,7 @@ impl Context {
             cqs: Table::new(),
             srqs: Table::new(),
             split_destroys: Vec::new(),
+            has_deferred: false,
             _not_sync: core::marker::PhantomData,
         })
     }
@@ -277,7 +284,7 @@ impl Context {
     ) -> Result<(), VerbsError> {
         let (owner, target) = self.mem.local_word(region, offset)?;
         let core = usize::from(owner.0);
-        self.check_control_room(core, 1)?;
+        self.check_control_room(core)?;
         let slot = self.cq(cq)?.slot_on(owner.0)?;
         match self.cq_mut(cq)?.reserve_cqe() {
             Err(PostError::CqFull) if self.reclaim(cq) => self.cq_mut(cq)?.reserve_cqe()?,
@@ -288,9 +295,13 @@ impl Context {
 
     /// Requests that [`Context::event_fd`] becomes readable at the next event.
     ///
-    /// Call [`Context::poll_event`] until it returns `None` after this call: earlier events do not wake.
+    /// Call [`Context::poll_event`] until it returns `None` after this call: earlier events do not wake. The descriptor
+    /// becomes readable at once while calls wait for room in a core's control queue.
     pub fn arm_events(&mut self) {
         self.event_signal.arm();
+        if self.cores.iter().any(CoreChannel::has_waiting) {
+            self.event_signal.fire();
+        }
     }
 
     /// Returns a descriptor that becomes readable once for each [`Context::arm_events`], when an event arrives. Read its
@@ -315,7 +326,9 @@ impl Context {
     fn next_notification_left(&mut self, core: usize) -> Option<Notification> {
         // Read again: the core may have written between the last check and its end.
         let in_ring = self.cores.get_mut(core)?.notifications.pop();
-        in_ring.or_else(|| self.shared.cores.get(core)?.take_left(self.number))
+        in_ring
+            .or_else(|| self.shared.cores.get(core)?.take_left(self.number))
+            .or_else(|| self.end_waiting(core).map(Notification::Event))
     }
 
     /// Records what later calls return: addresses of connections, peers without atomic operations, free ports.
@@ -324,7 +337,7 @@ impl Context {
         match *event {
             Event::PeerLacksAtomics { peer, .. } => self.cache_lacks_atomics(peer),
             Event::Established { qp, local, remote, .. } => self.set_flow(qp, Flow { local, remote }),
-            Event::ListenFailed { local } => self.shared.listening.release(self.number, local),
+            Event::ListenFailed { local } => drop(self.shared.listening.release(self.number, local)),
             _ => {}
         }
     }
@@ -338,7 +351,7 @@ impl Context {
         let is_quiet = |link: &mut CoreChannel| {
             !link.notifications.is_abandoned() && link.notifications.available() == 0
         };
-        if self.split_destroys.is_empty() && self.cores.iter_mut().all(is_quiet) {
+        if !self.has_deferred && self.cores.iter_mut().all(is_quiet) {
             self.mem.reclaim();
             return None;
         }
@@ -347,8 +360,8 @@ impl Context {
 
     #[inline(never)]
     fn poll_notifications(&mut self) -> Option<Event> {
-        if !self.split_destroys.is_empty() {
-            self.continue_split_destroys();
+        if self.has_deferred {
+            self.continue_deferred();
         }
         for core in 0..self.cores.len() {
             while let Some(notification) = self.next_notification(core) {
@@ -360,7 +373,7 @@ impl Context {
                     }
                     Notification::Event(event) => {
                         self.note_event(&event);
-                        if self.split_destroys.is_empty() || !self.is_of_split_destroy(&event) {
+                        if !self.is_of_split_destroy(&event) {
                             return Some(event);
                         }
                     }

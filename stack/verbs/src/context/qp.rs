@@ -196,7 +196,7 @@ impl Context {
         qp: QueuePair,
         core: u16,
         extensions: Option<Extensions>,
-    ) -> Result<(u32, Box<QpCore>), VerbsError> {
+    ) -> Result<Box<QpCore>, VerbsError> {
         let extensions = extensions.unwrap_or(self.shared.config.rdmap.extensions).profile();
         let app = self.qp(qp)?;
         let state = app.shared.state();
@@ -218,7 +218,7 @@ impl Context {
         app.set_control(QpControl { assigned: Some((core, slot)), extensions, ..app.control });
         // After the slot is published: a thread that sees this state rings the core.
         app.shared.set(QpState::Connecting);
-        Ok((slot, half))
+        Ok(half)
     }
 
     /// Marks that the queue pair accepts no more requests.
@@ -263,6 +263,15 @@ impl AppQp {
     /// Returns the state. It is draining from the application's request until the connection has ended.
     fn state(&self) -> QpState {
         QpView { shared: &self.shared, control: &self.control }.state()
+    }
+
+    /// Takes the core's half back, which did not reach its core: the queue pair is idle again. Returns whether the
+    /// application still has it.
+    pub(super) fn unassign(&mut self, half: Box<QpCore>) -> bool {
+        self.unassigned = Some(half);
+        self.set_control(QpControl { assigned: None, closing: false, ..self.control });
+        self.shared.set(QpState::Idle);
+        !self.destroyed
     }
 
     /// Sets the rights of the peer in the core's half, while it is here.

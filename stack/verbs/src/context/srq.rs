@@ -67,7 +67,7 @@ impl Context {
     /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn create_srq(
         &mut self,
         pd: ProtectionDomain,
@@ -93,7 +93,7 @@ impl Context {
         check_core(core, self.cores.len())?;
         check_range("receive depth", depth.into(), 1, SRQ_DEPTH_MAX.into(), "1 to 65536")?;
         check_range("elements", max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
-        cores_of(core, self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
+        cores_of(core, self.cores.len()).try_for_each(|core| self.check_worker(core))?;
         let serial = next_handle_id();
         let app = AppSrq {
             serial,
@@ -174,10 +174,10 @@ impl Context {
     /// # Errors
     ///
     /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
         let cores = cores_of(self.srq(srq)?.core, self.cores.len());
-        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        cores.clone().try_for_each(|core| self.check_worker(core))?;
         let arming = self.srq(srq)?.last_arming.wrapping_add(1).max(1);
         for core in cores {
             let slot = self.srq(srq)?.slot_on(core as u16)?;
@@ -202,13 +202,13 @@ impl Context {
     ///
     /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
     /// - [`VerbsError::SharedReceiveQueueInUse`] if a queue pair uses it.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_srq(&mut self, srq: SharedReceiveQueue) -> Result<(), VerbsError> {
         if self.srq(srq)?.users > 0 {
             return Err(VerbsError::SharedReceiveQueueInUse);
         }
         let cores = cores_of(self.srq(srq)?.core, self.cores.len());
-        cores.clone().try_for_each(|core| self.check_control_room(core, 1))?;
+        cores.clone().try_for_each(|core| self.check_worker(core))?;
         for core in cores {
             let slot = self.srq(srq)?.slot_on(core as u16)?;
             self.send_control(core, ControlMessage::DestroySrq { slot })?;

@@ -5,8 +5,9 @@
 //! neither side waits for the other. Boxes travel both ways: the core returns them, and the context's thread frees
 //! them.
 
+use core::mem::Discriminant;
 use core::net::{IpAddr, SocketAddr};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, AtomicOp, AtomicTarget};
@@ -17,8 +18,7 @@ use crate::event::Event;
 use crate::objects::{CmParams, SharedReceiveQueue};
 use crate::wake::{CoreWaker, WakeSignal};
 
-/// Control messages in flight from one context to one core. A burst of connects fits; a call beyond that fails with
-/// [`Busy`](crate::VerbsError::Busy).
+/// Control messages in flight from one context to one core. Further ones wait in the context.
 pub(crate) const CONTROL_MESSAGES_MAX: usize = 1024;
 
 /// Notifications that a context may leave unread. The core keeps further ones and tries again.
@@ -26,8 +26,8 @@ pub(crate) const NOTIFICATIONS_MAX: usize = 1024;
 
 /// A request of a context to a core.
 pub(crate) enum ControlMessage {
-    /// Takes the core's half of a queue pair.
-    CreateQp(Box<QpCore>),
+    /// Takes the core's half of a queue pair, for its first step.
+    StartQp(Box<QpCore>, FirstStep),
     /// Takes the core's half of a completion queue.
     CreateCq(Box<CqCore>),
     /// Takes the core's half of a shared receive queue.
@@ -42,14 +42,10 @@ pub(crate) enum ControlMessage {
     DestroyQp { slot: u32, in_order: bool },
     /// Returns the core's half of a completion queue.
     DestroyCq { slot: u32 },
-    /// Opens a connection.
-    Connect { slot: u32, remote: SocketAddr, cm_params: Box<CmParams> },
     /// Listens on an address. Sent to the leader core, which informs the others.
     Listen { local: SocketAddr },
     /// Stops listening.
     Unlisten { local: SocketAddr },
-    /// Accepts a request with a queue pair.
-    Accept { request: (u32, u32), slot: u32, cm_params: Box<CmParams> },
     /// Rejects a request.
     Reject { request: (u32, u32), cm_params: Box<CmParams> },
     /// Disconnects after everything posted was sent and acknowledged.
@@ -60,6 +56,16 @@ pub(crate) enum ControlMessage {
     SetRemoteAccess { slot: u32, granted: Access },
     /// Executes an atomic operation on the application's own memory. Sent to the owner core.
     Atomic { cq: u32, wr_id: u64, target: AtomicTarget, operation: AtomicOp },
+}
+
+/// What a queue pair gets a core for.
+pub(crate) enum FirstStep {
+    /// Opens a connection.
+    Connect { remote: SocketAddr, cm_params: Box<CmParams> },
+    /// Accepts a request.
+    Accept { request: (u32, u32), cm_params: Box<CmParams> },
+    /// Completes its receives, which a core does.
+    Abort,
 }
 
 /// A message of a core to a context.
@@ -83,7 +89,11 @@ pub(crate) enum Notification {
 /// A context's end of the rings to one core.
 pub(crate) struct CoreChannel {
     pub(crate) doorbell: doorbell::DoorbellSender,
-    pub(crate) control: spsc::Producer<ControlMessage>,
+    control: spsc::Producer<ControlMessage>,
+    /// Messages that found the ring full, oldest first: at most a few for each object and connection request.
+    waiting: VecDeque<ControlMessage>,
+    /// Those of `waiting` that a later one replaces.
+    replaceable: HashSet<(Discriminant<ControlMessage>, u32)>,
     pub(crate) notifications: spsc::Consumer<Notification>,
     /// Last: the core is woken when the rings above are abandoned.
     pub(crate) waker: CoreWaker,
@@ -106,6 +116,83 @@ pub(crate) struct ContextChannel {
     /// may change any number of times.
     links_changed: u8,
     links_up: u8,
+}
+
+impl ControlMessage {
+    /// The kind and slot of a message that a later one of both replaces: its call may be repeated. The others are sent
+    /// once for an object or address.
+    fn replaceable(&self) -> Option<(Discriminant<Self>, u32)> {
+        match self {
+            // A slot has one request at a time: what waits is for this request or for one that has ended.
+            ControlMessage::Reject { request: (slot, _), .. }
+            | ControlMessage::Disconnect { slot }
+            | ControlMessage::Abort { slot }
+            | ControlMessage::SetRemoteAccess { slot, .. }
+            | ControlMessage::ArmSrq { slot, .. } => Some((core::mem::discriminant(self), *slot)),
+            ControlMessage::StartQp(..)
+            | ControlMessage::CreateCq(_)
+            | ControlMessage::CreateSrq(_)
+            | ControlMessage::ResizeCq { .. }
+            | ControlMessage::DestroySrq { .. }
+            | ControlMessage::DestroyQp { .. }
+            | ControlMessage::DestroyCq { .. }
+            | ControlMessage::Listen { .. }
+            | ControlMessage::Unlisten { .. }
+            | ControlMessage::Atomic { .. } => None,
+        }
+    }
+}
+
+impl CoreChannel {
+    /// Sends a message after all that wait. Returns whether none waits now.
+    pub(crate) fn send(&mut self, message: ControlMessage) -> bool {
+        if let Some(key) = message.replaceable()
+            && !self.replaceable.insert(key)
+        {
+            self.waiting.retain(|waiting| waiting.replaceable() != Some(key));
+        }
+        self.waiting.push_back(message);
+        self.send_waiting()
+    }
+
+    /// Sends messages that wait while there is room. Returns whether none waits now.
+    pub(crate) fn send_waiting(&mut self) -> bool {
+        while !self.control.is_abandoned()
+            && let Some(message) = self.take_waiting()
+        {
+            if let Err(message) = self.control.push(message) {
+                self.replaceable.extend(message.replaceable());
+                self.waiting.push_front(message);
+                break;
+            }
+        }
+        self.waker.wake();
+        self.waiting.is_empty()
+    }
+
+    /// Returns whether a message can be sent at once.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.waiting.is_empty() && self.control.has_room(1)
+    }
+
+    /// Returns whether messages wait for room.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Takes the oldest message that waits.
+    pub(crate) fn take_waiting(&mut self) -> Option<ControlMessage> {
+        let message = self.waiting.pop_front()?;
+        message.replaceable().map(|key| self.replaceable.remove(&key));
+        Some(message)
+    }
+}
+
+impl Drop for CoreChannel {
+    /// What the ring has no room for is dropped: the core ends all objects of the context.
+    fn drop(&mut self) {
+        self.send_waiting();
+    }
 }
 
 impl ContextChannel {
@@ -209,6 +296,8 @@ pub(crate) fn context_channel(
         CoreChannel {
             doorbell: doorbell_sender,
             control: control_tx,
+            waiting: VecDeque::new(),
+            replaceable: HashSet::new(),
             notifications: notifications_rx,
             waker,
         },

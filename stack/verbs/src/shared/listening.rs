@@ -32,12 +32,11 @@ impl ListeningAddresses {
         Some(local)
     }
 
-    /// Removes one record of an address.
-    pub(crate) fn release(&self, context: u16, local: SocketAddr) {
+    /// Removes one record of an address. Returns whether there was one.
+    pub(crate) fn release(&self, context: u16, local: SocketAddr) -> bool {
         let mut bound = lock(&self.0);
-        if let Some(at) = bound.addresses.iter().position(|one| *one == (context, local)) {
-            bound.addresses.swap_remove(at);
-        }
+        let at = bound.addresses.iter().position(|one| *one == (context, local));
+        at.map(|at| bound.addresses.swap_remove(at)).is_some()
     }
 
     /// Removes the records of a context that is gone.

@@ -331,8 +331,6 @@ impl Connection {
             return Ok(());
         }
         match io.ctx.abort(self.qp) {
-            // The next housekeeping tries again.
-            Err(ironwarp::VerbsError::Busy) => {}
             Ok(()) | Err(ironwarp::VerbsError::WrongState(_)) => self.is_ending = true,
             Err(error) => return Err(error.into()),
         }

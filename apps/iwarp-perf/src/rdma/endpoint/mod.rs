@@ -30,9 +30,6 @@ use super::loopback::ServerHalf;
 /// A device with a peer has a link within this time.
 const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A polled core drains a full control queue much sooner.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// The result of a test over the stack.
 pub type Result<T, E = RdmaError> = std::result::Result<T, E>;
 
@@ -289,20 +286,6 @@ impl Endpoint {
             }
             if is_idle && start.elapsed() > timeout {
                 return Err(RdmaError::Timeout(what));
-            }
-        }
-    }
-
-    /// Repeats a call, and polls in between, while the control queue of a core is full.
-    pub fn retry_while_busy<T>(
-        &mut self,
-        mut call: impl FnMut(&mut Context) -> Result<T, VerbsError>,
-    ) -> Result<T> {
-        let start = Instant::now();
-        loop {
-            match call(&mut self.ctx) {
-                Err(VerbsError::Busy) if start.elapsed() < BUSY_TIMEOUT => self.poll(),
-                outcome => return Ok(outcome?),
             }
         }
     }

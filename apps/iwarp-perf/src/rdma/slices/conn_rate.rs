@@ -111,7 +111,7 @@ impl ConnRateTest {
         while allowed > 0 && self.connections.len() < self.open.case.depth as usize {
             let qp = self.create_qp(endpoint)?;
             let start = timer.intended_start(self.counts.started).unwrap_or_else(Instant::now);
-            endpoint.retry_while_busy(|ctx| ctx.connect(qp, peer, GREETING))?;
+            endpoint.ctx.connect(qp, peer, GREETING)?;
             self.connections.insert(qp, start);
             self.counts.started += 1;
             allowed -= 1;
@@ -159,7 +159,7 @@ impl ConnRateTest {
         if self.open.case.bytes > 0 {
             self.post_message(endpoint, qp)?;
         }
-        endpoint.retry_while_busy(|ctx| ctx.disconnect(qp))
+        Ok(endpoint.ctx.disconnect(qp)?)
     }
 
     fn post_message(&self, endpoint: &mut Endpoint, qp: QueuePair) -> Result<()> {
@@ -252,7 +252,7 @@ impl ConnRateTest {
         if self.open.case.bytes > 0 {
             endpoint.ctx.post_recv(qp, &RecvWr::new(0, &self.scatter()?))?;
         }
-        endpoint.retry_while_busy(|ctx| ctx.accept(&request, qp, &[]))?;
+        endpoint.ctx.accept(&request, qp, &[])?;
         self.connections.insert(qp, Instant::now());
         Ok(())
     }
@@ -294,7 +294,7 @@ impl ConnRateTest {
 
     fn destroy(&mut self, endpoint: &mut Endpoint, qp: QueuePair) -> Result<()> {
         match self.connections.remove(&qp) {
-            Some(_) => endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp)),
+            Some(_) => Ok(endpoint.ctx.destroy_qp(qp)?),
             None => Ok(()),
         }
     }

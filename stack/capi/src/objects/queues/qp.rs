@@ -161,7 +161,8 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
     })
 }
 
-/// Destroys a queue pair at once: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR.
+/// Destroys a queue pair: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR once the core has
+/// carried out the call. The name is invalid from now on. Events that the core has raised may follow.
 ///
 /// # Safety
 /// `ctx` is null or a handle of this library.

@@ -4,6 +4,7 @@
 //! its core's half stays, in the error state, until both ends are dropped: so a request that another thread posts meanwhile
 //! is flushed as well.
 
+use super::AppQp;
 use crate::context::Context;
 use crate::core_loop::QpCore;
 use crate::core_loop::channel::ControlMessage;
@@ -20,7 +21,10 @@ pub(in crate::context) struct SplitDestroy {
 }
 
 impl Context {
-    /// Destroys a queue pair at once: an open connection is reset, and posted requests complete as flushed.
+    /// Destroys a queue pair: an open connection is reset, and posted requests complete as flushed. The handle is invalid
+    /// from now on: a second call fails with [`VerbsError::UnknownQueuePair`]. Events that the core has raised may follow.
+    /// Its completions arrive when the core has carried out the call; its queues can be destroyed once
+    /// [`Context::poll_event`] has run after that.
     ///
     /// If other threads have its ends ([`Context::split_qp`]), their calls fail from now on. The
     /// queue pair keeps its slot until both are dropped and [`Context::poll_event`] is called.
@@ -28,7 +32,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         self.begin_destroy(qp, false)
     }
@@ -79,6 +83,7 @@ impl Context {
             split.close();
         }
         self.split_destroys.push(SplitDestroy { qp, requested: false });
+        self.has_deferred = true;
         Ok(())
     }
 
@@ -90,7 +95,6 @@ impl Context {
             let Some(&SplitDestroy { qp, requested: false }) = self.split_destroys.get(at) else { continue };
             let Some(app) = self.qps.get_mut(qp.index) else { continue };
             app.regain();
-            // A full control queue is tried again at the next call.
             if app.split.is_none() && self.request_destroy(qp, false).is_ok() {
                 self.split_destroys
                     .iter_mut()
@@ -123,6 +127,14 @@ impl Context {
     /// Removes a queue pair whose core's half came back.
     pub(in crate::context) fn on_qp_returned(&mut self, half: &QpCore) {
         self.remove_qp(half.handle());
+    }
+
+    /// The worker of `core` was dropped before it learned that these queue pairs are destroyed.
+    pub(in crate::context) fn remove_destroyed(&mut self, core: usize) {
+        let is_there = |app: &AppQp| app.control.assigned.is_none_or(|(at, _)| usize::from(at) == core);
+        let is_left = |app: &&AppQp| app.destroyed && app.split.is_none() && is_there(app);
+        let left: Vec<QueuePair> = self.qps.iter().filter(is_left).map(|app| app.handle).collect();
+        left.into_iter().for_each(|qp| self.remove_qp(qp));
     }
 
     fn remove_qp(&mut self, qp: QueuePair) {

@@ -8,7 +8,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::{ConnectionManager, log_event};
-use crate::core_loop::channel::{ContextChannel, ControlMessage, Notification};
+use crate::core_loop::channel::{ContextChannel, ControlMessage, FirstStep, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
 use crate::event::Event;
@@ -114,12 +114,22 @@ impl ConnectionManager {
         message: ControlMessage,
     ) {
         match message {
-            ControlMessage::CreateQp(mut qp) => {
+            ControlMessage::StartQp(mut qp, first) => {
+                let slot = qp.slot();
                 // A doorbell before this message was ignored; set-up finds the work that it announced.
                 qp.shared.bell.clear();
                 qp.context = context;
-                dp.queues.reset_share(qp.slot(), qp.handle, qp.share);
+                dp.queues.reset_share(slot, qp.handle, qp.share);
                 dp.qps.insert(qp);
+                match first {
+                    FirstStep::Connect { remote, cm_params } => {
+                        self.connect(dp, now, slot, remote, cm_params)
+                    }
+                    FirstStep::Accept { request, cm_params } => {
+                        self.accept(dp, now, request, slot, cm_params)
+                    }
+                    FirstStep::Abort => self.abort(dp, now, slot),
+                }
             }
             ControlMessage::CreateCq(mut cq) => {
                 cq.context = context;
@@ -147,14 +157,8 @@ impl ConnectionManager {
                     self.send_notification(context, Notification::CqReturned(cq));
                 }
             }
-            ControlMessage::Connect { slot, remote, cm_params } => {
-                self.connect(dp, now, slot, remote, cm_params)
-            }
             ControlMessage::Listen { local } => self.listen(dp, context, local),
             ControlMessage::Unlisten { local } => self.unlisten(dp, context, local),
-            ControlMessage::Accept { request, slot, cm_params } => {
-                self.accept(dp, now, request, slot, cm_params)
-            }
             ControlMessage::Reject { request, cm_params } => {
                 self.reject(dp, now, context, request, cm_params)
             }
