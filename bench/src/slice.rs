@@ -294,7 +294,7 @@ mod tests {
         assert!(budget.is_warm(0, 100));
         assert!(
             !Budget::iterations(10, 200).is_warm(199, u64::MAX),
-            "asked for by number, they come by number"
+            "a slice of a number of messages ends by that number alone"
         );
     }
 

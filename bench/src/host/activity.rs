@@ -11,7 +11,7 @@ use super::read_kernel_file;
 
 /// Clock ticks a second in `/proc`: the kernel's ABI fixes USER_HZ at 100 on every architecture DPDK runs on.
 const TICKS_PER_S: u64 = 100;
-/// The place of stolen time in a `cpu` line: user, nice, system, idle, iowait, irq, softirq, steal.
+/// The index of stolen time in a `cpu` line: user, nice, system, idle, iowait, irq, softirq, steal.
 const STEAL_FIELD: usize = 7;
 
 /// A reading, or the difference of two.

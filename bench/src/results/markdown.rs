@@ -66,7 +66,7 @@ fn section(
 /// Of a run whose commit does not say what was measured. `scripts/results.sh` makes none.
 const UNCOMMITTED: &str = "; **with changes that were not committed, so to be measured again**";
 
-/// Where a run's figures are from: each line with its place in the list.
+/// Where a run's figures are from: each line with its index in the list.
 fn provenance(run: &Run) -> Vec<(usize, String)> {
     let commit = run.build.commit.as_deref().unwrap_or_default();
     let profile = run.build.profile.as_deref().map_or_else(String::new, |profile| format!(", {profile}"));

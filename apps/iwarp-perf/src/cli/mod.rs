@@ -81,7 +81,7 @@ fn command() -> clap::Command {
         .disable_help_subcommand(true)
         .propagate_version(true)
         .subcommand_value_name("TOOL")
-        .subcommand_help_heading("Tools, in the place of TEST, each with a --help of its own")
+        .subcommand_help_heading("Tools, in place of TEST, each with a --help of its own")
 }
 
 /// Returns what to say of a first word that is neither a test nor a tool: the tools, and the word that it resembles.

@@ -316,7 +316,7 @@ pub fn extensions(case: &Case) -> Option<Extensions> {
 }
 
 /// Registers the zeroed words of an atomic test; no region for other tests. Queue pairs are assigned to cores round-robin,
-/// and sets of words to queue pairs likewise.
+/// and sets of words to queue pairs in the same way.
 pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords> {
     let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
     let sets: Result<Vec<Region>> =

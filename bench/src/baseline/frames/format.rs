@@ -5,7 +5,7 @@ use ironwarp_types::MacAddr;
 
 /// Link header.
 const HEADER_BYTES: usize = 14;
-/// The places of kind and sequence number.
+/// The offsets of kind and sequence number.
 const KIND_AT: usize = HEADER_BYTES;
 const SEQUENCE_AT: usize = HEADER_BYTES + 2;
 /// Link header, kind, unused byte, sequence number.

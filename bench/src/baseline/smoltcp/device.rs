@@ -87,7 +87,7 @@ impl<P: Port> TxToken for FrameWriter<'_, P> {
         if self.tx.is_full() {
             self.port.tx_burst(self.tx);
         }
-        // Without a buffer or a place the frame is lost, as on a card with a full ring; TCP sends it again.
+        // Without a buffer or a slot the frame is lost, as on a card with a full ring; TCP sends it again.
         let Some(mut frame) = self.port.alloc().filter(|_| !self.tx.is_full()) else {
             return write(&mut vec![0; len]);
         };
