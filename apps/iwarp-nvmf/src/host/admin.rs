@@ -72,18 +72,18 @@ impl Host {
     /// # Errors
     ///
     /// The target rejects the connection or a command, or does not respond.
-    pub fn connect(&mut self, turn: &mut dyn FnMut()) -> Result<ControllerSummary, NvmfError> {
+    pub fn connect(&mut self, between: &mut dyn FnMut()) -> Result<ControllerSummary, NvmfError> {
         self.cntlid = CNTLID_DYNAMIC;
-        let entry = self.connect_queue(0, ADMIN_QUEUE_ENTRIES, turn)?;
+        let entry = self.connect_queue(0, ADMIN_QUEUE_ENTRIES, between)?;
         self.cntlid = succeed("Connect", entry)? as u16;
-        let cap = self.property(property_get(0, property::CAP, true), turn)?;
+        let cap = self.property(property_get(0, property::CAP, true), between)?;
         self.settings.queue_entries = self.settings.queue_entries.min((cap as u16).saturating_add(1));
-        self.property(property_set(0, property::CC, property::CC_EN | property::CC_ENTRY_SIZES), turn)?;
-        let csts = self.property(property_get(0, property::CSTS, false), turn)? as u32;
+        self.property(property_set(0, property::CC, property::CC_EN | property::CC_ENTRY_SIZES), between)?;
+        let csts = self.property(property_get(0, property::CSTS, false), between)? as u32;
         if csts & property::CSTS_RDY == 0 {
             return Err(NvmfError::Protocol(format!("the controller is not ready: CSTS {csts:#x}")));
         }
-        self.identify_controller(turn)
+        self.identify_controller(between)
     }
 
     /// Opens a queue and sends its Connect. Returns the response.
@@ -95,16 +95,16 @@ impl Host {
         &mut self,
         qid: u16,
         entries: u16,
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<CompletionQueueEntry, NvmfError> {
         let queue = self.open_queue(CmRequest::new(qid, entries).as_bytes(), entries)?;
-        self.wait(queue, turn, |host| host.is_up(queue).then_some(()))?;
+        self.wait(queue, between, |host| host.is_up(queue).then_some(()))?;
         let settings = &self.settings;
         let cattr = if settings.no_flow_control { CATTR_DISABLE_SQ_FLOW_CONTROL } else { 0 };
         let kato_ms = if qid == 0 { settings.kato_ms } else { 0 };
         let connect = Connect { recfmt: 0, qid, sqsize: entries.saturating_sub(1), cattr, kato_ms };
         let data = ConnectData::new(settings.hostid, self.cntlid, &settings.subnqn, &settings.hostnqn);
-        self.send_connect(queue, connect, &data, turn)
+        self.send_connect(queue, connect, &data, between)
     }
 
     /// Sends a Connect on an open queue, for tests of its fields.
@@ -117,14 +117,14 @@ impl Host {
         queue: usize,
         connect: Connect,
         data: &ConnectData,
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<CompletionQueueEntry, NvmfError> {
         // As Linux does: the data is in the capsule where capsules have data.
         let in_capsule =
             connect.qid > 0 && self.settings.in_capsule && self.capsule_bytes >= CONNECT_DATA_BYTES;
         let transfer = if in_capsule { Transfer::InCapsule } else { Transfer::ToTarget };
         let mut bytes = data.as_bytes().to_vec();
-        self.execute(queue, connect.entry(0), transfer(CONNECT_DATA_BYTES), &mut bytes, turn)
+        self.execute(queue, connect.entry(0), transfer(CONNECT_DATA_BYTES), &mut bytes, between)
     }
 
     /// Requests and opens I/O queues.
@@ -132,14 +132,14 @@ impl Host {
     /// # Errors
     ///
     /// The target refuses a queue.
-    pub fn connect_io_queues(&mut self, count: u16, turn: &mut dyn FnMut()) -> Result<(), NvmfError> {
+    pub fn connect_io_queues(&mut self, count: u16, between: &mut dyn FnMut()) -> Result<(), NvmfError> {
         let mut set = SubmissionQueueEntry::new(admin::SET_FEATURES, 0, 0);
         set.set_dword(10, feature::NUMBER_OF_QUEUES.into());
         let requested = u32::from(count.saturating_sub(1));
         set.set_dword(11, requested << 16 | requested);
-        let granted = self.property(set, turn)? as u16;
+        let granted = self.property(set, between)? as u16;
         for qid in 1..=count.min(granted.saturating_add(1)) {
-            let entry = self.connect_queue(qid, self.settings.queue_entries, turn)?;
+            let entry = self.connect_queue(qid, self.settings.queue_entries, between)?;
             succeed("Connect", entry)?;
         }
         Ok(())
@@ -153,9 +153,9 @@ impl Host {
     pub fn property(
         &mut self,
         entry: SubmissionQueueEntry,
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<u64, NvmfError> {
-        succeed("an admin command", self.execute(0, entry, Transfer::None, &mut [], turn)?)
+        succeed("an admin command", self.execute(0, entry, Transfer::None, &mut [], between)?)
     }
 
     /// Executes Identify. Returns its data.
@@ -163,17 +163,17 @@ impl Host {
     /// # Errors
     ///
     /// The command fails.
-    pub fn identify(&mut self, cns: u8, nsid: u32, turn: &mut dyn FnMut()) -> Result<Vec<u8>, NvmfError> {
+    pub fn identify(&mut self, cns: u8, nsid: u32, between: &mut dyn FnMut()) -> Result<Vec<u8>, NvmfError> {
         let mut entry = SubmissionQueueEntry::new(admin::IDENTIFY, 0, nsid);
         entry.set_dword(10, cns.into());
         let mut data = vec![0; IDENTIFY_BYTES];
         let transfer = Transfer::FromTarget(IDENTIFY_BYTES as u32);
-        succeed("Identify", self.execute(0, entry, transfer, &mut data, turn)?)?;
+        succeed("Identify", self.execute(0, entry, transfer, &mut data, between)?)?;
         Ok(data)
     }
 
-    fn identify_controller(&mut self, turn: &mut dyn FnMut()) -> Result<ControllerSummary, NvmfError> {
-        let data = self.identify(cns::CONTROLLER, 0, turn)?;
+    fn identify_controller(&mut self, between: &mut dyn FnMut()) -> Result<ControllerSummary, NvmfError> {
+        let data = self.identify(cns::CONTROLLER, 0, between)?;
         let mut identity = Host::zeroed::<IdentifyController>();
         identity.as_mut_bytes().copy_from_slice(&data);
         if identity.cntlid.get() != self.cntlid {
@@ -197,10 +197,10 @@ impl Host {
     /// # Errors
     ///
     /// A command fails.
-    pub fn namespaces(&mut self, turn: &mut dyn FnMut()) -> Result<Vec<NamespaceSummary>, NvmfError> {
-        let list = self.identify(cns::ACTIVE_NAMESPACES, 0, turn)?;
+    pub fn namespaces(&mut self, between: &mut dyn FnMut()) -> Result<Vec<NamespaceSummary>, NvmfError> {
+        let list = self.identify(cns::ACTIVE_NAMESPACES, 0, between)?;
         let nsids = list.as_chunks::<4>().0.iter().map(|&bytes| u32::from_le_bytes(bytes));
-        nsids.take_while(|&nsid| nsid != 0).map(|nsid| self.namespace(nsid, turn)).collect()
+        nsids.take_while(|&nsid| nsid != 0).map(|nsid| self.namespace(nsid, between)).collect()
     }
 
     /// Returns a namespace.
@@ -208,8 +208,8 @@ impl Host {
     /// # Errors
     ///
     /// The command fails.
-    pub fn namespace(&mut self, nsid: u32, turn: &mut dyn FnMut()) -> Result<NamespaceSummary, NvmfError> {
-        let data = self.identify(cns::NAMESPACE, nsid, turn)?;
+    pub fn namespace(&mut self, nsid: u32, between: &mut dyn FnMut()) -> Result<NamespaceSummary, NvmfError> {
+        let data = self.identify(cns::NAMESPACE, nsid, between)?;
         let mut identity = Host::zeroed::<IdentifyNamespace>();
         identity.as_mut_bytes().copy_from_slice(&data);
         let block_bytes = 1u32.checked_shl(identity.lbaf0[2].into()).unwrap_or(0);
@@ -225,7 +225,7 @@ impl Host {
         &mut self,
         identifier: u8,
         (offset, bytes): (u64, u32),
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<Vec<u8>, NvmfError> {
         let dwords = (bytes / 4).saturating_sub(1);
         let mut entry = SubmissionQueueEntry::new(admin::GET_LOG_PAGE, 0, u32::MAX);
@@ -233,7 +233,7 @@ impl Host {
         entry.set_dword(11, dwords >> 16);
         entry.set_qword(12, offset);
         let mut data = vec![0; bytes as usize];
-        succeed("Get Log Page", self.execute(0, entry, Transfer::FromTarget(bytes), &mut data, turn)?)?;
+        succeed("Get Log Page", self.execute(0, entry, Transfer::FromTarget(bytes), &mut data, between)?)?;
         Ok(data)
     }
 
@@ -242,15 +242,15 @@ impl Host {
     /// # Errors
     ///
     /// A command fails, or the log is not of this format.
-    pub fn discover(&mut self, turn: &mut dyn FnMut()) -> Result<Vec<DiscoveryRecord>, NvmfError> {
+    pub fn discover(&mut self, between: &mut dyn FnMut()) -> Result<Vec<DiscoveryRecord>, NvmfError> {
         const RECORD: usize = size_of::<DiscoveryEntry>();
-        let header_bytes = self.log_page(lid::DISCOVERY, (0, RECORD as u32), turn)?;
+        let header_bytes = self.log_page(lid::DISCOVERY, (0, RECORD as u32), between)?;
         let mut header = Host::zeroed::<DiscoveryHeader>();
         header.as_mut_bytes().copy_from_slice(&header_bytes);
         let mut records = Vec::new();
         for number in 0..header.records.get() {
             let offset = (number + 1) * RECORD as u64;
-            let bytes = self.log_page(lid::DISCOVERY, (offset, RECORD as u32), turn)?;
+            let bytes = self.log_page(lid::DISCOVERY, (offset, RECORD as u32), between)?;
             let mut record = Host::zeroed::<DiscoveryEntry>();
             record.as_mut_bytes().copy_from_slice(&bytes);
             let (address, service) = (text(&record.traddr), text(&record.trsvcid));
@@ -264,9 +264,14 @@ impl Host {
     /// # Errors
     ///
     /// The command fails.
-    pub fn read(&mut self, at: BlockRange, data: &mut [u8], turn: &mut dyn FnMut()) -> Result<(), NvmfError> {
+    pub fn read(
+        &mut self,
+        at: BlockRange,
+        data: &mut [u8],
+        between: &mut dyn FnMut(),
+    ) -> Result<(), NvmfError> {
         let transfer = Transfer::FromTarget(data.len() as u32);
-        succeed("Read", self.execute(1, at.entry(io::READ), transfer, data, turn)?).map(drop)
+        succeed("Read", self.execute(1, at.entry(io::READ), transfer, data, between)?).map(drop)
     }
 
     /// Writes blocks on the first I/O queue.
@@ -278,10 +283,10 @@ impl Host {
         &mut self,
         at: BlockRange,
         data: &mut [u8],
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<(), NvmfError> {
         let transfer = self.transfer_to_target(data.len() as u32);
-        succeed("Write", self.execute(1, at.entry(io::WRITE), transfer, data, turn)?).map(drop)
+        succeed("Write", self.execute(1, at.entry(io::WRITE), transfer, data, between)?).map(drop)
     }
 
     /// Returns how the data of a Write goes to the target.
@@ -298,9 +303,9 @@ impl Host {
     /// # Errors
     ///
     /// The command fails.
-    pub fn flush(&mut self, nsid: u32, turn: &mut dyn FnMut()) -> Result<(), NvmfError> {
+    pub fn flush(&mut self, nsid: u32, between: &mut dyn FnMut()) -> Result<(), NvmfError> {
         let entry = SubmissionQueueEntry::new(io::FLUSH, 0, nsid);
-        succeed("Flush", self.execute(1, entry, Transfer::None, &mut [], turn)?).map(drop)
+        succeed("Flush", self.execute(1, entry, Transfer::None, &mut [], between)?).map(drop)
     }
 
     /// Returns the status of a command on a queue, for tests.
@@ -313,14 +318,14 @@ impl Host {
         queue: usize,
         entry: SubmissionQueueEntry,
         transfer: Transfer,
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<Status, NvmfError> {
         let bytes = match transfer {
             Transfer::ToTarget(bytes) | Transfer::InCapsule(bytes) | Transfer::FromTarget(bytes) => bytes,
             Transfer::None | Transfer::AsIs => 0,
         };
         let mut data = vec![0; bytes as usize];
-        Ok(self.execute(queue, entry, transfer, &mut data, turn)?.status())
+        Ok(self.execute(queue, entry, transfer, &mut data, between)?.status())
     }
 }
 

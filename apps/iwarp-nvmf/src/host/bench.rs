@@ -106,7 +106,7 @@ impl Host {
         &mut self,
         namespace: NamespaceSummary,
         workload: Workload,
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<BenchReport, NvmfError> {
         let mut run = self.begin(namespace, workload)?;
         let started = self.now_ns();
@@ -118,7 +118,7 @@ impl Host {
                 self.issue(queue, &mut run)?;
             }
             self.poll()?;
-            turn();
+            between();
             let now = self.now_ns();
             last = if done > 0 { now } else { last };
             if (1..self.queues.len()).any(|queue| !self.is_up(queue)) {

@@ -1,7 +1,7 @@
 //! An initiator for tests and measurements: connects to a target, executes admin commands, reads and writes at depth.
 //!
 //! A [`Host`] owns a stack's worker and a context, and all of its queues. Nothing blocks inside: [`Host::poll`] runs one
-//! turn. Calls that wait for a response take `turn`, which they call between polls, so that a target in the same thread
+//! turn. Calls that wait for a response take `between`, which they call between polls, so that a target in the same thread
 //! can run.
 //!
 //! Each outstanding command has a data buffer of its own. It is either registered once for all commands, or bound to a
@@ -212,13 +212,13 @@ impl Host {
     pub(crate) fn wait<T>(
         &mut self,
         queue: usize,
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
         mut done: impl FnMut(&mut Host) -> Option<T>,
     ) -> Result<T, NvmfError> {
         let deadline = Instant::now() + self.settings.timeout;
         loop {
             let busy = self.poll()?;
-            turn();
+            between();
             if let Some(result) = done(self) {
                 return Ok(result);
             }
@@ -245,11 +245,11 @@ impl Host {
     /// # Errors
     ///
     /// The stack refuses a call.
-    pub fn close(&mut self, turn: &mut dyn FnMut()) -> Result<(), NvmfError> {
+    pub fn close(&mut self, between: &mut dyn FnMut()) -> Result<(), NvmfError> {
         let deadline = Instant::now() + Duration::from_secs(2);
         while self.ctx.drain(deadline)?.open > 0 {
             self.poll()?;
-            turn();
+            between();
         }
         for queue in std::mem::take(&mut self.queues).into_iter().filter(|one| one.link != Link::Discarded) {
             match self.ctx.destroy_qp(queue.qp) {
@@ -260,7 +260,7 @@ impl Host {
         // The queue pairs come back, and the last acknowledgements are sent.
         for _ in 0..16 {
             self.poll()?;
-            turn();
+            between();
         }
         Ok(())
     }

@@ -233,10 +233,10 @@ impl Host {
         &mut self,
         private_data: &[u8],
         entries: u16,
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<usize, NvmfError> {
         let queue = self.open_queue(private_data, entries)?;
-        self.wait(queue, turn, |host| host.is_up(queue).then_some(queue))
+        self.wait(queue, between, |host| host.is_up(queue).then_some(queue))
     }
 
     /// Reserves a command identifier with its data buffer. `None` if all are in use.
@@ -351,7 +351,7 @@ impl Host {
         entry: SubmissionQueueEntry,
         transfer: Transfer,
         data: &mut [u8],
-        turn: &mut dyn FnMut(),
+        between: &mut dyn FnMut(),
     ) -> Result<CompletionQueueEntry, NvmfError> {
         let full = NvmfError::Protocol("every command identifier is in use".to_owned());
         let cid = self.reserve(queue).ok_or(full)?;
@@ -359,7 +359,7 @@ impl Host {
             self.write_buffer(queue, cid, data)?;
         }
         self.send(queue, cid, entry, transfer)?;
-        let done = self.wait(queue, turn, |host| {
+        let done = self.wait(queue, between, |host| {
             let queue = host.queues.get_mut(queue)?;
             let at = queue.completed.iter().position(|done| done.cid == cid)?;
             queue.completed.remove(at)
