@@ -17,7 +17,7 @@ pub fn create(input: &mut Input<'_>, program: &mut Program, end: usize) {
         let attr = attr.unwrap_or(iw_cq_attr { size: size_of::<iw_cq_attr>() as u32, depth, core });
         let attr = iw_cq_attr { core, ..attr };
         let (given, mut made) = (of_any_size(input, attr, |attr, size| attr.size = size), iw_cq::default());
-        // SAFETY: a handle of this library, a struct of the size that it states, and a place for the value.
+        // SAFETY: a handle of this library, a struct of the size that it states, and memory for the value.
         let created =
             unsafe { iw_cq_create_with(ctx, pointer(input, given.as_ptr().cast_mut()).cast(), &mut made) };
         if good(created) {

@@ -35,7 +35,7 @@ impl Params {
         let private_data: Box<[u8]> = input.bytes(600).into();
         // SAFETY: the struct is made of numbers and a pointer that may be null.
         let mut params: iw_conn_params = unsafe { std::mem::zeroed() };
-        // SAFETY: a place for the value.
+        // SAFETY: memory for the value.
         good(unsafe { iw_conn_params_init_sized(&mut params, size_of::<iw_conn_params>()) });
         params.private_data = private_data.as_ptr();
         params.private_data_bytes = private_data.len() as u32;
@@ -97,7 +97,7 @@ pub fn listen(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let mut local = any_address(input, 1 + end as u8);
     let kind = input.u8();
     let (local, mut bound) = (pointer(input, &mut local), iw_addr::default());
-    // SAFETY: a handle of this library, an address, and a place for another.
+    // SAFETY: a handle of this library, an address, and memory for another.
     unsafe {
         match kind % 4 {
             0 => good(iw_listen(ctx, local)),
@@ -114,7 +114,7 @@ pub fn address_texts(input: &mut Input<'_>) {
     let text = CString::new(text).expect("no NUL");
     let mut parsed = iw_addr::default();
     let mut room = vec![0; usize::from(input.u8() % 80)].into_boxed_slice();
-    // SAFETY: a text, and places for values.
+    // SAFETY: a text, and memory for values.
     unsafe {
         let known = good(iw_addr_parse(text.as_ptr(), pointer(input, &mut parsed)));
         let size = room.len();

@@ -21,7 +21,7 @@ pub fn call(input: &mut Input<'_>, program: &mut Program, end: usize) {
 fn wait(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(worker) = pick(input, &program.ends, end, |end| &end.workers) else { return };
     let mut descriptor = -1;
-    // SAFETY: a handle of this library, and a place for the value.
+    // SAFETY: a handle of this library, and memory for the value.
     unsafe {
         if input.flag() {
             good(iw_worker_wake_fd(worker, pointer(input, &mut descriptor)));
@@ -35,7 +35,7 @@ fn wait(input: &mut Input<'_>, program: &mut Program, end: usize) {
 fn capture(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(worker) = pick(input, &program.ends, end, |end| &end.workers) else { return };
     let known = pick(input, &program.ends, end, |end| &end.captures);
-    // SAFETY: handles of this library, texts, and a place for a handle.
+    // SAFETY: handles of this library, texts, and memory for a handle.
     unsafe {
         match (input.u8() % 8, known) {
             (0 | 1, _) | (_, None) => create_capture(input, program, end),
@@ -59,7 +59,7 @@ fn create_capture(input: &mut Input<'_>, program: &mut Program, end: usize) {
         _ => c"".into(),
     };
     let mut capture = null_mut();
-    // SAFETY: a text, and a place for a handle.
+    // SAFETY: a text, and memory for a handle.
     if good(unsafe {
         iw_capture_create(pointer(input, path.as_ptr().cast_mut()), pointer(input, &mut capture))
     }) {
@@ -92,7 +92,7 @@ pub fn end_log() {
 fn counters(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let (stack, mut value, mut room) = (program.ends[end].stack, 0, [0; 64]);
     let part = if input.u8() < 200 { u32::from(input.u8() % 3) } else { input.u32() };
-    // SAFETY: a handle of this library, texts, and places for values.
+    // SAFETY: a handle of this library, texts, and memory for values.
     unsafe {
         let all = iw_stack_counters(stack);
         assert!(good(all) && all > 0);

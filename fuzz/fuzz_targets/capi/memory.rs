@@ -16,7 +16,7 @@ pub fn register(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let (bytes, mut mr, mut allocated) = (Bytes::new(length), null_mut(), null_mut());
     let (address, kind) = (bytes.address.cast(), input.u8() % 8);
     let out = pointer(input, &mut mr);
-    // SAFETY: handles of this library, places for values, and bytes that are freed when the library says so.
+    // SAFETY: handles of this library, memory for values, and bytes that are freed when the library says so.
     let registered = unsafe {
         match kind {
             0..=2 => iw_mr_register(ctx, pd, address, length, access, out),
@@ -77,7 +77,7 @@ pub fn query(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(memory) = program.ends[end].memory.first() else { return };
     let (mut info, mut core) = (memory.info, 0);
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
-    // SAFETY: handles of this library, and places for values.
+    // SAFETY: handles of this library, and memory for values.
     unsafe {
         good(iw_mr_query(memory.handle, pointer(input, &mut info)));
         good(iw_owner_core(ctx, memory.handle, input.u16().into(), pointer(input, &mut core)));
@@ -89,7 +89,7 @@ pub fn create_tag(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let Some(pd) = pick(input, &program.ends, end, |end| &end.pds) else { return };
     let (mut window, mut fast) = (null_mut(), null_mut());
-    // SAFETY: a handle of this library, and places for values.
+    // SAFETY: a handle of this library, and memory for values.
     unsafe {
         if input.flag() {
             if good(iw_mw_create(ctx, pd, pointer(input, &mut window))) {
@@ -105,7 +105,7 @@ pub fn use_tag(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let window = pick(input, &program.ends, end, |end| &end.windows).unwrap_or(null_mut());
     let fast = pick(input, &program.ends, end, |end| &end.fast).unwrap_or(null_mut());
     let mut info = iw_stag_info { size: size_of::<iw_stag_info>() as u32, stag: 0, next_stag: 0 };
-    // SAFETY: handles of this library or null, and a place for the value.
+    // SAFETY: handles of this library or null, and memory for the value.
     unsafe {
         match input.u8() % 8 {
             0 | 1 => good(iw_mw_query(window, pointer(input, &mut info))),

@@ -15,7 +15,7 @@ pub fn create_qp(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(cq) = pick(input, ends, end, |end| &end.cqs) else { return };
     // SAFETY: the struct is made of numbers.
     let mut attr: iw_qp_attr = unsafe { std::mem::zeroed() };
-    // SAFETY: a place for the value.
+    // SAFETY: memory for the value.
     good(unsafe { iw_qp_attr_init_sized(&mut attr, size_of::<iw_qp_attr>(), cq) });
     (attr.send_depth, attr.recv_depth) = (input.u8().into(), input.u8().into());
     if input.u8() > 200 {
@@ -34,7 +34,7 @@ pub fn create_qp(input: &mut Input<'_>, program: &mut Program, end: usize) {
     attr.size = size;
     let given = shortened(&attr, size as usize);
     let mut qp = iw_qp::default();
-    // SAFETY: handles of this library, a struct of the size that it states, and a place for the value.
+    // SAFETY: handles of this library, a struct of the size that it states, and memory for the value.
     if good(unsafe { iw_qp_create(ctx, pd, pointer(input, given.as_ptr().cast_mut()).cast(), &mut qp) }) {
         program.ends[end].qps.push(qp);
     }
@@ -58,7 +58,7 @@ pub fn qp(input: &mut Input<'_>, program: &mut Program, end: usize) {
     // SAFETY: the struct is made of numbers.
     let mut info: iw_qp_info = unsafe { std::mem::zeroed() };
     info.size = size_of::<iw_qp_info>() as u32;
-    // SAFETY: a handle of this library, and a place for the value.
+    // SAFETY: a handle of this library, and memory for the value.
     if good(unsafe { iw_qp_query(ctx, qp, pointer(input, &mut info)) }) {
         assert!(info.state <= IW_QP_ERROR && info.sends_outstanding <= info.send_depth);
     }
@@ -72,7 +72,7 @@ pub fn create_cq(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };
     let (depth, mut cq) = (input.u8().into(), iw_cq::default());
     let depth = if depth == 255 { input.u32() } else { depth };
-    // SAFETY: a handle of this library, and a place for the value.
+    // SAFETY: a handle of this library, and memory for the value.
     if good(unsafe { iw_cq_create(ctx, depth, pointer(input, &mut cq)) }) {
         program.ends[end].cqs.push(cq);
     }
@@ -84,7 +84,7 @@ pub fn cq(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let mut info =
         iw_cq_info { size: size_of::<iw_cq_info>() as u32, depth: 0, reserved_cqes: 0, users: 0, core: 0 };
     let mut descriptor = -1;
-    // SAFETY: a handle of this library, and places for values.
+    // SAFETY: a handle of this library, and memory for values.
     unsafe {
         match input.u8() % 8 {
             0 | 1 => good(iw_cq_resize(ctx, cq, input.u16().into())),
@@ -109,7 +109,7 @@ pub fn srq(input: &mut Input<'_>, program: &mut Program, end: usize) {
         users: 0,
         core: 0,
     };
-    // SAFETY: a handle of this library, and places for values.
+    // SAFETY: a handle of this library, and memory for values.
     unsafe {
         match (kind, known) {
             (0..=2, _) | (_, None) => {
@@ -131,7 +131,7 @@ pub fn context(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let mut pd = iw_pd { id: 0 };
     let mut drained = iw_drain_progress { size: size_of::<iw_drain_progress>() as u32, open: 0, aborted: 0 };
     let mut descriptor = -1;
-    // SAFETY: the structs are made of numbers; handles of this library, and places for values.
+    // SAFETY: the structs are made of numbers; handles of this library, and memory for values.
     unsafe {
         let mut limits: iw_limits = std::mem::zeroed();
         limits.size = size_of::<iw_limits>() as u32;
@@ -189,7 +189,7 @@ pub fn worker(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(worker) = pick(input, &program.ends, end, |end| &end.workers) else { return };
     let mut polled =
         iw_poll_result { size: size_of::<iw_poll_result>() as u32, reserved: 0, work: 0, idle_ns: 0 };
-    // SAFETY: handles of this library, and places for values.
+    // SAFETY: handles of this library, and memory for values.
     unsafe {
         match input.u8() % 16 {
             0 => {
@@ -213,7 +213,7 @@ pub fn counters(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let name =
         CString::new(input.short_bytes().split(|byte| *byte == 0).next().unwrap_or(b"")).expect("no NUL");
     let mut room = vec![0; usize::from(input.u8())].into_boxed_slice();
-    // SAFETY: a handle of this library, a text, and places for values.
+    // SAFETY: a handle of this library, a text, and memory for values.
     unsafe {
         good(iw_stack_counter(stack, name.as_ptr(), pointer(input, &mut value)));
         let all = iw_stack_counters(stack);
@@ -233,7 +233,7 @@ pub fn open_wrongly(input: &mut Input<'_>) {
     let texts = [TEXTS[input.below(4)].as_ptr(), TEXTS[input.below(4)].as_ptr()];
     let (mut first, mut second) = (null_mut(), null_mut());
     let kind = input.u8().into();
-    // SAFETY: texts and places for handles.
+    // SAFETY: texts and memory for handles.
     unsafe {
         let (one, other) = (pointer(input, &mut first), pointer(input, &mut second));
         assert!(!good(iw_stack_open_pair(texts[0], texts[1], kind, input.u8().into(), one, other)));

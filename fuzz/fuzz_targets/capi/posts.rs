@@ -50,7 +50,7 @@ pub fn send(input: &mut Input<'_>, program: &mut Program, end: usize) {
     });
 }
 
-/// Calls `post` with requests, their size and number, whose lists are as long as they say, and with a place for the number
+/// Calls `post` with requests, their size and number, whose lists are as long as they say, and with memory for the number
 /// of those that were posted.
 pub fn send_by(
     input: &mut Input<'_>,
@@ -118,7 +118,7 @@ fn send_wr(
 /// The tag of a fast region.
 fn tag_of(fast: *mut iw_fast_mr) -> u32 {
     let mut info = iw_stag_info { size: size_of::<iw_stag_info>() as u32, stag: 0, next_stag: 0 };
-    // SAFETY: a handle of this library, and a place for the value.
+    // SAFETY: a handle of this library, and memory for the value.
     good(unsafe { iw_fast_mr_query(fast, &mut info) });
     info.stag
 }
@@ -139,7 +139,7 @@ pub fn receive(input: &mut Input<'_>, program: &mut Program, end: usize) {
     });
 }
 
-/// Calls `post` with receives and their number, whose lists are as long as they say, and with a place for the number of
+/// Calls `post` with receives and their number, whose lists are as long as they say, and with memory for the number of
 /// those that were posted.
 pub fn receive_by(
     input: &mut Input<'_>,
@@ -169,7 +169,7 @@ pub fn reap(input: &mut Input<'_>, program: &mut Program, end: usize) {
     });
 }
 
-/// Calls `poll` with places for completions, their size and number, and checks what it stored.
+/// Calls `poll` with memory for completions, their size and number, and checks what it stored.
 pub fn reap_by(
     input: &mut Input<'_>,
     program: &mut Program,

@@ -129,7 +129,7 @@ impl Program {
         // Workers on threads of the library may sleep.
         let idle = if flags & 8 == 0 { "yield" } else { "sleep" };
         let texts = [toml(cores, idle, 1), toml(cores, idle, 2)];
-        // SAFETY: texts and places for two handles.
+        // SAFETY: texts and memory for two handles.
         let opened = unsafe {
             iw_stack_open_pair(texts[0].as_ptr(), texts[1].as_ptr(), IW_PAIR_MEMORY, 0, &mut near, &mut far)
         };
@@ -207,7 +207,7 @@ impl End {
             split: Split::default(),
             accepts: false,
         };
-        // SAFETY: handles of this library, and places for values.
+        // SAFETY: handles of this library, and memory for values.
         unsafe {
             for (core, worker) in end.workers.iter_mut().enumerate() {
                 must(iw_worker_take(stack, core as u32, worker));
@@ -231,7 +231,7 @@ impl End {
     /// Creates a queue pair with room for a few requests, and posts no receives.
     fn create_qp(&mut self) -> bool {
         let mut qp = iw_qp::default();
-        // SAFETY: the struct is made of numbers; handles of this library and places for values.
+        // SAFETY: the struct is made of numbers; handles of this library and memory for values.
         let created = unsafe {
             let mut attr: iw_qp_attr = std::mem::zeroed();
             iw_qp_attr_init_sized(&mut attr, size_of::<iw_qp_attr>(), self.cqs[0]);
@@ -249,7 +249,7 @@ impl End {
             // SAFETY: the struct is made of numbers.
             let mut event: iw_event = unsafe { std::mem::zeroed() };
             event.size = size_of::<iw_event>() as u32;
-            // SAFETY: a handle of this library, and a place for an event.
+            // SAFETY: a handle of this library, and memory for an event.
             while unsafe { iw_event_poll(self.ctxs[number], &mut event) } == 1 {
                 assert!((IW_EVENT_CONNECT_REQUEST..=IW_EVENT_OTHER).contains(&event.kind));
                 assert!(event.private_data_bytes as usize <= event.private_data.len());
@@ -302,7 +302,7 @@ impl Memory {
             access: 0,
             reserved: 0,
         };
-        // SAFETY: a handle of this library, and a place for the value.
+        // SAFETY: a handle of this library, and memory for the value.
         must(unsafe { iw_mr_query(handle, &mut info) });
         Memory { handle, info, bytes }
     }

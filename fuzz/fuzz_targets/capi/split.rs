@@ -37,7 +37,7 @@ pub fn split(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let kind = input.u8() % 4;
     let (cq, srq) = (pick(input, ends, end, |end| &end.cqs), pick(input, ends, end, |end| &end.srqs));
     let qp = pick(input, ends, end, |end| &end.qps);
-    // SAFETY: handles of this library, and places for handles.
+    // SAFETY: handles of this library, and memory for handles.
     unsafe {
         match (kind, qp, cq, srq) {
             (0 | 1, Some(qp), ..) => {
@@ -84,7 +84,7 @@ pub fn receive(input: &mut Input<'_>, program: &mut Program, end: usize) {
 pub fn reap(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(poller) = pick(input, &program.ends, end, |end| &end.split.pollers) else { return };
     let mut descriptor = -1;
-    // SAFETY: a handle of this library, and places for values.
+    // SAFETY: a handle of this library, and memory for values.
     unsafe {
         match input.u8() % 8 {
             0 => _ = good(iw_cq_poller_arm(poller, input.u8().into())),

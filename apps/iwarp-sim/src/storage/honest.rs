@@ -17,7 +17,7 @@ use crate::plan::StoragePlan;
 /// The time for a response on healthy links. It covers retransmission timers that backed off during the faults, the target's
 /// time for a disk, and the time after which it takes buffers from a host that does not move their data.
 pub const ANSWER_LIMIT: Nanos = Nanos::from_secs(8);
-/// The same for a controller with its queues: places that others hold are taken from them after some seconds.
+/// The same for a controller with its queues: slots that others hold are taken from them after some seconds.
 pub const CONNECT_LIMIT: Nanos = Nanos::from_secs(30);
 
 /// Extents of each of its namespaces, and blocks from one to the next.
@@ -43,7 +43,7 @@ enum Version {
 }
 
 impl Version {
-    /// The bytes differ from those of other versions at nearly every place.
+    /// The bytes differ from those of other versions at nearly every offset.
     fn byte(self, at: usize) -> u8 {
         match self {
             Version::Filled(byte) => byte,

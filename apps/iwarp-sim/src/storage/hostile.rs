@@ -1,7 +1,7 @@
 //! The hostile host: it does what its habits say, in random order, as long as the run lasts.
 //!
 //! Its errors are its own stack's, and nothing follows from them. It gets a controller as others do, for commands, and has
-//! connections beside that.
+//! further connections.
 
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 use iwarp_nvmf::host::session::{Session, send};
@@ -18,7 +18,7 @@ use super::{DISK, HONEST_NQN, HOSTILE_HOST, HOSTILE_NQN, MEMORY};
 use crate::app::SharedOracle;
 use crate::plan::{StorageHabit, StoragePlan};
 
-/// Connections beside those of its controller.
+/// Connections other than those of its controller.
 const CONNECTIONS_MAX: usize = 12;
 /// Commands of one action.
 const BURST: usize = 8;
@@ -26,7 +26,7 @@ const BURST: usize = 8;
 const ACTIONS_MAX: u64 = 2_000;
 const RARE: u64 = 16;
 
-/// A connection beside those of its controller.
+/// A connection other than those of its controller.
 struct Raw {
     queue: usize,
     /// Its Connect, and the subsystem that it names.

@@ -46,7 +46,7 @@ impl ShadowedRegion {
         Ok(ShadowedRegion { region, guard_zones, shadow: vec![0; bytes], free, scratch: Vec::new() })
     }
 
-    /// Allocates a piece of `len` bytes at a random place. Returns `None` where no gap is wide enough.
+    /// Allocates a piece of `len` bytes at a random offset. Returns `None` where no gap is wide enough.
     pub fn alloc(&mut self, len: usize, rng: &mut SeededEntropy) -> Option<Piece> {
         if len == 0 {
             return Some(Piece { at: 0, len: 0 });
