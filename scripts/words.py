@@ -28,6 +28,8 @@ REJECTED = {
     "is told": "is notified, gets an event",
     "let go of": "release, drop",
     "lets go of": "releases, drops",
+    "likewise": "in the same way, too",
+    "listened at": "cannot listen on ADDR",
     "news": "messages, updates, events",
     "parcel": "parameters, control message",
     "reproach": "Terminate",
@@ -44,8 +46,8 @@ REJECTED = {
 
 EXTENSIONS = {".rs", ".md", ".toml", ".h", ".c", ".sh", ".py", ".csv"}
 
-# The list itself, and its test.
-EXEMPT = {"scripts/words.py", "scripts/tests/test_words.py"}
+# The list itself and its test, and a header of the past that must not change.
+EXEMPT = {"scripts/words.py", "scripts/tests/test_words.py", "stack/capi/tests/c/frozen/ironwarp.h"}
 
 
 def words(line):

@@ -1,4 +1,4 @@
-"""scripts/conformance.py: which rows and tests it takes for good."""
+"""scripts/conformance.py: which rows and tests it accepts."""
 
 import pathlib
 import sys

@@ -1,5 +1,5 @@
 /*
- * Calls of libibverbs and librdmacm in one process, which connects to its own address: what they return for good and for bad
+ * Calls of libibverbs and librdmacm in one process, which connects to its own address: what they return for valid and invalid
  * input. Run by scripts/verbs-programs.sh; takes the device's address as its argument. Prints `calls: N checks passed`.
  */
 #include <arpa/inet.h>
