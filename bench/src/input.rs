@@ -28,7 +28,8 @@ pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> Result<T, InputError> {
     parse(&text).map_err(|problem| InputError::new(file, problem))
 }
 
-/// Parses a report. The error begins with the key, or is that of the JSON parser with line and column.
+/// Parses a report. The error begins with the key, or is that of the JSON parser with line and
+/// column.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let json: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     match json.get("schema") {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ironwarp_bench::compare::{ReportComparison, comparison_text, read_report};
-use ironwarp_bench::output::terminal_width;
+use ironwarp_bench::output::{terminal_width, write_json};
 use ironwarp_cli::{CliExit, print_stdout};
 
 /// The columns of the output if standard output is no terminal.
@@ -55,15 +55,11 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
         )));
     }
     if let Some(path) = &args.json {
-        write_json(&comparison, path)
+        write_json(path, &comparison)
             .map_err(|error| CliExit::bad_arguments(format_args!("--json {}: {error}", path.display())))?;
     }
     print_stdout(comparison_text(&comparison, args.all, terminal_width().unwrap_or(DEFAULT_WIDTH)));
     Ok(if comparison.regressions == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn write_json(comparison: &ReportComparison, path: &std::path::Path) -> std::io::Result<()> {
-    std::fs::write(path, serde_json::to_string_pretty(comparison)? + "\n")
 }
 
 fn percent(text: &str) -> Result<f64, String> {

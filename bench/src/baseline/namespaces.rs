@@ -54,32 +54,40 @@ impl VethPair {
     ///
     /// [`NamespaceError`] without root, or without `ip`.
     pub fn new(mtu: u16) -> Result<Self, NamespaceError> {
-        let pair = Self::unconfigured(mtu)?;
-        run_in(&pair.client, || configure(CLIENT_INTERFACE, CLIENT_ADDR))?;
-        run_in(&pair.server, || configure(SERVER_INTERFACE, SERVER_ADDR))?;
-        Ok(pair)
+        Self::configured(mtu, |interface, address| {
+            ip(&["address", "add", &format!("{address}/24"), "dev", interface])
+        })
     }
 
-    /// As [`VethPair::new`], for stacks that bring their own addresses: the kernel has none on these interfaces and sends
-    /// nothing.
+    /// As [`VethPair::new`], for stacks that bring their own addresses: the kernel has none on
+    /// these interfaces, not even a link-local one, and sends nothing.
     ///
     /// # Errors
     ///
     /// [`NamespaceError`] without root, or without `ip`.
     pub fn without_addresses(mtu: u16) -> Result<Self, NamespaceError> {
-        let pair = Self::unconfigured(mtu)?;
-        run_in(&pair.client, || set_up_without_address(CLIENT_INTERFACE))?;
-        run_in(&pair.server, || set_up_without_address(SERVER_INTERFACE))?;
-        Ok(pair)
+        Self::configured(mtu, |interface, _| ip(&["link", "set", interface, "addrgenmode", "none"]))
     }
 
-    /// Creates both namespaces and both interfaces, which are down.
-    fn unconfigured(mtu: u16) -> Result<Self, NamespaceError> {
+    /// Creates both namespaces and both interfaces, configures each, and sets them up.
+    fn configured(
+        mtu: u16,
+        configure: fn(&str, Ipv4Addr) -> Result<(), NamespaceError>,
+    ) -> Result<Self, NamespaceError> {
         let pair = VethPair { client: new_namespace()?, server: new_namespace()? };
         let (mtu, server) = (mtu.to_string(), pair.server_path().display().to_string());
         let client = ["link", "add", "name", CLIENT_INTERFACE, "mtu", &mtu, "type", "veth"];
         let peer = ["peer", "name", SERVER_INTERFACE, "mtu", &mtu, "netns", &server];
         run_in(&pair.client, || ip(&[&client[..], &peer[..]].concat()))?;
+        for (namespace, interface, address) in
+            [(&pair.client, CLIENT_INTERFACE, CLIENT_ADDR), (&pair.server, SERVER_INTERFACE, SERVER_ADDR)]
+        {
+            run_in(namespace, || {
+                configure(interface, address)?;
+                ip(&["link", "set", "lo", "up"])?;
+                ip(&["link", "set", interface, "up"])
+            })?;
+        }
         Ok(pair)
     }
 
@@ -148,19 +156,6 @@ fn run_on_thread<T: Send>(
         let outcome = scope.spawn(work).join();
         outcome.unwrap_or_else(|_| Err(NamespaceError::Denied(io::Error::other("the thread panicked"))))
     })
-}
-
-fn configure(interface: &str, address: Ipv4Addr) -> Result<(), NamespaceError> {
-    ip(&["address", "add", &format!("{address}/24"), "dev", interface])?;
-    ip(&["link", "set", "lo", "up"])?;
-    ip(&["link", "set", interface, "up"])
-}
-
-/// Without a link-local address the kernel sends no frames of its own.
-fn set_up_without_address(interface: &str) -> Result<(), NamespaceError> {
-    ip(&["link", "set", interface, "addrgenmode", "none"])?;
-    ip(&["link", "set", "lo", "up"])?;
-    ip(&["link", "set", interface, "up"])
 }
 
 fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {

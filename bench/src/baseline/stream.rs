@@ -1,7 +1,7 @@
 //! Tests over a stream of bytes: round trips, and one way. Both ends of every such baseline.
 //!
-//! A client ends when its budget is spent, a server when its signal is raised. A peer that does not take or send bytes for
-//! [`PEER_TIMEOUT`] is gone, and what is missing is an error of the slice.
+//! A client ends when its budget is spent, a server when its signal is raised. A peer that does not
+//! take or send bytes for [`PEER_TIMEOUT`] is gone, and what is missing is an error of the slice.
 
 use std::time::{Duration, Instant};
 
@@ -140,7 +140,8 @@ fn send_all<S: ByteStream>(stream: &mut S, bytes: &[u8]) -> Result<usize, S::Err
     Ok(sent)
 }
 
-/// The server's part of a slice: echoes each message when all of it has arrived, or reads until it has all sent bytes.
+/// The server's part of a slice: echoes each message when all of it has arrived, or reads until it
+/// has all sent bytes.
 pub fn server<S: ByteStream>(
     stream: &mut S,
     case: &Case,

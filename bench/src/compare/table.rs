@@ -69,7 +69,8 @@ fn row(change: &FigureChange) -> [String; 9] {
     ]
 }
 
-/// What a result measured, on one line. Settings that are not given on the command line have no words.
+/// What a result measured, on one line. Settings that are not given on the command line have no
+/// words.
 fn title(id: &ResultId) -> String {
     let mut text =
         format!("{} {}", id["name"].as_str().unwrap_or(""), size(id["bytes"].as_u64().unwrap_or(0)));

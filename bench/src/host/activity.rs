@@ -34,19 +34,19 @@ impl Activity {
 
     /// The sum of two differences.
     pub fn plus(&self, other: &Activity) -> Activity {
-        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
-        Activity {
-            steal_ns: sum(self.steal_ns, other.steal_ns),
-            context_switches: sum(self.context_switches, other.context_switches),
-        }
+        self.with(other, u64::saturating_add)
     }
 
     /// The difference between `before` and this reading.
     pub fn since(&self, before: &Activity) -> Activity {
-        let difference = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        self.with(before, u64::saturating_sub)
+    }
+
+    fn with(&self, other: &Activity, combine: fn(u64, u64) -> u64) -> Activity {
+        let both = |ours: Option<u64>, theirs: Option<u64>| Some(combine(ours?, theirs?));
         Activity {
-            steal_ns: difference(self.steal_ns, before.steal_ns),
-            context_switches: difference(self.context_switches, before.context_switches),
+            steal_ns: both(self.steal_ns, other.steal_ns),
+            context_switches: both(self.context_switches, other.context_switches),
         }
     }
 }

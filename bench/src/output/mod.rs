@@ -12,6 +12,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
 pub use indicatif::ProgressBar;
 pub use intervals::Intervals;
 pub use page::write_html;
@@ -36,8 +38,7 @@ pub struct Outcome {
 impl Outcome {
     /// Writes the report as JSON.
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(&self.report)?;
-        std::fs::write(path, text + "\n")
+        write_json(path, &self.report)
     }
 
     /// Writes the histograms as an HdrHistogram log.
@@ -55,6 +56,11 @@ impl Outcome {
         let file = io::BufWriter::new(std::fs::File::create(path)?);
         write_hdr_log(file, start, &entries.collect::<Vec<_>>())
     }
+}
+
+/// Writes JSON for scripts and for people.
+pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    std::fs::write(path, serde_json::to_string_pretty(value)? + "\n")
 }
 
 #[cfg(test)]

@@ -166,7 +166,10 @@ fn comparisons<'a>(kind: &Kind, mut results: Vec<&'a TestResult>) -> Section<'a>
     let row = |result: &'a TestResult| {
         let compared = baselines.iter().map(|&baseline| {
             let mut all = result.against.iter().flatten();
-            all.find(|against| against.baseline == baseline).and_then(kind.ratio).map(ratio_text)
+            all.find(|against| against.baseline == baseline).and_then(kind.ratio).map(|range| {
+                // Three digits.
+                range_text(range, if range.max < 10.0 { 2 } else { 1 })
+            })
         });
         let cells = columns.iter().map(|column| column.1(result)).chain(compared);
         Row { result, cells: cells.map(or_dash).collect() }
@@ -207,11 +210,6 @@ fn table_width(columns: &[&Column], results: &[&TestResult]) -> usize {
         cells.fold(column.0.chars().count(), usize::max)
     };
     columns.iter().map(widest).map(|width| width + 3).sum::<usize>() + 1
-}
-
-/// Formats a ratio with three digits.
-fn ratio_text(range: MedianRange) -> String {
-    range_text(range, if range.max < 10.0 { 2 } else { 1 })
 }
 
 /// Returns a line about the rounds, then a line for each result with errors and for each note of a result.

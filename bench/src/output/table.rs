@@ -35,7 +35,8 @@ fn table(section: Section<'_>, width: u16) -> String {
     format!("\n{}\n{}\n", section.title, text_table(section.heads, rows, width, TEXT_COLUMNS))
 }
 
-/// A table for a terminal `width` columns wide. Columns after the first `text_columns` are aligned to the right.
+/// A table for a terminal `width` columns wide. Columns after the first `text_columns` are aligned
+/// to the right.
 pub(crate) fn text_table<T: Into<Row>>(
     heads: impl Into<Row>,
     rows: impl IntoIterator<Item = T>,

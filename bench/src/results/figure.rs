@@ -15,10 +15,11 @@ pub(super) enum Figure {
     RoundTrip,
     /// Messages a second, over the rounds that count, in millions.
     Rate,
-    /// A number, or `{median, min, max}`, divided by `scale`: units of the JSON in one of the table's.
+    /// A number, or `{median, min, max}`, divided by `scale`: units of the JSON in one of the
+    /// table's.
     Value { key: String, scale: f64, unit: String },
-    /// A comparison with a baseline of the same rounds, ours divided by the baseline's: `ratio_p50`, `ratio_p999`,
-    /// `ratio_gbit` or `added_ns_p50`.
+    /// A comparison with a baseline of the same rounds, ours divided by the baseline's:
+    /// `ratio_p50`, `ratio_p999`, `ratio_gbit` or `added_ns_p50`.
     Against { baseline: String, key: String },
     /// The median, divided by that of another result.
     Quotient { key: String, divisor: String },

@@ -1,8 +1,9 @@
 //! `bench/RESULTS.md`: one table for each question, generated from the JSON of runs.
 //!
-//! Input is a folder of JSON files, one for each command. A file has the command, the commit, the machine and the results.
-//! `bench/questions.toml` lists which results and which figures answer a question, and the goal. Output is Markdown.
-//! Whether a goal is reached is computed here. An input that lacks something is an error that names the file and the key.
+//! Input is a folder of JSON files, one for each command. A file has the command, the commit, the
+//! machine and the results. `bench/questions.toml` lists which results and which figures answer a
+//! question, and the goal. Output is Markdown. Whether a goal is reached is computed here. An input
+//! that lacks something is an error that names the file and the key.
 
 mod figure;
 mod markdown;

@@ -38,19 +38,7 @@ impl CaseTotals {
 
     /// The figures of a single slice.
     pub fn of_slice(case: &Case, slice: &Slice) -> TestResult {
-        let result = TestResult {
-            iterations: Some(slice.messages),
-            seconds: Some(slice.elapsed_ns as f64 / NS_PER_S),
-            rtt_ns: slice.latency.as_ref().and_then(Latency::summary),
-            messages_per_s: slice.messages_per_s(),
-            gbit_per_s: slice.gbit_per_s().filter(|_| !case.test.is_latency()),
-            cpu_percent: EndPercent::of(slice.ends(), EndUsage::cpu_percent),
-            busy_percent: EndPercent::of(slice.ends(), EndUsage::busy_percent),
-            errors: Some(slice.errors),
-            messages_by_qp: messages_by_qp(slice),
-            ..TestResult::unmeasured(case, None)
-        };
-        result.judge_cpu()
+        figures(case, None, slice, slice.latency.as_ref()).judge_cpu()
     }
 
     /// The report's entry for a case, compared with the baselines that ran in the same rounds.
@@ -61,34 +49,44 @@ impl CaseTotals {
         rounds: &CaseRounds<'_>,
         baselines: &[(&Case, CaseRounds<'_>)],
     ) -> TestResult {
-        let Slice { messages, elapsed_ns, verified_bytes, .. } = self.sum;
-        let seconds = elapsed_ns as f64 / NS_PER_S;
-        let (timed, counted) = (elapsed_ns > 0, messages > 0);
+        let Slice { messages, verified_bytes, .. } = self.sum;
         let all = rounds.rounds();
+        let of_slices = figures(case, device, &self.sum, self.latency.as_ref());
+        let cpu_ns = self.sum.cpu_ns.filter(|_| messages > 0);
         let result = TestResult {
             hop_ns: hop(all),
             rounds: Some(all.counted().count() as u32),
             rounds_dropped: Some(all.dropped() as u32),
-            iterations: Some(messages),
-            seconds: timed.then_some(seconds),
-            rtt_ns: self.latency.as_ref().and_then(Latency::summary),
-            messages_per_s: (timed && counted).then(|| messages as f64 / seconds),
-            gbit_per_s: self.sum.gbit_per_s().filter(|_| counted && !case.test.is_latency()),
-            cpu_ns_per_message: self.sum.cpu_ns.filter(|_| counted).map(|ns| ns as f64 / messages as f64),
-            cpu_percent: EndPercent::of(self.sum.ends(), EndUsage::cpu_percent),
-            busy_percent: EndPercent::of(self.sum.ends(), EndUsage::busy_percent),
+            seconds: of_slices.seconds.filter(|&seconds| seconds > 0.0),
+            gbit_per_s: of_slices.gbit_per_s.filter(|_| messages > 0),
+            cpu_ns_per_message: cpu_ns.map(|ns| ns as f64 / messages as f64),
             verified_bytes: (case.validate || verified_bytes > 0).then_some(verified_bytes),
-            errors: Some(self.sum.errors),
-            messages_by_qp: messages_by_qp(&self.sum),
             notes: notes(all),
             against: (!baselines.is_empty()).then(|| {
                 baselines.iter().map(|(other, theirs)| compare(case, rounds, other, theirs)).collect()
             }),
             round_log: Some(log(rounds)),
-            ..TestResult::unmeasured(case, device)
+            ..of_slices
         };
         let result = result.judge_cpu();
         if case.test.is_connection_setup() { of_setups(case, result) } else { result }
+    }
+}
+
+/// What slices of a case measured.
+fn figures(case: &Case, device: Option<String>, slice: &Slice, latency: Option<&Latency>) -> TestResult {
+    TestResult {
+        iterations: Some(slice.messages),
+        seconds: Some(slice.elapsed_ns as f64 / NS_PER_S),
+        rtt_ns: latency.and_then(Latency::summary),
+        messages_per_s: slice.messages_per_s(),
+        gbit_per_s: slice.gbit_per_s().filter(|_| !case.test.is_latency()),
+        cpu_percent: EndPercent::of(slice.ends(), EndUsage::cpu_percent),
+        busy_percent: EndPercent::of(slice.ends(), EndUsage::busy_percent),
+        errors: Some(slice.errors),
+        // Where several queue pairs are counted.
+        messages_by_qp: (slice.messages_by_qp.len() > 1).then(|| slice.messages_by_qp.clone()),
+        ..TestResult::unmeasured(case, device)
     }
 }
 
@@ -103,11 +101,6 @@ fn of_setups(case: &Case, result: TestResult) -> TestResult {
         gbit_per_s: None,
         ..result
     }
-}
-
-/// The messages of each queue pair where several are counted.
-fn messages_by_qp(slice: &Slice) -> Option<Vec<u64>> {
-    (slice.messages_by_qp.len() > 1).then(|| slice.messages_by_qp.clone())
 }
 
 fn hop(rounds: &Rounds) -> Option<f64> {

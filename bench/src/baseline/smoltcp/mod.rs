@@ -13,7 +13,8 @@ use super::stream;
 use crate::{Case, ServerSlice, Slice, StopCondition, StopSignal};
 use node::Node;
 
-/// The client's part of a slice. Also returns the bytes that the server must wait for. `number` differs from slice to slice.
+/// The client's part of a slice. Also returns the bytes that the server must wait for. `number`
+/// differs from slice to slice.
 pub fn client<P: Port>(
     port: &mut P,
     case: &Case,

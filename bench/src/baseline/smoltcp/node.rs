@@ -42,8 +42,8 @@ impl<'p, P: Port> Node<'p, P> {
         node
     }
 
-    /// A connected client, `None` if no server accepts in time. Clients of consecutive `number`s have different local ports
-    /// and sequence numbers.
+    /// A connected client, `None` if no server accepts in time. Clients of consecutive `number`s
+    /// have different local ports and sequence numbers.
     pub(super) fn connect(port: &'p mut P, number: u64) -> Option<Self> {
         let mut node = Self::new(port, CLIENT_ADDR, number);
         let local = CLIENT_PORTS.start + (number % CLIENT_PORTS.len() as u64) as u16;
