@@ -43,55 +43,37 @@ pub fn check_case(case: &Case) -> Result<(), String> {
 
 /// Checks what the numbers of a case come to together.
 pub fn check_limits(case: &Case) -> Result<(), String> {
-    check_size(case)?;
-    check_memory(case)?;
-    check_signals(case)?;
-    check_connections(case)?;
-    check_srq(case)
-}
-
-fn check_size(case: &Case) -> Result<(), String> {
-    let (test, bytes, least) = (case.test, case.bytes, case.test.bytes_min());
-    if bytes >= least || test.is_connection_setup() {
-        return Ok(());
+    let &Case { test, bytes, depth, signal_every, .. } = case;
+    let (is_setup, least) = (test.is_connection_setup(), test.bytes_min());
+    if bytes < least && !is_setup {
+        return Err(format!(
+            "--size {bytes}: {test} takes {least} bytes or more, because messages hold a steering tag"
+        ));
     }
-    Err(format!("--size {bytes}: {test} takes {least} bytes or more, because messages hold a steering tag"))
-}
-
-fn check_memory(case: &Case) -> Result<(), String> {
     // A validated message keeps its slot until it is checked; 8 more slots are spare.
-    let slots = if case.validate { u64::from(case.depth) + 8 } else { 1 };
-    let bytes = case.bytes.saturating_mul(slots).saturating_mul(case.qps.into());
-    if bytes <= MEMORY_MAX {
-        return Ok(());
+    let (slots, product) = match case.validate {
+        true => (u64::from(depth) + 8, "--size × --qps × --depth"),
+        false => (1, "--size × --qps"),
+    };
+    let memory = bytes.saturating_mul(slots).saturating_mul(case.qps.into());
+    if memory > MEMORY_MAX {
+        return Err(format!("{product} = {memory} bytes: at most {MEMORY_MAX} bytes of memory at each end"));
     }
-    let product = if case.validate { "--size × --qps × --depth" } else { "--size × --qps" };
-    Err(format!("{product} = {bytes} bytes: at most {MEMORY_MAX} bytes of memory at each end"))
-}
-
-fn check_connections(case: &Case) -> Result<(), String> {
-    if !case.test.is_connection_setup() || CONNECTIONS.contains(&case.depth) {
-        return Ok(());
+    if signal_every > depth && !test.is_latency() {
+        return Err(format!("--signal-every {signal_every}: at most the depth, which is {depth}"));
     }
-    let (test, depth, most) = (case.test, case.depth, CONNECTIONS.end());
-    Err(format!("--depth {depth}: {test} takes 1 to {most} connections at a time"))
-}
-
-/// A shared receive queue holds the receives of all queue pairs.
-fn check_srq(case: &Case) -> Result<(), String> {
+    if is_setup && !CONNECTIONS.contains(&depth) {
+        return Err(format!(
+            "--depth {depth}: {test} takes 1 to {} connections at a time",
+            CONNECTIONS.end()
+        ));
+    }
+    // A shared receive queue holds the receives of all queue pairs.
     let receives = QueueSizes::of(case).shared_receives(case);
-    if !case.srq || receives <= SRQ_DEPTH_MAX {
-        return Ok(());
+    if case.srq && receives > SRQ_DEPTH_MAX {
+        return Err(format!(
+            "--srq: --qps × --depth need {receives} receives; a shared receive queue holds {SRQ_DEPTH_MAX}"
+        ));
     }
-    Err(format!(
-        "--srq: --qps × --depth need {receives} receives; a shared receive queue holds {SRQ_DEPTH_MAX}"
-    ))
-}
-
-fn check_signals(case: &Case) -> Result<(), String> {
-    let (every, depth) = (case.signal_every, case.depth);
-    if every <= depth || case.test.is_latency() {
-        return Ok(());
-    }
-    Err(format!("--signal-every {every}: at most the depth, which is {depth}"))
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! The tests as one program: each program is compiled and linked with the whole stack.
 
+mod circles;
 mod clients;
 mod command_line;
 #[cfg(feature = "dpdk")]

@@ -69,37 +69,31 @@ impl Args {
     /// Rejects options that do not apply to the command.
     pub fn check(&self) -> Result<(), CliExit> {
         let (command, config) = (self.command, self.config.is_some());
+        let (is_server, connects) = (command == Command::Server, self.connect.is_some());
         let is_rdma = command.test().is_some_and(|test| test.transport() == Transport::Ironwarp);
-        let problem = match self.cores {
-            Some(cores) if cores > 1 && config => format!(
+        let cores = self.cores.unwrap_or(1);
+        let other = self.given.iter().find(|option| !command.takes(option));
+        let problem = if cores > 1 && config {
+            format!(
                 "--cores {cores}: 1 with --config; several polled cores are measured with both ends on one machine: use \
                  --pair"
-            ),
-            _ if command == Command::Server => return self.check_server(),
-            _ if self.connect.is_some() && !is_rdma => format!(
+            )
+        } else if !is_server && connects && !is_rdma {
+            format!(
                 "--connect: {command} is measured with both ends on one machine: use --pair, without --connect"
-            ),
-            _ if config && self.connect.is_none() => format!(
+            )
+        } else if !is_server && config && !connects {
+            format!(
                 "--config: {command} needs --connect ADDR; --pair runs both ends here without a configuration"
-            ),
-            _ => return self.check_options(),
+            )
+        } else if let Some(option) = other {
+            format!("--{option} does not apply to {command}")
+        } else if is_server && !config {
+            "server needs --config FILE, the device and address of this end".to_owned()
+        } else {
+            return Ok(());
         };
         Err(problem.into())
-    }
-
-    fn check_server(&self) -> Result<(), CliExit> {
-        self.check_options()?;
-        match self.config {
-            Some(_) => Ok(()),
-            None => Err("server needs --config FILE, the device and address of this end".to_owned().into()),
-        }
-    }
-
-    fn check_options(&self) -> Result<(), CliExit> {
-        match self.given.iter().find(|option| !self.command.takes(option)) {
-            Some(option) => Err(format!("--{option} does not apply to {}", self.command).into()),
-            None => Ok(()),
-        }
     }
 
     /// Returns the cases of a single test over a device, one for each size.

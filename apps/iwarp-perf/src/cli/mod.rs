@@ -84,8 +84,8 @@ fn command() -> clap::Command {
         .subcommand_help_heading("Tools, in place of TEST, each with a --help of its own")
 }
 
-/// Returns what to say of a first word that is neither a test nor a tool: the tools, and the word that it resembles.
-/// `None` for a test, a tool or an option.
+/// Returns what to say of a first word that is neither a test nor a tool: the tools, and the word
+/// that it resembles. `None` for a test, a tool or an option.
 fn unknown_word(arguments: &[OsString]) -> Option<String> {
     let word = arguments.get(1)?.to_str().filter(|word| !word.starts_with('-'))?;
     let command = command();

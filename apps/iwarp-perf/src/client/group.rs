@@ -13,7 +13,7 @@ use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::rounds::{CaseRunner, CaseTotals, EndedEarly, alternate};
 use ironwarp_bench::{Case, CpuClock, ServerSlice, Slice, StopCondition, Test, Transport, UsageMeter};
 
-use super::ClientError;
+use super::error::ClientError;
 use super::results::{AtomicTotals, polls_since, send_results};
 use super::server_link::ServerLink;
 use super::sockets::Sockets;

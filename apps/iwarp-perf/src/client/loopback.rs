@@ -11,7 +11,7 @@ use ironwarp_bench::{
     Case, CpuClock, EndUsage, Latency, Slice, StopCondition, Test, Transport, UsageMeter, WordOwner,
 };
 
-use super::ClientError;
+use super::error::ClientError;
 use super::results::{AtomicTotals, polls_since, send_results};
 use crate::control::{Channel, FromClient, ToClient};
 use crate::plan::{Group, LOCKED, Session};

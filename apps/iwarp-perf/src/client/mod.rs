@@ -1,5 +1,6 @@
 //! The client: starts the server, measures the groups of its session, and reports to the parent.
 
+mod error;
 mod group;
 mod loopback;
 mod results;
@@ -11,50 +12,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ironwarp_bench::Case;
-use ironwarp_bench::baseline::namespaces::NamespaceError;
 use ironwarp_bench::host::pin;
 
 use crate::child::init_process;
-use crate::control::{Channel, ChannelError, Dispatch, FromClient, ToClient};
+use crate::control::{Channel, Dispatch, FromClient, ToClient};
 use crate::plan::{ServerPlacement, Session};
-use crate::rdma::RdmaError;
+use error::ClientError;
 use group::Measurement;
-
-/// Why a session ends early.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The parent exited.
-    #[error("the parent exited")]
-    ParentGone,
-    /// The server exited or cannot be reached.
-    #[error("the server {0}")]
-    ServerGone(String),
-    /// The server failed and reported why.
-    #[error("the server: {0}")]
-    ServerFailed(String),
-    /// The server sent a message that the protocol does not allow here.
-    #[error("unexpected message from the server: {0}")]
-    UnexpectedMessage(String),
-    /// A case failed.
-    #[error("{title}: {source}")]
-    Case { title: String, source: Box<ClientError> },
-    /// The stack or its device failed.
-    #[error(transparent)]
-    Stack(Box<RdmaError>),
-    /// There is no veth pair for the devices.
-    #[error("no veth pair: {0}")]
-    Veth(#[from] NamespaceError),
-    /// A system call failed.
-    #[error("{what}: {source}")]
-    System { what: &'static str, source: io::Error },
-}
-
-impl ClientError {
-    fn in_case(self, case: &Case) -> Self {
-        ClientError::Case { title: case.title(), source: Box::new(self) }
-    }
-}
 
 /// Runs the client process. Its standard input is the socket to the parent.
 pub fn main() -> ExitCode {
@@ -107,16 +71,4 @@ fn run_session(
         measurement.group(group)?;
     }
     measurement.finish()
-}
-
-impl From<RdmaError> for ClientError {
-    fn from(error: RdmaError) -> Self {
-        ClientError::Stack(Box::new(error))
-    }
-}
-
-impl From<ChannelError> for ClientError {
-    fn from(_: ChannelError) -> Self {
-        ClientError::ParentGone
-    }
 }

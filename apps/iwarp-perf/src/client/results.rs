@@ -4,7 +4,7 @@ use ironwarp_bench::report::{CorePolls, TestResult};
 use ironwarp_bench::rounds::{CaseTotals, Rounds};
 use ironwarp_bench::{Case, Latency, PathKind};
 
-use super::ClientError;
+use super::error::ClientError;
 use crate::control::{Channel, FromClient, Measured, ToClient};
 use crate::plan::Group;
 

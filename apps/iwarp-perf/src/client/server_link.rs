@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::ClientError;
+use super::error::ClientError;
 use crate::child::{Role, exit_text, log_level, wait_or_kill};
 use crate::control::{Carrier, Channel, ChannelError, Dispatch, FromServer, ToServer};
 use crate::plan::{ServerPlacement, Session};

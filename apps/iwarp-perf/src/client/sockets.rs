@@ -9,7 +9,7 @@ use ironwarp_bench::PathKind;
 use ironwarp_bench::baseline::namespaces::{VethPair, in_namespace};
 use ironwarp_bench::baseline::tcp::TcpConnection;
 
-use super::ClientError;
+use super::error::ClientError;
 use super::server_link::ServerLink;
 use crate::control::{FromServer, ToServer};
 

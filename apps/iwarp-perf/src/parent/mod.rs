@@ -21,8 +21,7 @@ use crate::about::{self, PROGRAM};
 use crate::child::DEFAULT_LOG;
 use crate::cli::{Args, AtomicsArg, CliExit, Command, Format};
 use crate::plan::{
-    AppOptions, LOCKED, PairKind, Plan, ServerPlacement, ServerSetup, Session, atomics, scaling, single,
-    suite,
+    AppOptions, LOCKED, PairKind, Plan, ServerPlacement, Session, atomics, scaling, single, suite,
 };
 use crate::server::standalone;
 use run::Run;
@@ -35,18 +34,15 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     if args.command == Command::Server {
         let (text, config) = configuration(args)?;
         let _log = start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
-        let (clients, client_timeout) = (args.clients, Duration::from_secs(args.client_timeout));
-        let (pcap, memory_bytes) = (args.pcap.clone(), args.memory << 20);
-        let (port, slice_limit) = (args.port, Duration::from_secs(args.slice_limit));
         let setup = standalone::Setup {
             text,
             config,
-            port,
-            pcap,
-            clients,
-            client_timeout,
-            slice_limit,
-            memory_bytes,
+            port: args.port,
+            pcap: args.pcap.clone(),
+            clients: args.clients,
+            client_timeout: Duration::from_secs(args.client_timeout),
+            slice_limit: Duration::from_secs(args.slice_limit),
+            memory_bytes: args.memory << 20,
         };
         return standalone::run(&setup, args.config.as_deref().unwrap_or(Path::new("")));
     }
@@ -62,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     let mut outcome = Outcome { report, latencies: Vec::new() };
     let interrupted = on_interrupt().map_err(CliExit::Failed)?;
     let run = Run::new(&plan, folder.path(), args.log.as_deref(), args.format, interrupted);
-    let ended = run.run_all(&plan, &mut outcome);
+    let ended = plan.sessions.iter().try_for_each(|session| run.session(session, &mut outcome));
     drop(run);
     Ok(finish(args, &outcome, ended))
 }
@@ -121,16 +117,14 @@ fn remote_session(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Ses
         client_core: config.core.processor.unwrap_or(cores.client),
         server_core: cores.server,
         app_core: args.app_core,
-        veth: false,
         events: args.events,
         cores: 1,
         client_config: Some(text),
-        server_setup: ServerSetup::default(),
         peer: Some(peer),
         device: Some(config.port.device.kind().to_owned()),
         mtu: config.port.mtu,
         pcap: args.pcap.clone(),
-        groups: Vec::new(),
+        ..Session::default()
     };
     let path = match config.port.device {
         DeviceConfig::Memif { .. } => PathKind::Memif,

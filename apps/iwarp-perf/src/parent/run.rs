@@ -59,12 +59,9 @@ impl<'a> Run<'a> {
         Run { progress, folder, output, log, format, is_unlimited, interrupted }
     }
 
-    /// Runs every session and adds its results to `outcome`. Fails with the reason why the run is incomplete.
-    pub fn run_all(&self, plan: &Plan, outcome: &mut Outcome) -> Result<(), String> {
-        plan.sessions.iter().try_for_each(|session| self.session(session, outcome))
-    }
-
-    fn session(&self, session: &Session, outcome: &mut Outcome) -> Result<(), String> {
+    /// Runs a session and adds its results to `outcome`. Fails with the reason why the run is
+    /// incomplete.
+    pub fn session(&self, session: &Session, outcome: &mut Outcome) -> Result<(), String> {
         self.progress.set_message("starting two processes");
         let started = self.start().map_err(|error| format!("the client could not be started: {error}"));
         let (mut client, channel) = started?;

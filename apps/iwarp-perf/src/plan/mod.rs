@@ -33,7 +33,7 @@ pub struct Plan {
 }
 
 /// One client and one server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Session {
     /// Where the server runs.
     pub server_placement: ServerPlacement,
@@ -96,8 +96,9 @@ pub struct AppOptions {
 }
 
 /// Where the server runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ServerPlacement {
+    #[default]
     /// In a process that the client starts.
     Process,
     /// In a thread of the client, over two DPDK ports that are connected back to back.

@@ -137,8 +137,7 @@ impl PairKind {
             peer: address(SERVER_ADDR),
             device: Some(device.to_owned()),
             mtu,
-            pcap: None,
-            groups: Vec::new(),
+            ..Session::default()
         }
     }
 }

@@ -13,13 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, ProtectionDomain,
-    QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
+    Access, AlignedBuf, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
+    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
 };
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::Result;
-use super::open_case::pages;
+use super::error::{RdmaError, Result};
 use crate::control::Carrier;
 
 /// Polls of the endpoint between two polls of the control connection: a power of two.
@@ -110,7 +109,9 @@ impl ControlChannel {
         carrier: Carrier,
         halt: Option<Arc<AtomicBool>>,
     ) -> Result<Self> {
-        let region = ctx.register(pd, pages(RECEIVES as usize * SEND_BYTES)?, Access::LOCAL_WRITE)?;
+        let bytes = RECEIVES as usize * SEND_BYTES;
+        let memory = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
+        let region = ctx.register(pd, memory, Access::LOCAL_WRITE)?;
         let slots = 0..RECEIVES as usize;
         let scatter: Result<Vec<_>> =
             slots.map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();

@@ -3,6 +3,7 @@
 //! The client is an ordinary endpoint. Each of its polls also polls the server, so the same loops measure both. Workers
 //! share only the two stacks.
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::slice;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use ironwarp_bench::{Case, Slice, StopCondition, Transport};
 use ironwarp_port::Port;
 
 use super::case::{RdmaCase, accept_one};
-use super::endpoint::{Endpoint, RdmaError, Result};
+use super::endpoint::{Companion, Endpoint, RdmaError, Result};
 use super::open_case::{AtomicWords, words};
 use super::slices::open_case;
 
@@ -42,7 +43,7 @@ pub struct LoopbackWorker {
 }
 
 /// The server of a core.
-pub struct ServerHalf {
+struct ServerHalf {
     endpoint: Endpoint,
     open: Vec<Option<RdmaCase>>,
     serving_case: Option<usize>,
@@ -51,14 +52,16 @@ pub struct ServerHalf {
     failed: Option<RdmaError>,
 }
 
-impl ServerHalf {
+impl Companion for ServerHalf {
     /// One iteration. A failure is reported when the slice ends.
-    pub fn poll(&mut self) {
+    fn poll(&mut self) {
         if let Err(error) = self.try_poll() {
             self.failed.get_or_insert(error);
         }
     }
+}
 
+impl ServerHalf {
     fn try_poll(&mut self) -> Result<()> {
         if let Some(open) = self.serving_case.and_then(|case| self.open.get_mut(case)?.as_mut()) {
             return open.serve(&mut self.endpoint);
@@ -96,7 +99,7 @@ impl LoopbackWorker {
             connecting_case: None,
             failed: None,
         };
-        *client.server_half() = Some(Box::new(server_half));
+        *client.companion() = Some(Box::new(server_half));
         Ok(LoopbackWorker { client, open: Vec::new(), peer, poll_count: 0 })
     }
 
@@ -111,7 +114,7 @@ impl LoopbackWorker {
         /// Polls of the server per poll of both ends.
         const SERVER_POLLS_PER_POLL: u32 = 64;
         self.poll_count = self.poll_count.wrapping_add(1);
-        match self.client.server_half() {
+        match self.client.companion() {
             Some(server_half) if !self.poll_count.is_multiple_of(SERVER_POLLS_PER_POLL) => server_half.poll(),
             _ => self.poll(),
         }
@@ -178,11 +181,11 @@ impl LoopbackWorker {
 
     /// Sends raw frames over the same two queues while the stacks are not polled.
     fn frames(&mut self, layout: Layout, until: StopCondition<'_>) -> Result<Slice> {
-        let mut server_half = self.client.server_half().take().ok_or(RdmaError::NoDevice)?;
-        let server = &mut server_half.endpoint;
+        let mut companion = self.client.companion().take().ok_or(RdmaError::NoDevice)?;
+        let server = &mut server_half_of(&mut *companion)?.endpoint;
         let outcome =
             self.client.with_worker(|worker| worker.with_port(ClientPort { server, layout, until }));
-        *self.client.server_half() = Some(server_half);
+        *self.client.companion() = Some(companion);
         outcome?.ok_or(RdmaError::NoDevice)?
     }
 
@@ -197,8 +200,13 @@ impl LoopbackWorker {
     }
 
     fn server_half(&mut self) -> Result<&mut ServerHalf> {
-        self.client.server_half().as_deref_mut().ok_or(RdmaError::NoDevice)
+        server_half_of(self.client.companion().as_deref_mut().ok_or(RdmaError::NoDevice)?)
     }
+}
+
+fn server_half_of(companion: &mut dyn Companion) -> Result<&mut ServerHalf> {
+    let companion: &mut dyn Any = companion;
+    companion.downcast_mut().ok_or(RdmaError::NoDevice)
 }
 
 struct ClientPort<'a> {

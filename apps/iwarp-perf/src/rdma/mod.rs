@@ -8,6 +8,7 @@ mod case;
 mod control_channel;
 mod device;
 mod endpoint;
+mod error;
 mod frames;
 mod loopback;
 mod open_case;

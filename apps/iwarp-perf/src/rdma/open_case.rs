@@ -255,10 +255,15 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Posts the next receives of a queue pair, in lists.
+    /// Posts the next receives of a queue pair, in lists, or the first ones in its memory to the
+    /// shared receive queue.
     pub fn post_receives(&mut self, endpoint: &mut Endpoint, index: usize, count: u64) -> Result<()> {
         if self.has_srq() {
-            return self.share_receives(endpoint, index, count);
+            let slots = self.qps[index].scatter.len() as u64;
+            return (0..count).try_for_each(|receive| {
+                let slot = (receive % slots) as usize;
+                self.replace_receive(endpoint, Arrived { index, memory_of: index, slot })
+            });
         }
         let qp_ctx = &mut self.qps[index];
         let end = qp_ctx.receives_posted + count;
@@ -272,15 +277,6 @@ impl OpenCase {
             qp_ctx.receives_posted = list_end;
         }
         Ok(())
-    }
-
-    /// Posts the first receives in the memory of a queue pair to the shared receive queue.
-    fn share_receives(&mut self, endpoint: &mut Endpoint, index: usize, count: u64) -> Result<()> {
-        let slots = self.qps[index].scatter.len() as u64;
-        (0..count).try_for_each(|receive| {
-            let slot = (receive % slots) as usize;
-            self.replace_receive(endpoint, Arrived { index, memory_of: index, slot })
-        })
     }
 
     pub fn destroy(&self, endpoint: &mut Endpoint) -> Result<()> {
@@ -319,18 +315,12 @@ pub fn extensions(case: &Case) -> Option<Extensions> {
 /// and sets of words to queue pairs in the same way.
 pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords> {
     let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
-    let sets: Result<Vec<Region>> =
-        owners.into_iter().map(|owner| register_words(endpoint, case, owner)).collect();
-    sets.map(Arc::new)
-}
-
-fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region> {
-    let bytes = case.words as usize * WORD_STRIDE;
-    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-    match owner {
+    let (bytes, access) = (case.words as usize * WORD_STRIDE, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC);
+    let register = |owner: Option<u16>| match owner {
         Some(core) => Ok(endpoint.ctx.register_on_core(endpoint.pd, pages(bytes)?, access, core)?),
         None => Ok(endpoint.ctx.register(endpoint.pd, pages(bytes)?, access)?),
-    }
+    };
+    owners.into_iter().map(register).collect::<Result<Vec<Region>>>().map(Arc::new)
 }
 
 /// Zeroed memory of whole pages.

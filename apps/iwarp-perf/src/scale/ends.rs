@@ -38,7 +38,8 @@ pub struct Target {
 }
 
 impl End {
-    /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server has number 0.
+    /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server
+    /// has number 0.
     pub fn open(number: u32, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let mut config = Config::in_memory(&format!("10.0.0.{}/24", number + 1))?;
         config.limits.queue_pairs = qps;

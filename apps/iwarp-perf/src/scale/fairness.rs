@@ -159,7 +159,9 @@ impl Client {
         let (mut alone, mut beside, mut gbit) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             alone.push(self.slice(options.iterations)?);
-            self.start_bulk()?;
+            self.is_bulk_on = true;
+            (0..self.bulk.len() * BULK_DEPTH as usize)
+                .try_for_each(|number| self.post_bulk(number % self.bulk.len()))?;
             let (start, before) = (Instant::now(), self.bulk_done);
             beside.push(self.slice(options.iterations)?);
             let bits = (self.bulk_done - before) as f64 * f64::from(self.bulk_size) * 8.0;
@@ -195,14 +197,6 @@ impl Client {
         }
         let quantile = |q| latency.quantile(q).unwrap_or_default() as f64;
         Ok(Figures { p50_ns: quantile(0.5), p99_ns: quantile(0.99) })
-    }
-
-    fn start_bulk(&mut self) -> Result<(), AnyError> {
-        self.is_bulk_on = true;
-        for index in 0..self.bulk.len() {
-            (0..BULK_DEPTH).try_for_each(|_| self.post_bulk(index))?;
-        }
-        Ok(())
     }
 
     /// Waits for the outstanding bulk Writes.

@@ -73,7 +73,9 @@ impl Measurement for Incast {
     fn measure(&self) -> Result<Results<Shares>, AnyError> {
         let mut network = Network::open(self)?;
         network.run_for(WARMUP)?;
-        network.reset_counts();
+        network.latency = Latency::new();
+        network.switch.dropped = 0;
+        network.clients.iter_mut().for_each(|client| client.completed = 0);
         let start = Instant::now();
         network.run_for(Duration::from_secs(self.duration.into()))?;
         Ok(Results { results: network.shares(self.size, start.elapsed()) })
@@ -186,12 +188,6 @@ impl Network {
             }
         }
         Ok(())
-    }
-
-    fn reset_counts(&mut self) {
-        self.latency = Latency::new();
-        self.switch.dropped = 0;
-        self.clients.iter_mut().for_each(|client| client.completed = 0);
     }
 
     fn shares(&self, bytes: u32, elapsed: Duration) -> Shares {

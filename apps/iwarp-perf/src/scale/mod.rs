@@ -1,7 +1,7 @@
 //! Measurements of queue pairs within one process: stacks that are joined by in-memory ports.
 //!
-//! Each is a subcommand: a struct with its options, which measures, prints, and writes JSON. Exit codes: 0 success, 1 the run
-//! failed, 2 bad arguments.
+//! Each is a subcommand: a struct with its options, which measures, prints, and writes JSON. Exit
+//! codes: 0 success, 1 the run failed, 2 bad arguments.
 
 mod ends;
 pub mod fairness;
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ironwarp_bench::host::{Build, Machine};
+use ironwarp_bench::output::write_json;
 use ironwarp_bench::report::SCHEMA;
 use ironwarp_cli::{CliExit, print_stdout};
 use serde::Serialize;
@@ -70,10 +71,8 @@ impl<M: Measurement + clap::Args> Run<M> {
         if let Some(path) = json {
             let (machine, build) = (Machine::local(), about::build());
             let report = Report { schema: SCHEMA, machine, build, options, measured };
-            let written = serde_json::to_string_pretty(&report)
-                .map_err(std::io::Error::from)
-                .and_then(|text| std::fs::write(path, text + "\n"));
-            written.map_err(|error| CliExit::failed(format_args!("{}: {error}", path.display())))?;
+            write_json(path, &report)
+                .map_err(|error| CliExit::failed(format_args!("{}: {error}", path.display())))?;
         }
         Ok(ExitCode::SUCCESS)
     }

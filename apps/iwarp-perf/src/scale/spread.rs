@@ -142,8 +142,8 @@ impl Spread {
         Ok(())
     }
 
-    /// Posts a Write to the next queue pair. Polls the client when every queue pair had one. Returns whether the queue
-    /// pair had room.
+    /// Posts a Write to the next queue pair. Polls the client when every queue pair had one.
+    /// Returns whether the queue pair had room.
     fn post(&mut self) -> Result<bool, AnyError> {
         let write = SendWr::write_inline(1, &self.payload, self.target.remote);
         match self.ends.client.context.post_send(self.qps[self.next], &write) {

@@ -20,8 +20,9 @@ use ironwarp_bench::host::pin;
 use ironwarp_bench::nanos;
 use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 
-use super::clients::{Client, ClientLimits, Ended};
-use super::memory::ClientMemory;
+use super::clients::Client;
+use super::limits::{ClientLimits, ClientMemory};
+use super::session::Ended;
 use crate::rdma::{Endpoint, Newcomer, RdmaError, SharedEndpoint};
 
 /// The time between two checks: of a link that is not polled, and for clients while others poll.
@@ -51,7 +52,12 @@ pub struct Setup {
 
 /// Serves until Ctrl-C.
 pub fn run(setup: &Setup, source: &Path) -> Result<ExitCode, CliExit> {
-    check_contexts(setup)?;
+    // Each client needs a context, and the listener another one.
+    let (clients, contexts) = (u32::from(setup.clients), setup.config.limits.contexts);
+    if clients >= contexts {
+        let most = contexts.saturating_sub(1);
+        return Err(format!("--clients {clients}: at most {most} with limits.contexts = {contexts}").into());
+    }
     let halt = on_interrupt().map_err(CliExit::Failed)?;
     let tally = StandaloneServer::open(setup, halt).and_then(|mut server| server.run(source));
     let Tally { served, silent, busy } = tally.map_err(CliExit::failed)?;
@@ -59,16 +65,6 @@ pub fn run(setup: &Setup, source: &Path) -> Result<ExitCode, CliExit> {
         "stopped; served {served} clients, dropped {silent} that were silent, rejected {busy} while busy\n"
     ));
     Ok(ExitCode::SUCCESS)
-}
-
-/// Each client needs a context, and the listener another one.
-fn check_contexts(setup: &Setup) -> Result<(), CliExit> {
-    let (clients, contexts) = (u32::from(setup.clients), setup.config.limits.contexts);
-    if clients < contexts {
-        return Ok(());
-    }
-    let most = contexts.saturating_sub(1);
-    Err(format!("--clients {clients}: at most {most} with limits.contexts = {contexts}").into())
 }
 
 /// Counts of a server.
@@ -129,20 +125,19 @@ impl StandaloneServer {
         let (source, addresses) = (source.display(), addresses.join(", "));
         print_stdout(format_args!("serving {source} at {addresses}; Ctrl-C stops\n"));
         self.wait_for_link(true);
-        while !self.is_halted() {
+        while !self.halt.load(Ordering::Relaxed) {
             self.poll();
             while let Some(newcomer) = self.shared.arrivals.next_client() {
                 self.admit(newcomer);
             }
             self.join_ended();
-            self.report_arrivals();
+            for line in self.shared.arrivals.take_lines() {
+                self.warn(&line);
+            }
+            self.limit.refill(0, Nanos(nanos(self.start.elapsed())));
         }
         self.clients.drain(..).map(Client::join).for_each(drop);
         Ok(Tally { busy: self.shared.arrivals.busy(), ..self.tally })
-    }
-
-    fn is_halted(&self) -> bool {
-        self.halt.load(Ordering::Relaxed)
     }
 
     /// Polls while there is no client. The threads of clients poll for this one too.
@@ -154,14 +149,6 @@ impl StandaloneServer {
             self.wait_for_link(true);
         }
         (0..POLLS_PER_CHECK).for_each(|_| self.shared.poll());
-    }
-
-    /// Writes about peers that were turned away.
-    fn report_arrivals(&mut self) {
-        for line in self.shared.arrivals.take_lines() {
-            self.warn(&line);
-        }
-        self.limit.refill(0, Nanos(nanos(self.start.elapsed())));
     }
 
     fn warn(&mut self, line: &str) {

@@ -27,7 +27,8 @@ const POLLS_PER_LINK_CHECK: u32 = 1 << 10;
 impl Endpoint {
     /// Polls the control connection and detects its loss.
     pub(super) fn poll_control(&mut self) {
-        if self.is_link_lost() {
+        let checks_link = self.watch_link && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK);
+        if checks_link && !self.with_worker(Worker::link_up).unwrap_or(false) {
             return self.on_control_lost("its link went down".to_owned());
         }
         if let (Some(control), None) = (&mut self.control, &self.control_loss)
@@ -35,13 +36,6 @@ impl Endpoint {
         {
             self.on_control_lost(why);
         }
-    }
-
-    /// Checks the link now and then, where it is watched.
-    fn is_link_lost(&mut self) -> bool {
-        self.watch_link
-            && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK)
-            && !self.with_worker(Worker::link_up).unwrap_or(false)
     }
 
     fn on_control_lost(&mut self, why: String) {
@@ -68,8 +62,9 @@ impl Endpoint {
     /// Returns the next event of a test's connections. Events of the control connection are handled here.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
-            let own = self.ctx.poll_event();
-            match own.or_else(|| self.next_request())? {
+            // Several clients may share a listener.
+            let shared = || self.arrivals.as_ref().and_then(|(arrivals, client)| arrivals.next_of(*client));
+            match self.ctx.poll_event().or_else(shared)? {
                 Event::ConnectRequest { request, private_data, .. } if is_greeting(&private_data) => {
                     self.reject(request, b"busy with another near end");
                 }
@@ -82,11 +77,6 @@ impl Endpoint {
                 other => return Some(other),
             }
         }
-    }
-
-    /// Returns the next connection request of this end's client, where several clients share a listener.
-    fn next_request(&self) -> Option<Event> {
-        self.arrivals.as_ref().and_then(|(arrivals, client)| arrivals.next_of(*client))
     }
 
     fn is_control_qp(&self, qp: QueuePair) -> bool {
@@ -110,7 +100,12 @@ impl Endpoint {
                 Some(Event::Established { private_data, .. }) => {
                     return check_greeting(&private_data).or_else(failed);
                 }
-                Some(Event::Rejected { private_data, .. }) => return failed(rejection_text(&private_data)),
+                Some(Event::Rejected { private_data, .. }) => {
+                    return failed(match String::from_utf8_lossy(&private_data) {
+                        why if why.is_empty() => "rejected without a reason".to_owned(),
+                        why => format!("rejected: {why}"),
+                    });
+                }
                 Some(Event::ConnectFailed { reason, .. }) => {
                     return failed(connect_failure_text(reason).to_owned());
                 }
@@ -171,10 +166,6 @@ impl Endpoint {
             self.poll();
             let _ = self.poll_event();
         }
-        self.destroy_control();
-    }
-
-    pub fn destroy_control(&mut self) {
         let Some(control) = self.control.take() else { return };
         self.control_loss = None;
         let _ = self.ctx.destroy_qp(control.qp);
@@ -219,12 +210,5 @@ fn connect_failure_text(reason: ConnectFailure) -> &'static str {
         }
         ConnectFailure::Protocol => "speaks another protocol: name the port of an iwarp-perf server",
         _ => "no connection was free",
-    }
-}
-
-fn rejection_text(why: &[u8]) -> String {
-    match String::from_utf8_lossy(why) {
-        why if why.is_empty() => "rejected without a reason".to_owned(),
-        why => format!("rejected: {why}"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ironwarp::{IdlePolicy, SetupError, Worker, WorkerThread};
 
-use super::{RdmaError, Result};
+use super::super::error::{RdmaError, Result};
 
 /// Who polls the workers.
 pub enum Driver {

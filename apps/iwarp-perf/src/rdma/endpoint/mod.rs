@@ -6,14 +6,14 @@ mod driver;
 mod shared;
 mod sleep;
 
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Completion, CompletionQueue, CompletionStatus, Config, ConfigError, Context, Event, ProtectionDomain,
-    SetupError, Stack, VerbsError, Worker,
+    Completion, CompletionQueue, CompletionStatus, Config, Context, Event, ProtectionDomain, Stack, Worker,
 };
 use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{CpuClock, WordOwner};
@@ -25,58 +25,10 @@ pub use shared::SharedEndpoint;
 pub use sleep::SleepCounts;
 
 use super::control_channel::{ControlChannel, POLLS_PER_CONTROL_POLL};
-use super::loopback::ServerHalf;
+pub use super::error::{RdmaError, Result};
 
 /// A device with a peer has a link within this time.
 const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// The result of a test over the stack.
-pub type Result<T, E = RdmaError> = std::result::Result<T, E>;
-
-/// Why a test over the stack failed.
-#[derive(Debug, thiserror::Error)]
-pub enum RdmaError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
-    #[error(transparent)]
-    Range(#[from] ironwarp::RangeError),
-    #[error("{0} bytes of memory could not be had")]
-    Memory(usize),
-    #[error("the device has no link: is the far end there?")]
-    NoLink,
-    #[error("a work request ended as {0:?}{1}")]
-    Completion(CompletionStatus, String),
-    #[error("the connection ended: {0}")]
-    Disconnected(String),
-    #[error("{0} took too long")]
-    Timeout(&'static str),
-    #[error("halted")]
-    Halted,
-    #[error("{0}: {1}")]
-    ControlConnect(SocketAddr, String),
-    #[error("no device in this run")]
-    NoDevice,
-    #[error("no window in this test")]
-    NoWindow,
-    #[error("a completion came to a queue that was armed, and no event with it: a wake-up was lost")]
-    NoEvent,
-    #[error("--srq: needs one polled core at each end, because each core has receives of its own")]
-    SharedReceiveCores,
-    #[error("waiting for an event: {0}")]
-    Event(std::io::Error),
-    #[error("--pcap: {0}")]
-    Capture(std::io::Error),
-}
-
-impl From<ironwarp::PostError> for RdmaError {
-    fn from(error: ironwarp::PostError) -> Self {
-        RdmaError::Verbs(error.into())
-    }
-}
 
 /// One end of the stack.
 pub struct Endpoint {
@@ -98,10 +50,14 @@ pub struct Endpoint {
     stack_cores: u16,
     /// The single core that this end uses.
     own_core: Option<u16>,
-    /// The server, where one thread polls both ends.
-    server_half: Option<Box<ServerHalf>>,
+    companion: Option<Box<dyn Companion>>,
     /// The connection requests of this end's client, where several clients share a listener.
     arrivals: Option<(Arc<Arrivals>, IpAddr)>,
+}
+
+/// What is polled with an end: the server, where one thread polls both ends.
+pub trait Companion: Any + Send {
+    fn poll(&mut self);
 }
 
 struct Queue<'a> {
@@ -168,7 +124,7 @@ impl Endpoint {
             cores,
             stack_cores: cores,
             own_core: None,
-            server_half: None,
+            companion: None,
             arrivals: None,
         })
     }
@@ -194,9 +150,9 @@ impl Endpoint {
         }
     }
 
-    /// The server that each poll of this end polls too.
-    pub fn server_half(&mut self) -> &mut Option<Box<ServerHalf>> {
-        &mut self.server_half
+    /// What each poll of this end polls too.
+    pub fn companion(&mut self) -> &mut Option<Box<dyn Companion>> {
+        &mut self.companion
     }
 
     /// Polls of each core since the start.
@@ -256,8 +212,8 @@ impl Endpoint {
     #[inline]
     pub fn poll(&mut self) {
         self.driver.poll();
-        if let Some(server_half) = &mut self.server_half {
-            server_half.poll();
+        if let Some(companion) = &mut self.companion {
+            companion.poll();
         }
         self.poll_count = self.poll_count.wrapping_add(1);
         if self.poll_count.is_multiple_of(POLLS_PER_CONTROL_POLL) && self.control.is_some() {

@@ -185,18 +185,14 @@ impl BandwidthTest {
             self.qp_states[index].awaiting_check = false;
             self.ready.push(index);
         } else {
-            self.check_batch(index)?;
+            // All Writes of the batch were placed before the Send that requests the check (RFC 5040
+            // s5.5).
+            for slot in 0..self.open.case.depth as usize {
+                let message = self.qp_states[index].received;
+                self.qp_states[index].received += 1;
+                self.check(index, slot, message)?;
+            }
             self.post_empty_send(endpoint, index)?;
-        }
-        Ok(())
-    }
-
-    /// Checks a batch of Writes, all placed before the Send that requests the check (RFC 5040 s5.5).
-    fn check_batch(&mut self, index: usize) -> Result<()> {
-        for slot in 0..self.open.case.depth as usize {
-            let message = self.qp_states[index].received;
-            self.qp_states[index].received += 1;
-            self.check(index, slot, message)?;
         }
         Ok(())
     }
@@ -383,17 +379,14 @@ fn post_messages(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message
             wrs.push(wr.unsignaled());
             wr = SendWr::immediate(id, number);
         }
-        wrs.push(if is_signaled(case, message) { wr } else { wr.unsignaled() });
+        let is_signaled = (message + 1).is_multiple_of(u64::from(case.signal_every));
+        wrs.push(if is_signaled { wr } else { wr.unsignaled() });
     }
     endpoint.ctx.post_sends(qp_ctx.qp, &wrs).map_err(|(_, error)| error.into())
 }
 
 fn slot_of(qp_ctx: &QpContext, message: u64) -> usize {
     (message % qp_ctx.gather.len() as u64) as usize
-}
-
-fn is_signaled(case: &Case, message: u64) -> bool {
-    (message + 1).is_multiple_of(u64::from(case.signal_every))
 }
 
 /// Messages after which a queue pair can stop: a batch, or a run up to a signaled message.

@@ -220,10 +220,6 @@ impl ConnRateTest {
         Ok(())
     }
 
-    fn is_incomplete(&self, expected: u64) -> bool {
-        !self.connections.is_empty() || self.counts.established < expected
-    }
-
     fn poll_server(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         endpoint.poll();
         while let Some(event) = endpoint.poll_event() {
@@ -315,7 +311,8 @@ impl RdmaTest for ConnRateTest {
         &mut self.open
     }
 
-    /// The client's part of a slice. Also returns the established connections, which the server waits for.
+    /// The client's part of a slice. Also returns the established connections, which the server
+    /// waits for.
     fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         let peer = self.peer.ok_or(RdmaError::NoDevice)?;
         self.counts = Counts::default();
@@ -338,7 +335,10 @@ impl RdmaTest for ConnRateTest {
             self.poll_server(endpoint)?;
         }
         let (expected, start) = (stop.raised().unwrap_or(0), Instant::now());
-        while self.is_incomplete(expected) && start.elapsed() < CM_TIMEOUT && !endpoint.is_control_lost() {
+        while (!self.connections.is_empty() || self.counts.established < expected)
+            && start.elapsed() < CM_TIMEOUT
+            && !endpoint.is_control_lost()
+        {
             self.poll_server(endpoint)?;
         }
         self.destroy_connections(endpoint)?;

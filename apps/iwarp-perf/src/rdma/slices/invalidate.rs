@@ -9,10 +9,7 @@ use ironwarp_bench::Case;
 
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{Arrived, QpContext, wr_id};
-use super::LatencyTest;
-
-/// Bytes of an STag in a message.
-pub const STAG_BYTES: usize = 4;
+use super::latency::{LatencyTest, STAG_BYTES};
 
 impl LatencyTest {
     /// Binds the window to the first slot of the sink, and sends its STag behind the binding.

@@ -16,8 +16,9 @@ use ironwarp_types::limits::INLINE_BYTES_MAX;
 use super::super::case::RdmaTest;
 use super::super::endpoint::{Endpoint, RdmaError, Result};
 use super::super::open_case::{Arrived, OpenCase, wr_id};
-use super::invalidate::STAG_BYTES;
 
+/// Bytes of an STag in a message.
+pub const STAG_BYTES: usize = 4;
 /// Completions reaped at a time.
 const REAP: usize = 16;
 /// How long the server keeps polling after the stop, so that its last messages are acknowledged.
@@ -72,29 +73,25 @@ impl LatencyTest {
 
     /// Whether the last message that arrived holds the pattern of number `message`, where the case is validated.
     fn is_intact(&self, index: usize, message: u64) -> Result<bool> {
-        let (case, qp_ctx) = (&self.open.case, &self.open.qps[index]);
-        let (slot, skipped_tail_bytes) = match case.test {
+        let (case, own) = (&self.open.case, &self.open.qps[index]);
+        let (qp_ctx, slot) = match case.test {
             // Immediate Data is not placed in memory.
             Test::ImmLat => return Ok(true),
             Test::SendLat | Test::SendInvLat if self.open.has_srq() => {
-                return self.is_intact_in_receive(message);
+                let Arrived { memory_of, slot, .. } = self.last_arrived;
+                (&self.open.qps[memory_of], slot)
             }
-            Test::SendLat => (qp_ctx.last_slot(), 0),
+            Test::SendLat | Test::SendInvLat => (own, own.last_slot()),
+            _ => (own, 0),
+        };
+        let skipped_tail_bytes = match case.test {
             // The last octets are the STag.
-            Test::SendInvLat => (qp_ctx.last_slot(), STAG_BYTES),
+            Test::SendInvLat => STAG_BYTES,
             // The last byte is the message number.
-            Test::WriteLat => (0, 1),
-            _ => (0, 0),
+            Test::WriteLat => 1,
+            _ => 0,
         };
         Ok(!case.validate || qp_ctx.sink_matches(case, slot, message, skipped_tail_bytes)?)
-    }
-
-    /// Whether the memory of the last receive holds the pattern of number `message`.
-    fn is_intact_in_receive(&self, message: u64) -> Result<bool> {
-        let (case, Arrived { memory_of, slot, .. }) = (&self.open.case, self.last_arrived);
-        let skipped_tail_bytes = if case.test == Test::SendInvLat { STAG_BYTES } else { 0 };
-        Ok(!case.validate
-            || self.open.qps[memory_of].sink_matches(case, slot, message, skipped_tail_bytes)?)
     }
 
     /// Posts a message. Only a Read is signaled: for the others the reply implies completion, and a sleeping end must be
@@ -172,16 +169,6 @@ impl LatencyTest {
         Ok(self.open.qps[index].sink.load_u8_acquire(last)? == message as u8)
     }
 
-    /// Posts a receive for the one that the last round trip used.
-    fn repost_receive(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        let test = self.open.case.test;
-        let receives = matches!(test, Test::SendLat | Test::SendInvLat) || test.is_immediate();
-        if !receives && !self.is_announced() {
-            return Ok(());
-        }
-        self.open.replace_receive(endpoint, self.last_arrived)
-    }
-
     /// One iteration of the server: answers all received requests.
     fn answer(&mut self, endpoint: &mut Endpoint, server: &mut ServerSlice) -> Result<()> {
         match self.open.case.test {
@@ -189,17 +176,14 @@ impl LatencyTest {
             Test::WriteLat if self.is_announced() => self.reply_to_sends(endpoint, server),
             Test::WriteLat => self.reply_to_write(endpoint, server),
             // The stack alone answers Reads.
-            _ => self.poll_or_sleep(endpoint),
+            _ if endpoint.waits_for_events() => {
+                endpoint.poll_or_wait_completions(self.open.cq, &mut *self.reaped).map(drop)
+            }
+            _ => {
+                endpoint.poll();
+                Ok(())
+            }
         }
-    }
-
-    fn poll_or_sleep(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        if endpoint.waits_for_events() {
-            endpoint.poll_or_wait_completions(self.open.cq, &mut *self.reaped)?;
-        } else {
-            endpoint.poll();
-        }
-        Ok(())
     }
 
     /// Replies to each message of a Send or Immediate Data, and to each announced Write. Replies are sent before the used
@@ -305,7 +289,11 @@ impl RdmaTest for LatencyTest {
         let slice = measure_round_trips(bytes, until, |measured| {
             let intended_start = match (period, measured) {
                 (Some(period), Some((start, done))) => {
-                    wait_until(endpoint, start + period.mul_f64(done as f64))
+                    let intended = start + period.mul_f64(done as f64);
+                    while Instant::now() < intended {
+                        endpoint.poll();
+                    }
+                    intended
                 }
                 _ => Instant::now(),
             };
@@ -314,7 +302,10 @@ impl RdmaTest for LatencyTest {
                 outcome => outcome?,
             };
             let rtt = intended_start.elapsed();
-            self.repost_receive(endpoint)?;
+            // A receive for the one that the round trip used.
+            if self.open.case.test.has_receives() || self.is_announced() {
+                self.open.replace_receive(endpoint, self.last_arrived)?;
+            }
             Ok::<_, RdmaError>(RoundTrip::Done { rtt, is_intact })
         })?;
         Ok((Slice { verified_bytes: if validate { slice.bytes } else { 0 }, ..slice }, 0))
@@ -332,12 +323,4 @@ impl RdmaTest for LatencyTest {
     fn serve(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         self.answer(endpoint, &mut ServerSlice::default())
     }
-}
-
-/// Polls until the intended start of a message, and returns that time.
-fn wait_until(endpoint: &mut Endpoint, intended: Instant) -> Instant {
-    while Instant::now() < intended {
-        endpoint.poll();
-    }
-    intended
 }

@@ -20,7 +20,8 @@ use bandwidth::BandwidthTest;
 use conn_rate::ConnRateTest;
 use latency::LatencyTest;
 
-/// Creates everything of a case but the connections. The words of an atomic test are `words`, or new ones.
+/// Creates everything of a case but the connections. The words of an atomic test are `words`, or
+/// new ones.
 pub fn open_case(
     endpoint: &mut Endpoint,
     case: &Case,

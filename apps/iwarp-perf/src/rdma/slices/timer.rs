@@ -1,4 +1,5 @@
-//! Clocks of slices; the client's in a bandwidth slice: warm-up, budget, and the rate of an open loop.
+//! Clocks of slices; the client's in a bandwidth slice: warm-up, budget, and the rate of an open
+//! loop.
 
 use std::time::{Duration, Instant};
 

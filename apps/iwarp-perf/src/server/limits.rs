@@ -1,7 +1,20 @@
-//! Memory of all clients of a standalone server: each reserves what its group takes before the group is opened.
+//! What the clients of a standalone server may take: time, and memory of all together, of which
+//! each reserves what its group takes before the group is opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a client may take.
+#[derive(Clone)]
+pub struct ClientLimits {
+    /// The time without a message, or without a request.
+    pub timeout: Duration,
+    /// The time of a slice.
+    pub slice: Duration,
+    /// The memory of all clients.
+    pub memory: Arc<ClientMemory>,
+}
 
 /// Bytes that the clients may take together.
 pub struct ClientMemory {
