@@ -26,6 +26,11 @@ pub trait Port: 'static {
 
     /// Returns an empty frame from the transmit pool, or `None` if the pool is empty.
     fn alloc(&mut self) -> Option<Self::Frame>;
+
+    /// Returns the state of the link. Some drivers ask the kernel. A device without a link to watch is always up.
+    fn link(&self) -> LinkState {
+        LinkState { up: true, speed_mbps: None }
+    }
 }
 
 /// What a device can do.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::MemTable;
+use ironwarp_port::Port;
 use ironwarp_port::memory::MemoryPort;
-use ironwarp_port::{LinkState, Port};
 use ironwarp_stats::{CoreStats, Counter, StatsPage};
 use ironwarp_types::{Clock, Nanos};
 
@@ -27,6 +27,12 @@ pub struct Stack {
 /// The source of a stack's ports.
 pub struct StackBuilder {
     config: Config,
+    given: Given,
+}
+
+/// What the application opened itself.
+#[derive(Default)]
+struct Given {
     /// By port, then by core.
     memory: Vec<Vec<MemoryPort>>,
     #[cfg(feature = "dpdk")]
@@ -46,12 +52,7 @@ impl Clock for StackClock {
 impl Stack {
     /// Starts building a stack.
     pub fn builder(config: Config) -> StackBuilder {
-        StackBuilder {
-            config,
-            memory: Vec::new(),
-            #[cfg(feature = "dpdk")]
-            eal: None,
-        }
+        StackBuilder { config, given: Given::default() }
     }
 
     /// Creates a context for one application thread.
@@ -114,7 +115,8 @@ impl Stack {
         let stats = [both_parts[0].stats_for_port(0), both_parts[1].stats_for_port(0)];
         let [first_port, second_port] = crate::device::open_ring(&both_parts[0].shared.config, eal, stats)?;
         let [first, second] = both_parts;
-        Ok([first.finish(vec![first_port], Vec::new())?, second.finish(vec![second_port], Vec::new())?])
+        let finish = |parts: StackParts, port| parts.finish(vec![port], Vec::new(), drivers::lend_dpdk);
+        Ok([finish(first, first_port)?, finish(second, second_port)?])
     }
 
     /// Returns every counter of one core by name.
@@ -171,7 +173,7 @@ impl StackBuilder {
     /// Uses these ports, the queues of one device, one for each core.
     #[must_use]
     pub fn memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
-        self.memory = vec![ports];
+        self.given.memory = vec![ports];
         self
     }
 
@@ -179,7 +181,7 @@ impl StackBuilder {
     /// [`Config::fabrics`].
     #[must_use]
     pub fn add_memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
-        self.memory.push(ports);
+        self.given.memory.push(ports);
         self
     }
 
@@ -187,7 +189,7 @@ impl StackBuilder {
     #[cfg(feature = "dpdk")]
     #[must_use]
     pub fn eal(mut self, eal: ironwarp_port::dpdk::Eal) -> Self {
-        self.eal = Some(eal);
+        self.given.eal = Some(eal);
         self
     }
 
@@ -202,24 +204,7 @@ impl StackBuilder {
             let what = "ddp.catch_memory_faults";
             crate::catch_memory_faults().map_err(|source| SetupError::System { what, source })?;
         }
-        let stack_parts = StackParts::new(self.config)?;
-        if !self.memory.is_empty() {
-            return stack_parts.finish(self.memory, Vec::new());
-        }
-        if crate::memif::is_wanted(&stack_parts.shared.config)? {
-            let ports = stack_parts.open_memifs()?;
-            return stack_parts.finish(ports, Vec::new());
-        }
-        #[cfg(feature = "dpdk")]
-        {
-            let (ports, rx_descriptors) = stack_parts.open(self.eal)?.into_iter().unzip();
-            stack_parts.finish(ports, rx_descriptors)
-        }
-        #[cfg(not(feature = "dpdk"))]
-        Err(SetupError::Port(
-            stack_parts.shared.config.port.device.kind(),
-            "is not in this build, which has no DPDK",
-        ))
+        drivers::open(StackParts::new(self.config)?, self.given)
     }
 
     /// As [`StackBuilder::build`], for a stack of one core.
@@ -291,15 +276,15 @@ impl StackBuilder {
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        let up = |_: &mut _| LinkState { up: true, speed_mbps: None };
         let no_descriptors = (0..cores).map(|_| vec![None]).collect();
-        stack_parts.assemble(fabrics, up, &clocks, secret, no_descriptors)
+        stack_parts.assemble(fabrics, |_| None, &clocks, secret, no_descriptors)
     }
 }
 
 #[cfg(test)]
 mod tests;
 
+mod drivers;
 mod fabrics;
 mod numa;
 mod parts;

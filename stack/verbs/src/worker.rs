@@ -11,7 +11,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ironwarp_port::instrument::{Capture, PortControl};
+use ironwarp_port::instrument::{Capture, Instrumented, PortControl, WallClock};
+use ironwarp_port::memif::MemifPort;
+use ironwarp_port::memory::MemoryPort;
 use ironwarp_types::Nanos;
 
 use crate::config::{CoreConfig, IdlePolicy};
@@ -72,8 +74,16 @@ pub struct ResourceUsage {
     pub remote_atomics_waiting: usize,
 }
 
-/// The ports of a stack.
-type StackPort<P> = ironwarp_port::instrument::Instrumented<P, ironwarp_port::instrument::WallClock>;
+/// A port of a stack.
+pub(crate) type StackPort<P> = Instrumented<P, WallClock>;
+
+/// A port, by its driver.
+pub(crate) enum DriverPort<'a> {
+    Memory(&'a mut StackPort<MemoryPort>),
+    Memif(&'a mut StackPort<MemifPort>),
+    #[cfg(feature = "dpdk")]
+    Dpdk(&'a mut StackPort<ironwarp_port::dpdk::DpdkPort>),
+}
 
 /// An operation on a port of any type.
 pub trait PortVisit {
@@ -281,18 +291,12 @@ impl Worker {
     /// Lends the port itself for raw frames, while the stack is not polled. The stack does not get frames that are
     /// received meanwhile. Returns `None` for a worker of several ports.
     pub fn with_port<V: PortVisit>(&mut self, visit: V) -> Option<V::Output> {
-        let port = self.inner.port_any();
-        if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::memory::MemoryPort>>() {
-            return Some(visit.visit(port));
-        }
-        if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::memif::MemifPort>>() {
-            return Some(visit.visit(port));
-        }
-        #[cfg(feature = "dpdk")]
-        if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::dpdk::DpdkPort>>() {
-            return Some(visit.visit(port));
-        }
-        None
+        Some(match self.inner.driver_port()? {
+            DriverPort::Memory(port) => visit.visit(port),
+            DriverPort::Memif(port) => visit.visit(port),
+            #[cfg(feature = "dpdk")]
+            DriverPort::Dpdk(port) => visit.visit(port),
+        })
     }
 
     /// Polls until `stop` is set, with idle behaviour as configured.

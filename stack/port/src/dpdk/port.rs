@@ -106,14 +106,6 @@ impl DpdkPort {
         self.link().up
     }
 
-    /// Returns the state of the link. Some drivers ask the kernel; virtual devices report a nominal speed.
-    pub fn link(&self) -> LinkState {
-        let mut speed_mbps = 0;
-        // SAFETY: the port is valid while the device lives; the speed is a local variable.
-        let up = unsafe { dpdk_sys::dsys_link(self.port, &mut speed_mbps) == 1 };
-        LinkState { up, speed_mbps: (speed_mbps != 0).then_some(speed_mbps) }
-    }
-
     /// Stops calls of the driver: no frame is received or sent. Call it before a memif peer goes away; see the
     /// module.
     pub fn quiesce(&mut self) {
@@ -213,6 +205,14 @@ impl DpdkPort {
 
 impl Port for DpdkPort {
     type Frame = MbufFrame;
+
+    /// Virtual devices report a nominal speed.
+    fn link(&self) -> LinkState {
+        let mut speed_mbps = 0;
+        // SAFETY: the port is valid while the device lives; the speed is a local variable.
+        let up = unsafe { dpdk_sys::dsys_link(self.port, &mut speed_mbps) == 1 };
+        LinkState { up, speed_mbps: (speed_mbps != 0).then_some(speed_mbps) }
+    }
 
     fn caps(&self) -> &PortCaps {
         &self.caps

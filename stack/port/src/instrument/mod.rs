@@ -32,7 +32,7 @@ use std::time::SystemTime;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Clock, Nanos};
 
-use crate::{Burst, Frame, Port, PortCaps, Sealed};
+use crate::{Burst, Frame, LinkState, Port, PortCaps, Sealed};
 use control::Shared;
 use direction::{Inbound, Outbound};
 use fault_queue::{FaultContext, FaultQueue};
@@ -107,6 +107,10 @@ impl<P: Port, C: Clock + 'static> Port for Instrumented<P, C> {
     #[inline]
     fn alloc(&mut self) -> Option<P::Frame> {
         self.port.alloc()
+    }
+
+    fn link(&self) -> LinkState {
+        self.port.link()
     }
 }
 

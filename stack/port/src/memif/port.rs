@@ -75,11 +75,6 @@ impl MemifPort {
         ports.pop().ok_or(MemifError::Setting("a link has 1 to 255 queue pairs"))
     }
 
-    /// Returns whether the peer is connected.
-    pub fn link(&self) -> LinkState {
-        LinkState { up: self.shared.up.load(Ordering::Acquire), speed_mbps: None }
-    }
-
     /// Returns who drops the memory of the link that is up.
     #[cfg(test)]
     pub(super) fn memory_dropped_by(&self) -> super::region::DroppedBy {
@@ -136,6 +131,11 @@ impl MemifPort {
 
 impl Port for MemifPort {
     type Frame = MemifFrame;
+
+    /// Up while the peer is connected.
+    fn link(&self) -> LinkState {
+        LinkState { up: self.shared.up.load(Ordering::Acquire), speed_mbps: None }
+    }
 
     fn caps(&self) -> &PortCaps {
         &self.caps

@@ -7,7 +7,7 @@ use super::control::{Knobs, MemoryControl, count};
 use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
 use super::{LINK_BYTES_MAX, MemoryConfig, MemoryFrame, MemorySealed};
 use crate::pool::Pool;
-use crate::{Burst, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
+use crate::{Burst, LinkState, Port, PortCaps, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 
 /// A port that moves frames between pools in memory.
 pub struct MemoryPort {
@@ -156,6 +156,10 @@ fn accept(caps: &PortCaps, knobs: &Knobs, bytes: &[u8], asked: TxMeta) -> Option
 
 impl Port for MemoryPort {
     type Frame = MemoryFrame;
+
+    fn link(&self) -> LinkState {
+        LinkState { up: self.link_up(), speed_mbps: None }
+    }
 
     fn caps(&self) -> &PortCaps {
         &self.caps

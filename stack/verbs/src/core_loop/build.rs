@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
-use ironwarp_port::{Burst, LinkState, PerPort, Port, Wire};
+use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{ConnectionRows, CoreStats};
 use ironwarp_tcp::{Tcp, TcpConfig};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
@@ -29,7 +29,7 @@ use super::{CoreLoop, PollLoop};
 
 use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
 use crate::shared::StackShared;
-use crate::worker::{PollResult, ResourceUsage};
+use crate::worker::{DriverPort, PollResult, ResourceUsage};
 
 /// The parts of a core loop that the configuration does not contain.
 pub(crate) struct CoreParts<P: Port, C: Clock> {
@@ -37,7 +37,8 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) clock: C,
     /// At least one.
     pub(crate) ports: Vec<P>,
-    pub(crate) link: fn(&mut P) -> LinkState,
+    /// Lends the port as that of its driver, if it is of one.
+    pub(crate) lend: fn(&mut P) -> Option<DriverPort<'_>>,
     /// [`Nanos::MAX`]: a link that is up stays up.
     pub(crate) link_poll_interval: Nanos,
     pub(crate) mem: CoreMem,
@@ -106,14 +107,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             dp,
             cm,
             connection_table,
-            housekeeping: NetHousekeeping::new(
-                shared.clone(),
-                now,
-                parts.link,
-                parts.link_poll_interval,
-                announced,
-            ),
+            housekeeping: NetHousekeeping::new(shared.clone(), now, parts.link_poll_interval, announced),
             clock: CoreClock::new(parts.clock, stats),
+            lend: parts.lend,
             next_due: None,
             timers_checked_at: Nanos::ZERO,
             pause_iterations: 0,
@@ -151,9 +147,9 @@ where
         self.count_holdings()
     }
 
-    fn port_any(&mut self) -> &mut dyn core::any::Any {
+    fn driver_port(&mut self) -> Option<DriverPort<'_>> {
         self.dp.wires.flush();
-        self.dp.wires.first_mut().port_mut()
+        (self.lend)(self.dp.wires.first_mut().port_mut())
     }
 }
 

@@ -17,10 +17,8 @@ use crate::config::Config;
 use crate::shared::StackShared;
 
 /// The state of network housekeeping on one core.
-pub(super) struct NetHousekeeping<P: Port> {
+pub(super) struct NetHousekeeping {
     shared: Arc<StackShared>,
-    /// Returns the state of a device's link.
-    link: fn(&mut P) -> LinkState,
     /// [`Nanos::MAX`]: a link that is up stays up.
     link_poll_interval: Nanos,
     /// Ports whose link is down, one bit each.
@@ -32,18 +30,16 @@ pub(super) struct NetHousekeeping<P: Port> {
     paths: PathRefresh,
 }
 
-impl<P: Port> NetHousekeeping<P> {
+impl NetHousekeeping {
     /// A core that does not lead announces nothing: for it `announced` is true at once.
     pub(super) fn new(
         shared: Arc<StackShared>,
         now: Nanos,
-        link: fn(&mut P) -> LinkState,
         link_poll_interval: Nanos,
         announced: bool,
     ) -> Self {
         NetHousekeeping {
             shared,
-            link,
             link_poll_interval,
             links_down: 0,
             conflict_reported: false,
@@ -59,7 +55,7 @@ impl<P: Port> NetHousekeeping<P> {
 
     /// Returns whether routes changed since the last refresh.
     #[inline]
-    pub(super) fn routes_changed(&self, dp: &DataPath<P>) -> bool {
+    pub(super) fn routes_changed<P: Port>(&self, dp: &DataPath<P>) -> bool {
         self.paths.is_outdated(dp.route_changes())
     }
 
@@ -75,12 +71,12 @@ impl<P: Port> NetHousekeeping<P> {
     }
 
     #[inline]
-    pub(super) fn wants_path_refresh(&self, dp: &DataPath<P>, now: Nanos) -> bool {
+    pub(super) fn wants_path_refresh<P: Port>(&self, dp: &DataPath<P>, now: Nanos) -> bool {
         self.routes_changed(dp) || now >= self.paths.due() || self.is_refreshing()
     }
 
     /// Refreshes the paths of the next connections, if it is time.
-    pub(super) fn refresh_paths(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+    pub(super) fn refresh_paths<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
         self.paths.request(now, dp.route_changes());
         let (nets, wires) = (&mut dp.nets, &mut dp.wires);
         let update = |path: &mut Path, mtu_bytes: u16| {
@@ -96,7 +92,7 @@ impl<P: Port> NetHousekeeping<P> {
     /// Announces our addresses once a link is up, since a peer may remember another station for them, and returns whether
     /// it did. Links that are down then are announced on when they come up.
     #[cold]
-    pub(super) fn announce_on_links(&mut self, dp: &mut DataPath<P>, now: Nanos) -> bool {
+    pub(super) fn announce_on_links<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) -> bool {
         let ports = dp.wires.numbers();
         self.links_down =
             ports.clone().filter(|port| !self.is_link_up(dp, *port)).fold(0, |all, port| all | 1 << port);
@@ -111,13 +107,16 @@ impl<P: Port> NetHousekeeping<P> {
         true
     }
 
-    pub(super) fn is_link_up(&self, dp: &mut DataPath<P>, port: u8) -> bool {
+    pub(super) fn is_link_up<P: Port>(&self, dp: &mut DataPath<P>, port: u8) -> bool {
         self.link(dp, port).up
     }
 
     /// Reads the state of a link. Core 0 records it for contexts.
-    fn link(&self, dp: &mut DataPath<P>, port: u8) -> LinkState {
-        let link = (self.link)(dp.wires.at_mut(port).port_mut());
+    fn link<P: Port>(&self, dp: &mut DataPath<P>, port: u8) -> LinkState {
+        let link = match self.link_poll_interval {
+            Nanos::MAX => LinkState { up: true, speed_mbps: None },
+            _ => dp.wires.at_mut(port).port_mut().link(),
+        };
         if dp.core == LEADER
             && let Some(state) = self.shared.ports().get(usize::from(port))
         {
@@ -132,7 +131,7 @@ impl<P: Port> NetHousekeeping<P> {
     }
 
     /// Returns the new state of a port's link if it changed. Connections live on until TCP's user timeout.
-    pub(super) fn check_link(&mut self, dp: &mut DataPath<P>, now: Nanos, port: u8) -> Option<bool> {
+    pub(super) fn check_link<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, port: u8) -> Option<bool> {
         let (up, lost) = (self.is_link_up(dp, port), self.links_down & 1 << port != 0);
         if !up {
             // Some drivers take nothing without a link, and a core with waiting frames would never sleep.
@@ -153,7 +152,7 @@ impl<P: Port> NetHousekeeping<P> {
     }
 
     /// Logs once that another station has an address of ours: frames would reach one of the two, or neither.
-    pub(super) fn warn_of_address_conflicts(&mut self, dp: &DataPath<P>, config: &Config) {
+    pub(super) fn warn_of_address_conflicts<P: Port>(&mut self, dp: &DataPath<P>, config: &Config) {
         let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
         if self.conflict_reported
             || dp.nets.iter().all(|net| signs.iter().all(|sign| net.counter(*sign) == 0))

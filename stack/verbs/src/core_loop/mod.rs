@@ -57,7 +57,7 @@ use data_path::DataPath;
 use housekeeping::NetHousekeeping;
 
 use crate::shared::StackShared;
-use crate::worker::{PollResult, ResourceUsage};
+use crate::worker::{DriverPort, PollResult, ResourceUsage};
 
 /// What a [`Worker`](crate::Worker) drives: a loop over any port and clock. One indirect call an iteration keeps the
 /// port's type out of the public interface.
@@ -71,8 +71,8 @@ pub(crate) trait PollLoop: Send {
     fn check(&mut self) -> Result<(), String>;
     /// Counts the core's objects.
     fn resource_usage(&self) -> ResourceUsage;
-    /// The port, for callers that know its type.
-    fn port_any(&mut self) -> &mut dyn core::any::Any;
+    /// Returns the first port; `None` if no driver made it.
+    fn driver_port(&mut self) -> Option<DriverPort<'_>>;
 }
 
 /// One core's loop over port `P` with clock `C`: three parts, each with its own state, and the schedule of iterations.
@@ -87,10 +87,11 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     /// Connections outside full operation, and the contexts that own them.
     cm: ConnectionManager,
     /// Links and the paths of connections.
-    housekeeping: NetHousekeeping<P>,
+    housekeeping: NetHousekeeping,
     /// The connections in the page of counters; `None` if no other process can read it.
     connection_table: Option<Box<ConnectionTable>>,
     shared: Arc<StackShared>,
+    lend: fn(&mut P) -> Option<DriverPort<'_>>,
     /// When the next iteration is due, as last returned.
     next_due: Option<Nanos>,
     /// An iteration with work runs the timer stage from this time on.

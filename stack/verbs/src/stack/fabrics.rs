@@ -2,33 +2,8 @@
 
 use ironwarp_port::instrument::Instrumented;
 use ironwarp_port::instrument::PortControl;
-use ironwarp_port::memory::MemoryPort;
-use ironwarp_port::{LinkState, Port, Spread};
+use ironwarp_port::{Port, Spread};
 use ironwarp_types::Clock;
-
-/// A device that reports its link.
-pub(super) trait HasLink {
-    fn link(&self) -> LinkState;
-}
-
-impl HasLink for MemoryPort {
-    fn link(&self) -> LinkState {
-        LinkState { up: self.link_up(), speed_mbps: None }
-    }
-}
-
-impl HasLink for ironwarp_port::memif::MemifPort {
-    fn link(&self) -> LinkState {
-        ironwarp_port::memif::MemifPort::link(self)
-    }
-}
-
-#[cfg(feature = "dpdk")]
-impl HasLink for ironwarp_port::dpdk::DpdkPort {
-    fn link(&self) -> LinkState {
-        ironwarp_port::dpdk::DpdkPort::link(self)
-    }
-}
 
 /// The ports of each core, and how the devices spread flows over the cores.
 pub(super) struct CorePorts<P> {
@@ -56,8 +31,8 @@ impl<P: Port> CorePorts<P> {
     }
 
     /// Returns the ports of the first core.
-    pub(super) fn first_core(&mut self) -> &mut [P] {
-        self.cores.first_mut().map_or(&mut [], |(ports, _)| ports)
+    pub(super) fn first_core(&self) -> &[P] {
+        self.cores.first().map_or(&[], |(ports, _)| ports)
     }
 
     /// Returns each core's ports and their controls.

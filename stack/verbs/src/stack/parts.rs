@@ -9,12 +9,12 @@ use std::sync::Arc;
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::{MemLimits, MemTable};
 use ironwarp_net::{FlowHasher, Steering};
+use ironwarp_port::Port;
 use ironwarp_port::instrument::{Instrumented, WallClock};
-use ironwarp_port::{LinkState, Port};
 use ironwarp_stats::{CoreStats, PageDimensions, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
-use super::fabrics::{CorePorts, HasLink};
+use super::fabrics::CorePorts;
 use super::{Stack, StackClock, numa};
 use crate::config::{Config, ConfigError, in_range};
 use crate::context::{InterfaceAddress, PortInfo};
@@ -22,7 +22,7 @@ use crate::core_loop::{CoreLoop, CoreParts, core_mesh, local_mac, remote_atomics
 use crate::error::SetupError;
 use crate::host::offloads;
 use crate::shared::{DeviceFacts, PortState, StackShared};
-use crate::worker::{RxDescriptors, Sleeper, Worker};
+use crate::worker::{DriverPort, RxDescriptors, Sleeper, StackPort, Worker};
 
 /// A stack without its ports.
 pub(super) struct StackParts {
@@ -54,42 +54,29 @@ impl StackParts {
         (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
     }
 
-    /// Opens each port with this library's own memif.
-    pub(super) fn open_memifs(&self) -> Result<Vec<Vec<ironwarp_port::memif::MemifPort>>, SetupError> {
-        let open = |port| {
-            let ports = crate::memif::open(&self.shared.config, port, self.stats_for_port(port_number(port)));
-            ports.map_err(|error| with_port_number(port, error))
-        };
-        (0..self.shared.config.ports()).map(open).collect()
-    }
-
-    /// Opens the device of each port. Returns its queues and their receive descriptors.
-    #[cfg(feature = "dpdk")]
-    pub(super) fn open(
+    /// Calls `open` for each port, with its number and its counters on each core.
+    pub(super) fn open_each<T>(
         &self,
-        eal: Option<ironwarp_port::dpdk::Eal>,
-    ) -> Result<Vec<(Vec<ironwarp_port::dpdk::DpdkPort>, RxDescriptors)>, SetupError> {
+        open: impl Fn(&Config, usize, Vec<CoreStats>) -> Result<T, SetupError>,
+    ) -> Result<Vec<T>, SetupError> {
         let config = &self.shared.config;
-        let examine = |port| crate::device::examine(config, port, eal.is_some());
-        (0..config.ports())
-            .try_for_each(|port| examine(port).map_err(|error| with_port_number(port, error)))?;
-        let open = |port| {
-            let ports =
-                crate::device::open(config, port, eal.clone(), self.stats_for_port(port_number(port)));
-            ports.map_err(|error| with_port_number(port, error))
+        let open_one = |port| {
+            let opened = open(config, port, self.stats_for_port(port_number(port)));
+            opened.map_err(|error| with_port_number(port, error))
         };
-        (0..config.ports()).map(open).collect()
+        (0..config.ports()).map(open_one).collect()
     }
 
     /// Builds the workers over `ports`, by port and then by core, as are their receive descriptors. Devices beyond the
     /// end of `rx_descriptors` have none.
-    pub(super) fn finish<P: Port + Send + HasLink>(
+    pub(super) fn finish<P: Port + Send>(
         self,
         ports: Vec<Vec<P>>,
         rx_descriptors: Vec<RxDescriptors>,
+        lend: fn(&mut StackPort<P>) -> Option<DriverPort<'_>>,
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
-        CoreLoop<Instrumented<P, WallClock>, StackClock>: Send,
+        CoreLoop<StackPort<P>, StackClock>: Send,
     {
         let clocks = StackClocks {
             core: StackClock(TscClock::calibrated()),
@@ -98,7 +85,7 @@ impl StackParts {
         };
         let rx_descriptors = by_core(rx_descriptors, ports.len(), self.shared.config.core.count);
         let fabrics = self.instrument(ports, &clocks)?;
-        self.assemble(fabrics, |port| port.port_mut().link(), &clocks, secret()?, rx_descriptors)
+        self.assemble(fabrics, lend, &clocks, secret()?, rx_descriptors)
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
@@ -133,8 +120,8 @@ impl StackParts {
 
     pub(super) fn assemble<P: Port, C: Clock + Clone + 'static, W>(
         self,
-        mut fabrics: CorePorts<P>,
-        link: fn(&mut P) -> LinkState,
+        fabrics: CorePorts<P>,
+        lend: fn(&mut P) -> Option<DriverPort<'_>>,
         clocks: &StackClocks<C, W>,
         secret: [u64; 2],
         rx_descriptors: Vec<RxDescriptors>,
@@ -144,7 +131,7 @@ impl StackParts {
     {
         let config = &self.shared.config;
         let steering = Steering::new(config.core.count, fabrics.spread());
-        let ports = port_states(config, fabrics.first_core(), link)?;
+        let ports = port_states(config, fabrics.first_core())?;
         self.shared.set_devices(DeviceFacts { ports, steering, hasher: FlowHasher::new(secret) });
         let other_cores = core_mesh(steering, steered_frames(config));
         let mut workers = Vec::new();
@@ -162,7 +149,7 @@ impl StackParts {
                 core,
                 clock,
                 ports,
-                link,
+                lend,
                 link_poll_interval,
                 mem,
                 stats,
@@ -184,12 +171,8 @@ impl StackParts {
 }
 
 /// Returns what contexts can read of the ports.
-fn port_states<P: Port>(
-    config: &Config,
-    ports: &mut [P],
-    link: fn(&mut P) -> LinkState,
-) -> Result<Box<[PortState]>, ConfigError> {
-    let state = |(number, port): (usize, &mut P)| {
+fn port_states<P: Port>(config: &Config, ports: &[P]) -> Result<Box<[PortState]>, ConfigError> {
+    let state = |(number, port): (usize, &P)| {
         let config = config.for_port(number);
         let (address, _) = config.net.parse()?;
         let all = config.net.prefixes()?;
@@ -202,10 +185,10 @@ fn port_states<P: Port>(
             mtu_bytes: config.port.mtu.min(caps.mtu_bytes),
             memory_node: caps.numa_node,
             addresses: addresses.collect(),
-            link: link(port),
+            link: port.link(),
         }))
     };
-    ports.iter_mut().enumerate().map(state).collect()
+    ports.iter().enumerate().map(state).collect()
 }
 
 /// Returns for each core the receive descriptors of its queues, by port, from those of each port.

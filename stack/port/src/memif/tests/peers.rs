@@ -12,6 +12,7 @@ use rustix::fs::{
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::until;
+use crate::Port;
 use crate::memif::MemifPort;
 use crate::memif::region::{Descriptor, Holes, Region, RingWords};
 use crate::memif::socket::{Channel, Listener, Received};

@@ -68,8 +68,8 @@ impl PollLoop for Core {
         ResourceUsage::default()
     }
 
-    fn port_any(&mut self) -> &mut dyn core::any::Any {
-        unreachable!("there is no port")
+    fn driver_port(&mut self) -> Option<crate::worker::DriverPort<'_>> {
+        None
     }
 }
 
