@@ -14,6 +14,7 @@ pub const RCV_WINDOW_BYTES_MIN: u32 = 2 * FPDU_BYTES_MAX as u32;
 
 /// The congestion control algorithm of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Congestion {
     /// RFC 5681: grows by one segment per round trip and halves the window after a loss.
     NewReno,

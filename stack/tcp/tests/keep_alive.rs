@@ -4,6 +4,9 @@ use crate::common;
 
 use common::pattern::Pattern;
 use common::script::Script;
+
+use std::time::Duration;
+
 use ironwarp_net::{IcmpError, IcmpErrorKind};
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{KeepAlive, State, TcpConfig, TcpEvents, TcpTimeouts};
@@ -14,7 +17,7 @@ fn config() -> TcpConfig {
 }
 
 const KEEP_ALIVE: KeepAlive =
-    KeepAlive { idle: Nanos::from_secs(10), interval: Nanos::from_secs(2), probes: 3 };
+    KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(2), probes: 3 };
 
 fn with_keep_alive() -> Script {
     let s = Script::accepted(config(), 64_000);
@@ -77,7 +80,7 @@ fn an_idle_peer_is_probed_and_its_answer_restarts_the_idle_time() {
 /// the interval of probes, which is longer here.
 #[test]
 fn payload_in_answer_to_a_probe_restarts_the_idle_time() {
-    let keep_alive = KeepAlive { idle: Nanos::from_secs(4), interval: Nanos::from_secs(20), probes: 3 };
+    let keep_alive = KeepAlive { idle: Duration::from_secs(4), interval: Duration::from_secs(20), probes: 3 };
     for fast_path in [true, false] {
         let s = Script::accepted(TcpConfig { fast_path, ..config() }, 64_000);
         let mut s = with_timeouts(s, Nanos::from_secs(30), Some(keep_alive));

@@ -11,12 +11,11 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ironwarp_port::dpdk::{
-    DpdkPort, Eal, EalConfig, LogLevel, Memif, MemifRole, MemifSecret, Memory, PortSettings, Vdev,
-    ring_pair_of_queues,
+    DpdkPort, Eal, EalConfig, LogLevel, Memif, Memory, PortSettings, Vdev, ring_pair_of_queues,
 };
 use ironwarp_stats::CoreStats;
 
-use crate::config::{self, Config, DeviceConfig, Hugepages};
+use crate::config::{Config, DeviceConfig, Hugepages, MemifRole};
 use crate::error::SetupError;
 use crate::host::{Host, Severity, needed_mib};
 use crate::worker::RxDescriptors;
@@ -113,8 +112,8 @@ impl Device {
                 ));
             }
             DeviceConfig::Memif { role, socket, id, buffer_bytes, secret, .. } => {
-                let secret = secret.as_ref().map(|secret| MemifSecret(secret.0.clone()));
-                let memif = Memif { secret, ..memif(config, *role, socket, *id, *buffer_bytes) };
+                let memif =
+                    Memif { secret: secret.clone(), ..memif(config, *role, socket, *id, *buffer_bytes) };
                 Device::Virtual(Vdev::memif(index, &memif)?)
             }
             DeviceConfig::Tap { interface } => Device::Virtual(Vdev::tap(index, interface)?),
@@ -143,11 +142,7 @@ impl Device {
     }
 }
 
-fn memif(config: &Config, role: config::MemifRole, socket: &Path, id: u32, buffer_bytes: u32) -> Memif {
-    let role = match role {
-        config::MemifRole::Server => MemifRole::Server,
-        config::MemifRole::Client => MemifRole::Client,
-    };
+fn memif(config: &Config, role: MemifRole, socket: &Path, id: u32, buffer_bytes: u32) -> Memif {
     if role == MemifRole::Server {
         // A socket of a dead server would stop this one; with a live one the driver reports the error.
         let _ = Memif::clear_stale_socket(socket);

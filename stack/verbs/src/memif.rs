@@ -1,10 +1,10 @@
 //! From a configured memif to a port of this library's own driver (`driver = "native"`), which needs no DPDK.
 
-use ironwarp_port::memif::{MemifConfig, MemifPort, MemifRole, MemifSecret};
+use ironwarp_port::memif::{MemifConfig, MemifPort};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::MacAddr;
 
-use crate::config::{self, Config, DeviceConfig, MemifDriver};
+use crate::config::{Config, DeviceConfig, MemifDriver};
 use crate::error::SetupError;
 use crate::host::{Host, Severity};
 
@@ -42,13 +42,10 @@ pub(crate) fn open(
     };
     let port = &config.port;
     let memif = MemifConfig {
-        role: match role {
-            config::MemifRole::Server => MemifRole::Server,
-            config::MemifRole::Client => MemifRole::Client,
-        },
+        role: *role,
         socket: socket.clone(),
         id: *id,
-        secret: secret.as_ref().map(|secret| MemifSecret(secret.0.clone())),
+        secret: secret.clone(),
         mac: random_mac()?,
         mtu_bytes: port.mtu,
         buffer_bytes: u16::try_from(*buffer_bytes).unwrap_or(u16::MAX),

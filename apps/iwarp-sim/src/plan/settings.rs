@@ -4,9 +4,10 @@
 //! indication (RFC 6581 s9.2). Everything else may differ from host to host.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use ironwarp::Config;
-use ironwarp::config::{Congestion, KeepAliveConfig, RtrKind};
+use ironwarp::config::{Congestion, KeepAlive, RtrKind};
 use ironwarp_types::SeededEntropy;
 
 /// The settings that all hosts of a run share.
@@ -110,8 +111,8 @@ fn vary_tcp(config: &mut Config, rng: &mut SeededEntropy) {
     tcp.rto_initial_us = 10_000 << rng.below(6);
     tcp.ack_delay_max_us = [0, 100, 1_000, 40_000][rng.below(4) as usize];
     let probes = 5 + rng.below(5) as u8;
-    tcp.keep_alive =
-        rng.chance(300_000).then_some(KeepAliveConfig { idle_s: 1 + rng.below(3), interval_s: 1, probes });
+    let (idle, interval) = (Duration::from_secs(1 + rng.below(3)), Duration::from_secs(1));
+    tcp.keep_alive = rng.chance(300_000).then_some(KeepAlive { idle, interval, probes });
 }
 
 /// A host's addresses of both families, with port 0.

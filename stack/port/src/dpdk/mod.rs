@@ -44,4 +44,4 @@ pub use port::{DpdkPort, PoolLevels};
 pub use ring::{ring_pair, ring_pair_of_queues};
 pub use rx_interrupt::RxInterrupt;
 pub use settings::{DeviceCounts, PortSettings};
-pub use vdev::{Memif, MemifRole, MemifSecret, Vdev};
+pub use vdev::{Memif, Vdev};

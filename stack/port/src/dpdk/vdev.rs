@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use ironwarp_types::MacAddr;
 
 use super::DpdkError;
+use crate::memif::{MemifRole, MemifSecret};
 
 /// A virtual device: its name and its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,15 +34,6 @@ impl Buffers {
     const UNKNOWN: Buffers = Buffers { frame_bytes_max: u32::MAX, room_bytes_min: 0 };
 }
 
-/// The ends of a memif link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MemifRole {
-    /// Creates the socket, so it must start first.
-    Server,
-    /// Connects to it.
-    Client,
-}
-
 /// One end of a shared-memory link between two processes of one host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memif {
@@ -59,16 +51,6 @@ pub struct Memif {
     pub mac: Option<MacAddr>,
     /// What a client must know before a server maps its memory.
     pub secret: Option<MemifSecret>,
-}
-
-/// A secret of a memif link. It is not printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct MemifSecret(pub String);
-
-impl fmt::Debug for MemifSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
 }
 
 /// The longest path of a Unix socket address, without its closing NUL.

@@ -50,6 +50,7 @@ const MEMORY_BYTES_MAX: usize = region::REGION_BYTES_MAX as usize;
 
 /// The ends of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum MemifRole {
     /// Creates the socket.
     Server,
@@ -59,6 +60,7 @@ pub enum MemifRole {
 
 /// A secret of a link. It is not printed.
 #[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 pub struct MemifSecret(pub String);
 
 impl fmt::Debug for MemifSecret {

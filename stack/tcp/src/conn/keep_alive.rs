@@ -3,23 +3,33 @@
 //! Source: RFC 9293 s3.8.3 (R1, R2), s3.8.4 (keep-alive is off by default, and one unanswered probe never ends a
 //! connection), RFC 5482 s3.
 
+use core::time::Duration;
+
 use ironwarp_types::Nanos;
 
-/// Keep-alive settings.
+/// Keep-alive settings. Any reply counts; only silence ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(deny_unknown_fields, default))]
 pub struct KeepAlive {
     /// Idle time before the first probe. RFC 9293 s3.8.4 requires a default of at least two hours.
-    pub idle: Nanos,
+    #[cfg_attr(feature = "serde", serde(rename = "idle_s", deserialize_with = "seconds"))]
+    pub idle: Duration,
     /// Time between two probes.
-    pub interval: Nanos,
-    /// Unanswered probes after which the connection is aborted. At least two, since an ACK without payload may be lost.
+    #[cfg_attr(feature = "serde", serde(rename = "interval_s", deserialize_with = "seconds"))]
+    pub interval: Duration,
+    /// Unanswered probes after which the connection is aborted: 2 to 255, since an ACK without payload may be lost.
     pub probes: u8,
 }
 
 impl Default for KeepAlive {
     fn default() -> Self {
-        KeepAlive { idle: Nanos::from_secs(7_200), interval: Nanos::from_secs(75), probes: 9 }
+        KeepAlive { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }
+}
+
+#[cfg(feature = "serde")]
+fn seconds<'de, D: serde::Deserializer<'de>>(whole: D) -> Result<Duration, D::Error> {
+    serde::Deserialize::deserialize(whole).map(Duration::from_secs)
 }
 
 /// The timeouts of one connection.
@@ -61,8 +71,9 @@ pub(crate) enum KeepAliveAction {
 
 impl KeepAliveTimer {
     pub(crate) fn new(settings: Option<KeepAlive>) -> Self {
-        let never = KeepAlive { idle: Nanos::MAX, interval: Nanos::MAX, probes: 0 };
-        let KeepAlive { idle, interval, probes } = settings.unwrap_or(never);
+        let (idle, interval, probes) = settings.map_or((Nanos::MAX, Nanos::MAX, 0), |settings| {
+            (settings.idle.into(), settings.interval.into(), settings.probes)
+        });
         KeepAliveTimer {
             idle,
             interval,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+pub use ironwarp_port::memif::{MemifRole, MemifSecret};
 use serde::Deserialize;
 
 use super::{ConfigError, in_range};
@@ -88,7 +89,7 @@ pub enum DeviceConfig {
         buffer_bytes: u32,
         /// At most 23 bytes that both ends know: a server maps the memory of no other client.
         #[serde(default)]
-        secret: Option<Secret>,
+        secret: Option<MemifSecret>,
         /// Whose driver: this library's, which does not trust its peer, or DPDK's.
         #[serde(default)]
         driver: MemifDriver,
@@ -177,7 +178,7 @@ impl DeviceConfig {
                 let may_be_sparse = *role == MemifRole::Server && *driver == MemifDriver::Native;
                 let allowed = "true only with role = \"server\" and driver = \"native\"";
                 require(!sparse || may_be_sparse, "port.device.memif.sparse", sparse, allowed)?;
-                if let Some(Secret(secret)) = secret
+                if let Some(MemifSecret(secret)) = secret
                     && (secret.is_empty() || secret.len() > 23 || secret.contains([',', '[', ']', '\0']))
                 {
                     let key = "port.device.memif.secret";
@@ -245,26 +246,6 @@ fn require(
     allowed: &'static str,
 ) -> Result<(), ConfigError> {
     if ok { Ok(()) } else { Err(ConfigError::Value { key, value: format!("\"{value}\""), allowed }) }
-}
-
-/// A secret of the configuration. It is not printed.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-pub struct Secret(pub String);
-
-impl core::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("…")
-    }
-}
-
-/// The ends of a memif link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MemifRole {
-    /// Creates the socket.
-    Server,
-    /// Connects to it.
-    Client,
 }
 
 /// The drivers of a memif link. Either works with either at the other end.

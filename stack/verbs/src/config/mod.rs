@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub use device::{DeviceConfig, EalConfig, Hugepages, MemifDriver, MemifRole, PortConfig, Secret};
+pub use device::{DeviceConfig, EalConfig, Hugepages, MemifDriver, MemifRole, MemifSecret, PortConfig};
 pub use fabrics::FabricConfig;
 pub use limits::{
     AtomicExecution, DdpConfig, Extensions, IdlePolicy, LimitsConfig, MpaConfig, RdmapConfig, RtrKind,
 };
 pub use net::{NetSettings, RouteConfig};
-pub use tcp::{Congestion, KeepAliveConfig, TcpSettings};
+pub use tcp::{Congestion, KeepAlive, TcpSettings};
 
 /// The configuration of a stack.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,35 +1,11 @@
 //! Settings of TCP: the table `[tcp]`.
 
-use ironwarp_tcp::{KeepAlive, TcpConfig, TcpTimeouts};
+pub use ironwarp_tcp::{Congestion, KeepAlive};
+use ironwarp_tcp::{TcpConfig, TcpTimeouts};
 use ironwarp_types::Nanos;
 use serde::Deserialize;
 
 use super::{ConfigError, in_range};
-
-/// The congestion control algorithm.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Congestion {
-    /// RFC 5681.
-    NewReno,
-    /// CUBIC, as in production stacks.
-    #[default]
-    Cubic,
-    /// RFC 8257: for networks whose switches mark early and whose senders all use it. Needs `ecn`.
-    Dctcp,
-}
-
-/// Keep-alive probes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct KeepAliveConfig {
-    /// The idle time before the first probe.
-    pub idle_s: u64,
-    /// The interval between further probes.
-    pub interval_s: u64,
-    /// The number of probes without a reply that ends the connection.
-    pub probes: u8,
-}
 
 /// TCP.
 #[derive(Clone, Debug, Deserialize)]
@@ -64,7 +40,7 @@ pub struct TcpSettings {
     /// (RFC 9293 s3.8.6.1).
     pub zero_window_timeout_ms: u64,
     /// Keep-alive probes. Absent: none.
-    pub keep_alive: Option<KeepAliveConfig>,
+    pub keep_alive: Option<KeepAlive>,
     /// The duration of TIME-WAIT.
     pub time_wait_ms: u64,
     /// The congestion control.
@@ -87,12 +63,6 @@ pub struct TcpSettings {
     /// Processes the usual segment on the fast path. `false` processes all on the general path, with the same results
     /// and more instructions: to compare, and to find faults.
     pub fast_path: bool,
-}
-
-impl Default for KeepAliveConfig {
-    fn default() -> Self {
-        KeepAliveConfig { idle_s: 7_200, interval_s: 75, probes: 9 }
-    }
 }
 
 impl Default for TcpSettings {
@@ -157,7 +127,7 @@ impl TcpSettings {
         let or_never = "0 (never) to 86400000 milliseconds";
         in_range("tcp.zero_window_timeout_ms", self.zero_window_timeout_ms, 0..=86_400_000, or_never)?;
         in_range("tcp.time_wait_ms", self.time_wait_ms, 0..=240_000, "0 to 240000 milliseconds")?;
-        self.keep_alive.map_or(Ok(()), |keep_alive| keep_alive.validate())
+        self.keep_alive.as_ref().map_or(Ok(()), validate_keep_alive)
     }
 
     /// Returns the timeouts of connections whose queue pair sets none.
@@ -165,7 +135,7 @@ impl TcpSettings {
         TcpTimeouts {
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
             zero_window_timeout: self.zero_window_timeout(),
-            keep_alive: self.keep_alive.map(KeepAlive::from),
+            keep_alive: self.keep_alive,
         }
     }
 
@@ -191,7 +161,7 @@ impl TcpSettings {
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
             zero_window_timeout: self.zero_window_timeout(),
             time_wait: Nanos::from_millis(self.time_wait_ms),
-            congestion: self.congestion.into(),
+            congestion: self.congestion,
             initial_window_segments: self.initial_window_segments,
             timestamps: self.timestamps,
             sack: self.sack,
@@ -205,31 +175,9 @@ impl TcpSettings {
     }
 }
 
-impl KeepAliveConfig {
-    fn validate(&self) -> Result<(), ConfigError> {
-        let day = "1 to 86400 seconds";
-        in_range("tcp.keep_alive.idle_s", self.idle_s, 1..=86_400, day)?;
-        in_range("tcp.keep_alive.interval_s", self.interval_s, 1..=86_400, day)?;
-        in_range("tcp.keep_alive.probes", self.probes, 2..=255, "2 to 255: one probe alone may be lost")
-    }
-}
-
-impl From<KeepAliveConfig> for KeepAlive {
-    fn from(config: KeepAliveConfig) -> Self {
-        KeepAlive {
-            idle: Nanos::from_secs(config.idle_s),
-            interval: Nanos::from_secs(config.interval_s),
-            probes: config.probes,
-        }
-    }
-}
-
-impl From<Congestion> for ironwarp_tcp::Congestion {
-    fn from(config: Congestion) -> Self {
-        match config {
-            Congestion::NewReno => ironwarp_tcp::Congestion::NewReno,
-            Congestion::Cubic => ironwarp_tcp::Congestion::Cubic,
-            Congestion::Dctcp => ironwarp_tcp::Congestion::Dctcp,
-        }
-    }
+fn validate_keep_alive(keep_alive: &KeepAlive) -> Result<(), ConfigError> {
+    let day = "1 to 86400 seconds";
+    in_range("tcp.keep_alive.idle_s", keep_alive.idle.as_secs(), 1..=86_400, day)?;
+    in_range("tcp.keep_alive.interval_s", keep_alive.interval.as_secs(), 1..=86_400, day)?;
+    in_range("tcp.keep_alive.probes", keep_alive.probes, 2..=255, "2 to 255: one probe alone may be lost")
 }

@@ -1,6 +1,7 @@
 //! Accepted configuration files, and the errors for others.
 
 use core::net::IpAddr;
+use std::time::Duration;
 
 use ironwarp_types::Nanos;
 
@@ -308,7 +309,10 @@ fn tcp_settings_have_their_defaults_and_reach_the_engine() {
     assert_eq!(engine.rto_max, Nanos::from_secs(2));
     assert_eq!(engine.rto_after_syn_loss, Nanos::from_secs(3), "RFC 6298 s5.7");
     assert_eq!((engine.initial_window_segments, engine.syn_retries, engine.refused_retries), (4, 2, 1));
-    assert_eq!(tcp.keep_alive, Some(KeepAliveConfig { idle_s: 60, interval_s: 75, probes: 9 }));
+    assert_eq!(
+        tcp.keep_alive,
+        Some(KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(75), probes: 9 })
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use ironwarp_tcp::KeepAlive;
 use ironwarp_tcp::TcpTimeouts;
 use ironwarp_types::Nanos;
 
@@ -10,17 +11,6 @@ use crate::error::VerbsError;
 
 /// The largest timeout.
 const DAY: Duration = Duration::from_secs(86_400);
-
-/// Keep-alive probes (RFC 9293 s3.8.4). Any reply counts; only silence ends a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeepAlive {
-    /// The idle time before the first probe.
-    pub idle: Duration,
-    /// The interval between further probes.
-    pub interval: Duration,
-    /// The number of probes without a reply that ends the connection: 2 to 255, since a single one may be lost.
-    pub probes: u8,
-}
 
 /// The timeouts that a queue pair sets. `None`: as configured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,23 +37,9 @@ impl QpTimeouts {
     /// Returns the timeouts in effect with the configured `default`.
     pub(crate) fn resolve(&self, default: TcpTimeouts) -> TcpTimeouts {
         TcpTimeouts {
-            user_timeout: self.user_timeout.map_or(default.user_timeout, nanos),
-            zero_window_timeout: self.zero_window_timeout.map_or(default.zero_window_timeout, nanos),
-            keep_alive: self.keep_alive.map(ironwarp_tcp::KeepAlive::from).or(default.keep_alive),
+            user_timeout: self.user_timeout.map_or(default.user_timeout, Nanos::from),
+            zero_window_timeout: self.zero_window_timeout.map_or(default.zero_window_timeout, Nanos::from),
+            keep_alive: self.keep_alive.or(default.keep_alive),
         }
     }
-}
-
-impl From<KeepAlive> for ironwarp_tcp::KeepAlive {
-    fn from(keep_alive: KeepAlive) -> Self {
-        ironwarp_tcp::KeepAlive {
-            idle: nanos(keep_alive.idle),
-            interval: nanos(keep_alive.interval),
-            probes: keep_alive.probes,
-        }
-    }
-}
-
-fn nanos(span: Duration) -> Nanos {
-    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
