@@ -129,7 +129,7 @@ impl Args {
             (None, None) => SEEDS_USUAL,
         };
         let scenarios =
-            if self.every_scenario { &Scenario::ALL[..] } else { core::slice::from_ref(&self.scenario) };
+            if self.every_scenario { Scenario::ALL } else { core::slice::from_ref(&self.scenario) };
         if (named.1 - named.0).saturating_mul(scenarios.len() as u64) > SEEDS_MAX {
             return Err(format!(
                 "{} seeds of {} scenarios: at most {SEEDS_MAX} in all",
@@ -151,7 +151,7 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn scenario(text: &str) -> Result<Scenario, String> {
-    let names = Scenario::ALL.map(Scenario::name).join(", ");
+    let names = Scenario::ALL.iter().map(|scenario| scenario.name()).collect::<Vec<_>>().join(", ");
     Scenario::from_name(text).ok_or_else(|| format!("expected one of {names}"))
 }
 
@@ -180,7 +180,8 @@ mod tests {
     fn every_scenario_has_its_first_seed_before_any_has_its_second() {
         let args = Args::parse_from(["iwarp-sim", "--every-scenario", "--seeds", "5..7"]);
         let trials = args.trials().expect("few seeds");
-        let expected = [5, 6].iter().flat_map(|&seed| Scenario::ALL.map(|scenario| Trial { scenario, seed }));
+        let of_seed = |seed| Scenario::ALL.iter().map(move |&scenario| Trial { scenario, seed });
+        let expected = [5, 6].into_iter().flat_map(of_seed);
         assert_eq!(trials, expected.collect::<Vec<_>>());
         let args = Args::parse_from(["iwarp-sim", "--every-scenario", "--seeds", "0..100000000"]);
         assert!(args.trials().is_err_and(|fault| fault.contains("at most 100000000")));

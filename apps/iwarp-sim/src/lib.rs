@@ -15,6 +15,7 @@ pub mod app;
 mod atomics;
 pub mod campaign;
 mod hostile;
+mod kinds;
 pub mod plan;
 pub mod regressions;
 mod storage;

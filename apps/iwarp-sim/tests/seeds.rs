@@ -36,7 +36,7 @@ fn mixed_seeds_pass() {
 
 #[test]
 fn every_scenario_passes() {
-    let others = Scenario::ALL.into_iter().filter(|scenario| *scenario != Scenario::Mixed);
+    let others = Scenario::ALL.iter().copied().filter(|scenario| *scenario != Scenario::Mixed);
     let trials: Vec<Trial> = others.flat_map(|scenario| trials(scenario, 3)).collect();
     all_pass(&trials);
 }

@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-verbs-compat", &["port", "ironwarp"]),
     ("ironwarp-tokio", &["ironwarp"]),
     ("ironwarp-sim", &["types", "arch", "stats", "port"]),
+    ("ironwarp-testkit", &[]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
     ("embed-rust", &["ironwarp", "cli"]),
@@ -37,7 +38,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-run", &["ironwarp", "cli"]),
     ("iwarp-nvmf", &["ironwarp", "cli"]),
     ("iwarp-soak", &["types", "ironwarp", "cli", "iwarp-nvmf"]),
-    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli", "iwarp-nvmf"]),
+    (
+        "iwarp-sim",
+        &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "testkit", "cli", "iwarp-nvmf"],
+    ),
 ];
 
 fn root() -> PathBuf {

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [word] = &words[..] else { return usage() };
     if word == "list" {
-        for adversary in Adversary::ALL {
+        for adversary in Adversary::all() {
             println!("{} {}", adversary.name(), adversary.bounds().instructions_percent);
         }
         return ExitCode::SUCCESS;

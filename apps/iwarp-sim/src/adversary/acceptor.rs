@@ -5,7 +5,7 @@ use ironwarp::{
     Stack,
 };
 
-use super::stream::Place;
+use super::Place;
 
 /// The port that it listens on.
 pub const PORT: u16 = 4_791;

@@ -3,42 +3,60 @@
 //! `docs/security.md` has these numbers as a table; a test compares the two.
 
 use super::Habit;
+use crate::kinds::kinds;
 
-/// A kind of hostile packets.
+kinds! {
+    /// A kind of hostile packets.
+    pub enum Adversary {
+        /// Its name, what its packets need, the numbers of its [`Bounds`] in their order, and its
+        /// counter.
+        fn table_row -> (&'static str, Needs, [u64; 5], &'static str);
+
+        /// Not hostile: a Send of 64 bytes in a segment of its own, to compare with.
+        Honest => ("honest", Needs::Conn, [10, 0, 0, 1, 100], "iwarp_rx_sends"),
+        /// Segments with a wrong checksum.
+        Garbage => ("garbage", Needs::Nothing, [0, 0, 0, 0, 60], "net_drop_tcp_checksum"),
+        /// ARP requests from changing neighbours.
+        ArpRequests => ("arp-requests", Needs::Nothing, [100, 0, 0, 0, 150], "net_arp_replies_sent"),
+        /// Announcements that move the link address of a neighbour in use.
+        ArpFlaps => ("arp-flaps", Needs::Conn, [100, 0, 0, 1, 160], "net_neighbours_changed"),
+        /// IPv6 neighbour solicitations from changing neighbours.
+        Solicitations => ("solicitations", Needs::Nothing, [100, 0, 0, 0, 290], "net_nd_advertisements_sent"),
+        /// Echo requests.
+        Echoes => ("echoes", Needs::Nothing, [5, 0, 0, 0, 110], "net_drop_echo_rate_limited"),
+        /// ICMP errors about segments that were never sent.
+        IcmpErrors => ("icmp-errors", Needs::Conn, [0, 0, 0, 1, 100], "tcp_drop_icmp"),
+        /// Segments without a connection.
+        Unknown => ("unknown-segments", Needs::Nothing, [20, 0, 0, 0, 150], "tcp_tx_replies_rate_limited"),
+        /// SYNs from changing addresses.
+        Syns => ("syns", Needs::Nothing, [100, 0, 0, 256, 440], "tcp_syn_cookies_sent"),
+        /// Connections that send something else than a start-up frame.
+        Startups => ("start-ups", Needs::FreshConn, [100, 0, 0, 8, 290], "iwarp_startup_errors"),
+        /// FPDUs with a wrong CRC, each on a connection of its own.
+        BadCrcs => ("bad-crcs", Needs::FreshConn, [200, 0, 16, 8, 1070], "iwarp_rx_crc_errors"),
+        /// Writes with a wrong steering tag, each on a connection of its own.
+        BadStags => ("bad-stags", Needs::FreshConn, [200, 0, 16, 8, 1100], "iwarp_tx_terminates"),
+        /// FPDUs whose bytes arrive one by one.
+        OneByteSegments => ("one-byte-segments", Needs::Conn, [5, 0, 0, 1, 150], "iwarp_rx_fpdus"),
+        /// Segments full of Writes of no bytes.
+        TinyFpdus => ("tiny-fpdus", Needs::Conn, [5, 0, 0, 1, 1500], "iwarp_rx_writes"),
+        /// FPDUs with markers, each segment full.
+        Markers => ("markers", Needs::Conn, [5, 0, 0, 1, 380], "iwarp_rx_writes"),
+        ;
+        /// A connection with a habit, whose row is its own.
+        Habit(Habit) => ("", Needs::Conn, [0; 5], "")
+    }
+}
+
+/// What the packets of a kind need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Adversary {
-    /// Not hostile: a Send of 64 bytes in a segment of its own, to compare with.
-    Honest,
-    /// Segments with a wrong checksum.
-    Garbage,
-    /// ARP requests from changing neighbours.
-    ArpRequests,
-    /// Announcements that move the link address of a neighbour in use.
-    ArpFlaps,
-    /// IPv6 neighbour solicitations from changing neighbours.
-    Solicitations,
-    /// Echo requests.
-    Echoes,
-    /// ICMP errors about segments that were never sent.
-    IcmpErrors,
-    /// Segments without a connection.
-    Unknown,
-    /// SYNs from changing addresses.
-    Syns,
-    /// Connections that send something else than a start-up frame.
-    Startups,
-    /// FPDUs with a wrong CRC, each on a connection of its own.
-    BadCrcs,
-    /// Writes with a wrong steering tag, each on a connection of its own.
-    BadStags,
-    /// FPDUs whose bytes arrive one by one.
-    OneByteSegments,
-    /// Segments full of Writes of no bytes.
-    TinyFpdus,
-    /// FPDUs with markers, each segment full.
-    Markers,
-    /// A connection with a habit.
-    Habit(Habit),
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// A connection that stays.
+    Conn,
+    /// A connection for each packet, which is its last.
+    FreshConn,
 }
 
 /// The most that one hostile packet costs, and the most that all of them hold.
@@ -59,93 +77,44 @@ pub struct Bounds {
 }
 
 impl Adversary {
-    /// All hostile kinds.
-    pub const ALL: [Adversary; 21] = [
-        Adversary::Garbage,
-        Adversary::ArpRequests,
-        Adversary::ArpFlaps,
-        Adversary::Solicitations,
-        Adversary::Echoes,
-        Adversary::IcmpErrors,
-        Adversary::Unknown,
-        Adversary::Syns,
-        Adversary::Startups,
-        Adversary::BadCrcs,
-        Adversary::BadStags,
-        Adversary::OneByteSegments,
-        Adversary::TinyFpdus,
-        Adversary::Markers,
-        Adversary::Habit(Habit::SackSplit),
-        Adversary::Habit(Habit::OneByteAcks),
-        Adversary::Habit(Habit::ZeroWindow),
-        Adversary::Habit(Habit::NoReading),
-        Adversary::Habit(Habit::Gaps),
-        Adversary::Habit(Habit::Probes),
-        Adversary::Habit(Habit::Repeats),
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Adversary::Honest => "honest",
-            Adversary::Garbage => "garbage",
-            Adversary::ArpRequests => "arp-requests",
-            Adversary::ArpFlaps => "arp-flaps",
-            Adversary::Solicitations => "solicitations",
-            Adversary::Echoes => "echoes",
-            Adversary::IcmpErrors => "icmp-errors",
-            Adversary::Unknown => "unknown-segments",
-            Adversary::Syns => "syns",
-            Adversary::Startups => "start-ups",
-            Adversary::BadCrcs => "bad-crcs",
-            Adversary::BadStags => "bad-stags",
-            Adversary::OneByteSegments => "one-byte-segments",
-            Adversary::TinyFpdus => "tiny-fpdus",
-            Adversary::Markers => "markers",
-            Adversary::Habit(habit) => habit.name(),
-        }
+    /// All hostile kinds. Silence sends no packets.
+    pub fn all() -> impl Iterator<Item = Adversary> {
+        let habits = Habit::ALL.iter().filter(|habit| **habit != Habit::Silence);
+        Adversary::ALL[1..].iter().copied().chain(habits.map(|habit| Adversary::Habit(*habit)))
     }
 
     /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Adversary::Honest].into_iter().chain(Adversary::ALL).find(|adversary| adversary.name() == name)
+        Adversary::all().chain([Adversary::Honest]).find(|adversary| adversary.name() == name)
+    }
+
+    fn row_of_kind(self) -> (&'static str, Needs, [u64; 5], &'static str) {
+        match self {
+            Adversary::Habit(habit) => {
+                let (name, bounds, counter) = habit.row();
+                (name, Needs::Conn, bounds, counter)
+            }
+            kind => kind.table_row(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.row_of_kind().0
+    }
+
+    /// What its packets need.
+    pub fn needs(self) -> Needs {
+        self.row_of_kind().1
     }
 
     /// The most that its packets cost.
     pub fn bounds(self) -> Bounds {
-        let bounds = |sent_percent, rx_frames, tx_units, connections, instructions_percent, counter| Bounds {
-            sent_percent,
-            rx_frames,
-            tx_units,
-            connections,
-            instructions_percent,
-            counter,
-        };
-        match self {
-            Adversary::Honest => bounds(10, 0, 0, 1, 100, "iwarp_rx_sends"),
-            Adversary::Garbage => bounds(0, 0, 0, 0, 60, "net_drop_tcp_checksum"),
-            Adversary::ArpRequests => bounds(100, 0, 0, 0, 150, "net_arp_replies_sent"),
-            Adversary::ArpFlaps => bounds(100, 0, 0, 1, 160, "net_neighbours_changed"),
-            Adversary::Solicitations => bounds(100, 0, 0, 0, 290, "net_nd_advertisements_sent"),
-            Adversary::Echoes => bounds(5, 0, 0, 0, 110, "net_drop_echo_rate_limited"),
-            Adversary::IcmpErrors => bounds(0, 0, 0, 1, 100, "tcp_drop_icmp"),
-            Adversary::Unknown => bounds(20, 0, 0, 0, 150, "tcp_tx_replies_rate_limited"),
-            Adversary::Syns => bounds(100, 0, 0, 256, 440, "tcp_syn_cookies_sent"),
-            Adversary::Startups => bounds(100, 0, 0, 8, 290, "iwarp_startup_errors"),
-            Adversary::BadCrcs => bounds(200, 0, 16, 8, 1070, "iwarp_rx_crc_errors"),
-            Adversary::BadStags => bounds(200, 0, 16, 8, 1100, "iwarp_tx_terminates"),
-            Adversary::OneByteSegments => bounds(5, 0, 0, 1, 150, "iwarp_rx_fpdus"),
-            Adversary::TinyFpdus => bounds(5, 0, 0, 1, 1500, "iwarp_rx_writes"),
-            Adversary::Markers => bounds(5, 0, 0, 1, 380, "iwarp_rx_writes"),
-            Adversary::Habit(Habit::SackSplit) => bounds(5, 0, 44, 1, 300, "tcp_rx_segments"),
-            Adversary::Habit(Habit::OneByteAcks) => bounds(5, 0, 16, 1, 160, "tcp_rx_segments"),
-            Adversary::Habit(Habit::ZeroWindow) => bounds(5, 0, 16, 1, 130, "tcp_rx_segments"),
-            Adversary::Habit(Habit::NoReading) => bounds(5, 0, 48, 1, 130, "tcp_rx_segments"),
-            Adversary::Habit(Habit::Silence) => bounds(5, 0, 16, 1, 130, "tcp_tx_retransmits"),
-            Adversary::Habit(Habit::Gaps) => bounds(100, 512, 0, 1, 280, "tcp_rx_out_of_order"),
-            Adversary::Habit(Habit::Probes) => bounds(5, 0, 0, 1, 120, "tcp_challenge_acks"),
-            Adversary::Habit(Habit::Repeats) => bounds(5, 0, 0, 1, 120, "tcp_drop_outside_window"),
-        }
+        let (.., [sent_percent, rx_frames, tx_units, connections, instructions_percent], counter) =
+            self.row_of_kind();
+        let [rx_frames, tx_units, connections] =
+            [rx_frames, tx_units, connections].map(|count| count as usize);
+        Bounds { sent_percent, rx_frames, tx_units, connections, instructions_percent, counter }
     }
 
     /// Its row of the table in `docs/security.md`.

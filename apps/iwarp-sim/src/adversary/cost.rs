@@ -1,17 +1,15 @@
 //! Sends hostile packets to a whole node and counts what they cost it.
 //!
-//! A [`Run`] repeats four steps: [`Run::load`] builds the next packets and puts them into the receive ring, [`Run::work`]
-//! lets the core process them, [`Run::account`] counts what it sent and what it holds, and the connections react. Only
-//! [`Run::work`] is the cost of the packets; an example program counts its instructions with callgrind.
+//! A [`Run`] repeats four steps: [`Run::load`] builds the next packets and puts them into the
+//! receive ring, [`Run::work`] lets the core process them, [`Run::account`] counts what it sent and
+//! what it holds, and the connections react. Only [`Run::work`] is the cost of the packets; an
+//! example program counts its instructions with callgrind.
 
 use super::acceptor::PORT;
-use super::conn::{ConnState, RawConn};
-use super::segment::{Arrived, Way};
-use super::stream::{self, Needs};
 use super::victim::{VICTIM, Victim};
-use super::{Adversary, Habit, packets};
-use crate::hostile::frames::PeerSender;
+use super::{Adversary, Needs, Peer, packets};
 use ironwarp::Nanos;
+use ironwarp_testkit::{ConnState, Frames, Route, Segment};
 
 /// What the packets of a run have cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,18 +30,18 @@ pub struct Cost {
 pub struct Run {
     victim: Victim,
     kind: Adversary,
-    /// The connections of the adversary, each with the sender's state of its MPA stream.
-    conns: Vec<(RawConn, PeerSender)>,
+    /// The connections of the adversary.
+    conns: Vec<Peer>,
     /// Packets that the connections have sent in reply.
-    replies: Vec<Vec<u8>>,
+    replies: Frames,
     /// Number of the next packet, and of the next local port.
     number: u32,
     next_port: u16,
     cost: Cost,
 }
 
-/// The way of the adversary's frames.
-const WAY: Way = Way { from: 2, to: VICTIM };
+/// The number of the adversary's host.
+const ADVERSARY: u8 = 2;
 
 /// Packets of one step, or connections where each packet needs one.
 const BATCH: u32 = 32;
@@ -67,50 +65,43 @@ impl Run {
             run.connect()?;
         }
         if let Adversary::Habit(habit) = kind {
-            run.adopt(habit);
+            let place = run.victim.place();
+            run.conns.iter_mut().for_each(|peer| peer.adopt(habit, place, &mut run.replies));
         }
         Ok(run)
     }
 
     /// Establishes a connection and its stream.
     fn connect(&mut self) -> Result<(), String> {
-        let mut conn = self.open()?;
+        let mut peer = self.open()?;
         let mut out = Vec::new();
-        conn.send(stream::REQUEST, &mut out);
-        self.exchange(&mut conn, out);
-        let sender = stream::started(conn.heard()).ok_or("no reply to a start-up frame")??;
-        self.conns.push((conn, sender));
+        peer.request(&[], &mut out);
+        self.exchange(&mut peer, out);
+        peer.take_reply()?.ok_or("no reply to a start-up frame")?;
+        self.conns.push(peer);
         Ok(())
     }
 
     /// Establishes a TCP connection.
-    fn open(&mut self) -> Result<RawConn, String> {
+    fn open(&mut self) -> Result<Peer, String> {
         self.next_port = if self.next_port == u16::MAX { 2_000 } else { self.next_port + 1 };
-        let iss = u32::from(self.next_port) << 8;
-        let (mut conn, syn) = RawConn::open(WAY, [self.next_port, PORT], iss);
-        self.exchange(&mut conn, vec![syn]);
-        (conn.state() == ConnState::Open).then_some(conn).ok_or("the victim does not accept".to_owned())
+        let (route, ports) = (Route::v4(ADVERSARY, VICTIM), [self.next_port, PORT]);
+        let (mut peer, syn) = Peer::open(route, ports, u32::from(self.next_port) << 8);
+        self.exchange(&mut peer, vec![syn]);
+        (peer.conn.state == ConnState::Open).then_some(peer).ok_or("the victim does not accept".to_owned())
     }
 
     /// Delivers frames of a connection, and both ends react until nothing is left to say.
-    fn exchange(&mut self, conn: &mut RawConn, mut out: Vec<Vec<u8>>) {
+    fn exchange(&mut self, peer: &mut Peer, mut out: Frames) {
         while !out.is_empty() {
             self.victim.inject(&out);
             out.clear();
             self.victim.settle();
-            for arrived in self.victim.collect().iter().filter_map(|frame| Arrived::parse(frame)) {
-                if conn.owns(&arrived) {
-                    conn.on_segment(&arrived, &mut out);
+            for arrived in self.victim.collect().iter().filter_map(|frame| Segment::read(frame)) {
+                if peer.conn.owns(&arrived) {
+                    peer.on_segment(&arrived.1, &mut out);
                 }
             }
-        }
-    }
-
-    /// A connection adopts its habit.
-    fn adopt(&mut self, habit: Habit) {
-        let place = self.victim.place();
-        for (conn, sender) in &mut self.conns {
-            stream::adopt(habit, place, (conn, sender), &mut self.replies);
         }
     }
 
@@ -121,7 +112,7 @@ impl Run {
             kind if kind.needs() == Needs::FreshConn => self.fresh_conns(&mut out)?,
             Adversary::Habit(_) => {
                 let conn = self.conns.first_mut().ok_or("no connection")?;
-                (0..BATCH).for_each(|_| conn.0.step(&mut out));
+                (0..BATCH).for_each(|_| conn.step(&mut out));
             }
             _ => self.loose(&mut out),
         }
@@ -131,37 +122,35 @@ impl Run {
     }
 
     /// Packets that need a connection each, whose last packet they are.
-    fn fresh_conns(&mut self, out: &mut Vec<Vec<u8>>) -> Result<(), String> {
+    fn fresh_conns(&mut self, out: &mut Frames) -> Result<(), String> {
         self.conns.clear();
         let place = self.victim.place();
         for _ in 0..CONNS_BATCH {
             if self.kind == Adversary::Startups {
-                let conn = self.open()?;
-                self.conns.push((conn, PeerSender::new(false)));
+                let peer = self.open()?;
+                self.conns.push(peer);
             } else {
                 self.connect()?;
             }
-            if let Some((conn, sender)) = self.conns.last_mut() {
-                stream::next_packets(self.kind, place, (conn, sender), out);
+            if let Some(peer) = self.conns.last_mut() {
+                peer.next_packets(self.kind, place, out);
             }
         }
         Ok(())
     }
 
     /// Packets of no connection, or of one that stays.
-    fn loose(&mut self, out: &mut Vec<Vec<u8>>) {
+    fn loose(&mut self, out: &mut Frames) {
         let place = self.victim.place();
         // One FPDU byte by byte is more than enough packets for a step.
         let batch = if self.kind == Adversary::OneByteSegments { 1 } else { BATCH };
         for _ in 0..batch {
             self.number += 1;
-            let conn = self.conns.first_mut();
-            let ports = conn.as_ref().map_or([0; 2], |(conn, _)| conn.ports);
-            match (packets::of_kind(self.kind, WAY, ports, self.number), conn) {
+            let peer = self.conns.first_mut();
+            let ports = peer.as_ref().map_or([0; 2], |peer| peer.conn.ports);
+            match (packets::of_kind(self.kind, Route::v4(ADVERSARY, VICTIM), ports, self.number), peer) {
                 (Some(packet), _) => out.push(packet),
-                (None, Some((conn, sender))) => {
-                    stream::next_packets(self.kind, place, (conn, sender), out);
-                }
+                (None, Some(peer)) => peer.next_packets(self.kind, place, out),
                 (None, None) => {}
             }
         }
@@ -177,13 +166,13 @@ impl Run {
         self.measure();
         let sent = self.victim.collect();
         self.cost.sent += sent.len() as u64;
-        for arrived in sent.iter().filter_map(|frame| Arrived::parse(frame)) {
-            if let Some((conn, _)) = self.conns.iter_mut().find(|(conn, _)| conn.owns(&arrived)) {
-                conn.on_segment(&arrived, &mut self.replies);
+        for arrived in sent.iter().filter_map(|frame| Segment::read(frame)) {
+            if let Some(peer) = self.conns.iter_mut().find(|peer| peer.conn.owns(&arrived)) {
+                peer.on_segment(&arrived.1, &mut self.replies);
             }
         }
         if self.kind.needs() == Needs::FreshConn {
-            let resets: Vec<Vec<u8>> = self.conns.iter().map(|(conn, _)| conn.reset()).collect();
+            let resets: Frames = self.conns.iter_mut().map(|peer| peer.conn.reset()).collect();
             self.replies.clear();
             self.victim.inject(&resets);
         }

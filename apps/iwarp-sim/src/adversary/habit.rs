@@ -1,71 +1,67 @@
 //! What a hostile end of a TCP connection does once it is established.
 //!
-//! Sources: RFC 2018 (SACK), RFC 5961 (blind attacks), RFC 9293 s3.8.6 (windows), CVE-2019-11478 and CVE-2019-11479.
+//! Sources: RFC 2018 (SACK), RFC 5961 (blind attacks), RFC 9293 s3.8.6 (windows), CVE-2019-11478
+//! and CVE-2019-11479.
 
-use smoltcp::wire::{TcpControl, TcpRepr};
+use ironwarp_testkit::{ACK, Conn, ConnState, Frames, RST, SYN, Segment, WINDOW_BYTES};
 
-use super::conn::{RawConn, WINDOW_BYTES};
+use crate::kinds::kinds;
 
-/// A habit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Habit {
-    /// It reports every second byte as received, three bytes to an acknowledgement, and acknowledges nothing.
-    SackSplit,
-    /// It acknowledges one byte at a time.
-    OneByteAcks,
-    /// It acknowledges everything and keeps its window closed.
-    ZeroWindow,
-    /// It acknowledges everything and reads nothing, so its window closes by and by.
-    NoReading,
-    /// It acknowledges nothing.
-    Silence,
-    /// It sends bytes beyond a gap that it never fills, each in a segment of its own.
-    Gaps,
-    /// It sends resets, SYNs and acknowledgements that are nearly right.
-    Probes,
-    /// It sends its last byte again and again.
-    Repeats,
+kinds! {
+    /// A habit.
+    pub enum Habit {
+        /// Its name, the numbers of its [`Bounds`](super::Bounds) in their order, and its counter.
+        pub fn row -> (&'static str, [u64; 5], &'static str);
+
+        /// It reports every second byte as received, three bytes to an acknowledgement, and
+        /// acknowledges nothing.
+        SackSplit => ("sack-split", [5, 0, 44, 1, 300], "tcp_rx_segments"),
+        /// It acknowledges one byte at a time.
+        OneByteAcks => ("one-byte-acks", [5, 0, 16, 1, 160], "tcp_rx_segments"),
+        /// It acknowledges everything and keeps its window closed.
+        ZeroWindow => ("zero-window", [5, 0, 16, 1, 130], "tcp_rx_segments"),
+        /// It acknowledges everything and reads nothing, so its window closes by and by.
+        NoReading => ("no-reading", [5, 0, 48, 1, 130], "tcp_rx_segments"),
+        /// It acknowledges nothing.
+        Silence => ("silence", [5, 0, 16, 1, 130], "tcp_tx_retransmits"),
+        /// It sends bytes beyond a gap that it never fills, each in a segment of its own.
+        Gaps => ("gaps", [100, 512, 0, 1, 280], "tcp_rx_out_of_order"),
+        /// It sends resets, SYNs and acknowledgements that are nearly right.
+        Probes => ("probes", [5, 0, 0, 1, 120], "tcp_challenge_acks"),
+        /// It sends its last byte again and again.
+        Repeats => ("repeats", [5, 0, 0, 1, 120], "tcp_drop_outside_window"),
+    }
 }
 
 impl Habit {
-    /// All habits.
-    pub const ALL: [Habit; 8] = [
-        Habit::SackSplit,
-        Habit::OneByteAcks,
-        Habit::ZeroWindow,
-        Habit::NoReading,
-        Habit::Silence,
-        Habit::Gaps,
-        Habit::Probes,
-        Habit::Repeats,
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Habit::SackSplit => "sack-split",
-            Habit::OneByteAcks => "one-byte-acks",
-            Habit::ZeroWindow => "zero-window",
-            Habit::NoReading => "no-reading",
-            Habit::Silence => "silence",
-            Habit::Gaps => "gaps",
-            Habit::Probes => "probes",
-            Habit::Repeats => "repeats",
-        }
-    }
-
     /// Returns whether it needs a peer that sends.
     pub fn is_about_acknowledgements(self) -> bool {
         !matches!(self, Habit::Gaps | Habit::Probes | Habit::Repeats)
     }
+}
+
+/// A habit of a connection, and the state that it keeps.
+pub struct Abuse {
+    habit: Habit,
+    cursor: u32,
+    /// Where the habit began in the peer's stream.
+    began: u32,
+}
+
+impl Abuse {
+    /// The connection adopts the habit.
+    pub fn begin(habit: Habit, conn: &mut Conn) -> Self {
+        conn.acknowledges = false;
+        Abuse { habit, cursor: conn.rcv_nxt, began: conn.rcv_nxt }
+    }
 
     /// Data has arrived.
-    pub(super) fn on_data(self, conn: &mut RawConn, out: &mut Vec<Vec<u8>>) {
-        let window = match self {
+    pub fn on_data(&mut self, conn: &mut Conn, out: &mut Frames) {
+        let window = match self.habit {
             Habit::SackSplit | Habit::OneByteAcks => return self.step(conn, out),
             Habit::Silence => return,
             Habit::ZeroWindow => 0,
-            Habit::NoReading => unread_room(conn),
+            Habit::NoReading => self.unread_room(conn),
             Habit::Gaps | Habit::Probes | Habit::Repeats => WINDOW_BYTES,
         };
         conn.last_ack = conn.rcv_nxt;
@@ -73,9 +69,12 @@ impl Habit {
     }
 
     /// Time has passed.
-    pub(super) fn step(self, conn: &mut RawConn, out: &mut Vec<Vec<u8>>) {
-        match self {
-            Habit::SackSplit => split(conn, out),
+    pub fn step(&mut self, conn: &mut Conn, out: &mut Frames) {
+        if conn.state != ConnState::Open {
+            return;
+        }
+        match self.habit {
+            Habit::SackSplit => self.split(conn, out),
             Habit::OneByteAcks => {
                 if conn.last_ack != conn.rcv_nxt {
                     conn.last_ack = conn.last_ack.wrapping_add(1);
@@ -83,59 +82,55 @@ impl Habit {
                 }
             }
             Habit::ZeroWindow => out.push(conn.frame(&conn.ack(0))),
-            Habit::NoReading => out.push(conn.frame(&conn.ack(unread_room(conn)))),
+            Habit::NoReading => out.push(conn.frame(&conn.ack(self.unread_room(conn)))),
             Habit::Silence => {}
             Habit::Gaps => {
-                conn.cursor = conn.cursor.wrapping_add(1);
+                self.cursor = self.cursor.wrapping_add(1);
                 // Two bytes apart, so that no two of them touch, and within any window.
-                let offset = 2 * (1 + conn.cursor % GAPS);
+                let offset = 2 * (1 + self.cursor % GAPS);
                 out.push(conn.data(conn.snd_nxt().wrapping_add(offset), &[0]));
             }
             Habit::Probes => {
-                conn.cursor = conn.cursor.wrapping_add(1);
-                out.push(conn.frame(&probe(conn, conn.cursor)));
+                self.cursor = self.cursor.wrapping_add(1);
+                out.push(conn.frame(&probe(conn, self.cursor)));
             }
             Habit::Repeats => out.push(conn.data(conn.snd_nxt().wrapping_sub(1), &[conn.last_byte()])),
         }
     }
-}
 
-/// The window of a host that has read nothing since its habit began.
-fn unread_room(conn: &RawConn) -> u32 {
-    UNREAD_BYTES.saturating_sub(conn.rcv_nxt.wrapping_sub(conn.began))
-}
+    /// The window of a host that has read nothing since its habit began.
+    fn unread_room(&self, conn: &Conn) -> u32 {
+        UNREAD_BYTES.saturating_sub(conn.rcv_nxt.wrapping_sub(self.began))
+    }
 
-/// Reports the next three of every second byte.
-fn split(conn: &mut RawConn, out: &mut Vec<Vec<u8>>) {
-    let span = conn.rcv_nxt.wrapping_sub(conn.last_ack);
-    if span < BLOCKS_BYTES + 2 {
-        return;
+    /// Reports the next three of every second byte.
+    fn split(&mut self, conn: &Conn, out: &mut Frames) {
+        let span = conn.rcv_nxt.wrapping_sub(conn.last_ack);
+        if span < BLOCKS_BYTES + 2 {
+            return;
+        }
+        let mut from = self.cursor.wrapping_sub(conn.last_ack);
+        if from + BLOCKS_BYTES > span {
+            from = 1;
+        }
+        self.cursor = conn.last_ack.wrapping_add(from + BLOCKS_BYTES);
+        // RFC 2018 s3: the option with three blocks of a byte.
+        let mut options = vec![1, 1, 5, 2 + 3 * 8];
+        for start in (0..3).map(|block| conn.last_ack.wrapping_add(from + 2 * block)) {
+            options.extend([start, start.wrapping_add(1)].map(u32::to_be_bytes).concat());
+        }
+        out.push(conn.frame(&Segment { options, ..conn.ack(WINDOW_BYTES) }));
     }
-    let mut from = conn.cursor.wrapping_sub(conn.last_ack);
-    if from + BLOCKS_BYTES > span {
-        from = 1;
-    }
-    let block = |number: u32| {
-        let start = conn.last_ack.wrapping_add(from + 2 * number);
-        Some((start, start.wrapping_add(1)))
-    };
-    let sack_ranges = [block(0), block(1), block(2)];
-    conn.cursor = conn.last_ack.wrapping_add(from + BLOCKS_BYTES);
-    out.push(conn.frame(&TcpRepr { sack_ranges, ..conn.ack(WINDOW_BYTES) }));
 }
 
 /// A reset, a SYN or an acknowledgement that is in the window and wrong.
-fn probe(conn: &RawConn, number: u32) -> TcpRepr<'static> {
-    let near = conn.at(conn.snd_nxt().wrapping_add(1 + number % 1_000));
+fn probe(conn: &Conn, number: u32) -> Segment {
+    let near = conn.snd_nxt().wrapping_add(1 + number % 1_000);
     match number % 3 {
-        0 => TcpRepr { control: TcpControl::Rst, ..near },
-        1 => TcpRepr { control: TcpControl::Syn, ack_number: None, ..near },
+        0 => conn.at(near, RST | ACK),
+        1 => Segment { options: Vec::new(), ..conn.at(near, SYN) },
         // RFC 5961 s5: data that was never sent is acknowledged.
-        _ => TcpRepr {
-            seq_number: conn.at(conn.snd_nxt()).seq_number,
-            ack_number: conn.at(0).ack_number.map(|ack| ack + (1 << 24)),
-            ..near
-        },
+        _ => Segment { ack: conn.last_ack.wrapping_add(1 << 24), ..conn.at(conn.snd_nxt(), ACK) },
     }
 }
 

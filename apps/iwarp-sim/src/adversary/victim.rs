@@ -6,8 +6,8 @@ use ironwarp_port::{Burst, Frame};
 use ironwarp_sim::VirtualClock;
 use ironwarp_types::Clock;
 
+use super::Place;
 use super::acceptor::{Acceptor, text};
-use super::stream::Place;
 
 /// The number of the victim's host.
 pub const VICTIM: u8 = 1;

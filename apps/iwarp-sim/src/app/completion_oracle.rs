@@ -2,6 +2,7 @@
 
 use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 
+use crate::atomics::Words;
 use crate::plan::{BadRequest, Placement};
 
 use super::memory::{Piece, ShadowedRegion};
@@ -20,6 +21,10 @@ pub struct CheckedCompletion {
     pub shared: u64,
     /// Bytes that were compared.
     pub bytes: u64,
+    /// Operations on words that completed.
+    pub atomics: u64,
+    /// Messages of a session on words.
+    pub messages: u64,
 }
 
 impl Session {
@@ -28,10 +33,13 @@ impl Session {
         &mut self,
         side: usize,
         completion: &Completion,
+        words: Option<&mut Words>,
     ) -> Result<CheckedCompletion, String> {
         match completion.opcode {
-            CompletionOpcode::Receive => self.check_receive_completion(side, completion),
-            _ => self.check_send_completion(side, completion),
+            CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate => {
+                self.check_receive_completion(side, completion)
+            }
+            _ => self.check_send_completion(side, completion, words),
         }
     }
 
@@ -39,6 +47,7 @@ impl Session {
         &mut self,
         side: usize,
         completion: &Completion,
+        mut words: Option<&mut Words>,
     ) -> Result<CheckedCompletion, String> {
         let mut checked = CheckedCompletion::default();
         loop {
@@ -46,25 +55,34 @@ impl Session {
                 return Err(format!("a completion without a posted request: {completion:?}"));
             };
             if posted.wr_id == completion.wr_id {
-                self.check_posted(side, posted, completion, &mut checked)?;
+                self.check_posted(side, posted, completion, &mut checked, words)?;
                 return Ok(checked);
             }
             // Unsignaled requests that succeeded have no completion of their own.
             if posted.signaled {
                 return Err(format!("request {} was skipped by {completion:?}", posted.wr_id));
             }
-            self.succeed(side, posted, &mut checked)?;
+            let is_its_report = posted.is_reported_by_next && completion.wr_id == posted.wr_id + 1;
+            if is_its_report && completion.status != CompletionStatus::Success {
+                self.flush(side, posted)?;
+                continue;
+            }
+            self.succeed(side, posted, &mut checked, words.as_deref_mut())?;
         }
     }
 
     /// Checks that unsignaled requests without a completion succeeded: a failure always has a completion.
-    pub fn complete_unsignaled(&mut self, side: usize) -> Result<CheckedCompletion, String> {
+    pub fn complete_unsignaled(
+        &mut self,
+        side: usize,
+        mut words: Option<&mut Words>,
+    ) -> Result<CheckedCompletion, String> {
         let mut checked = CheckedCompletion::default();
         while let Some(posted) = self.sides[side].sends.pop_front() {
             if posted.signaled {
                 return Err(format!("request {} never completed", posted.wr_id));
             }
-            self.succeed(side, posted, &mut checked)?;
+            self.succeed(side, posted, &mut checked, words.as_deref_mut())?;
         }
         Ok(checked)
     }
@@ -75,6 +93,7 @@ impl Session {
         posted: Posted,
         completion: &Completion,
         checked: &mut CheckedCompletion,
+        words: Option<&mut Words>,
     ) -> Result<(), String> {
         if posted.opcode != completion.opcode {
             return Err(format!("request {} was a {:?}: {completion:?}", posted.wr_id, posted.opcode));
@@ -89,7 +108,7 @@ impl Session {
             CompletionStatus::Success if completion.byte_len as usize != posted.len => {
                 Err(format!("the request was of {} bytes: {completion:?}", posted.len))
             }
-            CompletionStatus::Success => self.succeed(side, posted, checked),
+            CompletionStatus::Success => self.succeed(side, posted, checked, words),
             CompletionStatus::FlushedInError => {
                 checked.flushed += 1;
                 self.flush(side, posted)
@@ -108,7 +127,8 @@ impl Session {
         completion: &Completion,
         checked: &mut CheckedCompletion,
     ) -> Result<(), String> {
-        let may_succeed = !bad_request.is_local() && posted.opcode != CompletionOpcode::Read;
+        let is_answered = posted.opcode == CompletionOpcode::Read || posted.reads_words();
+        let may_succeed = !bad_request.is_local() && !is_answered;
         match completion.status {
             CompletionStatus::Success if may_succeed => {
                 self.sides[side].release_sources(&posted);
@@ -132,14 +152,19 @@ impl Session {
         side: usize,
         posted: Posted,
         checked: &mut CheckedCompletion,
+        words: Option<&mut Words>,
     ) -> Result<(), String> {
+        if posted.publishes_words {
+            self.words.publish();
+        }
         // After a bad request, the peer's TCP acknowledges what its stream discards.
         let is_inconclusive = self.plan.complete_on_copy
             || self.undetected_corruption
             || self.posted_bad_request.is_some()
             || self.attack_outcome.is_some();
         let several_cores = self.plan.cores[1 - side] > 1;
-        let (ours, theirs) = self.pair(side);
+        let Session { sides: [initiator, responder], words: of_session, .. } = self;
+        let (ours, theirs) = if side == 0 { (initiator, responder) } else { (responder, initiator) };
         let is_inconclusive = is_inconclusive || (several_cores && ours.may_stall_peer(&posted));
         if ours.send_failed {
             return Err(format!("request {} succeeded after one that failed", posted.wr_id));
@@ -149,6 +174,12 @@ impl Session {
         let wr_id = posted.wr_id;
         let named = |fault: String| format!("{:?} {wr_id}: {fault}", posted.opcode);
         ours.release_sources(&posted);
+        if let (Some(op), Some(words), Some(memory)) = (posted.word_op, words, &mut ours.memory) {
+            checked.atomics += 1;
+            let seen = memory.sink.take(posted.target);
+            memory.sink.release(posted.target);
+            return words.complete(of_session, op, &seen);
+        }
         match posted.opcode {
             CompletionOpcode::Read => {
                 let Some(memory) = &mut ours.memory else { return Ok(()) };
@@ -190,6 +221,12 @@ impl Session {
             ours.on_grant_request(&posted, false);
         }
         match (posted.opcode, &mut ours.memory) {
+            // Whether it has taken effect is not known.
+            (_, Some(memory)) if posted.reads_words() => {
+                memory.sink.take(posted.target);
+                memory.sink.release(posted.target);
+                Ok(())
+            }
             (CompletionOpcode::Read, Some(memory)) => {
                 let (target, offset) = (posted.target, posted.read_source_offset);
                 let outcome = memory.sink.expect_partial(target, posted.pattern, offset, placement);
@@ -217,6 +254,7 @@ impl Session {
     ) -> Result<CheckedCompletion, String> {
         let mut checked = CheckedCompletion::default();
         let provoked = self.expected_error_status(side);
+        let is_on_words = self.plan.words.is_some();
         let (ours, theirs) = self.pair(side);
         let receive = ours.take_receive(completion)?;
         match completion.status {
@@ -230,6 +268,7 @@ impl Session {
                 ours.take_message(&receive, &message, completion)?;
                 checked.succeeded += 1;
                 checked.shared += u64::from(ours.app_srq.is_some());
+                checked.messages += u64::from(is_on_words);
                 checked.bytes += message.len as u64;
                 ours.expect_earlier_writes(theirs, &message)?;
             }
@@ -270,6 +309,7 @@ impl Session {
             core::mem::take(&mut ours.pending_read_grants).into_iter().for_each(|id| theirs.end_use(id));
         }
         self.release_credits();
+        self.words.release();
         self.sides.iter_mut().try_for_each(Side::close_grants)?;
         for (number, side) in self.sides.iter_mut().enumerate() {
             let Some(mut memory) = side.memory.take() else { continue };
@@ -385,7 +425,20 @@ impl Side {
         if let Some(app_srq) = &self.app_srq {
             app_srq.borrow_mut().unreserve(1);
         }
-        self.with_receive_memory(|landing| check_filled_receive(landing, receive, message))
+        // RFC 7306 s6: Immediate Data is in the completion, and the receive's memory is unchanged.
+        let mut octets = [0; 8];
+        if message.immediate {
+            message.pattern.fill(0, &mut octets);
+        }
+        let is_immediate = completion.opcode == CompletionOpcode::ReceiveImmediate;
+        if (is_immediate, completion.immediate) != (message.immediate, octets) {
+            return Err(format!(
+                "message {}, immediate {}: {completion:?}",
+                message.wr_id, message.immediate
+            ));
+        }
+        let placed = Message { len: if is_immediate { 0 } else { message.len }, ..*message };
+        self.with_receive_memory(|landing| check_filled_receive(landing, receive, &placed))
     }
 
     /// The receive that a completion names: the oldest of the queue pair's own, or any of a shared queue.
@@ -444,7 +497,8 @@ fn check_flushed_receive(
     for piece in &receive.pieces {
         let named = |fault| format!("flushed receive {}: {fault}", receive.wr_id);
         if let Some(message) = arriving {
-            let taken = piece.len.min(message.len - offset);
+            let len = if message.immediate { 0 } else { message.len };
+            let taken = piece.len.min(len - offset);
             let (touched, rest) = piece.split(taken);
             // Every host places untagged segments in order.
             landing.expect_partial(touched, message.pattern, offset, Placement::InOrder).map_err(named)?;

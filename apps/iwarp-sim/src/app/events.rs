@@ -104,6 +104,9 @@ fn on_terminated(session: &mut Session, side: usize, sent: bool, terminate: Term
     if session.sides[side].terminates > 1 {
         return Err(format!("a second Terminate: {terminate}"));
     }
+    if session.is_refused_by(side, sent, terminate) {
+        return Ok(());
+    }
     let expected = match (session.posted_bad_request, session.attack_outcome) {
         (Some((by, bad_request)), _) => {
             Some(((side == by) == bad_request.is_local(), bad_request.terminate()))
@@ -213,7 +216,10 @@ fn on_disconnected(
     }
     let failed = ours.send_failed;
     let left = |stage: Stage| !matches!(stage, Stage::Waiting | Stage::Connecting | Stage::Up);
+    // A request on words may be refused whatever ending is planned.
+    let is_refused = session.plan.words.is_some() && session.posted_bad_request.is_some();
     let planned = match session.plan.ending {
+        _ if is_refused => true,
         Ending::Graceful { .. } => session.was_done,
         Ending::Early { by, .. } if by == side && was == Stage::Closing => {
             // Requests that were posted before a disconnect complete.

@@ -1,9 +1,10 @@
 //! The life of a session: how it connects, how it ends, and which endings are allowed.
 
-use ironwarp::{ConnectionRequest, PrivateData, QpAttr, QueuePair, VerbsError};
+use ironwarp::{AcceptParams, ConnectParams, ConnectionRequest, PrivateData, QpAttr, QueuePair, VerbsError};
 use ironwarp_types::Nanos;
 
 use super::{App, Oracle, Session, Side, Stage};
+use crate::atomics::Words;
 use crate::plan::{BadRequest, Ending, addresses_of};
 
 /// How long after the peer has ended a side without an event closes too: a reset may have been lost.
@@ -68,7 +69,13 @@ impl App {
         let [v4, v6] = addresses_of(session.plan.hosts[1]);
         let mut there = if session.plan.by_v6 { v6 } else { v4 };
         there.set_port(session.plan.port);
-        self.ctx.connect(qp, there, &session_private_data(number))?;
+        let private_data = &session_private_data(number);
+        let extensions = session.plan.extensions;
+        self.ctx.connect_with(
+            qp,
+            there,
+            &ConnectParams { private_data, extensions, ..Default::default() },
+        )?;
         session.sides[0].stage = Stage::Connecting;
         Ok(())
     }
@@ -139,7 +146,14 @@ impl App {
         } else {
             self.make_qp(session, number, 1).and_then(|qp| {
                 session.sides[1].stage = Stage::Connecting;
-                self.ctx.accept(request, qp, ACCEPT_DATA)
+                let (private_data, extensions) = (ACCEPT_DATA, session.plan.extensions);
+                let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
+                self.ctx.accept_with(request, qp, &params)?;
+                // The tags are bound before the client's first message can arrive.
+                match self.word_server.as_ref().filter(|_| session.plan.words.is_some()) {
+                    Some(server) => server.bind(session, &mut self.ctx, self.pd, &mut self.rng),
+                    None => Ok(()),
+                }
             })
         };
         let session = &mut oracle.sessions[number];
@@ -165,6 +179,9 @@ impl App {
         session: &mut Session,
         side: usize,
     ) -> Result<(), VerbsError> {
+        if let Some(server) = self.word_server.as_mut().filter(|_| side == 1) {
+            server.revoke_if_due(session);
+        }
         let (ours, theirs) = session.pair(side);
         let both_up = ours.stage == Stage::Up && theirs.stage == Stage::Up;
         let both_done = both_up && ours.is_done() && theirs.is_done();
@@ -213,11 +230,12 @@ impl App {
         now: Nanos,
         session: &mut Session,
         side: usize,
+        words: Option<&mut Words>,
     ) -> Result<(), VerbsError> {
         if self.rng.chance(300_000) && self.state(session, side) == Some(ironwarp::QpState::Error) {
             session.post_receive(side, &mut self.ctx, &mut self.rng)?;
             session.sides[side].left += 1;
-            let posted = session.post_sends(side, 1, &mut self.ctx, self.pd, &mut self.rng)?;
+            let posted = session.post_sends(side, 1, &mut self.ctx, (self.pd, &mut self.rng), words)?;
             if posted == 0 {
                 session.sides[side].left -= 1;
             }
@@ -256,9 +274,11 @@ impl App {
         if let Some(qp) = session.sides[side].qp {
             self.by_qp.remove(&qp.num().0);
         }
-        if let Err(fault) = session.complete_unsignaled(side) {
-            return oracle.report_failure(number, side, &fault);
+        match session.complete_unsignaled(side, oracle.words.as_mut()) {
+            Ok(checked) => oracle.totals.atomics += checked.atomics,
+            Err(fault) => return oracle.report_failure(number, side, &fault),
         }
+        let session = &mut oracle.sessions[number];
         session.sides[side].stage = Stage::Gone;
         session.ended_at.get_or_insert(now);
         if session.is_ended() {

@@ -19,17 +19,23 @@ mod terminate_oracle;
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use ironwarp::{Completion, CompletionStatus, Context, Event, ProtectionDomain, QpState, Stack, VerbsError};
+use ironwarp::{
+    Completion, CompletionFlags, CompletionStatus, Context, Event, ProtectionDomain, QpState, Stack,
+    VerbsError,
+};
 use ironwarp_types::{Nanos, SeededEntropy};
 
+pub(crate) use memory::{Pattern, Piece, Tag};
+pub(crate) use oracle::Posted;
 pub use oracle::{
     AttackOutcome, Message, Oracle, Session, SharedOracle, Side, Stage, Totals, UnverifiedWrite,
 };
+pub(crate) use post::{Draft, RequestGenerator, RequestKind, ignore_queue_full};
 use queues::{AppCq, AppSrq, REAP_MAX, SharedAppSrq};
 use requests::Requests;
 
+use crate::atomics::{WordServer, Words};
 use crate::plan::{BadRequest, CommonConfig, Ending, HostPlan, addresses_of};
-use crate::world::HostApp;
 
 /// The application on one host.
 pub struct App {
@@ -50,6 +56,8 @@ pub struct App {
     /// Session and side of each queue pair, by number.
     by_qp: BTreeMap<u32, (usize, usize)>,
     requests: Requests,
+    /// The words, on the host that has them.
+    word_server: Option<WordServer>,
     listens: bool,
     /// Whether its first context was dropped.
     has_restarted: bool,
@@ -80,6 +88,10 @@ impl App {
         let depths = [min_cq_depth(&oracle.borrow(), host), plan.cq_depth];
         let (pd, foreign_pd) = (ctx.alloc_pd(), ctx.alloc_pd());
         let (cqs, app_srq) = make_queues(&mut ctx, plan, depths)?;
+        let word_server = match oracle.borrow_mut().words.as_mut().filter(|_| host == 0) {
+            Some(words) => Some(WordServer::new(&ctx, pd, words)?),
+            None => None,
+        };
         Ok(App {
             host,
             ctx,
@@ -94,6 +106,7 @@ impl App {
             rng: SeededEntropy::new(plan.seed),
             by_qp: BTreeMap::new(),
             requests: Requests::default(),
+            word_server,
             listens: false,
             has_restarted: false,
             closed: false,
@@ -105,29 +118,40 @@ impl App {
     }
 }
 
-impl HostApp for App {
-    fn on_core_polled(&mut self) {
+impl App {
+    /// One core was polled, and no other since: memory may be inspected between two steps.
+    pub fn on_core_polled(&mut self) {
         self.core_has_run = true;
+        if let Some(server) = &mut self.word_server {
+            server.on_core_polled(&mut self.oracle.borrow_mut(), &mut self.rng);
+        }
     }
 
-    fn is_due(&self, now: Nanos) -> bool {
+    /// Returns whether a poll is due.
+    pub fn is_due(&self, now: Nanos) -> bool {
         now >= self.next_poll_at
     }
 
-    fn on_core_work(&mut self, now: Nanos) {
+    /// The cores did some work: the application polls soon.
+    pub fn on_core_work(&mut self, now: Nanos) {
         self.poll_delay = self.plan.poll_interval;
         let soon = now + Nanos(self.rng.below(self.plan.poll_interval.0 + 1));
         self.next_poll_at = self.next_poll_at.min(soon);
     }
 
-    fn next_poll(&self) -> Option<Nanos> {
+    /// The time of the next poll; `None` once it has nothing left to do.
+    pub fn next_poll(&self) -> Option<Nanos> {
         (!self.closed || !self.by_qp.is_empty()).then_some(self.next_poll_at)
     }
 
-    fn poll(&mut self, now: Nanos) -> bool {
+    /// Polls once. Returns whether the cores have something to do now.
+    pub fn poll(&mut self, now: Nanos) -> bool {
         self.work = 0;
         if !self.listens && !self.closed {
             self.listens = self.listen().is_ok();
+        }
+        if let (Some(server), Some(words)) = (&mut self.word_server, &mut self.oracle.borrow_mut().words) {
+            server.observe(words);
         }
         self.poll_events(now);
         // A core that stands still has seen neither the limit nor the messages.
@@ -144,6 +168,7 @@ impl HostApp for App {
         if !self.closed {
             self.drive_sessions(now);
             self.drive_queues(now);
+            self.drive_words(now);
         }
         self.poll_delay = if self.work > 0 {
             self.plan.poll_interval
@@ -154,7 +179,8 @@ impl HostApp for App {
         self.work > 0
     }
 
-    fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError> {
+    /// Drops its context with everything in it, as an application that exits does, and restarts.
+    pub fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError> {
         let mut ctx = match stack.context() {
             // The previous context has not been cleaned up yet.
             Err(VerbsError::LimitReached(_)) => return Ok(()),
@@ -179,7 +205,8 @@ impl HostApp for App {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), String> {
+    /// Destroys everything: the run is over.
+    pub fn close(&mut self) -> Result<(), String> {
         self.closed = true;
         self.check_cq_reservations()?;
         if let Some(app_srq) = self.app_srq.take() {
@@ -295,7 +322,18 @@ impl App {
     }
 
     fn on_completion(&mut self, now: Nanos, completion: &Completion) {
-        let mut oracle = self.oracle.borrow_mut();
+        let oracle = &mut *self.oracle.borrow_mut();
+        if completion.flags.contains(CompletionFlags::LOCAL_ATOMIC) {
+            let what = [completion.opcode as u8, completion.status as u8, completion.wr_id as u8];
+            oracle.hash_event(now, usize::MAX, 1, &what);
+            oracle.totals.atomics += u64::from(completion.status == CompletionStatus::Success);
+            if let (Some(server), Some(words)) = (&mut self.word_server, &mut oracle.words)
+                && let Err(fault) = server.on_local_completion(completion, words)
+            {
+                oracle.report_failure(usize::MAX, 1, &fault);
+            }
+            return;
+        }
         let Some(&(number, side)) = self.by_qp.get(&completion.qp.0) else {
             return oracle.report_failure(
                 usize::MAX,
@@ -306,13 +344,15 @@ impl App {
         let failed = completion.status != CompletionStatus::Success;
         let what = [completion.opcode as u8, u8::from(failed), completion.wr_id as u8];
         oracle.hash_event(now, number, side, &what);
-        match oracle.sessions[number].check_completion(side, completion) {
+        match oracle.sessions[number].check_completion(side, completion, oracle.words.as_mut()) {
             Ok(checked) => {
                 oracle.totals.succeeded += checked.succeeded;
                 oracle.totals.flushed += checked.flushed;
                 oracle.totals.bound += checked.bound;
                 oracle.totals.shared += checked.shared;
                 oracle.totals.bytes += checked.bytes;
+                oracle.totals.atomics += checked.atomics;
+                oracle.totals.messages += checked.messages;
             }
             Err(fault) => oracle.report_failure(number, side, &fault),
         }
@@ -343,7 +383,7 @@ impl App {
         side: usize,
     ) -> Result<(), VerbsError> {
         let hopeless = oracle.undetected_corruption && now > oracle.healed_at + CORRUPTED_SESSION_TIMEOUT;
-        let session = &mut oracle.sessions[number];
+        let (session, words) = (&mut oracle.sessions[number], oracle.words.as_mut());
         match session.sides[side].stage {
             // With a damaged length field, the receiver waits for bytes that are never sent, and no side detects that.
             Stage::Up if hopeless => self.abandon(now, session, side)?,
@@ -352,14 +392,14 @@ impl App {
                 lifecycle::cancel_if_never_connected(oracle, number);
             }
             Stage::Connecting | Stage::Up => {
-                self.post(session, side)?;
+                self.post(session, side, words)?;
                 self.end_if_due(now, session, side)?;
             }
             // An unanswered Read delays a disconnect for as long as unacknowledged data would.
             Stage::Closing if session.ended_at.is_some_and(|at| now >= at + CLOSE_TIMEOUT) => {
                 self.abandon(now, session, side)?;
             }
-            Stage::Ended => self.post_and_destroy(now, session, side)?,
+            Stage::Ended => self.post_and_destroy(now, session, side, words)?,
             Stage::Destroyed if session.sides[side].has_no_signaled_pending() => {
                 self.finish_side(now, oracle, number, side)
             }
@@ -369,7 +409,12 @@ impl App {
     }
 
     /// Posts receives and requests, a few at a time.
-    fn post(&mut self, session: &mut Session, side: usize) -> Result<(), VerbsError> {
+    fn post(
+        &mut self,
+        session: &mut Session,
+        side: usize,
+        mut words: Option<&mut Words>,
+    ) -> Result<(), VerbsError> {
         // A side that sees a failure posts nothing more.
         if session.sides[side].send_failed || session.sides[side].receive_failed {
             return Ok(());
@@ -384,7 +429,8 @@ impl App {
         let mut batch = 1 + self.rng.below(self.plan.batch.into()) as usize;
         while batch > 0 {
             let most = batch.min(1 + self.rng.below(session.plan.chain_max) as usize);
-            let posted = session.post_sends(side, most, &mut self.ctx, self.pd, &mut self.rng)?;
+            let (tools, words) = ((self.pd, &mut self.rng), words.as_deref_mut());
+            let posted = session.post_sends(side, most, &mut self.ctx, tools, words)?;
             if posted == 0 {
                 break;
             }
@@ -436,6 +482,31 @@ impl App {
         let woken: u64 = self.cqs.iter_mut().map(AppCq::count_woken).sum();
         self.oracle.borrow_mut().totals.woken += woken;
         Ok(())
+    }
+
+    /// The server's own work on the words. The history is checked once every session is over.
+    fn drive_words(&mut self, now: Nanos) {
+        let Some(server) = &mut self.word_server else { return };
+        let oracle = &mut *self.oracle.borrow_mut();
+        if oracle.sessions.iter().any(|session| !session.is_over) {
+            let queue = (&mut self.ctx, self.cqs[0].cq());
+            match server.run_local_ops(oracle, queue, &mut self.rng) {
+                Ok(posted) => self.work += posted as usize,
+                Err(error) => {
+                    let fault = format!("an operation of the server failed: {error}");
+                    oracle.report_failure(usize::MAX, 1, &fault);
+                }
+            }
+            return;
+        }
+        let checked = oracle.words.as_ref().and_then(|words| server.check_at_end(now, words));
+        let Some(outcome) = checked else { return };
+        self.word_server = None;
+        oracle.open -= 1;
+        match outcome {
+            Ok(states) => oracle.totals.states = states as u64,
+            Err(fault) => oracle.report_failure(usize::MAX, 1, &fault),
+        }
     }
 
     fn state(&self, session: &Session, side: usize) -> Option<QpState> {

@@ -13,7 +13,8 @@ use ironwarp_types::Nanos;
 
 use super::memory::{Grant, Pattern, Piece, ShadowedRegion, Tag};
 use super::queues::SharedAppSrq;
-use crate::plan::{Attack, BadRequest, Ending, SessionPlan};
+use crate::atomics::{SessionWords, WordOp, Words};
+use crate::plan::{Attack, BadRequest, Ending, Plan, SessionPlan};
 
 /// The oracle as every host holds it.
 pub type SharedOracle = Rc<RefCell<Oracle>>;
@@ -36,6 +37,8 @@ pub struct Oracle {
     pub undetected_corruption: bool,
     /// Counts, for reports.
     pub totals: Totals,
+    /// The words, where there are any.
+    pub words: Option<Words>,
 }
 
 /// What a run did.
@@ -65,7 +68,7 @@ pub struct Totals {
     pub attacks: u64,
     /// Atomic operations and Reads of words that completed.
     pub atomics: u64,
-    /// Messages between the clients of atomic operations and their server.
+    /// Messages of sessions on words.
     pub messages: u64,
     /// States that the search for an order of effects visited in the hardest history.
     pub states: u64,
@@ -103,6 +106,8 @@ pub struct Session {
     pub is_over: bool,
     /// Whether a completed Write proves nothing about the peer's memory: see [`Oracle::undetected_corruption`].
     pub undetected_corruption: bool,
+    /// Its use of the words.
+    pub words: SessionWords,
 }
 
 /// The expected result of an attack.
@@ -258,6 +263,12 @@ pub struct Posted {
     pub grant: Option<u64>,
     /// The defect for which it must fail.
     pub bad_request: Option<BadRequest>,
+    /// Its operation on the words.
+    pub word_op: Option<WordOp>,
+    /// Whether the next request reports its failure.
+    pub is_reported_by_next: bool,
+    /// Whether it is the last bind of the words' tags.
+    pub publishes_words: bool,
 }
 
 /// A posted receive.
@@ -280,16 +291,48 @@ pub struct Message {
     pub solicited: bool,
     /// The receiver's grant that it invalidates.
     pub grant: Option<u64>,
+    /// Whether it is Immediate Data.
+    pub immediate: bool,
+}
+
+impl Posted {
+    /// A request without memory.
+    pub fn new(wr_id: u64, opcode: CompletionOpcode, len: usize, pattern: Pattern) -> Self {
+        Posted {
+            wr_id,
+            opcode,
+            signaled: true,
+            locally_fenced: false,
+            len,
+            pattern,
+            sources: Vec::new(),
+            target: Piece { at: 0, len: 0 },
+            read_source_offset: 0,
+            placed: false,
+            grant: None,
+            bad_request: None,
+            word_op: None,
+            is_reported_by_next: false,
+            publishes_words: false,
+        }
+    }
+
+    /// Returns whether words are stored in its `target`.
+    pub fn reads_words(&self) -> bool {
+        self.word_op.is_some() || matches!(self.bad_request, Some(BadRequest::Atomic(_)))
+    }
 }
 
 impl Oracle {
-    /// Creates the oracle of sessions that have not begun.
-    pub fn new(plans: &[SessionPlan], undetected_corruption: bool) -> SharedOracle {
-        let numbered = plans.iter().enumerate();
+    /// Creates the oracle of sessions that have not begun. The check of the words and the honest host of storage
+    /// count as one more session each.
+    pub fn new(plan: &Plan) -> SharedOracle {
+        let undetected_corruption = plan.undetected_corruption;
+        let numbered = plan.sessions.iter().enumerate();
         let sessions: Vec<Session> = numbered
             .map(|(number, plan)| Session::new(number, plan.clone(), undetected_corruption))
             .collect();
-        let open = sessions.len();
+        let open = sessions.len() + usize::from(plan.atomics.is_some()) + usize::from(plan.storage.is_some());
         Rc::new(RefCell::new(Oracle {
             sessions,
             fault: None,
@@ -299,6 +342,7 @@ impl Oracle {
             healed_at: Nanos::MAX,
             undetected_corruption,
             totals: Totals::default(),
+            words: plan.atomics.as_ref().map(Words::new),
         }))
     }
 
@@ -341,6 +385,7 @@ impl Session {
             attempts: 0,
             is_over: false,
             undetected_corruption,
+            words: SessionWords::default(),
         }
     }
 
@@ -370,6 +415,7 @@ impl Session {
     /// Resets the session for another connection attempt.
     pub fn reset(&mut self, not_before: Nanos) {
         self.sides = [0, 1].map(|side| Side::new(&self.plan, side));
+        self.words = SessionWords::default();
         self.not_before = not_before;
         self.ended_at = None;
     }

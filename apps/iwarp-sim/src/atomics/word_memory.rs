@@ -1,11 +1,9 @@
-//! The server's memory: the words, and the area that clients write.
+//! The server's memory of the words.
 
 use ironwarp::{
-    Access, AlignedBuf, Context, FastRegion, ProtectionDomain, Quiescence, Region, RemoteMemory, Sge,
-    VerbsError, Window,
+    Access, AlignedBuf, Context, ProtectionDomain, Quiescence, Region, RemoteMemory, Sge, VerbsError,
 };
 
-use super::atomics_oracle::WRITE_BYTES;
 use crate::plan::AtomicsPlan;
 
 /// Bytes of the words' page.
@@ -17,40 +15,26 @@ const LINE_BYTES: usize = 64;
 /// Offset of the first word.
 const FIRST: usize = 64;
 
-/// Slots that each connection may write.
-pub const AREA_SLOTS: usize = 8;
-
 /// The memory.
 pub struct WordMemory {
     page: Region,
-    area: Region,
     words: usize,
     stride: usize,
 }
 
-/// The tags of the words that belong to one connection.
-pub struct ConnTags {
-    /// A window.
-    pub window: Window,
-    /// A fast region.
-    pub fast: FastRegion,
-}
-
 impl WordMemory {
-    /// Allocates zeroed memory for the planned connections.
+    /// Allocates zeroed memory.
     pub fn new(ctx: &Context, pd: ProtectionDomain, plan: &AtomicsPlan) -> Result<Self, VerbsError> {
-        let pages = |bytes| match AlignedBuf::pages(bytes) {
-            Ok(pages) => pages,
-            Err(error) => unreachable!("registering a few pages failed: {error}"),
+        let bytes = match AlignedBuf::pages(PAGE_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) => unreachable!("registering a page failed: {error}"),
         };
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::BIND;
         let page = match plan.pin {
-            Some(core) => ctx.register_on_core(pd, pages(PAGE_BYTES), rights, core)?,
-            None => ctx.register(pd, pages(PAGE_BYTES), rights)?,
+            Some(core) => ctx.register_on_core(pd, bytes, rights, core)?,
+            None => ctx.register(pd, bytes, rights)?,
         };
-        let area = plan.conns.len() * AREA_SLOTS * WRITE_BYTES;
-        let area = ctx.register(pd, pages(area), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        Ok(WordMemory { page, area, words: plan.words, stride: plan.stride })
+        Ok(WordMemory { page, words: plan.words, stride: plan.stride })
     }
 
     /// The current words.
@@ -107,21 +91,5 @@ impl WordMemory {
             Ok(piece) => piece,
             Err(error) => unreachable!("within the page: {error}"),
         }
-    }
-
-    /// The area that a connection writes.
-    pub fn area(&self, conn: usize) -> RemoteMemory {
-        let offset = (conn * AREA_SLOTS * WRITE_BYTES) as u64;
-        RemoteMemory { stag: self.area.stag(), tagged_offset: self.area.base_to() + offset }
-    }
-
-    /// The bytes in one slot of a connection's area.
-    pub fn written(&self, conn: usize, slot: usize) -> [u8; WRITE_BYTES] {
-        let mut bytes = [0; WRITE_BYTES];
-        let at = (conn * AREA_SLOTS + slot) * WRITE_BYTES;
-        if self.area.read_at(at, &mut bytes).is_err() {
-            unreachable!("within the area");
-        }
-        bytes
     }
 }

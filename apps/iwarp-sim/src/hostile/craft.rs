@@ -1,14 +1,14 @@
 //! Builds the frames of each attack and the expected Terminate.
 //!
-//! Takes what the attacker knows of its victim. Returns the octets for the wire and the expected octets of the reply's
-//! payload. Source of the reply: RFC 5040 s4.8 with figure 10.
+//! Takes what the attacker knows of its victim. Returns the octets for the wire and the expected
+//! octets of the reply's payload. Source of the reply: RFC 5040 s4.8 with figure 10.
 
 use ironwarp::{RemoteMemory, Terminate};
+use ironwarp_testkit::mpa::Damage;
+use ironwarp_testkit::rdmap::{READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, WRITE, tagged, untagged};
 use ironwarp_types::SeededEntropy;
 
-use super::frames::{
-    Damage, PeerSender, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, UntaggedHeader, WRITE, tagged, untagged,
-};
+use crate::adversary::Peer;
 use crate::app::memory::{Piece, ShadowedRegion};
 use crate::app::{Session, Side};
 use crate::plan::{Attack, BAD_TERMINATE};
@@ -29,8 +29,8 @@ pub struct VictimInfo {
 
 /// The bytes to send and the expected reply.
 pub struct AttackBytes {
-    /// Bytes, each piece in a segment of its own where possible.
-    pub units: Vec<Vec<u8>>,
+    /// The bytes.
+    pub bytes: Vec<u8>,
     /// The expected payload of the Terminate: one of these.
     pub expected_terminates: Vec<Vec<u8>>,
 }
@@ -90,86 +90,82 @@ impl VictimInfo {
 /// Builds the attack with the numbering of `sender`.
 pub fn build_attack(
     attack: Attack,
-    sender: &mut PeerSender,
+    sender: &mut Peer,
     target: &VictimInfo,
     rng: &mut SeededEntropy,
 ) -> AttackBytes {
     let remote = target.attacked_memory(attack, rng);
     let damage = match attack {
         Attack::Crc => Damage::Crc,
-        Attack::Marker if sender.markers => Damage::Markers,
+        Attack::Marker if sender.has_markers() => Damage::Markers,
         Attack::Marker => Damage::Crc,
         _ => Damage::None,
     };
     let ulpdus = ulpdus(attack, sender, target, remote, rng);
-    let terminate = attack.terminate(sender.markers);
+    let terminate = attack.terminate(sender.has_markers());
     // The victim may be busy, with fewer receives posted than usual.
     let offenders = if attack == Attack::NoReceive { &ulpdus[..] } else { &ulpdus[ulpdus.len() - 1..] };
     let answer = |offender: &Vec<u8>| Some(expected_terminate(terminate?, attack, offender));
     let expected_terminates = offenders.iter().filter_map(answer).collect();
-    let mut units = vec![ulpdus.iter().flat_map(|ulpdu| sender.fpdu(ulpdu, damage)).collect::<Vec<u8>>()];
+    let mut bytes: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| sender.fpdu(ulpdu, damage)).collect();
     if attack == Attack::HalfFpdu {
-        units.iter_mut().for_each(|unit| unit.truncate(unit.len() - 7));
+        bytes.truncate(bytes.len() - 7);
     }
-    AttackBytes { units, expected_terminates }
+    AttackBytes { bytes, expected_terminates }
 }
 
 /// The segments of an attack; the last one is the invalid one.
 fn ulpdus(
     attack: Attack,
-    sender: &mut PeerSender,
+    sender: &mut Peer,
     target: &VictimInfo,
     remote: RemoteMemory,
     rng: &mut SeededEntropy,
 ) -> Vec<Vec<u8>> {
     let (stag, to) = (remote.stag.0, remote.tagged_offset);
-    let send_header = UntaggedHeader { queue: 0, msn: sender.sends + 1, mo: 0, word: 0 };
-    let read_header = UntaggedHeader { queue: 1, msn: sender.reads + 1, mo: 0, word: 0 };
+    let (send_msn, read_msn) = (sender.sends + 1, sender.reads + 1);
     let changed = |mut ulpdu: Vec<u8>, at: usize, to: u8| {
         ulpdu[at] = to;
         ulpdu
     };
-    let terminates =
-        |msn, payload: &[u8]| untagged(TERMINATE, UntaggedHeader { queue: 2, msn, mo: 0, word: 0 }, payload);
+    let terminates = |msn, payload: &[u8]| untagged(TERMINATE, 2, msn, 0, payload);
     vec![match attack {
         Attack::Marker => tagged(WRITE, stag, to, &MARKED),
         Attack::ShortSegment => tagged(WRITE, stag, to, &[])[..1 + rng.below(13) as usize].to_vec(),
         Attack::TaggedVersion => {
             changed(tagged(WRITE, stag, to, &SHORT_PAYLOAD), 0, 0xc0 | [0, 2, 3][rng.below(3) as usize])
         }
-        Attack::UntaggedVersion => {
-            changed(untagged(SEND, send_header, &SHORT_PAYLOAD), 0, 0x40 | [0, 2, 3][rng.below(3) as usize])
-        }
+        Attack::UntaggedVersion => changed(
+            untagged(SEND, 0, send_msn, 0, &SHORT_PAYLOAD),
+            0,
+            0x40 | [0, 2, 3][rng.below(3) as usize],
+        ),
         Attack::RdmapVersion => {
             changed(tagged(WRITE, stag, to, &SHORT_PAYLOAD), 1, [0, 0x80, 0xc0][rng.below(3) as usize])
         }
         Attack::UnknownOpcode => tagged(12 + rng.below(4) as u8, stag, to, &SHORT_PAYLOAD),
         Attack::TaggedSend => tagged(SEND, stag, to, &SHORT_PAYLOAD),
-        Attack::ReadOnSendQueue => untagged(READ_REQUEST, send_header, &SHORT_PAYLOAD),
-        Attack::SendOnReadQueue => untagged(SEND, read_header, &SHORT_PAYLOAD),
+        Attack::ReadOnSendQueue => untagged(READ_REQUEST, 0, send_msn, 0, &SHORT_PAYLOAD),
+        Attack::SendOnReadQueue => untagged(SEND, 1, read_msn, 0, &SHORT_PAYLOAD),
         Attack::InvalidQueue => {
             let queue = 3 + rng.below(1 << 31) as u32;
-            untagged(SEND, UntaggedHeader { queue, ..send_header }, &SHORT_PAYLOAD)
+            untagged(SEND, queue, send_msn, 0, &SHORT_PAYLOAD)
         }
         Attack::MsnAhead => {
-            let msn = send_header.msn + 1 + rng.below(1 << 20) as u32;
-            untagged(SEND, UntaggedHeader { msn, ..send_header }, &SHORT_PAYLOAD)
+            let msn = send_msn + 1 + rng.below(1 << 20) as u32;
+            untagged(SEND, 0, msn, 0, &SHORT_PAYLOAD)
         }
-        Attack::MsnBehind => {
-            untagged(SEND, UntaggedHeader { msn: send_header.msn - 1, ..send_header }, &SHORT_PAYLOAD)
-        }
-        Attack::OffsetAhead => {
-            untagged(SEND, UntaggedHeader { mo: 1 + rng.below(8) as u32, ..send_header }, &[0; 4])
-        }
-        Attack::TooLong => sender.send(&vec![0xdd; target.room + 1], None),
-        Attack::NoReceive => return (0..=target.receives).map(|_| sender.send(&[], None)).collect(),
-        Attack::InvalidateUnknown => sender.send(&SHORT_PAYLOAD, Some(stag ^ 0x0100_0001)),
-        Attack::InvalidateShared => sender.send(&SHORT_PAYLOAD, Some(stag)),
-        attack if attack.is_read_request() => sender.read(stag, to, SHORT_PAYLOAD.len() as u32),
-        Attack::ReadTooMany => return (0..=target.reads).map(|_| sender.read(stag, to, 64)).collect(),
-        Attack::ReadSplit => changed(sender.read(stag, to, 16), 0, 0x01),
-        Attack::ReadShort => untagged(READ_REQUEST, read_header, &[0; 27][rng.below(27) as usize..]),
-        Attack::ReadLong => untagged(READ_REQUEST, read_header, &[0; 29]),
+        Attack::MsnBehind => untagged(SEND, 0, send_msn - 1, 0, &SHORT_PAYLOAD),
+        Attack::OffsetAhead => untagged(SEND, 0, send_msn, 1 + rng.below(8) as u32, &[0; 4]),
+        Attack::TooLong => sender.next_send(&vec![0xdd; target.room + 1], None),
+        Attack::NoReceive => return (0..=target.receives).map(|_| sender.next_send(&[], None)).collect(),
+        Attack::InvalidateUnknown => sender.next_send(&SHORT_PAYLOAD, Some(stag ^ 0x0100_0001)),
+        Attack::InvalidateShared => sender.next_send(&SHORT_PAYLOAD, Some(stag)),
+        attack if attack.is_read_request() => sender.next_read((stag, to), SHORT_PAYLOAD.len() as u32),
+        Attack::ReadTooMany => return (0..=target.reads).map(|_| sender.next_read((stag, to), 64)).collect(),
+        Attack::ReadSplit => changed(sender.next_read((stag, to), 16), 0, 0x01),
+        Attack::ReadShort => untagged(READ_REQUEST, 1, read_msn, 0, &[0; 27][rng.below(27) as usize..]),
+        Attack::ReadLong => untagged(READ_REQUEST, 1, read_msn, 0, &[0; 29]),
         Attack::ResponseUnasked => tagged(READ_RESPONSE, stag, to, &SHORT_PAYLOAD),
         Attack::Terminate => {
             terminates(1, &[BAD_TERMINATE.layer << 4 | BAD_TERMINATE.etype, BAD_TERMINATE.code, 0, 0])
@@ -198,12 +194,12 @@ fn expected_terminate(terminate: Terminate, attack: Attack, offender: &[u8]) -> 
     answer
 }
 
-/// Traffic of an attacker that continues after the attack. The victim must ignore it: all of it would change memory.
-pub fn traffic_after_attack(sender: &mut PeerSender, target: &VictimInfo) -> Vec<u8> {
+/// Traffic of an attacker that continues after the attack. The victim must ignore it: all of it
+/// would change memory.
+pub fn traffic_after_attack(sender: &mut Peer, target: &VictimInfo) -> Vec<u8> {
     let RemoteMemory { stag, tagged_offset } = target.shared;
     let write = tagged(WRITE, stag.0, tagged_offset, &SHORT_PAYLOAD);
-    let send = sender.send(&SHORT_PAYLOAD, None);
-    let header = UntaggedHeader { queue: 2, msn: 1, mo: 0, word: 0 };
-    let terminate = untagged(TERMINATE, header, &[0x12, 0x02, 0, 0]);
+    let send = sender.next_send(&SHORT_PAYLOAD, None);
+    let terminate = untagged(TERMINATE, 2, 1, 0, &[0x12, 0x02, 0, 0]);
     [write, send, terminate].iter().flat_map(|ulpdu| sender.fpdu(ulpdu, Damage::None)).collect()
 }

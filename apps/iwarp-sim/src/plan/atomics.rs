@@ -1,5 +1,5 @@
-//! Draws the plan of atomic operations from several hosts on few words of one host: the number of cores, the words,
-//! the connections, and how each connection ends.
+//! Draws the plan of atomic operations from several hosts on few words of one host: the number of
+//! cores, the words, the sessions, and how each session ends.
 //!
 //! Host 0 is the server of the words; all others are clients. Sources: RFC 7306 s5, s6 and s8.
 
@@ -8,9 +8,10 @@ use ironwarp::memory::QueueRule;
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::scenario::ScenarioParams;
-use super::{BadRequest, Change, Ending, HostPlan, Plan, Scenario, log_uniform};
+use super::{BadRequest, Change, Ending, HostPlan, Plan, Scenario, SessionPlan, WordsMix, log_uniform};
+use crate::kinds::kinds;
 
-/// The plan of all hosts.
+/// The plan of the words.
 #[derive(Clone, Debug)]
 pub struct AtomicsPlan {
     /// Number of words.
@@ -21,13 +22,12 @@ pub struct AtomicsPlan {
     pub values: Values,
     /// What connections carry.
     pub extensions: Extensions,
-    /// Connections, in order of their start.
-    pub conns: Vec<AtomicsConnPlan>,
     /// Number of the server's own operations.
     pub local_ops: u32,
     /// The core that owns all words.
     pub pin: Option<u16>,
-    /// After how many requests of all clients the words' own region is invalidated, and every tag with it.
+    /// After how many requests of all clients the words' own region is invalidated, and every tag
+    /// with it.
     pub page_revoked_after: Option<u32>,
 }
 
@@ -40,96 +40,26 @@ pub enum Values {
     Small,
 }
 
-/// One connection.
-#[derive(Clone, Debug)]
-pub struct AtomicsConnPlan {
-    /// The client's host.
-    pub host: usize,
-    /// Whether it uses IPv6.
-    pub by_v6: bool,
-    /// Start time.
-    pub start: Nanos,
-    /// Requests of the client.
-    pub ops: u32,
-    /// Messages of the server.
-    pub messages: u32,
-    /// Depth of the send queues.
-    pub send_depth: u32,
-    /// Outstanding Reads and atomic operations.
-    pub reads: u16,
-    /// Receives that each side keeps posted.
-    pub receives: u32,
-    /// Relative frequencies of atomic operations, Reads of words and messages.
-    pub weights: [u64; 3],
-    /// Unsignaled requests, in a million.
-    pub unsignaled_ppm: u32,
-    /// Requests with a read fence, in a million.
-    pub fence_ppm: u32,
-    /// How it ends.
-    pub ending: AtomicsConnEnding,
-}
+kinds! {
+    /// A bad atomic request.
+    pub enum BadAtomic {
+        /// Layer, type and code of the expected Terminate (RFC 7306 s8.2, RFC 5040 s4.8).
+        pub fn terminate -> (u8, u8, u8);
 
-/// How a connection ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AtomicsConnEnding {
-    /// The client disconnects when everything is done.
-    Graceful,
-    /// A side destroys its queue pair after the client has posted this many requests.
-    Destroy {
-        /// 0 the client, 1 the server.
-        by: usize,
-        /// Requests before that.
-        after: u32,
-    },
-    /// The server invalidates one of the words' tags after the client has posted this many requests. A client that
-    /// uses the tag after that gets a Terminate.
-    Revoked {
-        /// Requests before that.
-        after: u32,
-        /// Which of the connection's tags.
-        name: usize,
-    },
-    /// The client's last request, after this many, is a bad one.
-    BadAtomic {
-        /// Requests before that.
-        after: u32,
-        /// The bad request.
-        bad_atomic: BadAtomic,
-    },
-}
-
-/// A bad atomic request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadAtomic {
-    /// On four bytes of one word and four of the next.
-    Misaligned,
-    /// On a word after the end of the memory.
-    Beyond,
-    /// By a tag without the access right.
-    NoRight,
-    /// By an unknown tag.
-    Unknown,
-}
-
-impl BadAtomic {
-    /// All variants.
-    pub const ALL: [BadAtomic; 4] =
-        [BadAtomic::Misaligned, BadAtomic::Beyond, BadAtomic::NoRight, BadAtomic::Unknown];
-
-    /// Layer, type and code of the expected Terminate (RFC 7306 s8.2, RFC 5040 s4.8).
-    pub fn terminate(self) -> (u8, u8, u8) {
-        match self {
-            BadAtomic::Misaligned => (0, 2, 7),
-            BadAtomic::Beyond => (0, 1, 1),
-            BadAtomic::NoRight => (0, 1, 2),
-            BadAtomic::Unknown => (0, 1, 0),
-        }
+        /// On four bytes of one word and four of the next.
+        Misaligned => (0, 2, 7),
+        /// On a word after the end of the memory.
+        Beyond => (0, 1, 1),
+        /// By a tag without the access right.
+        NoRight => (0, 1, 2),
+        /// By an unknown tag.
+        Unknown => (0, 1, 0),
     }
 }
 
 impl Plan {
-    /// Draws the connections, which replace the sessions.
-    pub(super) fn draw_conns(&mut self, rng: &mut SeededEntropy) {
+    /// Draws the words and the sessions on them.
+    pub(super) fn draw_sessions_on_words(&mut self, rng: &mut SeededEntropy) {
         for number in 0..self.hosts.len() {
             let cores = 1 + rng.below(if number == 0 { 8 } else { 3 }) as u16;
             self.hosts[number].set_cores(cores, rng);
@@ -143,20 +73,23 @@ impl Plan {
         let (conns, ops) = if values == Values::Wide { (10, 500) } else { (5, 120) };
         let count = 1 + rng.below(conns) as u32;
         let per_conn = (50 + rng.below(ops) as u32) / count;
-        let conns = (0..count).map(|number| self.conn(number, per_conn.max(4), rng)).collect();
+        for number in 0..count {
+            let session = self.session_on_words(number, per_conn.max(4), extensions, rng);
+            self.sessions.push(session);
+        }
         let (local_ops, pin, page_revoked_after) = (0, None, None);
         let mut atomics =
-            AtomicsPlan { words, stride, values, extensions, conns, local_ops, pin, page_revoked_after };
+            AtomicsPlan { words, stride, values, extensions, local_ops, pin, page_revoked_after };
         // A separate random generator: seeds without these features stay unchanged.
-        atomics
-            .draw_server(self.hosts[0].config.core.count, &mut SeededEntropy::new(self.seed ^ SERVER_SALT));
+        let mut server_rng = SeededEntropy::new(self.seed ^ SERVER_SALT);
+        atomics.draw_server(&mut self.sessions, self.hosts[0].config.core.count, &mut server_rng);
         let mut sharing_rng = SeededEntropy::new(self.seed ^ SHARING_SALT);
         self.hosts[0].config.rdmap.atomic_share_after = [0, 1, 4, 16][sharing_rng.below(4) as usize];
         self.atomics = Some(atomics);
     }
 
-    /// Draws hosts of up to four cores, in a quarter of the seeds of scenarios that allow them. All other seeds stay
-    /// unchanged. [`Plan::draw_shared_cores`] does so for shared receive queues.
+    /// Draws hosts of up to four cores, in a quarter of the seeds of scenarios that allow them. All
+    /// other seeds stay unchanged. [`Plan::draw_shared_cores`] does so for shared receive queues.
     pub(super) fn draw_cores(&mut self, scenario: Scenario, params: &ScenarioParams) {
         let mut rng = SeededEntropy::new(self.seed ^ CORES_SALT);
         if scenario.allows_multicore() && params.shared_percent == 0 && rng.chance(250_000) {
@@ -164,8 +97,9 @@ impl Plan {
         }
     }
 
-    /// Draws hosts of up to three cores for shared receive queues, where a queue has receives for each core. No
-    /// message finds it empty on purpose, since the receives of other cores cannot be used up.
+    /// Draws hosts of up to three cores for shared receive queues, where a queue has receives for
+    /// each core. No message finds it empty on purpose, since the receives of other cores cannot be
+    /// used up.
     pub(super) fn draw_shared_cores(&mut self) {
         let mut rng = SeededEntropy::new(self.seed ^ CORES_SALT);
         for host in &mut self.hosts {
@@ -186,30 +120,58 @@ impl Plan {
         self.timeline.retain(|(_, change)| !matches!(change, Change::Restart { host: 0 }));
     }
 
-    fn conn(&self, number: u32, ops: u32, rng: &mut SeededEntropy) -> AtomicsConnPlan {
+    fn session_on_words(
+        &self,
+        number: u32,
+        ops: u32,
+        extensions: Extensions,
+        rng: &mut SeededEntropy,
+    ) -> SessionPlan {
         let ops = 1 + rng.below(2 * u64::from(ops)) as u32;
-        let after = rng.below(u64::from(ops) + 1) as u32;
+        let after = rng.below(u64::from(ops) + 1);
         let bad_atomic = BadAtomic::ALL[rng.below(4) as usize];
         let ending = match rng.below(10) {
-            0..6 => AtomicsConnEnding::Graceful,
-            6..8 => AtomicsConnEnding::BadAtomic { after, bad_atomic },
-            _ => AtomicsConnEnding::Destroy { by: rng.below(2) as usize, after },
+            0..6 => Ending::Graceful { by: 0 },
+            6..8 => Ending::BadRequest { by: 0, after, bad_request: BadRequest::Atomic(bad_atomic) },
+            _ => Ending::Destroy { by: rng.below(2) as usize, after },
         };
         let start = if number == 0 { Nanos::ZERO } else { Nanos(rng.below(self.heal_at.0)) };
-        AtomicsConnPlan {
-            host: 1 + rng.below(self.hosts.len() as u64 - 1) as usize,
+        let hosts = [1 + rng.below(self.hosts.len() as u64 - 1) as usize, 0];
+        let mut session = SessionPlan {
+            key: self.seed ^ u64::from(number) << 32,
+            hosts,
             by_v6: self.common.use_ipv6(rng),
+            port: 4_791,
             start,
-            ops,
-            messages: rng.below(30) as u32,
+            ending,
+            ops: [ops, rng.below(30) as u32],
+            bytes: 0,
+            bytes_max: 512,
             send_depth: 4 << rng.below(5),
             reads: [1, 2, 4, 16][rng.below(4) as usize],
             receives: 1 + rng.below(8) as u32,
-            weights: [2 + rng.below(6), rng.below(3), rng.below(3)],
+            sges: 1 + number as usize % 3,
+            weights: [1, 0, 0],
+            words: Some(WordsMix { weights: [2 + rng.below(6), rng.below(3), rng.below(3)], revoked: None }),
             unsignaled_ppm: [0, 300_000, 900_000][rng.below(3) as usize],
+            solicited_ppm: 300_000,
             fence_ppm: [0, 0, 200_000][rng.below(3) as usize],
-            ending,
+            chain_max: 1 + u64::from(number) % 4,
+            local_tag_ppm: 0,
+            shared: [false; 2],
+            placement: hosts.map(|host| self.hosts[host].placement()),
+            cores: hosts.map(|host| self.hosts[host].cores()),
+            complete_on_copy: false,
+            grant_ppm: 0,
+            over_limits: false,
+            extensions: Some(extensions),
+        };
+        // The server posts no more requests than its messages.
+        let messages = u64::from(session.ops[1]);
+        if let Ending::Destroy { by: 1, after } = &mut session.ending {
+            *after = messages.min(*after);
         }
+        session
     }
 }
 
@@ -223,25 +185,26 @@ const SHARING_SALT: u64 = 0x7368_6172_6564_2e33;
 const SERVER_SALT: u64 = 0x6b65_6570_6572_2e31;
 
 impl AtomicsPlan {
-    /// Draws the server's own work, in half of the seeds: local operations, and invalidations while requests are in
-    /// flight.
-    fn draw_server(&mut self, cores: u16, rng: &mut SeededEntropy) {
+    /// Draws the server's own work, in half of the seeds: local operations, and invalidations while
+    /// requests are in flight.
+    fn draw_server(&mut self, sessions: &mut [SessionPlan], cores: u16, rng: &mut SeededEntropy) {
         if rng.chance(500_000) {
             return;
         }
         self.local_ops = if rng.chance(600_000) { 1 + rng.below(60) as u32 } else { 0 };
         self.pin = rng.chance(200_000).then(|| rng.below(cores.into()) as u16);
-        for conn in self.conns.iter_mut().filter(|conn| conn.ending == AtomicsConnEnding::Graceful) {
-            if rng.chance(500_000) {
-                let (after, name) = (rng.below(u64::from(conn.ops) + 1) as u32, 1 + rng.below(2) as usize);
-                conn.ending = AtomicsConnEnding::Revoked { after, name };
-            }
+        let graceful = |session: &&mut SessionPlan| matches!(session.ending, Ending::Graceful { .. });
+        for session in sessions.iter_mut().filter(graceful) {
+            let revoked = rng
+                .chance(500_000)
+                .then(|| (rng.below(u64::from(session.ops[0]) + 1), 1 + rng.below(2) as usize));
+            session.words.iter_mut().for_each(|mix| mix.revoked = revoked);
         }
         if rng.chance(250_000) {
-            let asked: u32 = self.conns.iter().map(|conn| conn.ops).sum();
+            let asked: u32 = sessions.iter().map(|session| session.ops[0]).sum();
             self.page_revoked_after = Some(1 + rng.below(asked.into()) as u32);
-            // The invalidation needs established connections, so all of them start together.
-            self.conns.iter_mut().for_each(|conn| conn.start = Nanos(rng.below(20_000)));
+            // The invalidation needs established sessions, so all of them start together.
+            sessions.iter_mut().for_each(|session| session.start = Nanos(rng.below(20_000)));
         }
     }
 }

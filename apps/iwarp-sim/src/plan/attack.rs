@@ -5,90 +5,96 @@
 use ironwarp::Terminate;
 
 use crate::adversary::Habit;
+use crate::kinds::kinds;
 
-/// A violation of the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Attack {
-    /// An FPDU with a wrong CRC.
-    Crc,
-    /// An FPDU with a wrong marker pointer, or a wrong CRC where there are no markers.
-    Marker,
-    /// A segment shorter than its header.
-    ShortSegment,
-    /// A tagged segment with an unknown DDP version.
-    TaggedVersion,
-    /// An untagged segment with an unknown DDP version.
-    UntaggedVersion,
-    /// A segment with an unknown RDMAP version.
-    RdmapVersion,
-    /// An unknown operation.
-    UnknownOpcode,
-    /// A Send in a tagged segment.
-    TaggedSend,
-    /// A Read Request on the queue of Sends.
-    ReadOnSendQueue,
-    /// A Send on the queue of Read Requests.
-    SendOnReadQueue,
-    /// An unknown queue.
-    InvalidQueue,
-    /// A message with a number that is not the next one.
-    MsnAhead,
-    /// A message with a number that was used before.
-    MsnBehind,
-    /// A segment that leaves a gap in its message.
-    OffsetAhead,
-    /// A message longer than any receive.
-    TooLong,
-    /// More messages than there are receives.
-    NoReceive,
-    /// A Write by an unknown tag.
-    WriteUnknown,
-    /// A Write across the end of its region.
-    WriteBeyond,
-    /// A Write whose address overflows 64 bits.
-    WriteWrap,
-    /// A Write to memory of another protection domain.
-    WriteForeign,
-    /// A Write to memory without remote write access.
-    WriteNoRight,
-    /// A Read by an unknown tag.
-    ReadUnknown,
-    /// A Read across the end of its region.
-    ReadBeyond,
-    /// A Read whose address overflows 64 bits.
-    ReadWrap,
-    /// A Read of memory of another protection domain.
-    ReadForeign,
-    /// A Read of memory without remote read access.
-    ReadNoRight,
-    /// More outstanding Reads than negotiated.
-    ReadTooMany,
-    /// A Read Request without the last flag.
-    ReadSplit,
-    /// A truncated Read Request.
-    ReadShort,
-    /// A Read Request with extra bytes.
-    ReadLong,
-    /// A Send that invalidates an unknown tag.
-    InvalidateUnknown,
-    /// A Send that invalidates a tag that several streams share.
-    InvalidateShared,
-    /// A Read Response without a Read Request.
-    ResponseUnasked,
-    /// A Terminate that reports an error.
-    Terminate,
-    /// A Terminate with a wrong message number.
-    TerminateMsn,
-    /// A Terminate that is too short to name an error.
-    TerminateShort,
-    /// An FPDU longer than the rest of the stream.
-    HalfFpdu,
-    /// Random bytes instead of a start-up frame.
-    StartupNoise,
-    /// A reset.
-    Reset,
-    /// A TCP that abuses acknowledgements, windows or segments; the stream above it is valid.
-    Habit(Habit),
+kinds! {
+    /// A violation of the protocol.
+    pub enum Attack {
+        /// Layer, type and code of the Terminate that it causes.
+        fn error -> Option<(u8, u8, u8)>;
+
+        /// An FPDU with a wrong CRC.
+        Crc => Some((2, 0, 2)),
+        /// An FPDU with a wrong marker pointer, or a wrong CRC where there are no markers.
+        Marker => Some((2, 0, 2)),
+        /// A segment shorter than its header.
+        ShortSegment => Some((1, 0, 0)),
+        /// A tagged segment with an unknown DDP version.
+        TaggedVersion => Some((1, 1, 4)),
+        /// An untagged segment with an unknown DDP version.
+        UntaggedVersion => Some((1, 2, 6)),
+        /// A segment with an unknown RDMAP version.
+        RdmapVersion => Some((0, 2, 5)),
+        /// An unknown operation.
+        UnknownOpcode => Some((0, 2, 6)),
+        /// A Send in a tagged segment.
+        TaggedSend => Some((0, 2, 6)),
+        /// A Read Request on the queue of Sends.
+        ReadOnSendQueue => Some((0, 2, 6)),
+        /// A Send on the queue of Read Requests.
+        SendOnReadQueue => Some((0, 2, 6)),
+        /// An unknown queue.
+        InvalidQueue => Some((1, 2, 1)),
+        /// A message with a number that is not the next one.
+        MsnAhead => Some((1, 2, 3)),
+        /// A message with a number that was used before.
+        MsnBehind => Some((1, 2, 3)),
+        /// A segment that leaves a gap in its message.
+        OffsetAhead => Some((1, 2, 4)),
+        /// A message longer than any receive.
+        TooLong => Some((1, 2, 5)),
+        /// More messages than there are receives.
+        NoReceive => Some((1, 2, 2)),
+        /// A Write by an unknown tag.
+        WriteUnknown => Some((1, 1, 0)),
+        /// A Write across the end of its region.
+        WriteBeyond => Some((1, 1, 1)),
+        /// A Write whose address overflows 64 bits.
+        WriteWrap => Some((1, 1, 3)),
+        /// A Write to memory of another protection domain.
+        WriteForeign => Some((1, 1, 2)),
+        /// A Write to memory without remote write access.
+        WriteNoRight => Some((1, 1, 0)),
+        /// A Read by an unknown tag.
+        ReadUnknown => Some((0, 1, 0)),
+        /// A Read across the end of its region.
+        ReadBeyond => Some((0, 1, 1)),
+        /// A Read whose address overflows 64 bits.
+        ReadWrap => Some((0, 1, 4)),
+        /// A Read of memory of another protection domain.
+        ReadForeign => Some((0, 1, 3)),
+        /// A Read of memory without remote read access.
+        ReadNoRight => Some((0, 1, 2)),
+        /// More outstanding Reads than negotiated.
+        ReadTooMany => Some((1, 2, 2)),
+        /// A Read Request without the last flag.
+        ReadSplit => Some((0, 2, 7)),
+        /// A truncated Read Request.
+        ReadShort => Some((0, 2, 0xff)),
+        /// A Read Request with extra bytes.
+        ReadLong => Some((1, 2, 5)),
+        /// A Send that invalidates an unknown tag.
+        InvalidateUnknown => Some((0, 1, 0)),
+        /// A Send that invalidates a tag that several streams share.
+        InvalidateShared => Some((0, 1, 9)),
+        /// A Read Response without a Read Request.
+        ResponseUnasked => Some((0, 2, 6)),
+        /// A Terminate that reports an error.
+        Terminate => None,
+        /// A Terminate with a wrong message number.
+        TerminateMsn => Some((1, 2, 3)),
+        /// A Terminate that is too short to name an error.
+        TerminateShort => Some((0, 2, 0xff)),
+        /// An FPDU longer than the rest of the stream.
+        HalfFpdu => None,
+        /// Random bytes instead of a start-up frame.
+        StartupNoise => None,
+        /// A reset.
+        Reset => None,
+        ;
+        /// A TCP that abuses acknowledgements, windows or segments; the stream above it is valid.
+        Habit(Habit) => None
+    }
 }
 
 /// The attacker's behaviour after the attack.
@@ -103,88 +109,11 @@ pub enum AfterAttack {
 }
 
 impl Attack {
-    /// All attacks above TCP.
-    pub const ALL: [Attack; 39] = [
-        Attack::Crc,
-        Attack::Marker,
-        Attack::ShortSegment,
-        Attack::TaggedVersion,
-        Attack::UntaggedVersion,
-        Attack::RdmapVersion,
-        Attack::UnknownOpcode,
-        Attack::TaggedSend,
-        Attack::ReadOnSendQueue,
-        Attack::SendOnReadQueue,
-        Attack::InvalidQueue,
-        Attack::MsnAhead,
-        Attack::MsnBehind,
-        Attack::OffsetAhead,
-        Attack::TooLong,
-        Attack::NoReceive,
-        Attack::WriteUnknown,
-        Attack::WriteBeyond,
-        Attack::WriteWrap,
-        Attack::WriteForeign,
-        Attack::WriteNoRight,
-        Attack::ReadUnknown,
-        Attack::ReadBeyond,
-        Attack::ReadWrap,
-        Attack::ReadForeign,
-        Attack::ReadNoRight,
-        Attack::ReadTooMany,
-        Attack::ReadSplit,
-        Attack::ReadShort,
-        Attack::ReadLong,
-        Attack::InvalidateUnknown,
-        Attack::InvalidateShared,
-        Attack::ResponseUnasked,
-        Attack::Terminate,
-        Attack::TerminateMsn,
-        Attack::TerminateShort,
-        Attack::HalfFpdu,
-        Attack::StartupNoise,
-        Attack::Reset,
-    ];
-
-    /// The error that the victim's Terminate names, or `None` where it sends none. `markers` is whether the victim
-    /// requested markers.
+    /// The error that the victim's Terminate names, or `None` where it sends none. `markers` is
+    /// whether the victim requested markers. DDP has no error for a missing access right: such a
+    /// tag does not allow the placement.
     pub fn terminate(self, markers: bool) -> Option<Terminate> {
-        let (layer, etype, code) = match self {
-            Attack::Marker if markers => (2, 0, 3),
-            Attack::Crc | Attack::Marker => (2, 0, 2),
-            Attack::ShortSegment => (1, 0, 0),
-            // DDP has no error for a missing access right: such a tag does not allow the placement.
-            Attack::WriteUnknown | Attack::WriteNoRight => (1, 1, 0),
-            Attack::WriteBeyond => (1, 1, 1),
-            Attack::WriteForeign => (1, 1, 2),
-            Attack::WriteWrap => (1, 1, 3),
-            Attack::TaggedVersion => (1, 1, 4),
-            Attack::InvalidQueue => (1, 2, 1),
-            Attack::NoReceive | Attack::ReadTooMany => (1, 2, 2),
-            Attack::MsnAhead | Attack::MsnBehind | Attack::TerminateMsn => (1, 2, 3),
-            Attack::OffsetAhead => (1, 2, 4),
-            Attack::TooLong | Attack::ReadLong => (1, 2, 5),
-            Attack::UntaggedVersion => (1, 2, 6),
-            Attack::ReadUnknown | Attack::InvalidateUnknown => (0, 1, 0),
-            Attack::ReadBeyond => (0, 1, 1),
-            Attack::ReadNoRight => (0, 1, 2),
-            Attack::ReadForeign => (0, 1, 3),
-            Attack::ReadWrap => (0, 1, 4),
-            Attack::InvalidateShared => (0, 1, 9),
-            Attack::RdmapVersion => (0, 2, 5),
-            Attack::UnknownOpcode
-            | Attack::TaggedSend
-            | Attack::ReadOnSendQueue
-            | Attack::SendOnReadQueue
-            | Attack::ResponseUnasked => (0, 2, 6),
-            Attack::ReadSplit => (0, 2, 7),
-            Attack::ReadShort | Attack::TerminateShort => (0, 2, 0xff),
-            Attack::Terminate
-            | Attack::HalfFpdu
-            | Attack::StartupNoise
-            | Attack::Reset
-            | Attack::Habit(_) => return None,
-        };
+        let (layer, etype, code) = if self == Attack::Marker && markers { (2, 0, 3) } else { self.error()? };
         Some(Terminate { layer, etype, code })
     }
 

@@ -159,6 +159,8 @@ impl Plan {
                 local_tag_ppm: memory_ppm(params, rng),
                 shared: [0, 1].map(|_| rng.below(100) < params.shared_percent),
                 over_limits: params.tight_limits,
+                extensions: None,
+                words: None,
             };
             // The first session starts at once, so that every run has traffic while links are faulty.
             let start = if number == 0 { Nanos::ZERO } else { session.start };
@@ -196,8 +198,7 @@ impl Plan {
             mtu_bytes: first.device.mtu_bytes,
             ..MemoryConfig::default()
         };
-        let (follows_tcp, seed) = (!params.abuses_tcp, rng.next_u64());
-        self.hostile = Some(HostilePlan { follows_tcp, device, seed });
+        self.hostile = Some(HostilePlan { device, seed: rng.next_u64() });
         let cable = self.cables[0].clone();
         self.cables.push(cable);
         for _ in 0..params.sessions * params.attack_percent / 100 {
@@ -234,7 +235,7 @@ impl Plan {
 }
 
 impl HostPlan {
-    fn placement(&self) -> Placement {
+    pub(super) fn placement(&self) -> Placement {
         if self.config.ddp.place_out_of_order { Placement::OutOfOrder } else { Placement::InOrder }
     }
 }

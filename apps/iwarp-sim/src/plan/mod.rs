@@ -18,12 +18,12 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
-pub use atomics::{AtomicsConnEnding, AtomicsConnPlan, AtomicsPlan, BadAtomic, Values};
+pub use atomics::{AtomicsPlan, BadAtomic, Values};
 pub use attack::{AfterAttack, Attack, BAD_TERMINATE};
 pub use bad_request::BadRequest;
 pub use faults::Fault;
 pub use scenario::Scenario;
-pub use session::{Ending, Placement, SessionPlan};
+pub use session::{Ending, Placement, SessionPlan, WordsMix};
 pub use settings::{CommonConfig, addresses_of};
 pub use storage::{DiskChange, StorageHabit, StoragePlan};
 
@@ -42,7 +42,7 @@ pub struct Plan {
     pub hostile: Option<HostilePlan>,
     /// The sessions between the hosts.
     pub sessions: Vec<SessionPlan>,
-    /// Connections for atomic operations, which replace the sessions.
+    /// The words on which the sessions have atomic operations.
     pub atomics: Option<AtomicsPlan>,
     /// An NVMe target with two hosts, which replace the sessions.
     pub storage: Option<StoragePlan>,
@@ -111,11 +111,9 @@ pub struct SrqPlan {
 /// A hostile host.
 #[derive(Clone, Debug)]
 pub struct HostilePlan {
-    /// Whether it follows the rules of TCP; if not, it follows those above TCP.
-    pub follows_tcp: bool,
     /// Its device.
     pub device: MemoryConfig,
-    /// The seed of its random generator and of its TCP.
+    /// The seed of its random generator.
     pub seed: u64,
 }
 
@@ -223,7 +221,7 @@ impl Plan {
         plan.draw_longest_timeouts();
         plan.draw_cables(&mut rng);
         match scenario {
-            Scenario::Atomics => plan.draw_conns(&mut rng),
+            Scenario::Atomics => plan.draw_sessions_on_words(&mut rng),
             Scenario::Storage => plan.draw_storage(&mut rng),
             _ => plan.draw_sessions(&params, &mut rng),
         }

@@ -3,53 +3,64 @@
 use ironwarp_types::SeededEntropy;
 
 use super::faults::Fault;
+use crate::kinds::kinds;
 
-/// A named scenario.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Scenario {
-    /// A mix of everything.
-    #[default]
-    Mixed,
-    /// Links that lose frames, singly and in bursts.
-    Lossy,
-    /// Links that reorder, duplicate and delay frames.
-    Reorder,
-    /// Links that drop or hold frames for a time.
-    Outage,
-    /// Links that damage frames, also under a valid TCP checksum.
-    Corrupt,
-    /// Small pools, rings and windows, and buffer allocations that fail.
-    Starved,
-    /// Many short connections with every kind of ending.
-    Churn,
-    /// Many queue pairs between few hosts.
-    ManyQps,
-    /// Requests of every kind that end their connections.
-    Terminate,
-    /// More connections than hosts allow.
-    Limits,
-    /// Many queue pairs on shared receive queues.
-    Shared,
-    /// Windows, fast regions, fences, chains.
-    Memory,
-    /// Completion queues that applications sleep on and resize.
-    Queues,
-    /// Every error on every connection.
-    Storm,
-    /// Hosts that disappear without closing their connections.
-    Vanish,
-    /// Atomic operations of many clients on few words of a host with several cores.
-    Atomics,
-    /// Cores that stand still, and clocks that are set.
-    Stalls,
-    /// Connections whose peers abuse TCP from inside.
-    Visitors,
-    /// Links that are down for so long that connecting takes more than ten seconds.
-    SlowStarts,
-    /// Shared receive queues on hosts with several cores.
-    SharedCores,
-    /// An NVMe target with an honest and a hostile host.
-    Storage,
+kinds! {
+    /// A named scenario.
+    #[derive(Default)]
+    pub enum Scenario {
+        /// Its name on the command line, and a description in one line.
+        fn row -> (&'static str, &'static str);
+
+        /// A mix of everything.
+        #[default]
+        Mixed => ("mixed", "a random half of all faults, any number of connections"),
+        /// Links that lose frames, singly and in bursts.
+        Lossy => ("lossy", "frames lost singly, in bursts and in full queues"),
+        /// Links that reorder, duplicate and delay frames.
+        Reorder => ("reorder", "frames out of order, duplicated and delayed"),
+        /// Links that drop or hold frames for a time.
+        Outage => ("outage", "links that drop or hold frames for a time"),
+        /// Links that damage frames, also under a valid TCP checksum.
+        Corrupt => ("corrupt", "frames damaged and truncated, also under a valid TCP checksum"),
+        /// Small pools, rings and windows, and buffer allocations that fail.
+        Starved => ("starved", "small pools, rings and windows; buffer allocations that fail"),
+        /// Many short connections with every kind of ending.
+        Churn => ("churn", "many short connections with every kind of ending"),
+        /// Many queue pairs between few hosts.
+        ManyQps => ("many-qps", "many queue pairs between few hosts"),
+        /// Requests of every kind that end their connections.
+        Terminate => ("terminate",
+            "bad requests of every kind, and other connections that must not be affected"),
+        /// More connections than hosts allow.
+        Limits => ("limits", "more connections than hosts allow"),
+        /// Many queue pairs on shared receive queues.
+        Shared => ("shared", "many queue pairs on shared receive queues, which run low and empty"),
+        /// Windows, fast regions, fences, chains.
+        Memory => ("memory", "windows, fast regions, invalidated tags, fences and chains in random order"),
+        /// Completion queues that applications sleep on and resize.
+        Queues => ("queues", "completion queues that applications sleep on and resize under load"),
+        /// Every error on every connection.
+        Storm => ("storm",
+            "every error on every connection, by bad requests and by hostile frames; other connections must not be affected"),
+        /// Hosts that disappear without closing their connections.
+        Vanish => ("vanish", "hosts that disappear while their applications drop their contexts"),
+        /// Atomic operations of many clients on few words of a host with several cores.
+        Atomics => ("atomics",
+            "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable"),
+        /// Cores that stand still, and clocks that are set.
+        Stalls => ("stalls", "cores that stand still for up to seconds, clocks that go back or jump ahead"),
+        /// Connections whose peers abuse TCP from inside.
+        Visitors => ("visitors",
+            "peers that split SACKs, acknowledge single bytes, close windows, read nothing; other connections must not be affected"),
+        /// Links that are down for so long that connecting takes more than ten seconds.
+        SlowStarts => ("slow-starts", "links down for up to 18 s, start-ups that take more than ten seconds"),
+        /// Shared receive queues on hosts with several cores.
+        SharedCores => ("shared-cores", "shared receive queues on hosts with up to three cores"),
+        /// An NVMe target with an honest and a hostile host.
+        Storage => ("storage",
+            "an NVMe target, disks that hang, and two hosts, one of them hostile: the other has its data and goes on"),
+    }
 }
 
 /// The parameters of a scenario.
@@ -75,7 +86,8 @@ pub struct ScenarioParams {
     pub shared_percent: u64,
     /// Grants and local tags, requests in a million; drawn at random where this is 0.
     pub memory_ppm: u32,
-    /// How often applications sleep and resize their queues, polls in a million; drawn at random where this is 0.
+    /// How often applications sleep and resize their queues, polls in a million; drawn at random
+    /// where this is 0.
     pub queues_ppm: u32,
     /// Sessions in a hundred of a hostile host, in addition to all others.
     pub attack_percent: u64,
@@ -86,98 +98,19 @@ pub struct ScenarioParams {
 }
 
 impl Scenario {
-    /// All scenarios.
-    pub const ALL: [Scenario; 21] = [
-        Scenario::Mixed,
-        Scenario::Lossy,
-        Scenario::Reorder,
-        Scenario::Outage,
-        Scenario::Corrupt,
-        Scenario::Starved,
-        Scenario::Churn,
-        Scenario::ManyQps,
-        Scenario::Terminate,
-        Scenario::Limits,
-        Scenario::Shared,
-        Scenario::Memory,
-        Scenario::Queues,
-        Scenario::Storm,
-        Scenario::Vanish,
-        Scenario::Atomics,
-        Scenario::Stalls,
-        Scenario::Visitors,
-        Scenario::SlowStarts,
-        Scenario::SharedCores,
-        Scenario::Storage,
-    ];
-
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Scenario::Mixed => "mixed",
-            Scenario::Lossy => "lossy",
-            Scenario::Reorder => "reorder",
-            Scenario::Outage => "outage",
-            Scenario::Corrupt => "corrupt",
-            Scenario::Starved => "starved",
-            Scenario::Churn => "churn",
-            Scenario::ManyQps => "many-qps",
-            Scenario::Terminate => "terminate",
-            Scenario::Limits => "limits",
-            Scenario::Shared => "shared",
-            Scenario::Memory => "memory",
-            Scenario::Queues => "queues",
-            Scenario::Storm => "storm",
-            Scenario::Vanish => "vanish",
-            Scenario::Atomics => "atomics",
-            Scenario::Stalls => "stalls",
-            Scenario::Visitors => "visitors",
-            Scenario::SlowStarts => "slow-starts",
-            Scenario::SharedCores => "shared-cores",
-            Scenario::Storage => "storage",
-        }
+        self.row().0
     }
 
     /// A description in one line.
     pub fn help(self) -> &'static str {
-        match self {
-            Scenario::Mixed => "a random half of all faults, any number of connections",
-            Scenario::Lossy => "frames lost singly, in bursts and in full queues",
-            Scenario::Reorder => "frames out of order, duplicated and delayed",
-            Scenario::Outage => "links that drop or hold frames for a time",
-            Scenario::Corrupt => "frames damaged and truncated, also under a valid TCP checksum",
-            Scenario::Starved => "small pools, rings and windows; buffer allocations that fail",
-            Scenario::Churn => "many short connections with every kind of ending",
-            Scenario::ManyQps => "many queue pairs between few hosts",
-            Scenario::Terminate => {
-                "bad requests of every kind, and other connections that must not be affected"
-            }
-            Scenario::Limits => "more connections than hosts allow",
-            Scenario::Shared => "many queue pairs on shared receive queues, which run low and empty",
-            Scenario::SharedCores => "shared receive queues on hosts with up to three cores",
-            Scenario::Storage => {
-                "an NVMe target, disks that hang, and two hosts, one of them hostile: the other has its data and goes on"
-            }
-            Scenario::Memory => "windows, fast regions, invalidated tags, fences and chains in random order",
-            Scenario::Queues => "completion queues that applications sleep on and resize under load",
-            Scenario::Storm => {
-                "every error on every connection, by bad requests and by hostile frames; other connections must not be affected"
-            }
-            Scenario::Vanish => "hosts that disappear while their applications drop their contexts",
-            Scenario::Stalls => "cores that stand still for up to seconds, clocks that go back or jump ahead",
-            Scenario::Visitors => {
-                "peers that split SACKs, acknowledge single bytes, close windows, read nothing; other connections must not be affected"
-            }
-            Scenario::SlowStarts => "links down for up to 18 s, start-ups that take more than ten seconds",
-            Scenario::Atomics => {
-                "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable"
-            }
-        }
+        self.row().1
     }
 
     /// Returns the scenario with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scenario| scenario.name() == name)
+        Self::ALL.iter().copied().find(|scenario| scenario.name() == name)
     }
 
     /// Returns whether some of its seeds have hosts with several cores.
@@ -301,19 +234,6 @@ impl Scenario {
     /// A random half of the scenario's faults.
     pub(super) fn faults(self, rng: &mut SeededEntropy) -> Vec<Fault> {
         let mut known = match self {
-            Scenario::Mixed
-            | Scenario::Churn
-            | Scenario::ManyQps
-            | Scenario::Terminate
-            | Scenario::Limits
-            | Scenario::Shared
-            | Scenario::SharedCores
-            | Scenario::Memory
-            | Scenario::Queues
-            | Scenario::Storm
-            | Scenario::Vanish
-            | Scenario::Visitors
-            | Scenario::Atomics => Fault::ALL.to_vec(),
             Scenario::Lossy => {
                 vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::EcnMark]
             }
@@ -321,10 +241,11 @@ impl Scenario {
             Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Mtu, Fault::Loss, Fault::Jitter],
             Scenario::SlowStarts => vec![Fault::Loss, Fault::Jitter, Fault::Duplicate, Fault::Reorder],
             Scenario::Stalls => vec![Fault::Loss, Fault::Jitter, Fault::SlowReader, Fault::Allocation],
-            // Damage under a valid checksum may change a Connect, and a host that restarts forgets what it has written.
+            // Damage under a valid checksum may change a Connect, and a host that restarts forgets
+            // what it has written.
             Scenario::Storage => {
                 let never = [Fault::UndetectedCorruption, Fault::Restart, Fault::SlowReader];
-                Fault::ALL.into_iter().filter(|fault| !never.contains(fault)).collect()
+                Fault::ALL.iter().copied().filter(|fault| !never.contains(fault)).collect()
             }
             Scenario::Corrupt => {
                 vec![Fault::Corrupt, Fault::UndetectedCorruption, Fault::Truncate, Fault::Loss]
@@ -332,6 +253,7 @@ impl Scenario {
             Scenario::Starved => {
                 vec![Fault::TxRing, Fault::Allocation, Fault::SlowReader, Fault::SmallQueue, Fault::Loss]
             }
+            _ => Fault::ALL.to_vec(),
         };
         let keep = known.len().div_ceil(2);
         while known.len() > keep {

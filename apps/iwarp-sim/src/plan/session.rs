@@ -1,6 +1,6 @@
 //! The plan of one session: its operations, and how it ends.
 
-use ironwarp::CompletionOpcode;
+use ironwarp::{CompletionOpcode, Extensions};
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::attack::Attack;
@@ -110,6 +110,20 @@ pub struct SessionPlan {
     pub grant_ppm: u32,
     /// Whether there are more sessions than a host allows connections.
     pub over_limits: bool,
+    /// What it carries, if not what all connections of its hosts do.
+    pub extensions: Option<Extensions>,
+    /// Its operations on the words of its responder, in place of other ones.
+    pub words: Option<WordsMix>,
+}
+
+/// The operations of a session on words.
+#[derive(Clone, Debug)]
+pub struct WordsMix {
+    /// Relative frequencies of atomic operations, Reads of words and messages.
+    pub weights: [u64; 3],
+    /// The server invalidates one of the session's tags after the client has posted this many requests. A client
+    /// that uses the tag after that gets a Terminate.
+    pub revoked: Option<(u64, usize)>,
 }
 
 impl SessionPlan {

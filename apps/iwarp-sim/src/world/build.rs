@@ -1,15 +1,14 @@
 //! Builds hosts and cables from a plan.
 
-use ironwarp::{Stack, VerbsError};
+use ironwarp::Stack;
 use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_sim::SimNet;
 use ironwarp_types::MacAddr;
 
 use super::host_clock::HostClock;
-use super::{Host, HostApp, SimNode, Switch, World};
+use super::{Host, SimNode, Switch, World};
 use crate::app::{App, Oracle};
-use crate::atomics::{AtomicsApp, AtomicsOracle};
-use crate::hostile::{Hostile, Visitor};
+use crate::hostile::Hostile;
 use crate::plan::{Fault, Plan};
 use crate::storage::StorageHost;
 use crate::wire::FrameChecker;
@@ -18,9 +17,7 @@ impl World {
     pub(super) fn build(plan: &Plan) -> Result<Self, String> {
         let mut net = SimNet::new(plan.seed);
         net.set_loop_time(plan.loop_time);
-        let oracle = Oracle::new(&plan.sessions, plan.undetected_corruption);
-        // The honest host ends when it has checked all of its data.
-        oracle.borrow_mut().open += usize::from(plan.storage.is_some());
+        let oracle = Oracle::new(plan);
         let (mut ports, mut devices, mut host_queues) = (Vec::new(), Vec::new(), Vec::new());
         for host in &plan.hosts {
             let (id, queues) = net.add_port_of_queues(&host.device, host.cores());
@@ -36,7 +33,6 @@ impl World {
         }
         let levels = |queues: &Vec<MemoryControl>| queues.iter().map(MemoryControl::free_frames).collect();
         let pools = devices.iter().map(levels).collect();
-        let atomics_oracle = plan.atomics.as_ref().map(|atomics| AtomicsOracle::new(atomics, &oracle));
         let mut world = World {
             net,
             oracle,
@@ -45,7 +41,6 @@ impl World {
             devices,
             pools,
             cables: Vec::new(),
-            atomics_oracle,
             plan: plan.clone(),
         };
         world.connect_links();
@@ -54,11 +49,7 @@ impl World {
             world.add_host(number, queues).map_err(|error| format!("host {number}: {error}"))?;
         }
         if let (Some(hostile), Some(port)) = (&plan.hostile, hostile_port) {
-            let node = if hostile.follows_tcp {
-                SimNode::Hostile(Box::new(Hostile::new(plan, hostile, port, &world.oracle)))
-            } else {
-                SimNode::Visitor(Box::new(Visitor::new(plan, hostile, port, &world.oracle)))
-            };
+            let node = SimNode::Hostile(Box::new(Hostile::new(plan, hostile, port, &world.oracle)));
             world.net.add_node(node, &[world.ports[plan.hosts.len()]]);
         }
         Ok(world)
@@ -111,22 +102,12 @@ impl World {
             self.hosts.push(id);
             return Ok(());
         }
-        let app = self.app(number, &built.0).map_err(|error| error.to_string())?;
+        let app = App::new(number, &built.0, plan, &self.plan.common, &self.oracle);
+        let app = app.map_err(|error| error.to_string())?;
         let host = Host::new(number, clock, built, app, &self.oracle, plan);
         let id = self.net.add_node(SimNode::Host(Box::new(host)), &[self.ports[number]]);
         self.hosts.push(id);
         Ok(())
-    }
-
-    /// The application of a host.
-    fn app(&self, number: usize, stack: &Stack) -> Result<Box<dyn HostApp>, VerbsError> {
-        let (plan, common) = (&self.plan.hosts[number], &self.plan.common);
-        match &self.atomics_oracle {
-            None => Ok(Box::new(App::new(number, stack, plan, common, &self.oracle)?)),
-            Some(atomics_oracle) => {
-                Ok(Box::new(AtomicsApp::new(number, stack, (plan, common), atomics_oracle, &self.oracle)?))
-            }
-        }
     }
 }
 

@@ -7,8 +7,9 @@
 use ironwarp::{ResourceUsage, Worker};
 use ironwarp_types::{Nanos, SeededEntropy};
 
-use super::host::{HostApp, earlier};
+use super::host::earlier;
 use super::host_clock::HostClock;
+use crate::app::App;
 use crate::plan::HostPlan;
 
 /// The cores of a host.
@@ -46,7 +47,7 @@ impl Cores {
 
     /// Polls the cores that are not stalled; the application may inspect its memory after each. Returns the amount of
     /// work, and when the cores want to be polled again.
-    pub fn poll(&mut self, now: Nanos, clock: &HostClock, app: &mut dyn HostApp) -> (usize, Option<Nanos>) {
+    pub fn poll(&mut self, now: Nanos, clock: &HostClock, app: &mut App) -> (usize, Option<Nanos>) {
         let (mut work, mut next) = (0, None);
         for core in self.order() {
             if self.is_stalled(now, core) {

@@ -1,37 +1,13 @@
 //! A whole host: its cores, from verbs to frames, and the application on it.
 
-use ironwarp::{ResourceUsage, Stack, VerbsError, Worker};
+use ironwarp::{ResourceUsage, Stack, Worker};
 use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
 use super::cores::Cores;
 use super::host_clock::HostClock;
-use crate::app::SharedOracle;
+use crate::app::{App, SharedOracle};
 use crate::plan::HostPlan;
-
-/// The application of a host, above verbs.
-pub trait HostApp {
-    /// The cores did some work: the application polls soon.
-    fn on_core_work(&mut self, now: Nanos);
-
-    /// One core was polled, and no other since: the application may inspect its memory between two steps.
-    fn on_core_polled(&mut self) {}
-
-    /// Returns whether a poll is due.
-    fn is_due(&self, now: Nanos) -> bool;
-
-    /// Polls once. Returns whether the cores have something to do now.
-    fn poll(&mut self, now: Nanos) -> bool;
-
-    /// The time of the next poll; `None` once it has nothing left to do.
-    fn next_poll(&self) -> Option<Nanos>;
-
-    /// Drops its context with everything in it, as an application that exits does, and restarts.
-    fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError>;
-
-    /// Destroys everything: the run is over.
-    fn close(&mut self) -> Result<(), String>;
-}
 
 /// A host.
 pub struct Host {
@@ -40,7 +16,7 @@ pub struct Host {
     /// Kept for its counters.
     stack: Stack,
     cores: Cores,
-    app: Box<dyn HostApp>,
+    app: App,
     oracle: SharedOracle,
     fault: Option<String>,
 }
@@ -51,7 +27,7 @@ impl Host {
         number: usize,
         clock: HostClock,
         (stack, workers): (Stack, Vec<Worker>),
-        app: Box<dyn HostApp>,
+        app: App,
         oracle: &SharedOracle,
         plan: &HostPlan,
     ) -> Self {
@@ -93,7 +69,7 @@ impl Host {
 
 impl Node for Host {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
-        let (work, next) = self.cores.poll(now, &self.clock, &mut *self.app);
+        let (work, next) = self.cores.poll(now, &self.clock, &mut self.app);
         self.fault = self.cores.check_invariants();
         if work > 0 {
             self.app.on_core_work(now);

@@ -16,12 +16,11 @@ use ironwarp_port::memory::{MemoryControl, PoolLevels};
 use ironwarp_sim::{LinkId, Node, NodeId, PortId, SimNet};
 use ironwarp_types::Nanos;
 
-pub use host::{Host, HostApp};
+pub use host::Host;
 pub use switch::Switch;
 
 use crate::app::{SharedOracle, Totals};
-use crate::atomics::SharedAtomicsOracle;
-use crate::hostile::{Hostile, Visitor};
+use crate::hostile::Hostile;
 use crate::plan::{Change, Plan};
 use crate::storage::StorageHost;
 
@@ -42,10 +41,8 @@ pub struct Outcome {
 pub enum SimNode {
     /// A host.
     Host(Box<Host>),
-    /// A host that follows only the rules of TCP.
+    /// A host that attacks the others.
     Hostile(Box<Hostile>),
-    /// A host that abuses TCP.
-    Visitor(Box<Visitor>),
     /// An NVMe target, or a host of one.
     Storage(Box<StorageHost>),
     /// A switch.
@@ -57,7 +54,6 @@ impl Node for SimNode {
         match self {
             SimNode::Host(host) => host.poll(now),
             SimNode::Hostile(host) => host.poll(now),
-            SimNode::Visitor(host) => host.poll(now),
             SimNode::Storage(host) => host.poll(now),
             SimNode::Switch(switch) => switch.poll(now),
         }
@@ -67,7 +63,6 @@ impl Node for SimNode {
         match self {
             SimNode::Host(host) => host.check(),
             SimNode::Hostile(host) => host.check(),
-            SimNode::Visitor(host) => host.check(),
             SimNode::Storage(host) => host.check(),
             SimNode::Switch(switch) => switch.check(),
         }
@@ -86,8 +81,6 @@ pub struct World {
     pools: Vec<Vec<PoolLevels>>,
     /// The links of each cable, one per direction.
     cables: Vec<[LinkId; 2]>,
-    /// The shared state of hosts with atomic operations.
-    atomics_oracle: Option<SharedAtomicsOracle>,
     plan: Plan,
 }
 
@@ -183,9 +176,6 @@ impl World {
             return Ok(());
         }
         let mut open = oracle.borrow().describe_open();
-        if let Some(atomics_oracle) = &self.atomics_oracle {
-            open += &atomics_oracle.borrow().describe_open();
-        }
         for id in &self.hosts {
             if let SimNode::Storage(host) = self.net.node(*id) {
                 open.extend(host.describe());
@@ -202,7 +192,7 @@ impl World {
             match self.net.node_mut(id) {
                 SimNode::Host(host) => host.close()?,
                 SimNode::Storage(host) => host.close()?,
-                SimNode::Hostile(_) | SimNode::Visitor(_) | SimNode::Switch(_) => {}
+                SimNode::Hostile(_) | SimNode::Switch(_) => {}
             }
         }
         self.wake_all();
@@ -218,7 +208,7 @@ impl World {
                     let (held, expected) = host.resource_usage();
                     (held, expected, host.counters())
                 }
-                SimNode::Hostile(_) | SimNode::Visitor(_) | SimNode::Switch(_) => continue,
+                SimNode::Hostile(_) | SimNode::Switch(_) => continue,
             };
             if let Some(held) = held.into_iter().find(|held| *held != expected) {
                 return Err(format!("host {number} still holds {held:?}"));

@@ -1,20 +1,17 @@
 //! A hostile host on a simulated link: it sends packets of one kind at a steady rate.
 
-use ironwarp_port::memory::{MemoryFrame, MemoryPort};
-use ironwarp_port::{Burst, Frame, TxMeta, Wire};
+use ironwarp_port::memory::MemoryPort;
 use ironwarp_sim::Node;
+use ironwarp_testkit::{Frames, Route};
 use ironwarp_types::Nanos;
 
 use super::guest::Guest;
-use crate::adversary::segment::{Arrived, Way};
-use crate::adversary::stream::{Needs, Place};
-use crate::adversary::{Adversary, packets};
+use crate::adversary::{Adversary, Needs, Place, RawWire, packets};
 
 /// A hostile host.
 pub struct Visitors {
-    wire: Wire<MemoryPort>,
-    received: Burst<MemoryFrame>,
-    way: Way,
+    wire: RawWire,
+    route: Route,
     place: Place,
     schedule: Schedule,
     guests: Vec<Guest>,
@@ -48,12 +45,11 @@ pub struct Schedule {
 }
 
 impl Visitors {
-    /// A host on `port` that attacks the other end of `way`, whose memory its packets name.
-    pub fn new(port: MemoryPort, way: Way, place: Place, schedule: Schedule) -> Self {
+    /// The first of two hosts, on `port`, attacks the second, whose memory its packets name.
+    pub fn new(port: MemoryPort, [from, to]: [u8; 2], place: Place, schedule: Schedule) -> Self {
         Visitors {
-            wire: Wire::new(port),
-            received: Burst::new(),
-            way,
+            wire: RawWire::new(from, port),
+            route: Route::v4(from, to),
             place,
             schedule,
             guests: Vec::new(),
@@ -67,37 +63,25 @@ impl Visitors {
         }
     }
 
-    fn open(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) -> Guest {
+    fn open(&mut self, now: Nanos, out: &mut Frames) -> Guest {
         self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
-        Guest::open(self.schedule.kind, self.way, self.next_port, self.place, now, out)
-    }
-
-    /// Sends a frame, or drops it where the device has no room.
-    fn push(&mut self, bytes: &[u8]) {
-        if let Some(mut frame) = self.wire.alloc() {
-            frame.resize(bytes.len());
-            frame.bytes_mut().copy_from_slice(bytes);
-            self.wire.push(frame.seal(TxMeta::default()));
-        }
+        Guest::open(self.schedule.kind, self.route, self.next_port, self.place, now, out)
     }
 
     fn receive(&mut self, now: Nanos) -> bool {
-        self.wire.rx_burst(&mut self.received);
-        let is_full = self.received.is_full();
         let mut out = Vec::new();
-        for frame in core::mem::take(&mut self.received) {
-            self.arrived += 1;
-            out.extend(packets::arp_answer(self.way, frame.bytes()));
-            let Some(arrived) = Arrived::parse(frame.bytes()) else { continue };
+        let (segments, frames, is_full) = self.wire.receive(&mut out);
+        self.arrived += frames as u64;
+        for arrived in segments {
             let Some(place) = self.guests.iter().position(|guest| guest.owns(&arrived)) else { continue };
-            self.guests[place].on_segment(&arrived, &mut out);
+            self.guests[place].on_segment(&arrived.1, &mut out);
             if self.guests[place].is_over() {
                 self.ended += 1;
                 self.guests[place] = self.open(now, &mut out);
             }
         }
         self.replies += out.len() as u64;
-        out.iter().for_each(|frame| self.push(frame));
+        self.wire.push(&out);
         is_full
     }
 
@@ -109,7 +93,7 @@ impl Visitors {
                 let guest = self.open(now, &mut out);
                 self.guests.push(guest);
             }
-            out.iter().for_each(|frame| self.push(frame));
+            self.wire.push(&out);
         }
     }
 
@@ -120,7 +104,7 @@ impl Visitors {
         self.was_open |= self.open_conns() == self.guests.len();
         if self.was_open {
             let ports = self.guests.first().map_or([0; 2], Guest::ports);
-            out.extend(packets::of_kind(self.schedule.kind, self.way, ports, turn as u32));
+            out.extend(packets::of_kind(self.schedule.kind, self.route, ports, turn as u32));
         }
         if let Some(guest) = self.guests.get_mut(turn % count) {
             guest.on_time(now, &mut out);
@@ -128,7 +112,7 @@ impl Visitors {
         }
         self.sent += out.len() as u64;
         self.turns += out.len().max(1) as u64;
-        out.iter().for_each(|frame| self.push(frame));
+        self.wire.push(&out);
     }
 
     /// Number of its connections that send packets of the kind.

@@ -1,16 +1,13 @@
 //! One connection of a hostile host: it connects, starts its stream, and sends packets of its kind.
 
+use ironwarp_testkit::{ConnState, FIN, Frames, Route, Segment};
 use ironwarp_types::Nanos;
 
-use crate::adversary::conn::{ConnState, RawConn};
-use crate::adversary::segment::{Arrived, Way};
-use crate::adversary::stream::{self, Needs, Place};
-use crate::adversary::{Adversary, acceptor};
-use crate::hostile::frames::PeerSender;
+use crate::adversary::{Adversary, Needs, PORT, Peer, Place};
 
 /// A connection.
 pub(super) struct Guest {
-    conn: RawConn,
+    peer: Peer,
     kind: Adversary,
     place: Place,
     stage: Stage,
@@ -23,7 +20,7 @@ enum Stage {
     /// Its SYN or its request has no reply.
     Starting,
     /// It sends packets of its kind.
-    Running(PeerSender),
+    Running,
     /// It has sent its only packet of the kind.
     Sent,
     /// The victim has ended it.
@@ -34,31 +31,31 @@ impl Guest {
     /// A connection that begins, and its SYN.
     pub fn open(
         kind: Adversary,
-        way: Way,
+        route: Route,
         from_port: u16,
         place: Place,
         now: Nanos,
-        out: &mut Vec<Vec<u8>>,
+        out: &mut Frames,
     ) -> Self {
         let iss = 0x1000 + (u32::from(from_port) << 16);
-        let (conn, syn) = RawConn::open(way, [from_port, acceptor::PORT], iss);
+        let (peer, syn) = Peer::open(route, [from_port, PORT], iss);
         out.push(syn);
-        Guest { conn, kind, place, stage: Stage::Starting, quiet_since: now, unacked: 0 }
+        Guest { peer, kind, place, stage: Stage::Starting, quiet_since: now, unacked: 0 }
     }
 
     /// Returns whether a segment belongs to it.
-    pub fn owns(&self, arrived: &Arrived) -> bool {
-        self.conn.owns(arrived)
+    pub fn owns(&self, arrived: &(Route, Segment)) -> bool {
+        self.peer.conn.owns(arrived)
     }
 
     /// Its ports, its own first.
     pub fn ports(&self) -> [u16; 2] {
-        self.conn.ports
+        self.peer.conn.ports
     }
 
     /// Returns whether it sends packets of its kind.
     pub fn is_running(&self) -> bool {
-        matches!(self.stage, Stage::Running(_))
+        matches!(self.stage, Stage::Running)
     }
 
     /// Returns whether the victim has ended it.
@@ -67,58 +64,50 @@ impl Guest {
     }
 
     /// Handles a segment of the victim.
-    pub fn on_segment(&mut self, arrived: &Arrived, out: &mut Vec<Vec<u8>>) {
-        let was_opening = self.conn.state() == ConnState::Opening;
-        self.conn.on_segment(arrived, out);
-        if self.conn.state() == ConnState::Over || arrived.fin {
-            out.push(self.conn.reset());
+    pub fn on_segment(&mut self, segment: &Segment, out: &mut Frames) {
+        let was_opening = self.peer.conn.state == ConnState::Opening;
+        self.peer.on_segment(segment, out);
+        if self.peer.conn.state == ConnState::Over || segment.has(FIN) {
+            out.push(self.peer.conn.reset());
             self.stage = Stage::Over;
-        } else if was_opening && self.conn.state() == ConnState::Open {
-            self.begin(out);
+        } else if was_opening && self.peer.conn.state == ConnState::Open {
+            match self.kind {
+                Adversary::Startups => self.run(out),
+                _ => self.peer.request(&[], out),
+            }
         } else if let Stage::Starting = self.stage
-            && let Some(Ok(sender)) = stream::started(self.conn.heard())
+            && let Ok(Some(_)) = self.peer.take_reply()
         {
-            self.run(sender, out);
-        }
-    }
-
-    /// The connection is established.
-    fn begin(&mut self, out: &mut Vec<Vec<u8>>) {
-        match self.kind {
-            Adversary::Startups => self.run(PeerSender::new(false), out),
-            _ => self.conn.send(stream::REQUEST, out),
+            self.run(out);
         }
     }
 
     /// The stream is established.
-    fn run(&mut self, mut sender: PeerSender, out: &mut Vec<Vec<u8>>) {
+    fn run(&mut self, out: &mut Frames) {
         if let Adversary::Habit(habit) = self.kind {
-            stream::adopt(habit, self.place, (&mut self.conn, &mut sender), out);
+            self.peer.adopt(habit, self.place, out);
         }
-        self.stage = Stage::Running(sender);
+        self.stage = Stage::Running;
         if self.kind.needs() == Needs::FreshConn {
             self.step(out);
         }
     }
 
     /// Sends the next packets of its kind, if its window has room.
-    pub fn step(&mut self, out: &mut Vec<Vec<u8>>) {
-        let Stage::Running(sender) = &mut self.stage else { return };
-        if self.conn.unacked_bytes() >= WINDOW_BYTES {
+    pub fn step(&mut self, out: &mut Frames) {
+        if !self.is_running() || self.peer.conn.unacked_bytes() >= WINDOW_BYTES {
             return;
         }
-        match self.kind {
-            Adversary::Habit(_) => self.conn.step(out),
-            kind => stream::next_packets(kind, self.place, (&mut self.conn, sender), out),
-        }
+        self.peer.step(out);
+        self.peer.next_packets(self.kind, self.place, out);
         if self.kind.needs() == Needs::FreshConn {
             self.stage = Stage::Sent;
         }
     }
 
     /// Resends what has had no acknowledgement for a while. A connection whose only packet is sent gives up instead.
-    pub fn on_time(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
-        let unacked = self.conn.unacked_bytes();
+    pub fn on_time(&mut self, now: Nanos, out: &mut Frames) {
+        let unacked = self.peer.conn.unacked_bytes();
         let is_waiting = unacked > 0 || !self.is_running();
         if unacked != self.unacked || !is_waiting {
             (self.unacked, self.quiet_since) = (unacked, now);
@@ -128,10 +117,10 @@ impl Guest {
         }
         self.quiet_since = now;
         if let Stage::Sent = self.stage {
-            out.push(self.conn.reset());
+            out.push(self.peer.conn.reset());
             self.stage = Stage::Over;
         } else {
-            self.conn.resend(out);
+            self.peer.conn.resend(out);
         }
     }
 }

@@ -17,7 +17,7 @@ use ironwarp::{Config, ResourceUsage};
 use ironwarp_sim::PortId;
 use ironwarp_types::Nanos;
 
-use super::{Adversary, Way};
+use super::Adversary;
 use crate::tcp::{SharedNode, link_address};
 use star::{ATTACKER, CLIENT, FRAME_COST, SERVER, StarNet, star};
 use whole_host::WholeHost;
@@ -92,8 +92,7 @@ impl Beside {
                 id,
                 Box::new(move |frame| if frame.get(6..12) == Some(&source) { extra } else { Nanos::ZERO }),
             );
-            let way = Way { from: ATTACKER, to: SERVER };
-            let node = SharedNode::new(Visitors::new(attacker_port.1, way, place, schedule));
+            let node = SharedNode::new(Visitors::new(attacker_port.1, [ATTACKER, SERVER], place, schedule));
             net.add_node(Box::new(node.clone()), &[attacker_port.0]);
             (schedule.kind, node)
         });

@@ -5,7 +5,7 @@ use ironwarp_sim::{LinkConfig, Node, PortId, SimNet};
 use ironwarp_types::Nanos;
 
 use crate::tcp::link_address;
-use crate::tcp::network::UnicastSwitch;
+use crate::world::Switch;
 
 /// The number of the client.
 pub const CLIENT: u8 = 1;
@@ -47,7 +47,8 @@ pub fn star(seed: u64) -> (StarNet, [(PortId, MemoryPort); 3]) {
         net.connect(port.0, *switch_port, cable(gbit_s));
     }
     let switch_ids = behind.each_ref().map(|(_, (id, _))| *id);
-    let switch = UnicastSwitch::new(behind.into_iter().map(|(host, (_, port))| (host, port)).collect());
+    let (ports_behind, macs) = behind.into_iter().map(|(host, (_, port))| (port, link_address(host))).unzip();
+    let switch = Switch::new(ports_behind, macs);
     net.add_node(Box::new(switch), &switch_ids);
     (net, ports)
 }

@@ -7,9 +7,8 @@ use ironwarp_types::Nanos;
 
 use super::bulk::Bulk;
 use super::star::{FRAMES, RING_FRAMES, SERVER};
+use crate::adversary::Place;
 use crate::adversary::acceptor::{Acceptor, text};
-use crate::adversary::segment::Way;
-use crate::adversary::stream::Place;
 
 /// A host.
 pub struct WholeHost {
@@ -37,7 +36,7 @@ impl WholeHost {
         clock: VirtualClock,
         change: impl FnOnce(&mut Config),
     ) -> Result<Self, String> {
-        let mut config = Config::in_memory(&format!("{}/24", Way::address(number))).map_err(text)?;
+        let mut config = Config::in_memory(&format!("10.0.0.{number}/24")).map_err(text)?;
         config.net.addresses = vec![format!("fd00::{number}/64")];
         config.net.dad_probes_ipv6 = 0;
         config.port.ring_size = RING_FRAMES as u16;
@@ -47,7 +46,7 @@ impl WholeHost {
         let (stack, worker) = built.map_err(text)?;
         let (bulk, acceptor) = match number {
             SERVER => (Bulk::server(&stack)?, Some(Acceptor::new(&stack)?)),
-            _ => (Bulk::client(&stack, Way::address(SERVER).octets())?, None),
+            _ => (Bulk::client(&stack, [10, 0, 0, SERVER])?, None),
         };
         Ok(WholeHost { worker, stack, bulk, acceptor, polls: 0, fault: None })
     }

@@ -132,6 +132,13 @@ impl ShadowedRegion {
         fault.map_or(Ok(()), |fault| Err(format!("{piece:?} {fault}")))
     }
 
+    /// Takes the bytes of a piece as they are.
+    pub fn take(&mut self, piece: Piece) -> Vec<u8> {
+        self.read(piece);
+        self.shadow[piece.at..piece.at + piece.len].copy_from_slice(&self.scratch);
+        self.scratch.clone()
+    }
+
     /// Checks that a piece equals the shadow.
     pub fn verify(&mut self, piece: Piece) -> Result<(), String> {
         self.read(piece);

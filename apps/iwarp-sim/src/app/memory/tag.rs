@@ -48,6 +48,14 @@ impl Tag {
         }
     }
 
+    /// Invalidates it. No core runs, so there is nothing to wait for.
+    pub fn invalidate(&self) {
+        drop(match self {
+            Tag::Window(window) => window.invalidate(),
+            Tag::Fast(region) => region.invalidate(),
+        });
+    }
+
     /// The request that binds it. `for_stream` limits a fast region to one stream, as every window is.
     pub fn bind<'a>(&mut self, id: u64, over: &'a [Sge; 1], access: Access, for_stream: bool) -> SendWr<'a> {
         match self {

@@ -8,11 +8,11 @@
 use ironwarp::{Access, CompletionOpcode, RemoteMemory, STag, SendWr, Sge, VerbsError};
 use ironwarp_types::{Entropy, SeededEntropy};
 
-use super::draft::ignore_queue_full;
+use super::draft::{ignore_queue_full, post};
 use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Piece, Tag};
 use crate::app::oracle::{Message, Posted, Side, SideMemory};
 use crate::app::{App, Session};
-use crate::plan::{BadRequest, SessionPlan};
+use crate::plan::{BadAtomic, BadRequest, SessionPlan};
 
 /// Bytes of a bad message that fits one segment.
 const SHORT_LEN: usize = 16;
@@ -28,6 +28,9 @@ impl App {
         side: usize,
         bad_request: BadRequest,
     ) -> Result<(), VerbsError> {
+        if let BadRequest::Atomic(bad_atomic) = bad_request {
+            return self.post_bad_atomic(session, bad_atomic);
+        }
         let (plan, ours, theirs) = session.split(side);
         let bad_request = ours.feasible(theirs, bad_request, plan.reads);
         let grant = theirs.grant_misused_by(bad_request);
@@ -66,6 +69,19 @@ impl App {
                 other.map(|_| ())
             }
         }
+    }
+}
+
+impl App {
+    fn post_bad_atomic(&mut self, session: &mut Session, bad_atomic: BadAtomic) -> Result<(), VerbsError> {
+        let Some(draft) = session.bad_atomic(bad_atomic, &mut self.rng) else { return Ok(()) };
+        let (ours, theirs) = session.pair(0);
+        let Some(qp) = ours.qp else { return Ok(()) };
+        if post(vec![draft], qp, &mut self.ctx, (ours, theirs), None)? > 0 {
+            self.work += 1;
+            session.posted_bad_request = Some((0, BadRequest::Atomic(bad_atomic)));
+        }
+        Ok(())
     }
 }
 
@@ -140,7 +156,14 @@ impl Side {
                 theirs.take_credit(self);
             }
             let Posted { wr_id, len, pattern, .. } = posted;
-            self.messages.push_back(Message { wr_id, len, pattern, solicited: false, grant: None });
+            self.messages.push_back(Message {
+                wr_id,
+                len,
+                pattern,
+                solicited: false,
+                grant: None,
+                immediate: false,
+            });
         }
         self.posted += 1;
         self.sends.push_back(posted);
@@ -233,20 +256,9 @@ fn prepare(
     plan: &SessionPlan,
     rng: &mut SeededEntropy,
 ) -> Option<Posted> {
-    let mut posted = Posted {
-        wr_id,
-        opcode: bad_request.opcode(),
-        signaled: true,
-        locally_fenced: false,
-        len: SHORT_LEN,
-        pattern: Pattern::new(plan.key ^ BAD_REQUEST_KEY, wr_id),
-        sources: Vec::new(),
-        target: Piece { at: 0, len: 0 },
-        read_source_offset: 0,
-        placed: false,
-        bad_request: Some(bad_request),
-        grant: None,
-    };
+    let pattern = Pattern::new(plan.key ^ BAD_REQUEST_KEY, wr_id);
+    let mut posted = Posted::new(wr_id, bad_request.opcode(), SHORT_LEN, pattern);
+    posted.bad_request = Some(bad_request);
     if bad_request == BadRequest::SendTooLong {
         let piece = near.source.alloc(plan.bytes_max + 1, rng)?;
         near.source.write(piece, posted.pattern, 0);

@@ -1,11 +1,13 @@
 //! A request that has its memory and is not posted yet, and chains of such requests that one call posts.
 
 use ironwarp::{
-    Access, CompletionOpcode, Context, PostError, QueuePair, RemoteMemory, STag, SendWr, Sge, VerbsError,
+    Access, AtomicOp, CompletionOpcode, Context, PostError, QueuePair, RemoteMemory, STag, SendWr, Sge,
+    VerbsError,
 };
 
-use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Piece, Tag};
+use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Tag};
 use crate::app::oracle::{Message, Posted, Side};
+use crate::atomics::{SessionWords, Words};
 
 /// A request that is not posted yet.
 pub struct Draft {
@@ -39,6 +41,12 @@ pub enum RequestKind {
     SendInvalidate(STag),
     /// A Write.
     Write,
+    /// A Write that the next request, an immediate, reports.
+    WriteBeforeImmediate,
+    /// Immediate Data.
+    Immediate,
+    /// An atomic operation on a word.
+    Atomic(AtomicOp),
     /// A Read.
     Read,
     /// A Read that invalidates the tag of its local buffer.
@@ -68,22 +76,8 @@ pub struct BindRequest {
 impl Draft {
     /// A request of `opcode` with `len` bytes of a pattern.
     pub fn new(opcode: CompletionOpcode, kind: RequestKind, len: usize, pattern: Pattern) -> Self {
-        let nothing = Piece { at: 0, len: 0 };
         Draft {
-            posted: Posted {
-                wr_id: 0,
-                opcode,
-                signaled: true,
-                locally_fenced: false,
-                len,
-                pattern,
-                sources: Vec::new(),
-                target: nothing,
-                read_source_offset: 0,
-                placed: false,
-                bad_request: None,
-                grant: None,
-            },
+            posted: Posted::new(0, opcode, len, pattern),
             list: Vec::new(),
             inline: None,
             remote: RemoteMemory { stag: STag(0), tagged_offset: 0 },
@@ -108,20 +102,27 @@ impl Draft {
             self.list.iter_mut().for_each(|sge| sge.lkey = *last);
         }
         let one = || self.list.first_chunk().unwrap_or(&NOWHERE);
-        let wr = match (&mut self.kind, &self.inline) {
+        if let RequestKind::Bind(binding) = &mut self.kind {
+            let tag = binding.tag.as_mut().unwrap_or_else(|| unreachable!("a tag leaves when it is posted"));
+            let wr = tag.bind(id, one(), binding.access, binding.for_stream);
+            *last = tag.stag();
+            return self.flagged(wr);
+        }
+        let wr = match (&self.kind, &self.inline) {
+            (RequestKind::WriteBeforeImmediate, _) => {
+                let [write, _] = SendWr::write_with_immediate(id, &self.list, self.remote, &[0; 8]);
+                return write;
+            }
+            (RequestKind::Immediate, Some(octets)) => {
+                SendWr::immediate(id, octets.first_chunk().unwrap_or(&[0; 8]))
+            }
+            (RequestKind::Atomic(operation), _) => SendWr::atomic(id, one(), self.remote, operation),
             (RequestKind::Write, Some(bytes)) => SendWr::write_inline(id, bytes, self.remote),
             (RequestKind::Write, None) => SendWr::write(id, &self.list, self.remote),
             (RequestKind::Read, _) => SendWr::read(id, one(), self.remote),
             (RequestKind::ReadInvalidate, _) => SendWr::read_with_invalidate(id, one(), self.remote),
             (RequestKind::Invalidate(stag), _) => SendWr::invalidate(id, *stag),
             (RequestKind::InvalidateLast, _) => SendWr::invalidate(id, *last),
-            (RequestKind::Bind(binding), _) => {
-                let tag =
-                    binding.tag.as_mut().unwrap_or_else(|| unreachable!("a tag leaves when it is posted"));
-                let wr = tag.bind(id, one(), binding.access, binding.for_stream);
-                *last = tag.stag();
-                wr
-            }
             (_, Some(bytes)) => SendWr::send_inline(id, bytes),
             (_, None) => SendWr::send(id, &self.list),
         };
@@ -148,8 +149,11 @@ impl Draft {
     }
 
     /// The request was posted. Request `ends_by` invalidates a local tag.
-    fn on_posted(mut self, ours: &mut Side, ends_by: u64) {
+    fn on_posted(mut self, ours: &mut Side, ends_by: u64, words: Option<(&mut Words, &mut SessionWords)>) {
         let wr_id = self.posted.wr_id;
+        if let (Some(op), Some((words, session_words))) = (&mut self.posted.word_op, words) {
+            words.invoke(session_words, op);
+        }
         self.posted.locally_fenced = self.locally_fenced;
         match &mut self.kind {
             RequestKind::Bind(binding) => {
@@ -182,9 +186,10 @@ impl Draft {
                     grant.ended_by = Some(wr_id);
                 }
             }
-            RequestKind::Send | RequestKind::SendInvalidate(_) => {
+            RequestKind::Send | RequestKind::SendInvalidate(_) | RequestKind::Immediate => {
                 let Posted { len, pattern, grant, .. } = self.posted;
-                ours.messages.push_back(Message { wr_id, len, pattern, solicited: self.solicited, grant });
+                let (solicited, immediate) = (self.solicited, matches!(self.kind, RequestKind::Immediate));
+                ours.messages.push_back(Message { wr_id, len, pattern, solicited, grant, immediate });
             }
             _ => {}
         }
@@ -203,13 +208,15 @@ impl Draft {
             posted.sources.iter().for_each(|piece| memory.source.release(*piece));
         }
         match (self.kind, posted.grant) {
-            (RequestKind::Send, _) => theirs.return_credit(ours),
+            (RequestKind::Send | RequestKind::Immediate, _) => theirs.return_credit(ours),
             (RequestKind::SendInvalidate(_), grant) => {
                 theirs.return_credit(ours);
                 grant.into_iter().for_each(|id| theirs.reopen_grant(id));
             }
-            (RequestKind::Write, grant) => theirs.release_written(posted.target, grant),
-            (RequestKind::Read | RequestKind::ReadInvalidate, grant) => {
+            (RequestKind::Write | RequestKind::WriteBeforeImmediate, grant) => {
+                theirs.release_written(posted.target, grant)
+            }
+            (RequestKind::Read | RequestKind::ReadInvalidate | RequestKind::Atomic(_), grant) => {
                 if let Some(memory) = &mut ours.memory {
                     memory.sink.release(posted.target);
                 }
@@ -232,8 +239,8 @@ pub fn post(
     chain: Vec<Draft>,
     qp: QueuePair,
     ctx: &mut Context,
-    ours: &mut Side,
-    theirs: &mut Side,
+    (ours, theirs): (&mut Side, &mut Side),
+    mut words: Option<(&mut Words, &mut SessionWords)>,
 ) -> Result<usize, VerbsError> {
     let mut chain = chain;
     let first = ours.posted;
@@ -251,7 +258,11 @@ pub fn post(
     let rest = chain.split_off(posted);
     let ends: Vec<u64> = (0..chain.len()).map(|index| ends_by(&chain, index)).collect();
     for (draft, ends_by) in chain.into_iter().zip(ends) {
-        draft.on_posted(ours, ends_by);
+        draft.on_posted(
+            ours,
+            ends_by,
+            words.as_mut().map(|(words, of_session)| (&mut **words, &mut **of_session)),
+        );
     }
     rest.into_iter().rev().for_each(|draft| draft.roll_back(ours, theirs));
     outcome.map(|_| posted)

@@ -7,6 +7,7 @@ use super::draft::{BindRequest, Draft, RequestKind};
 use super::{INLINE_BYTES, split_randomly};
 use crate::app::memory::{GrantState, GrantUse, Pattern, Piece, Tag};
 use crate::app::oracle::Side;
+use crate::atomics::{SessionWords, Words};
 use crate::plan::SessionPlan;
 
 /// Most grants of a side at one time.
@@ -27,11 +28,16 @@ pub struct RequestGenerator<'a> {
     pub pd: ProtectionDomain,
     /// Random generator.
     pub rng: &'a mut SeededEntropy,
+    /// The words, and the session's use of them.
+    pub words: Option<(&'a Words, &'a SessionWords)>,
 }
 
 impl RequestGenerator<'_> {
     /// Returns the next request, or several that belong together. Returns none where nothing can be posted now.
     pub fn next(&mut self, ours: &mut Side, theirs: &mut Side) -> Result<Vec<Draft>, VerbsError> {
+        if let (Some((words, of_session)), Some(_)) = (self.words, &self.plan.words) {
+            return Ok(self.next_on_words(words, of_session, ours, theirs).unwrap_or_default());
+        }
         if self.rng.chance(self.plan.grant_ppm) {
             let grant = self.grant_or_revoke(ours)?;
             if grant.is_some() {
@@ -113,7 +119,7 @@ impl RequestGenerator<'_> {
         Some(draft)
     }
 
-    fn write(&mut self, len: usize, pattern: Pattern, theirs: &mut Side) -> Option<Draft> {
+    pub(crate) fn write(&mut self, len: usize, pattern: Pattern, theirs: &mut Side) -> Option<Draft> {
         let mut draft = Draft::new(CompletionOpcode::Write, RequestKind::Write, len, pattern);
         let by_grant = self.rng.chance(600_000);
         match theirs.writable_grant() {
@@ -141,7 +147,7 @@ impl RequestGenerator<'_> {
         RemoteMemory { stag: STag(self.rng.next_u64() as u32), tagged_offset: self.rng.next_u64() }
     }
 
-    fn send(&mut self, len: usize, pattern: Pattern, ours: &mut Side, theirs: &mut Side) -> Draft {
+    pub(crate) fn send(&mut self, len: usize, pattern: Pattern, ours: &mut Side, theirs: &mut Side) -> Draft {
         let mut draft = Draft::new(CompletionOpcode::Send, RequestKind::Send, len, pattern);
         draft.solicited = self.rng.chance(self.plan.solicited_ppm);
         theirs.take_credit(ours);
@@ -159,10 +165,11 @@ impl RequestGenerator<'_> {
     }
 
     /// Writes the request's bytes to its source buffer. Returns whether there was room.
-    fn fill_source(&mut self, draft: &mut Draft, ours: &mut Side) -> bool {
+    pub(crate) fn fill_source(&mut self, draft: &mut Draft, ours: &mut Side) -> bool {
         let Some(memory) = &mut ours.memory else { return false };
         let (len, pattern) = (draft.posted.len, draft.posted.pattern);
-        if len <= INLINE_BYTES && self.rng.chance(400_000) {
+        let may_be_inline = len <= INLINE_BYTES && !draft.posted.is_reported_by_next;
+        if may_be_inline && self.rng.chance(400_000) {
             let mut bytes = vec![0; len];
             pattern.fill(0, &mut bytes);
             draft.inline = Some(bytes);

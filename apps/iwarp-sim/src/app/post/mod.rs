@@ -9,8 +9,10 @@ use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::memory::{Pattern, Piece, ShadowedRegion};
 use super::oracle::{Receive, Session, SideMemory};
-pub(super) use draft::ignore_queue_full;
-use generate::RequestGenerator;
+use crate::atomics::Words;
+use draft::post;
+pub(crate) use draft::{Draft, RequestKind, ignore_queue_full};
+pub(crate) use generate::RequestGenerator;
 
 /// Most bytes of an inline request.
 const INLINE_BYTES: usize = 256;
@@ -81,13 +83,15 @@ impl Session {
         side: usize,
         most: usize,
         ctx: &mut Context,
-        pd: ProtectionDomain,
-        rng: &mut SeededEntropy,
+        (pd, rng): (ProtectionDomain, &mut SeededEntropy),
+        words: Option<&mut Words>,
     ) -> Result<usize, VerbsError> {
-        let (plan, ours, theirs) = self.split(side);
+        let Session { plan, sides: [initiator, responder], words: of_session, .. } = self;
+        let (ours, theirs) = if side == 0 { (initiator, responder) } else { (responder, initiator) };
         let (Some(qp), Some(_)) = (ours.qp, &ours.memory) else { return Ok(0) };
         let mut chain = Vec::new();
-        let mut generator = RequestGenerator { plan, side, ctx, pd, rng };
+        let known = words.as_deref().map(|words| (words, &*of_session));
+        let mut generator = RequestGenerator { plan, side, ctx, pd, rng, words: known };
         while chain.len() < most && ours.left > 0 {
             let next = generator.next(ours, theirs)?;
             if next.is_empty() {
@@ -95,7 +99,8 @@ impl Session {
             }
             chain.extend(next);
         }
-        if chain.is_empty() { Ok(0) } else { draft::post(chain, qp, ctx, ours, theirs) }
+        let words = words.map(|words| (words, of_session));
+        if chain.is_empty() { Ok(0) } else { post(chain, qp, ctx, (ours, theirs), words) }
     }
 }
 
