@@ -3,7 +3,7 @@
 use ironwarp_stats::Counter;
 use ironwarp_tcp::State;
 
-use crate::common::raw::{ACK, PSH, RST, RawSegment, SYN};
+use crate::common::raw::{ACK, PSH, RST, SYN, Segment, frame};
 use crate::scene::Scene;
 
 /// Boundary values of 32-bit numbers, and offsets close to a valid number.
@@ -11,7 +11,7 @@ const EDGES: [u32; 12] =
     [0, 1, 2, 100, 65_535, 65_536, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u32::MAX - 1, u32::MAX];
 
 /// For each state, derives segments from valid ones with `segments`, sends them, and checks the bystander.
-fn in_every_state(segments: impl Fn(&RawSegment) -> Vec<RawSegment>) {
+fn in_every_state(segments: impl Fn(&Segment) -> Vec<Segment>) {
     let mut scene = Scene::new();
     for state in Scene::STATES {
         let (peer, _) = scene.target(state, 40_000, 5);
@@ -24,13 +24,13 @@ fn in_every_state(segments: impl Fn(&RawSegment) -> Vec<RawSegment>) {
             let port = 1 + (round + state as usize * 5_000) as u16;
             (peer, id) = scene.target(state, port, 5);
             let relative = |number: u32, from: u32, to: u32| number.wrapping_sub(from).wrapping_add(to);
-            let raw = RawSegment {
+            let raw = Segment {
                 src_port: if raw.src_port == right.src_port { port } else { raw.src_port },
                 seq: relative(raw.seq, right.seq, peer.seq),
                 ack: relative(raw.ack, right.ack, peer.ack),
                 ..raw
             };
-            scene.node.receive(&raw.frame());
+            scene.node.receive(&frame(&raw));
             scene.drain_replies();
             scene.close_target(&peer, id);
             if round % 16 == 0 {
@@ -50,7 +50,7 @@ fn every_combination_of_control_bits_is_harmless_in_every_state() {
         for flags in 0..=255 {
             for offset in [0, u32::MAX, 100, 1 << 31] {
                 let payload = vec![1; if flags % 2 == 0 { 0 } else { 20 }];
-                all.push(RawSegment { flags, seq: right.seq.wrapping_add(offset), payload, ..right.clone() });
+                all.push(Segment { flags, seq: right.seq.wrapping_add(offset), payload, ..right.clone() });
             }
         }
         all
@@ -65,7 +65,7 @@ fn boundary_sequence_numbers_are_harmless_in_every_state() {
         for seq in EDGES {
             for ack in EDGES {
                 let payload = vec![2; (seq % 3) as usize * 700];
-                all.push(RawSegment {
+                all.push(Segment {
                     seq: right.seq.wrapping_add(seq),
                     ack: right.ack.wrapping_add(ack),
                     payload,
@@ -84,21 +84,19 @@ fn boundary_values_of_other_fields_are_harmless_in_every_state() {
         let mut all = Vec::new();
         for offset in 0..16 {
             for options in [0, 4, 20, 40] {
-                let raw = RawSegment { offset: Some(offset), options: vec![1; options], ..right.clone() };
-                all.extend([raw.clone(), RawSegment { payload: vec![3; 9], ..raw }]);
+                let raw = Segment { offset: Some(offset), options: vec![1; options], ..right.clone() };
+                all.extend([raw.clone(), Segment { payload: vec![3; 9], ..raw }]);
             }
         }
-        all.extend((0..16).map(|reserved| RawSegment { reserved, ..right.clone() }));
+        all.extend((0..16).map(|reserved| Segment { reserved, ..right.clone() }));
         for edge in [0, 1, 0x7fff, 0x8000, 0xffff] {
-            all.push(RawSegment { window: edge, ..right.clone() });
-            all.push(RawSegment { urgent: edge, flags: 0x3f & right.flags | 0x20, ..right.clone() });
-            all.push(RawSegment { src_port: edge.max(50_001), ..right.clone() });
-            all.push(RawSegment { dst_port: edge, ..right.clone() });
-            all.push(RawSegment { checksum: Some(edge), ..right.clone() });
+            all.push(Segment { window: edge, ..right.clone() });
+            all.push(Segment { urgent: edge, flags: 0x3f & right.flags | 0x20, ..right.clone() });
+            all.push(Segment { src_port: edge.max(50_001), ..right.clone() });
+            all.push(Segment { dst_port: edge, ..right.clone() });
+            all.push(Segment { checksum: Some(edge), ..right.clone() });
         }
-        all.extend(
-            [1, 2, 536, 1_459, 1_460].map(|len| RawSegment { payload: vec![4; len], ..right.clone() }),
-        );
+        all.extend([1, 2, 536, 1_459, 1_460].map(|len| Segment { payload: vec![4; len], ..right.clone() }));
         all
     });
 }
@@ -112,7 +110,7 @@ fn every_kind_and_length_of_an_option_is_harmless_in_every_state() {
             for len in (0..=12).chain([38, 39, 40, 41, 127, 128, 255]) {
                 let mut options = vec![kind, len];
                 options.resize(if len % 5 == 0 { 4 } else { 40 }, 0xff);
-                all.push(RawSegment { options, ..right.clone() });
+                all.push(Segment { options, ..right.clone() });
             }
         }
         all
@@ -124,15 +122,15 @@ fn every_kind_and_length_of_an_option_is_harmless_in_every_state() {
 fn a_segment_with_a_wrong_checksum_is_dropped() {
     let mut scene = Scene::new();
     let (peer, id) = scene.target(State::Established, 40_000, 5);
-    let right = RawSegment { payload: vec![1; 10], ..peer.raw(ACK | RST) };
-    let frame = right.frame();
-    let sum = u16::from_be_bytes([frame[50], frame[51]]);
+    let right = Segment { payload: vec![1; 10], ..peer.raw(ACK | RST) };
+    let whole = frame(&right);
+    let sum = u16::from_be_bytes([whole[50], whole[51]]);
     for wrong in (0..=u16::MAX).filter(|&wrong| wrong != sum) {
         // Zero has two representations, which a receiver cannot distinguish.
         if (wrong, sum) == (0xffff, 0) || (wrong, sum) == (0, 0xffff) {
             continue;
         }
-        scene.node.receive(&RawSegment { checksum: Some(wrong), ..right.clone() }.frame());
+        scene.node.receive(&frame(&Segment { checksum: Some(wrong), ..right.clone() }));
     }
     assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
     assert!(scene.node.read(Counter::NetDropTcpChecksum) >= 65_533);
@@ -146,7 +144,7 @@ fn a_segment_with_a_wrong_checksum_is_dropped() {
 fn every_value_of_every_lower_header_octet_is_harmless() {
     let mut scene = Scene::new();
     let (peer, id) = scene.target(State::Established, 40_000, 5);
-    let right = peer.data(peer.seq, 10).frame();
+    let right = frame(&peer.data(peer.seq, 10));
     for at in 0..34 {
         for value in 0..=255 {
             for repaired in [false, true] {

@@ -3,30 +3,24 @@
 use ironwarp_tcp::State;
 use proptest::prelude::*;
 
-use crate::common::raw::{ACK, FIN, PSH, RawSegment, SYN, packet};
+use crate::common::raw::{ACK, FIN, PSH, SYN, Segment, frame, route};
 use crate::scene::Scene;
 
 /// A valid frame except for some octets.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let right = (0usize..5, 0usize..1_400, any::<u32>()).prop_map(|(kind, len, number)| {
-        let raw = RawSegment {
-            src_port: 40_000,
-            dst_port: 4_420,
-            seq: number,
-            window: 100,
-            ..RawSegment::default()
-        };
+        let raw =
+            Segment { src_port: 40_000, dst_port: 4_420, seq: number, window: 100, ..Segment::default() };
         match kind {
-            0 => RawSegment {
+            0 => frame(&Segment {
                 flags: SYN,
                 options: vec![2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0],
                 ..raw
-            }
-            .frame(),
-            1 => RawSegment { flags: ACK | PSH, payload: vec![1; len], ..raw }.frame(),
-            2 => RawSegment { flags: FIN | ACK, ..raw }.frame(),
-            3 => packet(1, &vec![8; len]),
-            _ => packet(number as u8, &vec![2; len]),
+            }),
+            1 => frame(&Segment { flags: ACK | PSH, payload: vec![1; len], ..raw }),
+            2 => frame(&Segment { flags: FIN | ACK, ..raw }),
+            3 => route().packet(1, &vec![8; len]),
+            _ => route().packet(number as u8, &vec![2; len]),
         }
     });
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6);
@@ -81,7 +75,7 @@ proptest! {
     fn a_damaged_segment_is_never_delivered(at in 34usize..134, flip in 1u8..=255) {
         let mut scene = Scene::new();
         let (peer, id) = scene.target(State::Established, 40_000, 5);
-        let mut frame = peer.data(peer.seq, 80).frame();
+        let mut frame = frame(&peer.data(peer.seq, 80));
         frame[at] ^= flip;
         scene.node.receive(&frame);
         prop_assert_eq!(ironwarp_tcp::ByteStream::available(&scene.node.tcp.rx(id.expect("a connection"))), 0);

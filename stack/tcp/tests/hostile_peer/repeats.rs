@@ -4,7 +4,7 @@ use ironwarp_tcp::{ByteStream, State};
 use proptest::prelude::*;
 
 use crate::common::pattern::{Pattern, byte_at, read_all};
-use crate::common::raw::{ACK, PSH, RawSegment};
+use crate::common::raw::{ACK, PSH, Segment};
 use crate::scene::Scene;
 
 const BYTES: usize = 6_000;
@@ -37,7 +37,7 @@ proptest! {
         for (from, len, which, reads) in segments.into_iter().chain(closing) {
             let len = len.min(BYTES - from);
             let seq = first.wrapping_add(from as u32);
-            peer.send_raw(&mut scene.node, RawSegment { seq, payload: contradicting(from, len, which), ..peer.raw(ACK | PSH) });
+            peer.send_raw(&mut scene.node, Segment { seq, payload: contradicting(from, len, which), ..peer.raw(ACK | PSH) });
             let mut stream = scene.node.tcp.rx(id);
             while reads && stream.available() > 0 {
                 let right = stream.front().iter().enumerate().all(|(at, byte)| {
@@ -67,7 +67,7 @@ fn the_first_version_of_an_in_order_byte_is_kept() {
         let payload = contradicting(from as usize, len, which);
         peer.send_raw(
             &mut scene.node,
-            RawSegment { seq: first.wrapping_add(from), payload, ..peer.raw(ACK | PSH) },
+            Segment { seq: first.wrapping_add(from), payload, ..peer.raw(ACK | PSH) },
         );
     };
     send_raw(0, 100, true);

@@ -5,7 +5,7 @@ use ironwarp_types::Nanos;
 
 use crate::common::node::{Node, addr};
 use crate::common::pattern::{Pattern, read_all};
-use crate::common::raw::{ACK, FIN, PORT, Peer, RST, RawSegment, SYN, captured};
+use crate::common::raw::{ACK, FIN, PORT, Peer, RST, SYN, Segment, captured};
 
 /// The bystander's port. Attackers use others.
 const BYSTANDER: u16 = 50_000;
@@ -168,7 +168,7 @@ impl Scene {
             node.tcp.release(id);
         }
         // A connection that a listener opened and that was not reported yet.
-        peer.send_raw(node, RawSegment { seq: peer.iss.wrapping_add(1), ..peer.raw(RST) });
+        peer.send_raw(node, Segment { seq: peer.iss.wrapping_add(1), ..peer.raw(RST) });
         for _ in 0..2 {
             node.now += Nanos::from_millis(100);
             node.timers();

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::common::node::addr;
 use crate::common::pattern::Pattern;
-use crate::common::raw::{CapturedSegment, PORT, RawSegment};
+use crate::common::raw::{PORT, Segment, frame};
 use crate::scene::Scene;
 
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ impl Attack {
         match step {
             Step::Segment { port, seq, ack, flags, window, options, len } => {
                 let (right_seq, right_ack) = self.next[usize::from(port)];
-                let raw = RawSegment {
+                let raw = Segment {
                     src_port: FIRST_PORT + port,
                     dst_port: PORT,
                     seq: right_seq.wrapping_add(seq),
@@ -117,9 +117,9 @@ impl Attack {
                     window,
                     options,
                     payload: vec![0x77; len],
-                    ..RawSegment::default()
+                    ..Segment::default()
                 };
-                self.last = raw.frame();
+                self.last = frame(&raw);
                 node.receive(&self.last);
             }
             Step::Again if !self.last.is_empty() => node.receive(&self.last),
@@ -162,7 +162,7 @@ impl Attack {
         let node = &mut scene.node;
         node.flush();
         for frame in node.sent() {
-            let captured = CapturedSegment::of(&frame);
+            let captured = Segment::read(&frame).expect("right checksums").1;
             if let Some(next) = self.next.get_mut(usize::from(captured.dst_port.wrapping_sub(FIRST_PORT))) {
                 *next = (captured.ack, captured.seq.wrapping_add(captured.seq_len()));
             }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::common::node::{Node, addr};
 use crate::common::pattern::{Pattern, read_all};
-use crate::common::raw::{ACK, PORT, Peer, RawSegment};
+use crate::common::raw::{ACK, PORT, Peer, Segment};
 
 const MSS_1000: [u8; 4] = [2, 4, 0x03, 0xe8];
 
@@ -31,7 +31,7 @@ fn opened(window: u16) -> (Node, Peer, ConnId) {
 fn ranges(node: &mut Node, peer: &mut Peer) -> Vec<(u32, u32)> {
     let first = peer.our_iss.wrapping_add(1);
     let sent = peer.receive_all(node);
-    let range = |captured: &crate::common::raw::CapturedSegment| {
+    let range = |captured: &crate::common::raw::Segment| {
         let from = captured.seq.wrapping_sub(first);
         (from, from + captured.payload.len() as u32)
     };
@@ -40,7 +40,7 @@ fn ranges(node: &mut Node, peer: &mut Peer) -> Vec<(u32, u32)> {
 
 fn says(node: &mut Node, peer: &Peer, ack: u32, window: u16) {
     let ack = peer.our_iss.wrapping_add(1).wrapping_add(ack);
-    peer.send_raw(node, RawSegment { ack, window, ..peer.raw(ACK) });
+    peer.send_raw(node, Segment { ack, window, ..peer.raw(ACK) });
 }
 
 /// RFC 9293 s3.8.6, MUST-34 and SHLD-15: the right edge moves left of the sent data. No new data follows until it has
