@@ -1,7 +1,7 @@
 //! Tests over a stream of bytes: round trips, and one way. Both ends of every such baseline.
 //!
 //! A client ends when its budget is spent, a server when its signal is raised. A peer that does not
-//! take or send bytes for [`PEER_TIMEOUT`] is gone, and what is missing is an error of the slice.
+//! take or send bytes for `PEER_TIMEOUT` is gone, and what is missing is an error of the slice.
 
 use std::time::{Duration, Instant};
 

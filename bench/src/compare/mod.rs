@@ -46,7 +46,7 @@ pub struct MachineDifference {
     new: Value,
 }
 
-/// What a result measured: its name in tables as `name`, and its values of [`SETTINGS`].
+/// What a result measured: its name in tables as `name`, and its values of `SETTINGS`.
 pub type ResultId = Map<String, Value>;
 
 /// A figure in both files.

@@ -121,35 +121,77 @@ impl SendOpcode {
         OpSpec { message, completes, completion }
     }
 
+    // The predicates run for every request, so they are comparisons, which the constant below compares with `spec`.
+
     /// Returns whether the request completes only when the peer has sent a response.
     #[inline]
     pub const fn expects_response(self) -> bool {
-        matches!(self.spec().completes, CompletesWhen::Answered | CompletesWhen::AnsweredAndInvalidated)
+        self.is_read() || self as u8 >= SendOpcode::FetchAdd as u8
     }
 
     /// Returns whether this is an RDMA Read.
     #[inline]
     pub const fn is_read(self) -> bool {
-        matches!(self.spec().message, Some(Opcode::ReadRequest))
+        matches!(self, SendOpcode::Read | SendOpcode::ReadInvalidate)
     }
 
     /// Returns whether this is a Send or an RDMA Write, which is cut into as many segments as needed.
     #[inline]
     pub const fn is_send_or_write(self) -> bool {
-        matches!(self.spec().message, Some(message) if message.is_send() || matches!(message, Opcode::Write))
+        self as u8 <= SendOpcode::Write as u8
     }
 
     /// Returns whether the stream must support RFC 7306 to carry out this operation.
+    #[inline]
     pub const fn is_extended(self) -> bool {
-        matches!(self.spec().message, Some(message) if Opcode::may_be_extended(message.control()))
+        self as u8 >= SendOpcode::Immediate as u8
     }
 
     /// Returns whether this operation sends nothing.
     #[inline]
     pub const fn is_local(self) -> bool {
-        self.spec().message.is_none()
+        matches!(self, SendOpcode::Invalidate | SendOpcode::Bind | SendOpcode::FastRegister)
     }
 }
+
+/// The predicates of every operation agree with what it is.
+const _: () = {
+    use SendOpcode::*;
+    let all = [
+        Send,
+        SendSolicited,
+        SendInvalidate,
+        SendSolicitedInvalidate,
+        Write,
+        Read,
+        ReadInvalidate,
+        Invalidate,
+        Bind,
+        FastRegister,
+        Immediate,
+        ImmediateSolicited,
+        FetchAdd,
+        CmpSwap,
+        Swap,
+    ];
+    assert!(all.len() == Swap as usize + 1);
+    let mut at = 0;
+    while at < all.len() {
+        let (opcode, spec) = (all[at], all[at].spec());
+        assert!(opcode as usize == at);
+        use CompletesWhen::{Answered, AnsweredAndInvalidated};
+        let is_answered = matches!(spec.completes, Answered | AnsweredAndInvalidated);
+        assert!(opcode.expects_response() == is_answered);
+        assert!(opcode.is_read() == matches!(spec.message, Some(Opcode::ReadRequest)));
+        let is_cut =
+            matches!(spec.message, Some(message) if message.is_send() || matches!(message, Opcode::Write));
+        assert!(opcode.is_send_or_write() == is_cut);
+        let is_extended = matches!(spec.message, Some(message) if Opcode::may_be_extended(message.control()));
+        assert!(opcode.is_extended() == is_extended);
+        assert!(opcode.is_local() == spec.message.is_none());
+        at += 1;
+    }
+};
 
 bitflags::bitflags! {
     /// Options of a send-queue request.

@@ -146,17 +146,30 @@ impl ControlMessage {
 impl CoreChannel {
     /// Sends a message after all that wait. Returns whether none waits now.
     pub(crate) fn send(&mut self, message: ControlMessage) -> bool {
+        if !self.send_waiting() || self.control.is_abandoned() {
+            self.wait(message);
+            return false;
+        }
+        let sent = self.control.push(message).map_err(|message| self.wait(message)).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    #[cold]
+    fn wait(&mut self, message: ControlMessage) {
         if let Some(key) = message.replaceable()
             && !self.replaceable.insert(key)
         {
             self.waiting.retain(|waiting| waiting.replaceable() != Some(key));
         }
         self.waiting.push_back(message);
-        self.send_waiting()
     }
 
     /// Sends messages that wait while there is room. Returns whether none waits now.
     pub(crate) fn send_waiting(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            return true;
+        }
         while !self.control.is_abandoned()
             && let Some(message) = self.take_waiting()
         {

@@ -398,18 +398,33 @@ impl Stream {
 
     #[inline(always)]
     fn message_header(&self, wqe: &SendWqe, last: bool, out: &mut [u8]) {
-        let Some(opcode) = wqe.opcode.spec().message else { return };
-        let ulp = opcode.control();
-        if opcode.is_tagged() {
-            // RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload.
-            let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
-            Tagged { last, ulp, stag: wqe.remote_stag, tagged_offset }.encode(out);
-        } else {
-            // RFC 5040 s4.1: the field for a tag is zero in Sends that invalidate nothing.
-            let ulp_word = if opcode.invalidates() { wqe.remote_stag.0 } else { 0 };
-            let (qn, msn, mo) = (SEND_QUEUE, self.sender.send_msn, self.sender.sent);
-            Untagged { last, ulp, ulp_word, qn, msn, mo }.encode(out);
-        }
+        // RFC 5040 s4.1: the field for a tag is zero in Sends that invalidate nothing.
+        let (opcode, ulp_word) = match wqe.opcode {
+            SendOpcode::Send => (Opcode::Send, 0),
+            SendOpcode::SendSolicited => (Opcode::SendSolicited, 0),
+            SendOpcode::SendInvalidate => (Opcode::SendInvalidate, wqe.remote_stag.0),
+            SendOpcode::SendSolicitedInvalidate => (Opcode::SendSolicitedInvalidate, wqe.remote_stag.0),
+            SendOpcode::Write => {
+                // RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload.
+                let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
+                let ulp = Opcode::Write.control();
+                Tagged { last, ulp, stag: wqe.remote_stag, tagged_offset }.encode(out);
+                return;
+            }
+            // They have a segment of their own, or none.
+            SendOpcode::Read
+            | SendOpcode::ReadInvalidate
+            | SendOpcode::Invalidate
+            | SendOpcode::Bind
+            | SendOpcode::FastRegister
+            | SendOpcode::Immediate
+            | SendOpcode::ImmediateSolicited
+            | SendOpcode::FetchAdd
+            | SendOpcode::CmpSwap
+            | SendOpcode::Swap => return,
+        };
+        let (qn, msn, mo) = (SEND_QUEUE, self.sender.send_msn, self.sender.sent);
+        Untagged { last, ulp: opcode.control(), ulp_word, qn, msn, mo }.encode(out);
     }
 
     /// Writes a Read Request (RFC 5040 s4.4).
