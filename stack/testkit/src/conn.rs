@@ -41,7 +41,7 @@ pub struct Conn {
     pub rcv_nxt: u32,
     /// What was acknowledged to the peer.
     pub last_ack: u32,
-    /// Bytes of the peer's stream that nobody has taken, [`HEARD_BYTES_MAX`] at most.
+    /// Bytes of the peer's stream that nobody has taken, `HEARD_BYTES_MAX` at most.
     pub heard: Vec<u8>,
     /// Whether the peer's FIN has arrived.
     pub peer_closed: bool,

@@ -5,10 +5,10 @@ use crate::common;
 
 use common::{Node, Pair};
 use ironwarp::{
-    Access, AtomicOp, CompletionStatus, ConnectFailure, ConnectionRequest, Event, QpAttr, QpState, QueuePair,
-    RecvWr, VerbsError,
+    Access, AtomicOp, Completion, CompletionStatus, ConnectFailure, ConnectionRequest, Event, QpAttr,
+    QpState, QueuePair, RecvWr, VerbsError,
 };
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// More than the ring of 1024 control messages holds.
 const QUEUE_PAIRS: usize = 1_500;
@@ -42,6 +42,11 @@ fn fill_ring(node: &mut Node) {
     let cq = node.ctx.create_cq(1 << 12).expect("a completion queue");
     let full = (0..1 << 12).find_map(|_| node.ctx.atomic(cq, 0, (&words, 0), &AtomicOp::add(1)).err());
     assert!(matches!(full, Some(VerbsError::Busy)), "{full:?}");
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut polled, Some(&rustix::time::Timespec::default())).expect("poll") == 1
 }
 
 fn failures(events: &[Event]) -> usize {
@@ -153,20 +158,39 @@ fn requests_are_rejected_and_connections_disconnected_while_the_ring_is_full() {
 #[test]
 fn the_descriptor_of_events_is_readable_while_calls_wait() {
     let mut pair = pair();
-    let is_readable = |node: &Node| {
-        let fd = node.ctx.event_fd();
-        let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-        rustix::event::poll(&mut polled, Some(&rustix::time::Timespec::default())).expect("poll") == 1
-    };
     pair.near.ctx.arm_events();
-    assert!(!is_readable(&pair.near));
+    assert!(!is_readable(pair.near.ctx.event_fd()));
     connect_all(&mut pair);
     pair.near.ctx.arm_events();
-    assert!(is_readable(&pair.near));
+    assert!(is_readable(pair.near.ctx.event_fd()));
     assert!(rustix::io::read(pair.near.ctx.event_fd().as_fd(), &mut [0; 8]).is_ok());
     pair.until("every attempt ends", |pair| failures(&pair.near.events) == QUEUE_PAIRS);
     pair.near.ctx.arm_events();
-    assert!(!is_readable(&pair.near));
+    assert!(!is_readable(pair.near.ctx.event_fd()));
+}
+
+/// An application that only polls and arms completion queues neither waits for ever nor sleeps while its calls wait.
+#[test]
+fn calls_that_wait_are_sent_by_polls_that_find_no_completion() {
+    let mut pair = Pair::new();
+    fill_ring(&mut pair.near);
+    let word = pair.near.memory(&[0; 8]);
+    let (cq, attr) = (pair.near.cq, QpAttr::new(pair.near.cq));
+    let qp = pair.near.ctx.create_qp(pair.near.pd, &attr).expect("a queue pair");
+    let sges = [word.slice(0, 8).expect("inside")];
+    pair.near.ctx.post_recv(qp, &RecvWr::new(7, &sges)).expect("room");
+    pair.near.ctx.arm_cq(cq, false).expect("it exists");
+    assert!(!is_readable(pair.near.ctx.cq_fd(cq).expect("it exists")));
+    pair.near.ctx.abort(qp).expect("an abort never waits");
+    pair.near.ctx.arm_cq(cq, false).expect("it exists");
+    assert!(is_readable(pair.near.ctx.cq_fd(cq).expect("it exists")));
+    let mut done = [Completion::default()];
+    let flushed = (0..4096).find_map(|_| {
+        pair.near.worker.poll(1);
+        let polled = pair.near.ctx.poll_cq(cq, &mut done).expect("it exists");
+        (polled == 1).then_some((done[0].wr_id, done[0].status))
+    });
+    assert_eq!(flushed, Some((7, CompletionStatus::FlushedInError)));
 }
 
 /// Idle queue pairs that are aborted complete their receives in the order of the calls.

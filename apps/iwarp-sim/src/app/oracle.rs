@@ -295,6 +295,13 @@ pub struct Message {
     pub immediate: bool,
 }
 
+impl Message {
+    /// A Send that asks for nothing but its delivery.
+    pub fn new(wr_id: u64, len: usize, pattern: Pattern) -> Self {
+        Message { wr_id, len, pattern, solicited: false, grant: None, immediate: false }
+    }
+}
+
 impl Posted {
     /// A request without memory.
     pub fn new(wr_id: u64, opcode: CompletionOpcode, len: usize, pattern: Pattern) -> Self {

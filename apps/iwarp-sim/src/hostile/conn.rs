@@ -246,14 +246,7 @@ impl HostileConn {
         pattern.fill(0, &mut bytes);
         let ulpdu = if self.rng.chance(500_000) && theirs.has_credit(ours) {
             theirs.take_credit(ours);
-            ours.messages.push_back(Message {
-                wr_id,
-                len,
-                pattern,
-                solicited: false,
-                grant: None,
-                immediate: false,
-            });
+            ours.messages.push_back(Message::new(wr_id, len, pattern));
             self.peer.next_send(&bytes, None)
         } else {
             let Some(memory) = &mut theirs.memory else { return };
@@ -351,14 +344,7 @@ fn expect_empty_messages(session: &mut Session) {
     let (plan, ours, _) = session.split(0);
     for _ in 0..plan.receives {
         let (wr_id, pattern) = (ours.posted, Pattern::new(plan.key, ours.posted));
-        ours.messages.push_back(Message {
-            wr_id,
-            len: 0,
-            pattern,
-            solicited: false,
-            grant: None,
-            immediate: false,
-        });
+        ours.messages.push_back(Message::new(wr_id, 0, pattern));
         ours.posted += 1;
     }
 }

@@ -332,6 +332,11 @@ impl Context {
         Ok(())
     }
 
+    /// Returns whether calls wait for room in a core's ring.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.has_deferred && self.cores.iter().any(CoreChannel::has_waiting)
+    }
+
     /// Continues what waits for room in a core's ring, or for the ends of queue pairs.
     #[cold]
     pub(super) fn continue_deferred(&mut self) {

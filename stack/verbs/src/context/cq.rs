@@ -205,7 +205,8 @@ impl Context {
         Ok(())
     }
 
-    /// Moves completions into `into`, oldest first for each queue pair, and returns their number.
+    /// Moves completions into `into`, oldest first for each queue pair, and returns their number. If there is none, sends
+    /// calls that wait for room in a core's control ring: they may lead to completions.
     ///
     /// # Errors
     ///
@@ -216,7 +217,11 @@ impl Context {
         if app.end.is_none() {
             app.own_end()?;
         }
-        Ok(app.poll(into))
+        let polled = app.poll(into);
+        if polled == 0 && self.has_deferred {
+            self.continue_deferred();
+        }
+        Ok(polled)
     }
 
     /// Splits a completion queue from the context: the returned end polls it on any one thread. Its queue pairs and
@@ -247,13 +252,20 @@ impl Context {
 
     /// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one.
     ///
-    /// Poll once more after this call: earlier completions raise no event.
+    /// Poll once more after this call: earlier completions raise no event. The descriptor becomes readable at once while
+    /// calls wait for room in a core's control ring.
     ///
     /// # Errors
     ///
     /// [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     pub fn arm_cq(&mut self, cq: CompletionQueue, solicited_only: bool) -> Result<(), VerbsError> {
-        self.cq_mut(cq)?.armed.arm(solicited_only);
+        let has_waiting = self.has_waiting();
+        let app = self.cq_mut(cq)?;
+        app.armed.arm(solicited_only);
+        if has_waiting && app.armed.fire(true) {
+            // A full counter means that the descriptor is readable already.
+            let _ = rustix::io::write(&app.eventfd, &1u64.to_ne_bytes());
+        }
         Ok(())
     }
 

@@ -9,7 +9,8 @@
 //! and never another object.
 //!
 //! A call that a core carries out goes to it through a ring. If the ring is full, the context keeps the call and sends
-//! it later, in order: with each further call and each [`Context::poll_event`]. So only calls that may be repeated
+//! it later, in order: with each further call, each [`Context::poll_event`] and each [`Context::poll_cq`] that finds
+//! nothing. So only calls that may be repeated
 //! without limit, such as [`Context::listen`], can fail with [`VerbsError::Busy`].
 //!
 //! The queues of an object can be split from the context, so that other threads post and poll ([`split`]).
@@ -299,7 +300,7 @@ impl Context {
     /// becomes readable at once while calls wait for room in a core's control queue.
     pub fn arm_events(&mut self) {
         self.event_signal.arm();
-        if self.cores.iter().any(CoreChannel::has_waiting) {
+        if self.has_waiting() {
             self.event_signal.fire();
         }
     }

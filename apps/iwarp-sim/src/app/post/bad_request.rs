@@ -156,14 +156,7 @@ impl Side {
                 theirs.take_credit(self);
             }
             let Posted { wr_id, len, pattern, .. } = posted;
-            self.messages.push_back(Message {
-                wr_id,
-                len,
-                pattern,
-                solicited: false,
-                grant: None,
-                immediate: false,
-            });
+            self.messages.push_back(Message::new(wr_id, len, pattern));
         }
         self.posted += 1;
         self.sends.push_back(posted);

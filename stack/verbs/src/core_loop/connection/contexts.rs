@@ -8,6 +8,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::{ConnectionManager, log_event};
+use crate::core_loop::QpCore;
 use crate::core_loop::channel::{ContextChannel, ControlMessage, FirstStep, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
@@ -114,23 +115,7 @@ impl ConnectionManager {
         message: ControlMessage,
     ) {
         match message {
-            ControlMessage::StartQp(mut qp, first) => {
-                let slot = qp.slot();
-                // A doorbell before this message was ignored; set-up finds the work that it announced.
-                qp.shared.bell.clear();
-                qp.context = context;
-                dp.queues.reset_share(slot, qp.handle, qp.share);
-                dp.qps.insert(qp);
-                match first {
-                    FirstStep::Connect { remote, cm_params } => {
-                        self.connect(dp, now, slot, remote, cm_params)
-                    }
-                    FirstStep::Accept { request, cm_params } => {
-                        self.accept(dp, now, request, slot, cm_params)
-                    }
-                    FirstStep::Abort => self.abort(dp, now, slot),
-                }
-            }
+            ControlMessage::StartQp(qp, first) => self.start_qp(dp, now, context, (qp, first)),
             ControlMessage::CreateCq(mut cq) => {
                 cq.context = context;
                 dp.queues.insert(cq);
@@ -178,6 +163,27 @@ impl ConnectionManager {
             | ControlMessage::Disconnect { .. }
             | ControlMessage::SetRemoteAccess { .. }
             | ControlMessage::Abort { .. } => {}
+        }
+    }
+
+    /// Takes the core's half of a queue pair of a context, and carries out its first step.
+    fn start_qp<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        context: u16,
+        (mut qp, first): (Box<QpCore>, FirstStep),
+    ) {
+        let slot = qp.slot();
+        // A doorbell before this message was ignored; set-up finds the work that it announced.
+        qp.shared.bell.clear();
+        qp.context = context;
+        dp.queues.reset_share(slot, qp.handle, qp.share);
+        dp.qps.insert(qp);
+        match first {
+            FirstStep::Connect { remote, cm_params } => self.connect(dp, now, slot, remote, cm_params),
+            FirstStep::Accept { request, cm_params } => self.accept(dp, now, request, slot, cm_params),
+            FirstStep::Abort => self.abort(dp, now, slot),
         }
     }
 
