@@ -8,7 +8,7 @@ usage() {
 usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
-dependencies, build without DPDK, static DPDK, build, scripts, the library for C, RDMA programs over the replacement
+dependencies, a program without DPDK, static DPDK, build, scripts, the library for C, RDMA programs over the replacement
 libraries, tests (unit, property, documentation, devices), two minutes of soak, interop-smoke (Linux siw in a virtual
 machine, both roles, storage). Stages that do not depend on time run beside all of them, at the lowest priority: miri,
 fuzz (a minute), address (the sanitizer), instructions (counts), simulator, loom, oldest (a check by the oldest Rust, if

@@ -98,11 +98,12 @@ impl Shared {
     fn publish(&self, rings: Vec<QueueRings>) {
         let up = !rings.is_empty();
         let mut rings: Vec<_> = rings.into_iter().map(Some).collect();
-        let mut place = self.rings.lock();
-        self.up.store(up, Ordering::Release);
-        core::mem::swap(&mut *place, &mut rings);
+        let mut published = self.rings.lock();
+        core::mem::swap(&mut *published, &mut rings);
         self.generation.fetch_add(1, Ordering::Release);
-        drop(place);
+        // Last: whoever sees the state of the link finds its rings.
+        self.up.store(up, Ordering::Release);
+        drop(published);
         // What no queue has taken, without the lock.
         drop(rings);
     }
