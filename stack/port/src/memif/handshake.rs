@@ -101,7 +101,7 @@ impl Shared {
         let mut published = self.rings.lock();
         core::mem::swap(&mut *published, &mut rings);
         self.generation.fetch_add(1, Ordering::Release);
-        // Last: whoever sees the state of the link finds its rings.
+        // Last: a thread that reads `up` finds the rings of that state.
         self.up.store(up, Ordering::Release);
         drop(published);
         // What no queue has taken, without the lock.
